@@ -2,18 +2,17 @@
 
 use forage_contracts::EnvEntry;
 use forage_contracts::question::QuestionEntry;
+use forage_contracts::retriever::RetrieverEntry;
 use forage_contracts::reward::RewardEntry;
-use forage_retriever::remote::RetrieverEntry;
 use forage_retriever::{CorpusEntry, ModeEntry};
-use forage_trainer::model::{Family, install_families};
-use forage_trainer::objective::{AdvantageEntry, LossEntry, ObjectivePlugins};
+use forage_trainer::Family;
+use forage_trainer::objective::{AdvantageEntry, LossEntry};
 
 /// Everything that a program adds to the lists of built-in entries.
 #[derive(Clone, Debug, Default)]
 pub struct Plugins {
     env: forage_env::Plugins,
-    objective: ObjectivePlugins,
-    families: Vec<Family>,
+    trainer: forage_trainer::Plugins,
 }
 
 impl Plugins {
@@ -25,63 +24,63 @@ impl Plugins {
     /// Adds an environment.
     #[must_use]
     pub fn environment(mut self, entry: EnvEntry) -> Self {
-        self.env = self.env.environment(entry);
+        self.env.environments.push(entry);
         self
     }
 
     /// Adds a reward.
     #[must_use]
     pub fn reward(mut self, entry: RewardEntry) -> Self {
-        self.env = self.env.reward(entry);
+        self.env.rewards.push(entry);
         self
     }
 
     /// Adds a question format.
     #[must_use]
     pub fn question_format(mut self, entry: QuestionEntry) -> Self {
-        self.env = self.env.question_format(entry);
+        self.env.question_formats.push(entry);
         self
     }
 
     /// Adds a corpus format.
     #[must_use]
     pub fn corpus_format(mut self, entry: CorpusEntry) -> Self {
-        self.env = self.env.corpus_format(entry);
+        self.env.corpus_formats.push(entry);
         self
     }
 
     /// Adds a way to search an index.
     #[must_use]
     pub fn mode(mut self, entry: ModeEntry) -> Self {
-        self.env = self.env.mode(entry);
+        self.env.modes.push(entry);
         self
     }
 
     /// Adds a retriever that brings its own passages.
     #[must_use]
     pub fn retriever(mut self, entry: RetrieverEntry) -> Self {
-        self.env = self.env.retriever(entry);
+        self.env.retrievers.push(entry);
         self
     }
 
     /// Adds a loss.
     #[must_use]
     pub fn loss(mut self, entry: LossEntry) -> Self {
-        self.objective = self.objective.loss(entry);
+        self.trainer.losses.push(entry);
         self
     }
 
     /// Adds an advantage.
     #[must_use]
     pub fn advantage(mut self, entry: AdvantageEntry) -> Self {
-        self.objective = self.objective.advantage(entry);
+        self.trainer.advantages.push(entry);
         self
     }
 
     /// Adds a model family.
     #[must_use]
     pub fn family(mut self, entry: Family) -> Self {
-        self.families.push(entry);
+        self.trainer.families.push(entry);
         self
     }
 
@@ -91,7 +90,6 @@ impl Plugins {
     /// When a name is taken, an entry has another form, or plug-ins are installed already.
     pub fn install(self) -> anyhow::Result<()> {
         self.env.install()?;
-        self.objective.install()?;
-        Ok(install_families(self.families)?)
+        Ok(self.trainer.install()?)
     }
 }

@@ -5,11 +5,10 @@ use std::path::Path;
 use anyhow::{Result, bail};
 use clap::Args;
 use forage_contracts::seed::Seed;
-use forage_lab::{EngineSection, Generation, all_threads, hub, open_policy};
-use forage_trainer::Workers;
+use forage_lab::{EngineSection, Generation, Resolved, hub, open_policy};
 use forage_trainer::device::DeviceSpec;
 use forage_trainer::server::Model;
-use forage_trainer::weights::{Checkpoint, Precision};
+use forage_trainer::{Checkpoint, Precision, Workers};
 
 /// Seed of random weights.
 const WEIGHTS_SEED: u64 = 0;
@@ -51,7 +50,7 @@ impl PolicyArgs {
             bail!("--context must be at least 2, --cache-mib and --sequences at least 1");
         }
         let (name, checkpoint) = self.open(model)?;
-        if let Some(penalty) = checkpoint.generation.repetition_penalty {
+        if let Some(penalty) = checkpoint.repetition_penalty() {
             crate::terminal::note(&format!(
                 "note: generation_config.json asks for a repetition_penalty of {penalty}; it is not applied, so that \
                  log-probabilities are those of the policy"
@@ -67,7 +66,7 @@ impl PolicyArgs {
             },
             device: self.device,
             bf16: self.half && !self.device.is_cpu(),
-            threads: self.threads.unwrap_or_else(all_threads),
+            threads: self.threads.unwrap_or_else(Resolved::all_threads),
         };
         let pool = Workers::new(generation.threads).kernel_pool();
         Ok(Model::start(

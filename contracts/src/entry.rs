@@ -72,7 +72,7 @@ impl Resources {
 }
 
 /// Makes the first `count` questions of a split.
-pub type MakeQuestions = fn(split: Split, count: usize, seed: Seed) -> Vec<Task>;
+type MakeQuestions = fn(split: Split, count: usize, seed: Seed) -> Vec<Task>;
 
 /// Hands numbers about a step's episodes over, each by its name.
 type StepMetrics = fn(&[Episode], &mut dyn FnMut(&str, f64));
@@ -111,7 +111,7 @@ pub struct EnvEntry {
     /// The first `count` questions of a split, for an environment that brings its own; a function of the split and the seed,
     /// splits share nothing.
     pub questions: Option<MakeQuestions>,
-    /// Its scripted policies; [`ORACLE`](crate::scripted::ORACLE) demonstrates how to be right.
+    /// Its scripted policies; [`ScriptEntry::ORACLE`] demonstrates how to be right.
     pub scripts: &'static [ScriptEntry],
     /// How a tokenizer that is trained for it cuts text.
     pub vocabulary: Vocabulary,

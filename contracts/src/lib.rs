@@ -17,6 +17,7 @@ mod entry;
 pub mod environment;
 mod episode;
 mod metric;
+mod nearest;
 pub mod objective;
 mod pages;
 pub mod policy;
@@ -27,6 +28,7 @@ pub mod reward;
 mod row;
 pub mod scripted;
 pub mod seed;
+mod setting;
 mod tag;
 mod task;
 mod telemetry;
@@ -35,16 +37,17 @@ mod tokens;
 
 pub use corpus::{CorpusEntry, Passage};
 pub use entry::{
-    EnvEntry, MakeQuestions, OpenWiki, Passages, Pieces, RegistryError, Resolved, Resources,
-    Vocabulary,
+    EnvEntry, OpenWiki, Passages, Pieces, RegistryError, Resolved, Resources, Vocabulary,
 };
 pub use episode::{Boundary, Branch, Ending, Episode, Limit, Score, Turn};
 pub use metric::{Direction, Metric, STEP_METRICS};
+pub use nearest::nearest;
 pub use pages::{Found, Page, PagePart, Pages};
-pub use registry::{Entry, PluginError, Registry, UnknownName};
+pub use registry::{Entry, EntryError, Registry};
 pub use row::{Cell, Row, RowFault};
+pub use setting::SettingError;
 pub use tag::Tag;
 pub use task::{OracleHop, Split, Task};
-pub use telemetry::{EnvTelemetry, Item, Look, Reading, Sign, excerpt};
+pub use telemetry::{EnvTelemetry, Item, Reading, Sign};
 pub use tokenizer::{ByteTokenizer, Tokenizer};
 pub use tokens::{Provenance, Span, TokenLog};

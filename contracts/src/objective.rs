@@ -9,6 +9,9 @@ use std::fmt;
 use serde::ser::Serializer;
 use serde::{Deserialize, Serialize};
 
+use crate::registry::Entry;
+use crate::setting::SettingError;
+
 /// A number or a flag that a loss or an advantage reads from its table in a configuration.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
@@ -108,11 +111,11 @@ impl Settings {
     pub fn read(
         declared: &'static [Setting],
         mut table: BTreeMap<String, Option<SettingValue>>,
-    ) -> Result<Self, SettingFault> {
+    ) -> Result<Self, SettingError> {
         let names: Vec<&str> = declared.iter().map(|setting| setting.name).collect();
         if let Some(other) = table.keys().find(|key| !names.contains(&key.as_str())) {
             let fault = format!("is an unknown setting; there are {}", names.join(", "));
-            return Err(SettingFault::new(other, fault));
+            return Err(SettingError::new(other, fault));
         }
         let mut values = [None; Self::MOST];
         for (setting, value) in declared.iter().zip(&mut values) {
@@ -122,7 +125,7 @@ impl Settings {
                 (Kind::Optional, None) => None,
                 _ => {
                     let fault = format!("has to be given: {}", setting.must);
-                    return Err(SettingFault::new(setting.name, fault));
+                    return Err(SettingError::new(setting.name, fault));
                 }
             };
         }
@@ -146,13 +149,13 @@ impl Settings {
     ///
     /// # Errors
     /// When a value is outside of its range.
-    pub fn check(&self) -> Result<(), SettingFault> {
+    pub fn check(&self) -> Result<(), SettingError> {
         for (setting, value) in self.pairs() {
             if let Some(value) = value
                 && !(setting.holds)(self, value)
             {
                 let fault = format!("is {value}: it must be {}", setting.must);
-                return Err(SettingFault::new(setting.name, fault));
+                return Err(SettingError::new(setting.name, fault));
             }
         }
         Ok(())
@@ -202,23 +205,6 @@ pub enum SettingValue {
     Number(f64),
 }
 
-/// A setting that cannot be used as it is written.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{setting} {fault}")]
-pub struct SettingFault {
-    /// Its name.
-    pub setting: String,
-    /// The fault and the fix.
-    pub fault: String,
-}
-
-impl SettingFault {
-    fn new(setting: &str, fault: String) -> Self {
-        let setting = setting.to_owned();
-        Self { setting, fault }
-    }
-}
-
 /// One registered loss.
 ///
 /// ```
@@ -261,6 +247,14 @@ impl LossEntry {
             penalises: |_| false,
             has_ratio: true,
         }
+    }
+}
+
+impl Entry for LossEntry {
+    const KIND: &'static str = "loss";
+
+    fn label(&self) -> (&'static str, &'static str) {
+        (self.name, self.about)
     }
 }
 
@@ -318,6 +312,14 @@ impl AdvantageEntry {
             of_batch,
             by_mean: false,
         }
+    }
+}
+
+impl Entry for AdvantageEntry {
+    const KIND: &'static str = "advantage";
+
+    fn label(&self) -> (&'static str, &'static str) {
+        (self.name, self.about)
     }
 }
 

@@ -4,6 +4,7 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
 use crate::seed::Seed;
+use crate::setting::SettingError;
 
 /// How tokens are drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -39,25 +40,30 @@ impl Sampling {
     ///
     /// # Errors
     /// A sentence that names the key at fault.
-    pub fn check(&self) -> Result<(), String> {
+    pub fn check(&self) -> Result<(), SettingError> {
         let faults = [
             (
                 self.temperature >= 0.0 && self.temperature.is_finite(),
-                "temperature must be 0 or more",
+                "temperature",
+                "must be 0 or more",
             ),
             (
                 self.top_p > 0.0 && self.top_p <= 1.0,
-                "top_p must be above 0 and at most 1",
+                "top_p",
+                "must be above 0 and at most 1",
             ),
             (
                 (0.0..=1.0).contains(&self.min_p),
-                "min_p must be between 0 and 1",
+                "min_p",
+                "must be between 0 and 1",
             ),
         ];
         faults
             .iter()
-            .find(|(holds, _)| !holds)
-            .map_or(Ok(()), |(_, fault)| Err((*fault).to_owned()))
+            .find(|(holds, ..)| !holds)
+            .map_or(Ok(()), |(_, key, fault)| {
+                Err(SettingError::new(*key, *fault))
+            })
     }
 }
 

@@ -61,7 +61,7 @@ impl QuestionRow<'_> {
         let Some(value) = self.get(field) else {
             return Err(RowFault::new(format!("`{field}` is missing"), fix));
         };
-        scalar(value).ok_or_else(|| RowFault::new(format!("`{field}` is {value}"), fix))
+        Self::scalar(value).ok_or_else(|| RowFault::new(format!("`{field}` is {value}"), fix))
     }
 
     /// A required id.
@@ -93,7 +93,7 @@ impl QuestionRow<'_> {
     /// # Errors
     /// As [`QuestionRow::text`].
     pub fn list(&self, field: &str) -> Result<Vec<String>, RowFault> {
-        list(self.get(field), field)
+        Self::list_of(self.get(field), field)
     }
 
     /// The accepted answers in `answer` or `answers`: a string, a number, or a list of them.
@@ -117,7 +117,7 @@ impl QuestionRow<'_> {
             Some(Value::Array(_)) => self.list(field)?,
             _ => vec![self.text(field)?],
         };
-        not_empty(found).ok_or_else(|| Self::no_answer(field))
+        Self::not_empty(found).ok_or_else(|| Self::no_answer(field))
     }
 
     /// The fault of a row without an answer.
@@ -162,7 +162,7 @@ impl QuestionRow<'_> {
                 .to_owned(),
         };
         Ok(Task {
-            golds: distinct(golds),
+            golds: Self::distinct(golds),
             data_source,
             split: self.split,
             ..Task::new(id, question)
@@ -170,43 +170,45 @@ impl QuestionRow<'_> {
     }
 }
 
-/// A list of strings or numbers that was found in `field`.
-///
-/// # Errors
-/// When it is something else.
-pub fn list(value: Option<&Value>, field: &str) -> Result<Vec<String>, RowFault> {
-    let fix = "write a list of strings";
-    let Some(Value::Array(items)) = value else {
-        return Err(RowFault::new(format!("`{field}` is not a list"), fix));
-    };
-    let text = |item: &Value| {
-        scalar(item).ok_or_else(|| RowFault::new(format!("`{field}` holds {item}"), fix))
-    };
-    items.iter().map(text).collect()
-}
-
-/// A string, or a number in its written form.
-pub fn scalar(value: &Value) -> Option<String> {
-    match value {
-        Value::String(text) => Some(text.clone()),
-        Value::Number(number) => Some(number.to_string()),
-        _ => None,
+impl QuestionRow<'_> {
+    /// A list of strings or numbers that was found in `field`.
+    ///
+    /// # Errors
+    /// When it is something else.
+    pub fn list_of(value: Option<&Value>, field: &str) -> Result<Vec<String>, RowFault> {
+        let fix = "write a list of strings";
+        let Some(Value::Array(items)) = value else {
+            return Err(RowFault::new(format!("`{field}` is not a list"), fix));
+        };
+        let text = |item: &Value| {
+            Self::scalar(item).ok_or_else(|| RowFault::new(format!("`{field}` holds {item}"), fix))
+        };
+        items.iter().map(text).collect()
     }
-}
 
-/// The texts, if there are any and none is empty.
-pub fn not_empty(texts: Vec<String>) -> Option<Vec<String>> {
-    let is_full = !texts.is_empty() && texts.iter().all(|text| !text.trim().is_empty());
-    is_full.then_some(texts)
-}
-
-/// Each item once, in the order of the first.
-pub fn distinct(items: Vec<String>) -> Vec<String> {
-    let mut kept: Vec<String> = Vec::with_capacity(items.len());
-    for item in items {
-        if !kept.contains(&item) {
-            kept.push(item);
+    /// A string, or a number in its written form.
+    pub fn scalar(value: &Value) -> Option<String> {
+        match value {
+            Value::String(text) => Some(text.clone()),
+            Value::Number(number) => Some(number.to_string()),
+            _ => None,
         }
     }
-    kept
+
+    /// The texts, if there are any and none is empty.
+    pub fn not_empty(texts: Vec<String>) -> Option<Vec<String>> {
+        let is_full = !texts.is_empty() && texts.iter().all(|text| !text.trim().is_empty());
+        is_full.then_some(texts)
+    }
+
+    /// Each item once, in the order of the first.
+    pub fn distinct(items: Vec<String>) -> Vec<String> {
+        let mut kept: Vec<String> = Vec::with_capacity(items.len());
+        for item in items {
+            if !kept.contains(&item) {
+                kept.push(item);
+            }
+        }
+        kept
+    }
 }

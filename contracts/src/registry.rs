@@ -32,10 +32,10 @@ impl<E: Entry> fmt::Debug for Registry<E> {
     }
 }
 
-/// Entries that cannot be registered.
+/// An entry that cannot be registered or is not there.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum PluginError {
+pub enum EntryError {
     /// Two entries have one name.
     #[error("{kind} `{name}` is registered twice; give one of them another name")]
     Taken {
@@ -47,15 +47,32 @@ pub enum PluginError {
     /// Entries of this kind were added before.
     #[error("plug-ins are installed already; install all of them at once, when the program starts")]
     Again,
-}
-
-/// A name that no entry has.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown {kind} `{found}`; use one of: {known}")]
-pub struct UnknownName {
-    kind: &'static str,
-    found: String,
-    known: String,
+    /// An environment's id has another form.
+    #[error("environment id `{id}` is not of the form NAMESPACE/NAME-vN, like lab/sql-v0")]
+    Id {
+        /// As given.
+        id: &'static str,
+    },
+    /// An entry reads more settings than a table of a configuration holds.
+    #[error("{kind} `{name}` has more than {most} settings")]
+    Settings {
+        /// The kind of entry.
+        kind: &'static str,
+        /// The name.
+        name: &'static str,
+        /// Most settings of an entry.
+        most: usize,
+    },
+    /// No entry has this name.
+    #[error("unknown {kind} `{found}`; use one of: {known}")]
+    Unknown {
+        /// The kind of entry.
+        kind: &'static str,
+        /// As written.
+        found: String,
+        /// The names there are.
+        known: String,
+    },
 }
 
 impl<E: Entry> Registry<E> {
@@ -84,9 +101,9 @@ impl<E: Entry> Registry<E> {
     ///
     /// # Errors
     /// When there is none; the message lists those there are.
-    pub fn find(&'static self, name: &str) -> Result<&'static E, UnknownName> {
+    pub fn find(&'static self, name: &str) -> Result<&'static E, EntryError> {
         let found = self.iter().find(|entry| entry.label().0 == name);
-        found.ok_or_else(|| UnknownName {
+        found.ok_or_else(|| EntryError::Unknown {
             kind: E::KIND,
             found: name.to_owned(),
             known: self.names(),
@@ -97,13 +114,13 @@ impl<E: Entry> Registry<E> {
     ///
     /// # Errors
     /// When one is taken.
-    pub fn check(&self, added: &[E]) -> Result<(), PluginError> {
+    pub fn check(&self, added: &[E]) -> Result<(), EntryError> {
         for (place, entry) in added.iter().enumerate() {
             let (name, _) = entry.label();
             let mut others = self.built_in.iter().chain(&added[..place]);
             if others.any(|other| other.label().0 == name) {
                 let kind = E::KIND;
-                return Err(PluginError::Taken { kind, name });
+                return Err(EntryError::Taken { kind, name });
             }
         }
         Ok(())
@@ -113,9 +130,9 @@ impl<E: Entry> Registry<E> {
     ///
     /// # Errors
     /// As [`Registry::check`], and when entries were added before.
-    pub fn install(&self, added: Vec<E>) -> Result<(), PluginError> {
+    pub fn install(&self, added: Vec<E>) -> Result<(), EntryError> {
         self.check(&added)?;
-        self.added.set(added).map_err(|_| PluginError::Again)
+        self.added.set(added).map_err(|_| EntryError::Again)
     }
 }
 
@@ -137,14 +154,14 @@ mod tests {
 
     #[test]
     fn entries_are_added_once_under_names_of_their_own() {
-        let taken = PluginError::Taken {
+        let taken = EntryError::Taken {
             kind: "colour",
             name: "blue",
         };
         assert_eq!(COLOURS.check(&[Colour("blue")]), Err(taken));
         assert!(COLOURS.check(&[Colour("green"), Colour("green")]).is_err());
         assert_eq!(COLOURS.install(vec![Colour("green")]), Ok(()));
-        assert_eq!(COLOURS.install(Vec::new()), Err(PluginError::Again));
+        assert_eq!(COLOURS.install(Vec::new()), Err(EntryError::Again));
         assert_eq!(COLOURS.names(), "red, blue, green");
         let unknown = COLOURS.find("grey").err().unwrap().to_string();
         assert_eq!(

@@ -18,7 +18,7 @@ pub use cancel::CancelFlag;
 pub use encoder::{Encoder, TextKind};
 pub use entry::{RetrieverEntry, RetrieverSettings};
 pub use error::RetrieverError;
-pub use query::{Filter, Hit, MAX_QUERY_BYTES, Query};
+pub use query::{Filter, Hit, Query};
 
 /// Names everything that decides a ranking: corpus, analyzer, BM25 constants. 64 hex digits.
 ///

@@ -8,6 +8,7 @@ use crate::environment::Outcome;
 use crate::episode::Episode;
 use crate::registry::{Entry, Registry};
 use crate::seed::Seed;
+use crate::setting::SettingError;
 use crate::task::Task;
 
 /// A reward could not be computed. An infrastructure fault, never a reward of zero.
@@ -115,10 +116,25 @@ impl Making {
     /// The settings as a type, which refuses unknown keys and fills in defaults.
     ///
     /// # Errors
-    /// In words, when a key is unknown or missing or a value does not fit.
-    pub fn read<T: DeserializeOwned>(&self) -> Result<T, String> {
-        serde_json::from_value(Value::Object(self.settings.clone()))
-            .map_err(|cause| cause.to_string())
+    /// When a key is unknown or missing or a value does not fit.
+    pub fn read<T: DeserializeOwned>(&self) -> Result<T, SettingError> {
+        Ok(serde_json::from_value(Value::Object(
+            self.settings.clone(),
+        ))?)
+    }
+
+    /// Refuses settings of a reward that has none.
+    ///
+    /// # Errors
+    /// When there are settings.
+    pub fn none(&self) -> Result<(), SettingError> {
+        match self.settings.keys().next() {
+            None => Ok(()),
+            Some(key) => Err(SettingError::new(
+                format!("`{key}`"),
+                "is not a setting: this reward has none; write its weight alone",
+            )),
+        }
     }
 }
 
@@ -127,10 +143,10 @@ impl Making {
 pub enum Make {
     /// Without settings.
     Plain(fn(Seed) -> Box<dyn Reward>),
-    /// From its settings; the error says what is wrong and the fix.
-    Configured(fn(&Making) -> Result<Box<dyn Reward>, String>),
+    /// From its settings.
+    Configured(fn(&Making) -> Result<Box<dyn Reward>, SettingError>),
     /// From its settings: one that compares the episodes of a group.
-    Group(fn(&Making) -> Result<Box<dyn GroupReward>, String>),
+    Group(fn(&Making) -> Result<Box<dyn GroupReward>, SettingError>),
 }
 
 /// A reward as it was built.
@@ -155,17 +171,15 @@ impl Make {
     /// Builds the reward.
     ///
     /// # Errors
-    /// In words, when the settings cannot be used.
-    pub fn build(&self, making: &Making) -> Result<Built, String> {
+    /// When the settings cannot be used.
+    pub fn build(&self, making: &Making) -> Result<Built, SettingError> {
         match self {
             Self::Configured(make) => make(making).map(Built::Alone),
             Self::Group(make) => make(making).map(Built::Group),
-            Self::Plain(make) => match making.settings.keys().next() {
-                None => Ok(Built::Alone(make(making.seed))),
-                Some(key) => Err(format!(
-                    "`{key}` is not a setting: this reward has none; write its weight alone"
-                )),
-            },
+            Self::Plain(make) => {
+                making.none()?;
+                Ok(Built::Alone(make(making.seed)))
+            }
         }
     }
 }

@@ -19,9 +19,6 @@ use crate::tokenizer::Tokenizer;
 
 pub use engine::{Script, Scripted, View};
 pub use oracle::{Conduct, Hand, Haste, Known, OracleStyle};
-pub use read::name_and_keyword;
-
-use crate::tag::Tag;
 
 /// What a scripted policy is made from.
 #[derive(Clone)]
@@ -69,14 +66,7 @@ pub struct ScriptEntry {
     pub play: fn(Cast) -> Arc<dyn Policy>,
 }
 
-/// The name of the script that demonstrates how to be right.
-pub const ORACLE: &str = "oracle";
-
-/// A turn: the thought between think tags, unless it is empty, then the content between two tags.
-pub fn turn(thought: &str, [opening, closing]: [&str; 2], content: &str) -> String {
-    let action = [opening, content, closing].concat();
-    if thought.is_empty() {
-        return action;
-    }
-    [Tag::Think.opening(), thought, Tag::Think.closing(), &action].concat()
+impl ScriptEntry {
+    /// The name of the script that demonstrates how to be right.
+    pub const ORACLE: &str = "oracle";
 }

@@ -42,6 +42,21 @@ impl Tag {
         [self.opening(), self.closing()]
     }
 
+    /// A turn: the thought between think tags, unless it is empty, then the content between two tags.
+    pub fn turn(thought: &str, [opening, closing]: [&str; 2], content: &str) -> String {
+        let action = [opening, content, closing].concat();
+        if thought.is_empty() {
+            return action;
+        }
+        [
+            Self::Think.opening(),
+            thought,
+            Self::Think.closing(),
+            &action,
+        ]
+        .concat()
+    }
+
     /// What stands between the first opening tag and the last closing one, if the text holds both.
     pub fn inside(self, text: &str) -> Option<&str> {
         let (_, after) = text.split_once(self.opening())?;

@@ -5,6 +5,9 @@ use std::collections::BTreeMap;
 use crate::environment::Call;
 use crate::episode::Episode;
 
+/// Longest excerpt, characters.
+const EXCERPT: usize = 240;
+
 /// The value of an item in one episode.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sign {
@@ -15,11 +18,20 @@ pub struct Sign {
 }
 
 impl Sign {
+    /// The beginning of a text on one line, as alarms show it.
+    pub fn excerpt(text: &str) -> String {
+        let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        match line.char_indices().nth(EXCERPT) {
+            Some((end, _)) => format!("{} ...", &line[..end]),
+            None => line,
+        }
+    }
+
     /// A number, shown by the beginning of `shown`.
     pub fn new(value: f64, shown: Option<&str>) -> Self {
         Self {
             value,
-            excerpt: shown.map(excerpt),
+            excerpt: shown.map(Self::excerpt),
         }
     }
 
@@ -54,7 +66,7 @@ impl Reading<'_> {
 }
 
 /// Looks an item up in an episode; `None` where the episode does not have it.
-pub type Look = fn(&Reading<'_>) -> Option<Sign>;
+type Look = fn(&Reading<'_>) -> Option<Sign>;
 
 /// A number of every episode that has it. Its mean over questions is in the tables of `forage telemetry`.
 ///
@@ -131,6 +143,8 @@ pub struct EnvTelemetry {
     pub found: fn(&Call) -> Option<bool>,
     /// Tags between which its policies act; the rest of a turn is thought.
     pub actions: &'static [[&'static str; 2]],
+    /// Tags around a policy's reasoning, beside those of [`Tag::Think`](crate::Tag::Think).
+    pub reasoning: &'static [[&'static str; 2]],
     /// Opening tags of what the environment shows; a policy that writes one forges an observation.
     pub observations: &'static [&'static str],
 }
@@ -141,18 +155,7 @@ impl EnvTelemetry {
         items: &[],
         found: |_| None,
         actions: &[],
+        reasoning: &[],
         observations: &[],
     };
-}
-
-/// Longest excerpt, characters.
-const EXCERPT: usize = 240;
-
-/// The beginning of a text on one line, as alarms show it.
-pub fn excerpt(text: &str) -> String {
-    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    match line.char_indices().nth(EXCERPT) {
-        Some((end, _)) => format!("{} ...", &line[..end]),
-        None => line,
-    }
 }

@@ -19,14 +19,12 @@ use std::time::{Duration, Instant};
 
 use forage_contracts::environment::{Action, EnvFactory};
 use forage_contracts::policy::Sampling;
-use forage_contracts::scripted::{Cast, ORACLE};
+use forage_contracts::scripted::{Cast, ScriptEntry};
 use forage_contracts::seed::Seed;
 use forage_contracts::{ByteTokenizer, Ending, EnvEntry, Episode, Resources, Split, Task};
 use forage_env::reward::RewardSet;
-use forage_env::rollout::{Job, Presentation, Rollout};
-use forage_env::server::{self, Served, ServerConfig};
-use forage_env::world::{World, WorldSpec};
-use forage_env::{Wiki, registry};
+use forage_env::server::{Served, ServerConfig};
+use forage_env::{Job, Presentation, Rollout, Wiki, World, WorldSpec, registry};
 use forage_retriever::Bm25Retriever;
 use futures::future::try_join_all;
 use futures::{SinkExt, StreamExt};
@@ -113,14 +111,17 @@ impl Script {
             resources,
         )?;
         let rewards = Arc::new(RewardSet::measure(entry.outcome));
-        let oracle = entry.script(ORACLE, Cast::new(tokenizer.clone(), tasks.iter().cloned()))?;
+        let oracle = entry.script(
+            ScriptEntry::ORACLE,
+            Cast::new(tokenizer.clone(), tasks.iter().cloned()),
+        )?;
         let rollout = Rollout {
             policy: oracle,
             tokenizer: tokenizer.clone(),
             factory: factory.clone(),
             rewards: rewards.clone(),
             sampling: Sampling::GREEDY,
-            presentation: Presentation::Raw,
+            presentation: Presentation::RAW,
         };
         let jobs = (0..)
             .zip(tasks.iter())
@@ -134,12 +135,7 @@ impl Script {
             rewards: rewards.clone(),
             tokenizer,
         };
-        tokio::spawn(server::serve(
-            listener,
-            ServerConfig::default(),
-            served,
-            std::future::pending(),
-        ));
+        tokio::spawn(served.serve(listener, ServerConfig::default(), std::future::pending()));
         let base = reqwest::Url::parse("http://127.0.0.1")?;
         let client = forage_net::connector(&base).build()?;
         Ok(Self {

@@ -12,9 +12,7 @@
 use std::error::Error;
 use std::time::Instant;
 
-use forage_env::chat::hermes::{Piece, Stream};
-use forage_env::protocol::{TagEvent, TagParser};
-use forage_env::registry::read_turn;
+use forage_env::read_turn;
 
 /// Valid turns of every protocol.
 const TURNS: [&str; 12] = [
@@ -100,39 +98,6 @@ fn mutated(dice: &mut Dice, text: &mut String) {
     }
 }
 
-/// Events as text, runs of text joined.
-fn tags(parts: &[&str]) -> Vec<(u8, String)> {
-    let mut events: Vec<(u8, String)> = Vec::new();
-    let mut sink = |event: TagEvent<'_>| match event {
-        TagEvent::Text(text) => match events.last_mut() {
-            Some((0, last)) => last.push_str(text),
-            _ => events.push((0, text.to_owned())),
-        },
-        TagEvent::Open(tag) => events.push((1, tag.opening().to_owned())),
-        TagEvent::Close(tag) => events.push((2, tag.closing().to_owned())),
-    };
-    let mut parser = TagParser::new();
-    for part in parts {
-        parser.push(part, &mut sink);
-    }
-    parser.finish(&mut sink);
-    events
-}
-
-fn calls(parts: &[&str]) -> Vec<Piece> {
-    let mut stream = Stream::default();
-    let mut pieces: Vec<Piece> = parts.iter().flat_map(|part| stream.push(part)).collect();
-    pieces.extend(stream.finish());
-    let mut joined: Vec<Piece> = Vec::new();
-    for piece in pieces {
-        match (joined.last_mut(), piece) {
-            (Some(Piece::Text(before)), Piece::Text(text)) => before.push_str(&text),
-            (_, piece) => joined.push(piece),
-        }
-    }
-    joined
-}
-
 fn main() -> Result<(), Box<dyn Error>> {
     let numbers: Vec<u64> = std::env::args()
         .skip(1)
@@ -152,23 +117,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let began = Instant::now();
     for _ in 0..inputs {
         mutated(&mut dice, &mut text);
-        let (before, after) = text.split_at(dice.place(&text));
-        assert_eq!(
-            tags(&[before, after]),
-            tags(&[&text]),
-            "{text:?} split after {before:?}"
-        );
-        let pieces = calls(&[&text]);
-        assert_eq!(
-            calls(&[before, after]),
-            pieces,
-            "{text:?} split after {before:?}"
-        );
-        found_calls += pieces
-            .iter()
-            .filter(|piece| matches!(piece, Piece::Call(_)))
-            .count();
-        actions += read_turn(&text);
+        let [calls, acts] = read_turn(&text, dice.place(&text));
+        found_calls += calls;
+        actions += acts;
         bytes += text.len();
     }
     let seconds = began.elapsed().as_secs_f64();

@@ -12,13 +12,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use forage_contracts::policy::Sampling;
-use forage_contracts::scripted::{Cast, ORACLE};
+use forage_contracts::scripted::{Cast, ScriptEntry};
 use forage_contracts::seed::Seed;
 use forage_contracts::{ByteTokenizer, Episode, Resources, Split, Task};
-use forage_env::registry;
 use forage_env::reward::RewardSet;
-use forage_env::rollout::{Job, Presentation, Rollout};
-use forage_env::world::{World, WorldSpec};
+use forage_env::{Job, Presentation, Rollout, World, WorldSpec, registry};
 use forage_retriever::Bm25Retriever;
 use serde_json::{Value, json};
 
@@ -41,8 +39,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     let retriever = Arc::new(Bm25Retriever::in_memory(world.passages().collect())?);
     let tokenizer = Arc::new(ByteTokenizer);
     let rollout = Rollout {
-        policy: registry::find("search-r1")?
-            .script(ORACLE, Cast::new(tokenizer.clone(), tasks.iter().cloned()))?,
+        policy: registry::find("search-r1")?.script(
+            ScriptEntry::ORACLE,
+            Cast::new(tokenizer.clone(), tasks.iter().cloned()),
+        )?,
         factory: registry::make(
             "search-r1",
             settings(),
@@ -51,7 +51,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         tokenizer,
         rewards: Arc::new(RewardSet::exact_match()),
         sampling: Sampling::FULL,
-        presentation: Presentation::Raw,
+        presentation: Presentation::RAW,
     };
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(threads as usize)

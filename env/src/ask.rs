@@ -3,7 +3,7 @@
 //! A query that no retriever takes, or that this one refuses for what it is, is its writer's doing: the policy reads why, and the
 //! episode goes on. Every other failure is one of ours and ends the episode without a score.
 
-use forage_contracts::retriever::{Hit, MAX_QUERY_BYTES, Query, Retriever, RetrieverError};
+use forage_contracts::retriever::{Hit, Query, Retriever, RetrieverError};
 
 /// A query that is not searched for, in the words that its writer reads.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -12,12 +12,12 @@ pub(crate) struct Refused(String);
 
 /// Refuses a query that is too long for any retriever.
 pub(crate) fn check(query: &str) -> Result<(), Refused> {
-    if query.len() <= MAX_QUERY_BYTES {
+    if query.len() <= Query::MAX_BYTES {
         return Ok(());
     }
-    let bytes = query.len();
+    let (bytes, most) = (query.len(), Query::MAX_BYTES);
     Err(Refused(format!(
-        "the query has {bytes} bytes; at most {MAX_QUERY_BYTES} are searched for"
+        "the query has {bytes} bytes; at most {most} are searched for"
     )))
 }
 
@@ -98,7 +98,7 @@ mod tests {
         ) -> Result<Vec<Vec<Hit>>, RetrieverError> {
             if queries
                 .iter()
-                .any(|query| query.text.len() > MAX_QUERY_BYTES)
+                .any(|query| query.text.len() > Query::MAX_BYTES)
             {
                 return Err(RetrieverError::Stopped);
             }
@@ -119,7 +119,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_query_that_is_too_long_is_refused_alone() {
-        let long = "x ".repeat(MAX_QUERY_BYTES);
+        let long = "x ".repeat(Query::MAX_BYTES);
         let found = ask(&strict(), &["town", &long, "town"], 1).await;
         let found = found.expect("no fault of ours");
         for place in [0, 2] {
@@ -147,7 +147,7 @@ mod tests {
         let mut env = factory.expect("sound settings").make();
         let task = Task::new("t", "Where is Orlen?");
         env.reset(&task, Seed::root(0)).await.expect("reset");
-        let turn = format!("<search>{}</search>", "x ".repeat(MAX_QUERY_BYTES));
+        let turn = format!("<search>{}</search>", "x ".repeat(Query::MAX_BYTES));
         let action = Action {
             turns_left: 2,
             ..Action::new(turn)

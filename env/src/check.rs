@@ -90,39 +90,41 @@ impl CheckPlan {
     }
 }
 
-/// Puts an environment through its contract on `tasks`: determinism under a seed, a clean start after each reset, an end with
-/// the gold answer, and scores that rank gold above wrong and empty answers.
-///
-/// # Errors
-/// Every rule that was broken, in order.
-pub async fn check_environment(
-    factory: &dyn EnvFactory,
-    tasks: &[Task],
-    rewards: &RewardSet,
-    plan: &CheckPlan,
-    seed: Seed,
-) -> Result<(), Vec<CheckFailure>> {
-    let mut failures = Vec::new();
-    for task in tasks {
-        let check = Check {
-            factory,
-            task,
-            rewards,
-            plan,
-            seed,
-        };
-        for outcome in [
-            check.determinism().await,
-            check.resets().await,
-            check.scores().await,
-        ] {
-            failures.extend(outcome.err());
+impl CheckPlan {
+    /// Puts an environment through its contract on `tasks`: determinism under a seed, a clean start after each reset, an end with
+    /// the gold answer, and scores that rank gold above wrong and empty answers.
+    ///
+    /// # Errors
+    /// Every rule that was broken, in order.
+    pub async fn check(
+        &self,
+        factory: &dyn EnvFactory,
+        tasks: &[Task],
+        rewards: &RewardSet,
+        seed: Seed,
+    ) -> Result<(), Vec<CheckFailure>> {
+        let mut failures = Vec::new();
+        for task in tasks {
+            let check = Check {
+                factory,
+                task,
+                rewards,
+                plan: self,
+                seed,
+            };
+            for outcome in [
+                check.determinism().await,
+                check.resets().await,
+                check.scores().await,
+            ] {
+                failures.extend(outcome.err());
+            }
         }
-    }
-    if failures.is_empty() {
-        Ok(())
-    } else {
-        Err(failures)
+        if failures.is_empty() {
+            Ok(())
+        } else {
+            Err(failures)
+        }
     }
 }
 

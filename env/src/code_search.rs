@@ -50,6 +50,7 @@ pub(crate) use profile::Profile;
 
 pub(crate) use settings::{AnswerForm, CodeSearchSettings, Flavour, Form, StateMode, ToldBy};
 
+use tools::Answered;
 pub(crate) use tools::PageTools;
 pub use turn::{CodeTurn, FunctionCall};
 
@@ -336,11 +337,11 @@ impl Shared {
         for call in calls {
             let answered = match call {
                 Ok(call) => episode.tools.call_directly(&call).await?,
-                Err(fault) => Err(fault.to_string()),
+                Err(fault) => Answered::Error(fault.to_string()),
             };
             let content = match answered {
-                Ok(value) => self.result(&value),
-                Err(message) => {
+                Answered::Value(value) => self.result(&value),
+                Answered::Error(message) => {
                     failed = Some(Status::Exception);
                     message
                 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use forage_contracts::environment::EnvFactory;
 use forage_contracts::policy::Sampling;
-use forage_contracts::scripted::{Cast, Haste, ORACLE, OracleStyle};
+use forage_contracts::scripted::{Cast, Haste, OracleStyle, ScriptEntry};
 use forage_contracts::seed::Seed;
 use forage_contracts::{Episode, RegistryError, Task, Tokenizer};
 
@@ -30,7 +30,7 @@ pub async fn demonstrate(
     let cast = Cast::new(Arc::clone(&tokenizer), tasks.iter().cloned())
         .in_style(style)
         .hasty(haste);
-    let policy = registry::find(&factory.spec().id)?.script(ORACLE, cast)?;
+    let policy = registry::find(&factory.spec().id)?.script(ScriptEntry::ORACLE, cast)?;
     let jobs = (0..).zip(tasks).map(|(group, task)| Job {
         task: Arc::clone(task),
         group,
@@ -44,7 +44,7 @@ pub async fn demonstrate(
         factory,
         rewards,
         sampling: Sampling::FULL,
-        presentation: Presentation::Raw,
+        presentation: Presentation::RAW,
     };
     Ok(rollout.run(jobs.collect()).await)
 }

@@ -2,7 +2,7 @@
 //!
 //! # What it is
 //! Everything between a question and a scored episode. An `Environment` of the contracts speaks text in a Gymnasium-shaped
-//! way, a [`policy::Policy`] speaks token ids, and the [`rollout::Rollout`] driver stands between them: it owns the
+//! way, a `Policy` speaks token ids, and the [`Rollout`] driver stands between them: it owns the
 //! `TokenLog`, runs one task per episode and turns every fault of ours into an ending without a reward.
 //!
 //! # What it is not
@@ -11,60 +11,69 @@
 //!
 //! # Map, in reading order
 //! - `forage_contracts`: tasks, seeds, the contracts of environments, policies and rewards, token logs, episodes, scripted policies.
-//! - [`tokenizer`]: a model's own.
+//! - `tokenizer`: a model's own.
 //! - [`chat`]: chat templates, conversations that only grow, tool calls.
-//! - [`protocol`]: tags in policy turns, and the structure a whole response must have.
-//! - [`registry`]: the list of environments and rewards; [`Plugins`]: entries from outside; [`check_environment`]: the contract, checked for any;
+//! - `protocol`: tags in policy turns, and the structure a whole response must have.
+//! - [`registry`]: the list of environments and rewards; [`Plugins`]: entries from outside; [`CheckPlan`]: the contract, checked for any;
 //!   [`CodeTurn`], [`QueryTurn`]: what turns of programs and of judged queries record.
 //! - [`reward`]: grading, rewards by name, their weighted set.
-//! - [`monitor`]: the table of metrics, items of telemetry, and alarms.
-//! - [`rollout`]: the driver, the fault budget, records on disk.
+//! - `monitor`: the table of metrics, items of telemetry, and alarms.
+//! - `rollout`: the driver, the fault budget, records on disk.
 //! - [`server`]: the environments over HTTP, WebSocket and MCP.
-//! - [`probe`]: evaluations under a change.
+//! - `probe`: evaluations under a change.
 //! - [`demonstrate()`]: what oracles show.
-//! - [`world`], [`dataset`]: generated and published questions.
+//! - `world`, `dataset`: generated and published questions.
 
-pub use forage_contracts::{policy, seed};
-
-pub mod tokenizer;
+mod tokenizer;
 
 pub mod chat;
-pub mod protocol;
+mod protocol;
 
 mod check;
 mod code_search;
 mod demonstrate;
 mod plugins;
-pub mod probe;
+mod probe;
 mod query_writer;
 pub mod registry;
 mod search_r1;
 mod settings;
 
-pub use check::{CheckFailure, CheckPlan, check_environment};
+pub use check::{CheckFailure, CheckPlan};
 pub use code_search::{CodeTurn, FunctionCall, Status};
+pub use dataset::{
+    Contamination, DatasetError, LabelError, Labels, Leak, Repeated, digest_ids, pick_ids,
+    read_all, read_tasks, split_by_index,
+};
 pub use demonstrate::demonstrate;
-pub use plugins::{PluginError, Plugins};
+pub use fuzz::read_turn;
+pub use monitor::{Alarm, Example, Severity};
+pub use plugins::Plugins;
+pub use probe::{PassageProbe, Probe, ProbeError};
 pub use query_writer::QueryTurn;
+pub use rollout::{
+    BudgetExceeded, ChatSettings, Difference, EpisodeRecord, EpisodeWriter, InfraBudget, Job, Keep,
+    Presentation, RecordError, Rejection, RejectionCounts, ReplayError, Rollout, replay,
+};
+pub use tokenizer::{HfTokenizer, TokenizerError};
 pub use wiki::{Wiki, WikiError};
+pub use world::{Difficulty, ExportSummary, QuestionCounts, World, WorldError, WorldSpec};
 
-pub mod monitor;
+mod monitor;
 pub mod reward;
 
-pub mod rollout;
+mod rollout;
 
 pub mod server;
 
-pub mod dataset;
+mod dataset;
 mod wiki;
-pub mod world;
+mod world;
 
 mod ask;
+mod fuzz;
 mod merge;
-mod nearest;
 mod paraphrases;
-
-pub use nearest::nearest;
 
 // Tests inside of the crate name it as its users do.
 #[cfg(test)]

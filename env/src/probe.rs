@@ -1,8 +1,8 @@
 //! Probes: the same questions under a change that tells what a policy's answers rest on.
 //!
 //! Four of them change what searches find, question by question: [`PassageProbe`], a wrapper around the retriever that
-//! [`factory`] puts under any environment that reads passages. Two change the prompt: [`wordings`] has the instructions in
-//! other words, [`second_attempt`] asks again for another way. Controls that change what is paid for are rewards (`crate::reward::controls`), those that change what
+//! [`PassageProbe::factory`] puts under any environment that reads passages. Two change the prompt: [`Probe::wordings`] has the instructions in
+//! other words, [`Probe::second_attempt`] asks again for another way. Controls that change what is paid for are rewards (`crate::reward::controls`), those that change what
 //! counts as right are labels ([`crate::dataset::Labels`]).
 
 mod critique;
@@ -23,9 +23,7 @@ use serde_json::Value;
 use crate::dataset::LabelError;
 use crate::registry::make;
 
-pub use critique::second_attempt;
 pub use passages::PassageProbe;
-pub use wordings::wordings;
 
 /// A change under which a policy is evaluated again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -128,28 +126,30 @@ pub enum ProbeError {
     Registry(#[from] RegistryError),
 }
 
-/// The environments of `id` over passages that a probe changes, question by question.
-///
-/// # Errors
-/// [`ProbeError`] when the environment reads no passages the probe could change, or cannot be made.
-pub fn factory(
-    id: &str,
-    settings: Value,
-    resources: Resources,
-    probe: Arc<PassageProbe>,
-) -> Result<Arc<dyn EnvFactory>, ProbeError> {
-    probe.check(id, &settings)?;
-    let plain = make(id, settings.clone(), resources.clone())?;
-    let recipe = Recipe {
-        id: id.to_owned(),
-        settings,
-        resources,
-        probe,
-    };
-    Ok(Arc::new(Factory {
-        recipe: Arc::new(recipe),
-        plain,
-    }))
+impl PassageProbe {
+    /// The environments of `id` over passages that this probe changes, question by question.
+    ///
+    /// # Errors
+    /// [`ProbeError`] when the environment reads no passages the probe could change, or cannot be made.
+    pub fn factory(
+        self: Arc<Self>,
+        id: &str,
+        settings: Value,
+        resources: Resources,
+    ) -> Result<Arc<dyn EnvFactory>, ProbeError> {
+        self.check(id, &settings)?;
+        let plain = make(id, settings.clone(), resources.clone())?;
+        let recipe = Recipe {
+            id: id.to_owned(),
+            settings,
+            resources,
+            probe: self,
+        };
+        Ok(Arc::new(Factory {
+            recipe: Arc::new(recipe),
+            plain,
+        }))
+    }
 }
 
 /// What the environment of a question is made from.

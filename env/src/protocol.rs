@@ -4,11 +4,10 @@ mod blocks;
 pub(crate) mod structure;
 pub(crate) mod tags;
 
-pub(crate) use blocks::ANSWER_PREFIX;
-pub(crate) use blocks::QUERY_CLOSE;
-pub(crate) use blocks::QUERY_OPEN;
-pub(crate) use blocks::{Block, first_closed, first_opened, last_closed, query_line};
-pub use blocks::{CALL, PYTHON, REASONING};
+pub(crate) use blocks::{
+    ANSWER_PREFIX, Block, PYTHON, QUERY_CLOSE, QUERY_OPEN, REASONING, first_closed, first_opened,
+    last_closed, query_line,
+};
 pub(crate) use structure::{Author, Segment, is_valid_sequence};
 pub(crate) use tags::{ActionFault, ParsedAction, parse_action};
-pub use tags::{TagEvent, TagParser};
+pub(crate) use tags::{TagEvent, TagParser};

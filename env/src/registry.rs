@@ -4,11 +4,12 @@ use std::sync::{Arc, LazyLock};
 
 use forage_contracts::environment::EnvFactory;
 use forage_contracts::reward::RewardEntry;
-use forage_contracts::{EnvEntry, Metric, Registry, RegistryError, Resources, STEP_METRICS};
+use forage_contracts::{
+    EnvEntry, Metric, Registry, RegistryError, Resources, STEP_METRICS, nearest,
+};
 use forage_sandbox::Tools;
 use serde_json::Value;
 
-use crate::nearest::nearest;
 use crate::reward::{
     altered, answers, controls, costs, format, judge, majority, published, random, rankings,
     retrieval, search_r1 as whole_text,
@@ -105,9 +106,9 @@ pub fn find(id: &str) -> Result<&'static EnvEntry, RegistryError> {
     })
 }
 
-/// Reads what a policy may write as a turn of every environment under every profile. Whatever the text, it is an action or a fault:
-/// this is what fuzzing calls. Returns how many profiles of `search-r1` find an action in it.
-pub fn read_turn(text: &str) -> usize {
+/// Reads a text as a turn of every environment under every profile: it is an action or a fault. Returns how many profiles of
+/// `search-r1` find an action in it.
+pub(crate) fn actions(text: &str) -> usize {
     static SEARCH: LazyLock<[search_r1::SearchR1Settings; 10]> =
         LazyLock::new(|| search_r1::Profile::ALL.map(search_r1::Profile::settings));
     static PROGRAMS: LazyLock<[code_search::CodeSearchSettings; 4]> =

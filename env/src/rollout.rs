@@ -13,7 +13,7 @@ pub(crate) mod replay;
 pub use budget::{BudgetExceeded, InfraBudget};
 pub use driver::{Job, Rollout};
 
-pub use presentation::{Chat, ChatSettings, Presentation};
-pub use record::{EpisodeRecord, EpisodeWriter, RecordError, read_episodes};
+pub use presentation::{ChatSettings, Presentation};
+pub use record::{EpisodeRecord, EpisodeWriter, RecordError};
 pub use rejection::{Keep, Rejection, RejectionCounts};
 pub use replay::{Difference, ReplayError, replay};

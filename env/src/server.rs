@@ -19,7 +19,7 @@
 //! **Faults** of ours (a retriever that is down, a judge that does not answer) end the episode with a typed error, never
 //! with a reward.
 //!
-//! **Scheduling.** The runtime that calls [`serve`] moves bytes; steps run on a runtime of their own. A client that goes
+//! **Scheduling.** The runtime that calls [`Served::serve`] moves bytes; steps run on a runtime of their own. A client that goes
 //! away in the middle of a step does not tear the episode: the step is finished, and its answer can be asked for again
 //! under the same `request_id`.
 
@@ -107,27 +107,29 @@ pub struct Summary {
     pub episodes: u64,
 }
 
-/// Serves until `shutdown` completes, then drains: `/readyz` and new episodes are refused, requests in flight may finish,
-/// for at most [`BaseConfig::drain`]; then sessions and connections are closed, wherever their episodes stand.
-///
-/// # Errors
-/// [`ServeError`] when the configuration is contradictory, threads cannot be started, or accepting fails.
-pub async fn serve(
-    listener: TcpListener,
-    config: ServerConfig,
-    served: Served,
-    shutdown: impl Future<Output = ()>,
-) -> Result<Summary, ServeError> {
-    check(&config, &served)?;
-    let app = Arc::new(App::new(config, served)?);
-    let sweeper = app::sweep(&app);
-    let router = routes::router(&app);
-    let ran = forage_net::serve(listener, &app, router, shutdown).await;
-    sweeper.abort();
-    Ok(Summary {
-        requests: ran?,
-        episodes: app.metrics.scored(),
-    })
+impl Served {
+    /// Serves until `shutdown` completes, then drains: `/readyz` and new episodes are refused, requests in flight may finish,
+    /// for at most [`BaseConfig::drain`]; then sessions and connections are closed, wherever their episodes stand.
+    ///
+    /// # Errors
+    /// [`ServeError`] when the configuration is contradictory, threads cannot be started, or accepting fails.
+    pub async fn serve(
+        self,
+        listener: TcpListener,
+        config: ServerConfig,
+        shutdown: impl Future<Output = ()>,
+    ) -> Result<Summary, ServeError> {
+        check(&config, &self)?;
+        let app = Arc::new(App::new(config, self)?);
+        let sweeper = app::sweep(&app);
+        let router = routes::router(&app);
+        let ran = forage_net::serve(listener, &app, router, shutdown).await;
+        sweeper.abort();
+        Ok(Summary {
+            requests: ran?,
+            episodes: app.metrics.scored(),
+        })
+    }
 }
 
 fn check(config: &ServerConfig, served: &Served) -> Result<(), ServeError> {

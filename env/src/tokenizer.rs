@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-pub use forage_contracts::{ByteTokenizer, Tokenizer};
+use forage_contracts::Tokenizer;
 
 /// A tokenizer could not be read, trained or written.
 #[derive(Debug, thiserror::Error)]
@@ -29,6 +29,11 @@ pub struct HfTokenizer {
 const TRIAL: &str = "The 1st test, it's\n\té 東京 🦀 <|x|>";
 
 impl HfTokenizer {
+    /// The text of the end-of-sequence token.
+    pub fn eos_text(&self) -> String {
+        self.inner.id_to_token(self.eos).unwrap_or_default()
+    }
+
     /// Reads `tokenizer.json`; `eos` is the end-of-sequence token's text, for instance `<|endoftext|>`.
     ///
     /// # Errors

@@ -3,8 +3,7 @@
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
-use forage_contracts::Episode;
-use forage_env::nearest;
+use forage_contracts::{Episode, nearest};
 use serde::{Deserialize, Serialize};
 
 use crate::measures::{QuestionKey, better, by_question, clusters, display_rank};

@@ -3,7 +3,7 @@
 //! Functions from finished episodes and rankings to numbers with intervals, comparisons, a verdict and a report. This
 //! crate runs no policy and no search: it takes [`forage_env`] episodes and plain ranked lists.
 //!
-//! - [`stats`]: seeded bootstrap intervals, paired tests and their corrections, power, profiles over runs.
+//! - `stats`: seeded bootstrap intervals, paired tests and their corrections, power, profiles over runs.
 //! - `retrieval`: a whole run of rankings against judgments, equal to `trec_eval`.
 //! - `measures`: the numbers read off one episode.
 //! - `answers`: cost per right answer, budgets and curves over samples, of one policy.
@@ -17,7 +17,7 @@
 //! - `probe`: the same policy plain and under a change.
 //! - `study`: several seeds beside their spurious twins.
 //! - `trajectory`: episodes as people read them.
-//! - [`report`]: one self-contained HTML page, readable offline; the same as Markdown or JSON.
+//! - `report`: one self-contained HTML page, readable offline; the same as Markdown or JSON.
 //!
 //! A guide to choosing a test, reading an interval, formulas, coverage and the reference of each function:
 //! `docs/statistics.md`.
@@ -31,9 +31,9 @@ mod critique;
 mod judge;
 mod measures;
 mod probe;
-pub mod report;
+mod report;
 mod retrieval;
-pub mod stats;
+mod stats;
 mod study;
 mod summary;
 mod telemetry;
@@ -48,9 +48,9 @@ pub use critique::Critique;
 pub use judge::{Agreement, Labelled, PositionBias};
 pub use measures::QuestionKey;
 pub use probe::{ProbeResult, Sensitivity};
-pub use report::{Report, ReportError};
+pub use report::{Arm, Recipe, Report, ReportError, Trend};
 pub use retrieval::{RetrievalMetric, RetrievalReport};
-pub use stats::{Bootstrap, Interval, StatsError};
+pub use stats::{Bootstrap, Interval, NonInferiority, StatsError};
 pub use study::{SeedEpisodes, Study, StudyError};
 pub use summary::{EvalSummary, Metric};
 pub use telemetry::{Course, StepTelemetry, Telemetry};

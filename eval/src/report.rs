@@ -16,7 +16,7 @@ mod viewer;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use forage_env::monitor::Alarm;
+use forage_env::Alarm;
 use maud::{Markup, html};
 use serde::Serialize;
 use serde_json::{Map, Value, json};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use forage_env::reward::{Judgments, average_precision, ndcg, precision, recall, reciprocal_rank};
+use forage_env::reward::Graded;
 use serde::{Deserialize, Serialize};
 
 use crate::stats::{Bootstrap, Interval, StatsError, mean_interval};
@@ -11,8 +11,8 @@ use crate::text;
 /// Document ids per query id, best first.
 pub(crate) type Rankings = BTreeMap<String, Vec<String>>;
 
-/// Judgments per query id.
-pub(crate) type Qrels = BTreeMap<String, Judgments>;
+/// Grade of each judged document, by query id and document id.
+pub(crate) type Qrels = BTreeMap<String, BTreeMap<String, i32>>;
 
 /// One metric over all judged queries.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -111,15 +111,16 @@ impl RetrievalReport {
 /// Every metric of one query by its name.
 fn query_metrics(
     ranked: &[String],
-    judgments: &Judgments,
+    judgments: &BTreeMap<String, i32>,
     cutoffs: &[usize],
 ) -> BTreeMap<String, f64> {
-    let mut metrics = BTreeMap::from([("map".to_owned(), average_precision(ranked, judgments))]);
+    let graded = Graded::new(ranked, judgments);
+    let mut metrics = BTreeMap::from([("map".to_owned(), graded.average_precision())]);
     for &k in cutoffs {
-        metrics.insert(format!("ndcg@{k}"), ndcg(ranked, judgments, k));
-        metrics.insert(format!("recall@{k}"), recall(ranked, judgments, k));
-        metrics.insert(format!("precision@{k}"), precision(ranked, judgments, k));
-        metrics.insert(format!("mrr@{k}"), reciprocal_rank(ranked, judgments, k));
+        metrics.insert(format!("ndcg@{k}"), graded.ndcg(k));
+        metrics.insert(format!("recall@{k}"), graded.recall(k));
+        metrics.insert(format!("precision@{k}"), graded.precision(k));
+        metrics.insert(format!("mrr@{k}"), graded.reciprocal_rank(k));
     }
     metrics
 }
@@ -130,7 +131,7 @@ mod tests {
 
     #[test]
     fn unanswered_queries_count_zero_and_unjudged_ones_nothing() -> Result<(), StatsError> {
-        let judged = |id: &str| Judgments::from([(id.to_owned(), 1)]);
+        let judged = |id: &str| BTreeMap::from([(id.to_owned(), 1)]);
         let qrels = Qrels::from([
             ("q1".into(), judged("a")),
             ("q2".into(), judged("b")),

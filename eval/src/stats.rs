@@ -12,20 +12,20 @@ mod stratified;
 
 use serde::{Deserialize, Serialize};
 
-pub use bootstrap::{bootstrap_clusters, bootstrap_mean, percentile_mean};
 pub(crate) use noninferiority::Better;
 pub use noninferiority::NonInferiority;
-pub use paired::{mcnemar_exact, paired_bootstrap};
-pub use permutation::paired_permutation;
-pub use proportion::mean_interval;
 pub(crate) use stratified::ProfilePoint;
 
-pub(crate) use bootstrap::{below, bootstrap_statistic, cluster_means};
+pub(crate) use bootstrap::{
+    below, bootstrap_clusters, bootstrap_mean, bootstrap_statistic, cluster_means, percentile_mean,
+};
 pub(crate) use multiple::holm;
 #[cfg(test)]
 pub(crate) use normal::normal_cdf;
-pub(crate) use paired::paired_bootstrap_clusters;
+pub(crate) use paired::{mcnemar_exact, paired_bootstrap, paired_bootstrap_clusters};
+pub(crate) use permutation::paired_permutation;
 pub(crate) use power::minimum_detectable_effect;
+pub(crate) use proportion::mean_interval;
 #[cfg(test)]
 pub(crate) use proportion::wilson;
 pub(crate) use stratified::{

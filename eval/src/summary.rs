@@ -31,7 +31,7 @@ pub(crate) struct HopSummary {
 /// One evaluation in numbers. Infrastructure faults are counted and are in no other number.
 ///
 /// Intervals are over questions, not episodes, so several samples of a question do not feign certainty: by resampling
-/// questions, or Wilson's where each is right or wrong ([`mean_interval`]).
+/// questions, or Wilson's where each is right or wrong (`mean_interval`).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EvalSummary {
     /// Questions with a scored episode.

@@ -4,7 +4,7 @@
 //! another, a threshold; most are common to all environments, the others come with their environment
 //! ([`EnvTelemetry`](forage_contracts::EnvTelemetry)). Of a set of episodes a [`Telemetry`] gives each item's mean with its
 //! interval; of a run's [`StepTelemetry`], one per training step, a [`Course`] gives the trend. Both raise an
-//! [`Alarm`](forage_env::monitor::Alarm) where an item is above its threshold, with episodes to look at. `docs/telemetry.md`
+//! [`Alarm`](forage_env::Alarm) where an item is above its threshold, with episodes to look at. `docs/telemetry.md`
 //! lists the items and says how alarms relate to the trainer's sentinel, which watches how a run's metrics change; telemetry
 //! judges one set of episodes alone.
 

@@ -3,4 +3,5 @@
 mod against_references;
 mod against_scipy;
 mod against_trec_eval;
+mod coverage;
 mod episodes;

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::path::Path;
 
 use forage_contracts::environment::Outcome;
-use forage_env::monitor::Alarm;
+use forage_env::Alarm;
 use serde::{Deserialize, Serialize};
 
 use crate::compare::{Comparison, Difference, SMALL_N, few_questions, interval_words, signed};

@@ -1,7 +1,7 @@
 //! A model family from outside: Mistral 7B since its version 0.3, whose layers are Llama's with attention to all that came before.
 //! Earlier versions attend to a window; their `config.json` is refused.
 
-use forage_trainer::model::{Family, Published};
+use forage_trainer::{Family, Published};
 
 /// The registry's entry.
 pub(crate) const ENTRY: Family = Family {

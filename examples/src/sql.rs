@@ -12,7 +12,7 @@ use forage_contracts::environment::{
     Action, Call, EnvError, EnvFactory, EnvSpec, Environment, Observation, Outcome, Step, TurnForm,
     TurnKind, TurnTool,
 };
-use forage_contracts::scripted::{ORACLE, ScriptEntry, Scripted};
+use forage_contracts::scripted::{ScriptEntry, Scripted};
 use forage_contracts::seed::Seed;
 use forage_contracts::{
     Direction, EnvEntry, EnvTelemetry, Episode, Item, Metric, OracleHop, Passages, Pieces, Reading,
@@ -94,9 +94,10 @@ pub(crate) const ENTRY: EnvEntry = EnvEntry {
         found: |call| (call.tool == QUERY).then(|| call.payload["rows"].as_u64() > Some(0)),
         actions: &[SQL],
         observations: &[ROWS[0]],
+        ..EnvTelemetry::COMMON
     },
     scripts: &[ScriptEntry {
-        name: ORACLE,
+        name: ScriptEntry::ORACLE,
         play: |cast| Arc::new(Scripted::solution(cast, oracle)),
     }],
     ..EnvEntry::new(

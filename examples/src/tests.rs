@@ -5,22 +5,18 @@ use std::sync::{Arc, Once};
 
 use forage_contracts::environment::{Action, EnvFactory};
 use forage_contracts::policy::Sampling;
-use forage_contracts::scripted::{Cast, ORACLE, Scripted};
+use forage_contracts::scripted::{Cast, ScriptEntry, Scripted};
 use forage_contracts::seed::Seed;
 use forage_contracts::{ByteTokenizer, Resources, Split, Task, Tokenizer};
-use forage_env::dataset::read_tasks;
-use forage_env::monitor::Alarm;
 use forage_env::reward::{RewardSet, Weighting};
-use forage_env::rollout::{Job, Presentation, Rollout, replay};
-use forage_env::{CheckPlan, check_environment};
+use forage_env::{Alarm, CheckPlan, Job, Presentation, Rollout, read_tasks, replay};
 use forage_eval::{Bootstrap, Telemetry};
-use forage_retriever::remote::RemoteSpec;
-use forage_retriever::{BuildRequest, CorpusFormat, Index, Mode, Query, Searched};
+use forage_retriever::{BuildRequest, CorpusFormat, Index, Mode, Query, RemoteSpec, Searched};
 use forage_trainer::device::DeviceSpec;
-use forage_trainer::model::{Architecture, ModelConfig, init_random};
-use forage_trainer::sequence::Sequence;
-use forage_trainer::weights::{Checkpoint, byte_tokenizer};
-use forage_trainer::{EngineConfig, Learner, Sample, UpdateConfig, Workers, bpe};
+use forage_trainer::{
+    Architecture, Checkpoint, Decoder, EngineConfig, Learner, ModelConfig, Sample, Sequence,
+    UpdateConfig, Workers,
+};
 use serde_json::json;
 
 use super::{plugins, sql};
@@ -60,14 +56,14 @@ fn rewards() -> RewardSet {
 #[tokio::test]
 async fn the_contract_of_environments_is_kept() {
     let plan = CheckPlan::of(&sql::ENTRY);
-    let checked = check_environment(
-        factory().as_ref(),
-        &tasks(8),
-        &RewardSet::exact_match(),
-        &plan,
-        Seed::root(0),
-    )
-    .await;
+    let checked = plan
+        .check(
+            factory().as_ref(),
+            &tasks(8),
+            &RewardSet::exact_match(),
+            Seed::root(0),
+        )
+        .await;
     assert_eq!(checked, Ok(()));
     for wrong in [json!({"max_row": 3}), json!({"max_rows": 0})] {
         assert!(
@@ -83,13 +79,16 @@ async fn an_oracle_is_always_right_and_its_episodes_replay() {
     let tokenizer: Arc<dyn Tokenizer> = Arc::new(ByteTokenizer);
     let rollout = Rollout {
         policy: sql::ENTRY
-            .script(ORACLE, Cast::new(Arc::clone(&tokenizer), tasks.clone()))
+            .script(
+                ScriptEntry::ORACLE,
+                Cast::new(Arc::clone(&tokenizer), tasks.clone()),
+            )
             .expect("its own oracle"),
         tokenizer,
         factory: factory(),
         rewards: Arc::new(rewards()),
         sampling: Sampling::GREEDY,
-        presentation: Presentation::Raw,
+        presentation: Presentation::RAW,
     };
     let job = |(group, task): (u64, &Arc<Task>)| Job {
         task: Arc::clone(task),
@@ -154,7 +153,7 @@ async fn alarms(turns: &'static [&'static str]) -> Vec<(String, String)> {
         factory: factory(),
         rewards: Arc::new(rewards()),
         sampling: Sampling::GREEDY,
-        presentation: Presentation::Raw,
+        presentation: Presentation::RAW,
     };
     let job = |(group, task)| Job {
         task: Arc::new(task),
@@ -286,7 +285,7 @@ async fn formats_and_retrievers_from_outside_are_found_by_their_names() {
 
     let folder = tempfile::tempdir().expect("a folder");
     let place = folder.path().join("index");
-    Index::build(&BuildRequest::new(&corpus, format, &place), &mut |_| {}).expect("an index");
+    Index::build(&BuildRequest::new(&corpus, format, &place), &mut |_, _| {}).expect("an index");
     let index = Arc::new(Index::open(&place).expect("an index"));
     let mode: Mode = "trigrams".parse().expect("registered");
     let searched = Searched {
@@ -329,9 +328,8 @@ fn random(family: &str) -> Checkpoint {
         tie_word_embeddings: true,
     };
     let device = DeviceSpec::Cpu.open().expect("the processor");
-    let decoder = init_random(&config, Seed::root(1), &device);
-    let (tokenizer, json) = byte_tokenizer().expect("a tokenizer");
-    Checkpoint::new(config, decoder, tokenizer, json, bpe::EOS)
+    let decoder = Decoder::random(&config, Seed::root(1), &device);
+    Checkpoint::of_bytes(config, decoder).expect("a tokenizer")
 }
 
 fn learner(checkpoint: Checkpoint, update: UpdateConfig) -> Learner {
@@ -421,7 +419,9 @@ fn a_family_from_outside_learns_as_the_one_it_is_made_of_and_is_written_under_it
     // Its published shape, and its name where names are listed.
     let published = ModelConfig::published("Mistral-7B-v0.3").expect("a shape");
     assert_eq!(published.parameters(), 7_248_023_552);
-    let error = Architecture::named("gemma").expect_err("no family");
+    let error = Architecture::named("gemma")
+        .expect_err("no family")
+        .to_string();
     assert!(error.contains("olmo2, mistral"), "{error}");
 }
 

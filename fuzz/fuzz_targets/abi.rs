@@ -18,7 +18,10 @@ impl Tools for Echo {
     }
 
     fn call(&self, name: &str, arguments: &Map<String, Value>) -> Result<Value, ToolError> {
-        let refused = || ToolError::Raise { kind: "KeyError", message: name.to_owned() };
+        let refused = || ToolError::Raise {
+            kind: "KeyError",
+            message: name.to_owned(),
+        };
         arguments.get("text").cloned().ok_or_else(refused)
     }
 }
@@ -31,16 +34,26 @@ static ENGINE: LazyLock<SandboxEngine> = LazyLock::new(|| {
         calls: 5,
         ..Limits::default()
     };
-    let guest = wat::parse_str(include_str!("../../sandbox/tests/fixtures/guest.wat")).expect("is valid");
+    let guest =
+        wat::parse_str(include_str!("../../sandbox/tests/fixtures/guest.wat")).expect("is valid");
     SandboxEngine::with_guest(&guest, limits).expect("compiles")
 });
 
 fuzz_target!(|bytes: &[u8]| {
-    let code: String = bytes.iter().take(16_000).map(|byte| format!("{byte:02x}")).collect();
+    let code: String = bytes
+        .iter()
+        .take(16_000)
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
     let mut session = ENGINE.session(Arc::new(Echo), 1);
     for _ in 0..2 {
         let output = session.run_blocking(&code).expect("no fault of ours");
-        assert!(output.stdout.len() <= 3000 && output.stderr.len() <= 3000 && output.calls.len() <= 5);
+        assert!(
+            output.stdout.len() <= 3000 && output.stderr.len() <= 3000 && output.calls.len() <= 5
+        );
     }
-    assert_eq!(session.run_blocking("").expect("no fault of ours").status, Status::Ok);
+    assert_eq!(
+        session.run_blocking("").expect("no fault of ours").status,
+        Status::Ok
+    );
 });

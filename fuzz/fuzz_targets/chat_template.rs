@@ -7,7 +7,9 @@ use libfuzzer_sys::fuzz_target;
 use serde_json::json;
 
 fuzz_target!(|source: &str| {
-    let Ok(template) = ChatTemplate::from_source(source, SpecialTokens::default()) else { return };
+    let Ok(template) = ChatTemplate::from_source(source, SpecialTokens::default()) else {
+        return;
+    };
     let conversation = Conversation {
         messages: vec![
             json!({"role": "user", "content": "Who?"}),

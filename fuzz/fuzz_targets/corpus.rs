@@ -29,7 +29,9 @@ fuzz_target!(init: quiet(), |data: &[u8]| {
 /// them before that; a panic that nobody catches still ends the run.
 fn quiet() {
     std::panic::set_hook(Box::new(|info| {
-        let is_parquet = info.location().is_some_and(|at| at.file().contains("parquet"));
+        let is_parquet = info
+            .location()
+            .is_some_and(|at| at.file().contains("parquet"));
         if !is_parquet {
             eprintln!("{info}");
         }
@@ -37,13 +39,20 @@ fn quiet() {
 }
 
 fn check(path: &Path, format: CorpusFormat) {
-    let Ok(mut reader) = CorpusReader::open(path, format) else { return };
+    let Ok(mut reader) = CorpusReader::open(path, format) else {
+        return;
+    };
     let mut last = 0;
     while let Some(passage) = reader.next() {
         match passage {
             Ok(passage) => {
                 assert!(!passage.id.is_empty());
-                assert!(passage.fields.iter().all(|(name, value)| name == "page" || value.len() <= 4096));
+                assert!(
+                    passage
+                        .fields
+                        .iter()
+                        .all(|(name, value)| name == "page" || value.len() <= 4096)
+                );
                 assert!(reader.line() >= last, "lines go backwards");
                 last = reader.line();
             }

@@ -18,7 +18,7 @@ static INDEX: LazyLock<TempDir> = LazyLock::new(|| {
         .collect();
     std::fs::write(&corpus, lines).expect("room for a small file");
     let request = BuildRequest::new(&corpus, CorpusFormat::BEIR, folder.path().join("index"));
-    Index::build(&request, &mut |_| {}).expect("a small corpus");
+    Index::build(&request, &mut |_, _| {}).expect("a small corpus");
     folder
 });
 
@@ -26,7 +26,11 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(folder).expect("an index") {
         let path = entry.expect("an entry").path();
-        if path.is_dir() { found.extend(files(&path)) } else { found.push(path) }
+        if path.is_dir() {
+            found.extend(files(&path))
+        } else {
+            found.push(path)
+        }
     }
     found.sort();
     found
@@ -35,7 +39,10 @@ fn files(folder: &Path) -> Vec<PathBuf> {
 /// Panics of tantivy on damaged segments are caught by the reader.
 fn quiet() {
     std::panic::set_hook(Box::new(|info| {
-        if !info.location().is_some_and(|at| at.file().contains("tantivy")) {
+        if !info
+            .location()
+            .is_some_and(|at| at.file().contains("tantivy"))
+        {
             eprintln!("{info}");
         }
     }));

@@ -4,25 +4,35 @@
 #![no_main]
 
 use forage_trainer::device::DeviceSpec;
-use forage_trainer::model::ModelConfig;
-use forage_trainer::weights::{load_decoder, tokenizer_of};
+use forage_trainer::{Checkpoint, Decoder, ModelConfig};
 use libfuzzer_sys::fuzz_target;
 
 const CONFIG: &str = r#"{"model_type":"qwen3","vocab_size":4,"hidden_size":2,"intermediate_size":2,"num_hidden_layers":1,
     "num_attention_heads":1,"num_key_value_heads":1,"head_dim":2,"max_position_embeddings":8,"rms_norm_eps":1e-6,
     "tie_word_embeddings":true}"#;
-const FILES: [&str; 4] = ["config.json", "model.safetensors", "model.safetensors.index.json", "tokenizer.json"];
+const FILES: [&str; 4] = [
+    "config.json",
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "tokenizer.json",
+];
 
 fuzz_target!(|data: &[u8]| {
-    let Some((&kind, bytes)) = data.split_first() else { return };
-    let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a temporary folder");
-    let write = |name: &str, bytes: &[u8]| std::fs::write(folder.path().join(name), bytes).expect("room for a small file");
+    let Some((&kind, bytes)) = data.split_first() else {
+        return;
+    };
+    let folder = tempfile::tempdir_in("/dev/shm")
+        .or_else(|_| tempfile::tempdir())
+        .expect("a temporary folder");
+    let write = |name: &str, bytes: &[u8]| {
+        std::fs::write(folder.path().join(name), bytes).expect("room for a small file")
+    };
     write("config.json", CONFIG.as_bytes());
     write(FILES[usize::from(kind) % FILES.len()], bytes);
     if let Ok(config) = ModelConfig::from_file(&folder.path().join("config.json")) {
         config.parameters();
         let device = DeviceSpec::default().open().expect("the processor");
-        let _ = load_decoder(folder.path(), &config, &device);
+        let _ = Decoder::load(folder.path(), &config, &device);
     }
-    let _ = tokenizer_of(folder.path());
+    let _ = Checkpoint::tokenizer_of(folder.path());
 });

@@ -1,21 +1,30 @@
 //! Judgements and queries over arbitrary bytes; what is read must read back the same when written.
 #![no_main]
 
-use forage_retriever::{read_qrels, read_queries};
+use forage_retriever::{QueryRecord, read_qrels};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
-    let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a temporary folder");
+    let folder = tempfile::tempdir_in("/dev/shm")
+        .or_else(|_| tempfile::tempdir())
+        .expect("a temporary folder");
     let path = folder.path().join("file");
     std::fs::write(&path, data).expect("room for a small file");
-    if let Ok(queries) = read_queries(&path) {
+    if let Ok(queries) = QueryRecord::read_all(&path) {
         assert!(queries.iter().all(|query| !query.id.is_empty()));
     }
     let Ok(qrels) = read_qrels(&path) else { return };
     let rows = qrels.iter().flat_map(|(query, grades)| {
-        grades.iter().map(move |(document, grade)| format!("{query}\t{document}\t{grade}\n"))
+        grades
+            .iter()
+            .map(move |(document, grade)| format!("{query}\t{document}\t{grade}\n"))
     });
-    let written = std::iter::once("query-id\tcorpus-id\tscore\n".to_owned()).chain(rows).collect::<String>();
+    let written = std::iter::once("query-id\tcorpus-id\tscore\n".to_owned())
+        .chain(rows)
+        .collect::<String>();
     std::fs::write(&path, written).expect("room for a small file");
-    assert_eq!(read_qrels(&path).expect("what was read is well formed"), qrels);
+    assert_eq!(
+        read_qrels(&path).expect("what was read is well formed"),
+        qrels
+    );
 });

@@ -1,6 +1,6 @@
 //! Trains a tiny policy for two steps, then asks it questions about entities it has not met.
 
-use forage_lab::{EvaluateOptions, RunConfig, RunError, Silent, TrainOptions, evaluate, train};
+use forage_lab::{EvaluateOptions, RunConfig, RunError, TrainOptions, evaluate, train};
 
 #[expect(clippy::print_stdout, reason = "an example shows what it found")]
 pub(crate) fn main() -> Result<(), RunError> {
@@ -13,14 +13,14 @@ pub(crate) fn main() -> Result<(), RunError> {
         folder,
         ..TrainOptions::default()
     };
-    let trained = train(&config, &run, &Silent)?;
+    let trained = train(&config, &run, &())?;
     println!("trained policy in {}", trained.policy.display());
 
     let asked = EvaluateOptions {
         policy: Some(trained.policy.display().to_string()),
         ..EvaluateOptions::default()
     };
-    let found = evaluate(&config, &asked, &Silent)?;
+    let found = evaluate(&config, &asked, &())?;
     println!("{}", found.greedy.to_text());
     Ok(())
 }

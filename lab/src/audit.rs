@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use forage_env::reward::judge::{Judge, JudgeSettings, Preference, Question, Transcript, Verdict};
-use forage_eval::stats::Bootstrap;
-use forage_eval::{Agreement, Labelled, PositionBias};
+use forage_env::reward::judge::{Judge, JudgeSettings, Preference};
+use forage_eval::{Agreement, Bootstrap, Labelled, PositionBias};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::task::JoinSet;
@@ -16,7 +15,7 @@ use crate::runtime::runtime;
 /// One accepted answer, or several.
 #[derive(Clone, Deserialize)]
 #[serde(untagged)]
-pub enum Golds {
+enum Golds {
     /// One.
     One(String),
     /// Several.
@@ -26,7 +25,7 @@ pub enum Golds {
 /// A labelled answer, or two answers to the same question.
 #[derive(Deserialize)]
 #[serde(untagged, deny_unknown_fields)]
-pub enum AuditRow {
+enum AuditRow {
     /// An answer that is known to be right or wrong.
     Answer {
         /// The question.
@@ -68,15 +67,25 @@ enum Found {
 }
 
 impl Resolved {
-    /// Compares the judge of a config with labelled answers, each with its place for errors. Blocks; not to be called from async code.
+    /// Compares the judge of a config with labelled answers, each with its place for errors: an answer with `label`, or `answers`,
+    /// two of them. Blocks; not to be called from async code.
     ///
     /// # Errors
     /// When the config has no judge of answers, there are no answers, or a request fails.
-    pub fn audit_judge(&self, rows: Vec<(String, AuditRow)>, seed: u64) -> Result<Audited> {
+    pub fn audit_judge(&self, rows: Vec<(String, Value)>, seed: u64) -> Result<Audited> {
         let judge = Arc::new(judge_of(self)?);
         if rows.is_empty() {
             bail!("there are no answers to judge; write one JSON object per line");
         }
+        let rows: Vec<(String, AuditRow)> = rows
+            .into_iter()
+            .map(|(place, row)| {
+                let form = "not a labelled answer or a pair; see `forage judge audit --help`";
+                let row =
+                    serde_json::from_value(row).with_context(|| format!("{place}: {form}"))?;
+                Ok((place, row))
+            })
+            .collect::<Result<_>>()?;
         let found = runtime()?.block_on(async {
             let mut tasks = JoinSet::new();
             for (place, row) in rows {
@@ -100,7 +109,7 @@ impl Resolved {
         // They came in the order of the replies; intervals must not depend on it.
         answers.sort_by_key(|row| (row.verdict, row.label, row.length));
         pairs.sort_by_key(|pair| pair.map(|preference| preference as u8));
-        let spent = judge.spent();
+        let (calls, tokens) = judge.cost();
         Ok(Audited {
             agreement: (!answers.is_empty())
                 .then(|| Agreement::of(&answers, bootstrap))
@@ -108,8 +117,8 @@ impl Resolved {
             position: (!pairs.is_empty())
                 .then(|| PositionBias::of(&pairs, bootstrap))
                 .transpose()?,
-            calls: spent.calls,
-            tokens: spent.tokens,
+            calls,
+            tokens,
         })
     }
 }
@@ -140,20 +149,8 @@ async fn examine(judge: &Judge, row: AuditRow) -> Result<Found> {
             label,
         } => {
             let golds = list(gold);
-            let asked = Question {
-                question: &question,
-                golds: &golds,
-                answer: Some(&answer),
-                transcript: Transcript::Unknown,
-            };
-            let Verdict::Answer {
-                correct: verdict, ..
-            } = judge.ask(&asked).await?
-            else {
-                bail!("a rubric's verdict where one on an answer was asked for");
-            };
             Ok(Found::Answer(Labelled {
-                verdict,
+                verdict: judge.is_right(&question, &golds, &answer).await?,
                 label,
                 length: answer.chars().count(),
             }))

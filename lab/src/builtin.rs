@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
+use forage_trainer::Checkpoint;
 use forage_trainer::device::DeviceSpec;
-use forage_trainer::weights::Checkpoint;
 
 use crate::error::{Context, Result, bail};
 

@@ -4,9 +4,7 @@ use std::path::PathBuf;
 
 use forage_contracts::policy::Sampling;
 use forage_contracts::seed::Seed;
-use forage_env::rollout::{
-    EpisodeWriter, InfraBudget, Job, Keep, Rejection, RejectionCounts, Rollout,
-};
+use forage_env::{EpisodeWriter, InfraBudget, Job, Keep, Rejection, RejectionCounts, Rollout};
 use forage_trainer::run::group_jobs;
 
 use crate::config::Resolved;

@@ -3,13 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use forage_contracts::Episode;
-use forage_eval::stats::Bootstrap;
-use forage_eval::{Course, StepTelemetry};
-use forage_trainer::metrics::{self, MetricsWriter, Row};
+use forage_eval::{Bootstrap, Course, StepTelemetry};
+use forage_trainer::metrics::{MetricsWriter, Row};
 use serde_json::Value;
 
 use crate::error::{Context, Result, bail};
 use crate::layout::{CONTROL, RunLayout, TRAINED};
+use crate::run_folder::RunFolder;
 
 /// Writes a line for each step; a resumed run cuts off those it plays again.
 pub(crate) struct Log {
@@ -41,24 +41,26 @@ impl Log {
     }
 }
 
-/// The courses of the run in a folder, or of the runs of a quickstart, each with its folder.
-///
-/// # Errors
-/// When there is no telemetry, or a file is not telemetry.
-pub fn courses(folder: &Path, bootstrap: Bootstrap) -> Result<Vec<(PathBuf, Course)>> {
-    let run = RunLayout::new(folder);
-    let mut found = Vec::new();
-    for layout in [run.clone(), run.part(TRAINED), run.part(CONTROL)] {
-        let course = course(&layout, bootstrap)?;
-        found.extend(course.map(|course| (layout.folder().to_owned(), course)));
+impl RunFolder {
+    /// The courses of the run in a folder, or of the runs of a quickstart, each with its folder.
+    ///
+    /// # Errors
+    /// When there is no telemetry, or a file is not telemetry.
+    pub fn courses(folder: &Path, bootstrap: Bootstrap) -> Result<Vec<(PathBuf, Course)>> {
+        let run = RunLayout::new(folder);
+        let mut found = Vec::new();
+        for layout in [run.clone(), run.part(TRAINED), run.part(CONTROL)] {
+            let course = course(&layout, bootstrap)?;
+            found.extend(course.map(|course| (layout.folder().to_owned(), course)));
+        }
+        if found.is_empty() {
+            bail!(
+                "{} holds no telemetry; give the folder of a run whose policy played, or files of episodes",
+                folder.display()
+            );
+        }
+        Ok(found)
     }
-    if found.is_empty() {
-        bail!(
-            "{} holds no telemetry; give the folder of a run whose policy played, or files of episodes",
-            folder.display()
-        );
-    }
-    Ok(found)
 }
 
 /// The course of a run; `None` where it has left no telemetry.
@@ -68,7 +70,7 @@ pub(crate) fn course(layout: &RunLayout, bootstrap: Bootstrap) -> Result<Option<
         return Ok(None);
     }
     let mut steps: Vec<StepTelemetry> = Vec::new();
-    for (index, row) in metrics::read(&path)?.into_iter().enumerate() {
+    for (index, row) in Row::read_all(&path)?.into_iter().enumerate() {
         let step = serde_json::from_value(Value::Object(row.0)).with_context(|| {
             format!(
                 "{} line {} is not a step's telemetry; remove the file",

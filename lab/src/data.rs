@@ -4,10 +4,11 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use forage_contracts::seed::Seed;
-use forage_contracts::{MakeQuestions, OpenWiki, Pages, Split, Task};
-use forage_env::dataset::{Labels, digest_ids, pick_ids, read_tasks, split_by_index};
-use forage_env::world::{QuestionCounts, World, WorldSpec};
-use forage_env::{Wiki, registry};
+use forage_contracts::{OpenWiki, Pages, Split, Task};
+use forage_env::{
+    Labels, QuestionCounts, Wiki, World, WorldSpec, digest_ids, pick_ids, read_tasks, registry,
+    split_by_index,
+};
 use forage_retriever::{
     Bm25Retriever, BuildRequest, CorpusFormat, Index, NoPassages, Retriever, Tape,
 };
@@ -19,7 +20,7 @@ use crate::policy::fetch_file;
 use crate::retrieval::{RetrieverConfig, recorded};
 
 /// Questions.
-pub type Tasks = Arc<[Arc<Task>]>;
+pub(crate) type Tasks = Arc<[Arc<Task>]>;
 
 /// Passages that can be searched, and whole pages for environments that read them.
 #[derive(Clone)]
@@ -247,6 +248,9 @@ fn pages_of(
     })
 }
 
+/// As [`forage_contracts::EnvEntry::questions`].
+type MakeQuestions = fn(Split, usize, Seed) -> Vec<Task>;
+
 /// Questions that an environment brings along.
 fn own_splits(own: MakeQuestions, data: &DataConfig, seed: u64) -> [Tasks; 3] {
     let tasks = |split, count| own_questions(own, split, count, seed);
@@ -281,7 +285,7 @@ fn load_world(
     if place.join("world.json").exists() {
         check_world(&place, &world, counts)?;
     } else {
-        world.export(&place, counts, |_| {})?;
+        world.export(&place, counts, |_, _| {})?;
     }
     let found = match retriever.connect()? {
         Some(remote) => remote,
@@ -414,7 +418,7 @@ fn open_or_build(corpus: &Path, format: CorpusFormat, place: &Path) -> Result<Ar
     if place.exists() {
         return open_checked(place, corpus, format);
     }
-    Index::build(&BuildRequest::new(corpus, format, place), &mut |_| {})?;
+    Index::build(&BuildRequest::new(corpus, format, place), &mut |_, _| {})?;
     Ok(Arc::new(Index::open(place)?))
 }
 

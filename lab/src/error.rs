@@ -3,20 +3,13 @@
 use std::error::Error;
 
 use forage_contracts::RegistryError;
-use forage_env::WikiError;
-use forage_env::dataset::DatasetError;
 use forage_env::reward::RewardSetError;
-use forage_env::rollout::RecordError;
-use forage_env::tokenizer::TokenizerError;
-use forage_env::world::WorldError;
-use forage_eval::VerdictError;
-use forage_eval::stats::StatsError;
+use forage_env::{DatasetError, RecordError, TokenizerError, WikiError, WorldError};
+use forage_eval::{StatsError, VerdictError};
 use forage_retriever::{IndexError, ReadError, RetrieverError, TapeError};
-use forage_trainer::LoraError;
 use forage_trainer::checkpoint::CheckpointError;
 use forage_trainer::device::DeviceError;
-use forage_trainer::metrics::MetricsError;
-use forage_trainer::weights::WeightsError;
+use forage_trainer::{FileError, WeightsError};
 
 type Source = Box<dyn Error + Send + Sync>;
 
@@ -88,8 +81,7 @@ parts!(
     DatasetError,
     DeviceError,
     IndexError,
-    LoraError,
-    MetricsError,
+    FileError,
     ReadError,
     RecordError,
     RegistryError,
@@ -104,7 +96,7 @@ parts!(
     WorldError,
     forage_env::reward::judge::JudgeError,
     forage_eval::CompareError,
-    forage_eval::report::ReportError,
+    forage_eval::ReportError,
     forage_eval::StudyError,
     forage_trainer::LessonError,
     forage_trainer::run::RunError,

@@ -3,12 +3,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use forage_env::reward::judge::{self, JudgeSettings};
-use forage_trainer::device::has_bf16;
+use forage_env::reward::judge::JudgeSettings;
 use forage_trainer::memory::Workload;
 use forage_trainer::run::{Control, RunPlace, Source, run_grpo};
-use forage_trainer::weights::Checkpoint;
-use forage_trainer::{Learner, RemotePolicy, Sample, SentinelConfig, Workers};
+use forage_trainer::{Checkpoint, Learner, RemotePolicy, Sample, SentinelConfig, Workers};
 
 use crate::config::{EvaluationConfig, Resolved};
 use crate::data::Data;
@@ -104,7 +102,7 @@ impl Grpo<'_> {
         let generation = config.generation();
         let Some(server) = &config.sampler else {
             let engine = generation.engine(&start.config);
-            if engine.bf16 && !has_bf16(&start.decoder.device()) {
+            if engine.bf16 && !start.decoder.has_bf16() {
                 return Err(RunError::config_because(
                     format!(
                         "engine.dtype is bf16, and {} does not compute in it",
@@ -149,8 +147,8 @@ pub(crate) fn digest(config: &Resolved, experience: Experience<'_>) -> Result<St
     shape.grpo.sentinel = SentinelConfig::default();
     shape.tensorboard = None;
     shape.data.digests = None;
-    for judge in [judge::ENTRY, judge::BATCH, judge::TOURNAMENT] {
-        if let Some(part) = shape.reward.get_mut(judge.name) {
+    for judge in JudgeSettings::REWARDS {
+        if let Some(part) = shape.reward.get_mut(judge) {
             part.without(&JudgeSettings::CONDUCT);
         }
     }

@@ -39,25 +39,24 @@ mod train;
 mod twins;
 mod warm_start;
 
-pub use audit::{AuditRow, Audited, Golds};
+pub use audit::Audited;
 pub use collect::{CollectOptions, collect};
-pub use conduct::courses;
 pub use config::{
     Base, DataConfig, Digests, EngineSection, EngineType, EnvironmentConfig, EvaluationConfig,
     FilesConfig, Generation, IdLists, LoraSection, OwnQuestions, PolicyConfig, Resolved, RunConfig,
-    SmallModel, WarmStartSection, all_threads,
+    SmallModel, WarmStartSection,
 };
-pub use data::{Corpus, Data, Tasks};
+pub use data::{Corpus, Data};
 pub use error::{Result, RunError};
 pub use evaluate::{EvaluateOptions, Evaluation, Probed, evaluate};
 pub use layout::RunLayout;
-pub use observer::{Observer, Silent};
-pub use page::{TRAJECTORIES, half_written, page};
-pub use policy::{PolicyFormat, fetch_file, hub, open_policy, open_tokenizer};
+pub use observer::Observer;
+pub use page::{TRAJECTORIES, page};
+pub use policy::{PolicyFormat, fetch_file, hub, open_policy};
 pub use quickstart::{QuickstartOptions, QuickstartReport, quickstart};
 pub use ranking::Ranking;
 pub use replay::{Different, Replayed, replay_files};
-pub use retrieval::{RetrieverConfig, open_encoder};
+pub use retrieval::RetrieverConfig;
 pub use run_folder::{Reading, Records, RunFolder, Source};
 pub use runtime::runtime;
 pub use session::Session;

@@ -3,11 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use forage_trainer::device::DeviceSpec;
-use forage_trainer::memory::{
-    BatchSize, MemoryEstimate, MemoryPlan, Workload, available, held, peak,
-};
-use forage_trainer::model::ModelConfig;
-use forage_trainer::{LoraConfig, Sample, Workers};
+use forage_trainer::memory::{MemoryEstimate, MemoryPlan, Workload, available, held, peak};
+use forage_trainer::{BatchSize, LoraConfig, ModelConfig, Sample, Workers};
 
 use crate::builtin;
 use crate::config::Resolved;
@@ -123,7 +120,7 @@ pub(crate) fn of_run(
             config.grpo.prompts_per_step * config.grpo.group_size,
         ),
     };
-    let (batch, micro_batches) = largest_batch(
+    let (batch, micro_batches) = BatchSize::largest(
         episodes.div_ceil(update.minibatches),
         longest,
         update.micro_batch_tokens,
@@ -189,28 +186,13 @@ fn setting(config: &Resolved, key: &str) -> usize {
         .unwrap_or(usize::MAX)
 }
 
-/// The largest micro-batch of `count` sequences of up to `longest` tokens, and how many there are when all are that long and share
-/// nothing: as [`forage_trainer::sequence::cut`] cuts them. Every token may carry loss.
-pub(crate) fn largest_batch(count: usize, longest: usize, budget: usize) -> (BatchSize, usize) {
-    let fit = (budget / longest.max(1)).clamp(1, count.max(1));
-    let tokens = (count * longest).min(budget.max(longest));
-    (
-        BatchSize {
-            tokens,
-            longest,
-            targets: tokens,
-        },
-        count.div_ceil(fit),
-    )
-}
-
 const MIB: u64 = 1024 * 1024;
 
 /// Says what a run will take, in one line, and refuses one that cannot fit into this machine's memory. Nothing is compared
 /// elsewhere: what a GPU has, its driver knows.
 pub(crate) fn check(estimate: &MemoryEstimate, device: DeviceSpec) -> Result<String> {
     let needed = estimate.needed();
-    let at = estimate.largest_moment().map_or("", |moment| moment.name);
+    let at = estimate.largest_moment();
     let line = format!(
         "memory: about {} MiB at the peak, in the {at}",
         estimate.peak().div_ceil(MIB)
@@ -223,41 +205,12 @@ pub(crate) fn check(estimate: &MemoryEstimate, device: DeviceSpec) -> Result<Str
     if needed <= room {
         return Ok(format!("{line}; {} MiB are available", room / MIB));
     }
-    let largest = estimate.largest();
-    let what = largest.map_or(String::new(), |part| {
-        let fix = match part.fix {
-            "" => "grpo.update.micro_batch_tokens, engine.cache_mib, engine.context_tokens, [policy.lora], policy.base",
-            fix => fix,
-        };
-        format!("the largest part is {} ({} MiB): change {fix}", part.name, part.bytes / MIB)
-    });
+    let what = estimate.advice();
     bail!(
         "the run needs about {} MiB of memory in the {at} and {} MiB are available; {what}; --dry-run shows all parts",
         needed.div_ceil(MIB),
         room / MIB
     )
-}
-
-/// All parts as a table.
-pub(crate) fn table(estimate: &MemoryEstimate) -> String {
-    let mut lines = vec!["# memory, MiB".to_owned()];
-    let mut row = |name: &str, bytes: u64| {
-        lines.push(format!("# {:>9.1}  {name}", bytes as f64 / MIB as f64));
-    };
-    for part in &estimate.always {
-        row(part.name, part.bytes);
-    }
-    for moment in &estimate.moments {
-        row(&format!("{}:", moment.name), moment.bytes());
-        for part in &moment.parts {
-            row(&format!("    {}", part.name), part.bytes);
-        }
-    }
-    row(
-        "at the peak: what is always held, and the largest of the rest",
-        estimate.peak(),
-    );
-    lines.join("\n")
 }
 
 /// The estimate beside the truth, for the end of a run; `then` is what the work that there was takes by the same arithmetic.
@@ -273,33 +226,8 @@ pub(crate) fn outcome(estimated: &MemoryEstimate, then: Option<&MemoryEstimate>)
 
 #[cfg(test)]
 mod tests {
-    use forage_trainer::sequence::cut;
-
     use super::*;
     use crate::config::RunConfig;
-
-    #[test]
-    fn the_largest_batch_is_that_of_the_cut() {
-        for (count, longest, budget) in [
-            (128, 256, 2048),
-            (3, 500, 100),
-            (1, 10, 1000),
-            (7, 100, 300),
-        ] {
-            let sequences: Vec<Vec<u32>> = (0..count).map(|first| vec![first; longest]).collect();
-            let batches = cut(
-                &sequences.iter().map(Vec::as_slice).collect::<Vec<_>>(),
-                budget,
-            );
-            let most = batches
-                .iter()
-                .map(|batch| batch.len() * longest)
-                .max()
-                .unwrap();
-            let (size, number) = largest_batch(sequences.len(), longest, budget);
-            assert_eq!((size.tokens, number), (most, batches.len()));
-        }
-    }
 
     #[test]
     fn a_run_that_cannot_fit_is_refused_with_the_fix() {
@@ -316,7 +244,7 @@ mod tests {
                 .unwrap()
                 .starts_with("memory: about")
         );
-        assert!(table(&small).contains("moments of AdamW"));
+        assert!(small.table().contains("moments of AdamW"));
         let large = of(&["engine.cache_mib=100000000", "grpo.steps=100000000"]);
         if available().is_some() {
             let error = check(&large, DeviceSpec::Cpu).unwrap_err().to_string();

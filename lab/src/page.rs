@@ -1,11 +1,9 @@
 //! The report on runs, from what they left in their folders.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use forage_contracts::Episode;
-use forage_eval::report::{Arm, Recipe, Report};
-use forage_eval::stats::Bootstrap;
-use forage_eval::{EvalSummary, Telemetry};
+use forage_eval::{Arm, Bootstrap, EvalSummary, Recipe, Report, Telemetry};
 use serde_json::Value;
 
 use crate::error::Result;
@@ -124,8 +122,8 @@ fn with_episodes(mut report: Report, runs: &[RunFolder], most: usize) -> Result<
         let run = &runs[place];
         source.origin.run = label(runs, run, &source.origin.run);
         let reading = source.read()?;
-        if reading.half_written {
-            report = report.note(half_written(&source.path));
+        if let Some(note) = reading.note {
+            report = report.note(note);
         }
         if source.origin.step.is_none() {
             let summary = EvalSummary::from_episodes(&reading.episodes, run.bootstrap())?;
@@ -163,12 +161,4 @@ fn with_signs(
 ) -> Result<Report> {
     let found = Telemetry::from_episodes(episodes, bootstrap)?;
     Ok(report.alarms(name, found.alarms))
-}
-
-/// The note on a file whose writer has not ended its last line.
-pub fn half_written(path: &Path) -> String {
-    format!(
-        "{}: its last line is half written and left out.",
-        path.display()
-    )
 }

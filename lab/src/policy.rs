@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use forage_contracts::seed::Seed;
 use forage_contracts::{ByteTokenizer, Tokenizer};
-use forage_env::rollout::{ChatSettings, Presentation};
+use forage_env::{ChatSettings, Presentation};
 use forage_trainer::device::DeviceSpec;
-use forage_trainer::weights::{Checkpoint, Hub, Precision, tokenizer_of};
+use forage_trainer::{Checkpoint, Hub, Precision};
 
 use crate::builtin;
 use crate::config::{Base, Generation, LoraSection, Resolved};
@@ -32,7 +32,7 @@ impl PolicyFormat {
         Self {
             tokenizer,
             window: None,
-            presentation: Presentation::Raw,
+            presentation: Presentation::RAW,
         }
     }
 
@@ -48,7 +48,7 @@ impl PolicyFormat {
         generation: &Generation,
     ) -> Result<Self> {
         let presentation = match (chat, &checkpoint.chat) {
-            (None, _) => Presentation::Raw,
+            (None, _) => Presentation::RAW,
             (Some(settings), Some(template)) => {
                 Presentation::chat(template.clone(), settings.clone())
                     .in_config("policy.chat cannot be used")?
@@ -135,22 +135,24 @@ pub fn open_policy(name: &str, precision: Precision, device: &DeviceSpec) -> Res
     Ok(checkpoint)
 }
 
-/// The tokenizer of a checkpoint folder, or of a policy inside this crate.
-///
-/// # Errors
-/// When there is none.
-pub fn open_tokenizer(name: &str) -> Result<Arc<dyn Tokenizer>> {
-    if let Some(builtin) = name.strip_prefix(BUILTIN) {
-        let checkpoint = builtin::load(builtin, &DeviceSpec::default())?;
-        return Ok(Arc::new(checkpoint.tokenizer));
+impl PolicyFormat {
+    /// The tokenizer of a checkpoint folder, or of a policy inside this crate.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn tokenizer(name: &str) -> Result<Arc<dyn Tokenizer>> {
+        if let Some(builtin) = name.strip_prefix(BUILTIN) {
+            let checkpoint = builtin::load(builtin, &DeviceSpec::default())?;
+            return Ok(Arc::new(checkpoint.tokenizer));
+        }
+        let folder = Path::new(name);
+        if !folder.is_dir() {
+            bail!(
+                "`{name}` is not a folder; name the policy's with --tokenizer: only its tokenizer is read"
+            );
+        }
+        Ok(Arc::new(Checkpoint::tokenizer_of(folder)?))
     }
-    let folder = Path::new(name);
-    if !folder.is_dir() {
-        bail!(
-            "`{name}` is not a folder; name the policy's with --tokenizer: only its tokenizer is read"
-        );
-    }
-    Ok(Arc::new(tokenizer_of(folder)?))
 }
 
 /// The hub as the environment of this process describes it.

@@ -6,11 +6,9 @@ use std::time::Instant;
 
 use forage_contracts::Episode;
 use forage_contracts::environment::Outcome;
-use forage_env::monitor::Alarm;
-use forage_env::registry;
-use forage_eval::stats::Bootstrap;
-use forage_eval::{EvalSummary, SeedEpisodes, Telemetry, Verdict};
-use forage_trainer::weights::Checkpoint;
+use forage_env::{Alarm, registry};
+use forage_eval::{Bootstrap, EvalSummary, SeedEpisodes, Telemetry, Verdict};
+use forage_trainer::Checkpoint;
 
 use crate::conduct::course;
 use crate::config::{Resolved, RunConfig};

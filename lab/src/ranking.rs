@@ -2,12 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
-use forage_eval::RetrievalReport;
-use forage_eval::stats::Bootstrap;
-use forage_retriever::{Query, read_qrels, read_queries, write_run};
+use forage_eval::{Bootstrap, RetrievalReport};
+use forage_retriever::{Query, QueryRecord, read_qrels};
 
 use crate::error::{Context, Result};
 use crate::retrieval::RetrieverConfig;
@@ -47,7 +46,7 @@ impl Ranking<'_> {
             retrieval, depth, ..
         } = *self;
         let retriever = retrieval.open(self.index, self.remote)?;
-        let queries = read_queries(self.queries)?;
+        let queries = QueryRecord::read_all(self.queries)?;
         let qrels = read_qrels(self.qrels)?;
         let cannot = "cannot write the run";
         let file = self.run.map(File::create).transpose();
@@ -79,5 +78,35 @@ impl Ranking<'_> {
             &cutoffs,
             Bootstrap::new(1),
         )?)
+    }
+}
+
+/// Writes one query's ranking as TREC run lines: `qid Q0 docid rank score tag`, ranks from 1.
+///
+/// `ranking` yields passage ids and scores, best first. Scores are printed so that they read back exactly.
+fn write_run<'a>(
+    out: &mut dyn Write,
+    query_id: &str,
+    ranking: impl IntoIterator<Item = (&'a str, f32)>,
+    tag: &str,
+) -> io::Result<()> {
+    for (rank, (document, score)) in (1..).zip(ranking) {
+        writeln!(out, "{query_id} Q0 {document} {rank} {score} {tag}")?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn run_lines() {
+        let mut out = Vec::new();
+        write_run(&mut out, "q1", [("d2", 1.5), ("d1", 0.1)], "forage").unwrap();
+        assert_eq!(
+            String::from_utf8(out).unwrap(),
+            "q1 Q0 d2 1 1.5 forage\nq1 Q0 d1 2 0.1 forage\n"
+        );
     }
 }

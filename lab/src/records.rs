@@ -4,8 +4,7 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use forage_contracts::Episode;
-use forage_env::monitor::Alarm;
-use forage_env::rollout::EpisodeWriter;
+use forage_env::{Alarm, EpisodeWriter};
 use forage_trainer::metrics::Row;
 use forage_trainer::{Aliases, EventWriter};
 

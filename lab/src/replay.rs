@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use forage_env::rollout::{Difference, ReplayError, read_episodes, replay};
-use forage_trainer::weights::Precision;
+use forage_env::{Difference, EpisodeRecord, ReplayError, replay};
+use forage_trainer::Precision;
 use serde::Serialize;
 
 use crate::config::Resolved;
@@ -70,7 +70,7 @@ pub fn replay_files(
     let session = Session::new(&environment, rewards, &data.corpus, format, observer)?;
     let mut found = Replayed::default();
     for file in files {
-        for (index, record) in read_episodes(file)?.enumerate() {
+        for (index, record) in EpisodeRecord::read_all(file)?.enumerate() {
             let episode = record?.episode;
             found.episodes += 1;
             let played = replay(session.factory.as_ref(), &session.rewards, &episode);

@@ -3,14 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use forage_retriever::remote::RemoteSpec;
 use forage_retriever::server::Services;
 use forage_retriever::{
-    Bm25Retriever, CachedRetriever, Encoder, Index, Mode, RecordingRetriever, RerankedRetriever,
-    Reranker, Retriever, Searched, TapeWriter,
+    Bm25Retriever, CachedRetriever, Encoder, Index, Mode, RemoteSpec, RerankedRetriever, Reranker,
+    Retriever, Searched, Tape,
 };
 use forage_trainer::device::DeviceSpec;
-use forage_trainer::{BertEncoder, BertReranker, EncoderOptions, RerankerOptions};
+use forage_trainer::{BertEncoder, BertReranker};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Context, Result, bail, refuse};
@@ -166,11 +165,21 @@ impl RetrieverConfig {
         cached
     }
 
+    /// Opens a BERT encoder folder.
+    ///
+    /// # Errors
+    /// When it cannot be used.
+    pub fn encoder(folder: &Path, device: DeviceSpec) -> Result<Arc<dyn Encoder>> {
+        let encoder = BertEncoder::open(folder, device, None)
+            .with_context(|| format!("encoder {} cannot be used", folder.display()))?;
+        Ok(Arc::new(encoder))
+    }
+
     /// Encoder of queries, when one is named.
     pub(crate) fn open_encoder(&self) -> Result<Option<Arc<dyn Encoder>>> {
         self.encoder
             .as_deref()
-            .map(|folder| open_encoder(folder, self.device))
+            .map(|folder| Self::encoder(folder, self.device))
             .transpose()
     }
 
@@ -178,11 +187,7 @@ impl RetrieverConfig {
         let Some(folder) = &self.reranker else {
             return Ok(None);
         };
-        let options = RerankerOptions {
-            device: self.device,
-            ..RerankerOptions::default()
-        };
-        let model = BertReranker::load(folder, &options)
+        let model = BertReranker::open(folder, self.device)
             .with_context(|| format!("cross-encoder {} cannot be used", folder.display()))?;
         Ok(Some(Arc::new(model)))
     }
@@ -215,20 +220,5 @@ pub(crate) fn recorded(
     let Some(path) = tape else {
         return Ok(retriever);
     };
-    let tape = TapeWriter::open(path, &retriever).in_config("--record-tools")?;
-    Ok(Arc::new(RecordingRetriever::new(retriever, Arc::new(tape))))
-}
-
-/// Opens a BERT encoder folder.
-///
-/// # Errors
-/// When it cannot be used.
-pub fn open_encoder(folder: &Path, device: DeviceSpec) -> Result<Arc<dyn Encoder>> {
-    let options = EncoderOptions {
-        device,
-        ..EncoderOptions::default()
-    };
-    let encoder = BertEncoder::load(folder, &options)
-        .with_context(|| format!("encoder {} cannot be used", folder.display()))?;
-    Ok(Arc::new(encoder))
+    Tape::record(path, retriever).in_config("--record-tools")
 }

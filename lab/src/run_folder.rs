@@ -6,13 +6,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use forage_contracts::{Episode, Tokenizer};
-use forage_env::monitor::Alarm;
-use forage_env::rollout::{RecordError, read_episodes};
-use forage_env::tokenizer::HfTokenizer;
-use forage_eval::stats::Bootstrap;
-use forage_eval::{Course, Origin, Trajectory, Verdict};
-use forage_trainer::metrics::{self, Row};
-use forage_trainer::weights::tokenizer_of;
+use forage_env::{Alarm, EpisodeRecord, HfTokenizer, RecordError};
+use forage_eval::{Bootstrap, Course, Origin, Trajectory, Verdict};
+use forage_trainer::Checkpoint;
+use forage_trainer::metrics::Row;
 use serde_json::Value;
 
 use crate::conduct::course;
@@ -65,8 +62,8 @@ pub struct Source {
 pub struct Reading {
     /// The episodes that are complete.
     pub episodes: Vec<Episode>,
-    /// A last line was left out because it has no end yet.
-    pub half_written: bool,
+    /// A note where the last line was left out because it has no end yet.
+    pub note: Option<String>,
 }
 
 impl RunFolder {
@@ -245,7 +242,7 @@ impl Records {
         let modified = std::fs::metadata(&path).and_then(|found| found.modified());
         Ok(Self {
             name: name.to_owned(),
-            rows: metrics::read(&path)?,
+            rows: Row::read_all(&path)?,
             alarms: alarms(&layout.alarms())?,
             course: course(layout, bootstrap)?,
             steps,
@@ -312,21 +309,21 @@ impl Source {
     /// When the file cannot be read, or a complete line is not an episode.
     pub fn read(&self) -> Result<Reading> {
         let mut episodes = Vec::new();
-        for record in read_episodes(&self.path)? {
+        for record in EpisodeRecord::read_all(&self.path)? {
             match record {
                 Ok(record) => episodes.push(record.episode),
                 Err(RecordError::Unfinished { .. }) => {
-                    return Ok(Reading {
-                        episodes,
-                        half_written: true,
-                    });
+                    let file = self.path.display();
+                    let note = format!("{file}: its last line is half written and left out.");
+                    let note = Some(note);
+                    return Ok(Reading { episodes, note });
                 }
                 Err(error) => return Err(error.into()),
             }
         }
         Ok(Reading {
             episodes,
-            half_written: false,
+            note: None,
         })
     }
 }
@@ -442,7 +439,7 @@ fn tokenizer(layout: &RunLayout) -> Option<HfTokenizer> {
     places
         .iter()
         .find(|place| place.join("tokenizer.json").exists())
-        .and_then(|place| tokenizer_of(place).ok())
+        .and_then(|place| Checkpoint::tokenizer_of(place).ok())
 }
 
 /// Tells whether the episode's tokens are this tokenizer's: they decode to what its policy is recorded to have written.

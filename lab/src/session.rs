@@ -9,10 +9,10 @@ use forage_contracts::policy::{Policy, Sampling};
 use forage_contracts::seed::Seed;
 use forage_env::registry::{self, make};
 use forage_env::reward::{RewardSet, Weighting};
-use forage_env::rollout::{Presentation, Rollout};
 use forage_env::server::Served;
+use forage_env::{Presentation, Rollout};
+use forage_trainer::Checkpoint;
 use forage_trainer::run::Problem;
-use forage_trainer::weights::Checkpoint;
 use serde_json::{Map, Value};
 
 use crate::config::{EnvironmentConfig, Resolved};

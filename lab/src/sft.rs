@@ -7,12 +7,11 @@ use forage_trainer::demonstrations::{Choice, Demonstrations};
 use forage_trainer::device::DeviceSpec;
 use forage_trainer::memory::{MemoryEstimate, MemoryPlan, Workload};
 use forage_trainer::run::RunPlace;
-use forage_trainer::weights::{Checkpoint, Precision};
-use forage_trainer::{Lessons, SftConfig, Workers, run_sft};
+use forage_trainer::{BatchSize, Checkpoint, Lessons, Precision, SftConfig, Workers, run_sft};
 use serde::Serialize;
 use serde_json::json;
 
-use crate::config::{LoraSection, all_threads};
+use crate::config::{LoraSection, Resolved};
 use crate::error::{Context, Result, RunError};
 use crate::grpo::{control, hash_file};
 use crate::layout::RunLayout;
@@ -96,7 +95,11 @@ pub fn sft(options: &SftOptions, observer: &dyn Observer) -> Result<FineTuned> {
     let estimate = options.memory(&start, &lessons);
     observer.say(&memory::check(&estimate, options.device)?);
     let total = config.steps(lessons.train.len());
-    let workers = Workers::for_model(all_threads(), &start.config, &start.decoder.device());
+    let workers = Workers::for_model(
+        Resolved::all_threads(),
+        &start.config,
+        &start.decoder.device(),
+    );
     let trained = run_sft(start, &lessons, config, &place, workers, |row| {
         observer.progress("sft", row.step() + 1, total, &line(row));
         control(observer.is_stopped())
@@ -112,7 +115,7 @@ impl SftOptions {
     /// The memory that the run takes: nothing samples.
     fn memory(&self, start: &Checkpoint, lessons: &Lessons) -> MemoryEstimate {
         let longest = lessons.longest();
-        let (batch, micro_batches) = memory::largest_batch(
+        let (batch, micro_batches) = BatchSize::largest(
             self.learning.batch,
             longest,
             self.learning.micro_batch_tokens,
@@ -129,7 +132,7 @@ impl SftOptions {
                 micro_batches,
                 played_tokens: 0,
             },
-            workers: Workers::micro_batches_at_a_time(all_threads(), &start.config),
+            workers: Workers::micro_batches_at_a_time(Resolved::all_threads(), &start.config),
             engine: None,
         };
         plan.estimate()

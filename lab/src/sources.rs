@@ -4,9 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use forage_contracts::Split;
-use forage_env::dataset::read_tasks;
-use forage_env::registry;
-use forage_env::world::{World, WorldError, WorldSpec};
+use forage_env::{World, WorldError, WorldSpec, read_tasks, registry};
 use forage_retriever::CorpusFormat;
 
 use crate::data::{Corpus, Tasks, own_questions};

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use forage_contracts::Episode;
 use forage_eval::{SeedEpisodes, Study};
-use forage_trainer::weights::{Checkpoint, Precision};
+use forage_trainer::{Checkpoint, Precision};
 
 use crate::config::Resolved;
 use crate::data::{Data, first};

@@ -196,7 +196,7 @@ impl Resolved {
             lines.push(format!("# {warning}"));
         }
         lines.push(match Start::of(self, false)? {
-            Some(start) => memory::table(&memory::of_run(self, &start, rollouts)?),
+            Some(start) => memory::of_run(self, &start, rollouts)?.table(),
             None => "# memory: not known before the policy is fetched".to_owned(),
         });
         Ok(lines.join("\n"))

@@ -4,7 +4,7 @@
 use std::str::FromStr;
 
 use forage_contracts::environment::Outcome;
-use forage_env::nearest;
+use forage_contracts::nearest;
 use forage_env::registry;
 
 use crate::config::Resolved;

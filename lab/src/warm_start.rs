@@ -4,13 +4,12 @@ use std::sync::Arc;
 
 use forage_contracts::seed::Seed;
 use forage_contracts::{Metric, Pieces, Split, Task, Vocabulary};
-use forage_env::registry;
 use forage_env::reward::RewardSet;
-use forage_env::world::World;
+use forage_env::{World, registry};
 use forage_trainer::metrics::Row;
-use forage_trainer::model::init_random;
-use forage_trainer::weights::Checkpoint;
-use forage_trainer::{Demonstrator, Learner, UpdateConfig, Workers, bpe, warm_start};
+use forage_trainer::{
+    Checkpoint, Decoder, Demonstrator, Learner, UpdateConfig, Workers, train_tokenizer, warm_start,
+};
 
 use crate::config::{Resolved, WarmStartSection};
 use crate::data::Corpus;
@@ -79,17 +78,10 @@ fn untrained(
     (lines, vocabulary): (Vec<String>, Vocabulary),
 ) -> Result<Checkpoint> {
     let (tokenizer, tokenizer_json) =
-        bpe::train(lines.into_iter(), section.vocab_size, vocabulary)?;
+        train_tokenizer(lines.into_iter(), section.vocab_size, vocabulary)?;
     let shape = section.model.config(section.vocab_size);
-    let decoder = init_random(&shape, Seed::root(section.seed), &config.device.open()?);
-    let eos = bpe::EOS.to_owned();
-    Ok(Checkpoint::new(
-        shape,
-        decoder,
-        tokenizer,
-        tokenizer_json,
-        eos,
-    ))
+    let decoder = Decoder::random(&shape, Seed::root(section.seed), &config.device.open()?);
+    Ok(Checkpoint::new(shape, decoder, tokenizer, tokenizer_json))
 }
 
 /// Makes a policy from nothing. Blocks.

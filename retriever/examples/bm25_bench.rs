@@ -9,7 +9,7 @@ use std::fs;
 use std::io::BufRead;
 use std::time::{Duration, Instant};
 
-use forage_retriever::{Bm25Retriever, read_queries};
+use forage_retriever::{Bm25Retriever, QueryRecord};
 use rayon::prelude::*;
 use serde_json::json;
 
@@ -23,7 +23,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let pool = rayon::ThreadPoolBuilder::new()
         .num_threads(threads)
         .build()?;
-    let queries: Vec<String> = read_queries(queries.as_ref())?
+    let queries: Vec<String> = QueryRecord::read_all(queries.as_ref())?
         .into_iter()
         .map(|query| query.text)
         .collect();

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use forage_retriever::read_queries;
+use forage_retriever::QueryRecord;
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -29,7 +29,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let topk: usize = topk.parse()?;
     let requests: Arc<Vec<Vec<u8>>> = Arc::new(
-        read_queries(queries.as_ref())?
+        QueryRecord::read_all(queries.as_ref())?
             .iter()
             .map(|query| request(address, &query.text, topk))
             .collect(),

@@ -15,10 +15,9 @@ use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::sync::Arc;
 
-use forage_retriever::remote::RemoteSpec;
 use forage_retriever::{
-    Bm25Retriever, CorpusFormat, CorpusReader, Encoder, Filter, Passage, Query, Retriever,
-    RetrieverError, TextKind,
+    Bm25Retriever, CorpusFormat, CorpusReader, Encoder, Filter, Passage, Query, RemoteSpec,
+    Retriever, RetrieverError, TextKind,
 };
 use serde::Deserialize;
 use serde::de::DeserializeOwned;

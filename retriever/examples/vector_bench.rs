@@ -12,8 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use forage_retriever::CancelFlag;
-use forage_retriever::dense::{VectorFile, VectorIndexKind};
+use forage_retriever::{CancelFlag, VectorFile, VectorIndexKind};
 use serde_json::json;
 
 fn main() -> Result<(), Box<dyn Error>> {

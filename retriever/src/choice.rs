@@ -6,7 +6,7 @@ use std::hash::{Hash, Hasher};
 use std::ops::Deref;
 use std::str::FromStr;
 
-use forage_contracts::{Entry, Registry, UnknownName};
+use forage_contracts::{Entry, EntryError, Registry};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// An entry of which there is one list.
@@ -99,9 +99,9 @@ impl<E: Listed> fmt::Display for Choice<E> {
 }
 
 impl<E: Listed> FromStr for Choice<E> {
-    type Err = UnknownName;
+    type Err = EntryError;
 
-    fn from_str(name: &str) -> Result<Self, UnknownName> {
+    fn from_str(name: &str) -> Result<Self, EntryError> {
         E::registry().find(name).map(Self)
     }
 }

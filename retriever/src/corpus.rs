@@ -85,7 +85,7 @@ impl CorpusReader {
 
     /// 1-based line, or row of a parquet file, of the passage yielded last; counted on from file to file of a folder.
     pub fn line(&self) -> u64 {
-        self.lines_before + self.rows.place().number()
+        self.lines_before + self.rows.number()
     }
 
     fn advance(&mut self) -> Result<Option<Passage>, ReadError> {
@@ -109,7 +109,7 @@ impl CorpusReader {
                     what: "passages",
                 });
             };
-            self.lines_before += self.rows.place().number();
+            self.lines_before += self.rows.number();
             self.rows = RowReader::open_scalars(&next)?;
         }
     }

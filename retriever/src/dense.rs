@@ -23,7 +23,7 @@ use forage_contracts::retriever::{CancelFlag, RetrieverError};
 use serde::de::IntoDeserializer;
 use serde::{Deserialize, Serialize};
 
-pub use embed::{EmbedProgress, EmbedSummary, VectorSource, embed};
+pub use embed::{EmbedSummary, VectorSource};
 pub(crate) use flat::FlatIndex;
 pub(crate) use graph::GraphIndex;
 
@@ -94,16 +94,8 @@ pub trait VectorIndex: Send + Sync {
     /// The kind.
     fn kind(&self) -> VectorIndexKind;
 
-    /// Numbers per vector.
-    fn dimension(&self) -> usize;
-
-    /// Number of rows.
-    fn len(&self) -> usize;
-
-    /// Tells whether there are no rows.
-    fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
+    /// The vectors, row by row.
+    fn vectors(&self) -> &VectorFile;
 
     /// Whatever decides the answers besides the vectors: part of the fingerprint. One line.
     fn parameters(&self) -> String;
@@ -124,16 +116,35 @@ pub trait VectorIndex: Send + Sync {
         k: usize,
         allowed: Option<&[bool]>,
         cancel: &CancelFlag,
+    ) -> Result<Vec<Vec<(u32, f32)>>, RetrieverError> {
+        let count = check_queries(self.vectors(), queries, allowed)?;
+        let k = k.min(self.vectors().rows());
+        if k == 0 || count == 0 {
+            return Ok(vec![Vec::new(); count]);
+        }
+        self.best(queries, k, allowed, cancel)
+    }
+
+    /// [`Self::search`] for at least one query, all of them checked, and `k` from 1 to the number of rows.
+    ///
+    /// # Errors
+    /// As [`Self::search`].
+    fn best(
+        &self,
+        queries: &[f32],
+        k: usize,
+        allowed: Option<&[bool]>,
+        cancel: &CancelFlag,
     ) -> Result<Vec<Vec<(u32, f32)>>, RetrieverError>;
 }
 
 /// Checks what every index asks of its queries; gives their number.
 fn check_queries(
-    index: &dyn VectorIndex,
+    vectors: &VectorFile,
     queries: &[f32],
     allowed: Option<&[bool]>,
 ) -> Result<usize, RetrieverError> {
-    let dimension = index.dimension();
+    let dimension = vectors.dimension();
     if !queries.len().is_multiple_of(dimension) {
         let found = queries.len();
         let what = format!(
@@ -148,11 +159,11 @@ fn check_queries(
         return Err(fault(Path::new("query"), what));
     }
     match allowed {
-        Some(rows) if rows.len() != index.len() => {
+        Some(rows) if rows.len() != vectors.rows() => {
             let what = format!(
                 "{} rows are marked as allowed or not, the index has {}",
                 rows.len(),
-                index.len()
+                vectors.rows()
             );
             Err(fault(Path::new("query"), what))
         }

@@ -7,8 +7,6 @@ use std::path::{Path, PathBuf};
 use forage_contracts::retriever::RetrieverError;
 use forage_net::{NetError, SettingError};
 
-use crate::rows::Place;
-
 /// Failures of reading a corpus, queries or relevance judgements.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -44,7 +42,7 @@ pub enum ReadError {
         /// File being read.
         path: PathBuf,
         /// The line or row, or the whole file.
-        place: Place,
+        place: Box<str>,
         /// The fault.
         what: String,
         /// The way to remove it.

@@ -22,11 +22,8 @@ mod segment;
 mod store;
 mod verify;
 
-pub use build::{
-    AddRequest, BuildProgress, BuildRequest, BuildStage, BuildSummary, Duplicates, Existing,
-};
-pub(crate) use manifest::SegmentManifest;
-pub use manifest::{Counts, Manifest};
+pub use build::{AddRequest, BuildRequest, BuildSummary};
+pub(crate) use manifest::{Manifest, SegmentManifest};
 pub use open::Index;
 pub use store::Document;
 

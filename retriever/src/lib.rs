@@ -5,10 +5,10 @@
 //! - [`Index::build`] writes an index folder atomically; [`Index::open`] maps it in milliseconds; [`Index::add`] and
 //!   [`Index::merge`] change it, a generation at a time; [`Index::verify`] finds damage.
 //! - [`Retriever`] is what environments search through; [`Bm25Retriever`] implements it over a folder or in memory.
-//! - [`dense`] searches by vectors; [`RerankedRetriever`] and [`CachedRetriever`] wrap retrievers.
-//! - [`Mode`], [`CorpusFormat`] and [`remote::RemoteSpec`] choose among registered entries by name ([`Registry`]).
-//! - [`remote`] searches elsewhere; [`server`] answers others.
-//! - [`read_queries`], [`read_qrels`], [`write_run`] are for evaluation.
+//! - `dense`: search by vectors ([`Index::embed`]); [`RerankedRetriever`] and [`CachedRetriever`] wrap retrievers.
+//! - [`Mode`], [`CorpusFormat`] and [`RemoteSpec`] choose among registered entries by name ([`Registry`]).
+//! - [`RemoteSpec`] searches elsewhere; [`server`] answers others.
+//! - [`QueryRecord`], [`read_qrels`] are for evaluation.
 //!
 //! It knows nothing of reinforcement learning, models or rewards. Query text is a bag of words unless
 //! boolean mode is asked for.
@@ -32,7 +32,7 @@ mod cache;
 mod cancel;
 mod choice;
 mod corpus;
-pub mod dense;
+mod dense;
 mod error;
 mod hybrid;
 mod index;
@@ -42,7 +42,7 @@ mod panics;
 mod porter;
 mod qrels;
 mod queries;
-pub mod remote;
+mod remote;
 mod rerank;
 mod retriever;
 mod rows;
@@ -55,33 +55,29 @@ mod top;
 pub use analyzer::analyze;
 pub use bm25::Bm25Params;
 pub use boolean::QueryShape;
-
 pub use cache::CachedRetriever;
 pub use choice::{Choice, Listed};
 pub use corpus::{CorpusFormat, CorpusHasher, CorpusReader};
+pub use dense::{EmbedSummary, VectorFile, VectorIndex, VectorIndexKind, VectorRows, VectorSource};
 pub use error::{IndexError, ReadError};
 pub use forage_contracts::retriever::{
-    BooleanAnswer, BooleanSearch, CancelFlag, Encoder, Filter, Fingerprint, Hit, MAX_QUERY_BYTES,
-    ParseIssue, Query, Retriever, RetrieverError, TextKind,
+    BooleanAnswer, BooleanSearch, CancelFlag, Encoder, Filter, Fingerprint, Hit, ParseIssue, Query,
+    Retriever, RetrieverError, TextKind,
 };
 pub use forage_contracts::{
-    Cell, CorpusEntry, Entry, Passage, PluginError, Registry, Row, RowFault, UnknownName,
+    Cell, CorpusEntry, Entry, EntryError, Passage, Registry, Row, RowFault,
 };
-pub use index::{
-    AddRequest, BuildProgress, BuildRequest, BuildStage, BuildSummary, Counts, Document,
-    Duplicates, Existing, Index, Manifest,
-};
-
+pub use index::{AddRequest, BuildRequest, BuildSummary, Document, Index};
 pub use mode::{Mode, ModeEntry, Searched};
 pub use none::NoPassages;
-pub use qrels::{Qrels, read_qrels, write_run};
-pub use queries::{QueryRecord, read_queries};
+pub use qrels::read_qrels;
+pub use queries::QueryRecord;
+pub use remote::RemoteSpec;
 pub use rerank::{RerankedRetriever, Reranker};
 pub use retriever::Bm25Retriever;
-pub use rows::{Place, RowReader};
-pub use snippet::{Snippet, snippet};
-
-pub use tape::{RecordingRetriever, Tape, TapeError, TapeWriter};
+pub use rows::RowReader;
+pub use snippet::Snippet;
+pub use tape::{Tape, TapeError};
 
 // Tests inside of the crate name it as its users do.
 #[cfg(test)]

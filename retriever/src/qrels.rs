@@ -1,17 +1,13 @@
-//! Relevance judgements (TREC and BEIR) and TREC run files.
+//! Relevance judgements (TREC and BEIR).
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::io::{self, Write};
 use std::path::Path;
 
 use forage_contracts::{Cell, RowFault};
 
 use crate::error::ReadError;
 use crate::rows::{RowReader, each_line, is_parquet};
-
-/// Grades by query id, then passage id. Ordered, so that iteration is deterministic.
-pub type Qrels = BTreeMap<String, BTreeMap<String, i32>>;
 
 /// A judgement and its line: query, passage, grade.
 type Judgement = (u64, String, String, i32);
@@ -20,7 +16,7 @@ const TREC: &str = "TREC rows are `qid 0 docid grade`; BEIR files begin with the
 const BEIR: &str = "BEIR rows are query-id, corpus-id, score, separated by tabs";
 const PARQUET: &str = "parquet judgements have the columns `query-id`, `corpus-id` and `score`";
 
-/// Reads judgements in one of three forms, told apart by the first bytes and the first line; text plain or gzip.
+/// Reads judgements, grades by query id and passage id, in one of three forms, told apart by the first bytes and the first line; text plain or gzip.
 ///
 /// TREC: `qid iteration docid grade`, separated by blanks. BEIR: `query-id corpus-id score` under a header, separated by
 /// tabs, or by blanks where a line has no tab; or parquet with these columns. Grades are whole numbers, also written `1.0`;
@@ -29,7 +25,7 @@ const PARQUET: &str = "parquet judgements have the columns `query-id`, `corpus-i
 ///
 /// # Errors
 /// A missing or unreadable file, a line that does not fit, a pair with two grades, or no judgement at all.
-pub fn read_qrels(path: &Path) -> Result<Qrels, ReadError> {
+pub fn read_qrels(path: &Path) -> Result<BTreeMap<String, BTreeMap<String, i32>>, ReadError> {
     let judgements = if is_parquet(path)? {
         parquet_judgements(path)?
     } else {
@@ -70,7 +66,7 @@ pub fn read_qrels(path: &Path) -> Result<Qrels, ReadError> {
         let path = path.display();
         tracing::warn!(%path, repeated, "judgements that stand twice count once");
     }
-    let mut qrels = Qrels::new();
+    let mut qrels: BTreeMap<String, BTreeMap<String, i32>> = BTreeMap::new();
     for ((query, document), (_, grade)) in judged {
         qrels.entry(query).or_default().insert(document, grade);
     }
@@ -116,7 +112,7 @@ fn parquet_judgements(path: &Path) -> Result<Vec<Judgement>, ReadError> {
         let parsed =
             ids.and_then(|(query, document)| Ok((query, document, parse_grade(&grade, PARQUET)?)));
         let (query, document, grade) = parsed.map_err(|fault| rows.fault(fault))?;
-        judgements.push((rows.place().number(), query, document, grade));
+        judgements.push((rows.number(), query, document, grade));
     }
     Ok(judgements)
 }
@@ -173,28 +169,10 @@ fn parse_grade(text: &str, fix: &'static str) -> Result<i32, RowFault> {
         .map_err(|_| RowFault::new(format!("grade `{text}` is not a whole number"), fix))
 }
 
-/// Writes one query's ranking as TREC run lines: `qid Q0 docid rank score tag`, ranks from 1.
-///
-/// `ranking` yields passage ids and scores, best first. Scores are printed so that they read back exactly.
-///
-/// # Errors
-/// Whatever the writer fails with.
-pub fn write_run<'a>(
-    out: &mut dyn Write,
-    query_id: &str,
-    ranking: impl IntoIterator<Item = (&'a str, f32)>,
-    tag: &str,
-) -> io::Result<()> {
-    for (rank, (document, score)) in (1..).zip(ranking) {
-        writeln!(out, "{query_id} Q0 {document} {rank} {score} {tag}")?;
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::queries::read_queries;
+    use crate::queries::QueryRecord;
 
     fn with_file<T>(
         content: &str,
@@ -258,7 +236,7 @@ mod tests {
         fn written_judgements_read_back(
             pairs in proptest::collection::btree_map(("[!-~]{1,6}", "[!-~]{1,6}"), -2..4_i32, 1..30)
         ) {
-            let mut expected = Qrels::new();
+            let mut expected: BTreeMap<String, BTreeMap<String, i32>> = BTreeMap::new();
             for ((query, document), &grade) in &pairs {
                 expected.entry(query.clone()).or_default().insert(document.clone(), grade);
             }
@@ -311,7 +289,7 @@ mod tests {
     fn queries_ignore_other_fields() {
         let queries = with_file(
             "{\"_id\":\"1\",\"text\":\"a b\",\"answers\":[\"x\"]}\n",
-            read_queries,
+            QueryRecord::read_all,
         )
         .unwrap();
         assert_eq!(
@@ -319,17 +297,9 @@ mod tests {
             ("1", "a b")
         );
         let twice = "{\"_id\":\"1\",\"text\":\"a\"}\n{\"_id\":\"1\",\"text\":\"b\"}\n";
-        let message = with_file(twice, read_queries).unwrap_err().to_string();
+        let message = with_file(twice, QueryRecord::read_all)
+            .unwrap_err()
+            .to_string();
         assert!(message.contains("line 1 and again on line 2"), "{message}");
-    }
-
-    #[test]
-    fn run_lines() {
-        let mut out = Vec::new();
-        write_run(&mut out, "q1", [("d2", 1.5), ("d1", 0.1)], "forage").unwrap();
-        assert_eq!(
-            String::from_utf8(out).unwrap(),
-            "q1 Q0 d2 1 1.5 forage\nq1 Q0 d1 2 0.1 forage\n"
-        );
     }
 }

@@ -17,43 +17,45 @@ pub struct QueryRecord {
     pub text: String,
 }
 
-/// Reads queries: rows with `_id` (or `id`) and `text`, other fields passed over, of a file (`queries.jsonl`, plain or gzip;
-/// parquet) or of a folder of shards.
-///
-/// # Errors
-/// A missing or unreadable file, a row that does not fit, a repeated id, or no query at all.
-pub fn read_queries(path: &Path) -> Result<Vec<QueryRecord>, ReadError> {
-    let mut seen: BTreeMap<String, u64> = BTreeMap::new();
-    let mut queries = Vec::new();
-    for file in RowReader::files(path)? {
-        let mut rows = RowReader::open(&file)?;
-        while let Some(mut row) = rows.next_row()? {
-            let key = if row.has("_id") || !row.has("id") {
-                "_id"
-            } else {
-                "id"
-            };
-            let parsed = row
-                .id(key, FIX)
-                .and_then(|id| Ok((id, row.text("text", FIX)?.into_owned())));
-            let (id, text) = parsed.map_err(|fault| rows.fault(fault))?;
-            let second = rows.place().number();
-            if let Some(first) = seen.insert(id.clone(), second) {
-                return Err(ReadError::DuplicateId {
-                    path: file,
-                    id,
-                    first,
-                    second,
-                });
+impl QueryRecord {
+    /// Reads queries: rows with `_id` (or `id`) and `text`, other fields passed over, of a file (`queries.jsonl`, plain or gzip;
+    /// parquet) or of a folder of shards.
+    ///
+    /// # Errors
+    /// A missing or unreadable file, a row that does not fit, a repeated id, or no query at all.
+    pub fn read_all(path: &Path) -> Result<Vec<Self>, ReadError> {
+        let mut seen: BTreeMap<String, u64> = BTreeMap::new();
+        let mut queries = Vec::new();
+        for file in RowReader::files(path)? {
+            let mut rows = RowReader::open(&file)?;
+            while let Some(mut row) = rows.next_row()? {
+                let key = if row.has("_id") || !row.has("id") {
+                    "_id"
+                } else {
+                    "id"
+                };
+                let parsed = row
+                    .id(key, FIX)
+                    .and_then(|id| Ok((id, row.text("text", FIX)?.into_owned())));
+                let (id, text) = parsed.map_err(|fault| rows.fault(fault))?;
+                let second = rows.number();
+                if let Some(first) = seen.insert(id.clone(), second) {
+                    return Err(ReadError::DuplicateId {
+                        path: file,
+                        id,
+                        first,
+                        second,
+                    });
+                }
+                queries.push(Self { id, text });
             }
-            queries.push(QueryRecord { id, text });
         }
+        if queries.is_empty() {
+            return Err(ReadError::Empty {
+                path: path.to_owned(),
+                what: "queries",
+            });
+        }
+        Ok(queries)
     }
-    if queries.is_empty() {
-        return Err(ReadError::Empty {
-            path: path.to_owned(),
-            what: "queries",
-        });
-    }
-    Ok(queries)
 }

@@ -30,6 +30,4 @@ mod spec;
 mod vectors;
 mod wire;
 
-pub use forage_contracts::retriever::{RetrieverEntry, RetrieverSettings};
-
 pub use spec::RemoteSpec;

@@ -9,8 +9,8 @@ mod reader;
 
 pub(crate) use files::corpus_files;
 pub(crate) use lines::each_line;
+pub use reader::RowReader;
 pub(crate) use reader::is_parquet;
-pub use reader::{Place, RowReader};
 
 /// Longest record of any file, bytes. The wiki pages people index stay below 1 MiB; a longer line is a file without line
 /// ends or one that is not text at all, and reading it whole could take all memory.

@@ -11,7 +11,7 @@
 //! | `GET /healthz`, `/readyz`, `/info`, `/metrics` | whoever runs it |
 //! | `GET /` | people |
 //!
-//! **Scheduling.** The runtime that calls [`serve`] only moves bytes: it accepts, parses small bodies, answers health
+//! **Scheduling.** The runtime that calls [`Services::serve`] only moves bytes: it accepts, parses small bodies, answers health
 //! checks. Searches run on a runtime of their own with one worker per core, in jobs of a few queries each. A request has
 //! at most as many jobs queued as there are workers and hands in the next one when one is done, behind everybody
 //! else's: so a batch of thousands and a single query advance in turn, health checks never wait for a search, and
@@ -149,7 +149,7 @@ impl Default for ServerConfig {
             topk: 3,
             max_topk: 1000,
             max_queries: 16_384,
-            max_query_bytes: forage_contracts::retriever::MAX_QUERY_BYTES,
+            max_query_bytes: forage_contracts::retriever::Query::MAX_BYTES,
             // The largest batch with three passages each of Search-R1's corpus takes 80 MB.
             max_answer_bytes: 128 * 1024 * 1024,
             workers: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
@@ -160,22 +160,24 @@ impl Default for ServerConfig {
     }
 }
 
-/// Serves until `shutdown` completes, then drains: `/readyz` and new work answer 503, requests in flight finish, for at
-/// most [`BaseConfig::drain`], connections are closed.
-///
-/// Call it on a runtime that does no heavy work of its own.
-///
-/// # Errors
-/// [`ServeError`] when the configuration is contradictory, threads cannot be started, or accepting fails.
-pub async fn serve(
-    listener: TcpListener,
-    config: ServerConfig,
-    services: Services,
-    shutdown: impl Future<Output = ()>,
-) -> Result<Summary, ServeError> {
-    check(&config, &services)?;
-    let app = Arc::new(App::new(config, services)?);
-    forage_net::serve(listener, &app, routes::router(&app), shutdown).await
+impl Services {
+    /// Serves until `shutdown` completes, then drains: `/readyz` and new work answer 503, requests in flight finish, for at
+    /// most [`BaseConfig::drain`], connections are closed.
+    ///
+    /// Call it on a runtime that does no heavy work of its own.
+    ///
+    /// # Errors
+    /// [`ServeError`] when the configuration is contradictory, threads cannot be started, or accepting fails.
+    pub async fn serve(
+        self,
+        listener: TcpListener,
+        config: ServerConfig,
+        shutdown: impl Future<Output = ()>,
+    ) -> Result<Summary, ServeError> {
+        check(&config, &self)?;
+        let app = Arc::new(App::new(config, self)?);
+        forage_net::serve(listener, &app, routes::router(&app), shutdown).await
+    }
 }
 
 fn check(config: &ServerConfig, services: &Services) -> Result<(), ServeError> {

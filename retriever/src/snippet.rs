@@ -19,30 +19,6 @@ pub struct Snippet {
     pub cut_after: bool,
 }
 
-/// The window of at most `max_chars` characters that holds the most different words of a query.
-///
-/// Words are compared by their index terms, so `tides` marks `tide`. Of windows with equally many different words the one
-/// with the most marks wins, then the first. It is cut between words; only a word longer than `max_chars` is cut itself.
-/// Without any word of the query it is the beginning of the text.
-///
-/// ```
-/// use forage_retriever::snippet;
-///
-/// let text = "Winds are driven by the sun. Tides are raised by the Moon's pull & the sun's.";
-/// let found = snippet(text, "What raises the tide?", 30);
-/// assert_eq!(found.to_html(), "sun. <mark>Tides</mark> are <mark>raised</mark> by the");
-/// ```
-pub fn snippet(text: &str, query: &str, max_chars: usize) -> Snippet {
-    let matches = find_matches(text, query);
-    let window = if text.chars().nth(max_chars).is_none() {
-        0..text.len()
-    } else {
-        let span = best_span(text, &matches, max_chars);
-        widen(text, span, max_chars)
-    };
-    cut(text, trim(text, window), &matches)
-}
-
 /// A word of the text that the query has, and which of the query's terms it is.
 struct Match {
     range: Range<usize>,
@@ -186,6 +162,30 @@ fn cut(text: &str, window: Range<usize>, matches: &[Match]) -> Snippet {
 }
 
 impl Snippet {
+    /// The window of at most `max_chars` characters that holds the most different words of a query.
+    ///
+    /// Words are compared by their index terms, so `tides` marks `tide`. Of windows with equally many different words the one
+    /// with the most marks wins, then the first. It is cut between words; only a word longer than `max_chars` is cut itself.
+    /// Without any word of the query it is the beginning of the text.
+    ///
+    /// ```
+    /// use forage_retriever::Snippet;
+    ///
+    /// let text = "Winds are driven by the sun. Tides are raised by the Moon's pull & the sun's.";
+    /// let found = Snippet::new(text, "What raises the tide?", 30);
+    /// assert_eq!(found.to_html(), "sun. <mark>Tides</mark> are <mark>raised</mark> by the");
+    /// ```
+    pub fn new(text: &str, query: &str, max_chars: usize) -> Self {
+        let matches = find_matches(text, query);
+        let window = if text.chars().nth(max_chars).is_none() {
+            0..text.len()
+        } else {
+            let span = best_span(text, &matches, max_chars);
+            widen(text, span, max_chars)
+        };
+        cut(text, trim(text, window), &matches)
+    }
+
     /// The window as HTML: everything escaped, marked words in `<mark>`.
     pub fn to_html(&self) -> String {
         let mut html = String::with_capacity(self.text.len() + self.highlights.len() * 13);
@@ -225,7 +225,7 @@ mod tests {
 
     #[test]
     fn marks_by_term_and_escapes() {
-        let found = snippet("<b>Tides & moons' \"pull\"</b>", "tide MOON", 100);
+        let found = Snippet::new("<b>Tides & moons' \"pull\"</b>", "tide MOON", 100);
         assert_eq!(
             found.to_html(),
             "&lt;b&gt;<mark>Tides</mark> &amp; <mark>moons</mark>&#39; &quot;pull&quot;&lt;/b&gt;"
@@ -236,18 +236,18 @@ mod tests {
     #[test]
     fn window_with_the_most_different_words() {
         let text = "tide tide tide tide of nothing else at all, and far on the moon raises the tide again here";
-        let found = snippet(text, "moon tide", 30);
+        let found = Snippet::new(text, "moon tide", 30);
         assert_eq!(found.text, "the moon raises the tide again");
         assert!(found.cut_before && found.cut_after);
-        assert_eq!(snippet(text, "absent", 9).text, "tide tide");
-        assert_eq!(snippet(text, "again here", 12).text, "again here");
+        assert_eq!(Snippet::new(text, "absent", 9).text, "tide tide");
+        assert_eq!(Snippet::new(text, "again here", 12).text, "again here");
     }
 
     #[test]
     fn extremes() {
-        assert_eq!(snippet("", "x", 5).text, "");
+        assert_eq!(Snippet::new("", "x", 5).text, "");
         assert_eq!(
-            snippet("word", "word", 0),
+            Snippet::new("word", "word", 0),
             Snippet {
                 text: String::new(),
                 highlights: vec![],
@@ -256,11 +256,14 @@ mod tests {
             }
         );
         assert_eq!(
-            snippet("unsplittable", "unsplittable", 4).to_html(),
+            Snippet::new("unsplittable", "unsplittable", 4).to_html(),
             "<mark>unsp</mark>"
         );
-        assert_eq!(snippet("unsplittable", "x", 4).text, "unsp");
-        assert_eq!(snippet("東京タワー", "京", 2).to_html(), "<mark>京</mark>");
+        assert_eq!(Snippet::new("unsplittable", "x", 4).text, "unsp");
+        assert_eq!(
+            Snippet::new("東京タワー", "京", 2).to_html(),
+            "<mark>京</mark>"
+        );
     }
 
     fn words() -> impl Strategy<Value = String> {
@@ -283,7 +286,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_snippet_is_sound(text in prop_oneof![words(), "\\PC{0,80}"], query in words(), max in 0_usize..60) {
-            let found = snippet(&text, &query, max);
+            let found = Snippet::new(&text, &query, max);
             prop_assert!(found.text.chars().count() <= max);
             prop_assert!(text.contains(&found.text));
             let wanted: BTreeSet<String> = crate::analyze(&query).into_iter().collect();

@@ -150,7 +150,7 @@ fn read(path: &Path) -> Result<(Header, Vec<Line>, u64), TapeError> {
 }
 
 /// Appends answers to a tape, each address once. A line is handed to the operating system before its answer is used.
-pub struct TapeWriter {
+struct TapeWriter {
     path: PathBuf,
     state: Mutex<(File, HashSet<String>)>,
 }
@@ -160,7 +160,7 @@ impl TapeWriter {
     ///
     /// # Errors
     /// When the file cannot be written, or is a tape of another retriever.
-    pub fn open(path: &Path, retriever: &Arc<dyn Retriever>) -> Result<Self, TapeError> {
+    fn open(path: &Path, retriever: &Arc<dyn Retriever>) -> Result<Self, TapeError> {
         let fingerprint = retriever.fingerprint();
         let begun = std::fs::metadata(path).is_ok_and(|file| file.len() > 0);
         let known = if begun { Some(read(path)?) } else { None };
@@ -227,16 +227,9 @@ fn write_line(file: &mut File, line: &impl Serialize) -> std::io::Result<()> {
 }
 
 /// Searches with another retriever and keeps every answer on a tape.
-pub struct RecordingRetriever {
+struct RecordingRetriever {
     inner: Arc<dyn Retriever>,
     tape: Arc<TapeWriter>,
-}
-
-impl RecordingRetriever {
-    /// Records what `inner` answers.
-    pub fn new(inner: Arc<dyn Retriever>, tape: Arc<TapeWriter>) -> Self {
-        Self { inner, tape }
-    }
 }
 
 #[async_trait::async_trait]
@@ -306,6 +299,15 @@ impl Tape {
             header,
             answers,
         })
+    }
+
+    /// Searches with `inner` and keeps every answer on the tape `path`, which is begun, or gone on with.
+    ///
+    /// # Errors
+    /// When the file cannot be written, or is a tape of another retriever.
+    pub fn record(path: &Path, inner: Arc<dyn Retriever>) -> Result<Arc<dyn Retriever>, TapeError> {
+        let tape = Arc::new(TapeWriter::open(path, &inner)?);
+        Ok(Arc::new(RecordingRetriever { inner, tape }))
     }
 
     /// Answers it holds.
@@ -393,8 +395,7 @@ mod tests {
             Query::new("the moon"),
         ];
         let record = |queries: &[Query]| {
-            let tape = Arc::new(TapeWriter::open(&path, &inner).expect("a tape"));
-            let recording = Arc::new(RecordingRetriever::new(Arc::clone(&inner), tape));
+            let recording = Tape::record(&path, Arc::clone(&inner)).expect("a tape");
             let boolean = Arc::clone(&recording).boolean().expect("boolean mode");
             let answer =
                 block_on(boolean.answer(&Query::new("sun AND (wind"), 3)).expect("an answer");
@@ -439,8 +440,8 @@ mod tests {
     fn tapes_of_others_and_damaged_ones_are_refused() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("tools.jsonl");
-        drop(TapeWriter::open(&path, &library("One.")).expect("a tape"));
-        let other = TapeWriter::open(&path, &library("Two."))
+        drop(Tape::record(&path, library("One.")).expect("a tape"));
+        let other = Tape::record(&path, library("Two."))
             .err()
             .expect("another corpus")
             .to_string();

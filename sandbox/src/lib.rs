@@ -26,5 +26,5 @@ pub use engine::{EngineOptions, Notice, SandboxEngine};
 pub use error::SandboxError;
 pub use limits::Limits;
 pub use session::Session;
-pub use tools::{NoTools, Parameter, ToolError, ToolSpec, Tools};
+pub use tools::{Parameter, ToolError, ToolSpec, Tools};
 pub use turn::{CallRecord, PyError, Status, TurnOutput};

@@ -83,10 +83,7 @@ pub enum ToolError {
 }
 
 /// No tools at all.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct NoTools;
-
-impl Tools for NoTools {
+impl Tools for () {
     fn specs(&self) -> Vec<ToolSpec> {
         Vec::new()
     }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::sync::Arc;
 
-use forage_sandbox::{EngineOptions, Limits, NoTools, Notice, SandboxEngine};
+use forage_sandbox::{EngineOptions, Limits, Notice, SandboxEngine};
 
 fn open(options: &EngineOptions) -> (SandboxEngine, Vec<Notice>) {
     let mut notices = Vec::new();
@@ -12,7 +12,7 @@ fn open(options: &EngineOptions) -> (SandboxEngine, Vec<Notice>) {
 }
 
 fn works(engine: &SandboxEngine) {
-    let mut session = engine.session(Arc::new(NoTools), 0);
+    let mut session = engine.session(Arc::new(()), 0);
     assert_eq!(session.run_blocking("print(6 * 7)").unwrap().stdout, "42\n");
 }
 

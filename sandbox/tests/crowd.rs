@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use forage_sandbox::{EngineOptions, Limits, NoTools, SandboxEngine, Session, Status};
+use forage_sandbox::{EngineOptions, Limits, SandboxEngine, Session, Status};
 
 const CROWD: usize = 200;
 const TURNS: usize = 21;
@@ -42,7 +42,7 @@ fn a_crowd_that_misbehaves_takes_its_share_and_no_more() {
         ..EngineOptions::default()
     })
     .unwrap();
-    let mut session = engine.session(Arc::new(NoTools), 0);
+    let mut session = engine.session(Arc::new(()), 0);
     let alone = median(&mut session);
     let programs = [
         "while True: pass",
@@ -56,7 +56,7 @@ fn a_crowd_that_misbehaves_takes_its_share_and_no_more() {
             .map(|number| {
                 let engine = engine.clone();
                 scope.spawn(move || {
-                    let mut session = engine.session(Arc::new(NoTools), 0);
+                    let mut session = engine.session(Arc::new(()), 0);
                     session
                         .run_blocking(programs[number % programs.len()])
                         .unwrap()

@@ -7,8 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use forage_sandbox::{
-    EngineOptions, Limits, NoTools, SandboxEngine, SandboxError, Session, Status, ToolError,
-    ToolSpec, Tools,
+    EngineOptions, Limits, SandboxEngine, SandboxError, Session, Status, ToolError, ToolSpec, Tools,
 };
 use serde_json::{Map, Value};
 
@@ -70,7 +69,7 @@ fn most_held(act: impl FnOnce()) -> usize {
 #[test]
 fn sessions_stay_inside_their_share_and_keep_their_state() {
     let engine = open(Limits::default());
-    let session = |seed| engine.session(Arc::new(NoTools), seed);
+    let session = |seed| engine.session(Arc::new(()), seed);
     stdout(&mut session(0), "print(1)");
     let base = held_mib();
 
@@ -136,7 +135,7 @@ fn sessions_stay_inside_their_share_and_keep_their_state() {
     let (mut last, _) = sessions.into_iter().next_back().unwrap();
     let checkpoint = last.checkpoint().unwrap();
     let expected = stdout(&mut last, again);
-    let mut fork = engine.fork(&checkpoint, Arc::new(NoTools));
+    let mut fork = engine.fork(&checkpoint, Arc::new(()));
     assert_eq!(stdout(&mut fork, again), expected);
 }
 

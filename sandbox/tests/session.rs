@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forage_sandbox::{
-    EngineOptions, Limits, NoTools, SandboxEngine, SandboxError, Session, Status, ToolError,
-    ToolSpec, Tools, TurnOutput,
+    EngineOptions, Limits, SandboxEngine, SandboxError, Session, Status, ToolError, ToolSpec,
+    Tools, TurnOutput,
 };
 use serde_json::{Map, Value, json};
 
@@ -434,7 +434,7 @@ fn an_abandoned_turn_loses_the_session_and_nothing_else() {
         .build()
         .unwrap();
     runtime.block_on(async {
-        let mut session = engine.session(Arc::new(NoTools), 0);
+        let mut session = engine.session(Arc::new(()), 0);
         let turn = session.run("while True: pass");
         assert!(
             tokio::time::timeout(Duration::from_millis(20), turn)
@@ -445,7 +445,7 @@ fn an_abandoned_turn_loses_the_session_and_nothing_else() {
             session.run("1").await,
             Err(SandboxError::Abandoned)
         ));
-        let mut other = engine.session(Arc::new(NoTools), 0);
+        let mut other = engine.session(Arc::new(()), 0);
         assert_eq!(other.run("print(1)").await.unwrap().stdout, "1\n");
     });
 }

@@ -10,7 +10,8 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use forage_retriever::{Encoder, TextKind};
-use forage_trainer::{BertEncoder, EncoderOptions};
+use forage_trainer::BertEncoder;
+use forage_trainer::device::DeviceSpec;
 
 struct Arguments {
     folder: PathBuf,
@@ -94,13 +95,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     } = arguments()?;
     let texts = read()?;
     let started = Instant::now();
-    let encoder = BertEncoder::load(
-        &folder,
-        &EncoderOptions {
-            threads,
-            ..EncoderOptions::default()
-        },
-    )?;
+    let encoder = BertEncoder::open(&folder, DeviceSpec::Cpu, threads)?;
     let mut log = std::io::stderr().lock();
     writeln!(log, "{}", encoder.identity())?;
     writeln!(log, "load_ms {:.1}", started.elapsed().as_secs_f64() * 1e3)?;

@@ -257,7 +257,7 @@ mod tests {
     use forage_contracts::seed::Seed;
 
     use super::*;
-    use crate::model::{Architecture, init_random};
+    use crate::model::{Architecture, Decoder};
 
     fn config() -> ModelConfig {
         ModelConfig {
@@ -280,7 +280,7 @@ mod tests {
     /// Gradients of the sum of all log-probabilities, weighed by their place in their sequence.
     fn found(limit: usize, sequences: &[&Sequence]) -> Vec<f32> {
         let (config, device) = (config(), burn::tensor::Device::flex());
-        let decoder = init_random(&config, Seed::root(3), &device);
+        let decoder = Decoder::random(&config, Seed::root(3), &device);
         let rope = RopeTables::new(&config, 32, &device);
         let weights = sequences
             .iter()

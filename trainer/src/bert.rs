@@ -3,7 +3,7 @@
 //! [`BertEncoder`] implements `forage_retriever::Encoder`, [`BertReranker`] implements `forage_retriever::Reranker`. Both
 //! run on any compiled-in device; weights stored in f16 or bf16 become f32.
 //!
-//! What decides a vector besides the weights is read from the folder and can be set in [`EncoderOptions`]:
+//! What decides a vector besides the weights is read from the folder and can be set in `EncoderOptions`:
 //!
 //! | what | option | else from the folder | else |
 //! |---|---|---|---|
@@ -28,11 +28,12 @@ mod runner;
 mod tokens;
 
 pub use encoder::BertEncoder;
-pub use options::{EncoderFamily, EncoderOptions, Pooling, RerankerOptions};
+#[cfg(test)]
+pub(crate) use options::{EncoderFamily, EncoderOptions, Pooling, RerankerOptions};
 pub use reranker::BertReranker;
 
 use crate::device::DeviceError;
-use crate::model::ConfigError;
+use crate::file_error::FileError;
 use crate::weights::WeightsError;
 
 /// A BERT folder cannot be used.
@@ -47,5 +48,5 @@ pub enum BertError {
     Device(#[from] DeviceError),
     /// The folder or an option asks for what is not implemented.
     #[error(transparent)]
-    Config(#[from] ConfigError),
+    File(#[from] FileError),
 }

@@ -1,7 +1,7 @@
 //! Trains a small byte-pair tokenizer in Hugging Face's format.
 
 use forage_contracts::{Pieces, Vocabulary};
-use forage_env::tokenizer::{HfTokenizer, TokenizerError};
+use forage_env::{HfTokenizer, TokenizerError};
 use tokenizers::decoders::byte_level::ByteLevel as ByteLevelDecoder;
 use tokenizers::models::bpe::{BPE, BpeTrainerBuilder};
 use tokenizers::normalizers::NormalizerWrapper;
@@ -13,7 +13,7 @@ use tokenizers::processors::byte_level::ByteLevel as ByteLevelProcessor;
 use tokenizers::{AddedToken, SplitDelimiterBehavior, TokenizerBuilder};
 
 /// End of sequence and padding of trained tokenizers.
-pub const EOS: &str = "<|endoftext|>";
+pub(crate) const EOS: &str = "<|endoftext|>";
 
 /// Pieces of text that programs are made of; merges do not cross them.
 const CODE_PIECES: &str = r" ?[a-z_]+|[\p{L}][\p{L}']*|\p{N}{1,2}| ?[^\s\p{L}\p{N}_]+\n?|\s+|_+";
@@ -37,7 +37,7 @@ fn pre_tokenizer(pieces: Pieces) -> Result<PreTokenizerWrapper, tokenizers::Erro
 ///
 /// # Errors
 /// [`TokenizerError`] when training fails or `vocab` is too small for the bytes and tags.
-pub fn train(
+pub fn train_tokenizer(
     lines: impl Iterator<Item = String> + Send,
     vocab: usize,
     vocabulary: Vocabulary,
@@ -103,7 +103,7 @@ mod tests {
                 "Who is the mentor of Banoru Kelbi?".to_owned(),
             ]
         });
-        train(lines, 600, Vocabulary { tags: TAGS, pieces })
+        train_tokenizer(lines, 600, Vocabulary { tags: TAGS, pieces })
             .unwrap()
             .0
     }

@@ -10,13 +10,14 @@ mod sums;
 use std::path::{Path, PathBuf};
 
 use forage_contracts::Episode;
-use forage_env::rollout::{EpisodeWriter, RecordError, read_episodes};
+use forage_env::{EpisodeRecord, EpisodeWriter, RecordError};
 use serde::{Deserialize, Serialize};
 
+use crate::file_error::FileError;
 use crate::model::{Decoder, ModelConfig};
-use crate::optim::{AdamW, AdamWConfig, OptimError};
+use crate::optim::{AdamW, AdamWConfig};
 use crate::watch::Sentinel;
-use crate::weights::{Checkpoint, WeightsError, adapter, load_decoder};
+use crate::weights::{Checkpoint, WeightsError, adapter};
 
 /// Everything besides weights and moments that the next step depends on. Random streams and the data order are functions
 /// of `seed` and `step`.
@@ -51,7 +52,7 @@ pub enum CheckpointError {
     Weights(#[from] WeightsError),
     /// Optimizer moments.
     #[error("checkpoint not usable")]
-    Optim(#[from] OptimError),
+    Optim(#[from] FileError),
     /// Episodes played ahead or kept.
     #[error("checkpoint not usable")]
     Episodes(#[from] RecordError),
@@ -212,7 +213,7 @@ fn episodes(path: &Path) -> Result<Option<Vec<Episode>>, RecordError> {
     if !path.exists() {
         return Ok(None);
     }
-    read_episodes(path)?
+    EpisodeRecord::read_all(path)?
         .map(|record| Ok(record?.episode))
         .collect::<Result<_, _>>()
         .map(Some)
@@ -362,7 +363,7 @@ pub(crate) fn load(
     } else {
         let config =
             ModelConfig::from_file(&model.join("config.json")).map_err(WeightsError::from)?;
-        load_decoder(&model, &config, &device)?
+        Decoder::load(&model, &config, &device)?
     };
     let optimizer = AdamW::load(
         optimizer,

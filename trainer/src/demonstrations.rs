@@ -139,7 +139,7 @@ impl Demonstrations {
         while let Some(row) = rows.next_row().map_err(Fault::unread)? {
             let value = without_nulls(Value::Object(row.into_json()));
             self.add(value, checkpoint, choice)
-                .map_err(|fault| fault.at("row", rows.place().number()))?;
+                .map_err(|fault| fault.at("row", rows.number()))?;
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 //! knows which backends are compiled in.
 
 #[cfg(feature = "cuda")]
-pub mod cuda;
+pub(crate) mod cuda;
 #[cfg(feature = "gpu")]
 mod runtime;
 #[cfg(feature = "wgpu")]
@@ -11,7 +11,7 @@ mod wgpu;
 use std::fmt;
 use std::str::FromStr;
 
-use burn::tensor::{DType, Device};
+use burn::tensor::Device;
 use serde::{Deserialize, Serialize};
 
 /// A compute device as a user writes it: `cpu`, `cuda:0`, `rocm:0`, `wgpu:0`, `vulkan:0`, `metal:0`, `wgpu:cpu`.
@@ -185,7 +185,7 @@ impl DeviceSpec {
     /// [`DeviceError`] that says what is missing and how to get it.
     pub fn open(self) -> Result<Device, DeviceError> {
         let device = self.open_quietly()?;
-        tracing::info!(device = %self, kind = describe(&device), "device opened");
+        tracing::info!(device = %self, kind = Self::describe(&device), "device opened");
         Ok(device)
     }
 
@@ -292,17 +292,17 @@ pub(crate) fn is_processor(device: &Device) -> bool {
     matches!(device.as_dispatch(), burn::backend::DispatchDevice::Flex(_))
 }
 
-/// A device in words: the processor's or card's own name, and the target of its kernels.
-pub fn describe(device: &Device) -> String {
-    #[cfg(feature = "gpu")]
-    if let Some(identity) = device.identity() {
-        return format!("{} ({})", identity.name, identity.fingerprint);
-    }
-    let _ = device;
-    "this program's own kernels".to_owned()
-}
-
 impl DeviceSpec {
+    /// An open device in words: the processor's or card's own name, and the target of its kernels.
+    pub fn describe(device: &Device) -> String {
+        #[cfg(feature = "gpu")]
+        if let Some(identity) = device.identity() {
+            return format!("{} ({})", identity.name, identity.fingerprint);
+        }
+        let _ = device;
+        "this program's own kernels".to_owned()
+    }
+
     /// The GPUs and software drivers that this build can reach, by name, in the order they are to be preferred.
     pub fn found() -> Vec<Self> {
         #[cfg(feature = "cuda")]
@@ -315,21 +315,6 @@ impl DeviceSpec {
         let adapters = Vec::new();
         cards.chain(adapters).collect()
     }
-}
-
-/// Waits until a device has done what it was asked to.
-///
-/// # Errors
-/// [`DeviceError::Lost`] with the words of the runtime.
-pub fn wait(device: &Device) -> Result<(), DeviceError> {
-    device
-        .sync()
-        .map_err(|error| DeviceError::Lost(error.to_string()))
-}
-
-/// Returns whether tensors of bf16 can be computed with on a device.
-pub fn has_bf16(device: &Device) -> bool {
-    device.supports_dtype(DType::BF16)
 }
 
 #[cfg(test)]

@@ -1,22 +1,26 @@
 //! Comparison of a device with the processor: small checks that take seconds, for `forage doctor`.
 
-pub mod parity;
+#[cfg(feature = "cuda")]
+mod cuda;
+mod parity;
+
+#[cfg(feature = "cuda")]
+pub use cuda::cuda;
+pub use parity::parity;
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use burn::tensor::{DType, Device, Distribution, Tensor};
-use forage_env::policy::{GenerateRequest, Policy, PolicyError, Sampling};
-use forage_env::seed::Seed;
+use forage_contracts::policy::{GenerateRequest, Policy, PolicyError, Sampling};
+use forage_contracts::seed::Seed;
 
 use crate::backward;
-use crate::bpe;
-use crate::device::has_bf16;
 use crate::generate::{Engine, EngineConfig};
 use crate::logprobs::{ScoreGrads, Scores};
-use crate::model::{Architecture, ModelConfig, RopeTables, init_random};
+use crate::model::{Architecture, Decoder, ModelConfig, RopeTables};
 use crate::sequence::Sequence;
-use crate::weights::{Checkpoint, byte_tokenizer};
+use crate::weights::Checkpoint;
 use crate::workers::Workers;
 
 /// The result of one check.
@@ -28,6 +32,8 @@ pub struct Check {
     pub found: String,
     /// `true` where it is as it should be.
     pub holds: bool,
+    /// The fix, where there is one of its own.
+    pub fix: Option<&'static str>,
 }
 
 /// Largest difference from the processor's numbers, relative to the largest of them, that counts as rounding. Tensor cores
@@ -42,7 +48,7 @@ const TOLERANCE_BF16: f64 = 2e-2;
 /// Where the runtime of the device does: the caller runs it on a thread of its own.
 pub fn examine(device: &Device) -> Vec<Check> {
     let mut checks = vec![product(device, DType::F32)];
-    if has_bf16(device) {
+    if device.supports_dtype(DType::BF16) {
         checks.push(product(device, DType::BF16));
     }
     checks.push(decoder(device));
@@ -80,7 +86,7 @@ fn decoder(device: &Device) -> Check {
         .collect();
     let rows: Vec<&Sequence> = sequences.iter().collect();
     let run = |device: &Device| {
-        let decoder = init_random(&config, Seed::root(1), device);
+        let decoder = Decoder::random(&config, Seed::root(1), device);
         let rope = RopeTables::new(&config, 32, device);
         let all = |scores: &Scores| {
             let ones = vec![1.0; scores.logprobs.len()];
@@ -118,12 +124,14 @@ fn speed(device: &Device) -> Check {
                 name,
                 found,
                 holds: true,
+                fix: None,
             }
         }
         Err(error) => Check {
             name,
             found: error.to_string(),
             holds: false,
+            fix: None,
         },
     }
 }
@@ -132,9 +140,9 @@ fn generate(device: &Device) -> Result<f64, PolicyError> {
     const SEQUENCES: usize = 32;
     const NEW: usize = 16;
     let config = small_model();
-    let (tokenizer, json) = byte_tokenizer().expect("the built-in tokenizer is complete");
-    let decoder = init_random(&config, Seed::root(1), device);
-    let checkpoint = Checkpoint::new(config, decoder, tokenizer, json, bpe::EOS);
+    let decoder = Decoder::random(&config, Seed::root(1), device);
+    let checkpoint =
+        Checkpoint::of_bytes(config, decoder).expect("the built-in tokenizer is complete");
     let sizes = EngineConfig {
         context: 64,
         cache_tokens: 64 * SEQUENCES,
@@ -210,6 +218,7 @@ fn compared(name: &'static str, found: &[f32], expected: &[f32], tolerance: f64)
         name,
         found: format!("off by {worst:.1e} of the processor's, at most {tolerance:.0e} allowed"),
         holds,
+        fix: None,
     }
 }
 

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
+use forage_contracts::SettingError;
 use forage_contracts::policy::Policy;
 use serde::{Deserialize, Serialize};
 
@@ -11,17 +12,16 @@ use crate::device::is_processor;
 use crate::generate::{Engine, EngineConfig};
 use crate::grads::NamedGrads;
 use crate::logprobs::Scores;
-use crate::memory::{BatchSize, Workload};
+use crate::memory::Workload;
 use crate::model::Decoder;
 use crate::objective::{ObjectiveConfig, Recipe};
 use crate::optim::{AdamW, AdamWConfig};
 use crate::remote::{PushKind, RemotePolicy};
 use crate::sample::Sample;
-use crate::sequence::Sequence;
-use crate::setting::SettingError;
+use crate::sequence::{BatchSize, Sequence};
 use crate::student::{LearnError, SftStats, Student};
 use crate::update::{GroupCounts, Scored, TokenSums, loss, minibatches, score};
-use crate::weights::{Checkpoint, SaveOptions};
+use crate::weights::Checkpoint;
 use crate::workers::Workers;
 
 /// The log-probabilities that the ratio of an objective compares with.
@@ -373,11 +373,7 @@ impl Learner {
                     checkpoint.save_adapter(&place)?;
                     PushKind::Adapter
                 } else {
-                    let options = SaveOptions {
-                        file_type: checkpoint.published_type(),
-                        ..SaveOptions::default()
-                    };
-                    checkpoint.save_as(&place, options)?;
+                    checkpoint.save_as(&place, checkpoint.published_type())?;
                     PushKind::Full
                 };
                 policy.push(&place, version, kind).await?;

@@ -9,34 +9,34 @@
 //!
 //! # Map, in reading order
 //! - [`device`]: which backends are compiled in, and what is missing to use one. [`doctor`]: whether a device computes right.
-//! - [`model`], [`weights`]: the decoder; Hugging Face folders in and out. [`bpe`]: training a small tokenizer.
+//! - `model`, `weights`: the decoder; Hugging Face folders in and out. [`train_tokenizer`]: a small tokenizer.
 //! - `lora`: low-rank adapters.
 //! - `generate`: sampler and engine. [`server`]: OpenAI's protocol over it.
 //! - `remote`: rollouts from vLLM and SGLang servers through the same trait.
-//! - `sample`, [`demonstrations`], [`sequence`], `logprobs`, `backward`, `workers`, `grads`, `optim`: a gradient step,
+//! - `sample`, [`demonstrations`], `sequence`, `logprobs`, `backward`, `workers`, `grads`, `optim`: a gradient step,
 //!   piece by piece.
 //! - [`objective`]: the GRPO family as functions over slices; `update`: the sequences of each optimizer step, and their loss.
 //! - `bert`: encoders and cross-encoders for dense retrieval and reranking; nothing else here uses them.
 //! - [`memory`]: what a run will take, before it starts. `bench`: optimizer steps to be timed.
 //! - `learner`, [`run`], `warm_start`, `sft_run`, [`checkpoint`], [`metrics`]: a training run. `watch`: what its numbers say.
 
+mod file_error;
 mod lesson_error;
-mod plugin_error;
-mod setting;
+mod plugins;
+pub use file_error::FileError;
 pub use lesson_error::LessonError;
-pub use plugin_error::PluginError;
-pub use setting::SettingError;
+pub use plugins::Plugins;
 
 pub mod device;
 pub mod doctor;
 
 mod bert;
 
-pub mod model;
+mod model;
 
-pub mod bpe;
+mod bpe;
 mod lora;
-pub mod weights;
+mod weights;
 
 mod generate;
 
@@ -48,7 +48,7 @@ mod backward;
 pub mod demonstrations;
 mod logprobs;
 mod sample;
-pub mod sequence;
+mod sequence;
 
 mod grads;
 mod optim;
@@ -72,22 +72,25 @@ pub mod metrics;
 mod watch;
 
 pub use bench::{MeasuredStep, StepNumbers};
-pub use bert::{
-    BertEncoder, BertError, BertReranker, EncoderFamily, EncoderOptions, Pooling, RerankerOptions,
-};
+pub use bert::{BertEncoder, BertError, BertReranker};
+pub use bpe::train_tokenizer;
 pub use generate::{Engine, EngineConfig, EngineStats};
 pub use learner::{Learner, OldLogprobs, UpdateConfig, UpdateStats};
-pub use logprobs::entropies;
-pub use lora::{LoraConfig, LoraError, Targets};
-pub use optim::{AdamWConfig, Curve, Decay, OptimError};
+pub use lora::{LoraConfig, Targets};
+pub use model::{
+    Architecture, Decoder, Family, ModelConfig, NormPlacement, Published, QkNorm, RopeScaling,
+};
+pub use optim::{AdamWConfig, Curve, Decay};
 
-pub use remote::{RemoteConfig, RemoteError, RemoteFault, RemoteKind, RemotePolicy, RemoteStats};
+pub use remote::{RemoteConfig, RemoteError, RemoteFault, RemoteKind, RemotePolicy};
 pub use sample::Sample;
+pub use sequence::{BatchSize, Sequence};
 pub use sft_run::{Lessons, SftConfig, run_sft};
 pub use student::{LearnError, SftStats};
 
 pub use warm_start::{Demonstrator, Stage, WarmStartConfig, warm_start};
 pub use watch::{Aliases, EventWriter, NonFinite, SentinelConfig};
+pub use weights::{Checkpoint, FileType, Hub, HubError, Precision, WeightsError};
 pub use workers::Workers;
 
 // Tests inside of the crate and those outside share their fixtures, which name the crate as its users do.

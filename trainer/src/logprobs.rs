@@ -83,26 +83,24 @@ pub(crate) fn token_logprobs(
     ))
 }
 
-/// Entropies at the targets of each sequence, `[sequence][target]`, nats, at temperature 1, under a checkpoint's weights as
-/// f32.
-pub fn entropies(
-    checkpoint: &Checkpoint,
-    sequences: &[Sequence],
-    workers: &Workers,
-) -> Vec<Vec<f32>> {
-    let Checkpoint {
-        config, decoder, ..
-    } = checkpoint;
-    let longest = sequences
-        .iter()
-        .map(|sequence| sequence.ids.len())
-        .max()
-        .unwrap_or(0);
-    let rope = RopeTables::new(config, longest, &decoder.device());
-    workers.map(sequences.len(), |index| {
-        let found = token_logprobs(decoder, config, &rope, &[&sequences[index]], 1.0);
-        found.map_or_else(Vec::new, |found| found.scores().entropies)
-    })
+impl Checkpoint {
+    /// Entropies at the targets of each sequence, `[sequence][target]`, nats, at temperature 1, under these weights as
+    /// f32.
+    pub fn entropies(&self, sequences: &[Sequence], workers: &Workers) -> Vec<Vec<f32>> {
+        let Self {
+            config, decoder, ..
+        } = self;
+        let longest = sequences
+            .iter()
+            .map(|sequence| sequence.ids.len())
+            .max()
+            .unwrap_or(0);
+        let rope = RopeTables::new(config, longest, &decoder.device());
+        workers.map(sequences.len(), |index| {
+            let found = token_logprobs(decoder, config, &rope, &[&sequences[index]], 1.0);
+            found.map_or_else(Vec::new, |found| found.scores().entropies)
+        })
+    }
 }
 
 /// The targets of a batch, in order.

@@ -15,7 +15,7 @@ use crate::model::{
     Decoder, KvCache, ModelConfig, Projection, RopeTables, bytes_of_8_bits, projections,
 };
 use crate::optim::AdamW;
-pub use crate::sequence::BatchSize;
+use crate::sequence::BatchSize;
 use crate::weights::Precision;
 use crate::workers::Workers;
 
@@ -86,7 +86,7 @@ impl Workload {
 
 /// One thing in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Part {
+struct Part {
     /// Name in the table.
     pub name: &'static str,
     /// Bytes.
@@ -97,7 +97,7 @@ pub struct Part {
 
 /// A part of a run with what it holds besides what is always there.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Moment {
+struct Moment {
     /// Name in the table.
     pub name: &'static str,
     /// The things it holds.
@@ -109,7 +109,7 @@ pub struct Moment {
 
 impl Moment {
     /// Bytes.
-    pub fn bytes(&self) -> u64 {
+    fn bytes(&self) -> u64 {
         sum(&self.parts)
     }
 }
@@ -118,9 +118,9 @@ impl Moment {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemoryEstimate {
     /// Held from the first step to the last.
-    pub always: Vec<Part>,
+    always: Vec<Part>,
     /// Held in turn.
-    pub moments: Vec<Moment>,
+    moments: Vec<Moment>,
 }
 
 impl MemoryEstimate {
@@ -131,24 +131,56 @@ impl MemoryEstimate {
 
     /// The memory that must be there, bytes.
     pub fn needed(&self) -> u64 {
-        sum(&self.always) + self.largest_moment().map_or(0, Moment::bytes)
+        sum(&self.always) + self.most().map_or(0, Moment::bytes)
+    }
+
+    /// Name of the part of a run that needs most.
+    pub fn largest_moment(&self) -> &'static str {
+        self.most().map_or("", |moment| moment.name)
     }
 
     /// The moment of the largest need.
-    pub fn largest_moment(&self) -> Option<&Moment> {
+    fn most(&self) -> Option<&Moment> {
         self.moments
             .iter()
             .filter(|moment| !moment.reclaimable)
             .max_by_key(|moment| moment.bytes())
     }
 
-    /// The largest of all parts at the moment of the largest need.
-    pub fn largest(&self) -> Option<&Part> {
-        let then = self
-            .largest_moment()
-            .into_iter()
-            .flat_map(|moment| &moment.parts);
-        self.always.iter().chain(then).max_by_key(|part| part.bytes)
+    /// The largest of all parts at the moment of the largest need, and the settings that make it smaller.
+    pub fn advice(&self) -> String {
+        let then = self.most().into_iter().flat_map(|moment| &moment.parts);
+        let largest = self.always.iter().chain(then).max_by_key(|part| part.bytes);
+        largest.map_or(String::new(), |part| {
+            let fix = match part.fix {
+                "" => "grpo.update.micro_batch_tokens, engine.cache_mib, engine.context_tokens, [policy.lora], policy.base",
+                fix => fix,
+            };
+            let mib = part.bytes / MIB as u64;
+            format!("the largest part is {} ({mib} MiB): change {fix}", part.name)
+        })
+    }
+
+    /// All parts as a table.
+    pub fn table(&self) -> String {
+        let mut lines = vec!["# memory, MiB".to_owned()];
+        let mut row = |name: &str, bytes: u64| {
+            lines.push(format!("# {:>9.1}  {name}", bytes as f64 / MIB as f64));
+        };
+        for part in &self.always {
+            row(part.name, part.bytes);
+        }
+        for moment in &self.moments {
+            row(&format!("{}:", moment.name), moment.bytes());
+            for part in &moment.parts {
+                row(&format!("    {}", part.name), part.bytes);
+            }
+        }
+        row(
+            "at the peak: what is always held, and the largest of the rest",
+            self.peak(),
+        );
+        lines.join("\n")
     }
 }
 

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
+use crate::file_error::FileError;
+
 /// One row: `step` first, then names in the order they were set.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Row(pub Map<String, Value>);
@@ -35,14 +37,6 @@ impl Row {
     }
 }
 
-/// Metrics cannot be read or written.
-#[derive(Debug, thiserror::Error)]
-#[error("{path}: {message}")]
-pub struct MetricsError {
-    pub(crate) path: PathBuf,
-    pub(crate) message: String,
-}
-
 /// Appends rows, each flushed as it is written.
 #[derive(Debug)]
 pub struct MetricsWriter {
@@ -56,9 +50,9 @@ impl MetricsWriter {
     /// keep it.
     ///
     /// # Errors
-    /// [`MetricsError`] when the file cannot be read or written.
-    pub fn open(path: &Path, step: u64) -> Result<Self, MetricsError> {
-        let fail = |error: std::io::Error| MetricsError {
+    /// [`FileError`] when the file cannot be read or written.
+    pub fn open(path: &Path, step: u64) -> Result<Self, FileError> {
+        let fail = |error: std::io::Error| FileError {
             path: path.to_owned(),
             message: error.to_string(),
         };
@@ -82,12 +76,12 @@ impl MetricsWriter {
     /// Appends one row.
     ///
     /// # Errors
-    /// [`MetricsError`] when the disk refuses it.
-    pub fn write(&mut self, row: &Row) -> Result<(), MetricsError> {
+    /// [`FileError`] when the disk refuses it.
+    pub fn write(&mut self, row: &Row) -> Result<(), FileError> {
         let line = format!("{}\n", Value::Object(row.0.clone()));
         self.file
             .write_all(line.as_bytes())
-            .map_err(|error| MetricsError {
+            .map_err(|error| FileError {
                 path: self.path.clone(),
                 message: format!("cannot be written: {error}; check the free space of the disk"),
             })
@@ -96,26 +90,28 @@ impl MetricsWriter {
     /// Waits until the rows are on the disk.
     ///
     /// # Errors
-    /// [`MetricsError`] when the disk refuses them.
-    pub(crate) fn sync(&self) -> Result<(), MetricsError> {
-        self.file.sync_all().map_err(|error| MetricsError {
+    /// [`FileError`] when the disk refuses them.
+    pub(crate) fn sync(&self) -> Result<(), FileError> {
+        self.file.sync_all().map_err(|error| FileError {
             path: self.path.clone(),
             message: format!("cannot be written: {error}; check the free space of the disk"),
         })
     }
 }
 
-/// Reads all rows. A last line without its end, as a killed run leaves it, is not a row.
-///
-/// # Errors
-/// [`MetricsError`] that names the line.
-pub fn read(path: &Path) -> Result<Vec<Row>, MetricsError> {
-    Ok(read_lines(path)?.into_iter().map(|(row, _)| row).collect())
+impl Row {
+    /// Reads all rows. A last line without its end, as a killed run leaves it, is not a row.
+    ///
+    /// # Errors
+    /// [`FileError`] that names the line.
+    pub fn read_all(path: &Path) -> Result<Vec<Self>, FileError> {
+        Ok(read_lines(path)?.into_iter().map(|(row, _)| row).collect())
+    }
 }
 
 /// Rows with the bytes that they take, line ends included.
-fn read_lines(path: &Path) -> Result<Vec<(Row, usize)>, MetricsError> {
-    let fail = |message: String| MetricsError {
+fn read_lines(path: &Path) -> Result<Vec<(Row, usize)>, FileError> {
+    let fail = |message: String| FileError {
         path: path.to_owned(),
         message,
     };
@@ -166,11 +162,15 @@ mod tests {
             .write_all(b"{\"step\":4,\"name\":\"\xc3")
             .unwrap();
         MetricsWriter::open(&path, 2).unwrap();
-        let rows = read(&path).unwrap();
+        let rows = Row::read_all(&path).unwrap();
         assert_eq!(rows.iter().map(Row::step).collect::<Vec<_>>(), [0, 1]);
         // The file is the one that was open, so what another process writes is not lost.
         writer.write(&Row::new(2)).unwrap();
-        let steps: Vec<u64> = read(&path).unwrap().iter().map(Row::step).collect();
+        let steps: Vec<u64> = Row::read_all(&path)
+            .unwrap()
+            .iter()
+            .map(Row::step)
+            .collect();
         assert_eq!(steps, [0, 1, 2]);
         assert_eq!(
             (rows[1].get("reward/mean"), rows[1].get("policy/loss")),

@@ -8,13 +8,14 @@ use std::path::Path;
 
 use burn::module::{Module, ModuleMapper, Param};
 use burn::tensor::{Device, Tensor, TensorData};
+use forage_contracts::SettingError;
 use rayon::prelude::*;
 use safetensors::tensor::{Dtype, SafeTensors};
 use serde::{Deserialize, Serialize};
 
+use crate::file_error::FileError;
 use crate::grads::NamedGrads;
 use crate::model::{Decoder, Kernels, ModelConfig, host};
-use crate::setting::SettingError;
 use crate::weights::{FileType, Written};
 
 /// The curve of a falling learning rate.
@@ -143,16 +144,6 @@ pub(crate) struct AdamW {
     moments: BTreeMap<String, Moments>,
 }
 
-/// Optimizer state cannot be read or written.
-#[derive(Debug, thiserror::Error)]
-#[error("{path}: {message}")]
-pub struct OptimError {
-    /// File concerned.
-    pub path: String,
-    /// The fault and the fix.
-    pub message: String,
-}
-
 impl AdamW {
     /// An optimizer that has done no step.
     pub(crate) fn new(config: AdamWConfig) -> Self {
@@ -213,8 +204,8 @@ impl AdamW {
     /// Writes the moments as safetensors: `first.NAME`, `second.NAME`.
     ///
     /// # Errors
-    /// [`OptimError`] that names the file.
-    pub(crate) fn save(&self, path: &Path) -> Result<(), OptimError> {
+    /// [`FileError`] that names the file.
+    pub(crate) fn save(&self, path: &Path) -> Result<(), FileError> {
         let mut tensors = Vec::new();
         for (name, moments) in &self.moments {
             for (kind, tensor) in [("first", &moments.first), ("second", &moments.second)] {
@@ -225,8 +216,8 @@ impl AdamW {
             }
         }
         // One tensor at a time is copied.
-        safetensors::serialize_to_file(tensors, None, path).map_err(|error| OptimError {
-            path: path.display().to_string(),
+        safetensors::serialize_to_file(tensors, None, path).map_err(|error| FileError {
+            path: path.to_owned(),
             message: format!("cannot be written: {error}"),
         })
     }
@@ -234,15 +225,15 @@ impl AdamW {
     /// Reads what [`Self::save`] wrote; `step` is the number of updates done.
     ///
     /// # Errors
-    /// [`OptimError`] when the file is missing or damaged.
+    /// [`FileError`] when the file is missing or damaged.
     pub(crate) fn load(
         config: AdamWConfig,
         step: u64,
         path: &Path,
         device: &Device,
-    ) -> Result<Self, OptimError> {
-        let fail = |message: String| OptimError {
-            path: path.display().to_string(),
+    ) -> Result<Self, FileError> {
+        let fail = |message: String| FileError {
+            path: path.to_owned(),
             message,
         };
         let bytes = std::fs::read(path).map_err(|error| fail(error.to_string()))?;
@@ -251,7 +242,7 @@ impl AdamW {
                 "is damaged ({error}); resume from an earlier checkpoint"
             ))
         })?;
-        let read = |name: &str| -> Result<Tensor<1>, OptimError> {
+        let read = |name: &str| -> Result<Tensor<1>, FileError> {
             let view = file.tensor(name).map_err(|error| fail(error.to_string()))?;
             if view.dtype() != Dtype::F32 {
                 return Err(fail(format!(

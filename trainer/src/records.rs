@@ -2,13 +2,13 @@
 
 use std::path::PathBuf;
 
-use forage_contracts::RegistryError;
-use forage_env::rollout::BudgetExceeded;
+use forage_contracts::{RegistryError, SettingError};
+use forage_env::BudgetExceeded;
 
 use crate::checkpoint::{self, CheckpointError, FORMAT, Restored, RunState, Snapshot};
-use crate::metrics::{MetricsError, MetricsWriter, Row};
+use crate::file_error::FileError;
+use crate::metrics::{MetricsWriter, Row};
 use crate::optim::AdamWConfig;
-use crate::setting::SettingError;
 use crate::student::LearnError;
 use crate::weights::Checkpoint;
 
@@ -47,7 +47,7 @@ pub enum RunError {
     Replay(SettingError),
     /// Metrics could not be written.
     #[error("metrics cannot be kept")]
-    Metrics(#[from] MetricsError),
+    Metrics(#[from] FileError),
     /// Too many episodes were lost to infrastructure faults.
     #[error("step {step} lost too many episodes to infrastructure faults")]
     Infra {

@@ -11,11 +11,9 @@ use std::time::Instant;
 use forage_contracts::environment::EnvFactory;
 use forage_contracts::policy::Sampling;
 use forage_contracts::seed::Seed;
-use forage_contracts::{Episode, Metric, Task};
-use forage_env::monitor::{Alarm, Severity};
-use forage_env::registry;
+use forage_contracts::{Episode, Metric, SettingError, Task};
 use forage_env::reward::RewardSet;
-use forage_env::rollout::{InfraBudget, Presentation, Rollout};
+use forage_env::{Alarm, InfraBudget, Presentation, Rollout, Severity, registry};
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinHandle;
 use tracing::Instrument;
@@ -33,7 +31,6 @@ use crate::objective::Credit;
 pub use crate::records::{Control, RunError, RunPlace};
 use crate::records::{Records, Saving, newest};
 use crate::sample::Sample;
-use crate::setting::SettingError;
 use crate::watch::{Sentinel, SentinelConfig};
 
 /// Shape of a GRPO run.

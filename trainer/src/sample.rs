@@ -5,7 +5,7 @@ use std::path::Path;
 
 use forage_contracts::environment::Outcome;
 use forage_contracts::{Episode, Provenance, Turn};
-use forage_env::rollout::EpisodeRecord;
+use forage_env::EpisodeRecord;
 use serde::Deserialize;
 use serde_json::Value;
 

@@ -48,6 +48,19 @@ impl BatchSize {
             targets: targets.sum(),
         }
     }
+
+    /// The largest micro-batch of `count` sequences of up to `longest` tokens, and how many there are when all are that long and
+    /// share nothing: as a step is cut for `budget` rows. Every token may carry loss.
+    pub fn largest(count: usize, longest: usize, budget: usize) -> (Self, usize) {
+        let fit = (budget / longest.max(1)).clamp(1, count.max(1));
+        let tokens = (count * longest).min(budget.max(longest));
+        let size = Self {
+            tokens,
+            longest,
+            targets: tokens,
+        };
+        (size, count.div_ceil(fit))
+    }
 }
 
 /// Indices of the sequences of one forward and backward pass, in its order.
@@ -58,7 +71,7 @@ pub(crate) type MicroBatch = Vec<usize>;
 ///
 /// Sequences are sorted by their tokens, so that those that begin alike are neighbours: what one has in common with the one
 /// before it takes no rows (`model::Batch`). The cut depends on the tokens and the budget alone.
-pub fn cut(sequences: &[&[u32]], budget: usize) -> Vec<Vec<usize>> {
+pub(crate) fn cut(sequences: &[&[u32]], budget: usize) -> Vec<Vec<usize>> {
     let mut order: Vec<usize> = (0..sequences.len()).collect();
     order.sort_by_key(|&index| (sequences[index], index));
     let common = order
@@ -159,5 +172,28 @@ mod tests {
         ];
         assert_eq!(cut(&sequences, 6), [vec![0, 2, 4], vec![1, 3, 5]]);
         assert_eq!(cut(&sequences, 12), [vec![0, 2, 4, 1, 3, 5]]);
+    }
+
+    #[test]
+    fn the_largest_batch_is_that_of_the_cut() {
+        for (count, longest, budget) in [
+            (128, 256, 2048),
+            (3, 500, 100),
+            (1, 10, 1000),
+            (7, 100, 300),
+        ] {
+            let sequences: Vec<Vec<u32>> = (0..count).map(|first| vec![first; longest]).collect();
+            let batches = cut(
+                &sequences.iter().map(Vec::as_slice).collect::<Vec<_>>(),
+                budget,
+            );
+            let most = batches
+                .iter()
+                .map(|batch| batch.len() * longest)
+                .max()
+                .unwrap();
+            let (size, number) = BatchSize::largest(sequences.len(), longest, budget);
+            assert_eq!((size.tokens, number), (most, batches.len()));
+        }
     }
 }

@@ -10,7 +10,7 @@
 //! **Nothing is ignored in silence.** A field that asks for what the server cannot do is refused by name, as is one it
 //! does not know; only fields for the records of OpenAI's own servers (`user`, `metadata`, `store`...) have no effect.
 //!
-//! **Scheduling.** The engine batches whatever is in flight. The runtime that calls [`serve`] only moves bytes; bodies are
+//! **Scheduling.** The engine batches whatever is in flight. The runtime that calls [`Model::serve`] only moves bytes; bodies are
 //! parsed and tokenized on its blocking threads. Requests beyond [`BaseConfig::queue`] are refused at once with 429.
 //! A client that goes away takes its completions along: their cache is freed at the engine's next step.
 //!
@@ -32,8 +32,8 @@ mod text;
 use std::sync::Arc;
 
 use forage_contracts::policy::Sampling;
+use forage_env::HfTokenizer;
 use forage_env::chat::ChatTemplate;
-use forage_env::tokenizer::HfTokenizer;
 pub use forage_net::{BaseConfig, ServeError, Summary};
 use tokio::net::TcpListener;
 
@@ -111,22 +111,24 @@ impl Default for ServerConfig {
     }
 }
 
-/// Serves until `shutdown` completes, then drains: `/readyz` and new work answer 503, requests in flight finish, for at
-/// most [`BaseConfig::drain`], connections are closed.
-///
-/// Call it on a multi-threaded runtime that does no heavy work of its own.
-///
-/// # Errors
-/// [`ServeError`] when the configuration is contradictory or accepting fails.
-pub async fn serve(
-    listener: TcpListener,
-    config: ServerConfig,
-    model: Model,
-    shutdown: impl Future<Output = ()>,
-) -> Result<Summary, ServeError> {
-    check(&config, &model)?;
-    let app = Arc::new(App::new(config, model));
-    forage_net::serve(listener, &app, routes::router(&app), shutdown).await
+impl Model {
+    /// Serves until `shutdown` completes, then drains: `/readyz` and new work answer 503, requests in flight finish, for at
+    /// most [`BaseConfig::drain`], connections are closed.
+    ///
+    /// Call it on a multi-threaded runtime that does no heavy work of its own.
+    ///
+    /// # Errors
+    /// [`ServeError`] when the configuration is contradictory or accepting fails.
+    pub async fn serve(
+        self,
+        listener: TcpListener,
+        config: ServerConfig,
+        shutdown: impl Future<Output = ()>,
+    ) -> Result<Summary, ServeError> {
+        check(&config, &self)?;
+        let app = Arc::new(App::new(config, self));
+        forage_net::serve(listener, &app, routes::router(&app), shutdown).await
+    }
 }
 
 fn check(config: &ServerConfig, model: &Model) -> Result<(), ServeError> {

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-use forage_contracts::Metric;
 use forage_contracts::seed::Seed;
+use forage_contracts::{Metric, SettingError};
 use serde::{Deserialize, Serialize};
 
 use crate::checkpoint::Snapshot;
@@ -12,7 +12,6 @@ use crate::metrics::Row;
 use crate::optim::{AdamWConfig, Curve, Decay};
 use crate::records::{Control, Records, RunError, RunPlace, Saving, newest};
 use crate::sequence::{Sequence, shuffled};
-use crate::setting::SettingError;
 use crate::student::Student;
 use crate::weights::Checkpoint;
 use crate::workers::Workers;

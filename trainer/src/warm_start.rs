@@ -6,9 +6,8 @@ use forage_contracts::environment::EnvFactory;
 use forage_contracts::scripted::{Haste, OracleStyle};
 use forage_contracts::seed::Seed;
 use forage_contracts::{Episode, Task, Tokenizer};
-use forage_env::demonstrate;
 use forage_env::reward::RewardSet;
-use forage_env::rollout::InfraBudget;
+use forage_env::{InfraBudget, demonstrate};
 use serde::{Deserialize, Serialize};
 
 use crate::learner::Learner;

@@ -12,7 +12,7 @@ use clap::{Subcommand, ValueEnum};
 use forage_contracts::seed::Seed;
 use forage_lab::open_policy;
 use forage_trainer::device::DeviceSpec;
-use forage_trainer::weights::{Checkpoint, Precision};
+use forage_trainer::{Checkpoint, Precision};
 
 /// Measures parts of this program; the scripts in bench/ call it.
 #[derive(Subcommand, Debug)]

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::{Args, ValueEnum};
-use forage_env::rollout::{Keep, RejectionCounts};
+use forage_env::{Keep, RejectionCounts};
 use forage_lab::{CollectOptions, collect};
 use forage_trainer::device::DeviceSpec;
 

@@ -6,9 +6,8 @@ use anyhow::{Context, Result};
 use clap::Args;
 use forage_contracts::Episode;
 use forage_contracts::environment::Outcome;
-use forage_env::rollout::read_episodes;
-use forage_eval::stats::{Bootstrap, NonInferiority};
-use forage_eval::{Comparison, CurveComparison};
+use forage_env::EpisodeRecord;
+use forage_eval::{Bootstrap, Comparison, CurveComparison, NonInferiority};
 
 use crate::terminal::out;
 
@@ -99,7 +98,7 @@ fn in_words(
 }
 
 pub(super) fn read(path: &Path) -> Result<Vec<Episode>> {
-    Ok(read_episodes(path)?
+    Ok(EpisodeRecord::read_all(path)?
         .map(|record| record.map(|record| record.episode))
         .collect::<Result<_, _>>()?)
 }

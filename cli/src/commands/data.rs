@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Result, bail};
 use clap::{Args, Subcommand};
 use forage_contracts::{Split, Task};
-use forage_env::dataset::{Contamination, Leak, digest_ids, read_all};
+use forage_env::{Contamination, Leak, digest_ids, read_all};
 use forage_lab::fetch_file;
 
 use crate::terminal::out;

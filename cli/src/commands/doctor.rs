@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use clap::Args;
-use forage_trainer::device::{self, DeviceSpec};
-use forage_trainer::{doctor, memory};
+use forage_trainer::device::DeviceSpec;
+use forage_trainer::doctor::{self, Check};
+use forage_trainer::memory;
 use serde::Serialize;
 
 use crate::terminal::out;
@@ -71,6 +72,20 @@ impl Report {
         });
     }
 
+    /// Adds checks; what does not hold has the status `otherwise`.
+    fn checks(&mut self, of: &str, checks: Vec<Check>, otherwise: Status) {
+        for check in checks {
+            if check.holds {
+                self.ok(of, check.name, check.found);
+                continue;
+            }
+            let fix = check.fix.unwrap_or(
+                "its numbers cannot be trusted: update the driver, or use another device",
+            );
+            self.line(of, check.name, otherwise, check.found, Some(fix));
+        }
+    }
+
     fn failures(&self) -> usize {
         self.0
             .iter()
@@ -87,7 +102,7 @@ impl Doctor {
         machine(&mut report);
         #[cfg(feature = "cuda")]
         if matches!(self.device, None | Some(DeviceSpec::Cuda(_))) {
-            cuda(&mut report);
+            report.checks("CUDA", doctor::cuda(), Status::Missing);
         }
         let devices = self.device.map_or_else(
             || {
@@ -212,76 +227,6 @@ fn instructions() -> String {
     std::env::consts::ARCH.to_owned()
 }
 
-#[cfg(feature = "cuda")]
-fn cuda(report: &mut Report) {
-    use forage_trainer::device::cuda::Installation;
-
-    const OF: &str = "CUDA";
-    let found = Installation::find();
-    let mut line = |name: &str, found: std::result::Result<String, String>, fix| match found {
-        Ok(found) => report.ok(OF, name, found),
-        Err(fault) => report.line(OF, name, Status::Missing, fault, Some(fix)),
-    };
-    line(
-        "driver",
-        found
-            .driver
-            .clone()
-            .map(|version| format!("serves CUDA {version}"))
-            .map_err(|fault| fault.to_string()),
-        "install the NVIDIA driver; nvidia-smi must list the card",
-    );
-    line(
-        "NVRTC",
-        found
-            .nvrtc
-            .clone()
-            .map(|version| format!("of CUDA {version}"))
-            .map_err(|fault| fault.to_string()),
-        "install the CUDA toolkit, or the wheel nvidia-cuda-nvrtc, and put its lib folder on LD_LIBRARY_PATH",
-    );
-    let lacking = format!("lacking: {}", found.missing_headers.join(", "));
-    let place = found
-        .headers
-        .as_ref()
-        .map_or("CUDA_PATH names no folder".to_owned(), |path| {
-            path.display().to_string()
-        });
-    let headers = if found.missing_headers.is_empty() {
-        Ok(place.clone())
-    } else {
-        Err(format!("{place}, {lacking}"))
-    };
-    line(
-        "headers",
-        headers,
-        "install the toolkit, or the wheels nvidia-cuda-runtime, -crt and -cccl, and name their folder in CUDA_PATH",
-    );
-    for (index, card) in found.cards.iter().enumerate() {
-        let what = format!(
-            "{}, sm_{}{}",
-            card.name, card.capability.major, card.capability.minor
-        );
-        report.ok(
-            OF,
-            &format!("card {index}"),
-            format!("{what}, {:.1} GiB", card.memory as f64 / GIB),
-        );
-    }
-    if let (Ok(driver), Ok(nvrtc)) = (&found.driver, &found.nvrtc)
-        && driver.major < nvrtc.major
-    {
-        let fault = format!("the driver serves CUDA {driver}, NVRTC is of {nvrtc}");
-        report.line(
-            OF,
-            "versions",
-            Status::Failed,
-            fault,
-            Some("install a newer driver, or an NVRTC of the driver's version"),
-        );
-    }
-}
-
 fn examine(report: &mut Report, spec: DeviceSpec) {
     let name = spec.to_string();
     let opened = match spec.open() {
@@ -291,7 +236,7 @@ fn examine(report: &mut Report, spec: DeviceSpec) {
             return;
         }
     };
-    report.ok(&name, "open", device::describe(&opened));
+    report.ok(&name, "open", DeviceSpec::describe(&opened));
     // The runtimes of devices panic where they cannot go on.
     let Ok(checks) = std::thread::spawn(move || doctor::examine(&opened)).join() else {
         let fix = "the message above says where; update the driver, or use another device";
@@ -304,19 +249,5 @@ fn examine(report: &mut Report, spec: DeviceSpec) {
         );
         return;
     };
-    for check in checks {
-        let status = if check.holds {
-            Status::Ok
-        } else {
-            Status::Failed
-        };
-        let fix = "its numbers cannot be trusted: update the driver, or use another device";
-        report.line(
-            &name,
-            check.name,
-            status,
-            check.found,
-            (!check.holds).then_some(fix),
-        );
-    }
+    report.checks(&name, checks, Status::Failed);
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Result, bail};
 use clap::{Args, Subcommand};
 use forage_contracts::Split;
-use forage_env::probe::Probe;
+use forage_env::Probe;
 use forage_lab::{EvaluateOptions, Evaluation, Ranking, Sources, evaluate, study};
 use forage_retriever::CorpusFormat;
 use forage_trainer::device::DeviceSpec;

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use forage_lab::{RunLayout, open_policy};
 use forage_trainer::device::DeviceSpec;
-use forage_trainer::weights::{FileType, Precision, SaveOptions};
+use forage_trainer::{FileType, Precision};
 
 use crate::terminal::{note, out};
 
@@ -79,13 +79,7 @@ impl Export {
             } else {
                 FileType::Bf16
             };
-            checkpoint.save_as(
-                target,
-                SaveOptions {
-                    file_type,
-                    ..SaveOptions::default()
-                },
-            )?;
+            checkpoint.save_as(target, file_type)?;
         }
         out(&target.display().to_string());
         Ok(())

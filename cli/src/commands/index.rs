@@ -4,11 +4,10 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
-use forage_lab::{Observer, open_encoder};
-use forage_retriever::dense::{self, EmbedProgress, VectorIndexKind, VectorSource};
+use forage_lab::{Observer, RetrieverConfig};
 use forage_retriever::{
-    AddRequest, Bm25Params, BuildProgress, BuildRequest, BuildStage, BuildSummary, CorpusFormat,
-    Duplicates, Existing, Index as RetrieverIndex,
+    AddRequest, Bm25Params, BuildRequest, BuildSummary, CorpusFormat, Index as RetrieverIndex,
+    VectorIndexKind, VectorSource,
 };
 use forage_trainer::device::DeviceSpec;
 
@@ -137,7 +136,7 @@ impl Index {
             }
             Self::Info(info) => {
                 out(&serde_json::to_string_pretty(
-                    RetrieverIndex::open(&info.index)?.manifest(),
+                    &RetrieverIndex::open(&info.index)?.description(),
                 )?);
                 Ok(())
             }
@@ -151,23 +150,10 @@ impl Corpus {
             .format
             .map_or_else(|| CorpusFormat::detect(&self.path), Ok)?)
     }
-
-    fn duplicates(&self) -> Duplicates {
-        if self.drop_duplicates {
-            Duplicates::Drop
-        } else {
-            Duplicates::Keep
-        }
-    }
 }
 
 impl Build {
     fn run(self) -> Result<()> {
-        let existing = if self.replace {
-            Existing::Replace
-        } else {
-            Existing::Keep
-        };
         let bm25 = Bm25Params {
             k1: self.k1,
             b: self.b,
@@ -175,8 +161,8 @@ impl Build {
         let corpus = &self.corpus;
         let mut request = BuildRequest {
             bm25,
-            existing,
-            duplicates: corpus.duplicates(),
+            replace: self.replace,
+            drop_duplicates: corpus.drop_duplicates,
             ..BuildRequest::new(&corpus.path, corpus.format()?, &self.out)
         };
         request.threads = corpus.threads.unwrap_or(request.threads);
@@ -189,7 +175,7 @@ impl Add {
     fn run(self) -> Result<()> {
         let corpus = &self.corpus;
         let mut request = AddRequest {
-            duplicates: corpus.duplicates(),
+            drop_duplicates: corpus.drop_duplicates,
             ..AddRequest::new(&corpus.path, corpus.format()?, &self.index)
         };
         request.threads = corpus.threads.unwrap_or(request.threads);
@@ -201,18 +187,17 @@ impl Add {
 impl Embed {
     fn run(self) -> Result<()> {
         let watch = Watch::new();
-        let mut step = |step: EmbedProgress| watch.progress("passages", step.done, step.total, "");
         let encoder = self
             .encoder
             .as_deref()
-            .map(|folder| open_encoder(folder, self.device))
+            .map(|folder| RetrieverConfig::encoder(folder, self.device))
             .transpose()?;
         let source = match (&encoder, &self.vectors) {
             (Some(encoder), _) => VectorSource::Encoder(encoder.as_ref()),
             (None, Some(file)) => VectorSource::File(file),
             (None, None) => unreachable!("clap asks for one of the two"),
         };
-        let summary = dense::embed(&self.index, source, self.kind, &mut step)?;
+        let summary = RetrieverIndex::embed(&self.index, source, self.kind, &mut show(&watch))?;
         out(&format!(
             "{}: {} passages embedded, vectors of {} numbers, {}",
             self.index.display(),
@@ -224,22 +209,18 @@ impl Embed {
     }
 }
 
-/// Shows the progress of indexing, once the number of passages is known.
-fn show(watch: &Watch) -> impl FnMut(BuildProgress) + '_ {
-    |step| {
-        if let (BuildStage::Indexing, Some(total)) = (step.stage, step.total) {
-            watch.progress("passages", step.done, total, "");
-        }
-    }
+/// Shows the progress over passages.
+fn show(watch: &Watch) -> impl FnMut(u64, u64) + '_ {
+    |done, total| watch.progress("passages", done, total, "")
 }
 
 fn print_summary(summary: &BuildSummary, json: bool) -> Result<()> {
     if json {
         out(&serde_json::to_string(&serde_json::json!({
             "index": summary.path,
-            "passages": summary.counts.passages,
-            "terms": summary.counts.terms,
-            "tokens": summary.counts.tokens,
+            "passages": summary.passages,
+            "terms": summary.terms,
+            "tokens": summary.tokens,
             "dropped_duplicates": summary.dropped_duplicates,
             "bytes": summary.bytes,
             "corpus_digest": summary.corpus_digest,
@@ -254,8 +235,8 @@ fn print_summary(summary: &BuildSummary, json: bool) -> Result<()> {
     out(&format!(
         "{}: {} passages, {} terms, {:.1} MB{dropped}",
         summary.path.display(),
-        summary.counts.passages,
-        summary.counts.terms,
+        summary.passages,
+        summary.terms,
         summary.bytes as f64 / 1e6
     ));
     Ok(())

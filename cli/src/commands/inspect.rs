@@ -7,9 +7,8 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 use forage_contracts::{Ending, Provenance};
-use forage_eval::Trajectory;
-use forage_eval::report::{Arm, Trend};
-use forage_lab::{Records, RunFolder, half_written};
+use forage_eval::{Arm, Trajectory, Trend};
+use forage_lab::{Records, RunFolder};
 use serde_json::Value;
 
 use crate::terminal::out;
@@ -109,8 +108,8 @@ impl Inspect {
                 continue;
             }
             let reading = source.read()?;
-            if reading.half_written {
-                out(&half_written(&source.path));
+            if let Some(note) = &reading.note {
+                out(note);
             }
             let found = reading
                 .episodes

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
-use forage_eval::stats::Interval;
+use forage_eval::Interval;
 use forage_lab::{Audited, Resolved, RunError};
 
 use crate::jsonl;

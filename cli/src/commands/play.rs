@@ -10,8 +10,8 @@ use forage_contracts::policy::Sampling;
 use forage_contracts::scripted::{Scripted, View};
 use forage_contracts::seed::Seed;
 use forage_contracts::{Boundary, ByteTokenizer, Ending, Episode, Split, Tokenizer};
-use forage_env::protocol::PYTHON;
-use forage_env::rollout::{Job, Presentation, Rollout};
+use forage_env::registry::environments;
+use forage_env::{Job, Presentation, Rollout};
 use forage_lab::{EnvironmentConfig, PolicyFormat, RetrieverConfig, Session, Sources, runtime};
 
 use crate::progress::Watch;
@@ -78,7 +78,7 @@ impl Play {
             factory: session.factory,
             rewards: session.rewards,
             sampling: Sampling::GREEDY,
-            presentation: Presentation::Raw,
+            presentation: Presentation::RAW,
         };
         let job = Job::alone(Arc::clone(task), Seed::root(self.seed));
         let episodes = runtime()?.block_on(rollout.run(vec![job]));
@@ -108,7 +108,7 @@ fn ending(episode: &Episode) -> String {
     }
 }
 
-/// Shows what is new and reads a turn: lines up to an empty one outside of a program, or to one that closes an action.
+/// Shows what is new and reads a turn: lines up to an empty one outside of an action, or to one that closes an action.
 fn ask(view: &View<'_>, stops: &[String]) -> Option<String> {
     out(view.shown.last().map_or(view.prompt, String::as_str));
     let mut turn = String::new();
@@ -117,7 +117,7 @@ fn ask(view: &View<'_>, stops: &[String]) -> Option<String> {
         let mut stdout = std::io::stdout();
         let _ = write!(stdout, "> ").and_then(|()| stdout.flush());
         let Some(Ok(line)) = lines.next() else { break };
-        if line.is_empty() && !turn.contains(PYTHON[0]) {
+        if line.is_empty() && !is_within_action(&turn) {
             break;
         }
         if !turn.is_empty() {
@@ -132,4 +132,10 @@ fn ask(view: &View<'_>, stops: &[String]) -> Option<String> {
         }
     }
     (!turn.is_empty()).then_some(turn)
+}
+
+/// Whether a turn ends inside of a query or a program.
+fn is_within_action(turn: &str) -> bool {
+    let mut actions = environments().flat_map(|entry| entry.telemetry.actions);
+    actions.any(|[open, close]| turn.rfind(open) > turn.rfind(close))
 }

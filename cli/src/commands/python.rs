@@ -15,7 +15,7 @@ use forage_env::Wiki;
 use forage_env::registry::page_functions;
 use forage_lab::RunError;
 use forage_retriever::{Bm25Retriever, CorpusFormat};
-use forage_sandbox::{EngineOptions, NoTools, Notice, SandboxEngine, Session, Tools, TurnOutput};
+use forage_sandbox::{EngineOptions, Notice, SandboxEngine, Session, Tools, TurnOutput};
 
 use crate::terminal::note;
 
@@ -116,7 +116,7 @@ impl Python {
     /// Makes the functions of a session.
     fn tools(&self) -> Result<MakeFunctions> {
         let Some(path) = &self.pages else {
-            return Ok(Box::new(|| Arc::new(NoTools)));
+            return Ok(Box::new(|| Arc::new(())));
         };
         let format = CorpusFormat::detect(path)?;
         let wiki = Arc::new(

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use clap::Subcommand;
-use forage_env::nearest;
+use forage_contracts::nearest;
 use forage_env::registry;
 use forage_lab::RunConfig;
 use serde_json::{Map, Value as Json, json};

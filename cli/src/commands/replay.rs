@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 use clap::Args;
-use forage_env::rollout::Difference;
+use forage_env::Difference;
 use forage_lab::{Different, Replayed, Resolved, replay_files};
 
 use crate::progress::Watch;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::{Result, bail};
 use clap::Args;
-use forage_retriever::{Bm25Retriever, Filter, Hit, Index, Mode, Query, snippet};
+use forage_retriever::{Bm25Retriever, Filter, Hit, Index, Mode, Query, Snippet};
 
 use crate::retrieval::RetrievalArgs;
 use crate::terminal::{note, out};
@@ -78,7 +78,7 @@ impl Search {
             let text = if self.snippet == 0 {
                 hit.text.clone()
             } else {
-                snippet(&hit.text, &query.text, self.snippet).text
+                Snippet::new(&hit.text, &query.text, self.snippet).text
             };
             out(&format!(
                 "{:>2}  {:8.4}  {}  {}\n    {text}",

@@ -4,9 +4,8 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Args;
-use forage_eval::stats::Bootstrap;
-use forage_eval::{Course, Telemetry};
-use forage_lab::courses;
+use forage_eval::{Bootstrap, Course, Telemetry};
+use forage_lab::RunFolder;
 use serde::Serialize;
 
 use super::compare::read;
@@ -55,9 +54,11 @@ impl TelemetryArgs {
         for source in &self.sources {
             if source.is_dir() {
                 let named = |(source, found)| Named { source, found };
-                found
-                    .runs
-                    .extend(courses(source, bootstrap)?.into_iter().map(named));
+                found.runs.extend(
+                    RunFolder::courses(source, bootstrap)?
+                        .into_iter()
+                        .map(named),
+                );
             } else {
                 let telemetry = Telemetry::from_episodes(&read(source)?, bootstrap)?;
                 found.sets.push(Named {

@@ -4,8 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use forage_env::world::{Difficulty, World, WorldSpec};
-use forage_env::world::{QuestionCounts, Stage};
+use forage_env::{Difficulty, QuestionCounts, World, WorldSpec};
 
 use forage_lab::Observer;
 
@@ -54,10 +53,8 @@ impl WorldArgs {
         };
         let counts = self.questions.map_or(small, QuestionCounts::each);
         let watch = Watch::new();
-        let summary = world.export(&self.out, counts, |step| {
-            if step.stage == Stage::Pages {
-                watch.progress("pages", step.done, self.pages, "");
-            }
+        let summary = world.export(&self.out, counts, |done, total| {
+            watch.progress("pages", done, total, "");
         })?;
         if self.json {
             out(&serde_json::to_string(&summary)?);

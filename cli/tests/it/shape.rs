@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use crate::tidy::{ORDER, root, sources};
+use crate::tidy::{ORDER, product, root, sources};
 
 /// Modules of a crate by path, each with the modules that it imports.
 type Imports = BTreeMap<Vec<String>, BTreeSet<Vec<String>>>;
@@ -11,8 +11,8 @@ type Imports = BTreeMap<Vec<String>, BTreeSet<Vec<String>>>;
 /// The code of a file: without its tests and comments.
 fn code(path: &Path) -> String {
     let text = std::fs::read_to_string(path).expect("a source file");
-    let product = text.split("#[cfg(test)]").next().unwrap_or_default();
-    let lines = product
+    let text = product(&text);
+    let lines = text
         .lines()
         .map(|line| line.split("//").next().unwrap_or_default());
     lines.collect::<Vec<_>>().join("\n")
@@ -168,7 +168,7 @@ fn folders_do_not_import_each_other_in_circles() {
 #[test]
 fn the_public_surface_does_not_grow() {
     /// Public items at the top level of the library crates' files. It only ever falls.
-    const MOST: usize = 615;
+    const MOST: usize = 500;
     let kinds = [
         "fn ",
         "const fn ",

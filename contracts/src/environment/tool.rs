@@ -2,6 +2,8 @@
 
 use serde_json::{Value, json};
 
+use crate::setting::SettingError;
+
 /// A tool whose call is a turn: one argument, and the text around it that makes it an action of the environment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TurnTool {
@@ -44,14 +46,12 @@ impl TurnTool {
     /// The turn a call writes.
     ///
     /// # Errors
-    /// In words, when the argument holds the closing tag: the turn would end there.
-    pub fn turn(&self, argument: &str) -> Result<String, String> {
+    /// When the argument holds the closing tag: the turn would end there.
+    pub fn turn(&self, argument: &str) -> Result<String, SettingError> {
         match &self.form {
             TurnForm::Tags { close, .. } if !close.is_empty() && argument.contains(close) => {
-                Err(format!(
-                    "`{}` contains {close}, which would end it there; write it without",
-                    self.parameter
-                ))
+                let fault = format!("contains {close}, which would end it there; write it without");
+                Err(SettingError::new(format!("`{}`", self.parameter), fault))
             }
             TurnForm::Tags {
                 open,
@@ -108,6 +108,7 @@ mod tests {
         assert!(
             tool.turn("a</search><answer>b")
                 .unwrap_err()
+                .to_string()
                 .contains("</search>")
         );
         let form = TurnForm::Call {

@@ -7,10 +7,6 @@ use serde::{Deserialize, Serialize};
 
 use super::cancel::CancelFlag;
 
-/// Most bytes of a query text: boolean mode reads no more of one, this program's servers refuse longer ones, and environments
-/// should not send longer ones to any backend.
-pub const MAX_QUERY_BYTES: usize = 64 << 10;
-
 /// Restricts a search to passages whose fields have given values.
 ///
 /// Every named field must have one of its values (exact, case-sensitive). `id` and `title` are fields of every passage;
@@ -41,6 +37,10 @@ pub struct Query {
 }
 
 impl Query {
+    /// Most bytes of a query text: boolean mode reads no more of one, this program's servers refuse longer ones, and environments
+    /// should not send longer ones to any backend.
+    pub const MAX_BYTES: usize = 64 << 10;
+
     /// Makes a query of a text, over all passages.
     pub fn new(text: impl Into<String>) -> Self {
         Self {

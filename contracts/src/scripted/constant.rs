@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use super::engine::{Script, Scripted, View};
-use super::turn;
 use crate::policy::PolicyError;
 use crate::tag::Tag;
 use crate::tokenizer::Tokenizer;
@@ -19,6 +18,6 @@ impl Scripted {
 
 impl Script for Constant {
     fn write(&self, _view: &View<'_>) -> Result<String, PolicyError> {
-        Ok(turn("", Tag::Answer.both(), &self.0))
+        Ok(Tag::turn("", Tag::Answer.both(), &self.0))
     }
 }

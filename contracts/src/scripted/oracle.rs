@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::engine::{Script, Scripted, View};
-use super::{Cast, read, turn};
+use super::{Cast, read};
 use crate::policy::PolicyError;
 use crate::seed::Seed;
 use crate::tag::Tag;
@@ -222,7 +222,7 @@ impl Scripted {
 
 impl Oracle {
     fn answer(&self, answer: &str) -> String {
-        turn(
+        Tag::turn(
             &self.thought(format!("It is {answer}.")),
             Tag::Answer.both(),
             answer,

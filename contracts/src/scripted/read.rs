@@ -1,5 +1,7 @@
 //! Reading prompts and observations the way a script needs them.
 
+use crate::task::OracleHop;
+
 /// The question of a prompt: what follows its last `Question:` up to the end of the line; else its last line.
 pub(super) fn question(prompt: &str) -> &str {
     let question = match prompt.rsplit_once("Question:") {
@@ -17,21 +19,23 @@ pub(super) fn titles(text: &str) -> impl Iterator<Item = &str> {
         .filter_map(|after| after.split_once("\")").map(|(title, _)| title))
 }
 
-/// Splits the query of a known solution into the name it begins with and the keyword after it.
-pub fn name_and_keyword(query: &str) -> (&str, &str) {
-    let capital = |word: &str| {
-        word.chars()
-            .next()
-            .is_some_and(|first| !first.is_lowercase())
-    };
-    let mut end = query.len();
-    while let Some((before, word)) = query[..end].rsplit_once(' ') {
-        if capital(word) {
-            break;
+impl OracleHop {
+    /// Splits the query of a known solution into the name it begins with and the keyword after it.
+    pub fn name_and_keyword(query: &str) -> (&str, &str) {
+        let capital = |word: &str| {
+            word.chars()
+                .next()
+                .is_some_and(|first| !first.is_lowercase())
+        };
+        let mut end = query.len();
+        while let Some((before, word)) = query[..end].rsplit_once(' ') {
+            if capital(word) {
+                break;
+            }
+            end = before.len();
         }
-        end = before.len();
+        (&query[..end], query[end..].trim_start())
     }
-    (&query[..end], query[end..].trim_start())
 }
 
 #[cfg(test)]
@@ -57,11 +61,17 @@ mod tests {
     #[test]
     fn queries_are_taken_apart() {
         assert_eq!(
-            name_and_keyword("The Lantern of Banoru publication year"),
+            OracleHop::name_and_keyword("The Lantern of Banoru publication year"),
             ("The Lantern of Banoru", "publication year")
         );
-        assert_eq!(name_and_keyword("Kelbi river"), ("Kelbi", "river"));
-        assert_eq!(name_and_keyword("Battle of Kelbi"), ("Battle of Kelbi", ""));
-        assert_eq!(name_and_keyword("river"), ("river", ""));
+        assert_eq!(
+            OracleHop::name_and_keyword("Kelbi river"),
+            ("Kelbi", "river")
+        );
+        assert_eq!(
+            OracleHop::name_and_keyword("Battle of Kelbi"),
+            ("Battle of Kelbi", "")
+        );
+        assert_eq!(OracleHop::name_and_keyword("river"), ("river", ""));
     }
 }

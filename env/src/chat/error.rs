@@ -1,6 +1,5 @@
 //! Errors between messages and text.
 
-use std::fmt;
 use std::path::PathBuf;
 
 use minijinja::ErrorKind;
@@ -21,7 +20,7 @@ pub enum ChatError {
     #[error("chat template {place}: {message}; fix the template or give another one")]
     Syntax {
         /// File and line.
-        place: Place,
+        place: String,
         /// The fault.
         message: String,
     },
@@ -29,7 +28,7 @@ pub enum ChatError {
     #[error("chat template {place} refuses the conversation: {message}")]
     Refused {
         /// File and line.
-        place: Place,
+        place: String,
         /// The template's words.
         message: String,
     },
@@ -37,7 +36,7 @@ pub enum ChatError {
     #[error("chat template {place}: {message}; the messages lack what the template needs")]
     Render {
         /// File and line.
-        place: Place,
+        place: String,
         /// The operation that failed.
         message: String,
     },
@@ -45,7 +44,7 @@ pub enum ChatError {
     #[error("chat template {place} does not come to an end: {message}; give another one")]
     Endless {
         /// File and line.
-        place: Place,
+        place: String,
         /// The limit that was reached.
         message: String,
     },
@@ -81,24 +80,6 @@ pub enum ChatError {
     },
 }
 
-/// A place in a template.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
-    /// The template's file, or `(given)`.
-    pub name: String,
-    /// Line from 1, where known.
-    pub line: Option<usize>,
-}
-
-impl fmt::Display for Place {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.line {
-            Some(line) => write!(formatter, "`{}` line {line}", self.name),
-            None => write!(formatter, "`{}`", self.name),
-        }
-    }
-}
-
 /// The error that `raise_exception` throws through the template engine.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
@@ -107,9 +88,10 @@ pub(super) struct Raised(pub(super) String);
 impl ChatError {
     /// Sorts an error of the engine; `rendering` distinguishes a failure on a conversation from one of the template's text.
     pub(super) fn from_engine(error: &minijinja::Error, name: &str, rendering: bool) -> Self {
-        let mut place = Place {
-            name: name.to_owned(),
-            line: error.line(),
+        let mut line = error.line();
+        let place = |line: Option<usize>| match line {
+            Some(line) => format!("`{name}` line {line}"),
+            None => format!("`{name}`"),
         };
         let mut message = error
             .detail()
@@ -120,18 +102,19 @@ impl ChatError {
         while let Some(inner) = cause {
             if let Some(Raised(message)) = inner.downcast_ref::<Raised>() {
                 return Self::Refused {
-                    place,
+                    place: place(line),
                     message: message.clone(),
                 };
             }
             if let Some(inner) = inner.downcast_ref::<minijinja::Error>() {
                 // The innermost line is where it happened; the outer ones are the macros that led there.
-                place.line = inner.line().or(place.line);
+                line = inner.line().or(line);
                 endless |= beyond(inner.kind());
             }
             message = format!("{message}: {inner}");
             cause = inner.source();
         }
+        let place = place(line);
         if endless {
             Self::Endless { place, message }
         } else if rendering {

@@ -21,6 +21,11 @@ pub struct ToolCall {
     pub arguments: Value,
 }
 
+impl ToolCall {
+    /// The tags around a call.
+    pub const TAGS: [&str; 2] = [OPEN, CLOSE];
+}
+
 /// A block that is not a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Malformed {

@@ -1,10 +1,9 @@
 //! Tools that a policy may call: what a chat template says of them, and what is wrong with a call.
 
-use forage_contracts::Tokenizer;
+use forage_contracts::{Tokenizer, nearest};
 use serde_json::{Map, Value, json};
 
 use super::hermes::{Fault, ToolCall};
-use crate::nearest::nearest;
 
 /// The type of an argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,8 +6,9 @@ use serde_json::{Map, Value};
 
 use super::settings::{AnswerForm, CodeSearchSettings, Form, Opening};
 use super::tools::{READ_TOOL, SEARCH_TOOL, VIEW_TOOL};
+use crate::chat::hermes::ToolCall;
 use crate::chat::tools::after_thoughts;
-use crate::protocol::{Block, CALL, PYTHON, first_closed, first_opened};
+use crate::protocol::{Block, PYTHON, first_closed, first_opened};
 
 /// The tool that runs a program.
 pub(crate) const PYTHON_TOOL: &str = "python";
@@ -58,7 +59,7 @@ pub(crate) enum CodeAction {
 pub(super) fn stops(settings: &CodeSearchSettings) -> Vec<String> {
     let action = match settings.form {
         Form::Tags => Some(PYTHON[1]),
-        Form::PythonCalls => Some(CALL[1]),
+        Form::PythonCalls => Some(ToolCall::TAGS[1]),
         // Several calls may stand in one turn.
         Form::FunctionCalls => None,
     };
@@ -160,7 +161,7 @@ pub(crate) fn parse(text: &str, settings: &CodeSearchSettings) -> CodeAction {
     };
     let (open, close) = match settings.form {
         Form::Tags => (PYTHON[0], PYTHON[1]),
-        Form::PythonCalls | Form::FunctionCalls => (CALL[0], CALL[1]),
+        Form::PythonCalls | Form::FunctionCalls => (ToolCall::TAGS[0], ToolCall::TAGS[1]),
     };
     let action = block(text, open, close, settings.opening);
     match (answer, action) {
@@ -172,7 +173,7 @@ pub(crate) fn parse(text: &str, settings: &CodeSearchSettings) -> CodeAction {
             Form::FunctionCalls => calls(text),
         },
         (None, None) => match settings.form {
-            Form::FunctionCalls if text.contains(CALL[0]) => calls(text),
+            Form::FunctionCalls if text.contains(ToolCall::TAGS[0]) => calls(text),
             _ if settings.answer == AnswerForm::Message && !text.contains(open) => {
                 to_answer(after_thoughts(text))
             }
@@ -198,7 +199,7 @@ fn to_answer(content: &str) -> CodeAction {
 fn unfinished(text: &str, settings: &CodeSearchSettings) -> CodeFault {
     if settings.form == Form::Tags && text.contains(PYTHON[0]) {
         CodeFault::UnclosedCode
-    } else if settings.form == Form::PythonCalls && text.contains(CALL[0]) {
+    } else if settings.form == Form::PythonCalls && text.contains(ToolCall::TAGS[0]) {
         CodeFault::BadCall("the tool call is not closed".to_owned())
     } else if settings.answer == AnswerForm::Tag && text.contains(Tag::Answer.opening()) {
         CodeFault::UnclosedAnswer
@@ -228,12 +229,12 @@ fn program_of(call: Result<Call, CodeFault>) -> CodeAction {
 
 /// All calls of a turn. The last may lack its closing tag.
 fn calls(text: &str) -> CodeAction {
-    let blocks = text.split(CALL[0]).skip(1);
+    let blocks = text.split(ToolCall::TAGS[0]).skip(1);
     let calls: Vec<_> = blocks
         .map(|block| {
             read_call(
                 block
-                    .split_once(CALL[1])
+                    .split_once(ToolCall::TAGS[1])
                     .map_or(block, |(content, _)| content),
             )
         })
@@ -420,7 +421,7 @@ mod tests {
             CodeAction::Invalid(_)
         ));
         assert!(stops(&settings).is_empty());
-        let unclosed = one.trim_end_matches(CALL[1]);
+        let unclosed = one.trim_end_matches(ToolCall::TAGS[1]);
         assert!(matches!(parse(unclosed, &settings), CodeAction::Calls(_)));
     }
 

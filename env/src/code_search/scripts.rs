@@ -2,11 +2,9 @@
 
 use std::sync::Arc;
 
-use forage_contracts::Tag;
 use forage_contracts::policy::PolicyError;
-use forage_contracts::scripted::{
-    Conduct, Hand, ORACLE, OracleStyle, Script, ScriptEntry, Scripted, View, name_and_keyword, turn,
-};
+use forage_contracts::scripted::{Conduct, Hand, OracleStyle, Script, ScriptEntry, Scripted, View};
+use forage_contracts::{OracleHop, Tag};
 
 use super::programs::{self, Manner};
 use crate::protocol::PYTHON;
@@ -16,20 +14,20 @@ const ANSWER: [&str; 2] = Tag::Answer.both();
 /// How the oracle looks for a fact and what it reads.
 const HAND: Hand = Hand {
     search: |thought, query, style, conduct| {
-        let (name, keyword) = name_and_keyword(query);
+        let (name, keyword) = OracleHop::name_and_keyword(query);
         let code = match style {
             OracleStyle::Terse => programs::short(name, keyword, manner(conduct)),
             OracleStyle::Plain => programs::thorough(name, keyword),
         };
-        turn(thought, PYTHON, &code)
+        Tag::turn(thought, PYTHON, &code)
     },
-    by_question: |thought, question| turn(thought, PYTHON, &programs::by_question(question)),
+    by_question: |thought, question| Tag::turn(thought, PYTHON, &programs::by_question(question)),
     read: output,
 };
 
 pub(super) const SCRIPTS: &[ScriptEntry] = &[
     ScriptEntry {
-        name: ORACLE,
+        name: ScriptEntry::ORACLE,
         play: |cast| Arc::new(Scripted::oracle(cast, HAND)),
     },
     ScriptEntry {
@@ -65,7 +63,7 @@ struct OneCall;
 impl Script for OneCall {
     fn write(&self, view: &View<'_>) -> Result<String, PolicyError> {
         if view.shown.is_empty() && !view.must_answer {
-            return Ok(turn("", PYTHON, &programs::titles(view.question())));
+            return Ok(Tag::turn("", PYTHON, &programs::titles(view.question())));
         }
         let printed = view
             .shown
@@ -73,7 +71,7 @@ impl Script for OneCall {
             .find_map(|shown| output(shown))
             .unwrap_or_default();
         let title = printed.lines().next().unwrap_or("unknown");
-        Ok(turn("", ANSWER, title))
+        Ok(Tag::turn("", ANSWER, title))
     }
 }
 
@@ -88,8 +86,8 @@ impl Script for BrokenCode {
         if view.shown.len() < ATTEMPTS && !view.must_answer {
             let programs = programs::broken(view.question());
             let chosen = view.seed.child("draw", &[0]).0 as usize % programs.len();
-            return Ok(turn("", PYTHON, &programs[chosen]));
+            return Ok(Tag::turn("", PYTHON, &programs[chosen]));
         }
-        Ok(turn("", ANSWER, "unknown"))
+        Ok(Tag::turn("", ANSWER, "unknown"))
     }
 }

@@ -5,7 +5,8 @@ use forage_contracts::{EnvTelemetry, Item, Reading, Sign, Turn};
 use forage_sandbox::Status;
 
 use super::turn::{CodeTurn, FunctionCall};
-use crate::protocol::{CALL, PYTHON};
+use crate::chat::hermes::ToolCall;
+use crate::protocol::PYTHON;
 
 pub(super) const TELEMETRY: EnvTelemetry = EnvTelemetry {
     items: ITEMS,
@@ -16,6 +17,7 @@ pub(super) const TELEMETRY: EnvTelemetry = EnvTelemetry {
     },
     actions: &[PYTHON],
     observations: &["<python_output>"],
+    ..EnvTelemetry::COMMON
 };
 
 const ITEMS: &[Item] = &[
@@ -66,7 +68,7 @@ fn overlong_code(reading: &Reading<'_>) -> Option<Sign> {
 fn attempts_code(turn: &Turn) -> bool {
     let opens = |open: &&str| turn.policy.contains(*open);
     CodeTurn::of(&turn.kind).is_some()
-        || (turn.kind.is_invalid() && [PYTHON[0], CALL[0]].iter().any(opens))
+        || (turn.kind.is_invalid() && [PYTHON[0], ToolCall::TAGS[0]].iter().any(opens))
 }
 
 fn is_overlong(turn: &Turn) -> bool {
@@ -75,7 +77,7 @@ fn is_overlong(turn: &Turn) -> bool {
         last.is_some_and(|start| !turn.policy[start..].contains(closing))
     };
     let cut = matches!(turn.finish, Finish::Length | Finish::Context)
-        && (open(PYTHON[0], PYTHON[1]) || open(CALL[0], CALL[1]));
+        && (open(PYTHON[0], PYTHON[1]) || open(ToolCall::TAGS[0], ToolCall::TAGS[1]));
     let status = CodeTurn::of(&turn.kind).and_then(|code| code.status);
     cut || status == Some(Status::CodeSize)
 }

@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use super::observation::NOTHING_PRINTED;
 use super::settings::FunctionSettings;
 use super::*;
-use crate::check::{CheckPlan, check_environment};
+use crate::check::CheckPlan;
 use crate::reward::RewardSet;
 use crate::wiki::Wiki;
 use crate::wiki::find::SearchMode;
@@ -454,8 +454,9 @@ async fn the_contract_holds_in_every_form() {
             ..plan
         };
         let factory = made(settings.clone());
-        let checked =
-            check_environment(factory.as_ref(), &[task()], &rewards, &plan, Seed::root(0)).await;
+        let checked = plan
+            .check(factory.as_ref(), &[task()], &rewards, Seed::root(0))
+            .await;
         assert_eq!(checked, Ok(()), "{settings}");
     }
 }

@@ -4,8 +4,8 @@ mod more;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use forage_contracts::Page;
 use forage_contracts::retriever::RetrieverError;
+use forage_contracts::{Page, nearest};
 use forage_sandbox::{CallRecord, ToolError, ToolSpec, Tools};
 use futures::FutureExt;
 use serde_json::{Map, Value, json};
@@ -16,7 +16,6 @@ use super::settings::{CodeSearchSettings, Flavour, Form, FunctionSettings};
 use super::turn::FunctionCall;
 use crate::ask::Refused;
 use crate::chat::tools::{Kind, Parameter, Tool};
-use crate::nearest::nearest;
 use crate::reward::grading::{normalize, stands_in};
 use crate::wiki::find::{FindError, Finder};
 use crate::wiki::section;
@@ -144,6 +143,13 @@ enum Failure {
     Retriever(RetrieverError),
 }
 
+/// The outcome of a direct call, which the policy reads.
+pub(crate) enum Answered {
+    Value(Value),
+    /// The text of an exception.
+    Error(String),
+}
+
 impl From<RetrieverError> for Failure {
     fn from(error: RetrieverError) -> Self {
         Self::Retriever(error)
@@ -229,25 +235,24 @@ impl PageTools {
         })
     }
 
-    /// Calls a function as a tool call names it, and gives what it returns or the text of its error.
+    /// Calls a function as a tool call names it.
     ///
     /// # Errors
     /// Faults of the retriever.
-    pub(crate) async fn call_directly(
-        &self,
-        call: &Call,
-    ) -> Result<Result<Value, String>, RetrieverError> {
-        let bound = bind(&self.specs(), call);
-        let failure = match bound {
-            Err(message) => Failure::Raise("TypeError", message),
+    pub(crate) async fn call_directly(&self, call: &Call) -> Result<Answered, RetrieverError> {
+        let failure = match bind(&self.specs(), call) {
+            Err(failure) => failure,
             Ok(arguments) => match self.answer(&call.name, &arguments).await {
-                Ok(value) => return Ok(Ok(value)),
+                Ok(value) => return Ok(Answered::Value(value)),
                 Err(failure) => failure,
             },
         };
         match failure {
             Failure::Retriever(error) => Err(error),
-            Failure::Raise(kind, message) => Ok(Err(self.error_text(&call.name, kind, &message))),
+            Failure::Raise(kind, message) => {
+                let text = self.error_text(&call.name, kind, &message);
+                Ok(Answered::Error(text))
+            }
         }
     }
 
@@ -440,15 +445,18 @@ fn wrong_type(tool: &str, name: &str, wanted: &str, found: &Value) -> Failure {
 }
 
 /// The arguments of a direct call by name, with defaults, as the sandbox binds those of a program.
-fn bind(specs: &[ToolSpec], call: &Call) -> Result<Map<String, Value>, String> {
+fn bind(specs: &[ToolSpec], call: &Call) -> Result<Map<String, Value>, Failure> {
     let name = &call.name;
     let Some(spec) = specs.iter().find(|spec| &spec.name == name) else {
         let known: Vec<&str> = specs.iter().map(|spec| spec.name.as_str()).collect();
         let near = nearest(name, known.iter().copied());
-        return Err(format!(
-            "there is no tool '{name}'; did you mean '{near}'? There are {}",
-            known.join(", ")
-        ));
+        return raise(
+            "TypeError",
+            format!(
+                "there is no tool '{name}'; did you mean '{near}'? There are {}",
+                known.join(", ")
+            ),
+        );
     };
     if let Some(unknown) = call
         .arguments
@@ -459,22 +467,28 @@ fn bind(specs: &[ToolSpec], call: &Call) -> Result<Map<String, Value>, String> {
             unknown,
             spec.parameters.iter().map(|known| known.name.as_str()),
         );
-        return Err(format!(
-            "{name}() got an unexpected keyword argument '{unknown}'. Did you mean '{near}'?"
-        ));
+        return raise(
+            "TypeError",
+            format!(
+                "{name}() got an unexpected keyword argument '{unknown}'. Did you mean '{near}'?"
+            ),
+        );
     }
     let bound = spec.parameters.iter().map(|parameter| {
         let given = call
             .arguments
             .get(&parameter.name)
             .or(parameter.default.as_ref());
-        let missing = || {
-            format!(
-                "{name}() missing 1 required positional argument: '{}'",
-                parameter.name
-            )
-        };
-        Ok((parameter.name.clone(), given.cloned().ok_or_else(missing)?))
+        match given {
+            Some(given) => Ok((parameter.name.clone(), given.clone())),
+            None => raise(
+                "TypeError",
+                format!(
+                    "{name}() missing 1 required positional argument: '{}'",
+                    parameter.name
+                ),
+            ),
+        }
     });
     bound.collect()
 }

@@ -1,9 +1,10 @@
 //! BEIR folders as tasks.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use forage_contracts::{Split, Task};
-use forage_retriever::{Qrels, RowReader, read_qrels, read_queries};
+use forage_retriever::{QueryRecord, RowReader, read_qrels};
 
 use super::error::DatasetError;
 
@@ -68,14 +69,14 @@ pub(super) fn read(folder: &Path, split: Split) -> Result<Vec<Task>, DatasetErro
         .iter()
         .find(|(known, _)| *known == split)
         .map_or("test", |(_, name)| name);
-    let mut qrels = Qrels::new();
+    let mut qrels: BTreeMap<String, BTreeMap<String, i32>> = BTreeMap::new();
     for file in judgments_of(folder, name) {
         for (query, grades) in read_qrels(&file).map_err(fail)? {
             qrels.entry(query).or_default().extend(grades);
         }
     }
     let queries = queries_of(folder).unwrap_or_else(|| folder.join("queries.jsonl"));
-    let queries = read_queries(&queries).map_err(fail)?;
+    let queries = QueryRecord::read_all(&queries).map_err(fail)?;
     let data_source = folder
         .file_name()
         .map_or_else(String::new, |name| name.to_string_lossy().into_owned());

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::reward::grading::{exact_match, normalize};
 use crate::reward::majority::most_frequent;
-use crate::rollout::record::{RecordError, read_episodes};
+use crate::rollout::record::{EpisodeRecord, RecordError};
 
 /// The answers that count as right.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -192,7 +192,7 @@ fn majority(
     keep: impl Fn(&Task, &str) -> bool,
 ) -> Result<Vec<Task>, LabelError> {
     let mut votes = HashMap::<(String, String), Vec<String>>::new();
-    for record in read_episodes(path)? {
+    for record in EpisodeRecord::read_all(path)? {
         let record = record?;
         let Some(answer) = record.answer else {
             continue;

@@ -64,7 +64,7 @@ fn read_rows(path: &Path, split: Split) -> Result<Vec<Task>, DatasetError> {
             let line = if files.len() > 1 {
                 tasks.len() + 1
             } else {
-                rows.place().number() as usize
+                rows.number() as usize
             };
             let known = format.map_or_else(|| detect(&fields), Ok);
             let read = known.and_then(|entry| {

@@ -10,25 +10,29 @@ use forage_contracts::environment::{
 use forage_contracts::seed::Seed;
 use forage_contracts::{Episode, Task};
 
+use super::Probe;
+
 /// By data set and id: what the policy wrote at its first attempt.
 type Attempts = HashMap<(String, String), String>;
 
-/// The environments of `plain` whose opening prompts go on with the policy's first attempt, turn by turn, and ask for another
-/// way. Questions that `first` has no episode of are asked as they are.
-pub fn second_attempt(plain: Arc<dyn EnvFactory>, first: &[Episode]) -> Arc<dyn EnvFactory> {
-    let attempt = |episode: &Episode| {
-        let turns: Vec<&str> = episode
-            .turns
-            .iter()
-            .map(|turn| turn.policy.trim())
-            .collect();
-        let key = (episode.task.data_source.clone(), episode.task.id.clone());
-        (key, turns.join("\n"))
-    };
-    Arc::new(Factory {
-        plain,
-        attempts: Arc::new(first.iter().map(attempt).collect()),
-    })
+impl Probe {
+    /// The environments of `plain` whose opening prompts go on with the policy's first attempt, turn by turn, and ask for another
+    /// way. Questions that `first` has no episode of are asked as they are.
+    pub fn second_attempt(plain: Arc<dyn EnvFactory>, first: &[Episode]) -> Arc<dyn EnvFactory> {
+        let attempt = |episode: &Episode| {
+            let turns: Vec<&str> = episode
+                .turns
+                .iter()
+                .map(|turn| turn.policy.trim())
+                .collect();
+            let key = (episode.task.data_source.clone(), episode.task.id.clone());
+            (key, turns.join("\n"))
+        };
+        Arc::new(Factory {
+            plain,
+            attempts: Arc::new(first.iter().map(attempt).collect()),
+        })
+    }
 }
 
 struct Factory {

@@ -1,15 +1,13 @@
 //! Tags of programs, queries and calls, and the text between a pair of tags.
 
 /// Opens and closes a program.
-pub const PYTHON: [&str; 2] = ["<python>", "</python>"];
-/// Opens and closes a Hermes tool call.
-pub const CALL: [&str; 2] = ["<tool_call>", "</tool_call>"];
+pub(crate) const PYTHON: [&str; 2] = ["<python>", "</python>"];
 /// Opens a query that its episode is judged by.
 pub(crate) const QUERY_OPEN: &str = "<query>";
 /// Closes such a query.
 pub(crate) const QUERY_CLOSE: &str = "</query>";
 /// Opens and closes the reasoning before a query.
-pub const REASONING: [&str; 2] = ["<reasoning>", "</reasoning>"];
+pub(crate) const REASONING: [&str; 2] = ["<reasoning>", "</reasoning>"];
 /// Announces an answer without tags.
 pub(crate) const ANSWER_PREFIX: &str = "Answer:";
 

@@ -4,7 +4,7 @@ use forage_contracts::Tag;
 
 /// What the parser saw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TagEvent<'a> {
+pub(crate) enum TagEvent<'a> {
     /// Text outside of tags; one run of text may arrive in several events.
     Text(&'a str),
     /// An opening tag.
@@ -18,7 +18,7 @@ pub enum TagEvent<'a> {
 /// Tags are recognised literally. Whether they are balanced or nested is for the reader of the events to judge: a stray or
 /// unclosed tag is an event like any other. Cutting the text into other chunks changes nothing but where text is split.
 #[derive(Clone, Debug, Default)]
-pub struct TagParser {
+pub(crate) struct TagParser {
     /// The end of the last chunk when it may be the start of a tag.
     held: String,
 }
@@ -32,12 +32,12 @@ enum AtBracket {
 
 impl TagParser {
     /// A parser at the start of a text.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::default()
     }
 
     /// Reads the next chunk and reports what is certain by now.
-    pub fn push(&mut self, chunk: &str, mut sink: impl FnMut(TagEvent<'_>)) {
+    pub(crate) fn push(&mut self, chunk: &str, mut sink: impl FnMut(TagEvent<'_>)) {
         if self.held.is_empty() {
             let held = scan(chunk, &mut sink);
             self.held.push_str(held);
@@ -50,7 +50,7 @@ impl TagParser {
     }
 
     /// Ends the text: a tag that was begun and not completed is text.
-    pub fn finish(self, mut sink: impl FnMut(TagEvent<'_>)) {
+    pub(crate) fn finish(self, mut sink: impl FnMut(TagEvent<'_>)) {
         if !self.held.is_empty() {
             sink(TagEvent::Text(&self.held));
         }

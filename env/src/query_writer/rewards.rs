@@ -6,7 +6,7 @@ use forage_contracts::reward::{Make, Reward, RewardEntry, RewardError};
 use forage_contracts::{Episode, Task};
 
 use super::turn::QueryTurn;
-use crate::reward::ranking::{Judgments, ndcg};
+use crate::reward::ranking::{Graded, Judgments};
 use crate::reward::rankings::DEPTH;
 use crate::reward::{UNIT, judgments};
 
@@ -25,7 +25,7 @@ pub(crate) const GAIN: RewardEntry = RewardEntry {
             name: "gain",
             score: |turn, judgments| {
                 let [found, keywords] = [&turn.found, &turn.keywords_found]
-                    .map(|ids| ndcg(ids, judgments, DEPTH) as f32);
+                    .map(|ids| Graded::new(ids, judgments).ndcg(DEPTH) as f32);
                 (found - keywords).max(0.0)
             },
         })

@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use forage_contracts::Task;
 use forage_contracts::policy::PolicyError;
 use forage_contracts::scripted::{
-    Conduct, Haste, Known, ORACLE, OracleStyle, Script, ScriptEntry, Scripted, View,
-    name_and_keyword,
+    Conduct, Haste, Known, OracleStyle, Script, ScriptEntry, Scripted, View,
 };
+use forage_contracts::{OracleHop, Task};
 
 use super::action::quoted;
 use super::keywords::keyword_query;
@@ -15,7 +14,7 @@ use crate::protocol::{QUERY_CLOSE, QUERY_OPEN, REASONING};
 
 pub(super) const SCRIPTS: &[ScriptEntry] = &[
     ScriptEntry {
-        name: ORACLE,
+        name: ScriptEntry::ORACLE,
         play: |cast| {
             let script = Oracle {
                 known: Known::new(cast.tasks),
@@ -68,7 +67,7 @@ fn solution(task: &Task, conduct: Conduct, style: OracleStyle) -> String {
     let hops: Vec<(&str, &str)> = task
         .oracle
         .iter()
-        .map(|hop| name_and_keyword(&hop.query))
+        .map(|hop| OracleHop::name_and_keyword(&hop.query))
         .collect();
     let Some(&(name, keyword)) = hops.first() else {
         let query = keyword_query(&task.question)

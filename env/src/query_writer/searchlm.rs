@@ -12,7 +12,7 @@ use forage_contracts::reward::{Make, RewardEntry};
 use super::rewards::Judged;
 use super::turn::QueryTurn;
 use crate::reward::UNIT;
-use crate::reward::ranking::{Judgments, ndcg_searchlm, reciprocal_rank};
+use crate::reward::ranking::{Graded, Judgments};
 use crate::reward::rankings::DEPTH;
 
 /// Its NDCG alone, beside the true one.
@@ -112,11 +112,12 @@ pub(crate) fn uses_operators(query: &str) -> bool {
 
 impl Facts {
     fn of(turn: &QueryTurn, judgments: &Judgments) -> Self {
+        let found = Graded::new(&turn.found, judgments);
         Self {
             valid: turn.is_valid(),
-            ndcg: ndcg_searchlm(&turn.found, judgments, DEPTH),
-            mrr: reciprocal_rank(&turn.found, judgments, turn.found.len()),
-            keywords_ndcg: ndcg_searchlm(&turn.keywords_found, judgments, DEPTH),
+            ndcg: found.ndcg_searchlm(DEPTH),
+            mrr: found.reciprocal_rank(turn.found.len()),
+            keywords_ndcg: Graded::new(&turn.keywords_found, judgments).ndcg_searchlm(DEPTH),
             words: turn.query.split_whitespace().count(),
             reasoning_words: turn.reasoning_words,
             boolean: uses_operators(&turn.query),

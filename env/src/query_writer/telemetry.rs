@@ -5,11 +5,12 @@ use std::collections::BTreeSet;
 use forage_contracts::{EnvTelemetry, Item, Reading, Sign};
 
 use super::turn::QueryTurn;
-use crate::protocol::{QUERY_CLOSE, QUERY_OPEN};
+use crate::protocol::{QUERY_CLOSE, QUERY_OPEN, REASONING};
 
 pub(super) const TELEMETRY: EnvTelemetry = EnvTelemetry {
     items: ITEMS,
     actions: &[[QUERY_OPEN, QUERY_CLOSE]],
+    reasoning: &[REASONING],
     ..EnvTelemetry::COMMON
 };
 

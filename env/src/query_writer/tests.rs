@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use forage_contracts::policy::{Policy, Sampling};
 use forage_contracts::retriever::RetrieverError;
-use forage_contracts::scripted::{Cast, Haste, ORACLE, Scripted};
+use forage_contracts::scripted::{Cast, Haste, ScriptEntry, Scripted};
 use forage_contracts::{Boundary, ByteTokenizer, Ending, Episode, Passage, Split};
 use forage_retriever::Bm25Retriever;
 use proptest::prelude::*;
 
 use super::action::QueryFault;
 use super::*;
-use crate::check::{CheckPlan, check_environment};
+use crate::check::CheckPlan;
 use crate::query_writer::keywords::STOP_WORDS;
 use crate::query_writer::settings::QueryPrompt;
 use crate::registry::REWARDS;
@@ -103,7 +103,7 @@ async fn play(
     let factory = QueryWriter::factory(settings(), index).expect("settings");
     let rewards = Arc::new(rewards);
     let (tokenizer, sampling, presentation) =
-        (Arc::new(ByteTokenizer), Sampling::FULL, Presentation::Raw);
+        (Arc::new(ByteTokenizer), Sampling::FULL, Presentation::RAW);
     let jobs = (0..).zip(tasks).map(|(group, task)| Job {
         task: Arc::clone(task),
         group,
@@ -330,14 +330,14 @@ async fn the_contract_is_kept_and_registered() {
     );
     let factory = QueryWriter::factory(settings(), library()).expect("settings");
     let plan = CheckPlan::of(&ENTRY);
-    let checked = check_environment(
-        factory.as_ref(),
-        &[task()],
-        &rewards.expect("fit"),
-        &plan,
-        Seed::root(0),
-    )
-    .await;
+    let checked = plan
+        .check(
+            factory.as_ref(),
+            &[task()],
+            &rewards.expect("fit"),
+            Seed::root(0),
+        )
+        .await;
     assert_eq!(checked, Ok(()));
     assert_eq!(
         crate::registry::find("query-writer")
@@ -468,7 +468,7 @@ async fn scripts_earn_what_they_should() {
     };
     let oracle = |haste| {
         let cast = Cast::new(bytes(), tasks.iter().cloned()).hasty(haste);
-        ENTRY.script(ORACLE, cast).unwrap()
+        ENTRY.script(ScriptEntry::ORACLE, cast).unwrap()
     };
     let careful = run(oracle(Haste::NONE)).await;
     let keywords = run(ENTRY.script("keywords", Cast::new(bytes(), [])).unwrap()).await;

@@ -2,12 +2,11 @@
 
 use async_trait::async_trait;
 use forage_contracts::seed::Seed;
-use forage_contracts::{Episode, Task};
+use forage_contracts::{Episode, SettingError, Task, nearest};
 use serde::Deserialize;
 use serde_json::Map;
 
 use super::{Built, Make, Making, Reward, RewardEntry, RewardError, UNIT, draw};
-use crate::nearest::nearest;
 
 /// The registry's entry of the inverse.
 pub(crate) const INVERSE: RewardEntry = RewardEntry {
@@ -36,7 +35,7 @@ pub(crate) const NOISY: RewardEntry = RewardEntry {
     make: Make::Configured(|making| {
         let NoisySettings { of, flip } = making.read()?;
         if !(0.0..=1.0).contains(&flip) {
-            return Err(format!("flip is {flip}; write a probability, 0 to 1"));
+            return Err(SettingError::range("flip", flip, "a probability, 0 to 1"));
         }
         let flips = Some((making.seed.child("reward/noisy", &[]), flip));
         Ok(Box::new(Altered {
@@ -71,7 +70,7 @@ impl Default for NoisySettings {
 }
 
 /// The reward that is altered: any of range 0 to 1 that can do without settings of its own.
-fn inner(of: Option<&str>, making: &Making) -> Result<Box<dyn Reward>, String> {
+fn inner(of: Option<&str>, making: &Making) -> Result<Box<dyn Reward>, SettingError> {
     let of = of.unwrap_or(making.outcome.measure());
     let usable = |entry: &&'static RewardEntry| {
         entry.fits(making.outcome)
@@ -92,8 +91,11 @@ fn inner(of: Option<&str>, making: &Making) -> Result<Box<dyn Reward>, String> {
                 .filter(usable)
                 .map(|entry| entry.name),
         );
-        return Err(format!(
-            "of is `{of}`, which is not a reward of range 0 to 1 here; did you mean `{nearest}`?"
+        return Err(SettingError::new(
+            "of",
+            format!(
+                "is `{of}`, which is not a reward of range 0 to 1 here; did you mean `{nearest}`?"
+            ),
         ));
     };
     let plain = Making {
@@ -102,11 +104,13 @@ fn inner(of: Option<&str>, making: &Making) -> Result<Box<dyn Reward>, String> {
     };
     match entry.make.build(&plain) {
         Ok(Built::Alone(reward)) => Ok(reward),
-        Ok(Built::Group(_)) => Err(format!(
-            "of is `{of}`, which compares the episodes of a group; name one that does not"
+        Ok(Built::Group(_)) => Err(SettingError::new(
+            "of",
+            format!("is `{of}`, which compares the episodes of a group; name one that does not"),
         )),
-        Err(what) => Err(format!(
-            "of is `{of}`, which cannot do without settings: {what}"
+        Err(fault) => Err(SettingError::new(
+            "of",
+            format!("is `{of}`, which cannot do without settings: {fault}"),
         )),
     }
 }

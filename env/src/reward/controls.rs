@@ -4,7 +4,7 @@
 
 use async_trait::async_trait;
 use forage_contracts::environment::Outcome;
-use forage_contracts::{Episode, Task};
+use forage_contracts::{Episode, SettingError, Task};
 use serde::Deserialize;
 
 use super::{Make, Reward, RewardEntry, RewardError, UNIT, indicator};
@@ -42,10 +42,9 @@ pub(crate) const CONTAINS: RewardEntry = RewardEntry {
     make: Make::Configured(|making| {
         let ContainsSettings { token } = making.read()?;
         if token.is_empty() {
-            return Err(
-                "token is empty, which every text contains; write the word that is to be paid for"
-                    .to_owned(),
-            );
+            let fault =
+                "is empty, which every text contains; write the word that is to be paid for";
+            return Err(SettingError::new("token", fault));
         }
         Ok(Box::new(Contains {
             token: token.to_lowercase(),

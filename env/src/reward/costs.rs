@@ -1,7 +1,7 @@
 //! Costs: of searches and of length. Give them a positive weight; their scores are at most 0.
 
 use async_trait::async_trait;
-use forage_contracts::{Episode, Provenance, Task};
+use forage_contracts::{Episode, Provenance, SettingError, Task};
 use serde::Deserialize;
 
 use super::{Make, Reward, RewardEntry, RewardError};
@@ -18,7 +18,8 @@ pub(crate) const SEARCH_COST: RewardEntry = RewardEntry {
     make: Make::Configured(|making| {
         let cost: SearchCost = making.read()?;
         if cost.most == 0 {
-            return Err("most is 0; write the number of searches that costs 1".to_owned());
+            let fault = "is 0; write the number of searches that costs 1";
+            return Err(SettingError::new("most", fault));
         }
         Ok(Box::new(cost))
     }),
@@ -34,10 +35,9 @@ pub(crate) const LENGTH: RewardEntry = RewardEntry {
     make: Make::Configured(|making| {
         let length: Length = making.read()?;
         if length.buffer == 0 || length.buffer > length.most {
-            return Err(format!(
-                "buffer is {}; write 1 to `most`, which is {}",
-                length.buffer, length.most
-            ));
+            let Length { most, buffer } = length;
+            let fault = format!("is {buffer}; write 1 to `most`, which is {most}");
+            return Err(SettingError::new("buffer", fault));
         }
         Ok(Box::new(length))
     }),

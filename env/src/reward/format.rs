@@ -9,7 +9,8 @@ use forage_contracts::environment::Outcome;
 use forage_contracts::{Episode, Tag, Task, Turn};
 
 use super::{Make, Reward, RewardEntry, RewardError, UNIT, indicator};
-use crate::protocol::{Author, CALL, PYTHON, Segment, is_valid_sequence};
+use crate::chat::hermes::ToolCall;
+use crate::protocol::{Author, PYTHON, Segment, is_valid_sequence};
 
 /// The registry's entry.
 pub(crate) const ENTRY: RewardEntry = RewardEntry {
@@ -67,7 +68,7 @@ fn texts(turn: &Turn) -> [Cow<'_, str>; 2] {
         ];
     }
     let mut policy = turn.policy.clone();
-    for [open, close] in [PYTHON, CALL] {
+    for [open, close] in [PYTHON, ToolCall::TAGS] {
         policy = policy
             .replace(open, Tag::Search.opening())
             .replace(close, Tag::Search.closing());

@@ -17,22 +17,21 @@ mod verdict;
 
 use async_trait::async_trait;
 
-pub use client::{Judge, JudgeError, Spent};
-pub use group::BATCH;
-pub use group::TOURNAMENT;
-pub use prompt::Question;
-pub use prompt::Transcript;
+#[cfg(test)]
+pub(crate) use client::Spent;
+pub use client::{Judge, JudgeError};
+pub(crate) use group::{BATCH, TOURNAMENT};
+pub(crate) use prompt::{Asked, Transcript};
 pub use settings::JudgeSettings;
 pub use verdict::Preference;
-
-pub use verdict::Verdict;
+pub(crate) use verdict::Verdict;
 
 use super::{Make, Pieces, Reward, RewardEntry, RewardError, UNIT, indicator};
 use forage_contracts::environment::Outcome;
 use forage_contracts::{Episode, Task};
 
 /// The registry's entry.
-pub const ENTRY: RewardEntry = RewardEntry {
+pub(crate) const ENTRY: RewardEntry = RewardEntry {
     name: "judge",
     about: "a model's verdict: 0.75 correct + 0.25 approach, or the share of a rubric's principles (settings: url, model, ...)",
     always: false,
@@ -41,7 +40,7 @@ pub const ENTRY: RewardEntry = RewardEntry {
     make: Make::Configured(|making| {
         let settings: JudgeSettings = making.read()?;
         Ok(Box::new(Judged {
-            judge: Judge::new(settings).map_err(|cause| cause.to_string())?,
+            judge: Judge::new(settings)?,
         }))
     }),
 };
@@ -74,7 +73,7 @@ impl Reward for Judged {
         episode: &Episode,
     ) -> Result<(f32, Pieces), RewardError> {
         let transcript = Transcript::Turns(&episode.turns);
-        let question = Question {
+        let question = Asked {
             question: &task.question,
             golds: &task.golds,
             answer: episode.answer(),

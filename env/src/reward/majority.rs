@@ -17,11 +17,9 @@ pub(crate) const ENTRY: RewardEntry = RewardEntry {
     always: false,
     judges: Some(Outcome::Answer),
     range: UNIT,
-    make: Make::Group(|making| match making.settings.keys().next() {
-        None => Ok(Box::new(Majority)),
-        Some(key) => Err(format!(
-            "`{key}` is not a setting: this reward has none; write its weight alone"
-        )),
+    make: Make::Group(|making| {
+        making.none()?;
+        Ok(Box::new(Majority))
     }),
 };
 

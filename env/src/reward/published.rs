@@ -7,7 +7,7 @@
 
 use async_trait::async_trait;
 use forage_contracts::environment::Outcome;
-use forage_contracts::{Ending, Episode, Task};
+use forage_contracts::{Ending, Episode, SettingError, Task};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -152,16 +152,16 @@ impl PublishedSettings {
     /// Reads settings as written: what is missing is that of the publication they name.
     ///
     /// # Errors
-    /// In words, when no grader is named, a key is unknown or a value does not fit.
-    pub fn read(written: Value) -> Result<Self, String> {
+    /// When no grader is named, a key is unknown or a value does not fit.
+    pub fn read(written: Value) -> Result<Self, SettingError> {
         let Some(grader) = written.get("grader") else {
-            return Err(
-                "`grader` is missing; write whose score it is, grader = \"search_r1_v03\" for instance".to_owned()
-            );
+            let fault =
+                "is missing; write whose score it is, grader = \"search_r1_v03\" for instance";
+            return Err(SettingError::new("`grader`", fault));
         };
-        let grader = Grader::deserialize(grader).map_err(|cause| format!("grader: {cause}"))?;
-        let settings: Self =
-            over(&Self::published(grader), written).map_err(|cause| cause.to_string())?;
+        let grader = Grader::deserialize(grader)
+            .map_err(|cause| SettingError::new("grader", format!("cannot be read: {cause}")))?;
+        let settings: Self = over(&Self::published(grader), written)?;
         let Self {
             structure,
             final_format,
@@ -182,7 +182,8 @@ impl PublishedSettings {
         {
             Ok(settings)
         } else {
-            Err("a weight is infinite or not a number; write a finite one".to_owned())
+            let fault = "is infinite or not a number; write a finite one";
+            Err(SettingError::new("a weight", fault))
         }
     }
 

@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use forage_contracts::seed::Seed;
-use forage_contracts::{Episode, Task};
+use forage_contracts::{Episode, SettingError, Task};
 use serde::Deserialize;
 
 use super::{Make, Reward, RewardEntry, RewardError, UNIT, draw, indicator};
@@ -17,7 +17,7 @@ pub(crate) const ENTRY: RewardEntry = RewardEntry {
     make: Make::Configured(|making| {
         let Settings { p } = making.read()?;
         if !(0.0..=1.0).contains(&p) {
-            return Err(format!("p is {p}; write a probability, 0 to 1"));
+            return Err(SettingError::range("p", p, "a probability, 0 to 1"));
         }
         Ok(Box::new(Random {
             seed: making.seed,

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use forage_contracts::environment::Outcome;
 use forage_contracts::{Episode, Task};
 
-use super::ranking::{Judgments, ndcg, recall, reciprocal_rank};
+use super::ranking::{Graded, Judgments};
 use super::{Make, Reward, RewardEntry, RewardError, UNIT, judgments};
 
 /// Passages that NDCG looks at.
@@ -17,7 +17,7 @@ pub(crate) const NDCG: RewardEntry = entry(
     Make::Plain(|_| {
         Box::new(Ranked {
             name: "ndcg",
-            score: |found, judgments| ndcg(found, judgments, DEPTH),
+            score: |found, judgments| Graded::new(found, judgments).ndcg(DEPTH),
         })
     }),
 );
@@ -29,7 +29,7 @@ pub(crate) const MRR: RewardEntry = entry(
     Make::Plain(|_| {
         Box::new(Ranked {
             name: "mrr",
-            score: |found, judgments| reciprocal_rank(found, judgments, found.len()),
+            score: |found, judgments| Graded::new(found, judgments).reciprocal_rank(found.len()),
         })
     }),
 );
@@ -41,7 +41,7 @@ pub(crate) const RECALL: RewardEntry = entry(
     Make::Plain(|_| {
         Box::new(Ranked {
             name: "recall",
-            score: |found, judgments| recall(found, judgments, found.len()),
+            score: |found, judgments| Graded::new(found, judgments).recall(found.len()),
         })
     }),
 );

@@ -5,10 +5,9 @@ use std::collections::BTreeMap;
 use forage_contracts::environment::Outcome;
 use forage_contracts::reward::{Built, Make, Making, Pieces, Reward, RewardError};
 use forage_contracts::seed::Seed;
-use forage_contracts::{Episode, Score, Task};
+use forage_contracts::{Episode, Score, SettingError, Task, nearest};
 
 use super::settings::Weighting;
-use crate::nearest::nearest;
 use crate::registry::{REWARD_REGISTRY, rewards as registered};
 
 impl RewardSet {
@@ -57,12 +56,12 @@ pub enum RewardSetError {
         fitting: String,
     },
     /// Its settings cannot be used.
-    #[error("[reward.{name}]: {what}")]
+    #[error("[reward.{name}]: {fault}")]
     Settings {
         /// The reward.
         name: String,
-        /// What is wrong and the fix.
-        what: String,
+        /// The setting, the fault and the fix.
+        fault: SettingError,
     },
     /// The weight is infinite or not a number.
     #[error("weight of reward `{name}` is {weight}; write a finite number")]
@@ -190,9 +189,9 @@ impl RewardSet {
                     settings,
                     registered: &REWARD_REGISTRY,
                 });
-                let reward = reward.map_err(|what| RewardSetError::Settings {
+                let reward = reward.map_err(|fault| RewardSetError::Settings {
                     name: entry.name.to_owned(),
-                    what,
+                    fault,
                 })?;
                 parts.push(Part { reward, weight });
             }

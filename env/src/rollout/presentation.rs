@@ -9,17 +9,14 @@ use serde_json::{Map, Value, json};
 use crate::chat::{ChatError, ChatTemplate, Delta, Renderer};
 
 /// How the environment's text reaches the policy.
+///
+/// As one running text: the opening prompt, the policy's turns and the observations, each appended as it is. Or as a
+/// conversation: the opening prompt is a user message, every observation a further message, and the chat template writes what
+/// stands between the policy's turns. Passages are not cleaned of control tokens, see [`ChatTemplate`].
 #[derive(Clone, Debug, Default)]
-pub enum Presentation {
-    /// One running text: the opening prompt, the policy's turns and the observations, each appended as it is.
-    #[default]
-    Raw,
-    /// A conversation: the opening prompt is a user message, every observation a further message, and the chat template
-    /// writes what stands between the policy's turns. Passages are not cleaned of control tokens, see [`ChatTemplate`].
-    Chat(Arc<Chat>),
-}
+pub struct Presentation(Option<Arc<Chat>>);
 
-/// Settings of [`Presentation::Chat`].
+/// Settings of [`Presentation::chat`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ChatSettings {
@@ -53,7 +50,7 @@ impl ObservationRole {
 
 /// A chat template with the settings of its episodes.
 #[derive(Debug)]
-pub struct Chat {
+struct Chat {
     renderer: Renderer,
     settings: ChatSettings,
     /// Whether the template shows tools.
@@ -134,6 +131,9 @@ impl Chat {
 }
 
 impl Presentation {
+    /// One running text.
+    pub const RAW: Self = Self(None);
+
     /// Presents episodes as a chat in `template`.
     ///
     /// # Errors
@@ -147,15 +147,12 @@ impl Presentation {
     /// # Errors
     /// When there are tools and episodes are plain text, or the template shows nothing of tools or of their results.
     pub fn with_tools(self, tools: &[Value]) -> Result<Self, ChatError> {
-        match self {
-            presentation if tools.is_empty() => Ok(presentation),
-            Self::Raw => Err(ChatError::NoTemplate),
-            Self::Chat(chat) => Self::of_tools(
-                chat.renderer.template().clone(),
-                chat.settings.clone(),
-                tools,
-            ),
+        if tools.is_empty() {
+            return Ok(self);
         }
+        let chat = self.0.ok_or(ChatError::NoTemplate)?;
+        let template = chat.renderer.template().clone();
+        Self::of_tools(template, chat.settings.clone(), tools)
     }
 
     fn of_tools(
@@ -164,15 +161,15 @@ impl Presentation {
         tools: &[Value],
     ) -> Result<Self, ChatError> {
         let renderer = Renderer::new(template, tools.to_vec(), settings.options.clone())?;
-        let presentation = Self::Chat(Arc::new(Chat {
+        let presentation = Self(Some(Arc::new(Chat {
             renderer,
             settings,
             has_tools: !tools.is_empty(),
-        }));
+        })));
         // A template that refuses a role is a wrong setting; found here, no episode is lost to it.
         let opening = presentation.opening(PROBE)?;
         presentation.following(&Observation::new(PROBE))?;
-        if let (false, Self::Chat(chat)) = (tools.is_empty(), &presentation) {
+        if let (false, Some(chat)) = (tools.is_empty(), &presentation.0) {
             chat.check_tools(&opening)?;
         }
         Ok(presentation)
@@ -180,7 +177,7 @@ impl Presentation {
 
     /// The text an episode opens with, from the environment's opening prompt.
     pub(super) fn opening(&self, prompt: &str) -> Result<String, ChatError> {
-        let Self::Chat(chat) = self else {
+        let Some(chat) = &self.0 else {
             return Ok(prompt.to_owned());
         };
         chat.renderer.opening(&chat.opening(prompt))
@@ -189,20 +186,17 @@ impl Presentation {
     /// What is written between two turns, from the environment's observation. An empty one adds no message: in a chat
     /// the next turn begins anew, in running text the policy goes on where it stopped.
     pub(super) fn following(&self, observation: &Observation) -> Result<Delta, ChatError> {
-        match self {
-            Self::Raw => Ok(Delta {
+        match &self.0 {
+            None => Ok(Delta {
                 end: String::new(),
                 rest: observation.text.clone(),
             }),
-            Self::Chat(chat) => chat.renderer.delta(&chat.messages(observation)),
+            Some(chat) => chat.renderer.delta(&chat.messages(observation)),
         }
     }
 
     /// What ends a turn of the policy besides the end-of-sequence token; empty where nothing does.
     pub(super) fn end(&self) -> &str {
-        match self {
-            Self::Raw => "",
-            Self::Chat(chat) => chat.renderer.end(),
-        }
+        self.0.as_ref().map_or("", |chat| chat.renderer.end())
     }
 }

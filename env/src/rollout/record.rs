@@ -161,28 +161,30 @@ impl EpisodeWriter {
     }
 }
 
-/// Reads the records of a file one by one, finished or partial.
-///
-/// # Errors
-/// When the file cannot be opened; each item is an error when its line cannot be read, [`RecordError::Unfinished`] for a last
-/// line without its end.
-pub fn read_episodes(
-    path: &Path,
-) -> Result<impl Iterator<Item = Result<EpisodeRecord, RecordError>>, RecordError> {
-    let file = File::open(path).map_err(|source| io_error("open", path, source))?;
-    let mut reader = BufReader::new(file);
-    let path = path.to_owned();
-    let mut line = 0;
-    Ok(std::iter::from_fn(move || {
-        line += 1;
-        // Bytes: a line that is being written may end within a character.
-        let mut text = Vec::new();
-        match reader.read_until(b'\n', &mut text) {
-            Ok(0) => None,
-            Ok(_) => Some(parse(&text, &path, line)),
-            Err(source) => Some(Err(io_error("read", &path, source))),
-        }
-    }))
+impl EpisodeRecord {
+    /// Reads the records of a file one by one, finished or partial.
+    ///
+    /// # Errors
+    /// When the file cannot be opened; each item is an error when its line cannot be read, [`RecordError::Unfinished`] for a last
+    /// line without its end.
+    pub fn read_all(
+        path: &Path,
+    ) -> Result<impl Iterator<Item = Result<Self, RecordError>>, RecordError> {
+        let file = File::open(path).map_err(|source| io_error("open", path, source))?;
+        let mut reader = BufReader::new(file);
+        let path = path.to_owned();
+        let mut line = 0;
+        Ok(std::iter::from_fn(move || {
+            line += 1;
+            // Bytes: a line that is being written may end within a character.
+            let mut text = Vec::new();
+            match reader.read_until(b'\n', &mut text) {
+                Ok(0) => None,
+                Ok(_) => Some(parse(&text, &path, line)),
+                Err(source) => Some(Err(io_error("read", &path, source))),
+            }
+        }))
+    }
 }
 
 fn parse(text: &[u8], path: &Path, line: usize) -> Result<EpisodeRecord, RecordError> {

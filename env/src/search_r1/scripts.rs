@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use forage_contracts::Tag;
 use forage_contracts::policy::PolicyError;
-use forage_contracts::scripted::{Hand, ORACLE, Script, ScriptEntry, Scripted, View, turn};
+use forage_contracts::scripted::{Hand, Script, ScriptEntry, Scripted, View};
 use forage_contracts::seed::Seed;
 
 const SEARCH: [&str; 2] = Tag::Search.both();
@@ -12,14 +12,14 @@ const ANSWER: [&str; 2] = Tag::Answer.both();
 
 /// How the oracle searches and what it reads.
 const HAND: Hand = Hand {
-    search: |thought, query, _, _| turn(thought, SEARCH, query),
-    by_question: |thought, question| turn(thought, SEARCH, question),
+    search: |thought, query, _, _| Tag::turn(thought, SEARCH, query),
+    by_question: |thought, question| Tag::turn(thought, SEARCH, question),
     read: |shown| Tag::Information.inside(shown),
 };
 
 pub(super) const SCRIPTS: &[ScriptEntry] = &[
     ScriptEntry {
-        name: ORACLE,
+        name: ScriptEntry::ORACLE,
         play: |cast| Arc::new(Scripted::oracle(cast, HAND)),
     },
     ScriptEntry {
@@ -38,10 +38,10 @@ struct SearchThenTitle;
 impl Script for SearchThenTitle {
     fn write(&self, view: &View<'_>) -> Result<String, PolicyError> {
         if view.shown.is_empty() && !view.must_answer {
-            return Ok(turn("", SEARCH, view.question()));
+            return Ok(Tag::turn("", SEARCH, view.question()));
         }
         let title = view.titles().next().unwrap_or("unknown");
-        Ok(turn("", ANSWER, title))
+        Ok(Tag::turn("", ANSWER, title))
     }
 }
 
@@ -59,13 +59,13 @@ impl Script for Random {
                 .filter_map(|number| words.get(draw(view.seed, 2 + number, words.len())))
                 .copied();
             let query = chosen.collect::<Vec<_>>().join(" ");
-            return Ok(turn("", SEARCH, &query));
+            return Ok(Tag::turn("", SEARCH, &query));
         }
         let title = titles
             .get(draw(view.seed, 1, titles.len()))
             .copied()
             .unwrap_or("unknown");
-        Ok(turn("", ANSWER, title))
+        Ok(Tag::turn("", ANSWER, title))
     }
 }
 

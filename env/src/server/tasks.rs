@@ -4,11 +4,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use forage_contracts::Task;
 use forage_contracts::seed::Seed;
+use forage_contracts::{Task, nearest};
 
 use super::fault::Fault;
-use crate::nearest::nearest;
 
 /// The questions, by place and by id.
 pub(super) struct Tasks {

@@ -58,7 +58,7 @@ pub(super) fn turn(app: &App, name: &str, arguments: &Arguments) -> Result<Turn,
     };
     match tool.turn(&argument) {
         Ok(text) => Ok(Turn { text, finish: None }),
-        Err(words) => wrong(words),
+        Err(error) => wrong(error.to_string()),
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use forage_contracts::environment::EnvFactory;
 use forage_contracts::policy::{GenerateRequest, Policy, Sampling};
-use forage_contracts::scripted::{Cast, ORACLE, Scripted};
+use forage_contracts::scripted::{Cast, ScriptEntry, Scripted};
 use forage_contracts::{Ending, Episode, Limit, Provenance, Tokenizer};
 
 use super::common::{Recorder, jobs, library, task};
@@ -424,7 +424,7 @@ async fn scripts_read_chats() {
     let prompt = PromptTemplate::Short;
     let oracle = search_r1::ENTRY
         .script(
-            ORACLE,
+            ScriptEntry::ORACLE,
             Cast::new(model.tokenizer.clone(), [Arc::new(task())]),
         )
         .expect("an oracle");

@@ -11,7 +11,7 @@ use forage_env::Wiki;
 use forage_env::code_search::observation::NOTHING_PRINTED;
 use forage_env::code_search::{CodeTurn, REMINDER, Status};
 use forage_env::registry::make;
-use forage_env::rollout::{EpisodeWriter, read_episodes};
+use forage_env::rollout::{EpisodeRecord, EpisodeWriter};
 use forage_env::world::{World, WorldSpec};
 use forage_retriever::Retriever;
 use serde_json::{Value, json};
@@ -266,7 +266,7 @@ async fn the_same_episode_is_the_same_again_and_survives_the_disk() {
     let mut writer = EpisodeWriter::create(&path).expect("created");
     writer.write(first.clone()).expect("written");
     writer.finish().expect("finished");
-    let read: Vec<_> = read_episodes(&path)
+    let read: Vec<_> = EpisodeRecord::read_all(&path)
         .expect("opened")
         .collect::<Result<_, _>>()
         .expect("read");

@@ -7,7 +7,7 @@ use forage_contracts::environment::{
     Action, EnvError, EnvFactory, EnvSpec, Environment, Observation, Outcome, Step, TurnKind,
 };
 use forage_contracts::policy::Policy;
-use forage_contracts::scripted::{Cast, Haste, ORACLE, OracleStyle, Scripted};
+use forage_contracts::scripted::{Cast, Haste, OracleStyle, ScriptEntry, Scripted};
 use forage_contracts::seed::Seed;
 use forage_contracts::{ByteTokenizer, Resources, Task};
 
@@ -16,7 +16,7 @@ use async_trait::async_trait;
 use forage_env::demonstrate::demonstrate;
 use forage_env::registry::{self, ENVIRONMENTS, REWARDS, make};
 use forage_env::reward::{RewardSet, RewardSetError};
-use forage_env::{CheckFailure, CheckPlan, check_environment, search_r1};
+use forage_env::{CheckFailure, CheckPlan, search_r1};
 
 #[tokio::test]
 async fn every_environment_keeps_the_contract() {
@@ -30,8 +30,9 @@ async fn every_environment_keeps_the_contract() {
         let rewards = RewardSet::new(entry.outcome, &weights, Seed::root(0)).expect("registered");
         let factory = make(entry.id, serde_json::Value::Null, resources()).expect(entry.id);
         let plan = CheckPlan::of(entry);
-        let all =
-            check_environment(factory.as_ref(), &[task()], &rewards, &plan, Seed::root(0)).await;
+        let all = plan
+            .check(factory.as_ref(), &[task()], &rewards, Seed::root(0))
+            .await;
         assert_eq!(all, Ok(()), "{}", entry.id);
         let mut rollout = rollout(lines(&[entry.probe]), Arc::clone(&factory));
         rollout.rewards = Arc::new(RewardSet::measure(entry.outcome));
@@ -131,15 +132,15 @@ async fn the_checker_finds_broken_rules() {
     let lawless: Arc<dyn EnvFactory> = Arc::new(LawlessFactory(
         factory(settings(), library()).spec().clone(),
     ));
-    let failures = check_environment(
-        lawless.as_ref(),
-        &[task()],
-        &RewardSet::exact_match(),
-        &CheckPlan::of(registry::find("search-r1").expect("registered")),
-        Seed::root(0),
-    )
-    .await
-    .expect_err("broken");
+    let failures = CheckPlan::of(registry::find("search-r1").expect("registered"))
+        .check(
+            lawless.as_ref(),
+            &[task()],
+            &RewardSet::exact_match(),
+            Seed::root(0),
+        )
+        .await
+        .expect_err("broken");
     let found = |failure: &CheckFailure| matches!(failure, CheckFailure::ResetKeeps { .. });
     assert!(failures.iter().any(found), "{failures:?}");
     let episode = rollout(lines(&["x"]), lawless)
@@ -165,7 +166,9 @@ async fn reward_of(policy: Arc<dyn Policy>, task: Task) -> (Option<f32>, Vec<Str
 async fn the_oracle_answers_from_what_it_reads() {
     let oracle = |task: &Task, style| {
         let cast = Cast::new(Arc::new(ByteTokenizer), [Arc::new(task.clone())]).in_style(style);
-        search_r1::ENTRY.script(ORACLE, cast).expect("an oracle")
+        search_r1::ENTRY
+            .script(ScriptEntry::ORACLE, cast)
+            .expect("an oracle")
     };
     let (reward, turns) = reward_of(oracle(&task(), OracleStyle::Plain), task()).await;
     assert_eq!(reward, Some(1.0));

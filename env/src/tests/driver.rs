@@ -7,7 +7,7 @@ use forage_contracts::{Boundary, ByteTokenizer, Ending, Episode, Limit, Provenan
 use super::common::{
     Broken, Down, Recorder, factory, jobs, library, lines, rollout, settings, task,
 };
-use forage_env::rollout::{EpisodeWriter, InfraBudget, RecordError, read_episodes};
+use forage_env::rollout::{EpisodeRecord, EpisodeWriter, InfraBudget, RecordError};
 use forage_env::search_r1::{self, ClosingTurn, SearchR1Settings};
 use forage_env::settings::OnInvalid;
 use std::sync::Arc;
@@ -330,7 +330,7 @@ async fn records_round_trip() {
     }
     assert!(!path.exists());
     writer.finish().expect("finished");
-    let records: Vec<_> = read_episodes(&path)
+    let records: Vec<_> = EpisodeRecord::read_all(&path)
         .expect("opened")
         .collect::<Result<_, _>>()
         .expect("read");
@@ -343,7 +343,7 @@ async fn records_round_trip() {
             .all(|(record, episode)| record.episode == *episode)
     );
     std::fs::write(&path, "{}\n").expect("written");
-    let error = read_episodes(&path)
+    let error = EpisodeRecord::read_all(&path)
         .expect("opened")
         .next()
         .expect("a line")
@@ -355,7 +355,7 @@ async fn records_round_trip() {
         "{error}"
     );
     std::fs::write(&path, "{\"schema\":1,\"rew").expect("written");
-    let error = read_episodes(&path)
+    let error = EpisodeRecord::read_all(&path)
         .expect("opened")
         .next()
         .expect("a line")

@@ -264,7 +264,9 @@ fn settings_of_graders_are_checked() {
         (json!({"grader": "verll"}), "unknown variant"),
         (json!({"grader": "verl", "scop": "policy"}), "scop"),
     ] {
-        let error = PublishedSettings::read(written.clone()).expect_err("refused");
+        let error = PublishedSettings::read(written.clone())
+            .expect_err("refused")
+            .to_string();
         assert!(error.contains(words), "{written}: {error}");
     }
 }

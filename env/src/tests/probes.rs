@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use forage_contracts::environment::EnvFactory;
 use forage_contracts::policy::Policy;
-use forage_contracts::scripted::{Cast, ORACLE, Scripted};
+use forage_contracts::scripted::{Cast, ScriptEntry, Scripted};
 use forage_contracts::seed::Seed;
 use forage_contracts::{ByteTokenizer, Episode, Resources, Split, Task};
 
 use super::common::rollout;
 use forage_env::Wiki;
-use forage_env::probe::{PassageProbe, Probe, ProbeError, factory, second_attempt, wordings};
+use forage_env::probe::{PassageProbe, Probe, ProbeError};
 use forage_env::registry::{find, make};
 use forage_env::reward::grading::exact_match;
 use forage_env::rollout::Job;
@@ -54,12 +54,13 @@ impl Stage {
         id: &str,
         settings: Value,
     ) -> Result<Arc<dyn EnvFactory>, ProbeError> {
-        factory(id, settings, self.resources.clone(), self.probe(probe)?)
+        self.probe(probe)?
+            .factory(id, settings, self.resources.clone())
     }
 
     fn oracle(&self, id: &str) -> Arc<dyn Policy> {
         let cast = Cast::new(Arc::new(ByteTokenizer), self.tasks.iter().cloned());
-        find(id).unwrap().script(ORACLE, cast).unwrap()
+        find(id).unwrap().script(ScriptEntry::ORACLE, cast).unwrap()
     }
 
     async fn play(&self, policy: Arc<dyn Policy>, factory: Arc<dyn EnvFactory>) -> Vec<Episode> {
@@ -230,7 +231,7 @@ async fn programs_search_probed_passages() {
 #[tokio::test]
 async fn the_oracle_does_not_mind_other_words() {
     let stage = Stage::new();
-    for prompt in wordings("search-r1", &search_r1()).unwrap() {
+    for prompt in Probe::wordings("search-r1", &search_r1()).unwrap() {
         let mut settings = search_r1();
         settings["prompt"] = prompt;
         let factory = make("search-r1", settings, stage.resources.clone()).unwrap();
@@ -276,7 +277,7 @@ async fn a_second_attempt_has_the_first_in_view() {
     let first = stage.play(search_title(), plain.clone()).await;
     let known = &first[..first.len() - 1];
     let second = stage
-        .play(search_title(), second_attempt(plain, known))
+        .play(search_title(), Probe::second_attempt(plain, known))
         .await;
     for (first, second) in known.iter().zip(&second) {
         assert!(

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use forage_contracts::environment::EnvFactory;
 use forage_contracts::policy::{Policy, Sampling};
-use forage_contracts::scripted::{Cast, Haste, ORACLE, OracleStyle};
+use forage_contracts::scripted::{Cast, Haste, OracleStyle, ScriptEntry};
 use forage_contracts::seed::Seed;
 use forage_contracts::{ByteTokenizer, Ending, Episode, Resources, Split, Task, Tokenizer};
 use forage_env::code_search::CodeTurn;
@@ -52,7 +52,7 @@ async fn play(
         factory,
         rewards,
         sampling: Sampling::FULL,
-        presentation: Presentation::Raw,
+        presentation: Presentation::RAW,
     };
     let job = |(group, task): (u64, &Arc<Task>)| Job {
         task: Arc::clone(task),
@@ -70,7 +70,7 @@ fn script(name: &str, tasks: &Tasks, style: OracleStyle) -> Arc<dyn Policy> {
 }
 
 fn oracle(tasks: &Tasks, style: OracleStyle) -> Arc<dyn Policy> {
-    script(ORACLE, tasks, style)
+    script(ScriptEntry::ORACLE, tasks, style)
 }
 
 fn mean_reward(episodes: &[Episode]) -> f64 {

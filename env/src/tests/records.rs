@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use forage_contracts::scripted::{Cast, ORACLE};
+use forage_contracts::scripted::{Cast, ScriptEntry};
 use forage_contracts::{ByteTokenizer, EnvEntry};
 use forage_env::registry::{ENVIRONMENTS, make};
 use forage_env::reward::RewardSet;
@@ -17,7 +17,10 @@ async fn record(entry: &EnvEntry) -> Value {
     let settings = (entry.for_bytes)(Map::new());
     let factory = make(entry.id, settings.into(), resources()).expect(entry.id);
     let cast = Cast::new(Arc::new(ByteTokenizer), [Arc::new(task())]);
-    let mut rollout = rollout(entry.script(ORACLE, cast).expect("an oracle"), factory);
+    let mut rollout = rollout(
+        entry.script(ScriptEntry::ORACLE, cast).expect("an oracle"),
+        factory,
+    );
     rollout.rewards = Arc::new(RewardSet::measure(entry.outcome));
     let episode = rollout.run(jobs(task(), 1)).await.remove(0);
     assert!(!episode.ending.is_infra(), "{:?}", episode.ending);

@@ -228,7 +228,7 @@ async fn silent_closing_turns_run_no_search() {
     let played = |lines: &'static [&'static str]| {
         play(
             environment(settings.clone()),
-            Presentation::Raw,
+            Presentation::RAW,
             Arc::clone(&tokenizer),
             lines,
             task(),
@@ -374,7 +374,7 @@ fn what_cannot_work_is_refused_at_start_with_the_mend() {
         .spec()
         .tools
         .clone();
-    let raw = Presentation::Raw
+    let raw = Presentation::RAW
         .with_tools(&tools)
         .expect_err("no template")
         .to_string();
@@ -401,7 +401,7 @@ fn what_cannot_work_is_refused_at_start_with_the_mend() {
         .expect_err("drops results")
         .to_string();
     assert!(error.contains("leaves out what a tool returns"), "{error}");
-    assert!(chat(HERMES).with_tools(&tools).is_ok() && Presentation::Raw.with_tools(&[]).is_ok());
+    assert!(chat(HERMES).with_tools(&tools).is_ok() && Presentation::RAW.with_tools(&[]).is_ok());
     for (id, settings) in [
         ("search-r1", json!({"profile": "verl"})),
         ("code-search", json!({"form": "function_calls"})),

@@ -18,7 +18,7 @@ use super::entity::{GENERATOR_VERSION, SPLITS, World};
 use super::error::WorldError;
 use super::page::Page;
 
-/// Items between two calls of the progress callback.
+/// Pages between two calls of the progress callback.
 const PROGRESS_EVERY: u64 = 4096;
 
 /// The number of questions of each split.
@@ -52,26 +52,6 @@ impl QuestionCounts {
     }
 }
 
-/// The part that is being written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
-    /// Pages and passages; counted in pages.
-    Pages,
-    /// Questions of one split.
-    Questions(Split),
-}
-
-/// The progress of an export; handed to the callback every few thousand items and at the end of each stage.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Progress {
-    /// The part that is being written.
-    pub stage: Stage,
-    /// Items written in this stage.
-    pub done: u64,
-    /// Items this stage has.
-    pub total: u64,
-}
-
 /// The result of an export; also the content of `world.json` beside the spec.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -89,7 +69,7 @@ pub struct ExportSummary {
 impl World {
     /// Writes the whole world under `out_dir`, which must not exist or be empty.
     ///
-    /// Files are streamed into a sibling folder that is renamed at the end: `out_dir` is complete or absent.
+    /// `progress` hears of the pages that were written and of their number. Files are streamed into a sibling folder that is renamed at the end: `out_dir` is complete or absent.
     ///
     /// # Errors
     /// [`WorldError::NotEmpty`], [`WorldError::TooManyQuestions`] (before anything is written), or [`WorldError::Io`] with
@@ -98,7 +78,7 @@ impl World {
         &self,
         out_dir: &Path,
         questions: QuestionCounts,
-        mut progress: impl FnMut(Progress),
+        mut progress: impl FnMut(u64, u64),
     ) -> Result<ExportSummary, WorldError> {
         refuse_content(out_dir)?;
         for split in SPLITS {
@@ -110,7 +90,7 @@ impl World {
             fs::create_dir_all(&path).map_err(io_error("create folder", &path))?;
         }
         let passages = write_pages(self, &staging.path, &mut progress)?;
-        write_questions(self, &staging.path, questions, &mut progress)?;
+        write_questions(self, &staging.path, questions)?;
         let summary = ExportSummary {
             pages: self.pages_count(),
             passages,
@@ -126,7 +106,7 @@ impl World {
 fn write_pages(
     world: &World,
     root: &Path,
-    progress: &mut dyn FnMut(Progress),
+    progress: &mut dyn FnMut(u64, u64),
 ) -> Result<u64, WorldError> {
     let mut corpus = Output::create(root.join("beir/corpus.jsonl"))?;
     let mut wiki = Output::create(root.join("search-r1/wiki.jsonl"))?;
@@ -143,11 +123,7 @@ fn write_pages(
             passages += 1;
         }
         if done % PROGRESS_EVERY == 0 || done == total {
-            progress(Progress {
-                stage: Stage::Pages,
-                done,
-                total,
-            });
+            progress(done, total);
         }
     }
     for output in [corpus, wiki, pages] {
@@ -160,12 +136,7 @@ fn page_row(page: &Page) -> Value {
     json!({"id": page.id, "title": page.title, "content": page.content(), "sections": page.sections.len()})
 }
 
-fn write_questions(
-    world: &World,
-    root: &Path,
-    counts: QuestionCounts,
-    progress: &mut dyn FnMut(Progress),
-) -> Result<(), WorldError> {
+fn write_questions(world: &World, root: &Path, counts: QuestionCounts) -> Result<(), WorldError> {
     let mut queries = Output::create(root.join("beir/queries.jsonl"))?;
     let mut tasks = Output::create(root.join("questions.jsonl"))?;
     for split in SPLITS {
@@ -173,21 +144,13 @@ fn write_questions(
         let mut qrels = Output::create(root.join(format!("beir/qrels/{tag}.tsv")))?;
         let mut rows = Output::create(root.join(format!("search-r1/{tag}.jsonl")))?;
         qrels.line("query-id\tcorpus-id\tscore")?;
-        let total = counts.of(split);
-        for (done, task) in (1..).zip(world.questions(split, total)?) {
+        for task in world.questions(split, counts.of(split))? {
             queries.row(&json!({"_id": task.id, "text": task.question}))?;
             for passage in &task.evidence {
                 qrels.line(&format!("{}\t{passage}\t1", task.id))?;
             }
             rows.row(&search_r1_row(&task))?;
             tasks.row(&task)?;
-            if done % PROGRESS_EVERY == 0 || done == total {
-                progress(Progress {
-                    stage: Stage::Questions(split),
-                    done,
-                    total,
-                });
-            }
         }
         qrels.finish()?;
         rows.finish()?;

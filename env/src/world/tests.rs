@@ -326,14 +326,14 @@ fn export_round_trips_and_refuses_a_full_folder() {
             dev: 20,
             test: 30,
         },
-        |p| calls.push(p),
+        |done, total| calls.push((done, total)),
     );
     let summary = summary.expect("written");
     assert_eq!(
         (summary.pages, summary.passages),
         (200, world.passages().count() as u64)
     );
-    assert_eq!(calls.len(), 4);
+    assert_eq!(calls, [(200, 200)]);
     for (split, tag, count) in [
         (Split::Train, "train", 60),
         (Split::Dev, "dev", 20),
@@ -363,7 +363,7 @@ fn export_round_trips_and_refuses_a_full_folder() {
             1 + native.iter().map(|task| task.evidence.len()).sum::<usize>()
         );
     }
-    let again = world.export(&out, QuestionCounts::each(1), |_| ());
+    let again = world.export(&out, QuestionCounts::each(1), |_, _| ());
     assert!(matches!(again, Err(WorldError::NotEmpty { .. })));
     let left: Vec<_> = std::fs::read_dir(root.path().join("deep"))
         .expect("folder")

@@ -5,14 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forage_contracts::policy::Sampling;
-use forage_contracts::scripted::{Cast, ORACLE};
+use forage_contracts::scripted::{Cast, ScriptEntry};
 use forage_contracts::seed::Seed;
 use forage_contracts::{ByteTokenizer, Episode, Resources, Split, Task};
 use forage_env::reward::RewardSet;
-use forage_env::rollout::{Job, Presentation, Rollout};
-use forage_env::server::{self, ServeError, Served, ServerConfig, Summary};
-use forage_env::world::{World, WorldSpec};
-use forage_env::{Wiki, registry};
+use forage_env::server::{ServeError, Served, ServerConfig, Summary};
+use forage_env::{Job, Presentation, Rollout, Wiki, World, WorldSpec, registry};
 use forage_retriever::{Bm25Retriever, Retriever};
 use futures::{SinkExt, StreamExt};
 use serde_json::{Value, json};
@@ -37,7 +35,7 @@ impl Server {
             .expect("a free port");
         let addr = listener.local_addr().expect("bound");
         let (stop, stopped) = oneshot::channel::<()>();
-        let task = tokio::spawn(server::serve(listener, config, served, async {
+        let task = tokio::spawn(served.serve(listener, config, async {
             let _ = stopped.await;
         }));
         let base = reqwest::Url::parse("http://127.0.0.1").expect("an address");
@@ -222,7 +220,7 @@ pub(crate) async fn played(served: &Served) -> Vec<Episode> {
     let tokenizer = served.tokenizer.clone();
     let cast = Cast::new(tokenizer.clone(), served.tasks.iter().cloned());
     let policy = registry::find(&served.factory.spec().id)
-        .and_then(|entry| entry.script(ORACLE, cast))
+        .and_then(|entry| entry.script(ScriptEntry::ORACLE, cast))
         .expect("an oracle");
     let rollout = Rollout {
         policy,
@@ -230,7 +228,7 @@ pub(crate) async fn played(served: &Served) -> Vec<Episode> {
         factory: served.factory.clone(),
         rewards: served.rewards.clone(),
         sampling: Sampling::GREEDY,
-        presentation: Presentation::Raw,
+        presentation: Presentation::RAW,
     };
     let jobs = (100..)
         .zip(served.tasks.iter())

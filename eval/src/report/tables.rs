@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
-use forage_env::monitor::{Alarm, Severity};
+use forage_env::{Alarm, Severity};
 use maud::{Markup, html};
 
 use super::Recipe;

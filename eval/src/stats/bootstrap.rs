@@ -14,7 +14,7 @@ use super::{Bootstrap, Interval, StatsError, mean};
 ///
 /// # Errors
 /// [`StatsError`] for no values, values that are not finite, and settings out of range.
-pub fn bootstrap_mean(values: &[f64], settings: Bootstrap) -> Result<Interval, StatsError> {
+pub(crate) fn bootstrap_mean(values: &[f64], settings: Bootstrap) -> Result<Interval, StatsError> {
     let means = sorted_resampled_means(values, settings)?;
     let estimate = mean(values);
     let tail = (1.0 - settings.confidence) / 2.0;
@@ -30,7 +30,7 @@ pub fn bootstrap_mean(values: &[f64], settings: Bootstrap) -> Result<Interval, S
 ///
 /// # Errors
 /// As [`bootstrap_mean`].
-pub fn percentile_mean(values: &[f64], settings: Bootstrap) -> Result<Interval, StatsError> {
+pub(crate) fn percentile_mean(values: &[f64], settings: Bootstrap) -> Result<Interval, StatsError> {
     let means = sorted_resampled_means(values, settings)?;
     let tail = (1.0 - settings.confidence) / 2.0;
     Ok(Interval {
@@ -47,7 +47,7 @@ pub fn percentile_mean(values: &[f64], settings: Bootstrap) -> Result<Interval, 
 ///
 /// # Errors
 /// As [`bootstrap_mean`]; positions in errors count non-empty clusters.
-pub fn bootstrap_clusters(
+pub(crate) fn bootstrap_clusters(
     clusters: &[Vec<f64>],
     settings: Bootstrap,
 ) -> Result<Interval, StatsError> {

@@ -10,7 +10,11 @@ use super::{Bootstrap, Interval, StatsError};
 ///
 /// # Errors
 /// [`StatsError`] for different lengths and as [`percentile_mean`].
-pub fn paired_bootstrap(a: &[f64], b: &[f64], settings: Bootstrap) -> Result<Interval, StatsError> {
+pub(crate) fn paired_bootstrap(
+    a: &[f64],
+    b: &[f64],
+    settings: Bootstrap,
+) -> Result<Interval, StatsError> {
     if a.len() != b.len() {
         return Err(StatsError::Lengths {
             a: a.len(),
@@ -46,7 +50,7 @@ pub(crate) fn paired_bootstrap_clusters(
 
 /// Exact two-sided `McNemar` test: the probability, were both policies equally good, of a split of the `b + c` questions
 /// that only one of them answers at least as uneven as this one. 1 when there are none.
-pub fn mcnemar_exact(b: u64, c: u64) -> f64 {
+pub(crate) fn mcnemar_exact(b: u64, c: u64) -> f64 {
     let trials = b + c;
     let fewer = b.min(c);
     if b == c {

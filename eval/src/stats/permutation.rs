@@ -17,7 +17,7 @@ const EXACT: usize = 20;
 ///
 /// # Errors
 /// [`StatsError`] for no values, different lengths, values that are not finite and no resamples.
-pub fn paired_permutation(
+pub(crate) fn paired_permutation(
     a: &[f64],
     b: &[f64],
     resamples: usize,

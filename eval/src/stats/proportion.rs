@@ -50,7 +50,7 @@ pub(crate) fn wilson(successes: u64, trials: u64, confidence: f64) -> Result<Int
 ///
 /// # Errors
 /// As [`bootstrap_mean`].
-pub fn mean_interval(scores: &[f64], settings: Bootstrap) -> Result<Interval, StatsError> {
+pub(crate) fn mean_interval(scores: &[f64], settings: Bootstrap) -> Result<Interval, StatsError> {
     let equal = |to: f64| {
         scores
             .iter()

@@ -1,7 +1,7 @@
 //! Items of how an episode is played: tags, searches, surrender.
 
 use forage_contracts::{Reading, Sign, Tag, Turn};
-use forage_env::protocol::{CALL, REASONING};
+use forage_env::chat::hermes::ToolCall;
 use forage_env::registry::environments;
 use forage_env::reward::is_give_up;
 
@@ -16,17 +16,20 @@ pub(super) fn answer_words(reading: &Reading<'_>) -> Option<Sign> {
     Some(Sign::number(answer.split_whitespace().count() as f64))
 }
 
+/// Tags around reasoning, of all environments.
+fn reasoning_tags() -> impl Iterator<Item = [&'static str; 2]> {
+    let own = environments().flat_map(|entry| entry.telemetry.reasoning);
+    std::iter::once(Tag::Think.both()).chain(own.copied())
+}
+
 /// Share of the turns with a closed block of reasoning.
 pub(super) fn reasoning(reading: &Reading<'_>) -> Option<Sign> {
     let turns = &reading.episode.turns;
-    let blocks = [
-        (Tag::Think.opening(), Tag::Think.closing()),
-        (REASONING[0], REASONING[1]),
-    ];
+    let blocks: Vec<[&str; 2]> = reasoning_tags().collect();
     let reasons = |text: &str| {
         blocks
             .iter()
-            .any(|(open, close)| text.contains(open) && text.contains(close))
+            .any(|[open, close]| text.contains(open) && text.contains(close))
     };
     let count = turns.iter().filter(|turn| reasons(&turn.policy)).count();
     (!turns.is_empty()).then(|| Sign::number(count as f64 / turns.len() as f64))
@@ -96,7 +99,7 @@ pub(super) fn repeated_queries(reading: &Reading<'_>) -> Option<Sign> {
 
 /// What the policy wrote of its own in a turn: not its queries, programs, calls and answers, and no tags.
 pub(super) fn thoughts(text: &str) -> String {
-    let common = [[Tag::Answer.opening(), Tag::Answer.closing()], CALL];
+    let common = [Tag::Answer.both(), ToolCall::TAGS];
     let own = environments().flat_map(|entry| entry.telemetry.actions);
     let actions: Vec<[&str; 2]> = own.copied().chain(common).collect();
     let mut kept = String::with_capacity(text.len());
@@ -116,13 +119,8 @@ pub(super) fn thoughts(text: &str) -> String {
             .map_or("", |end| &after[end + close.len()..]);
     }
     kept.push_str(rest);
-    let tags = [
-        Tag::Think.opening(),
-        Tag::Think.closing(),
-        REASONING[0],
-        REASONING[1],
-    ];
-    tags.iter().fold(kept, |text, tag| text.replace(tag, " "))
+    let tags = reasoning_tags().flatten();
+    tags.fold(kept, |text, tag| text.replace(tag, " "))
 }
 
 #[cfg(test)]

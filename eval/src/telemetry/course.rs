@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use forage_contracts::{Episode, Item, Reading};
-use forage_env::monitor::{Alarm, Example};
+use forage_env::{Alarm, Example};
 use serde::{Deserialize, Serialize};
 
 use super::items::{self, every, find, limit};

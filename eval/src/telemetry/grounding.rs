@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use forage_contracts::environment::Call;
 use forage_contracts::{Reading, Sign, Turn};
-use forage_env::probe::PassageProbe;
+use forage_env::PassageProbe;
 use forage_env::registry::environments;
 use forage_env::reward::{exact_match, normalize, sub_exact_match};
 

@@ -1,8 +1,8 @@
 //! The list of items.
 
-use forage_contracts::{Episode, Item, Reading, Sign, excerpt};
-use forage_env::monitor::{Alarm, Example, Severity};
+use forage_contracts::{Episode, Item, Reading, Sign};
 use forage_env::registry::environments;
+use forage_env::{Alarm, Example, Severity};
 
 use super::{conduct, grounding};
 
@@ -38,7 +38,7 @@ fn example(Episode { task, member, .. }: &Episode, excerpt: String) -> Example {
         data_source: task.data_source.clone(),
         task: task.id.clone(),
         member: *member,
-        question: self::excerpt(&task.question),
+        question: Sign::excerpt(&task.question),
         excerpt,
     }
 }

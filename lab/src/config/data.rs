@@ -2,8 +2,7 @@
 
 use std::path::PathBuf;
 
-use forage_env::dataset::Labels;
-use forage_env::world::WorldSpec;
+use forage_env::{Labels, WorldSpec};
 use forage_retriever::CorpusFormat;
 use serde::{Deserialize, Serialize};
 
@@ -35,7 +34,7 @@ pub struct DataConfig {
     pub own: Option<OwnQuestions>,
 }
 
-/// [`forage_env::dataset::digest_ids`] of each split that has questions.
+/// [`forage_env::digest_ids`] of each split that has questions.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Digests {

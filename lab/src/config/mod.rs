@@ -13,6 +13,6 @@ mod warm_start;
 pub use data::{DataConfig, Digests, FilesConfig, IdLists, OwnQuestions};
 pub use engine::{EngineSection, EngineType};
 pub use policy::{Base, LoraSection, PolicyConfig};
-pub use resolved::{Generation, Resolved, all_threads};
+pub use resolved::{Generation, Resolved};
 pub use run::{EnvironmentConfig, EvaluationConfig, RunConfig};
 pub use warm_start::{SmallModel, WarmStartSection};

@@ -1,8 +1,7 @@
 //! `[policy]`: where a policy starts, and what of it learns.
 
-use forage_env::rollout::ChatSettings;
-use forage_trainer::weights::Precision;
-use forage_trainer::{LoraConfig, Targets};
+use forage_env::ChatSettings;
+use forage_trainer::{LoraConfig, Precision, Targets};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Result, refuse};

@@ -5,11 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use forage_contracts::policy::Policy;
-use forage_eval::stats::Bootstrap;
+use forage_eval::Bootstrap;
 use forage_trainer::device::DeviceSpec;
-use forage_trainer::model::ModelConfig;
-use forage_trainer::weights::Checkpoint;
-use forage_trainer::{Engine, EngineConfig, Workers};
+use forage_trainer::{Checkpoint, Engine, EngineConfig, ModelConfig, Workers};
 
 use super::run::unusable;
 use super::{Base, Digests, EngineSection, EngineType, RunConfig};
@@ -94,7 +92,7 @@ impl Resolved {
     /// The number of processor threads to use.
     pub fn threads(&self) -> usize {
         match self.threads {
-            0 => all_threads(),
+            0 => Self::all_threads(),
             count => count,
         }
     }
@@ -107,6 +105,11 @@ impl Resolved {
         }
     }
 
+    /// The number of cores of this machine.
+    pub fn all_threads() -> usize {
+        std::thread::available_parallelism().map_or(1, usize::from)
+    }
+
     /// The generation of text under this config.
     pub fn generation(&self) -> Generation {
         Generation {
@@ -116,11 +119,6 @@ impl Resolved {
             threads: self.threads(),
         }
     }
-}
-
-/// The number of cores of this machine.
-pub fn all_threads() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// The generation of text: sizes, numbers, place.
@@ -148,7 +146,7 @@ impl Generation {
             },
             device,
             bf16: device.prefers_bf16() && !device.is_cpu(),
-            threads: all_threads(),
+            threads: Resolved::all_threads(),
         }
     }
 

@@ -1,6 +1,6 @@
 use std::path::Path;
 
-use forage_env::dataset::Labels;
+use forage_env::Labels;
 
 use super::RunConfig;
 

@@ -1,8 +1,7 @@
 //! `[warm_start]`: the way from nothing to a policy that knows the protocol.
 
-use forage_env::world::WorldSpec;
-use forage_trainer::WarmStartConfig;
-use forage_trainer::model::{Architecture, ModelConfig};
+use forage_env::WorldSpec;
+use forage_trainer::{Architecture, ModelConfig, WarmStartConfig};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Context, Result, refuse};

@@ -5,11 +5,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use forage_contracts::policy::Sampling;
-use forage_env::monitor::Alarm;
-use forage_env::probe::Probe;
 use forage_env::reward::RewardSet;
-use forage_eval::stats::Bootstrap;
-use forage_eval::{Answers, EvalSummary, RetrievalReport, Telemetry};
+use forage_env::{Alarm, Probe};
+use forage_eval::{Answers, Bootstrap, EvalSummary, RetrievalReport, Telemetry};
 use forage_retriever::{Query, Retriever};
 
 use super::play::{Evaluated, play};

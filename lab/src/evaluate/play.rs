@@ -3,9 +3,9 @@
 use forage_contracts::Episode;
 use forage_contracts::policy::Sampling;
 use forage_contracts::seed::Seed;
-use forage_env::rollout::{InfraBudget, Rollout};
+use forage_env::{InfraBudget, Rollout};
+use forage_trainer::Checkpoint;
 use forage_trainer::run::group_jobs;
-use forage_trainer::weights::Checkpoint;
 
 use crate::config::Resolved;
 use crate::data::{Data, Tasks};

@@ -5,10 +5,9 @@ use std::sync::Arc;
 use forage_contracts::EnvEntry;
 use forage_contracts::policy::Policy;
 use forage_contracts::scripted::{Cast, Scripted};
-use forage_env::registry;
 use forage_env::registry::environments;
-use forage_env::rollout::ChatSettings;
-use forage_trainer::weights::{Checkpoint, Precision};
+use forage_env::{ChatSettings, registry};
+use forage_trainer::{Checkpoint, Precision};
 
 use crate::config::Generation;
 use crate::data::Tasks;

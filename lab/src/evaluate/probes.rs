@@ -5,11 +5,9 @@ use std::sync::Arc;
 use forage_contracts::Episode;
 use forage_contracts::policy::Sampling;
 use forage_contracts::seed::Seed;
-use forage_env::probe::{self, PassageProbe, Probe, wordings};
-use forage_eval::stats::Bootstrap;
-use forage_eval::{Critique, ProbeResult, QuestionKey, Sensitivity};
-use forage_trainer::sequence::Sequence;
-use forage_trainer::{Workers, entropies};
+use forage_env::{PassageProbe, Probe};
+use forage_eval::{Bootstrap, Critique, ProbeResult, QuestionKey, Sensitivity};
+use forage_trainer::{Sequence, Workers};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -63,13 +61,10 @@ impl Plain<'_> {
             };
         };
         let environment = &self.session.environment;
-        let factory = probe::factory(
-            &environment.id,
-            Value::Object(environment.settings.clone()),
-            self.session.resources.clone(),
-            Arc::new(passages),
-        )
-        .in_config(unfit())?;
+        let settings = Value::Object(environment.settings.clone());
+        let factory = Arc::new(passages)
+            .factory(&environment.id, settings, self.session.resources.clone())
+            .in_config(unfit())?;
         let episodes = self.play(&self.session.with_factory(factory), probe.name())?;
         let result =
             ProbeResult::from_episodes(probe.name(), self.episodes, &episodes, self.bootstrap())?;
@@ -81,7 +76,8 @@ impl Plain<'_> {
         let name = Probe::ParaphrasedPrompt.name();
         let environment = &self.session.environment;
         let settings = Value::Object(environment.settings.clone());
-        let prompts = wordings(&environment.id, &settings).in_config(format!("--probe {name}"))?;
+        let prompts =
+            Probe::wordings(&environment.id, &settings).in_config(format!("--probe {name}"))?;
         let mut sets = vec![self.episodes.to_vec()];
         for (place, prompt) in prompts.into_iter().enumerate() {
             let mut settings = environment.settings.clone();
@@ -101,7 +97,7 @@ impl Plain<'_> {
                 "name a policy with weights, a folder or builtin:quickstart; scripts have no entropies",
             ));
         };
-        let factory = probe::second_attempt(Arc::clone(&self.session.factory), self.episodes);
+        let factory = Probe::second_attempt(Arc::clone(&self.session.factory), self.episodes);
         let second = self.play(&self.session.with_factory(factory), name)?;
         let workers = Workers::for_model(
             self.exam.threads,
@@ -113,7 +109,7 @@ impl Plain<'_> {
                 .iter()
                 .map(|episode| Sequence::from_log(&episode.tokens))
                 .collect();
-            entropies(weights, &sequences, &workers)
+            weights.entropies(&sequences, &workers)
         };
         let scored = |episode: &Episode| !episode.ending.is_infra();
         let pairs = self.episodes.iter().zip(&second);

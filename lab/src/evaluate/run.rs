@@ -1,7 +1,6 @@
 //! The evaluation of any policy on questions, from greedy and sampled episodes.
 
-use forage_env::probe::Probe;
-use forage_env::registry;
+use forage_env::{Probe, registry};
 use forage_trainer::device::DeviceSpec;
 
 use super::exam::{EvaluateOptions, Evaluation, Exam};

@@ -8,7 +8,7 @@
 
 use std::ops::Range;
 
-use forage_contracts::retriever::{MAX_QUERY_BYTES, ParseIssue};
+use forage_contracts::retriever::{ParseIssue, Query};
 
 use super::lexer::{Issues, Token, TokenKind, is_plain, tokens};
 use super::{
@@ -23,7 +23,7 @@ pub(crate) fn parse_with(
     is_field: &dyn Fn(&str) -> bool,
 ) -> (BooleanQuery, Vec<ParseIssue>) {
     let mut issues = Issues::default();
-    let read = &text[..text.floor_char_boundary(MAX_QUERY_BYTES)];
+    let read = &text[..text.floor_char_boundary(Query::MAX_BYTES)];
     if read.len() < text.len() {
         issues.add(
             read.len()..text.len(),

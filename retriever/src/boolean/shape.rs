@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::lexer::{Issues, TokenKind, tokens};
-use forage_contracts::retriever::MAX_QUERY_BYTES;
+use forage_contracts::retriever::Query;
 
 /// The parts of a query in boolean syntax, counted as written, whether they are repaired or not.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,7 +39,7 @@ impl QueryShape {
     /// assert!(shape.has_operators() && !QueryShape::of("tides and the moon").has_operators());
     /// ```
     pub fn of(text: &str) -> Self {
-        let read = &text[..text.floor_char_boundary(MAX_QUERY_BYTES)];
+        let read = &text[..text.floor_char_boundary(Query::MAX_BYTES)];
         let mut shape = Self {
             words: text.split_whitespace().count(),
             ..Self::default()

@@ -24,19 +24,8 @@ const TEXTS_AT_ONCE: usize = 64;
 pub enum VectorSource<'a> {
     /// A model reads title and text of every passage.
     Encoder(&'a dyn Encoder),
-    /// Rows made elsewhere, one per passage in the order of the corpus.
-    Rows(&'a VectorFile),
-    /// A `.npy` array or a FAISS flat index of such rows.
+    /// A `.npy` array or a FAISS flat index of rows made elsewhere, one per passage in the order of the corpus.
     File(&'a Path),
-}
-
-/// The progress of embedding.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct EmbedProgress {
-    /// Passages that have their vector, of those that needed one.
-    pub done: u64,
-    /// Passages that need a vector.
-    pub total: u64,
 }
 
 /// The result of embedding.
@@ -62,44 +51,44 @@ impl EmbedSummary {
     }
 }
 
-/// Gives every passage of an index folder a vector and builds the index over them.
-///
-/// Segments that have vectors of the same encoder keep them: after passages were added only those are encoded, and another
-/// `kind` encodes nothing. Other vectors are replaced. Everything is written to new files and becomes part of the index
-/// when its manifest is renamed; killed before that, the index is as it was.
-///
-/// # Errors
-/// Failures of the encoder; [`RetrieverError::Vectors`] for vectors that cannot be searched (named by row) or rows that are
-/// not one per passage; the errors of [`Index::open`], [`IndexError::Busy`], and failures of the disk.
-pub fn embed(
-    folder: impl AsRef<Path>,
-    source: VectorSource<'_>,
-    kind: VectorIndexKind,
-    progress: &mut dyn FnMut(EmbedProgress),
-) -> Result<EmbedSummary, RetrieverError> {
-    let folder = folder.as_ref();
-    let index = Index::open(folder)?;
-    let file = match source {
-        VectorSource::Encoder(encoder) => {
-            return embed_rows(&index, RowSource::Encoder(encoder), kind, progress);
-        }
-        VectorSource::Rows(rows) => {
-            return embed_rows(&index, RowSource::Rows(rows), kind, progress);
-        }
-        VectorSource::File(file) => file,
-    };
-    let scratch = folder.with_file_name(format!(
-        ".{}.vectors",
-        folder.file_name().unwrap_or_default().display()
-    ));
-    let embedded = copy_rows(file, &index, &scratch)
-        .and_then(|rows| embed_rows(&index, RowSource::Rows(&rows), kind, progress));
-    // The copy has served, one way or the other; the next import writes over what cannot be removed.
-    let _ = fs::remove_file(&scratch);
-    embedded
+impl Index {
+    /// Gives every passage of an index folder a vector and builds the index over them. `progress` hears of the passages that
+    /// got their vector, and of how many need one.
+    ///
+    /// Segments that have vectors of the same encoder keep them: after passages were added only those are encoded, and another
+    /// `kind` encodes nothing. Other vectors are replaced. Everything is written to new files and becomes part of the index
+    /// when its manifest is renamed; killed before that, the index is as it was.
+    ///
+    /// # Errors
+    /// Failures of the encoder; [`RetrieverError::Vectors`] for vectors that cannot be searched (named by row) or rows that are
+    /// not one per passage; the errors of [`Index::open`], [`IndexError::Busy`], and failures of the disk.
+    pub fn embed(
+        folder: impl AsRef<Path>,
+        source: VectorSource<'_>,
+        kind: VectorIndexKind,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<EmbedSummary, RetrieverError> {
+        let folder = folder.as_ref();
+        let index = Self::open(folder)?;
+        let file = match source {
+            VectorSource::Encoder(encoder) => {
+                return embed_rows(&index, RowSource::Encoder(encoder), kind, progress);
+            }
+            VectorSource::File(file) => file,
+        };
+        let scratch = folder.with_file_name(format!(
+            ".{}.vectors",
+            folder.file_name().unwrap_or_default().display()
+        ));
+        let embedded = copy_rows(file, &index, &scratch)
+            .and_then(|rows| embed_rows(&index, RowSource::Rows(&rows), kind, progress));
+        // The copy has served, one way or the other; the next import writes over what cannot be removed.
+        let _ = fs::remove_file(&scratch);
+        embedded
+    }
 }
 
-/// [`VectorSource`] with rows in any order within reach.
+/// [`VectorSource`] with the rows of a file within reach.
 #[derive(Clone, Copy)]
 pub(super) enum RowSource<'a> {
     Encoder(&'a dyn Encoder),
@@ -110,7 +99,7 @@ fn embed_rows(
     index: &Index,
     source: RowSource<'_>,
     kind: VectorIndexKind,
-    progress: &mut dyn FnMut(EmbedProgress),
+    progress: &mut dyn FnMut(u64, u64),
 ) -> Result<EmbedSummary, RetrieverError> {
     let folder = index.place();
     let mut plan = Plan::new(index, source, kind)?;
@@ -137,7 +126,7 @@ fn embed_rows(
                 .into());
             }
             plan.write(index, source, &mut |done| {
-                progress(EmbedProgress { done, total });
+                progress(done, total);
             })?;
             let dense = serde_json::to_value(&plan.dense)
                 .map_err(|cause| fault(folder, cause.to_string()))?;

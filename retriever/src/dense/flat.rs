@@ -7,7 +7,7 @@ use rayon::prelude::*;
 
 use super::kernel::{self, GROUP};
 use super::vectors::VectorFile;
-use super::{VectorIndex, VectorIndexKind, check_queries};
+use super::{VectorIndex, VectorIndexKind};
 use crate::top::{Scored, TopK};
 
 /// Bytes of rows that all queries see before the next rows are read: well inside a second-level cache.
@@ -32,31 +32,26 @@ impl VectorIndex for FlatIndex {
         VectorIndexKind::Flat
     }
 
-    fn dimension(&self) -> usize {
-        self.vectors.dimension()
-    }
-
-    fn len(&self) -> usize {
-        self.vectors.rows()
+    fn vectors(&self) -> &VectorFile {
+        &self.vectors
     }
 
     fn parameters(&self) -> String {
         "exact".to_owned()
     }
 
-    fn search(
+    fn best(
         &self,
         queries: &[f32],
         k: usize,
         allowed: Option<&[bool]>,
         cancel: &CancelFlag,
     ) -> Result<Vec<Vec<(u32, f32)>>, RetrieverError> {
-        check_queries(self, queries, allowed)?;
         scan(&self.vectors, queries, k, allowed, cancel)
     }
 }
 
-/// The best `k` allowed rows for each of the checked queries.
+/// As [`VectorIndex::best`], over every row.
 pub(super) fn scan(
     vectors: &VectorFile,
     queries: &[f32],
@@ -66,10 +61,6 @@ pub(super) fn scan(
 ) -> Result<Vec<Vec<(u32, f32)>>, RetrieverError> {
     let dimension = vectors.dimension();
     let count = queries.len() / dimension;
-    let k = k.min(vectors.rows());
-    if k == 0 || count == 0 {
-        return Ok(vec![Vec::new(); count]);
-    }
     let block = (BLOCK_BYTES / (4 * dimension)).max(GROUP);
     let parts =
         (vectors.rows() * queries.len() / PARALLEL_WORK).clamp(1, rayon::current_num_threads());

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::vectors::VectorFile;
-use super::{VectorIndex, VectorIndexKind, check_queries, flat, kernel};
+use super::{VectorIndex, VectorIndexKind, flat, kernel};
 use crate::top::{Scored, TopK};
 use forage_contracts::retriever::{CancelFlag, RetrieverError};
 use links::Links;
@@ -159,12 +159,8 @@ impl VectorIndex for GraphIndex {
         VectorIndexKind::Graph
     }
 
-    fn dimension(&self) -> usize {
-        self.vectors.dimension()
-    }
-
-    fn len(&self) -> usize {
-        self.vectors.rows()
+    fn vectors(&self) -> &VectorFile {
+        &self.vectors
     }
 
     fn parameters(&self) -> String {
@@ -174,26 +170,21 @@ impl VectorIndex for GraphIndex {
         )
     }
 
-    fn search(
+    fn best(
         &self,
         queries: &[f32],
         k: usize,
         allowed: Option<&[bool]>,
         cancel: &CancelFlag,
     ) -> Result<Vec<Vec<(u32, f32)>>, RetrieverError> {
-        let count = check_queries(self, queries, allowed)?;
-        let k = k.min(self.len());
-        if k == 0 || count == 0 {
-            return Ok(vec![Vec::new(); count]);
-        }
         let kept = (KEPT_PER_HIT * k).max(FEWEST_KEPT);
-        let usable = allowed.map_or(self.len(), |allowed| {
+        let usable = allowed.map_or(self.vectors.rows(), |allowed| {
             allowed.iter().filter(|&&row| row).count()
         });
-        if usable < self.len() / SCAN_SHARE || kept > usable / SCAN_SHARE {
+        if usable < self.vectors.rows() / SCAN_SHARE || kept > usable / SCAN_SHARE {
             return flat::scan(&self.vectors, queries, k, allowed, cancel);
         }
-        let answers = queries.chunks_exact(self.dimension()).map(|query| {
+        let answers = queries.chunks_exact(self.vectors.dimension()).map(|query| {
             cancel.check()?;
             let mut best = self.walk(query, k, kept, allowed).drain_sorted();
             best.truncate(k);

@@ -8,7 +8,7 @@ use forage_contracts::retriever::{CancelFlag, RetrieverError};
 use turbovec::TurboQuantIndex;
 
 use super::vectors::VectorFile;
-use super::{VectorIndex, VectorIndexKind, check_queries, fault, flat};
+use super::{VectorIndex, VectorIndexKind, fault, flat};
 use crate::error::IndexError;
 use crate::top::TopK;
 
@@ -96,33 +96,24 @@ impl VectorIndex for QuantisedIndex {
         VectorIndexKind::Quantised
     }
 
-    fn dimension(&self) -> usize {
-        self.vectors.dimension()
-    }
-
-    fn len(&self) -> usize {
-        self.vectors.rows()
+    fn vectors(&self) -> &VectorFile {
+        &self.vectors
     }
 
     fn parameters(&self) -> String {
         format!("turboquant bits={BITS} rescored={CANDIDATES_PER_HIT}k,{FEWEST_CANDIDATES}")
     }
 
-    fn search(
+    fn best(
         &self,
         queries: &[f32],
         k: usize,
         allowed: Option<&[bool]>,
         cancel: &CancelFlag,
     ) -> Result<Vec<Vec<(u32, f32)>>, RetrieverError> {
-        let count = check_queries(self, queries, allowed)?;
-        let k = k.min(self.len());
-        if k == 0 || count == 0 {
-            return Ok(vec![Vec::new(); count]);
-        }
-        let dimension = self.dimension();
+        let dimension = self.vectors.dimension();
         let candidates = (CANDIDATES_PER_HIT * k).max(FEWEST_CANDIDATES);
-        let mut answers = Vec::with_capacity(count);
+        let mut answers = Vec::with_capacity(queries.len() / dimension);
         for queries in queries.chunks(QUERIES_AT_ONCE * dimension) {
             cancel.check()?;
             let found = self

@@ -23,9 +23,7 @@ use segment::{bounds, counts, engine, index_run, unique_order};
 
 pub(super) use feed::{FileFeed, IndexFeed};
 pub(super) use request::available_threads;
-pub use request::{
-    AddRequest, BuildProgress, BuildRequest, BuildStage, BuildSummary, Duplicates, Existing,
-};
+pub use request::{AddRequest, BuildRequest, BuildSummary};
 pub(super) use segment::Plan;
 pub(super) use staging::{Staging, files_below};
 
@@ -36,19 +34,19 @@ impl Index {
     ///
     /// Everything is written to a hidden sibling folder that is renamed into place at the end: a build that is killed
     /// leaves no folder that looks finished, and an existing index untouched; the next build clears its remains.
-    /// `progress` is called every few thousand passages.
+    /// `progress` hears of the passages that were indexed and of their number, every few thousand passages.
     ///
     /// # Errors
     /// Any fault of the corpus (named by line), [`IndexError::Exists`], [`IndexError::NotAnIndexFolder`],
     /// [`IndexError::Busy`], or a failure of the file system or the postings engine.
     pub fn build(
         request: &BuildRequest,
-        progress: &mut dyn FnMut(BuildProgress),
+        progress: &mut dyn FnMut(u64, u64),
     ) -> Result<BuildSummary, IndexError> {
         request.bm25.validate()?;
         let reader = CorpusReader::open(&request.source, request.format)?;
-        let staging = Staging::for_new(&request.out, request.existing)?;
-        let mut feed = FileFeed::new(reader, request.duplicates, None)?;
+        let staging = Staging::for_new(&request.out, request.replace)?;
+        let mut feed = FileFeed::new(reader, request.drop_duplicates, None)?;
         let plan = Plan {
             folder: staging.path(),
             name: &segment_name(1),
@@ -168,7 +166,9 @@ impl BuildSummary {
     pub(super) fn of(folder: &Path, manifest: Manifest, dropped_duplicates: u64) -> Self {
         Self {
             path: folder.to_owned(),
-            counts: manifest.counts,
+            passages: manifest.counts.passages,
+            terms: manifest.counts.terms,
+            tokens: manifest.counts.tokens,
             dropped_duplicates,
             segments: manifest.segments.len(),
             generation: manifest.generation,

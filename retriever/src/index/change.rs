@@ -3,8 +3,7 @@
 use std::path::Path;
 
 use super::build::{
-    AddRequest, BuildProgress, BuildSummary, FileFeed, IndexFeed, Plan, Staging, available_threads,
-    files_below,
+    AddRequest, BuildSummary, FileFeed, IndexFeed, Plan, Staging, available_threads, files_below,
 };
 use super::guard::guarded;
 use super::manifest::Manifest;
@@ -30,7 +29,7 @@ impl Index {
     /// [`IndexError::Busy`], the errors of [`Index::open`], or a failure of the file system or the postings engine.
     pub fn add(
         request: &AddRequest,
-        progress: &mut dyn FnMut(BuildProgress),
+        progress: &mut dyn FnMut(u64, u64),
     ) -> Result<BuildSummary, IndexError> {
         let reader = CorpusReader::open(&request.source, request.format)?;
         let (staging, mut manifest) = Staging::for_change(&request.index)?;
@@ -46,7 +45,7 @@ impl Index {
             memory_mib: request.memory_mib,
             threads: request.threads,
         };
-        let mut feed = FileFeed::new(reader, request.duplicates, Some(&index))?;
+        let mut feed = FileFeed::new(reader, request.drop_duplicates, Some(&index))?;
         let written = plan.write(&mut feed, progress)?;
         let digest = written
             .as_ref()
@@ -78,7 +77,7 @@ impl Index {
     /// failure of the file system or the postings engine.
     pub fn merge(
         folder: impl AsRef<Path>,
-        progress: &mut dyn FnMut(BuildProgress),
+        progress: &mut dyn FnMut(u64, u64),
     ) -> Result<BuildSummary, IndexError> {
         let folder = folder.as_ref();
         let (staging, mut manifest) = Staging::for_change(folder)?;

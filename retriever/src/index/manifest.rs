@@ -22,7 +22,7 @@ pub(super) const MANIFEST_DRAFT: &str = "manifest.json.draft";
 /// Sizes of an index or of one of its segments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Counts {
+pub(crate) struct Counts {
     /// Passages stored.
     pub passages: u64,
     /// Distinct terms.
@@ -74,7 +74,7 @@ pub(crate) struct SegmentManifest {
 /// The contents of `manifest.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Manifest {
+pub(crate) struct Manifest {
     /// Version of the on-disk format.
     pub format_version: u32,
     /// 1 for a new index, one more with every change (passages added, segments merged, vectors added).
@@ -123,7 +123,7 @@ impl Manifest {
     }
 
     /// Bytes of all files, the manifest aside.
-    pub fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.segments
             .iter()
             .flat_map(|segment| segment.files.values())

@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use serde::Serialize;
+
 use super::manifest::Manifest;
 use super::segment::Segment;
 use super::store::Document;
@@ -67,8 +69,12 @@ impl Index {
         })
     }
 
-    /// The description of the index: its corpora, constants and files.
-    pub fn manifest(&self) -> &Manifest {
+    /// What `manifest.json` says of the index: its corpora, constants and files.
+    pub fn description(&self) -> impl Serialize {
+        &self.manifest
+    }
+
+    pub(crate) fn manifest(&self) -> &Manifest {
         &self.manifest
     }
 

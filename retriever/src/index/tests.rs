@@ -37,13 +37,13 @@ fn segmented(folder: &Path, runs: &[&[Passage]]) -> PathBuf {
                 threads: 1,
                 ..BuildRequest::new(file, CorpusFormat::BEIR, &out)
             };
-            Index::build(&request, &mut |_| {}).unwrap();
+            Index::build(&request, &mut |_, _| {}).unwrap();
         } else {
             let request = AddRequest {
                 threads: 2,
                 ..AddRequest::new(file, CorpusFormat::BEIR, &out)
             };
-            let summary = Index::add(&request, &mut |_| {}).unwrap();
+            let summary = Index::add(&request, &mut |_, _| {}).unwrap();
             assert_eq!(
                 (summary.segments, summary.generation),
                 (number + 1, number as u64 + 1)
@@ -116,7 +116,7 @@ proptest! {
         let retrievers = |index: &Arc<Index>| {
             [Bm25Retriever::new(index.clone()), Bm25Retriever::with_params(index.clone(), other).unwrap()]
         };
-        Index::merge(&folder, &mut |_| {}).unwrap();
+        Index::merge(&folder, &mut |_, _| {}).unwrap();
         let merged = Arc::new(Index::open(&folder).unwrap());
         prop_assert_eq!(merged.segments().len(), 1);
         let expected = retrievers(&whole);
@@ -293,9 +293,10 @@ fn a_changed_manifest_takes_stock_of_new_files() {
         });
         assert_eq!(Index::open(&folder).unwrap().manifest(), &manifest.unwrap());
     }
-    let manifest = Index::verify(&folder).unwrap();
+    let index = Index::verify(&folder).unwrap();
+    let manifest = index.manifest();
     assert_eq!(
-        (manifest.generation, manifest.dense),
+        (manifest.generation, manifest.dense.clone()),
         (4, Some(serde_json::json!({"folder": "dense-4"})))
     );
     assert!(
@@ -306,7 +307,7 @@ fn a_changed_manifest_takes_stock_of_new_files() {
     );
     assert!(!folder.join("seg-000001/dense-3/vectors.f16").exists());
     assert!(matches!(
-        Index::merge(&folder, &mut |_| {}),
+        Index::merge(&folder, &mut |_, _| {}),
         Err(IndexError::Vectors { .. })
     ));
     // A change that fails leaves everything as it was.

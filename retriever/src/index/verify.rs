@@ -18,17 +18,16 @@ const BUFFER_BYTES: usize = 1 << 20;
 
 impl Index {
     /// Checks the size and the digest of every file of an index folder, on all threads of the current rayon pool, and
-    /// opens it. Gives the manifest.
+    /// opens it.
     ///
     /// # Errors
     /// [`IndexError::Damaged`], which names the file, or as [`Index::open`].
-    pub fn verify(folder: impl AsRef<Path>) -> Result<Manifest, IndexError> {
+    pub fn verify(folder: impl AsRef<Path>) -> Result<Self, IndexError> {
         let folder = folder.as_ref();
         let manifest = Manifest::read(folder)?;
         manifest.check_sizes(folder)?;
         check_digests(folder, &manifest)?;
-        Self::open_segments(folder, &manifest)?;
-        Ok(manifest)
+        Self::open_segments(folder, &manifest)
     }
 
     /// Reads every stored passage and compares their digest with the manifest's: whether the segments together hold the

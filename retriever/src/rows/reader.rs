@@ -48,7 +48,7 @@ impl From<io::Error> for Stop {
 
 /// The place of a row in its file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub(crate) enum Place {
     /// The file as a whole.
     File,
     /// A line, from 1.
@@ -59,7 +59,7 @@ pub enum Place {
 
 impl Place {
     /// The line or row; a file that is one row has row 1.
-    pub fn number(self) -> u64 {
+    fn number(self) -> u64 {
         match self {
             Self::File => 1,
             Self::Line(number) | Self::Row(number) => number,
@@ -123,9 +123,9 @@ impl RowReader {
         &self.path
     }
 
-    /// The place of the row read last.
-    pub fn place(&self) -> Place {
-        self.rows.place()
+    /// The line or row read last, from 1; a file that is one row has row 1.
+    pub fn number(&self) -> u64 {
+        self.rows.place().number()
     }
 
     /// Reads the next row; none at the end. Nothing can be read after an error.
@@ -146,7 +146,7 @@ impl RowReader {
 
     /// The error for a row that does not fit its format: the one read last.
     pub fn fault(&self, fault: RowFault) -> ReadError {
-        stopped(&self.path, self.place(), Stop::Fault(fault))
+        stopped(&self.path, self.rows.place(), Stop::Fault(fault))
     }
 }
 
@@ -156,7 +156,7 @@ pub(super) fn stopped(path: &Path, place: Place, stop: Stop) -> ReadError {
     match stop {
         Stop::Fault(RowFault { what, fix }) => ReadError::Malformed {
             path,
-            place,
+            place: place.to_string().into(),
             what,
             fix,
         },

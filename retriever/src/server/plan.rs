@@ -15,7 +15,7 @@ use super::room::Room;
 use crate::mode::Mode;
 use crate::rerank::{Reranker, reorder, scores};
 use crate::retriever::Bm25Retriever;
-use crate::snippet::snippet;
+use crate::snippet::Snippet;
 use crate::statistics::Statistics;
 
 /// Queries per job. BM25 takes well under a millisecond each, so a job is a few milliseconds: long against the cost of
@@ -170,7 +170,7 @@ impl Plan {
             };
             part.push_hits(&hits, request.shape, |hit, out| {
                 if request.snippets {
-                    push_snippet(out, &snippet(&hit.text, &query.text, EXCERPT_CHARS));
+                    push_snippet(out, &Snippet::new(&hit.text, &query.text, EXCERPT_CHARS));
                 }
             });
             room.take(part.bytes() - before)?;

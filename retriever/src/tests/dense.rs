@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use forage_retriever::dense::retriever::DenseRetriever;
 use forage_retriever::dense::storage::DenseManifest;
-use forage_retriever::dense::{VectorIndexKind, VectorSource, embed};
+use forage_retriever::dense::{VectorIndexKind, VectorSource};
 use forage_retriever::{
     AddRequest, BuildRequest, CorpusFormat, Encoder, Filter, Hit, Index, Passage, Query, Retriever,
     RetrieverError, TextKind,
@@ -133,7 +133,7 @@ fn built(count: usize) -> Fixture {
     let index = folder.path().join("index");
     Index::build(
         &BuildRequest::new(source, CorpusFormat::BEIR, &index),
-        &mut |_| {},
+        &mut |_, _| {},
     )
     .unwrap();
     Fixture { folder, index }
@@ -144,17 +144,17 @@ impl Fixture {
         let source = write(self.folder.path(), "more.jsonl", &passages(from, to));
         Index::add(
             &AddRequest::new(source, CorpusFormat::BEIR, &self.index),
-            &mut |_| {},
+            &mut |_, _| {},
         )
         .unwrap();
     }
 
     fn embed(&self, encoder: &Arc<HashedWords>, kind: VectorIndexKind) -> u64 {
-        embed(
+        Index::embed(
             &self.index,
             VectorSource::Encoder(encoder.as_ref()),
             kind,
-            &mut |_| {},
+            &mut |_, _| {},
         )
         .unwrap()
         .embedded
@@ -371,13 +371,13 @@ fn a_failed_embedding_leaves_the_index_as_it_was() {
     let index = folder.path().join("index");
     Index::build(
         &BuildRequest::new(source, CorpusFormat::BEIR, &index),
-        &mut |_| {},
+        &mut |_, _| {},
     )
     .unwrap();
     let before = fs::read(index.join("manifest.json")).unwrap();
     let encoder = HashedWords::new("words");
     let source = VectorSource::Encoder(encoder.as_ref());
-    let failure = embed(&index, source, VectorIndexKind::Flat, &mut |_| {})
+    let failure = Index::embed(&index, source, VectorIndexKind::Flat, &mut |_, _| {})
         .unwrap_err()
         .to_string();
     assert!(

@@ -5,8 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use forage_retriever::{
-    AddRequest, Bm25Retriever, BuildRequest, CorpusFormat, Filter, Index, IndexError, Manifest,
-    Query, RetrieverError,
+    AddRequest, Bm25Retriever, BuildRequest, CorpusFormat, Filter, Index, IndexError, Query,
+    RetrieverError,
 };
 
 fn corpus(folder: &Path, name: &str, ids: std::ops::Range<u32>) -> PathBuf {
@@ -24,13 +24,13 @@ fn index(folder: &Path) -> PathBuf {
     let first = corpus(folder, "one.jsonl", 1000..1200);
     Index::build(
         &BuildRequest::new(first, CorpusFormat::BEIR, &out),
-        &mut |_| {},
+        &mut |_, _| {},
     )
     .unwrap();
     let second = corpus(folder, "two.jsonl", 2000..2200);
     Index::add(
         &AddRequest::new(second, CorpusFormat::BEIR, &out),
-        &mut |_| {},
+        &mut |_, _| {},
     )
     .unwrap();
     out
@@ -179,7 +179,7 @@ fn a_changed_manifest_is_refused() {
 }
 
 /// Writes a manifest whose digests fit the files as they are: the work of whoever means harm.
-fn sign(index: &Path, mut manifest: Manifest) {
+fn sign(index: &Path, mut manifest: crate::index::Manifest) {
     for segment in &mut manifest.segments {
         for (name, record) in &mut segment.files {
             if let Ok(bytes) = fs::read(index.join(&segment.name).join(name)) {

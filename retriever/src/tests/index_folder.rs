@@ -4,8 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use forage_retriever::{
-    AddRequest, Bm25Params, Bm25Retriever, BuildRequest, CorpusFormat, Existing, Index, IndexError,
-    Passage, Query, ReadError, Retriever,
+    AddRequest, Bm25Params, Bm25Retriever, BuildRequest, CorpusFormat, Index, IndexError, Passage,
+    Query, ReadError, Retriever,
 };
 
 struct Place {
@@ -51,7 +51,7 @@ impl Place {
 const ROWS: [(&str, &str); 3] = [("b", "red apple"), ("a", "green apple"), ("c", "blue sky")];
 
 fn build(request: &BuildRequest) -> Result<(), IndexError> {
-    Index::build(request, &mut |_| {}).map(|_| ())
+    Index::build(request, &mut |_, _| {}).map(|_| ())
 }
 
 fn ids(folder: &Path, query: &str) -> Vec<String> {
@@ -68,8 +68,8 @@ fn ids(folder: &Path, query: &str) -> Vec<String> {
 async fn built_opened_and_searched() {
     let place = Place::new();
     let request = place.request(&ROWS);
-    let summary = Index::build(&request, &mut |_| {}).unwrap();
-    assert_eq!((summary.counts.passages, summary.counts.tokens), (3, 9));
+    let summary = Index::build(&request, &mut |_, _| {}).unwrap();
+    assert_eq!((summary.passages, summary.tokens), (3, 9));
     assert_eq!(place.names(), ["corpus.jsonl", "index"]);
 
     let index = Index::open(place.path("index")).unwrap();
@@ -148,7 +148,7 @@ fn existing_folders_are_respected() {
     build(&request).unwrap();
     assert!(matches!(build(&request), Err(IndexError::Exists { .. })));
 
-    request.existing = Existing::Replace;
+    request.replace = true;
     place.corpus(&[("x", "apple tart")]);
     build(&request).unwrap();
     assert_eq!(ids(&request.out, "apple"), ["x"]);
@@ -168,7 +168,7 @@ fn a_failed_build_leaves_the_old_index_and_nothing_else() {
     let place = Place::new();
     let mut request = place.request(&ROWS);
     build(&request).unwrap();
-    request.existing = Existing::Replace;
+    request.replace = true;
     place.corpus(&[("a", "one"), ("b", "two"), ("a", "three")]);
     let error = build(&request).unwrap_err();
     let IndexError::Read(ReadError::DuplicateId {
@@ -219,11 +219,11 @@ fn a_second_build_at_the_same_place_is_told() {
     lock.try_lock().unwrap();
     let addition = AddRequest::new(&request.source, request.format, &request.out);
     assert!(matches!(
-        Index::add(&addition, &mut |_| {}),
+        Index::add(&addition, &mut |_, _| {}),
         Err(IndexError::Busy { .. })
     ));
     assert!(matches!(
-        Index::merge(&request.out, &mut |_| {}),
+        Index::merge(&request.out, &mut |_, _| {}),
         Err(IndexError::Busy { .. })
     ));
     assert_eq!(ids(&request.out, "apple"), ["a", "b"]);

@@ -4,9 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use forage_retriever::{
-    Bm25Retriever, BuildRequest, CorpusFormat, Index, read_qrels, read_queries,
-};
+use forage_retriever::{Bm25Retriever, BuildRequest, CorpusFormat, Index, QueryRecord, read_qrels};
 
 fn data(name: &str) -> Option<PathBuf> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -65,12 +63,12 @@ fn evaluate(folder: &Path, queries: &str, qrels: &str) -> Figures {
     let started = Instant::now();
     let summary = Index::build(
         &BuildRequest::new(folder, CorpusFormat::BEIR, &out),
-        &mut |_| {},
+        &mut |_, _| {},
     )
     .unwrap();
     println!(
         "built {} passages in {:?}, {} bytes",
-        summary.counts.passages,
+        summary.passages,
         started.elapsed(),
         summary.bytes
     );
@@ -78,7 +76,7 @@ fn evaluate(folder: &Path, queries: &str, qrels: &str) -> Figures {
     let retriever = Bm25Retriever::open(&out).unwrap();
     println!("opened in {:?}", started.elapsed());
 
-    let queries = read_queries(&folder.join(queries)).unwrap();
+    let queries = QueryRecord::read_all(&folder.join(queries)).unwrap();
     let qrels = read_qrels(&folder.join(qrels)).unwrap();
     let mut sums = [0.0; 3];
     for query in &queries {
@@ -175,12 +173,8 @@ fn every_wiki_page_becomes_passages() {
         CorpusFormat::detect(&pages).unwrap(),
         scratch.path().join("index"),
     );
-    let summary = Index::build(&request, &mut |_| {}).unwrap();
-    assert!(
-        summary.counts.passages > 1280,
-        "{}",
-        summary.counts.passages
-    );
+    let summary = Index::build(&request, &mut |_, _| {}).unwrap();
+    assert!(summary.passages > 1280, "{}", summary.passages);
     let retriever = Bm25Retriever::open(&request.out).unwrap();
     let hits = retriever
         .search_one("unincorporated community Ripley County Benham Indiana", 3)

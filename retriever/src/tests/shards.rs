@@ -6,7 +6,7 @@ use std::sync::Arc;
 use forage_net::{Fault, NetError};
 use forage_retriever::remote::RemoteSpec;
 use forage_retriever::remote::shards::{Shard, ShardedRetriever};
-use forage_retriever::server::{ServerConfig, Services, serve};
+use forage_retriever::server::{ServerConfig, Services};
 use forage_retriever::statistics::Statistics;
 use forage_retriever::{
     Bm25Retriever, Filter, Fingerprint, Hit, Passage, Query, Retriever, RetrieverError,
@@ -144,7 +144,8 @@ async fn start(passages: Vec<Passage>) -> Server {
     runtime.spawn(async move {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         bound.send(listener.local_addr().unwrap()).unwrap();
-        serve(listener, config, services, std::future::pending())
+        services
+            .serve(listener, config, std::future::pending())
             .await
             .unwrap();
     });

@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
+use forage_contracts::SettingError;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::model::ConfigError;
-use crate::setting::SettingError;
+use crate::file_error::FileError;
 
 /// Shape of a BERT encoder: post-norm layers, learned absolute positions, exact GELU.
 #[derive(Clone, Debug, PartialEq)]
@@ -68,9 +68,9 @@ impl BertConfig {
     /// # Errors
     /// When the file is missing or malformed, or asks for what is not implemented (another model type, relative positions,
     /// another activation, a decoder): never silently ignored.
-    pub(super) fn from_file(path: &Path) -> Result<Self, ConfigError> {
-        let fail = |message: String| ConfigError {
-            file: path.display().to_string(),
+    pub(super) fn from_file(path: &Path) -> Result<Self, FileError> {
+        let fail = |message: String| FileError {
+            path: path.to_owned(),
             message,
         };
         let text = std::fs::read_to_string(path)
@@ -180,7 +180,7 @@ mod tests {
         })
     }
 
-    fn read(config: &Value) -> Result<BertConfig, ConfigError> {
+    fn read(config: &Value) -> Result<BertConfig, FileError> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("config.json");
         std::fs::write(&path, config.to_string()).unwrap();

@@ -14,7 +14,8 @@ use super::model::BertModel;
 use super::options::{EncoderFamily, EncoderOptions, Pooling};
 use super::runner::{ModelFault, Runner};
 use super::tokens::BertTokenizer;
-use crate::model::ConfigError;
+use crate::device::DeviceSpec;
+use crate::file_error::FileError;
 
 /// Longest text when neither the caller nor the folder says, as Search-R1.
 const DEFAULT_MAX_TOKENS: usize = 256;
@@ -43,11 +44,24 @@ struct Settings {
 
 impl BertEncoder {
     /// Reads a Hugging Face or sentence-transformers folder: `config.json`, `tokenizer.json`, `model.safetensors`, and what
-    /// the table in `bert.rs` names.
+    /// the table in `bert.rs` names. `threads`: on the processor; `None` for as many as there are cores.
     ///
     /// # Errors
     /// [`BertError`] that names the file and key or tensor.
-    pub fn load(folder: &Path, options: &EncoderOptions) -> Result<Self, BertError> {
+    pub fn open(
+        folder: &Path,
+        device: DeviceSpec,
+        threads: Option<usize>,
+    ) -> Result<Self, BertError> {
+        let options = EncoderOptions {
+            device,
+            threads,
+            ..EncoderOptions::default()
+        };
+        Self::load(folder, &options)
+    }
+
+    pub(crate) fn load(folder: &Path, options: &EncoderOptions) -> Result<Self, BertError> {
         let config = BertConfig::from_file(&folder.join("config.json"))?;
         let settings = Settings::decide(folder, &config, options)?;
         let (tokenizer, tokenizer_json) =
@@ -84,14 +98,14 @@ pub(super) fn digest(config: &BertConfig, files: &WeightFiles, tokenizer_json: &
 }
 
 /// Checks a limit on tokens that a caller set.
-pub(super) fn check_limit(limit: usize, config: &BertConfig) -> Result<usize, ConfigError> {
+pub(super) fn check_limit(limit: usize, config: &BertConfig) -> Result<usize, FileError> {
     let most = config.max_position_embeddings;
     if (MIN_TOKENS..=most).contains(&limit) {
         return Ok(limit);
     }
     let message = format!("{limit} is out of range; this model takes {MIN_TOKENS} to {most}");
-    Err(ConfigError {
-        file: "max_tokens".to_owned(),
+    Err(FileError {
+        path: "max_tokens".into(),
         message,
     })
 }
@@ -101,7 +115,7 @@ impl Settings {
         folder: &Path,
         config: &BertConfig,
         options: &EncoderOptions,
-    ) -> Result<Self, ConfigError> {
+    ) -> Result<Self, FileError> {
         let found = FolderSettings::read(folder)?;
         let name = folder_name(folder);
         let named = || {

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::options::Pooling;
-use crate::model::ConfigError;
+
+use crate::file_error::FileError;
 
 /// What a folder says about itself; `None` where it says nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -21,7 +22,7 @@ pub(super) struct FolderSettings {
 }
 
 impl FolderSettings {
-    pub(super) fn read(folder: &Path) -> Result<Self, ConfigError> {
+    pub(super) fn read(folder: &Path) -> Result<Self, FileError> {
         let (max_tokens, lowercase) = lengths(&folder.join("sentence_bert_config.json"))?;
         Ok(Self {
             pooling: pooling(&folder.join("1_Pooling").join("config.json"))?,
@@ -40,15 +41,15 @@ pub(super) fn folder_name(folder: &Path) -> String {
         .map_or_else(String::new, |name| name.to_string_lossy().into_owned())
 }
 
-fn fault(path: &Path, message: String) -> ConfigError {
-    ConfigError {
-        file: path.display().to_string(),
+fn fault(path: &Path, message: String) -> FileError {
+    FileError {
+        path: path.to_owned(),
         message,
     }
 }
 
 /// The content of an optional JSON file.
-fn json(path: &Path) -> Result<Option<Value>, ConfigError> {
+fn json(path: &Path) -> Result<Option<Value>, FileError> {
     let text = match std::fs::read_to_string(path) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
@@ -59,7 +60,7 @@ fn json(path: &Path) -> Result<Option<Value>, ConfigError> {
     Ok(Some(value))
 }
 
-fn pooling(path: &Path) -> Result<Option<Pooling>, ConfigError> {
+fn pooling(path: &Path) -> Result<Option<Pooling>, FileError> {
     let Some(value) = json(path)? else {
         return Ok(None);
     };
@@ -91,7 +92,7 @@ fn pooling(path: &Path) -> Result<Option<Pooling>, ConfigError> {
     }
 }
 
-fn normalise(path: &Path) -> Result<Option<bool>, ConfigError> {
+fn normalise(path: &Path) -> Result<Option<bool>, FileError> {
     let Some(value) = json(path)? else {
         return Ok(None);
     };
@@ -121,7 +122,7 @@ fn normalise(path: &Path) -> Result<Option<bool>, ConfigError> {
     Ok(Some(found))
 }
 
-fn lengths(path: &Path) -> Result<(Option<usize>, bool), ConfigError> {
+fn lengths(path: &Path) -> Result<(Option<usize>, bool), FileError> {
     let Some(value) = json(path)? else {
         return Ok((None, false));
     };
@@ -148,7 +149,7 @@ fn lengths(path: &Path) -> Result<(Option<usize>, bool), ConfigError> {
 mod tests {
     use super::*;
 
-    fn read(name: &str, content: &str) -> Result<FolderSettings, ConfigError> {
+    fn read(name: &str, content: &str) -> Result<FolderSettings, FileError> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(name);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -199,7 +200,7 @@ mod tests {
         ] {
             let error = read(name, content).unwrap_err();
             assert!(
-                error.file.ends_with(name) && error.message.contains(needle),
+                error.path.ends_with(name) && error.message.contains(needle),
                 "{error}"
             );
         }

@@ -8,7 +8,7 @@ use forage_retriever::TextKind;
 /// The family of an encoder, which fixes what is written before a text and the default pooling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum EncoderFamily {
+pub(crate) enum EncoderFamily {
     /// E5: `query: ` before queries, `passage: ` before passages; mean pooling.
     E5,
     /// English BGE: an instruction before queries, nothing before passages; CLS pooling.
@@ -19,7 +19,7 @@ pub enum EncoderFamily {
 
 impl EncoderFamily {
     /// What is written before a text, as Search-R1 does (its source: the model cards).
-    pub fn prefix(self, kind: TextKind) -> &'static str {
+    pub(crate) fn prefix(self, kind: TextKind) -> &'static str {
         match (self, kind) {
             (Self::E5, TextKind::Query) => "query: ",
             (Self::E5, TextKind::Passage) => "passage: ",
@@ -31,7 +31,7 @@ impl EncoderFamily {
     }
 
     /// The family a model's name tells: `e5` or `bge` anywhere in it, whatever the case.
-    pub fn from_name(name: &str) -> Option<Self> {
+    pub(crate) fn from_name(name: &str) -> Option<Self> {
         let name = name.to_lowercase();
         match (name.contains("e5"), name.contains("bge")) {
             (true, _) => Some(Self::E5),
@@ -44,7 +44,7 @@ impl EncoderFamily {
 /// How the hidden states of a text become one vector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Pooling {
+pub(crate) enum Pooling {
     /// The mean over all tokens, special ones included.
     Mean,
     /// The first token's.
@@ -54,7 +54,7 @@ pub enum Pooling {
 /// How to run an encoder. `None` reads the folder; see the table in `bert.rs`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct EncoderOptions {
+pub(crate) struct EncoderOptions {
     /// Family, which decides the prefixes.
     pub family: Option<EncoderFamily>,
     /// Pooling.
@@ -72,7 +72,7 @@ pub struct EncoderOptions {
 /// How to run a reranker.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct RerankerOptions {
+pub(crate) struct RerankerOptions {
     /// Longest pair in tokens, special ones included; `None` for 512 or the model's positions if fewer. The longer of
     /// query and passage loses its end first.
     pub max_tokens: Option<usize>,

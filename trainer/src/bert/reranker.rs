@@ -15,6 +15,7 @@ use super::model::{Affine, BertModel};
 use super::options::{Pooling, RerankerOptions};
 use super::runner::{ModelFault, Runner};
 use super::tokens::BertTokenizer;
+use crate::device::DeviceSpec;
 use crate::weights::WeightsError;
 
 /// Longest pair when the caller does not say, as sentence-transformers.
@@ -38,7 +39,15 @@ impl BertReranker {
     ///
     /// # Errors
     /// [`BertError`] that names the file and key or tensor.
-    pub fn load(folder: &Path, options: &RerankerOptions) -> Result<Self, BertError> {
+    pub fn open(folder: &Path, device: DeviceSpec) -> Result<Self, BertError> {
+        let options = RerankerOptions {
+            device,
+            ..RerankerOptions::default()
+        };
+        Self::load(folder, &options)
+    }
+
+    pub(crate) fn load(folder: &Path, options: &RerankerOptions) -> Result<Self, BertError> {
         let config = BertConfig::from_file(&folder.join("config.json"))?;
         let max_tokens = match options.max_tokens {
             Some(limit) => check_limit(limit, &config)?,

@@ -6,7 +6,7 @@ use rayon::prelude::*;
 use tokenizers::{Tokenizer, TruncationParams, TruncationStrategy};
 
 use super::runner::ModelFault;
-use crate::model::ConfigError;
+use crate::file_error::FileError;
 use crate::weights::{WeightsError, read};
 
 /// One text or pair.
@@ -31,8 +31,8 @@ impl BertTokenizer {
         max_tokens: usize,
     ) -> Result<(Self, Vec<u8>), WeightsError> {
         let path = folder.join("tokenizer.json");
-        let fail = |message: String| ConfigError {
-            file: path.display().to_string(),
+        let fail = |message: String| FileError {
+            path: path.clone(),
             message,
         };
         let bytes = read(&path)?;

@@ -11,11 +11,11 @@ use super::{DeviceError, DeviceSpec};
 
 /// A version as NVIDIA counts them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Version {
+pub(crate) struct Version {
     /// 13 of 13.0.
-    pub major: i32,
+    pub(crate) major: i32,
     /// 0 of 13.0.
-    pub minor: i32,
+    pub(crate) minor: i32,
 }
 
 impl std::fmt::Display for Version {
@@ -26,33 +26,33 @@ impl std::fmt::Display for Version {
 
 /// A card.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Card {
+pub(crate) struct Card {
     /// As the driver calls it.
-    pub name: String,
+    pub(crate) name: String,
     /// Compute capability.
-    pub capability: Version,
+    pub(crate) capability: Version,
     /// Bytes.
-    pub memory: u64,
+    pub(crate) memory: u64,
 }
 
 /// A part of CUDA that is missing or does not work.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{0}")]
-pub struct CudaFault(String);
+pub(crate) struct CudaFault(String);
 
 /// The parts of CUDA that are installed.
 #[derive(Clone, Debug)]
-pub struct Installation {
+pub(crate) struct Installation {
     /// Newest CUDA that the driver serves; a fault where there is no driver or it does not start.
-    pub driver: Result<Version, CudaFault>,
+    pub(crate) driver: Result<Version, CudaFault>,
     /// The cards the driver shows.
-    pub cards: Vec<Card>,
+    pub(crate) cards: Vec<Card>,
     /// Version of the runtime compiler; a fault where it is missing.
-    pub nvrtc: Result<Version, CudaFault>,
+    pub(crate) nvrtc: Result<Version, CudaFault>,
     /// Folder of the headers.
-    pub headers: Option<PathBuf>,
+    pub(crate) headers: Option<PathBuf>,
     /// Headers that kernels include and that are not there.
-    pub missing_headers: Vec<&'static str>,
+    pub(crate) missing_headers: Vec<&'static str>,
 }
 
 /// Headers that generated kernels include, by what ships them.
@@ -67,7 +67,7 @@ impl Installation {
         unsafe_code,
         reason = "loading a library runs its initialisation; these are NVIDIA's own"
     )]
-    pub fn find() -> Self {
+    pub(crate) fn find() -> Self {
         // SAFETY: both only try to load a library by its name.
         let (has_driver, has_nvrtc) = unsafe {
             (
@@ -105,7 +105,7 @@ impl Installation {
     ///
     /// # Errors
     /// [`DeviceError::Missing`] with the first thing that is not.
-    pub fn device(&self, index: usize) -> Result<Device, DeviceError> {
+    pub(super) fn device(&self, index: usize) -> Result<Device, DeviceError> {
         let missing = |missing: String, fix: &str| {
             Err(DeviceError::Missing {
                 spec: DeviceSpec::Cuda(index),

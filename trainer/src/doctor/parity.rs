@@ -6,21 +6,19 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use burn::tensor::Device;
-use forage_env::policy::{GenerateRequest, Policy, Sampling};
-use forage_env::seed::Seed;
-use forage_env::tokenizer::{ByteTokenizer, Tokenizer};
+use burn::tensor::{DType, Device};
+use forage_contracts::policy::{GenerateRequest, Policy, Sampling};
+use forage_contracts::seed::Seed;
+use forage_contracts::{ByteTokenizer, Tokenizer};
 
 use super::{Check, compared, numbers};
 use crate::backward;
-use crate::device::has_bf16;
 use crate::generate::{Engine, EngineConfig, EngineModel, EngineStats};
 use crate::grads::NamedGrads;
 use crate::logprobs::{ScoreGrads, Scores, token_logprobs};
 use crate::lora::{self, LoraConfig, Targets};
 use crate::model::{
     Architecture, BLOCK_POSITIONS, Batch, Chunk, Decoder, KvCache, ModelConfig, Pass, RopeTables,
-    init_random,
 };
 use crate::optim::{AdamW, AdamWConfig};
 use crate::sequence::{Sequence, ids};
@@ -37,7 +35,7 @@ const HALF: f64 = 5e-2;
 ///
 /// # Panics
 /// Where the runtime of the device does.
-pub fn run(device: &Device, mut each: impl FnMut(Check)) {
+pub fn parity(device: &Device, mut each: impl FnMut(Check)) {
     for architecture in Architecture::all() {
         let there = Model::on(device, architecture);
         let here = Model::on(&Device::flex(), architecture);
@@ -62,7 +60,7 @@ pub fn run(device: &Device, mut each: impl FnMut(Check)) {
         ));
         each(sampled(SAMPLED, &there, &here, Sampling::FULL));
         each(sampled(CUT, &there, &here, CUTS));
-        if has_bf16(device) {
+        if device.supports_dtype(DType::BF16) {
             each(half(&there, &here));
         }
     }
@@ -168,7 +166,7 @@ struct Model {
 impl Model {
     fn on(device: &Device, architecture: Architecture) -> Self {
         let config = shape(architecture);
-        let decoder = init_random(&config, Seed::root(7), device);
+        let decoder = Decoder::random(&config, Seed::root(7), device);
         let rope = RopeTables::new(&config, 128, device);
         let row = |(row, length): (u32, usize)| -> Sequence {
             let ids: Vec<u32> =
@@ -225,7 +223,7 @@ impl Model {
         };
         let device = self.decoder.device();
         let model = Self {
-            decoder: init_random(&config, Seed::root(9), &device),
+            decoder: Decoder::random(&config, Seed::root(9), &device),
             rope: RopeTables::new(&config, 1024, &device),
             sequences: Vec::new(),
             config,
@@ -496,6 +494,7 @@ fn greedy(name: &'static str, there: &Model, here: &Model, sizes: EngineConfig) 
             expected.len()
         ),
         holds,
+        fix: None,
     }
 }
 
@@ -536,7 +535,7 @@ mod tests {
     #[test]
     fn the_processor_equals_itself() {
         let mut count = 0;
-        run(&Device::flex(), |check| {
+        parity(&Device::flex(), |check| {
             assert!(check.holds, "{check:?}");
             count += 1;
         });

@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use async_trait::async_trait;
-use forage_env::policy::{Completion, GenerateRequest, Policy, PolicyError};
-use forage_env::tokenizer::Tokenizer;
+use forage_contracts::Tokenizer;
+use forage_contracts::policy::{Completion, GenerateRequest, Policy, PolicyError};
 use tokio::sync::{mpsc, oneshot};
 
 use super::request::{Reply, ScoreReply, StreamOptions, TokenEvent, TokenStream};

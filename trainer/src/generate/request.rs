@@ -1,7 +1,7 @@
 //! Requests in flight: the request, the tokens drawn so far, the receiver.
 
-use forage_env::policy::{Completion, Finish, GenerateRequest, PolicyError};
-use forage_env::tokenizer::Tokenizer;
+use forage_contracts::Tokenizer;
+use forage_contracts::policy::{Completion, Finish, GenerateRequest, PolicyError};
 use tokio::sync::{mpsc, oneshot};
 
 use super::sampler::{Answer, Question, Wanted};

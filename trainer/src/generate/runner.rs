@@ -1,7 +1,7 @@
 //! One pass through the model.
 
 use burn::tensor::{DType, Int, Tensor};
-use forage_env::policy::PolicyError;
+use forage_contracts::policy::PolicyError;
 use rayon::prelude::*;
 
 use super::sampler::{Answer, Question};

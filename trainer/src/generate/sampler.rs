@@ -2,8 +2,8 @@
 
 use std::cmp::Ordering;
 
-use forage_env::policy::Sampling;
-use forage_env::seed::Seed;
+use forage_contracts::policy::Sampling;
+use forage_contracts::seed::Seed;
 use pulp::Arch;
 use rand::RngExt;
 

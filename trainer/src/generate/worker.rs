@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
-use forage_env::policy::{Finish, GenerateRequest, PolicyError};
-use forage_env::tokenizer::Tokenizer;
+use forage_contracts::Tokenizer;
+use forage_contracts::policy::{Finish, GenerateRequest, PolicyError};
 use tokio::sync::mpsc::{self, error::TryRecvError};
 
 use super::engine::{EngineConfig, EngineModel, EngineStats, Message, Shared};
@@ -231,7 +231,11 @@ impl Worker {
                         request.episode
                     ));
                 }
-                request.sampling.check().err()
+                request
+                    .sampling
+                    .check()
+                    .err()
+                    .map(|error| error.to_string())
             });
         fault.map(PolicyError::BadRequest)
     }

@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
+use forage_contracts::SettingError;
 use serde_json::{Map, Value, json};
 
-use super::LoraError;
+use crate::file_error::FileError;
 use crate::model::{ModelConfig, projections};
-use crate::setting::SettingError;
 
 /// Which linear maps are adapted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,9 +96,9 @@ impl LoraConfig {
     /// Reads `adapter_config.json`.
     ///
     /// # Errors
-    /// [`LoraError`] that names the key that is missing, malformed or not supported: never silently ignored.
-    pub fn from_file(path: &Path) -> Result<Self, LoraError> {
-        let fail = |message: String| LoraError {
+    /// [`FileError`] that names the key that is missing, malformed or not supported: never silently ignored.
+    pub fn from_file(path: &Path) -> Result<Self, FileError> {
+        let fail = |message: String| FileError {
             path: path.to_owned(),
             message,
         };

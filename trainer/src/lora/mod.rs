@@ -16,29 +16,20 @@ use rand::RngExt;
 pub(crate) use config::ALL_PROJECTIONS;
 pub use config::{LoraConfig, Targets};
 
+use crate::file_error::FileError;
 use crate::model::{Decoder, Linear, LowRank};
-
-/// An adapter cannot be read or does not fit its base.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{path}: {message}")]
-pub struct LoraError {
-    /// File concerned.
-    pub path: PathBuf,
-    /// What is wrong and what to do.
-    pub message: String,
-}
 
 /// Attaches a fresh adapter, as PEFT initialises it: `A` uniform in `±1 / sqrt(inputs)`, `B` zero, so that the model is
 /// unchanged at first. The same for the same seed.
 ///
 /// # Errors
-/// [`LoraError`] when nothing is adapted or a target names nothing.
+/// [`FileError`] when nothing is adapted or a target names nothing.
 pub(crate) fn attach(
     decoder: &mut Decoder,
     config: &LoraConfig,
     seed: Seed,
-) -> Result<(), LoraError> {
-    let fail = |message: String| LoraError {
+) -> Result<(), FileError> {
+    let fail = |message: String| FileError {
         path: PathBuf::from("target_modules"),
         message,
     };

@@ -150,7 +150,8 @@ fn what_is_said_to_help_helps() {
     };
     assert_eq!(needed(file.clone()), full);
     assert!(file.estimate().peak() > 1 << 40);
-    assert_eq!(run(1 << 16).estimate().largest().unwrap().name, "gradients");
+    let advice = run(1 << 16).estimate().advice();
+    assert!(advice.contains("gradients"), "{advice}");
 }
 
 /// Totals that a second program computed from the shapes: all weights and adapters, tied and untied heads, each precision, with an

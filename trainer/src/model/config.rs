@@ -2,10 +2,13 @@
 
 use std::path::Path;
 
+use forage_contracts::SettingError;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::families::{Architecture, QkNorm};
+
+use crate::file_error::FileError;
 
 /// Rotary frequencies of Llama 3.1, made for longer sequences than the model was first trained on: low ones divided by
 /// `factor`, high ones kept, and a blend in between.
@@ -52,16 +55,6 @@ pub struct ModelConfig {
     pub tie_word_embeddings: bool,
 }
 
-/// A `config.json` cannot be used.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{file}: {message}")]
-pub struct ConfigError {
-    /// File concerned.
-    pub file: String,
-    /// The fault and its fix.
-    pub message: String,
-}
-
 #[derive(Deserialize)]
 struct HfConfig {
     model_type: String,
@@ -94,23 +87,23 @@ impl ModelConfig {
     /// # Errors
     /// When the file is missing or malformed, or asks for what is not implemented (another family, another scaling of
     /// the rotary frequencies, sliding windows): never silently ignored.
-    pub fn from_file(path: &Path) -> Result<Self, ConfigError> {
-        let fail = |message: String| ConfigError {
-            file: path.display().to_string(),
+    pub fn from_file(path: &Path) -> Result<Self, FileError> {
+        let fail = |message: String| FileError {
+            path: path.to_owned(),
             message,
         };
         let text = std::fs::read_to_string(path)
             .map_err(|error| fail(format!("cannot be read: {error}")))?;
-        Self::from_json(&text).map_err(fail)
+        Self::from_json(&text).map_err(|fault| fail(fault.to_string()))
     }
 
     /// Reads the content of a `config.json`.
     ///
     /// # Errors
-    /// A sentence that names the key at fault.
-    pub(crate) fn from_json(text: &str) -> Result<Self, String> {
+    /// When a key is missing or its value cannot be used; the error names the key.
+    pub(crate) fn from_json(text: &str) -> Result<Self, SettingError> {
         let hf: HfConfig = serde_json::from_str(text)
-            .map_err(|error| format!("is not a model config: {error}"))?;
+            .map_err(|error| SettingError::new("it", format!("is not a model config: {error}")))?;
         let architecture = Architecture::named(&hf.model_type)?;
         refuse_unsupported(&hf, architecture)?;
         let rope_scaling = scaling("rope_parameters", hf.rope_parameters.as_ref())?
@@ -144,8 +137,8 @@ impl ModelConfig {
     /// Checks that the sizes fit together.
     ///
     /// # Errors
-    /// A sentence that names the key at fault.
-    pub fn validate(&self) -> Result<(), String> {
+    /// When a size does not fit; the error names its key.
+    pub fn validate(&self) -> Result<(), SettingError> {
         // Far above every published model: sizes beyond are a damaged file, and memory would be asked for by them.
         let sizes = [
             ("vocab_size", self.vocab_size, 1 << 22),
@@ -165,22 +158,27 @@ impl ModelConfig {
             .iter()
             .find(|(_, size, most)| !(1..=*most).contains(size))
         {
-            return Err(format!("{key} must be between 1 and {most}"));
+            let fault = format!("must be between 1 and {most}");
+            return Err(SettingError::new(*key, fault));
         }
         if !self
             .num_attention_heads
             .is_multiple_of(self.num_key_value_heads)
         {
-            return Err("num_key_value_heads must divide num_attention_heads".to_owned());
+            let fault = "must divide num_attention_heads";
+            return Err(SettingError::new("num_key_value_heads", fault));
         }
         if !self.head_dim.is_multiple_of(2) {
-            return Err("head_dim must be even for rotary embeddings".to_owned());
+            let fault = "must be even for rotary embeddings";
+            return Err(SettingError::new("head_dim", fault));
         }
         if !(1e-12..1.0).contains(&self.rms_norm_eps) {
-            return Err("rms_norm_eps must be between 1e-12 and 1".to_owned());
+            let fault = "must be between 1e-12 and 1";
+            return Err(SettingError::new("rms_norm_eps", fault));
         }
         if !(1.0..=1e12).contains(&self.rope_theta) {
-            return Err("rope_theta must be between 1 and 1e12".to_owned());
+            let fault = "must be between 1 and 1e12";
+            return Err(SettingError::new("rope_theta", fault));
         }
         match self.rope_scaling {
             Some(RopeScaling {
@@ -188,11 +186,18 @@ impl ModelConfig {
                 low_freq_factor: low,
                 high_freq_factor: high,
                 original_max_position_embeddings: original,
-            }) if !((1.0..=1e6).contains(&factor) && low > 0.0 && high > low && high <= 1e6 && original > 0) => Err(
-                "rope_scaling needs a factor between 1 and 1e6, 0 < low_freq_factor < high_freq_factor <= 1e6 and \
-                 original_max_position_embeddings above 0"
-                    .to_owned(),
-            ),
+            }) if !((1.0..=1e6).contains(&factor)
+                && low > 0.0
+                && high > low
+                && high <= 1e6
+                && original > 0) =>
+            {
+                Err(SettingError::new(
+                    "rope_scaling",
+                    "needs a factor between 1 and 1e6, 0 < low_freq_factor < high_freq_factor <= 1e6 and \
+                 original_max_position_embeddings above 0",
+                ))
+            }
             _ => Ok(()),
         }
     }
@@ -233,7 +238,7 @@ impl ModelConfig {
 }
 
 /// The scaling of rotary frequencies that the value of `key` asks for.
-fn scaling(key: &str, rope: Option<&Value>) -> Result<Option<RopeScaling>, String> {
+fn scaling(key: &str, rope: Option<&Value>) -> Result<Option<RopeScaling>, SettingError> {
     let Some(rope) = rope.filter(|rope| !rope.is_null()) else {
         return Ok(None);
     };
@@ -247,15 +252,18 @@ fn scaling(key: &str, rope: Option<&Value>) -> Result<Option<RopeScaling>, Strin
         Some("default") => Ok(None),
         Some("llama3") => RopeScaling::deserialize(rope)
             .map(Some)
-            .map_err(|error| format!("{key}: {error}")),
-        other => Err(format!(
-            "{key}.rope_type `{}` is not supported, only `llama3` is; remove it to use the checkpoint's native context",
-            other.unwrap_or("not a text")
+            .map_err(|error| SettingError::new(key, format!("cannot be read: {error}"))),
+        other => Err(SettingError::new(
+            format!("{key}.rope_type"),
+            format!(
+                "`{}` is not supported, only `llama3` is; remove it to use the checkpoint's native context",
+                other.unwrap_or("not a text")
+            ),
         )),
     }
 }
 
-fn refuse_unsupported(hf: &HfConfig, architecture: Architecture) -> Result<(), String> {
+fn refuse_unsupported(hf: &HfConfig, architecture: Architecture) -> Result<(), SettingError> {
     if let Some(quantised) = hf
         .quantization_config
         .as_ref()
@@ -266,24 +274,19 @@ fn refuse_unsupported(hf: &HfConfig, architecture: Architecture) -> Result<(), S
             .and_then(Value::as_str)
             .unwrap_or("unnamed method");
         let fix = "use the model's f32, f16 or bf16 release";
-        return Err(format!(
-            "quantization_config ({method}) is not supported; {fix}"
-        ));
+        let fault = format!("({method}) is not supported; {fix}");
+        return Err(SettingError::new("quantization_config", fault));
     }
     // `sliding_window` and `max_window_layers` mean nothing while this is off.
     if hf.use_sliding_window == Some(true) {
-        return Err(
-            "use_sliding_window = true is not supported; use a full-attention checkpoint"
-                .to_owned(),
-        );
+        let fault = "= true is not supported; use a full-attention checkpoint";
+        return Err(SettingError::new("use_sliding_window", fault));
     }
     // A family that has no such switch attends to a window wherever its width is given.
     if hf.use_sliding_window.is_none() && hf.sliding_window.is_some_and(|width| width > 0) {
-        return Err(
-            "sliding_window is not supported; use a full-attention checkpoint, or set use_sliding_window to false where the model \
-             attends to everything before"
-                .to_owned(),
-        );
+        let fault = "is not supported; use a full-attention checkpoint, or set use_sliding_window to false where the model \
+                     attends to everything before";
+        return Err(SettingError::new("sliding_window", fault));
     }
     if let Some(other) = hf
         .layer_types
@@ -291,14 +294,12 @@ fn refuse_unsupported(hf: &HfConfig, architecture: Architecture) -> Result<(), S
         .flatten()
         .find(|kind| *kind != "full_attention")
     {
-        return Err(format!(
-            "layer_types has `{other}`; only `full_attention` is supported"
-        ));
+        let fault = format!("has `{other}`; only `full_attention` is supported");
+        return Err(SettingError::new("layer_types", fault));
     }
     if let Some(other) = hf.hidden_act.as_deref().filter(|act| *act != "silu") {
-        return Err(format!(
-            "hidden_act `{other}` is not supported; only `silu` is"
-        ));
+        let fault = format!("`{other}` is not supported; only `silu` is");
+        return Err(SettingError::new("hidden_act", fault));
     }
     let biases = [
         (
@@ -309,10 +310,8 @@ fn refuse_unsupported(hf: &HfConfig, architecture: Architecture) -> Result<(), S
         ("mlp_bias", hf.mlp_bias),
     ];
     if let Some((key, _)) = biases.iter().find(|(_, bias)| *bias == Some(true)) {
-        return Err(format!(
-            "{key} = true is not supported for {}",
-            architecture.name()
-        ));
+        let fault = format!("= true is not supported for {}", architecture.name());
+        return Err(SettingError::new(*key, fault));
     }
     Ok(())
 }
@@ -322,15 +321,14 @@ impl ModelConfig {
     /// same with four layers: enough to measure what a layer takes.
     ///
     /// # Errors
-    /// A sentence that lists the names.
-    pub fn published(name: &str) -> Result<Self, String> {
+    /// When there is none; the error lists the names.
+    pub fn published(name: &str) -> Result<Self, SettingError> {
         let (name, depth) = match name.split_once(':') {
             Some((name, depth)) => {
                 let count = depth.parse().ok().filter(|&count: &usize| count > 0);
-                (
-                    name,
-                    Some(count.ok_or(format!("`{depth}` is not a number of layers"))?),
-                )
+                let unreadable =
+                    || SettingError::new(format!("`{depth}`"), "is not a number of layers");
+                (name, Some(count.ok_or_else(unreadable)?))
             }
             None => (name, None),
         };
@@ -341,11 +339,8 @@ impl ModelConfig {
             })
         };
         let Some((architecture, shape)) = all().find(|(_, shape)| shape.name == name) else {
-            let known: Vec<&str> = all().map(|(_, shape)| shape.name).collect();
-            return Err(format!(
-                "there is no shape `{name}`; there are {}",
-                known.join(", ")
-            ));
+            let known = all().map(|(_, shape)| shape.name);
+            return Err(SettingError::unknown("shape", name, known));
         };
         let [
             layers,

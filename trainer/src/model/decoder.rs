@@ -11,6 +11,7 @@ use super::layer::{Attention, Layer, Mlp, Projection, norm, projections};
 use super::linear::{LOW_RANK, Linear};
 use super::quantised::BLOCK_INPUTS;
 use super::{Batch, Kernels, KvCache, ModelConfig, Pass, RopeTables};
+use crate::device::DeviceError;
 
 #[derive(Module, Debug)]
 struct Backbone {
@@ -35,7 +36,21 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// A decoder of the given shape with Burn's own initial values; see [`super::init_random`] for seeded ones.
+    /// Waits until the device of the weights has done what it was asked to.
+    ///
+    /// # Errors
+    /// [`DeviceError::Lost`] with the words of the runtime.
+    pub fn wait(&self) -> Result<(), DeviceError> {
+        let done = self.device().sync();
+        done.map_err(|error| DeviceError::Lost(error.to_string()))
+    }
+
+    /// Returns whether the device of the weights computes with tensors of bf16.
+    pub fn has_bf16(&self) -> bool {
+        self.device().supports_dtype(DType::BF16)
+    }
+
+    /// A decoder of the given shape with Burn's own initial values; see [`Decoder::random`] for seeded ones.
     pub(crate) fn new(config: &ModelConfig, device: &Device) -> Self {
         let hidden = config.hidden_size;
         let embed_tokens = EmbeddingConfig::new(config.vocab_size, hidden).init(device);

@@ -347,7 +347,7 @@ fn scale(dim: usize) -> f64 {
 #[cfg(test)]
 mod tests {
     use burn::tensor::TensorData;
-    use forage_env::seed::Seed;
+    use forage_contracts::seed::Seed;
     use rand::RngExt;
 
     use super::*;

@@ -2,7 +2,7 @@
 
 use burn::module::{Module, ModuleMapper, Param};
 use burn::tensor::{DType, Device, Distribution, Tensor, TensorData, bf16};
-use forage_env::seed::Seed;
+use forage_contracts::seed::Seed;
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
@@ -155,13 +155,15 @@ impl ModuleMapper for Init {
     }
 }
 
-/// A decoder with f32 matrices drawn from a normal distribution of standard deviation 0.02 and zero biases: the same
-/// weights for the same seed on every machine.
-pub fn init_random(config: &ModelConfig, seed: Seed, device: &Device) -> Decoder {
-    filled(config, NORMAL, seed, Precision::Full, device)
+impl Decoder {
+    /// A decoder with f32 matrices drawn from a normal distribution of standard deviation 0.02 and zero biases: the same
+    /// weights for the same seed on every machine.
+    pub fn random(config: &ModelConfig, seed: Seed, device: &Device) -> Self {
+        filled(config, NORMAL, seed, Precision::Full, device)
+    }
 }
 
-/// As [`init_random`] for large models that are only measured: other numbers, of the same deviation and nearly normal,
+/// As [`Decoder::random`] for large models that are only measured: other numbers, of the same deviation and nearly normal,
 /// drawn several times faster. With [`Precision::Half`] they are the same rounded to bf16, kept as a loaded checkpoint
 /// keeps them and never all in f32 at once; with [`Precision::Int8`] the matrices of the layers are drawn first. On a GPU they
 /// are drawn there, in seconds for the largest, and differ from the processor's.

@@ -20,14 +20,13 @@ mod rope;
 
 pub(crate) use batch::{Batch, Span};
 pub(crate) use cache::{BLOCK_POSITIONS, Chunk, KvCache, Pass};
-pub use config::{ConfigError, ModelConfig, RopeScaling};
+pub use config::{ModelConfig, RopeScaling};
 #[cfg(feature = "gpu")]
 pub(crate) use cube::{Choice, Cuts, Wanted, choose};
 pub use decoder::Decoder;
 pub(crate) use dense::{Dense, attention_numbers};
-pub use families::{Architecture, Family, NormPlacement, Published, QkNorm, install_families};
+pub use families::{Architecture, Family, NormPlacement, Published, QkNorm};
 pub(crate) use init::init_quick;
-pub use init::init_random;
 pub(crate) use kernels::Kernels;
 pub(crate) use layer::{Kept, LayerBackward, LayerSizes, Projection, projections};
 pub(crate) use linear::LOW_RANK;

@@ -4,26 +4,22 @@
 //! group's size. Rewards and advantages are in units of reward, divided by those of a standard deviation or mean where there is
 //! one.
 
+use forage_contracts::Registry;
 use forage_contracts::objective::{AdvantageEntry, Group, GroupOutcome, Setting};
 use serde::{Deserialize, Serialize};
 
 use super::advantages::ADVANTAGES;
 use super::entry::{Choice, Entry};
-use super::plugins;
+
+static REGISTRY: Registry<AdvantageEntry> = Registry::new(ADVANTAGES);
 
 impl Entry for AdvantageEntry {
-    const KIND: &'static str = "advantage";
-
-    fn name(&self) -> &'static str {
-        self.name
-    }
-
     fn settings(&self) -> &'static [Setting] {
         self.settings
     }
 
-    fn all() -> Vec<&'static Self> {
-        ADVANTAGES.iter().chain(plugins::advantages()).collect()
+    fn registry() -> &'static Registry<Self> {
+        &REGISTRY
     }
 }
 

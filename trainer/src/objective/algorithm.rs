@@ -1,5 +1,6 @@
 //! Published algorithms by name.
 
+use forage_contracts::Registry;
 use forage_contracts::objective::Setting;
 use serde::{Deserialize, Serialize};
 
@@ -213,19 +214,23 @@ pub(super) const ALGORITHMS: &[AlgorithmEntry] = {
     ]
 };
 
-impl Entry for AlgorithmEntry {
+static REGISTRY: Registry<AlgorithmEntry> = Registry::new(ALGORITHMS);
+
+impl forage_contracts::Entry for AlgorithmEntry {
     const KIND: &'static str = "algorithm";
 
-    fn name(&self) -> &'static str {
-        self.name
+    fn label(&self) -> (&'static str, &'static str) {
+        (self.name, self.about)
     }
+}
 
+impl Entry for AlgorithmEntry {
     fn settings(&self) -> &'static [Setting] {
         &[]
     }
 
-    fn all() -> Vec<&'static Self> {
-        ALGORITHMS.iter().collect()
+    fn registry() -> &'static Registry<Self> {
+        &REGISTRY
     }
 }
 

@@ -1,5 +1,6 @@
 //! An objective as a configuration says it: a published algorithm, and what differs from it.
 
+use forage_contracts::SettingError;
 use serde::{Deserialize, Serialize};
 
 use super::Advantage;
@@ -12,7 +13,6 @@ use super::entropy::EntropyTerms;
 use super::filter::GroupFilter;
 use super::kl::KlPenalty;
 use super::loss::PolicyLoss;
-use crate::setting::SettingError;
 
 /// A published algorithm; a part that is given replaces the algorithm's.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

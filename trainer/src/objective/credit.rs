@@ -1,10 +1,10 @@
 //! From the reward or advantage of an episode, or rewards per turn or token, to one number per policy token: which rule, and
 //! the sums it is made of.
 
+use forage_contracts::SettingError;
 use serde::{Deserialize, Serialize};
 
 use super::Advantage;
-use crate::setting::SettingError;
 
 /// The number that verl and slime add to the variance when they whiten.
 const WHITEN_EPSILON: f64 = 1e-8;

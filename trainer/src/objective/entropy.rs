@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::setting::SettingError;
+use forage_contracts::SettingError;
 
 /// The terms of the loss that read entropy; by default none.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

@@ -3,25 +3,18 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use forage_contracts::objective::{Setting, SettingFault, SettingValue, Settings};
+use forage_contracts::objective::{Setting, SettingValue, Settings};
+use forage_contracts::{Registry, SettingError};
 use serde::ser::Serializer;
 use serde::{Deserialize, Serialize};
 
-use crate::setting::SettingError;
-
-/// An entry of a list: a loss or an advantage.
-pub trait Entry: Copy + Send + Sync + 'static {
-    /// `loss` or `advantage`.
-    const KIND: &'static str;
-
-    /// The name in configurations.
-    fn name(&self) -> &'static str;
-
+/// An entry with settings: a loss, an advantage or an algorithm.
+pub trait Entry: forage_contracts::Entry + Copy {
     /// The settings that it reads.
     fn settings(&self) -> &'static [Setting];
 
-    /// The registered entries, the built-in ones first.
-    fn all() -> Vec<&'static Self>;
+    /// The list of such entries.
+    fn registry() -> &'static Registry<Self>;
 }
 
 /// An entry of a list with values for its settings. In a configuration it is the entry's name, or a table of that name with the
@@ -29,7 +22,7 @@ pub trait Entry: Copy + Send + Sync + 'static {
 #[derive(Clone, Copy, Deserialize)]
 #[serde(try_from = "Written", bound = "E: Entry")]
 pub struct Choice<E: 'static> {
-    pub(super) entry: &'static E,
+    pub(crate) entry: &'static E,
     pub(super) settings: Settings,
 }
 
@@ -45,9 +38,10 @@ enum Written {
 }
 
 fn find<E: Entry>(name: &str) -> Result<&'static E, SettingError> {
-    let all = E::all();
-    let found = all.iter().find(|entry| entry.name() == name).copied();
-    found.ok_or_else(|| SettingError::unknown(E::KIND, name, all.iter().map(|entry| entry.name())))
+    let mut all = E::registry().iter();
+    let found = all.find(|entry| entry.label().0 == name);
+    let known = || E::registry().iter().map(|entry| entry.label().0);
+    found.ok_or_else(|| SettingError::unknown(E::KIND, name, known()))
 }
 
 impl<E: Entry> Choice<E> {
@@ -63,14 +57,14 @@ impl<E: Entry> Choice<E> {
 
     /// The name of the entry.
     pub fn name(&self) -> &'static str {
-        self.entry.name()
+        self.entry.label().0
     }
 
     /// Checks the ranges.
     pub(super) fn check(&self) -> Result<(), SettingError> {
         self.settings
             .check()
-            .map_err(|fault| self::fault::<E>(self.name(), fault))
+            .map_err(|error| error.in_table(&table::<E>(self.name())))
     }
 }
 
@@ -78,7 +72,7 @@ impl<E: Entry> TryFrom<Written> for Choice<E> {
     type Error = SettingError;
 
     fn try_from(written: Written) -> Result<Self, SettingError> {
-        let (name, table) = match written {
+        let (name, values) = match written {
             Written::Name(name) => (name, BTreeMap::new()),
             Written::Table(mut tables) => match (tables.pop_first(), tables.is_empty()) {
                 (Some(one), true) => one,
@@ -86,15 +80,15 @@ impl<E: Entry> TryFrom<Written> for Choice<E> {
             },
         };
         let entry = find::<E>(&name)?;
-        let settings = Settings::read(entry.settings(), table)
-            .map_err(|fault| self::fault::<E>(&name, fault))?;
+        let settings = Settings::read(entry.settings(), values)
+            .map_err(|error| error.in_table(&table::<E>(&name)))?;
         Ok(Self { entry, settings })
     }
 }
 
-/// The error of a setting of the entry `name`.
-fn fault<E: Entry>(name: &str, SettingFault { setting, fault }: SettingFault) -> SettingError {
-    SettingError::new(format!("{}.{name}.{setting}", E::KIND), fault)
+/// The table of an entry in a configuration.
+fn table<E: Entry>(name: &str) -> String {
+    format!("{}.{name}", E::KIND)
 }
 
 impl<E: Entry> PartialEq for Choice<E> {

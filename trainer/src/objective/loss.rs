@@ -5,28 +5,24 @@
 //! purpose (`luspo` by the length, `vespo` by phi(1) = 1) has the derivative -A by lp, so all are the same on the first update
 //! of a batch.
 
+use forage_contracts::Registry;
 use forage_contracts::objective::{LossEntry, Setting, TokenInputs, TokenTerms};
 
 use super::entry::{Choice, Entry};
 use super::losses::LOSSES;
-use super::plugins;
 
 /// Log ratios are held within +-20 nats before exp (verl, SkyRL, slime); beyond, the ratio has no derivative.
 pub(super) const LOG_RATIO_LIMIT: f64 = 20.0;
 
+static REGISTRY: Registry<LossEntry> = Registry::new(LOSSES);
+
 impl Entry for LossEntry {
-    const KIND: &'static str = "loss";
-
-    fn name(&self) -> &'static str {
-        self.name
-    }
-
     fn settings(&self) -> &'static [Setting] {
         self.settings
     }
 
-    fn all() -> Vec<&'static Self> {
-        LOSSES.iter().chain(plugins::losses()).collect()
+    fn registry() -> &'static Registry<Self> {
+        &REGISTRY
     }
 }
 

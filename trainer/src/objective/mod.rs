@@ -6,7 +6,7 @@
 //! [`KlPenalty`] and a [`Correction`] gives each policy token a loss and its derivative by the token's log-probability.
 //! An [`Aggregation`] weighs the tokens of a whole optimizer step. A [`Recipe`] holds one of each; an [`Algorithm`] is a
 //! published recipe by name. Losses and advantages are entries of two lists, `losses.rs` and `advantages.rs`,
-//! which [`ObjectivePlugins`] make longer.
+//! which [`Plugins`](crate::Plugins) make longer.
 //!
 //! # What it is not
 //! Nothing here knows tensors. The gradient of a step by the weights is that of `(logprobs * gradients).sum()`, with the
@@ -30,7 +30,6 @@ mod filter;
 mod kl;
 mod loss;
 mod losses;
-mod plugins;
 mod step;
 #[cfg(test)]
 mod tests;
@@ -50,6 +49,5 @@ pub use forage_contracts::objective::{
 };
 pub use kl::{KlEstimator, KlPenalty};
 pub use loss::PolicyLoss;
-pub use plugins::ObjectivePlugins;
 pub(crate) use step::ObjectiveStats;
 pub(crate) use turns::Member;

@@ -43,6 +43,7 @@ mod weights;
 pub use config::{RemoteConfig, RemoteKind};
 pub use error::{RemoteError, RemoteFault};
 pub use policy::RemotePolicy;
-pub use stats::RemoteStats;
+#[cfg(test)]
+pub(crate) use stats::RemoteStats;
 
 pub(crate) use weights::PushKind;

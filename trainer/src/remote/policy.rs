@@ -10,6 +10,7 @@ use tokio::sync::Mutex;
 use super::call::Caller;
 use super::config::{RemoteConfig, RemoteKind};
 use super::error::{RemoteError, RemoteFault};
+#[cfg(test)]
 use super::stats::RemoteStats;
 use super::weights::Weights;
 use super::{sglang, vllm};
@@ -52,7 +53,8 @@ impl RemotePolicy {
     }
 
     /// Counters since the start.
-    pub fn stats(&self) -> RemoteStats {
+    #[cfg(test)]
+    pub(crate) fn stats(&self) -> RemoteStats {
         *self.caller.counters.lock()
     }
 
@@ -118,7 +120,11 @@ impl RemotePolicy {
         } else if request.max_tokens == 0 {
             Some("max_tokens must be at least 1".to_owned())
         } else {
-            request.sampling.check().err()
+            request
+                .sampling
+                .check()
+                .err()
+                .map(|error| error.to_string())
         }
     }
 

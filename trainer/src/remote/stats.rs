@@ -9,7 +9,7 @@ use super::error::RemoteFault;
 /// Requests to a server since it was connected to. Faults are counted by try, those that a further try fixed
 /// included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RemoteStats {
+pub(crate) struct RemoteStats {
     /// Completions asked for.
     pub requests: u64,
     /// Completions that came whole.

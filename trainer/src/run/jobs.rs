@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use forage_contracts::Task;
 use forage_contracts::seed::Seed;
-use forage_env::rollout::Job;
+use forage_env::Job;
 
 use crate::sequence::shuffled;
 

@@ -1,12 +1,11 @@
 //! Groups of rollouts kept for later steps: rollout replay (arXiv 2506.05316).
 
-use forage_contracts::Episode;
 use forage_contracts::seed::Seed;
+use forage_contracts::{Episode, SettingError};
 use serde::{Deserialize, Serialize};
 
 use crate::learner::{OldLogprobs, UpdateConfig};
 use crate::sequence::shuffled;
-use crate::setting::SettingError;
 
 /// A part of each batch is taken from groups of earlier steps, so that fewer are played. Their ratio is to the log-probabilities
 /// of the policy that wrote them, which makes up for their age (arXiv 2506.05316: share .5, capacity one batch).

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use axum::body::Bytes;
 use forage_contracts::Tokenizer;
-use forage_env::tokenizer::HfTokenizer;
+use forage_env::HfTokenizer;
 use forage_net::Ticket;
 use futures::stream::{self, BoxStream, StreamExt};
 use serde::{Serialize, Serializer};

@@ -141,7 +141,7 @@ mod tests {
     use std::path::Path;
 
     use forage_contracts::{ByteTokenizer, Tokenizer};
-    use forage_env::tokenizer::HfTokenizer;
+    use forage_env::HfTokenizer;
     use proptest::prelude::*;
 
     use super::*;

@@ -2,11 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::tests::common::{fixtures, floats, json};
-use forage_retriever::{Encoder, Reranker, TextKind};
-use forage_trainer::{
+use crate::bert::{
     BertEncoder, BertReranker, EncoderFamily, EncoderOptions, Pooling, RerankerOptions,
 };
+use crate::tests::common::{fixtures, floats, json};
+use forage_retriever::{Encoder, Reranker, TextKind};
 use serde_json::Value;
 
 const TOLERANCE: f64 = 1e-5;

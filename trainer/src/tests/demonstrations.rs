@@ -10,9 +10,7 @@ use forage_contracts::{Boundary, Ending, Provenance, Tokenizer};
 
 use crate::tests::common::problem::{checkpoint, problem};
 use forage_env::chat::{ChatTemplate, SpecialTokens};
-use forage_env::demonstrate;
-use forage_env::rollout::EpisodeWriter;
-use forage_env::tokenizer::HfTokenizer;
+use forage_env::{EpisodeWriter, HfTokenizer, demonstrate};
 use forage_trainer::Sample;
 use forage_trainer::demonstrations::{Choice, Demonstrations};
 use forage_trainer::model::ModelConfig;
@@ -174,7 +172,7 @@ fn qwen(name: &str) -> Option<Checkpoint> {
         vocab_size: 151_936,
         ..tiny.config
     };
-    let mut start = Checkpoint::new(config, tiny.decoder, tokenizer, Vec::new(), "<|im_end|>");
+    let mut start = Checkpoint::new(config, tiny.decoder, tokenizer, Vec::new());
     start.chat = Some(ChatTemplate::from_source(&source, SpecialTokens::default()).unwrap());
     Some(start)
 }

@@ -10,9 +10,7 @@ use crate::tests::common::problem::checkpoint;
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::{DType, Device, Tensor, bf16, f16};
 use forage_trainer::model::{Decoder, ModelConfig};
-use forage_trainer::weights::{
-    Checkpoint, FileType, Precision, SaveOptions, load_decoder, load_decoder_as,
-};
+use forage_trainer::weights::{Checkpoint, FileType, Precision, SaveOptions, load_decoder_as};
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 use serde_json::{Value, json};
@@ -57,7 +55,7 @@ fn changed(keep: impl Fn(&str) -> Option<String>) -> String {
     safetensors::serialize_to_file(tensors, None, &folder.path().join("model.safetensors"))
         .unwrap();
     let config = ModelConfig::from_file(&folder.path().join("config.json")).unwrap();
-    load_decoder(folder.path(), &config, &Device::flex())
+    Decoder::load(folder.path(), &config, &Device::flex())
         .unwrap_err()
         .to_string()
 }
@@ -85,7 +83,7 @@ fn truncated_files_are_named() {
     let bytes = std::fs::read(source.join("model.safetensors")).unwrap();
     for length in [0, 5, 100, bytes.len() / 2, bytes.len() - 1] {
         std::fs::write(folder.path().join("model.safetensors"), &bytes[..length]).unwrap();
-        let error = load_decoder(folder.path(), &config, &Device::flex())
+        let error = Decoder::load(folder.path(), &config, &Device::flex())
             .unwrap_err()
             .to_string();
         assert!(
@@ -250,7 +248,7 @@ fn shards_read_back_and_missing_ones_are_named() {
     let target = folder.path().join("sharded");
     let start = checkpoint(3);
     start
-        .save_as(
+        .save_with(
             &target,
             SaveOptions {
                 file_type: FileType::F32,
@@ -283,9 +281,9 @@ fn half_precision_is_written_as_such_and_read_back_bit_for_bit() {
         file_type: FileType::Bf16,
         ..SaveOptions::default()
     };
-    checkpoint(3).save_as(&first, options).unwrap();
+    checkpoint(3).save_with(&first, options).unwrap();
     let loaded = Checkpoint::load_as(&first, Precision::Half, &Device::flex()).unwrap();
-    loaded.save_as(&second, options).unwrap();
+    loaded.save_with(&second, options).unwrap();
     for name in ["config.json", "model.safetensors"] {
         assert!(
             std::fs::read(first.join(name)).unwrap() == std::fs::read(second.join(name)).unwrap(),
@@ -435,7 +433,7 @@ fn load(folder: &Path, precision: Precision) -> Decoder {
 
 fn load_full(folder: &Path) -> Result<Decoder, String> {
     let config = ModelConfig::from_file(&folder.join("config.json")).unwrap();
-    load_decoder(folder, &config, &Device::flex()).map_err(|error| error.to_string())
+    Decoder::load(folder, &config, &Device::flex()).map_err(|error| error.to_string())
 }
 
 /// Values (as f32) and type of every parameter by its path in the decoder.

@@ -192,7 +192,7 @@ async fn serve(served: Arc<Served>) -> String {
 
 fn saved(folder: &Path, shard_bytes: usize) {
     checkpoint(3)
-        .save_as(
+        .save_with(
             folder,
             SaveOptions {
                 file_type: FileType::F32,

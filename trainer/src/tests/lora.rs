@@ -11,7 +11,7 @@ use crate::backward;
 use crate::grads::{NamedGrads, track};
 use crate::logprobs::{ScoreGrads, token_logprobs};
 use crate::lora::{self, LoraConfig, Targets};
-use crate::model::{Batch, Decoder, ModelConfig, RopeTables, init_random};
+use crate::model::{Batch, Decoder, ModelConfig, RopeTables};
 use crate::optim::{AdamW, AdamWConfig};
 use crate::sequence::Sequence;
 use crate::weights::{Precision, SaveOptions, adapter, load_decoder_as, save_decoder_as};
@@ -415,7 +415,7 @@ fn learns_beside_8_bits(family: &str) {
         head_dim: 16,
         ..ModelConfig::from_file(&fixtures().join(family).join("config.json")).unwrap()
     };
-    let full = init_random(&config, Seed::root(3), &Device::flex());
+    let full = Decoder::random(&config, Seed::root(3), &Device::flex());
     save_decoder_as(out.path(), &full, SaveOptions::default()).unwrap();
     let adapter = LoraConfig {
         rank: 4,

@@ -7,9 +7,10 @@ use forage_contracts::environment::Outcome;
 use forage_contracts::seed::Seed;
 use forage_contracts::{Metric, STEP_METRICS};
 use forage_env::registry;
+use forage_trainer::metrics::Row;
 use forage_trainer::run::{Control, GrpoConfig, ReplayConfig, RunPlace, Source, run_grpo};
 use forage_trainer::sequence::Sequence;
-use forage_trainer::{Lessons, SftConfig, Workers, metrics, run_sft};
+use forage_trainer::{Lessons, SftConfig, Workers, run_sft};
 
 use crate::tests::common::problem::{checkpoint, learner, problem};
 
@@ -24,7 +25,7 @@ fn place(folder: &Path) -> RunPlace {
 
 /// The names of all rows of a run.
 fn names(folder: &Path) -> BTreeSet<String> {
-    let rows = metrics::read(&folder.join("metrics.jsonl")).unwrap();
+    let rows = Row::read_all(&folder.join("metrics.jsonl")).unwrap();
     let keys = rows.iter().flat_map(|row| row.0.keys().cloned());
     keys.filter(|name| name != "step").collect()
 }

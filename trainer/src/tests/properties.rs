@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use forage_contracts::policy::{Completion, GenerateRequest, Policy, Sampling};
-use forage_contracts::scripted::{Cast, ORACLE, OracleStyle, Scripted};
+use forage_contracts::scripted::{Cast, OracleStyle, ScriptEntry, Scripted};
 use forage_contracts::seed::Seed;
 use forage_contracts::{Episode, Tokenizer};
 
@@ -23,8 +23,7 @@ use crate::sequence::Sequence;
 use crate::update::{Scored, loss, score};
 use crate::workers::Workers;
 use burn::tensor::{Device, Tensor};
-use forage_env::registry;
-use forage_env::rollout::Rollout;
+use forage_env::{Rollout, registry};
 use serde_json::json;
 
 fn update(learning_rate: f64) -> UpdateConfig {
@@ -160,7 +159,7 @@ async fn what_a_turn_earned_reaches_the_tokens_of_its_sample() {
     let oracle = registry::find("search-r1")
         .unwrap()
         .script(
-            ORACLE,
+            ScriptEntry::ORACLE,
             Cast::new(tokenizer.clone(), problem.train.iter().cloned())
                 .in_style(OracleStyle::Terse),
         )

@@ -7,7 +7,6 @@ use serde_json::Value;
 
 use super::common::{fixtures, floats};
 use crate::model::{Decoder, ModelConfig, RopeTables};
-use crate::weights::load_decoder;
 
 /// A tiny model of each family.
 pub(super) const FAMILIES: [&str; 4] = ["tiny_qwen2", "tiny_qwen3", "tiny_llama", "tiny_olmo2"];
@@ -40,7 +39,7 @@ pub(super) struct Tiny {
 pub(super) fn tiny(name: &str, device: &Device) -> Tiny {
     let folder = fixtures().join(name);
     let config = ModelConfig::from_file(&folder.join("config.json")).unwrap();
-    let decoder = load_decoder(&folder, &config, device).unwrap();
+    let decoder = Decoder::load(&folder, &config, device).unwrap();
     let rope = RopeTables::new(&config, 128, &device.clone().without_autodiff());
     Tiny {
         config,

@@ -5,13 +5,12 @@ use std::path::Path;
 use forage_contracts::seed::Seed;
 
 use crate::tests::common::problem::{checkpoint, learner, problem, weights};
+use forage_trainer::metrics::Row;
 use forage_trainer::run::{
     Control, GrpoConfig, ReplayConfig, RunError, RunPlace, Source, run_grpo,
 };
 use forage_trainer::weights::Checkpoint;
-use forage_trainer::{
-    AdamWConfig, LoraConfig, SentinelConfig, Targets, UpdateConfig, checkpoint, metrics,
-};
+use forage_trainer::{AdamWConfig, LoraConfig, SentinelConfig, Targets, UpdateConfig, checkpoint};
 
 fn config() -> GrpoConfig {
     let optimizer = AdamWConfig {
@@ -94,7 +93,7 @@ async fn run_as(
 
 /// Metrics without what the clock says.
 fn rows(folder: &Path) -> Vec<String> {
-    let rows = metrics::read(&folder.join("metrics.jsonl")).unwrap();
+    let rows = Row::read_all(&folder.join("metrics.jsonl")).unwrap();
     rows.into_iter()
         .map(|mut row| {
             row.0.retain(|name, _| !name.starts_with("time/"));
@@ -168,7 +167,7 @@ async fn a_run_that_replays_resumes_with_the_groups_it_had_kept() {
     };
     let (result, expected) = run_as(&config, checkpoint(1), whole.path(), false, u64::MAX).await;
     result.unwrap();
-    let replayed: Vec<f64> = metrics::read(&whole.path().join("metrics.jsonl"))
+    let replayed: Vec<f64> = Row::read_all(&whole.path().join("metrics.jsonl"))
         .unwrap()
         .iter()
         .map(|row| row.get("replay/groups").unwrap())

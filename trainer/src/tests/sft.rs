@@ -8,12 +8,12 @@ use forage_contracts::seed::Seed;
 
 use super::demonstrations::{ALL, read_lines};
 use crate::tests::common::problem::{ENGINE, checkpoint};
+use forage_trainer::metrics::Row;
 use forage_trainer::run::{Control, RunError, RunPlace};
 use forage_trainer::weights::Checkpoint;
 use forage_trainer::weights::write::save_decoder;
 use forage_trainer::{
-    Engine, Lessons, LoraConfig, SftConfig, Targets, Workers, checkpoint as checkpoints, metrics,
-    run_sft,
+    Engine, Lessons, LoraConfig, SftConfig, Targets, Workers, checkpoint as checkpoints, run_sft,
 };
 use serde_json::{Value, json};
 
@@ -97,9 +97,9 @@ async fn demonstrations_are_learned_by_heart() {
         Control::Continue
     })
     .unwrap();
-    let rows = metrics::read(&folder.path().join("metrics.jsonl")).unwrap();
+    let rows = Row::read_all(&folder.path().join("metrics.jsonl")).unwrap();
     assert_eq!(rows.len(), 240, "three steps an epoch");
-    let loss = |row: &metrics::Row| row.get("sft/loss").unwrap();
+    let loss = |row: &Row| row.get("sft/loss").unwrap();
     assert!(
         loss(&rows[0]) > 4.0 && loss(&rows[239]) < 0.1,
         "{} to {}",
@@ -152,7 +152,7 @@ fn run(
 
 /// Metrics without what the clock says.
 fn rows(folder: &Path) -> Vec<String> {
-    let rows = metrics::read(&folder.join("metrics.jsonl")).unwrap();
+    let rows = Row::read_all(&folder.join("metrics.jsonl")).unwrap();
     rows.into_iter()
         .map(|mut row| {
             row.0.retain(|name, _| !name.starts_with("time/"));
@@ -204,10 +204,10 @@ fn resumed_equals_uninterrupted() {
                 "{file} differs"
             );
         }
-        let rows = metrics::read(&whole.path().join("metrics.jsonl")).unwrap();
+        let rows = Row::read_all(&whole.path().join("metrics.jsonl")).unwrap();
         let measured = rows.iter().filter(|row| row.get("sft/val_loss").is_some());
         assert_eq!(
-            measured.map(metrics::Row::step).collect::<Vec<_>>(),
+            measured.map(Row::step).collect::<Vec<_>>(),
             [1, 3, 5],
             "six steps, every second one"
         );

@@ -6,10 +6,10 @@ use burn::tensor::Device;
 use forage_contracts::Tokenizer;
 use forage_contracts::seed::Seed;
 use forage_env::chat::{ChatTemplate, Conversation};
-use forage_trainer::model::{Architecture, ModelConfig, init_random};
-use forage_trainer::sequence::Sequence;
-use forage_trainer::weights::Checkpoint;
-use forage_trainer::{AdamWConfig, EngineConfig, Learner, UpdateConfig, Workers, bpe};
+use forage_trainer::{
+    AdamWConfig, Architecture, Checkpoint, Decoder, EngineConfig, Learner, ModelConfig, Sequence,
+    UpdateConfig, Workers, train_tokenizer,
+};
 use serde_json::{Value, json};
 
 /// How it reads messages: tool calls are written as Hermes models write them.
@@ -59,7 +59,7 @@ pub(crate) fn finding() -> Value {
 /// Trains the model and writes its folder.
 pub(crate) fn write(folder: &Path) {
     let specials = forage_env::chat::SpecialTokens {
-        eos: Some(bpe::EOS.to_owned()),
+        eos: Some("<|endoftext|>".to_owned()),
         ..Default::default()
     };
     let template = ChatTemplate::from_source(TEMPLATE, specials).unwrap();
@@ -94,7 +94,7 @@ pub(crate) fn write(folder: &Path) {
         .iter()
         .flat_map(|(prompt, answer)| [prompt.clone(), (*answer).to_owned()])
         .collect();
-    let (tokenizer, tokenizer_json) = bpe::train(
+    let (tokenizer, tokenizer_json) = train_tokenizer(
         lines.into_iter(),
         320,
         forage_env::registry::find("search-r1").unwrap().vocabulary,
@@ -126,8 +126,8 @@ pub(crate) fn write(folder: &Path) {
         rms_norm_eps: 1e-6,
         tie_word_embeddings: true,
     };
-    let decoder = init_random(&config, Seed::root(5), &Device::flex());
-    let checkpoint = Checkpoint::new(config, decoder, tokenizer, tokenizer_json, bpe::EOS);
+    let decoder = Decoder::random(&config, Seed::root(5), &Device::flex());
+    let checkpoint = Checkpoint::new(config, decoder, tokenizer, tokenizer_json);
     let optimizer = AdamWConfig {
         learning_rate: 3e-3,
         ..AdamWConfig::default()

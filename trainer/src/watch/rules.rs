@@ -6,7 +6,7 @@ mod finding;
 use std::collections::BTreeMap;
 
 use forage_contracts::Metric;
-use forage_env::monitor::Severity;
+use forage_env::Severity;
 use serde_json::Value;
 
 use super::trace::{Span, Trace};

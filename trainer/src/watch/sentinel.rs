@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use forage_env::monitor::{Alarm, Severity};
+use forage_contracts::SettingError;
+use forage_env::{Alarm, Severity};
 use serde::{Deserialize, Serialize};
 
 use super::rules::{Facts, Finding, RULES, WATCHED};
 use super::trace::{Span, Trace};
 use crate::metrics::Row;
-use crate::setting::SettingError;
 
 /// The patience of the sentinel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -11,7 +11,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde_json::Value;
 
 use super::aliases::{Aliases, rename};
-use crate::metrics::{MetricsError, Row};
+use crate::file_error::FileError;
+use crate::metrics::Row;
 
 /// Writes the scalars of rows into one event file, each row as it comes.
 #[derive(Debug)]
@@ -26,14 +27,14 @@ impl EventWriter {
     /// of the folder are orphans of the resumed run: the file opens with the session start that makes TensorBoard drop them.
     ///
     /// # Errors
-    /// [`MetricsError`] when the folder cannot be made, read or written.
+    /// [`FileError`] when the folder cannot be made, read or written.
     pub fn create(
         folder: &Path,
         step: u64,
         names: Aliases,
         now: SystemTime,
-    ) -> Result<Self, MetricsError> {
-        let fail = |error: std::io::Error| MetricsError {
+    ) -> Result<Self, FileError> {
+        let fail = |error: std::io::Error| FileError {
             path: folder.to_owned(),
             message: format!(
                 "event files cannot be kept: {error}; check the folder and the free space of its disk"
@@ -59,8 +60,8 @@ impl EventWriter {
     /// Appends the numbers of one row. What is not finite is written as NaN, which TensorBoard marks in the chart.
     ///
     /// # Errors
-    /// [`MetricsError`] when the disk refuses it.
-    pub fn write(&mut self, row: &Row, now: SystemTime) -> Result<(), MetricsError> {
+    /// [`FileError`] when the disk refuses it.
+    pub fn write(&mut self, row: &Row, now: SystemTime) -> Result<(), FileError> {
         let mut summary = Message::default();
         for (name, value) in row.0.iter().filter(|(name, _)| *name != "step") {
             let number = match value {
@@ -81,13 +82,13 @@ impl EventWriter {
         &self.path
     }
 
-    fn record(&mut self, message: &Message) -> Result<(), MetricsError> {
+    fn record(&mut self, message: &Message) -> Result<(), FileError> {
         let length = (message.0.len() as u64).to_le_bytes();
         let mut record = length.to_vec();
         record.extend(masked_crc(&length).to_le_bytes());
         record.extend(&message.0);
         record.extend(masked_crc(&message.0).to_le_bytes());
-        self.file.write_all(&record).map_err(|error| MetricsError {
+        self.file.write_all(&record).map_err(|error| FileError {
             path: self.path.clone(),
             message: format!("cannot be written: {error}; check the free space of the disk"),
         })

@@ -7,7 +7,8 @@ use super::files::{Stored, open_file};
 use super::layout::floats;
 use super::write::{FileType, Written, save_file};
 use super::{WeightsError, name_list};
-use crate::lora::{self, LoraConfig, LoraError};
+use crate::file_error::FileError;
+use crate::lora::{self, LoraConfig};
 use crate::model::{Decoder, LowRank};
 
 /// Names of PEFT's files.
@@ -77,7 +78,7 @@ pub(crate) fn load(decoder: &mut Decoder, folder: &Path) -> Result<LoraConfig, W
         name_list(&unexpected),
         name_list(&misshapen)
     );
-    Err(LoraError { path, message }.into())
+    Err(FileError { path, message }.into())
 }
 
 /// PEFT's names of a module's two matrices.

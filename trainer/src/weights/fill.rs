@@ -29,16 +29,18 @@ pub enum Precision {
     Int8,
 }
 
-/// Reads the weights of a folder into a decoder of the given shape, as f32.
-///
-/// # Errors
-/// As `load_decoder_as`.
-pub fn load_decoder(
-    folder: &Path,
-    config: &ModelConfig,
-    device: &Device,
-) -> Result<Decoder, WeightsError> {
-    load_decoder_as(folder, config, Precision::Full, device)
+impl Decoder {
+    /// Reads the weights of a folder into a decoder of the given shape, as f32.
+    ///
+    /// # Errors
+    /// As `load_decoder_as`.
+    pub fn load(
+        folder: &Path,
+        config: &ModelConfig,
+        device: &Device,
+    ) -> Result<Self, WeightsError> {
+        load_decoder_as(folder, config, Precision::Full, device)
+    }
 }
 
 /// Reads the weights of a folder into a decoder of the given shape, tensor by tensor: beside the weights themselves no

@@ -19,29 +19,30 @@ use burn::tensor::Device;
 use forage_contracts::Tokenizer;
 use forage_contracts::seed::Seed;
 use forage_env::chat::{ChatError, ChatTemplate};
-use forage_env::tokenizer::{HfTokenizer, TokenizerError};
+use forage_env::{HfTokenizer, TokenizerError};
 
 pub(crate) use files::{Stored, check_readable, safetensors_files};
+pub use fill::Precision;
 pub(crate) use fill::load_decoder_as;
-pub use fill::{Precision, load_decoder};
 pub use hub::{Hub, HubError};
 pub(crate) use layout::{Kept, turned};
-pub use random::byte_tokenizer;
-pub use texts::GenerationDefaults;
+pub(crate) use texts::GenerationDefaults;
 use texts::{Companions, Facts};
+pub use write::FileType;
+pub(crate) use write::SaveOptions;
 pub(crate) use write::Written;
 pub(crate) use write::save_decoder_as;
-pub use write::{FileType, SaveOptions};
 
-use crate::lora::{self, LoraConfig, LoraError};
-use crate::model::{ConfigError, Decoder, ModelConfig};
+use crate::file_error::FileError;
+use crate::lora::{self, LoraConfig};
+use crate::model::{Decoder, ModelConfig};
 
 /// A checkpoint folder cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum WeightsError {
-    /// The configuration is missing or unsupported.
+    /// The configuration or an adapter is missing, malformed, unsupported or of another model.
     #[error(transparent)]
-    Config(#[from] ConfigError),
+    File(#[from] FileError),
     /// The tokenizer is missing or malformed.
     #[error(transparent)]
     Tokenizer(#[from] TokenizerError),
@@ -51,9 +52,6 @@ pub enum WeightsError {
     /// The chat template is malformed.
     #[error(transparent)]
     Chat(#[from] ChatError),
-    /// An adapter is malformed, unsupported or of another model.
-    #[error(transparent)]
-    Lora(#[from] LoraError),
     /// A file is missing, damaged or does not fit the configuration.
     #[error("{path}: {message}")]
     Tensors {
@@ -89,7 +87,7 @@ pub struct Checkpoint {
     /// `config.json`) adds. Instruct models end turns and texts differently, base models may not end turns at all.
     pub ends: Vec<u32>,
     /// Sampling that the publisher recommends.
-    pub generation: GenerationDefaults,
+    pub(crate) generation: GenerationDefaults,
     /// The chat template, if the folder has one.
     pub chat: Option<ChatTemplate>,
     /// Its source, which is what is saved.
@@ -101,21 +99,26 @@ pub struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// A model that was not read from a folder; `eos` is the text of a token of `tokenizer`.
+    /// The factor against tokens that occurred that `generation_config.json` asks for, where it does anything. No sampling here
+    /// applies it.
+    pub fn repetition_penalty(&self) -> Option<f32> {
+        self.generation.repetition_penalty
+    }
+
+    /// A model that was not read from a folder.
     pub fn new(
         config: ModelConfig,
         decoder: Decoder,
         tokenizer: HfTokenizer,
         tokenizer_json: Vec<u8>,
-        eos: impl Into<String>,
     ) -> Self {
         Self {
             config,
             decoder,
             ends: vec![tokenizer.eos()],
+            eos: tokenizer.eos_text(),
             tokenizer,
             tokenizer_json,
-            eos: eos.into(),
             generation: GenerationDefaults::default(),
             chat: None,
             chat_template: None,
@@ -181,7 +184,7 @@ impl Checkpoint {
     /// # Errors
     /// [`WeightsError`] when there is none, or that names the file.
     pub fn save_adapter(&self, folder: &Path) -> Result<(), WeightsError> {
-        let none = || LoraError {
+        let none = || FileError {
             path: folder.to_owned(),
             message: "there is no adapter to write".to_owned(),
         };
@@ -245,16 +248,28 @@ impl Checkpoint {
     /// # Errors
     /// [`WeightsError`] that names the file.
     pub fn save(&self, folder: &Path) -> Result<(), WeightsError> {
-        self.save_as(folder, SaveOptions::default())
+        self.save_with(folder, SaveOptions::default())
     }
 
-    /// As [`Self::save`], with weights of another type or in smaller files. An adapter is merged into what is written;
+    /// As [`Self::save`], with weights of another type. An adapter is merged into what is written;
     /// [`Self::save_adapter`] writes it alone. The files beside the weights come back as
     /// they were read: in `config.json` only the type of the weights and what differs in the shape is replaced.
     ///
     /// # Errors
     /// [`WeightsError`] that names the file.
-    pub fn save_as(&self, folder: &Path, options: SaveOptions) -> Result<(), WeightsError> {
+    pub fn save_as(&self, folder: &Path, file_type: FileType) -> Result<(), WeightsError> {
+        let options = SaveOptions {
+            file_type,
+            ..SaveOptions::default()
+        };
+        self.save_with(folder, options)
+    }
+
+    pub(crate) fn save_with(
+        &self,
+        folder: &Path,
+        options: SaveOptions,
+    ) -> Result<(), WeightsError> {
         let name = folder
             .file_name()
             .map_or_else(String::new, |name| name.to_string_lossy().into_owned());
@@ -303,14 +318,16 @@ impl Checkpoint {
     }
 }
 
-/// The tokenizer of a Hugging Face folder, without the model's weights.
-///
-/// # Errors
-/// [`WeightsError`] that names the file.
-pub fn tokenizer_of(folder: &Path) -> Result<HfTokenizer, WeightsError> {
-    let path = folder.join("tokenizer.json");
-    let eos = Companions::read(folder)?.eos_token(folder, &read(&path)?)?;
-    Ok(HfTokenizer::from_file(&path, &eos)?)
+impl Checkpoint {
+    /// The tokenizer of a Hugging Face folder, without the model's weights.
+    ///
+    /// # Errors
+    /// [`WeightsError`] that names the file.
+    pub fn tokenizer_of(folder: &Path) -> Result<HfTokenizer, WeightsError> {
+        let path = folder.join("tokenizer.json");
+        let eos = Companions::read(folder)?.eos_token(folder, &read(&path)?)?;
+        Ok(HfTokenizer::from_file(&path, &eos)?)
+    }
 }
 
 fn check_vocabulary(

@@ -6,34 +6,31 @@ use burn::tensor::Device;
 use forage_contracts::seed::Seed;
 use forage_contracts::{Pieces, Tokenizer, Vocabulary};
 use forage_env::chat::ChatTemplate;
-use forage_env::tokenizer::{HfTokenizer, TokenizerError};
+use forage_env::{HfTokenizer, TokenizerError};
 
 use super::texts::Companions;
-use super::{
-    Checkpoint, ConfigError, GenerationDefaults, Precision, WeightsError, check_vocabulary, read,
-};
-use crate::bpe;
-use crate::model::{ModelConfig, init_quick};
-
-/// A tokenizer of the 256 bytes and an end-of-sequence token, with its `tokenizer.json`.
-///
-/// # Errors
-/// [`TokenizerError`] when it cannot be built.
-pub fn byte_tokenizer() -> Result<(HfTokenizer, Vec<u8>), TokenizerError> {
-    bpe::train(
-        std::iter::empty(),
-        256 + 1,
-        Vocabulary {
-            tags: &[],
-            pieces: Pieces::Words,
-        },
-    )
-}
+use super::{Checkpoint, GenerationDefaults, Precision, WeightsError, check_vocabulary, read};
+use crate::bpe::train_tokenizer;
+use crate::file_error::FileError;
+use crate::model::{Decoder, ModelConfig, init_quick};
 
 impl Checkpoint {
+    /// A model whose tokens are the 256 bytes and an end-of-sequence token.
+    ///
+    /// # Errors
+    /// [`TokenizerError`] when the tokenizer cannot be built.
+    pub fn of_bytes(config: ModelConfig, decoder: Decoder) -> Result<Self, TokenizerError> {
+        let words = Vocabulary {
+            tags: &[],
+            pieces: Pieces::Words,
+        };
+        let (tokenizer, json) = train_tokenizer(std::iter::empty(), 256 + 1, words)?;
+        Ok(Self::new(config, decoder, tokenizer, json))
+    }
+
     /// A model of the shape of a published one ([`ModelConfig::published`]) with random weights: the same for the same
     /// seed. Its tokenizer, chat template and end tokens are those of the folder `tokenizer` (`tokenizer.json` and
-    /// beside it what there is), else [`byte_tokenizer`].
+    /// beside it what there is), else the bytes.
     ///
     /// # Errors
     /// [`WeightsError`] that names the shapes there are, or the tokenizer's file at fault.
@@ -44,20 +41,13 @@ impl Checkpoint {
         precision: Precision,
         device: &Device,
     ) -> Result<Self, WeightsError> {
-        let config = ModelConfig::published(shape).map_err(|message| ConfigError {
-            file: format!("random weights of shape {shape}"),
-            message,
+        let config = ModelConfig::published(shape).map_err(|fault| FileError {
+            path: format!("random weights of shape {shape}").into(),
+            message: fault.to_string(),
         })?;
         let decoder = || init_quick(&config, seed, precision, device);
         let Some(folder) = tokenizer else {
-            let (tokenizer, json) = byte_tokenizer()?;
-            return Ok(Self::new(
-                config.clone(),
-                decoder(),
-                tokenizer,
-                json,
-                bpe::EOS,
-            ));
+            return Ok(Self::of_bytes(config.clone(), decoder())?);
         };
         let mut companions = Companions::read(folder)?;
         let path = folder.join("tokenizer.json");

@@ -9,7 +9,7 @@ use crate::model::ModelConfig;
 
 /// Sampling that a model's publisher recommends in `generation_config.json`; what it leaves out is `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct GenerationDefaults {
+pub(crate) struct GenerationDefaults {
     /// Softmax temperature.
     pub temperature: Option<f32>,
     /// Nucleus: smallest probability mass kept.

@@ -44,7 +44,7 @@ impl FileType {
 
 /// How weights are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SaveOptions {
+pub(crate) struct SaveOptions {
     /// Type of every tensor.
     pub file_type: FileType,
     /// Most bytes of tensors per file; more than one file get an index. Transformers cuts at 5 GB too.

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
-use forage_trainer::weights::Checkpoint;
+use forage_trainer::Checkpoint;
 use serde_json::{Map, Value};
 
 /// What the driver counts, in the order of the file.
@@ -49,7 +49,7 @@ impl Counters {
         let Some(file) = &self.file else {
             return Ok(None);
         };
-        forage_trainer::device::wait(&checkpoint.decoder.device())?;
+        checkpoint.decoder.wait()?;
         let bytes = std::fs::read(file)
             .with_context(|| format!("cannot read the counters in {}", file.display()))?;
         let (numbers, rest) = bytes.as_chunks::<8>();

@@ -11,8 +11,7 @@ use clap::Args;
 use forage_contracts::policy::{GenerateRequest, Policy, Sampling};
 use forage_contracts::seed::Seed;
 use forage_trainer::device::DeviceSpec;
-use forage_trainer::weights::Checkpoint;
-use forage_trainer::{Engine, EngineConfig, Workers};
+use forage_trainer::{Checkpoint, Engine, EngineConfig, Workers};
 use futures::future::try_join_all;
 
 use super::counters::Counters;

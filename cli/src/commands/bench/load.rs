@@ -6,7 +6,7 @@ use std::time::Instant;
 use anyhow::Result;
 use clap::Args;
 use forage_trainer::device::DeviceSpec;
-use forage_trainer::weights::{Checkpoint, FileType, Precision, SaveOptions};
+use forage_trainer::{Checkpoint, FileType, Precision};
 
 use super::{Weights, open};
 use crate::terminal::out;
@@ -41,11 +41,7 @@ impl Load {
         report("open", start);
         if let Some(place) = &self.save {
             let start = Instant::now();
-            let options = SaveOptions {
-                file_type: FileType::Bf16,
-                ..SaveOptions::default()
-            };
-            checkpoint.save_as(place, options)?;
+            checkpoint.save_as(place, FileType::Bf16)?;
             report("save bf16", start);
         }
         Ok(())

@@ -19,7 +19,7 @@ impl Parity {
     pub(super) fn run(self) -> Result<()> {
         let device = self.device.open()?;
         let (mut passed, mut failed) = (0, 0);
-        parity::run(&device, |check| {
+        parity(&device, |check| {
             *(if check.holds {
                 &mut passed
             } else {

@@ -6,7 +6,7 @@ use std::time::Instant;
 use anyhow::{Result, ensure};
 use clap::Args;
 use forage_contracts::seed::Seed;
-use forage_trainer::device::{DeviceSpec, wait};
+use forage_trainer::device::DeviceSpec;
 use forage_trainer::memory::peak;
 use forage_trainer::{LoraConfig, MeasuredStep, Targets};
 
@@ -78,7 +78,7 @@ impl Train {
             counters.since(step.checkpoint())?;
             let start = Instant::now();
             let taken = step.take()?;
-            wait(&step.checkpoint().decoder.device())?;
+            step.checkpoint().decoder.wait()?;
             let line = serde_json::json!({
                 "seconds": start.elapsed().as_secs_f64(),
                 "tokens": step.tokens(),

@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 
+use forage_env::Presentation;
 use forage_env::chat::{ChatTemplate, Conversation, SpecialTokens};
-use forage_env::rollout::Presentation;
 use forage_trainer::Curve;
 use forage_trainer::objective::{
     Advantage, Aggregation, Credit, GroupFilter, KlEstimator, PolicyLoss, Recipe as Parts,

@@ -1,13 +1,14 @@
 //! `forage serve env`.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use forage_contracts::Split;
-use forage_env::server::{self, Served, ServerConfig};
-use forage_lab::{Data, EnvironmentConfig, PolicyFormat, Session, Sources, Tasks, open_tokenizer};
+use forage_contracts::{Split, Task};
+use forage_env::server::{Served, ServerConfig};
+use forage_lab::{Data, EnvironmentConfig, PolicyFormat, Session, Sources};
 use forage_retriever::CorpusFormat;
 
 use super::{Front, stopped};
@@ -98,7 +99,7 @@ impl Env {
             served.tasks.len()
         );
         let summary = front.run(&described, begin, async |listener, stop| {
-            Ok(server::serve(listener, config, served, stop).await?)
+            Ok(served.serve(listener, config, stop).await?)
         })?;
         let episodes = summary.episodes;
         stopped(&summary.requests, &format!(", {episodes} episodes"));
@@ -128,7 +129,7 @@ impl Env {
         let limit = self.limit.unwrap_or(usize::MAX);
         let tasks = tasks.iter().take(limit).cloned().collect();
         let name = self.tokenizer.as_ref();
-        let tokenizer = open_tokenizer(name.unwrap_or(&config.policy.checkpoint))?;
+        let tokenizer = PolicyFormat::tokenizer(name.unwrap_or(&config.policy.checkpoint))?;
         let rewards = config.rewards()?;
         if let Some(name) = rewards.group_parts().next() {
             bail!(
@@ -144,7 +145,7 @@ impl Env {
     fn of_flags(&self, id: &str, scratch: &Path) -> Result<Served> {
         let mut environment = EnvironmentConfig::plain(id)?;
         let format = if let Some(name) = &self.tokenizer {
-            PolicyFormat::raw(open_tokenizer(name)?)
+            PolicyFormat::raw(PolicyFormat::tokenizer(name)?)
         } else {
             environment = environment.for_bytes()?;
             PolicyFormat::bytes()
@@ -169,7 +170,7 @@ impl Env {
     }
 }
 
-fn served(session: Session, tasks: Tasks) -> Result<Served> {
+fn served(session: Session, tasks: Arc<[Arc<Task>]>) -> Result<Served> {
     if tasks.is_empty() {
         bail!("there are no questions in this split; name another with --split");
     }

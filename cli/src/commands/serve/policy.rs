@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use anyhow::Result;
 use clap::Args;
-use forage_trainer::server::{self, ServerConfig};
+use forage_trainer::server::ServerConfig;
 
 use super::{Front, stopped};
 use crate::policy::PolicyArgs;
@@ -50,7 +50,7 @@ impl Policy {
             model.name, model.context
         );
         let summary = front.run(&described, begin, async |listener, stop| {
-            Ok(server::serve(listener, config, model, stop).await?)
+            Ok(model.serve(listener, config, stop).await?)
         })?;
         stopped(&summary, "");
         Ok(())

@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use anyhow::{Result, bail};
 use clap::Args;
-use forage_retriever::Index;
-use forage_retriever::server::{self, ServerConfig, Services};
+use forage_retriever::server::{ServerConfig, Services};
+use forage_retriever::{Index, Retriever as _};
 
 use super::{Front, stopped};
 use crate::retrieval::RetrievalArgs;
@@ -47,7 +47,7 @@ impl Retriever {
         let front = self.front.bind("search")?;
         let described = describe(&services);
         let summary = front.run(&described, begin, async |listener, stop| {
-            Ok(server::serve(listener, config, services, stop).await?)
+            Ok(services.serve(listener, config, stop).await?)
         })?;
         stopped(&summary, "");
         Ok(())
@@ -78,9 +78,6 @@ fn describe(services: &Services) -> String {
     let Some(bm25) = &services.bm25 else {
         return "no index".to_owned();
     };
-    let manifest = bm25.index().manifest();
-    format!(
-        "{} passages, fingerprint {}",
-        manifest.counts.passages, manifest.fingerprint
-    )
+    let passages = bm25.index().len();
+    format!("{passages} passages, fingerprint {}", bm25.fingerprint())
 }

@@ -1,7 +1,6 @@
 //! `HotpotQA` and `2WikiMultihopQA` as published: `_id` or `id`, `question`, `answer`, `supporting_facts`, whose titles are
 //! the evidence, and `context`.
 
-use forage_contracts::question::{distinct, list, scalar};
 use forage_contracts::{RowFault, Task};
 use serde_json::Value;
 
@@ -17,7 +16,7 @@ pub(super) const ENTRY: QuestionEntry = QuestionEntry {
 fn read(row: &QuestionRow<'_>) -> Result<Task, RowFault> {
     let field = if row.has("_id") { "_id" } else { "id" };
     let mut task = row.task(row.id(field)?, row.answers()?)?;
-    task.evidence = distinct(supporting_titles(row)?);
+    task.evidence = QuestionRow::distinct(supporting_titles(row)?);
     task.hops = hops(task.evidence.len());
     Ok(task)
 }
@@ -31,11 +30,11 @@ fn supporting_titles(row: &QuestionRow<'_>) -> Result<Vec<String>, RowFault> {
         )
     };
     match row.get("supporting_facts") {
-        Some(Value::Object(facts)) => list(facts.get("title"), "title"),
+        Some(Value::Object(facts)) => QuestionRow::list_of(facts.get("title"), "title"),
         Some(Value::Array(facts)) => {
             let title = |fact: &Value| {
                 let title = fact.get(0).or_else(|| fact.get("title"));
-                title.and_then(scalar).ok_or_else(fault)
+                title.and_then(QuestionRow::scalar).ok_or_else(fault)
             };
             facts.iter().map(title).collect()
         }

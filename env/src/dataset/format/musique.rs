@@ -1,7 +1,6 @@
 //! `MuSiQue` as published: `id`, `question`, `answer`, `answer_aliases`, `paragraphs`, whose supporting ones are the evidence
 //! by title, and `question_decomposition`.
 
-use forage_contracts::question::{distinct, scalar};
 use forage_contracts::{RowFault, Task};
 use serde_json::Value;
 
@@ -46,8 +45,8 @@ fn read(row: &QuestionRow<'_>) -> Result<Task, RowFault> {
         .filter(|paragraph| paragraph.get("is_supporting") == Some(&Value::Bool(true)));
     let titles = needed
         .chain(supporting)
-        .filter_map(|paragraph| scalar(paragraph.get("title")?));
-    task.evidence = distinct(titles.collect());
+        .filter_map(|paragraph| QuestionRow::scalar(paragraph.get("title")?));
+    task.evidence = QuestionRow::distinct(titles.collect());
     task.hops = hops(if steps.is_empty() {
         task.evidence.len()
     } else {

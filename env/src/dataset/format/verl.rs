@@ -1,6 +1,5 @@
 //! verl and `SkyRL`: `prompt` (messages), `data_source`, and `ground_truth.target` in `reward_model` or `reward_spec`.
 
-use forage_contracts::question::{not_empty, scalar};
 use forage_contracts::{RowFault, Task};
 use serde_json::Value;
 
@@ -31,8 +30,8 @@ fn read(row: &QuestionRow<'_>) -> Result<Task, RowFault> {
     let extra = row
         .get("extra_info")
         .and_then(|extra| extra.get("question"));
-    let asked = row.get("question").and_then(scalar);
-    let question = if let Some(question) = asked.or_else(|| extra.and_then(scalar)) {
+    let asked = row.get("question").and_then(QuestionRow::scalar);
+    let question = if let Some(question) = asked.or_else(|| extra.and_then(QuestionRow::scalar)) {
         question
     } else {
         let prompt = last_user(row.get("prompt"), "prompt")?;
@@ -45,8 +44,11 @@ fn read(row: &QuestionRow<'_>) -> Result<Task, RowFault> {
 
 /// One or more texts, none of them empty.
 fn texts(value: &Value) -> Option<Vec<String>> {
-    not_empty(match value {
-        Value::Array(items) => items.iter().map(scalar).collect::<Option<Vec<_>>>()?,
-        value => vec![scalar(value)?],
+    QuestionRow::not_empty(match value {
+        Value::Array(items) => items
+            .iter()
+            .map(QuestionRow::scalar)
+            .collect::<Option<Vec<_>>>()?,
+        value => vec![QuestionRow::scalar(value)?],
     })
 }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 use super::cache::Cache;
-use super::prompt::{Question, Room, Shown, batch_messages, messages, pair_messages};
+use super::prompt::{Asked, Room, Shown, Transcript, batch_messages, messages, pair_messages};
 use super::settings::JudgeSettings;
 use super::verdict::{Preference, Refusal, Verdict, read_preference, read_verdict, read_verdicts};
 
@@ -53,6 +53,15 @@ pub enum JudgeError {
     },
 }
 
+impl From<JudgeError> for forage_contracts::SettingError {
+    fn from(error: JudgeError) -> Self {
+        match error {
+            JudgeError::Setting { key, what } => Self::new(format!("`{key}`"), what),
+            other => Self::new("judge", format!("cannot be used: {other}")),
+        }
+    }
+}
+
 impl JudgeError {
     /// Returns true when the server refuses a request for what is in it, as it does when that exceeds its context.
     fn refuses_request(&self) -> bool {
@@ -74,7 +83,7 @@ const SHORTER: [usize; 5] = [8_000, 4_000, 2_000, 1_000, 500];
 
 /// The cost of a judge so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Spent {
+pub(crate) struct Spent {
     /// Requests sent, tries included.
     pub calls: u64,
     /// Tokens read and written, as the server counts them.
@@ -148,8 +157,13 @@ impl Judge {
         })
     }
 
-    /// The cost so far.
-    pub fn spent(&self) -> Spent {
+    /// Requests sent so far, tries included, and tokens read and written, as the server counts them.
+    pub fn cost(&self) -> (u64, u64) {
+        let Spent { calls, tokens, .. } = self.spent();
+        (calls, tokens)
+    }
+
+    pub(crate) fn spent(&self) -> Spent {
         Spent {
             calls: self.calls.load(Ordering::Relaxed),
             tokens: self.tokens.load(Ordering::Relaxed),
@@ -161,7 +175,7 @@ impl Judge {
     ///
     /// # Errors
     /// [`JudgeError`] when there is no verdict after all tries, or the budget is spent.
-    pub async fn ask(&self, question: &Question<'_>) -> Result<Verdict, JudgeError> {
+    pub(crate) async fn ask(&self, question: &Asked<'_>) -> Result<Verdict, JudgeError> {
         let rubric = &self.settings.rubric;
         if rubric.is_empty() && question.golds.is_empty() {
             return Err(JudgeError::NoGold);
@@ -171,11 +185,31 @@ impl Judge {
             .await
     }
 
+    /// Says whether an answer is right, whatever the way to it. A judge with a rubric never says so.
+    ///
+    /// # Errors
+    /// When there is no verdict after all tries, or the budget is spent.
+    pub async fn is_right(
+        &self,
+        question: &str,
+        golds: &[String],
+        answer: &str,
+    ) -> Result<bool, JudgeError> {
+        let asked = Asked {
+            question,
+            golds,
+            answer: Some(answer),
+            transcript: Transcript::Unknown,
+        };
+        let verdict = self.ask(&asked).await?;
+        Ok(matches!(verdict, Verdict::Answer { correct: true, .. }))
+    }
+
     /// Judges several answers to one question in one request; the verdicts come in the order of the answers.
     ///
     /// # Errors
     /// As [`Judge::ask`].
-    pub async fn ask_together(
+    pub(crate) async fn ask_together(
         &self,
         question: &str,
         golds: &[String],
@@ -192,7 +226,7 @@ impl Judge {
     /// Says which of two answers is better, in the order given.
     ///
     /// # Errors
-    /// As [`Judge::ask`].
+    /// As [`Judge::is_right`].
     pub async fn prefer(
         &self,
         question: &str,
@@ -279,7 +313,8 @@ impl Judge {
         let url = self.http.url(&["v1", "chat", "completions"]);
         let request = Request::post(url, "application/json", body);
         let take = |completion| self.take(completion, &check);
-        let answer = self.http.call_within(request, || self.admit(), take).await;
+        let admit = || self.admit().map_err(|error| error.to_string());
+        let answer = self.http.call_within(request, admit, take).await;
         answer.map_err(|error| match &error.fault {
             Fault::Withheld(_) => self.exceeded().unwrap_or(JudgeError::Call(error)),
             _ => JudgeError::Call(error),
@@ -287,9 +322,9 @@ impl Judge {
     }
 
     /// Takes a call out of the budget.
-    fn admit(&self) -> Result<(), String> {
+    fn admit(&self) -> Result<(), JudgeError> {
         if let Some(spent) = self.exceeded() {
-            return Err(spent.to_string());
+            return Err(spent);
         }
         let most = self.settings.max_calls.unwrap_or(u64::MAX);
         let taken = self
@@ -297,9 +332,11 @@ impl Judge {
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |calls| {
                 (calls < most).then(|| calls + 1)
             });
-        taken
-            .map(|_| ())
-            .map_err(|_| "the budget is spent".to_owned())
+        taken.map(|_| ()).map_err(|spent| JudgeError::Budget {
+            key: "max_calls",
+            spent,
+            limit: most,
+        })
     }
 
     fn exceeded(&self) -> Option<JudgeError> {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use async_trait::async_trait;
 use forage_contracts::environment::Outcome;
 use forage_contracts::reward::{GroupReward, Make, Making, Pieces, RewardEntry, RewardError};
-use forage_contracts::{Episode, Task};
+use forage_contracts::{Episode, SettingError, Task};
 use futures::future::try_join_all;
 use serde_json::Value;
 
@@ -14,7 +14,7 @@ use crate::reward::UNIT;
 use crate::reward::grading::normalize;
 
 /// The registry's entry of several answers in one request.
-pub const BATCH: RewardEntry = RewardEntry {
+pub(crate) const BATCH: RewardEntry = RewardEntry {
     name: "judge_batch",
     about: "as judge, several answers of a group in one request (settings: those of judge but rubric, together = 8)",
     always: false,
@@ -27,7 +27,7 @@ pub const BATCH: RewardEntry = RewardEntry {
 };
 
 /// The registry's entry of answers in pairs.
-pub const TOURNAMENT: RewardEntry = RewardEntry {
+pub(crate) const TOURNAMENT: RewardEntry = RewardEntry {
     name: "tournament",
     about: "share of a group's pairs that an answer wins, by a judge asked in both orders (settings: those of judge but \
             rubric, rounds = 4)",
@@ -41,27 +41,22 @@ pub const TOURNAMENT: RewardEntry = RewardEntry {
 };
 
 /// The judge of a part's settings, and a count of its own among them.
-fn judge(making: &Making, key: &str, default: usize) -> Result<(Judge, usize), String> {
+fn judge(making: &Making, key: &str, default: usize) -> Result<(Judge, usize), SettingError> {
     let mut settings = making.settings.clone();
     let count = match settings.shift_remove(key) {
         None => default,
         Some(value) => value
             .as_u64()
             .filter(|&count| count >= 1)
-            .ok_or(format!("{key} is {value}; write 1 or more"))? as usize,
+            .ok_or_else(|| SettingError::range(key, &value, "1 or more"))?
+            as usize,
     };
-    let settings: JudgeSettings =
-        serde_json::from_value(Value::Object(settings)).map_err(|cause| cause.to_string())?;
+    let settings: JudgeSettings = serde_json::from_value(Value::Object(settings))?;
     if !settings.rubric.is_empty() {
-        return Err(format!(
-            "a rubric is for [reward.{}] alone; leave it out",
-            ENTRY.name
-        ));
+        let fault = format!("is for [reward.{}] alone; leave it out", ENTRY.name);
+        return Err(SettingError::new("a rubric", fault));
     }
-    Ok((
-        Judge::new(settings).map_err(|cause| cause.to_string())?,
-        count,
-    ))
+    Ok((Judge::new(settings)?, count))
 }
 
 fn failed(name: &'static str, task: &Task, cause: &JudgeError) -> RewardError {

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 /// What is judged.
 #[derive(Clone, Copy, Debug)]
-pub struct Question<'a> {
+pub(crate) struct Asked<'a> {
     /// What was asked.
     pub question: &'a str,
     /// Accepted answers.
@@ -20,7 +20,7 @@ pub struct Question<'a> {
 
 /// The way to an answer.
 #[derive(Clone, Copy, Debug)]
-pub enum Transcript<'a> {
+pub(crate) enum Transcript<'a> {
     /// Not known: the answer alone is judged.
     Unknown,
     /// What the policy wrote and read.
@@ -64,7 +64,7 @@ impl Room {
 }
 
 /// The messages that ask for a verdict.
-pub(super) fn messages(question: &Question<'_>, rubric: &[String], room: Room) -> Value {
+pub(super) fn messages(question: &Asked<'_>, rubric: &[String], room: Room) -> Value {
     let mut parts = given(question.question, question.golds);
     parts.extend(shown((question.answer, question.transcript), "", room));
     let task = || format!("Decide two things.\n{MEASURES}\n{ANSWER_REPLY}");

@@ -6,6 +6,7 @@ use forage_net::HttpOptions;
 use serde::{Deserialize, Serialize};
 
 use super::client::JudgeError;
+use super::{BATCH, ENTRY, TOURNAMENT};
 
 /// Who judges, how, and at what cost.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -68,6 +69,9 @@ fn transcript() -> usize {
 }
 
 impl JudgeSettings {
+    /// The rewards that have these settings.
+    pub const REWARDS: [&str; 3] = [ENTRY.name, BATCH.name, TOURNAMENT.name];
+
     /// Keys that change no verdict: a run may change them between its sessions.
     pub const CONDUCT: [&str; 8] = [
         "url",

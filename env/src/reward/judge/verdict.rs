@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 /// What a judge found.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Verdict {
+pub(crate) enum Verdict {
     /// Of an answer and the way to it.
     Answer {
         /// Whether the answer is right.

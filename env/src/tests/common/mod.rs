@@ -181,7 +181,7 @@ pub(crate) fn rollout(policy: Arc<dyn Policy>, factory: Arc<dyn EnvFactory>) -> 
         factory,
         rewards,
         sampling: Sampling::FULL,
-        presentation: Presentation::Raw,
+        presentation: Presentation::RAW,
     }
 }
 

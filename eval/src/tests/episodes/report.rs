@@ -1,4 +1,4 @@
-use forage_env::monitor::{Alarm, Example, Severity};
+use forage_env::{Alarm, Example, Severity};
 use forage_eval::report::{Arm, Recipe};
 use forage_eval::telemetry::course::StepItem;
 use forage_eval::{

@@ -10,8 +10,6 @@ use crate::error::{IndexError, ReadError};
 use crate::index::manifest::Source;
 use crate::index::open::Index;
 
-use super::request::Duplicates;
-
 /// Passages in corpus order, each with the line it came from.
 pub(in crate::index) trait Feed {
     /// The file to name in errors.
@@ -36,12 +34,13 @@ pub(in crate::index) struct FileFeed<'a> {
 impl<'a> FileFeed<'a> {
     pub(in crate::index) fn new(
         reader: CorpusReader,
-        duplicates: Duplicates,
+        drop_duplicates: bool,
         existing: Option<&'a Index>,
     ) -> Result<Self, IndexError> {
-        let (seen, hasher) = match duplicates {
-            Duplicates::Keep => (None, None),
-            Duplicates::Drop => (Some(contents_of(existing)?), Some(CorpusHasher::new())),
+        let (seen, hasher) = if drop_duplicates {
+            (Some(contents_of(existing)?), Some(CorpusHasher::new()))
+        } else {
+            (None, None)
         };
         Ok(Self {
             reader,

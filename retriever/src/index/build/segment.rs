@@ -13,7 +13,6 @@ use rayon::prelude::*;
 use tantivy::directory::{Directory, MmapDirectory};
 
 use super::feed::Feed;
-use super::request::{BuildProgress, BuildStage};
 use super::staging::files_below;
 use crate::bm25::{Bm25Params, Entry, Part, PartWriter, Postings, Scorer, Totals, merge_parts};
 use crate::error::{IndexError, ReadError};
@@ -53,8 +52,8 @@ pub(in crate::index) struct Written {
     pub(in crate::index) digest: String,
 }
 
-/// Progress towards the caller.
-pub(in crate::index) type Report<'a> = &'a mut dyn FnMut(BuildProgress);
+/// Progress towards the caller: passages in the postings, and passages in all.
+pub(in crate::index) type Report<'a> = &'a mut dyn FnMut(u64, u64);
 
 impl Plan<'_> {
     /// Writes the segment; `None`, and no folder, when the feed is empty.
@@ -73,7 +72,7 @@ impl Plan<'_> {
             let ms = started.elapsed().as_millis() as u64;
             tracing::debug!(segment = self.name, phase, ms, "index build");
         };
-        let (lines, digest) = self.write_store(feed, report)?;
+        let (lines, digest) = self.write_store(feed)?;
         done("passages read");
         if lines.is_empty() {
             fs::remove_dir_all(&path).map_err(IndexError::io("write", &path))?;
@@ -105,11 +104,7 @@ impl Plan<'_> {
     }
 
     /// Stores every passage; returns the line of each, for the error about a repeated id, and their digest.
-    fn write_store(
-        &self,
-        feed: &mut dyn Feed,
-        report: Report<'_>,
-    ) -> Result<(Vec<u64>, String), IndexError> {
+    fn write_store(&self, feed: &mut dyn Feed) -> Result<(Vec<u64>, String), IndexError> {
         let path = self.path();
         let mut writer = StoreWriter::new(self.file(DOCS_FILE)?, self.file(OFFSETS_FILE)?);
         let mut lines = Vec::new();
@@ -123,13 +118,6 @@ impl Plan<'_> {
                 .add(&passage)
                 .map_err(IndexError::io("write", &path))?;
             lines.push(line);
-            if writer.count().is_multiple_of(PROGRESS_STEP) {
-                report(BuildProgress {
-                    stage: BuildStage::Reading,
-                    done: writer.count(),
-                    total: None,
-                });
-            }
         }
         let (docs, offsets, digest) = writer.finish().map_err(IndexError::io("write", &path))?;
         sync(docs, &path)?;
@@ -194,15 +182,10 @@ impl Plan<'_> {
                 })
                 .collect();
             drop(sender);
-            let total = Some(order.len() as u64);
             let mut done = 0;
             for step in receiver {
                 done += step;
-                report(BuildProgress {
-                    stage: BuildStage::Indexing,
-                    done,
-                    total,
-                });
+                report(done, order.len() as u64);
             }
             let mut parts = Vec::new();
             for worker in workers {
@@ -211,11 +194,6 @@ impl Plan<'_> {
                     .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
                 parts.extend(of_worker.map_err(|fault| fault.at(&path))?);
             }
-            report(BuildProgress {
-                stage: BuildStage::Finishing,
-                done: order.len() as u64,
-                total,
-            });
             Ok(parts)
         })
     }

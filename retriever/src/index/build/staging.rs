@@ -4,7 +4,6 @@ use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::request::Existing;
 use crate::error::IndexError;
 use crate::index::manifest::{MANIFEST_DRAFT, Manifest, sync_folder};
 use crate::index::{MANIFEST_FILE, SEGMENT_PREFIX};
@@ -24,10 +23,10 @@ pub(in crate::index) struct Staging {
 
 impl Staging {
     /// Claims the folder for a new index, clearing what a killed build left.
-    pub(in crate::index) fn for_new(target: &Path, existing: Existing) -> Result<Self, IndexError> {
+    pub(in crate::index) fn for_new(target: &Path, replace: bool) -> Result<Self, IndexError> {
         let (path, replaced) = siblings(target)?;
         restore_replaced(target, &replaced)?;
-        check_target(target, existing)?;
+        check_target(target, replace)?;
         Self::claim(target, path, replaced)
     }
 
@@ -204,15 +203,16 @@ fn restore_replaced(target: &Path, replaced: &Path) -> Result<(), IndexError> {
     fs::rename(replaced, target).map_err(IndexError::io("restore", target))
 }
 
-fn check_target(target: &Path, existing: Existing) -> Result<(), IndexError> {
+fn check_target(target: &Path, replace: bool) -> Result<(), IndexError> {
     if !target.exists() {
         return Ok(());
     }
     let path = target.to_owned();
     if target.join(MANIFEST_FILE).is_file() && is_manifest(&target.join(MANIFEST_FILE)) {
-        return match existing {
-            Existing::Replace => Ok(()),
-            Existing::Keep => Err(IndexError::Exists { path }),
+        return if replace {
+            Ok(())
+        } else {
+            Err(IndexError::Exists { path })
         };
     }
     let is_empty = fs::read_dir(target).is_ok_and(|mut entries| entries.next().is_none());

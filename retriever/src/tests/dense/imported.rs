@@ -3,58 +3,12 @@
 use std::fs;
 use std::path::Path;
 
-use forage_retriever::dense::{VectorFile, VectorIndexKind, VectorSource, embed};
+use forage_retriever::dense::{VectorIndexKind, VectorSource};
 use forage_retriever::{BuildRequest, CorpusFormat, Index, Passage, Retriever};
 
 use super::{
     DIMENSION, HashedWords, assert_like, built, expected, passages, queries, vector, write,
 };
-
-#[tokio::test]
-async fn rows_in_corpus_order_are_taken() {
-    let fixture = built(60);
-    fixture.add(60, 90);
-    let all = passages(0, 90);
-    let contents = |passage: &Passage| format!("\"{}\"\n{}", passage.title, passage.text);
-    let rows: Vec<f32> = all
-        .iter()
-        .flat_map(|passage| vector(&contents(passage)))
-        .collect();
-    let file = VectorFile::in_memory(rows.clone(), DIMENSION).unwrap();
-    let summary = embed(
-        &fixture.index,
-        VectorSource::Rows(&file),
-        VectorIndexKind::Flat,
-        &mut |_| {},
-    )
-    .unwrap();
-    assert_eq!(
-        (summary.embedded, summary.dense.encoder, summary.dense.unit),
-        (90, None, true)
-    );
-    let encoder = HashedWords::new("words");
-    let answers = fixture
-        .open(&encoder)
-        .unwrap()
-        .search(&queries(), 6)
-        .await
-        .unwrap();
-    for (query, hits) in queries().iter().zip(&answers) {
-        assert_like(hits, &expected(&all, &query.text, 6));
-    }
-    let short = VectorFile::in_memory(rows[DIMENSION..].to_vec(), DIMENSION).unwrap();
-    let failure = embed(
-        &fixture.index,
-        VectorSource::Rows(&short),
-        VectorIndexKind::Flat,
-        &mut |_| {},
-    )
-    .unwrap_err();
-    assert!(
-        failure.to_string().contains("89 rows for 90 passages"),
-        "{failure}"
-    );
-}
 
 /// A version 1 `.npy` array of f4.
 fn npy(path: &Path, rows: &[f32], dimension: usize) {
@@ -72,7 +26,8 @@ fn npy(path: &Path, rows: &[f32], dimension: usize) {
 #[tokio::test]
 async fn vector_files_of_other_programs_are_imported() {
     let fixture = built(30);
-    let all = passages(0, 30);
+    fixture.add(30, 45);
+    let all = passages(0, 45);
     let contents = |passage: &Passage| format!("\"{}\"\n{}", passage.title, passage.text);
     let rows: Vec<f32> = all
         .iter()
@@ -81,21 +36,25 @@ async fn vector_files_of_other_programs_are_imported() {
     let file = fixture.folder.path().join("rows.npy");
     npy(&file, &rows[DIMENSION..], DIMENSION);
     let import = || {
-        embed(
+        Index::embed(
             &fixture.index,
             VectorSource::File(&file),
             VectorIndexKind::Quantised,
-            &mut |_| {},
+            &mut |_, _| {},
         )
     };
     assert!(
         import()
             .unwrap_err()
             .to_string()
-            .contains("29 rows for 30 passages")
+            .contains("44 rows for 45 passages")
     );
     npy(&file, &rows, DIMENSION);
-    assert_eq!(import().unwrap().embedded, 30);
+    let summary = import().unwrap();
+    assert_eq!(
+        (summary.embedded, summary.dense.encoder, summary.dense.unit),
+        (45, None, true)
+    );
     let answers = fixture
         .open(&HashedWords::new("words"))
         .unwrap()
@@ -120,7 +79,7 @@ fn a_flat_index_by_distance_needs_vectors_of_one_norm() {
     let index = folder.path().join("index");
     Index::build(
         &BuildRequest::new(source, CorpusFormat::BEIR, &index),
-        &mut |_| {},
+        &mut |_, _| {},
     )
     .unwrap();
     let fixture = |name: &str| {
@@ -129,11 +88,11 @@ fn a_flat_index_by_distance_needs_vectors_of_one_norm() {
             .join(name)
     };
     let import = |name: &str| {
-        embed(
+        Index::embed(
             &index,
             VectorSource::File(&fixture(name)),
             VectorIndexKind::Flat,
-            &mut |_| {},
+            &mut |_, _| {},
         )
     };
     assert!(

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use forage_retriever::server::{ServerConfig, Services, serve};
+use forage_retriever::server::{ServerConfig, Services};
 use forage_retriever::{Bm25Retriever, Filter, Hit, Passage, Query, Retriever};
 use serde_json::json;
 use tokio::net::TcpListener;
@@ -58,14 +58,10 @@ async fn hits_are_those_of_the_index() {
             workers: 1,
             ..ServerConfig::default()
         };
-        serve(
-            listener,
-            config,
-            services,
-            async move { drop(stopped.await) },
-        )
-        .await
-        .unwrap();
+        services
+            .serve(listener, config, async move { drop(stopped.await) })
+            .await
+            .unwrap();
     });
     let settings = json!({"url": url, "batch_queries": 2, "mode": "bm25", "http": {}});
     let client = open("search-r1", settings).await.unwrap();

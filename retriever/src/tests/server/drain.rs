@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use forage_retriever::Mode;
-use forage_retriever::server::{BaseConfig, ServeError, ServerConfig, Services, Summary, serve};
+use forage_retriever::server::{BaseConfig, ServeError, ServerConfig, Services, Summary};
 use serde_json::json;
 
 use super::support::{Difficult, Difficulty, Running, config, corpus};
@@ -132,7 +132,9 @@ async fn contradictions_are_named_before_anything_starts() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut services = Services::of_index(corpus());
         services.default_mode = mode;
-        let refused = serve(listener, config, services, std::future::pending()).await;
+        let refused = services
+            .serve(listener, config, std::future::pending())
+            .await;
         assert!(matches!(refused, Err(ServeError::Config(_))));
     }
 }

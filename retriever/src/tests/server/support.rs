@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use forage_net::{Fault, NetError};
-use forage_retriever::server::{ServeError, ServerConfig, Services, Summary, serve};
+use forage_retriever::server::{ServeError, ServerConfig, Services, Summary};
 use forage_retriever::{
     Bm25Retriever, Fingerprint, Hit, Mode, Passage, Query, Retriever, RetrieverError,
 };
@@ -29,7 +29,7 @@ impl Running {
         let shutdown = async move {
             let _ = stopped.await;
         };
-        let server = tokio::spawn(serve(listener, config, services, shutdown));
+        let server = tokio::spawn(services.serve(listener, config, shutdown));
         Self {
             base,
             client: client(),

@@ -5,12 +5,14 @@ use std::time::Duration;
 
 use super::{Engine, EngineConfig, EngineModel};
 use crate::generate::{Event, StreamOptions};
-use crate::model::{Architecture, Decoder, ModelConfig, init_random};
+use crate::model::{Architecture, Decoder, ModelConfig};
 use crate::workers::Workers;
 use burn::tensor::Device;
-use forage_env::policy::{Completion, Finish, GenerateRequest, Policy, PolicyError, Sampling};
-use forage_env::seed::Seed;
-use forage_env::tokenizer::{ByteTokenizer, Tokenizer};
+use forage_contracts::policy::{
+    Completion, Finish, GenerateRequest, Policy, PolicyError, Sampling,
+};
+use forage_contracts::seed::Seed;
+use forage_contracts::{ByteTokenizer, Tokenizer};
 
 /// Wide enough for the arrangement of weights that only large models get; the other one is not.
 fn shape(wide: bool) -> ModelConfig {
@@ -40,7 +42,7 @@ const ROOMY: EngineConfig = EngineConfig {
 };
 
 fn decoder(wide: bool, seed: u64) -> Decoder {
-    init_random(&shape(wide), Seed::root(seed), &Device::flex())
+    Decoder::random(&shape(wide), Seed::root(seed), &Device::flex())
 }
 
 fn engine(wide: bool, config: EngineConfig) -> Arc<Engine> {

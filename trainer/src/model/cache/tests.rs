@@ -1,12 +1,12 @@
 //! Attention over the cache equals attention over whole sequences.
 
 use burn::tensor::{Device, Tensor};
-use forage_env::seed::Seed;
+use forage_contracts::seed::Seed;
 use proptest::prelude::*;
 
 use super::{BLOCK_POSITIONS, Chunk, KvCache, Pass};
 use crate::generate::EngineConfig;
-use crate::model::{Architecture, Batch, Decoder, ModelConfig, RopeTables, init_random};
+use crate::model::{Architecture, Batch, Decoder, ModelConfig, RopeTables};
 
 fn shape(
     heads: usize,
@@ -100,7 +100,7 @@ proptest! {
     ) {
         let architecture = Architecture::all().nth(family).unwrap();
         let config = shape(kv_heads * group, kv_heads, 2 * half_dim, architecture);
-        let decoder = init_random(&config, Seed::root(seed), &Device::flex());
+        let decoder = Decoder::random(&config, Seed::root(seed), &Device::flex());
         let row = |(row, &length): (usize, &usize)| (0..length).map(|place| ((7 * place + row) % 50) as u32).collect();
         let sequences: Vec<Vec<u32>> = lengths.iter().enumerate().map(row).collect();
         cuts.push(100);

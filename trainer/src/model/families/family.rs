@@ -1,18 +1,14 @@
 //! The description of a model family: the parts of its block, and its names.
 
+use forage_contracts::{Entry, Registry, SettingError};
 use serde::{Deserialize, Serialize};
 
-use super::plugins::installed;
 use super::{llama, olmo2, qwen2, qwen3};
 use crate::model::RopeScaling;
 
-/// The built-in families.
-pub(super) const FAMILIES: [&Family; 4] = [
-    &qwen2::FAMILY,
-    &qwen3::FAMILY,
-    &llama::FAMILY,
-    &olmo2::FAMILY,
-];
+/// The families, the built-in ones first.
+static REGISTRY: Registry<Family> =
+    Registry::new(&[qwen2::FAMILY, qwen3::FAMILY, llama::FAMILY, olmo2::FAMILY]);
 
 /// Normalisation of queries and keys between their projections and the rotation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +60,19 @@ impl Family {
             published: &[],
         }
     }
+
+    /// The list of families.
+    pub(crate) fn registry() -> &'static Registry<Self> {
+        &REGISTRY
+    }
+}
+
+impl Entry for Family {
+    const KIND: &'static str = "model family";
+
+    fn label(&self) -> (&'static str, &'static str) {
+        (self.model_type, self.class)
+    }
 }
 
 /// Shape of a published model.
@@ -94,20 +103,17 @@ impl Architecture {
     /// The family of a `model_type`.
     ///
     /// # Errors
-    /// A sentence that lists the families.
-    pub fn named(model_type: &str) -> Result<Self, String> {
-        Self::all()
-            .find(|each| each.0.model_type == model_type)
-            .ok_or_else(|| {
-                let known: Vec<&str> = Self::all().map(Self::name).collect();
-                let known = known.join(", ");
-                format!("model_type `{model_type}` is not supported; use a checkpoint of {known}")
-            })
+    /// When there is none; the error lists those there are.
+    pub fn named(model_type: &str) -> Result<Self, SettingError> {
+        let found = Self::all().find(|each| each.name() == model_type);
+        let unknown =
+            || SettingError::unknown("model_type", model_type, Self::all().map(Self::name));
+        found.ok_or_else(unknown)
     }
 
     /// Every family, the built-in ones first.
     pub fn all() -> impl Iterator<Item = Self> {
-        FAMILIES.into_iter().chain(installed()).map(Self)
+        REGISTRY.iter().map(Self)
     }
 
     /// The name, `model_type` in `config.json`.
@@ -127,9 +133,9 @@ impl PartialEq for Architecture {
 }
 
 impl TryFrom<String> for Architecture {
-    type Error = String;
+    type Error = SettingError;
 
-    fn try_from(name: String) -> Result<Self, String> {
+    fn try_from(name: String) -> Result<Self, SettingError> {
         Self::named(&name)
     }
 }

@@ -266,7 +266,7 @@ fn dots<S: Simd, const M: usize, const N: usize>(
 
 #[cfg(test)]
 pub(super) mod tests {
-    use forage_env::seed::Seed;
+    use forage_contracts::seed::Seed;
     use proptest::prelude::*;
     use rand::RngExt;
 

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use forage_env::HfTokenizer;
 use forage_env::chat::hermes::{self, Piece, ToolCall};
-use forage_env::tokenizer::HfTokenizer;
 use serde::Serialize;
 
 use super::Job;

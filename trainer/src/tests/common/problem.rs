@@ -6,15 +6,13 @@ use std::sync::Arc;
 use burn::tensor::Device;
 use forage_contracts::seed::Seed;
 use forage_contracts::{Resources, Split, Task};
-use forage_env::registry;
 use forage_env::reward::RewardSet;
-use forage_env::rollout::Presentation;
-use forage_env::world::{World, WorldSpec};
+use forage_env::{Presentation, World, WorldSpec, registry};
 use forage_retriever::Bm25Retriever;
-use forage_trainer::model::{Architecture, ModelConfig, init_random};
+use forage_trainer::model::{Architecture, Decoder, ModelConfig};
 use forage_trainer::run::Problem;
 use forage_trainer::weights::Checkpoint;
-use forage_trainer::{EngineConfig, Learner, UpdateConfig, Workers, bpe};
+use forage_trainer::{EngineConfig, Learner, UpdateConfig, Workers, train_tokenizer};
 use serde_json::{Value, json};
 
 pub(crate) fn world() -> World {
@@ -23,7 +21,7 @@ pub(crate) fn world() -> World {
 
 pub(crate) fn checkpoint(seed: u64) -> Checkpoint {
     let lines: Vec<String> = world().text(300).collect();
-    let (tokenizer, tokenizer_json) = bpe::train(
+    let (tokenizer, tokenizer_json) = train_tokenizer(
         lines.into_iter(),
         400,
         registry::find("search-r1").unwrap().vocabulary,
@@ -44,8 +42,8 @@ pub(crate) fn checkpoint(seed: u64) -> Checkpoint {
         rms_norm_eps: 1e-6,
         tie_word_embeddings: true,
     };
-    let decoder = init_random(&config, Seed::root(seed), &Device::flex());
-    Checkpoint::new(config, decoder, tokenizer, tokenizer_json, bpe::EOS)
+    let decoder = Decoder::random(&config, Seed::root(seed), &Device::flex());
+    Checkpoint::new(config, decoder, tokenizer, tokenizer_json)
 }
 
 /// A search problem; `rewards` weights parts. An untrained policy never answers, so `random` gives groups a direction.
@@ -85,7 +83,7 @@ pub(crate) fn problem_of(
             .collect()
     };
     Problem {
-        presentation: Presentation::Raw,
+        presentation: Presentation::RAW,
         rewards: Arc::new(RewardSet::new(factory.spec().outcome, &weights, Seed::root(9)).unwrap()),
         factory,
         train: tasks(Split::Train, 40),

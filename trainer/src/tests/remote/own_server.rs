@@ -6,7 +6,7 @@ use burn::tensor::Device;
 use forage_contracts::Tokenizer;
 use forage_contracts::policy::{Finish, GenerateRequest, Policy, Sampling};
 use forage_contracts::seed::Seed;
-use forage_trainer::server::{Model, ServerConfig, serve};
+use forage_trainer::server::{Model, ServerConfig};
 use forage_trainer::weights::Checkpoint;
 use forage_trainer::{EngineConfig, RemoteConfig, RemoteKind, RemotePolicy, Workers};
 use tokio::net::TcpListener;
@@ -30,12 +30,11 @@ async fn a_real_engine_answers_the_same_through_a_socket() {
     );
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
-    tokio::spawn(serve(
-        listener,
-        ServerConfig::default(),
-        model.clone(),
-        std::future::pending(),
-    ));
+    tokio::spawn(
+        model
+            .clone()
+            .serve(listener, ServerConfig::default(), std::future::pending()),
+    );
 
     let config = RemoteConfig {
         model: Some("quickstart".to_owned()),

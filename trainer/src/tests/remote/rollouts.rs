@@ -4,13 +4,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use forage_contracts::policy::Sampling;
-use forage_contracts::scripted::{Cast, ORACLE, OracleStyle};
+use forage_contracts::scripted::{Cast, OracleStyle, ScriptEntry};
 use forage_contracts::seed::Seed;
 use forage_contracts::{Boundary, ByteTokenizer, Ending, Episode, Resources, Split, Task};
-use forage_env::registry;
 use forage_env::reward::RewardSet;
-use forage_env::rollout::{InfraBudget, Job, Presentation, Rollout};
-use forage_env::world::{World, WorldSpec};
+use forage_env::{InfraBudget, Job, Presentation, Rollout, World, WorldSpec, registry};
 use forage_retriever::Bm25Retriever;
 use forage_trainer::{RemoteConfig, RemoteKind, RemotePolicy};
 use serde_json::json;
@@ -51,7 +49,7 @@ async fn stage(kind: RemoteKind, timeout: f64) -> Stage {
     let oracle = registry::find("search-r1")
         .unwrap()
         .script(
-            ORACLE,
+            ScriptEntry::ORACLE,
             Cast::new(tokenizer.clone(), tasks.clone()).in_style(OracleStyle::Terse),
         )
         .unwrap();
@@ -85,7 +83,7 @@ async fn stage(kind: RemoteKind, timeout: f64) -> Stage {
         factory,
         rewards: Arc::new(RewardSet::exact_match()),
         sampling: Sampling::FULL,
-        presentation: Presentation::Raw,
+        presentation: Presentation::RAW,
     };
     Stage {
         fake,

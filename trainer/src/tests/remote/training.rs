@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use forage_contracts::seed::Seed;
-use forage_trainer::metrics::{self, Row};
+use forage_trainer::metrics::Row;
 use forage_trainer::objective::{Algorithm, Bound, Correction, ObjectiveConfig, RatioLevel};
 use forage_trainer::run::{Control, GrpoConfig, RunError, RunPlace, Source, run_grpo};
 use forage_trainer::weights::Checkpoint;
@@ -119,7 +119,7 @@ async fn a_run_looks_ahead_by_one_update_and_survives_passing_faults() {
             )
             .await
             .unwrap();
-            let rows = metrics::read(&folder.path().join("metrics.jsonl")).unwrap();
+            let rows = Row::read_all(&folder.path().join("metrics.jsonl")).unwrap();
             let all = |name: &str| {
                 rows.iter()
                     .map(|row| row.get(name).unwrap())

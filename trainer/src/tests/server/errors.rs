@@ -1,6 +1,6 @@
 //! What is refused, and how.
 
-use forage_trainer::server::{BaseConfig, ServerConfig, serve};
+use forage_trainer::server::{BaseConfig, ServerConfig};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
@@ -496,7 +496,9 @@ async fn contradictions_are_named_before_anything_starts() {
     let model = quickstart();
     for config in bad {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let error = serve(listener, config, model.clone(), std::future::pending())
+        let error = model
+            .clone()
+            .serve(listener, config, std::future::pending())
             .await
             .unwrap_err();
         assert!(

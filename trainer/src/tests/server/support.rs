@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use burn::tensor::Device;
-use forage_trainer::server::{Model, ServeError, ServerConfig, Summary, serve};
+use forage_trainer::server::{Model, ServeError, ServerConfig, Summary};
 use forage_trainer::weights::Checkpoint;
 use forage_trainer::{EngineConfig, Workers};
 use serde_json::Value;
@@ -62,7 +62,7 @@ impl Running {
         let shutdown = async move {
             let _ = stopped.await;
         };
-        let server = tokio::spawn(serve(listener, config, model.clone(), shutdown));
+        let server = tokio::spawn(model.clone().serve(listener, config, shutdown));
         Self {
             base,
             client: client(),

@@ -1,6 +1,6 @@
 //! Each failure raises its alarm within its window, once; health raises none.
 
-use forage_env::monitor::{Alarm, Severity};
+use forage_env::{Alarm, Severity};
 use forage_trainer::SentinelConfig;
 use forage_trainer::metrics::Row;
 use forage_trainer::watch::Sentinel;

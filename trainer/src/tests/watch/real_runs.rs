@@ -1,7 +1,7 @@
 //! Real runs, written by `tests/fixtures/make_watch_fixtures.py`: one that learned, and its control with random rewards;
 //! queries that became better, and queries that became bags of keywords.
 
-use forage_env::monitor::{Alarm, Severity};
+use forage_env::{Alarm, Severity};
 use forage_trainer::SentinelConfig;
 use forage_trainer::metrics::Row;
 use forage_trainer::watch::Sentinel;

@@ -1,6 +1,6 @@
 //! What a rule found.
 
-use forage_env::monitor::Severity;
+use forage_env::Severity;
 
 /// A sign of trouble in one step.
 pub(in crate::watch) struct Finding {

@@ -1,7 +1,7 @@
 //! How often 95 % intervals cover the truth, and how often tests at 5 % find what is not there, over simulated experiments with
 //! a known truth. Prints the Markdown tables of `docs/statistics.md`; the same on every machine.
 //!
-//!     cargo run --release --example coverage
+//!     cargo test --release -p forage-eval coverage -- --ignored --nocapture
 
 #![expect(clippy::print_stdout, reason = "the tables are what it is for")]
 
@@ -20,7 +20,9 @@ const SAMPLES: usize = 8;
 
 type Share = Result<f64, StatsError>;
 
-fn main() -> Result<(), StatsError> {
+#[test]
+#[ignore = "prints the tables of the guide, in about 80 s"]
+fn coverage_tables() -> Result<(), StatsError> {
     println!(
         "{EXPERIMENTS} experiments a cell, {RESAMPLES} resamples; bold: outside 93 to 97 %, or above 6 % of false positives.\n"
     );
