@@ -1,8 +1,9 @@
-//! Attention of whole sequences, each to itself, in Burn's own operations: what training runs, on any device.
+//! Attention of whole sequences, each to itself: what training runs, on any device.
 //!
-//! Scores are made for a block of queries at a time and dropped, so memory grows with a sequence's length, not with its
-//! square. The derivative is written out (Dao et al. 2022, `FlashAttention`, algorithm 4, without the tiling of keys);
-//! where the projections carry a graph, Burn's autodiff differentiates the same forward pass, which keeps every block.
+//! On a GPU kernels of our own attend to all sequences of a batch at once. Elsewhere, in products of matrices, scores are made for a
+//! block of queries at a time and dropped, so memory grows with a sequence's length, not with its square. The derivative is
+//! written out (Dao et al. 2022, `FlashAttention`, algorithm 4, without the tiling of keys); where the projections carry a
+//! graph, Burn's autodiff differentiates the same forward pass, which keeps every block.
 
 use std::ops::Range;
 
@@ -10,6 +11,8 @@ use burn::tensor::activation::softmax;
 use burn::tensor::{Device, Int, Tensor};
 
 use super::attend::{Attend, Heads, MASKED};
+#[cfg(feature = "gpu")]
+use super::cube::Packed;
 use super::host;
 use super::{Batch, Kernels, ModelConfig, RopeTables, Span};
 use crate::device::Workspace;
@@ -26,6 +29,29 @@ pub(crate) struct Dense {
     mask: Tensor<2>,
     longest: usize,
     block: usize,
+    /// In place of blocks, on a device that has kernels of our own.
+    #[cfg(feature = "gpu")]
+    packed: Option<Packed>,
+}
+
+/// The output of attention, with what its derivative needs of the forward pass.
+#[derive(Clone)]
+pub(crate) struct Mixed {
+    /// `[n, heads * head_dim]`.
+    pub(crate) values: Tensor<2>,
+    /// See [`Packed::attend`].
+    #[cfg(feature = "gpu")]
+    stats: Option<Tensor<3>>,
+}
+
+impl Mixed {
+    fn of(values: Tensor<2>) -> Self {
+        Self {
+            values,
+            #[cfg(feature = "gpu")]
+            stats: None,
+        }
+    }
 }
 
 /// Projections of one sequence with heads first; the query heads that share a key head stand together. Its queries are those
@@ -69,19 +95,29 @@ impl Dense {
             &plain,
         ));
         let longest = batch.spans().iter().map(Span::len).max().unwrap_or(0);
+        let kernels = Kernels::of(device);
+        #[cfg(feature = "gpu")]
+        let packed = (kernels == Kernels::Cube).then(|| {
+            let group = config.num_attention_heads / config.num_key_value_heads;
+            Packed::new(batch.spans(), group, &plain)
+        });
+        #[cfg(feature = "gpu")]
+        let longest = if packed.is_some() { 0 } else { longest };
         let scores = Workspace::of(&plain).attention_scores;
         let block =
             (scores / (config.num_attention_heads * longest.max(1))).clamp(16, longest.max(16));
         let block = block.min(longest.max(1));
         let mask = mask(block, longest, &plain);
         Self {
-            kernels: Kernels::of(device),
+            kernels,
             cos,
             sin,
             spans: batch.spans().to_vec(),
             mask,
             longest,
             block,
+            #[cfg(feature = "gpu")]
+            packed,
         }
     }
 
@@ -176,9 +212,22 @@ impl Dense {
         }
     }
 
-    /// Mixed values of rotated heads, `[n, heads * head_dim]`.
-    pub(crate) fn mix(&self, heads: &Heads) -> Tensor<2> {
+    /// Mixed values of rotated heads.
+    pub(crate) fn mix(&self, heads: &Heads) -> Mixed {
         let [n, query_heads, dim] = heads.queries.dims();
+        #[cfg(feature = "gpu")]
+        if let Some(packed) = &self.packed {
+            let Heads {
+                queries,
+                keys,
+                values,
+            } = heads.clone();
+            let (mixed, stats) = packed.attend(queries, keys, values);
+            return Mixed {
+                values: mixed.reshape([n, query_heads * dim]),
+                stats: Some(stats),
+            };
+        }
         let mut parts = Vec::new();
         for span in self.spans() {
             let sequence = sequence(heads, span);
@@ -192,15 +241,31 @@ impl Dense {
             });
             parts.extend(blocks);
         }
-        Tensor::cat(parts, 0).reshape([n, query_heads * dim])
+        Mixed::of(Tensor::cat(parts, 0).reshape([n, query_heads * dim]))
     }
 
-    /// Gradient by rotated heads of a loss whose gradient by [`Self::mix`]'s result `mixed` is `grad`, both
-    /// `[n, heads * head_dim]`. Nothing carries a graph.
-    pub(crate) fn mix_backward(&self, heads: &Heads, mixed: &Tensor<2>, grad: &Tensor<2>) -> Heads {
+    /// Gradient by rotated heads of a loss whose gradient by [`Self::mix`]'s result `mixed` is `grad`, `[n, heads * head_dim]`.
+    /// Nothing carries a graph.
+    pub(crate) fn mix_backward(&self, heads: &Heads, mixed: &Mixed, grad: &Tensor<2>) -> Heads {
         let [n, query_heads, dim] = heads.queries.dims();
         let by_head = |x: &Tensor<2>| x.clone().reshape([n, query_heads, dim]);
-        let (mixed, grad) = (by_head(mixed), by_head(grad));
+        #[cfg(feature = "gpu")]
+        if let (Some(packed), Some(stats)) = (&self.packed, &mixed.stats) {
+            let Heads {
+                queries,
+                keys,
+                values,
+            } = heads.clone();
+            let (mixed, grad) = (by_head(&mixed.values), by_head(grad));
+            let heads = [queries, keys, values];
+            let [queries, keys, values] = packed.attend_backward(heads, mixed, stats.clone(), grad);
+            return Heads {
+                queries,
+                keys,
+                values,
+            };
+        }
+        let (mixed, grad) = (by_head(&mixed.values), by_head(grad));
         let mut queries = Vec::new();
         let (mut keys, mut values) = (heads.keys.zeros_like(), heads.values.zeros_like());
         for span in self.spans() {
@@ -287,7 +352,7 @@ pub(crate) fn attention_numbers(config: &ModelConfig, longest: usize, scores: us
 impl Attend for Dense {
     fn attend(&mut self, _layer: usize, heads: Heads) -> Tensor<2> {
         let heads = self.rotate(heads);
-        self.mix(&heads)
+        self.mix(&heads).values
     }
 }
 
@@ -410,6 +475,7 @@ mod tests {
             values: leaf(&heads.values),
         };
         let expected = whole.mix(&leaves);
+        let expected = expected.values;
         let gradients = (expected.clone() * grad.clone().autodiff())
             .sum()
             .backward();
@@ -421,7 +487,7 @@ mod tests {
                 ..Dense::new(&config, &rope, &batch, &device)
             };
             let mixed = blocks.mix(&heads);
-            assert_close(&mixed, &expected.clone().inner(), "values");
+            assert_close(&mixed.values, &expected.clone().inner(), "values");
             let found = blocks.mix_backward(&heads, &mixed, &grad);
             for (found, leaf, what) in [
                 (found.queries, &leaves.queries, "queries"),

@@ -78,12 +78,16 @@ impl Kernels {
         up: Tensor<2>,
         grad: Tensor<2>,
     ) -> (Tensor<2>, Tensor<2>) {
-        if self == Self::Processor {
-            return host::swiglu_backward(gate, up, grad);
+        match self {
+            Self::Processor => host::swiglu_backward(gate, up, grad),
+            #[cfg(feature = "gpu")]
+            Self::Cube => cube::swiglu_backward(gate, up, grad),
+            Self::Burn => {
+                let weight = sigmoid(gate.clone());
+                let rise = weight.clone() * ((weight.clone().neg() + 1.0) * gate.clone() + 1.0);
+                (grad.clone() * up * rise, grad * gate * weight)
+            }
         }
-        let weight = sigmoid(gate.clone());
-        let rise = weight.clone() * ((weight.clone().neg() + 1.0) * gate.clone() + 1.0);
-        (grad.clone() * up * rise, grad * gate * weight)
     }
 
     /// `x / sqrt(mean(x^2) + epsilon) * gamma` over the last dimension (Zhang and Sennrich 2019).
@@ -114,10 +118,18 @@ impl Kernels {
         grad: Tensor<D>,
     ) -> (Tensor<D>, Tensor<1>) {
         let gamma = norm.gamma.val();
-        if self == Self::Processor {
-            return host::rms_norm_backward(x, &gamma, norm.epsilon, grad);
-        }
         let [width] = gamma.dims();
+        match self {
+            Self::Processor => return host::rms_norm_backward(x, &gamma, norm.epsilon, grad),
+            #[cfg(feature = "gpu")]
+            Self::Cube => {
+                let shape = x.shape();
+                let [x, grad] = [x, grad].map(|x| x.reshape([-1, width as i32]));
+                let (by_x, by_gamma) = cube::rms_norm_backward(x, gamma, norm.epsilon, grad);
+                return (by_x.reshape(shape), by_gamma.sum_dim(0).reshape([width]));
+            }
+            Self::Burn => {}
+        }
         let inverse = (x.clone().square().mean_dim(D - 1) + norm.epsilon)
             .sqrt()
             .recip();
@@ -134,8 +146,11 @@ impl Kernels {
     /// Rotates `x` of shape `[n, heads, head_dim]` by the angles of its positions. The derivative by `x` is that by the result,
     /// rotated by the negative angles.
     pub(super) fn rotate(self, x: Tensor<3>, cos: &Tensor<3>, sin: &Tensor<3>) -> Tensor<3> {
-        if self == Self::Processor {
-            return host::rotate(x, cos, sin);
+        match self {
+            Self::Processor => return host::rotate(x, cos, sin),
+            #[cfg(feature = "gpu")]
+            Self::Cube => return cube::rotate(x, cos, sin),
+            Self::Burn => {}
         }
         let [n, heads, dim] = x.dims();
         let half = dim / 2;

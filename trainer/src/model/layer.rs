@@ -7,7 +7,7 @@ use burn::tensor::{Device, Tensor};
 use super::attend::Heads;
 #[cfg(feature = "gpu")]
 use super::cube::{Joined, by_output};
-use super::dense::Dense;
+use super::dense::{Dense, Mixed};
 use super::families::{NormPlacement, QkNorm};
 use super::linear::Linear;
 use super::parameter_grads::ParameterGrads;
@@ -72,8 +72,8 @@ pub(super) struct Gated {
 pub(crate) struct Kept {
     /// `[n, hidden]`: its input.
     input: Tensor<2>,
-    /// `[n, heads * head_dim]`: the output of its attention.
-    mixed: Tensor<2>,
+    /// The output of its attention.
+    mixed: Mixed,
     /// The rest that its derivative needs, computed again where it was not kept.
     activations: Option<(Heads, Gated)>,
 }
@@ -209,7 +209,7 @@ impl Layer {
         let kernels = dense.kernels;
         let heads = self.project(kernels, input.clone(), config);
         let mixed = dense.mix(&dense.rotate(self.norm_heads(kernels, heads.clone())));
-        let gated = self.gate(kernels, input.clone(), mixed.clone());
+        let gated = self.gate(kernels, input.clone(), mixed.values.clone());
         let kept = Kept {
             input,
             mixed,
@@ -297,12 +297,18 @@ impl LayerBackward<'_> {
         } = kept;
         let (layer, kernels) = (self.layer, self.dense.kernels);
         let (heads, gated) = activations.unzip();
-        let gated = gated.unwrap_or_else(|| layer.gate(kernels, input.clone(), mixed.clone()));
+        let gated =
+            gated.unwrap_or_else(|| layer.gate(kernels, input.clone(), mixed.values.clone()));
         let grad = self.feed_forward(gated, grad);
         let o_proj = &layer.self_attn.o_proj;
-        let attended = || o_proj.forward(kernels, mixed.clone());
+        let attended = || o_proj.forward(kernels, mixed.values.clone());
         let by_attended = self.norm(layer.attention_norms().output, attended, grad.clone());
-        let by_mixed = self.linear("self_attn.o_proj", o_proj, mixed.clone(), by_attended);
+        let by_mixed = self.linear(
+            "self_attn.o_proj",
+            o_proj,
+            mixed.values.clone(),
+            by_attended,
+        );
         let heads = heads.unwrap_or_else(|| layer.project(kernels, input.clone(), self.config));
         grad + self.attention(input, heads, &mixed, &by_mixed)
     }
@@ -328,7 +334,7 @@ impl LayerBackward<'_> {
         &mut self,
         input: Tensor<2>,
         plain: Heads,
-        mixed: &Tensor<2>,
+        mixed: &Mixed,
         grad: &Tensor<2>,
     ) -> Tensor<2> {
         let attention = &self.layer.self_attn;

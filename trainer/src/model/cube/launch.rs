@@ -16,22 +16,28 @@ const ON_A_DEVICE: &str = "the caller checked that the tensor is on a device of 
 /// Numbers of 4 bytes to which views of a part of a tensor are aligned on every device.
 const ALIGNED: usize = 128;
 /// Units of a cube that works on a row.
-const UNITS: usize = 256;
+pub(super) const UNITS: usize = 256;
 
-fn stored<const D: usize>(x: Tensor<D>) -> CubeTensor {
+pub(super) fn stored<const D: usize>(x: Tensor<D>) -> CubeTensor {
     into_contiguous(x.try_into_primitive::<CubeBackend>().expect(ON_A_DEVICE))
 }
 
-fn numbers<const D: usize>(x: Tensor<D, Int>) -> CubeTensor {
+/// The memory of a tensor that is written in place: its own where nothing else holds it, else that of a copy.
+pub(super) fn writable<const D: usize>(x: Tensor<D>) -> CubeTensor {
+    let x = stored(x);
+    if x.can_mut() { x } else { x.copy() }
+}
+
+pub(super) fn numbers<const D: usize>(x: Tensor<D, Int>) -> CubeTensor {
     into_contiguous(x.try_into_primitive::<CubeBackend>().expect(ON_A_DEVICE))
 }
 
-fn tensor<const D: usize>(x: CubeTensor) -> Tensor<D> {
+pub(super) fn tensor<const D: usize>(x: CubeTensor) -> Tensor<D> {
     Tensor::from_primitive::<CubeBackend>(x)
 }
 
 /// Memory beside that of `like`, for the launch that fills it.
-fn empty<const D: usize>(like: &CubeTensor, shape: [usize; D], dtype: DType) -> CubeTensor {
+pub(super) fn empty<const D: usize>(like: &CubeTensor, shape: [usize; D], dtype: DType) -> CubeTensor {
     empty_device_contiguous_dtype(
         like.client.clone(),
         like.device.clone(),
@@ -40,7 +46,7 @@ fn empty<const D: usize>(like: &CubeTensor, shape: [usize; D], dtype: DType) -> 
     )
 }
 
-fn element(x: &CubeTensor) -> ElemType {
+pub(super) fn element(x: &CubeTensor) -> ElemType {
     ElemType::Float(match x.dtype {
         DType::BF16 => FloatKind::BF16,
         DType::F16 => FloatKind::F16,
@@ -48,22 +54,22 @@ fn element(x: &CubeTensor) -> ElemType {
     })
 }
 
-fn argument(x: &CubeTensor) -> BufferArg {
+pub(super) fn argument(x: &CubeTensor) -> BufferArg {
     x.clone().into_buffer_arg()
 }
 
-fn cubes(x: usize, y: usize, z: usize) -> CubeCount {
+pub(super) fn cubes(x: usize, y: usize, z: usize) -> CubeCount {
     CubeCount::Static(x as u32, y as u32, z as u32)
 }
 
 /// Cubes of [`UNITS`] units for so many numbers. A grid has at most 65,535 cubes per dimension.
-fn elementwise(numbers: usize) -> CubeCount {
+pub(super) fn elementwise(numbers: usize) -> CubeCount {
     let count = numbers.div_ceil(UNITS);
     let across = count.min(1 << 15);
     cubes(across, count.div_ceil(across), 1)
 }
 
-fn units(count: usize) -> CubeDim {
+pub(super) fn units(count: usize) -> CubeDim {
     CubeDim::new_1d(count as u32)
 }
 
@@ -356,6 +362,7 @@ pub(super) fn attend(
             group,
             part.tile,
             whole,
+            true,
             element(&queries),
         );
         if !whole {

@@ -1,4 +1,4 @@
-//! What stands between the products of a layer: norms, activation, rotation and the write into the cache.
+//! What stands between the products of a layer: norms, activation, rotation and the write into the cache, and derivatives.
 
 use cubecl::prelude::*;
 
@@ -124,6 +124,153 @@ pub(in super::super) fn swiglu<F: Float>(
         let gate = f32::cast_from(gate[from]);
         let up = f32::cast_from(up[from + offset as usize]);
         out[place] = F::cast_from(gate / (1.0f32 + (-gate).exp()) * up);
+    }
+}
+
+/// Derivatives of `silu(gate) * up` by both, a number of each per unit.
+#[cube(launch)]
+pub(in super::super) fn swiglu_backward<F: Float>(
+    gate: &[F],
+    up: &[F],
+    grad: &[F],
+    by_gate: &mut [F],
+    by_up: &mut [F],
+    count: u32,
+    #[define(F)] _dtype: ElemType,
+) {
+    let place = ABSOLUTE_POS;
+    if place < count as usize {
+        let number = f32::cast_from(gate[place]);
+        let above = f32::cast_from(grad[place]);
+        let share = 1.0f32 / (1.0f32 + (-number).exp());
+        let rise = share * (1.0f32 + number * (1.0f32 - share));
+        by_gate[place] = F::cast_from(above * f32::cast_from(up[place]) * rise);
+        by_up[place] = F::cast_from(above * number * share);
+    }
+}
+
+/// Derivatives of [`rms_norm`]: by `x`, and by gamma the sums over the `each` rows of a cube, `[cubes, width]`. With
+/// r = 1 / sqrt(mean(x^2) + epsilon) and u = gamma grad, these are r u - x r^3 mean(u x) and the sum of grad x r.
+#[cube(launch)]
+pub(in super::super) fn rms_norm_backward<F: Float>(
+    x: &[F],
+    gamma: &[F],
+    grad: &[F],
+    by_x: &mut [F],
+    by_gamma: &mut [f32],
+    rows: u32,
+    width: u32,
+    each: u32,
+    epsilon: f32,
+    #[comptime] units: usize,
+    #[comptime] columns: usize,
+    #[define(F)] _dtype: ElemType,
+) {
+    let width = width as usize;
+    let unit = UNIT_POS as usize;
+    let cube = CUBE_POS_X as usize;
+    let mut sums = Array::<f32>::new(columns);
+    #[unroll]
+    for column in 0..columns {
+        sums[column] = 0.0f32;
+    }
+    let mut row = cube * each as usize;
+    let end = min(row + each as usize, rows as usize);
+    while row < end {
+        let first = row * width;
+        let mut squares = 0.0f32;
+        let mut products = 0.0f32;
+        let mut place = unit;
+        while place < width {
+            let value = f32::cast_from(x[first + place]);
+            squares += value * value;
+            products += value * f32::cast_from(grad[first + place]) * f32::cast_from(gamma[place]);
+            place += units;
+        }
+        let squares = sum_of_units(squares, units);
+        let products = sum_of_units(products, units);
+        let count = f32::cast_from(width as u32);
+        let scale = 1.0f32 / (squares / count + epsilon).sqrt();
+        let level = products * scale * scale * scale / count;
+        #[unroll]
+        for column in 0..columns {
+            let place = comptime!(column * units) + unit;
+            if place < width {
+                let value = f32::cast_from(x[first + place]);
+                let above = f32::cast_from(grad[first + place]);
+                let direct = above * f32::cast_from(gamma[place]) * scale;
+                by_x[first + place] = F::cast_from(direct - value * level);
+                sums[column] = sums[column] + above * value * scale;
+            }
+        }
+        row += 1;
+    }
+    #[unroll]
+    for column in 0..columns {
+        let place = comptime!(column * units) + unit;
+        if place < width {
+            by_gamma[cube * width + place] = sums[column];
+        }
+    }
+}
+
+/// Rotation of heads, `[n, heads, 2 half]`, by the angles of their rows, `[n, half]`; a unit takes a pair of numbers that turn
+/// together.
+#[cube(launch)]
+pub(in super::super) fn rotate<F: Float>(
+    x: &[F],
+    cos: &[f32],
+    sin: &[f32],
+    out: &mut [F],
+    heads: u32,
+    half: u32,
+    count: u32,
+    #[define(F)] _dtype: ElemType,
+) {
+    let place = ABSOLUTE_POS;
+    if place < count as usize {
+        let half = half as usize;
+        let head = place / half;
+        let pair = place % half;
+        let angle = head / heads as usize * half + pair;
+        let at = head * half * 2 + pair;
+        let first = f32::cast_from(x[at]);
+        let second = f32::cast_from(x[at + half]);
+        let cos = cos[angle];
+        let sin = sin[angle];
+        out[at] = F::cast_from(first * cos - second * sin);
+        out[at + half] = F::cast_from(second * cos + first * sin);
+    }
+}
+
+/// A step of `AdamW` (Loshchilov and Hutter 2019) for a parameter and its moments, in place: `rest` is 1 - `beta`, `bias` the bias of
+/// a moment, `decay` the factor of the parameter.
+#[cube(launch)]
+pub(in super::super) fn adamw(
+    gradient: &[f32],
+    parameter: &mut [f32],
+    first: &mut [f32],
+    second: &mut [f32],
+    beta1: f32,
+    rest1: f32,
+    beta2: f32,
+    rest2: f32,
+    bias1: f32,
+    bias2: f32,
+    epsilon: f32,
+    rate: f32,
+    decay: f32,
+    count: u32,
+) {
+    let place = ABSOLUTE_POS;
+    if place < count as usize {
+        let change = gradient[place];
+        let mean = first[place] * beta1 + change * rest1;
+        let square = second[place] * beta2 + change * change * rest2;
+        first[place] = mean;
+        second[place] = square;
+        let direction = (mean / bias1) / ((square / bias2).sqrt() + epsilon);
+        parameter[place] = parameter[place] * decay - direction * rate;
     }
 }
 
