@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use forage_env::reward::judge::{self, JudgeSettings};
-use forage_trainer::device::has_bf16;
+use forage_trainer::device::{ComputeType, has_bf16};
 use forage_trainer::memory::Workload;
 use forage_trainer::run::{Control, RunPlace, Source, run_grpo};
 use forage_trainer::weights::Checkpoint;
@@ -102,17 +102,21 @@ impl Grpo<'_> {
         let update = config.grpo.update.clone();
         let workers = Workers::for_model(config.threads(), &start.config, &start.decoder.device());
         let generation = config.generation();
-        let Some(server) = &config.sampler else {
-            let engine = generation.engine(&start.config);
-            if engine.bf16 && !has_bf16(&start.decoder.device()) {
+        let in_bf16 = update.dtype == Some(ComputeType::Bf16);
+        for (key, asked) in [
+            ("engine.dtype", config.sampler.is_none() && generation.bf16),
+            ("grpo.update.dtype", in_bf16),
+        ] {
+            if asked && !has_bf16(&start.decoder.device()) {
+                let device = config.device;
                 return Err(RunError::config_because(
-                    format!(
-                        "engine.dtype is bf16, and {} does not compute in it",
-                        config.device
-                    ),
-                    "set engine.dtype = \"f32\"",
+                    format!("{key} is bf16, and {device} does not compute in it"),
+                    format!("set {key} = \"f32\""),
                 ));
             }
+        }
+        let Some(server) = &config.sampler else {
+            let engine = generation.engine(&start.config);
             return Ok(Learner::new(start, update, engine, workers));
         };
         let policy = runtime()?

@@ -43,7 +43,7 @@ pub use audit::{AuditRow, Audited, Golds};
 pub use collect::{CollectOptions, collect};
 pub use conduct::courses;
 pub use config::{
-    Base, DataConfig, Digests, EngineSection, EngineType, EnvironmentConfig, EvaluationConfig,
+    Base, DataConfig, Digests, EngineSection, EnvironmentConfig, EvaluationConfig,
     FilesConfig, Generation, IdLists, LoraSection, OwnQuestions, PolicyConfig, Resolved, RunConfig,
     SmallModel, WarmStartSection, all_threads,
 };

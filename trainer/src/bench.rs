@@ -84,7 +84,7 @@ impl MeasuredStep {
 
     /// The current weights.
     pub fn checkpoint(&self) -> &Checkpoint {
-        &self.student.checkpoint
+        self.student.checkpoint()
     }
 
     /// Tokens of all sequences.

@@ -14,6 +14,16 @@ use std::str::FromStr;
 use burn::tensor::{DType, Device};
 use serde::{Deserialize, Serialize};
 
+/// A type of numbers to compute in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ComputeType {
+    /// Four bytes.
+    F32,
+    /// Two bytes, with the range of the former.
+    Bf16,
+}
+
 /// A compute device as a user writes it: `cpu`, `cuda:0`, `rocm:0`, `wgpu:0`, `vulkan:0`, `metal:0`, `wgpu:cpu`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]

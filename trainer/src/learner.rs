@@ -7,7 +7,7 @@ use std::time::Instant;
 use forage_contracts::policy::Policy;
 use serde::{Deserialize, Serialize};
 
-use crate::device::is_processor;
+use crate::device::{ComputeType, is_processor};
 use crate::generate::{Engine, EngineConfig};
 use crate::grads::NamedGrads;
 use crate::logprobs::Scores;
@@ -50,6 +50,10 @@ pub struct UpdateConfig {
     pub old_logprobs: Option<OldLogprobs>,
     /// Most tokens per forward and backward pass (a longer sequence is a pass of its own): memory, not meaning.
     pub micro_batch_tokens: usize,
+    /// The numbers that products and activations of an update are computed in: bf16 by default on CUDA and `ROCm`, f32 elsewhere. Weights
+    /// that learn, their gradients and their moments are f32 whatever this says: with bf16 there is a copy, cast after each update.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dtype: Option<ComputeType>,
     /// The objective.
     pub objective: ObjectiveConfig,
     /// The optimizer.
@@ -64,6 +68,7 @@ impl Default for UpdateConfig {
             epochs: 1,
             old_logprobs: None,
             micro_batch_tokens: 2048,
+            dtype: None,
             objective: ObjectiveConfig::default(),
             optimizer: AdamWConfig::default(),
         }
@@ -270,13 +275,15 @@ impl Learner {
         sampler: Sampler,
     ) -> Self {
         let recipe = config.objective.recipe(context);
-        let reference = recipe
-            .kl
-            .is_some()
-            .then(|| checkpoint.decoder.clone().without_adapter());
+        let in_bf16 = config.dtype == Some(ComputeType::Bf16);
+        let reference = recipe.kl.is_some().then(|| {
+            let base = checkpoint.decoder.clone().without_adapter();
+            if in_bf16 { base.in_bf16() } else { base }
+        });
         let (optimizer, budget) = (config.optimizer, config.micro_batch_tokens);
         Self {
-            student: Student::new(checkpoint, optimizer, context, budget, workers),
+            student: Student::new(checkpoint, optimizer, context, budget, workers)
+                .computing_in(in_bf16),
             reference,
             config,
             recipe,
@@ -295,7 +302,7 @@ impl Learner {
 
     /// The current weights as a checkpoint that can be saved.
     pub fn checkpoint(&self) -> Checkpoint {
-        self.student.checkpoint.clone()
+        self.student.checkpoint().clone()
     }
 
     /// The work so far, for comparison of an estimate of memory with the truth.
@@ -330,7 +337,7 @@ impl Learner {
         decoder: Decoder,
         optimizer: AdamW,
     ) -> Result<(), LearnError> {
-        self.student.checkpoint.decoder = decoder;
+        self.student.set_decoder(decoder);
         self.student.optimizer = optimizer;
         self.publish().await
     }
@@ -364,7 +371,7 @@ impl Learner {
     async fn publish_as(&self, version: u64) -> Result<(), LearnError> {
         match &self.sampler {
             Sampler::Own(engine) => Ok(engine
-                .swap(self.student.checkpoint.decoder.clone(), version)
+                .swap(self.student.checkpoint().decoder.clone(), version)
                 .await?),
             Sampler::Remote { policy, folder } => {
                 let checkpoint = self.checkpoint();
@@ -417,7 +424,7 @@ impl Learner {
     /// Puts the log-probabilities in place that ratios compare with, where they are not the sampler's.
     pub(crate) fn set_old_logprobs(&self, scored: &mut [Scored]) {
         let exact = matches!(self.sampler, Sampler::Own(_))
-            && is_processor(&self.student.checkpoint.decoder.device());
+            && is_processor(&self.student.checkpoint().decoder.device());
         if self.config.old_logprobs_where(exact) == OldLogprobs::Trainer {
             self.recompute(scored);
         }
@@ -438,7 +445,7 @@ impl Learner {
         let (student, temperature) = (&self.student, self.config.temperature);
         let found = student.map(&student.cut(sequences(scored)), |rows| {
             let batch: Vec<&Sequence> = rows.iter().map(|&row| &scored[row].sequence).collect();
-            let scores = student.scores(&student.checkpoint.decoder, &batch, temperature);
+            let scores = student.scores(student.decoder(), &batch, temperature);
             (rows.clone(), scores)
         });
         let threshold = self.recipe.entropy.threshold(

@@ -68,7 +68,7 @@ pub(crate) fn token_logprobs(
     temperature: f32,
 ) -> Option<TokenLogprobs> {
     let batch = Batch::new(&ids(sequences.iter().copied()));
-    let targets = Targets::of(sequences, &batch, &decoder.device())?;
+    let targets = Targets::of(sequences, &batch, decoder)?;
     // Only rows that predict a target reach the head.
     let hidden = decoder
         .hidden(config, rope, &batch)
@@ -117,9 +117,9 @@ pub(crate) struct Targets {
 }
 
 impl Targets {
-    /// Those of the sequences of `batch`, worked on by `device`; `None` when there are none. A row that sequences share may
+    /// Those of the sequences of `batch`, run through `decoder`; `None` when there are none. A row that sequences share may
     /// predict several.
-    pub(crate) fn of(sequences: &[&Sequence], batch: &Batch, device: &Device) -> Option<Self> {
+    pub(crate) fn of(sequences: &[&Sequence], batch: &Batch, decoder: &Decoder) -> Option<Self> {
         let (mut rows, mut ids) = (Vec::new(), Vec::new());
         for (sequence, span) in sequences.iter().zip(batch.spans()) {
             for &position in &sequence.targets {
@@ -127,8 +127,10 @@ impl Targets {
                 ids.push(sequence.ids[position] as i32);
             }
         }
-        let logits = Workspace::of(device).logits;
-        let kernels = Kernels::of(device);
+        let device = decoder.device();
+        let logits = Workspace::of(&device).logits;
+        // Logits are f32 whatever the decoder computes in.
+        let kernels = Kernels::of(&device);
         (!ids.is_empty()).then_some(Self {
             rows,
             ids,
@@ -257,15 +259,16 @@ impl<'a> Logits<'a> {
         Self {
             decoder,
             hidden,
-            whole: whole.then(|| decoder.logits(hidden.clone())),
+            whole: whole.then(|| decoder.precise_logits(hidden.clone())),
         }
     }
 
     /// `[chunk, vocab]`
     fn of(&self, chunk: &Range<usize>) -> Tensor<2> {
         let make = || {
+            let hidden = self.hidden.clone();
             self.decoder
-                .logits(self.hidden.clone().narrow(0, chunk.start, chunk.len()))
+                .precise_logits(hidden.narrow(0, chunk.start, chunk.len()))
         };
         self.whole.clone().unwrap_or_else(make)
     }

@@ -11,6 +11,7 @@ use super::layer::{Attention, Layer, Mlp, Projection, norm, projections};
 use super::linear::{LOW_RANK, Linear};
 use super::quantised::BLOCK_INPUTS;
 use super::{Batch, Kernels, KvCache, ModelConfig, Pass, RopeTables};
+use crate::device::is_processor;
 
 #[derive(Module, Debug)]
 struct Backbone {
@@ -65,7 +66,7 @@ impl Decoder {
         rope: &RopeTables,
         batch: &Batch,
     ) -> Tensor<2> {
-        let mut dense = Dense::new(config, rope, batch, &self.device());
+        let mut dense = Dense::new(config, rope, batch, self);
         self.run(config, batch.ids(), &mut dense)
     }
 
@@ -155,13 +156,37 @@ impl Decoder {
         }
     }
 
+    /// The same in f32, whatever type the hidden states are of: what losses are made of.
+    pub(crate) fn precise_logits(&self, hidden: Tensor<2>) -> Tensor<2> {
+        if hidden.dtype() == DType::F32 {
+            return self.logits(hidden);
+        }
+        #[cfg(feature = "gpu")]
+        if self.kernels() == Kernels::Cube {
+            let plain = match &self.lm_head {
+                Some(head) => head.is_plain().then(|| head.matrix()),
+                None => Some(self.embedding().transpose()),
+            };
+            if let Some(matrix) = plain {
+                return super::cube::product_in_f32(hidden, matrix);
+            }
+        }
+        self.logits(hidden).cast(DType::F32)
+    }
+
+    /// The same model with all weights in bf16, for training beside weights in f32.
+    #[must_use]
+    pub(crate) fn in_bf16(&self) -> Self {
+        self.clone().map(&mut Cast(DType::BF16))
+    }
+
     /// The same model, arranged for generation. On the processor, matrices with many inputs go row by output, where few tokens
     /// are multiplied twice as fast. Elsewhere, a decoder whose matrices are kept in half precision computes in it, and with `bf16`
     /// one whose matrices are kept in f32 gets a copy of them in bf16.
     #[must_use]
     pub(crate) fn for_inference(self, bf16: bool) -> Self {
         let embedding = self.model.embed_tokens.weight.val();
-        if self.kernels() == Kernels::Processor {
+        if is_processor(&self.device()) {
             return self.arranged();
         }
         let cast = match embedding.dtype() {
@@ -187,7 +212,7 @@ impl Decoder {
     /// frozen base that is arranged once is shared by training and generation.
     #[must_use]
     pub(crate) fn arranged(self) -> Self {
-        if self.kernels() == Kernels::Processor {
+        if is_processor(&self.device()) {
             self.map(&mut Arrange::default())
         } else {
             self
@@ -293,8 +318,9 @@ impl Decoder {
         Ok(())
     }
 
-    fn kernels(&self) -> Kernels {
-        Kernels::of(&self.device())
+    /// The kernels of the decoder's device and type.
+    pub(crate) fn kernels(&self) -> Kernels {
+        Kernels::of_type(&self.device(), self.dtype())
     }
 
     /// The device the weights are on.

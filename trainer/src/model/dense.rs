@@ -8,13 +8,13 @@
 use std::ops::Range;
 
 use burn::tensor::activation::softmax;
-use burn::tensor::{Device, Int, Tensor};
+use burn::tensor::{DType, Device, Int, Tensor};
 
 use super::attend::{Attend, Heads, MASKED};
 #[cfg(feature = "gpu")]
 use super::cube::Packed;
 use super::host;
-use super::{Batch, Kernels, ModelConfig, RopeTables, Span};
+use super::{Batch, Decoder, Kernels, ModelConfig, RopeTables, Span};
 use crate::device::Workspace;
 
 /// Whole sequences, each attending to itself causally.
@@ -82,12 +82,22 @@ impl Block {
 }
 
 impl Dense {
-    /// For the sequences of `batch`; `device` is that of the projections.
+    /// For the sequences of `batch`, run through `decoder`.
     pub(crate) fn new(
         config: &ModelConfig,
         rope: &RopeTables,
         batch: &Batch,
+        decoder: &Decoder,
+    ) -> Self {
+        Self::with_kernels(config, rope, batch, &decoder.device(), decoder.kernels())
+    }
+
+    fn with_kernels(
+        config: &ModelConfig,
+        rope: &RopeTables,
+        batch: &Batch,
         device: &Device,
+        kernels: Kernels,
     ) -> Self {
         let plain = device.clone().without_autodiff();
         let (cos, sin) = rope.rows(Tensor::<1, Int>::from_ints(
@@ -95,7 +105,6 @@ impl Dense {
             &plain,
         ));
         let longest = batch.spans().iter().map(Span::len).max().unwrap_or(0);
-        let kernels = Kernels::of(device);
         #[cfg(feature = "gpu")]
         let packed = (kernels == Kernels::Cube).then(|| {
             let group = config.num_attention_heads / config.num_key_value_heads;
@@ -139,12 +148,13 @@ impl Dense {
     }
 
     /// Additive mask of a block of queries, `[1, queries, keys]`: a query sees what stands before it, and itself.
-    fn mask(&self, block: &Block, device: &Device) -> Tensor<3> {
+    fn mask(&self, block: &Block, device: &Device, dtype: DType) -> Tensor<3> {
         let start = self.longest - block.first;
         let mask = self
             .mask
             .clone()
             .slice([0..block.queries.len(), start..start + block.keys()])
+            .cast(dtype)
             .unsqueeze();
         if device.is_autodiff() {
             mask.autodiff()
@@ -171,8 +181,8 @@ impl Dense {
             );
         }
         let scores = scores * scale(dim);
-        let scores =
-            scores.reshape([kv_heads * group, queries, keys]) + self.mask(block, &folded.device());
+        let scores = scores.reshape([kv_heads * group, queries, keys])
+            + self.mask(block, &folded.device(), folded.dtype());
         (
             softmax(scores, 2).reshape([kv_heads, group * queries, keys]),
             folded,
@@ -461,7 +471,10 @@ mod tests {
         let batch = Batch::new(&[&ids, &one, &two, &[5], &[6, 7]]);
         let device = Device::flex();
         let rope = RopeTables::new(&config, 32, &device);
-        let whole = Dense::new(&config, &rope, &batch, &device.clone().autodiff());
+        let dense = |device: &Device| {
+            Dense::with_kernels(&config, &rope, &batch, device, Kernels::of(device))
+        };
+        let whole = dense(&device.clone().autodiff());
         let heads = Heads {
             queries: numbers([30, 4, 6], 1),
             keys: numbers([30, 2, 6], 2),
@@ -484,7 +497,7 @@ mod tests {
             let blocks = Dense {
                 block,
                 mask: mask(block, longest, &device),
-                ..Dense::new(&config, &rope, &batch, &device)
+                ..dense(&device)
             };
             let mixed = blocks.mix(&heads);
             assert_close(&mixed.values, &expected.clone().inner(), "values");

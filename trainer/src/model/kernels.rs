@@ -3,7 +3,7 @@
 
 use burn::nn::RmsNorm;
 use burn::tensor::activation::{sigmoid, silu};
-use burn::tensor::{Device, Tensor};
+use burn::tensor::{DType, Device, Tensor};
 
 #[cfg(feature = "gpu")]
 use super::cube;
@@ -18,12 +18,21 @@ pub(crate) enum Kernels {
     /// Kernels of our own for the devices of `CubeCL`, where there are some; Burn's operations elsewhere.
     #[cfg(feature = "gpu")]
     Cube,
-    /// Burn's operations, which build graphs.
+    /// Burn's operations, which build graphs and know every type.
     Burn,
 }
 
 impl Kernels {
-    /// The kernels of a device; the processor's autodiff device builds graphs.
+    /// The kernels of a device that computes in numbers of type `dtype`; the processor's autodiff device builds graphs, and its own
+    /// kernels know f32 alone.
+    pub(crate) fn of_type(device: &Device, dtype: DType) -> Self {
+        match Self::of(device) {
+            Self::Processor if dtype != DType::F32 => Self::Burn,
+            kernels => kernels,
+        }
+    }
+
+    /// The kernels of a device that computes in f32.
     pub(crate) fn of(device: &Device) -> Self {
         match (is_processor(device), device.is_autodiff()) {
             (true, false) => Self::Processor,
@@ -154,10 +163,11 @@ impl Kernels {
         }
         let [n, heads, dim] = x.dims();
         let half = dim / 2;
+        let (cos, sin) = (cos.clone().cast(x.dtype()), sin.clone().cast(x.dtype()));
         let first = x.clone().slice([0..n, 0..heads, 0..half]);
         let second = x.slice([0..n, 0..heads, half..dim]);
         let rotated_first = first.clone() * cos.clone() - second.clone() * sin.clone();
-        let rotated_second = second * cos.clone() + first * sin.clone();
+        let rotated_second = second * cos + first * sin;
         Tensor::cat(vec![rotated_first, rotated_second], 2)
     }
 }

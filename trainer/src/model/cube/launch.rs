@@ -37,7 +37,11 @@ pub(super) fn tensor<const D: usize>(x: CubeTensor) -> Tensor<D> {
 }
 
 /// Memory beside that of `like`, for the launch that fills it.
-pub(super) fn empty<const D: usize>(like: &CubeTensor, shape: [usize; D], dtype: DType) -> CubeTensor {
+pub(super) fn empty<const D: usize>(
+    like: &CubeTensor,
+    shape: [usize; D],
+    dtype: DType,
+) -> CubeTensor {
     empty_device_contiguous_dtype(
         like.client.clone(),
         like.device.clone(),
@@ -76,10 +80,20 @@ pub(super) fn units(count: usize) -> CubeDim {
 /// `x W`, `[n, outputs]`, for `x`, `[n, inputs]`, and `W`, `[inputs, outputs]`, of one type. Rows of the result stand side by side:
 /// Burn's own product pads them on CUDA, and the next kernel would have to copy them together.
 pub(crate) fn product(x: Tensor<2>, weight: Tensor<2>) -> Tensor<2> {
+    let dtype = x.dtype();
+    product_of_type(x, weight, dtype)
+}
+
+/// The same in f32, whatever the type of both.
+pub(crate) fn product_in_f32(x: Tensor<2>, weight: Tensor<2>) -> Tensor<2> {
+    product_of_type(x, weight, DType::F32)
+}
+
+fn product_of_type(x: Tensor<2>, weight: Tensor<2>, dtype: DType) -> Tensor<2> {
     let ([rows, _], [_, outputs]) = (x.dims(), weight.dims());
     let [x, weight] =
         [x, weight].map(|x| x.try_into_primitive::<CubeBackend>().expect(ON_A_DEVICE));
-    let (out, dtype) = (empty(&x, [rows, outputs], x.dtype), x.dtype);
+    let out = empty(&x, [rows, outputs], dtype);
     let product = matmul(x, weight, Some(out), MatmulStrategy::default(), dtype);
     tensor(product.expect("the tuner always has a kernel that fits"))
 }

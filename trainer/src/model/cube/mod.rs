@@ -17,7 +17,9 @@ use super::quantised::BLOCK_INPUTS;
 use super::{Chunk, Decoder, Kernels, ModelConfig, Pass, RopeTables};
 pub(crate) use launch::{Choice, Cuts, Wanted, choose};
 use launch::{Extra, Stored, Tables, Tiles, add_rms_norm, rms_norm_add, swiglu_joined};
-pub(super) use launch::{by_output, product, product_of_8_bits, rms_norm, swiglu, widened};
+pub(super) use launch::{
+    by_output, product, product_in_f32, product_of_8_bits, rms_norm, swiglu, widened,
+};
 pub(crate) use training::adamw;
 pub(super) use training::{Packed, rms_norm_backward, rotate, swiglu_backward};
 
