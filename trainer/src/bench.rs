@@ -1,6 +1,10 @@
 //! Optimizer steps on recorded rollouts, for measurements: what `forage bench train` times.
 
+mod attention;
+
 use std::path::Path;
+
+pub use attention::write_attention;
 
 use crate::LessonError;
 use crate::lesson_error::Fault;
@@ -39,7 +43,7 @@ pub struct StepNumbers {
 }
 
 impl MeasuredStep {
-    /// Reads the rollouts of a step. With `graph`, gradients come from one graph of autodiff through the whole decoder in place
+    /// Reads the rollouts of a step. With `in_bf16` products and activations are in bf16; with `graph`, gradients come from one graph of autodiff through the whole decoder in place
     /// of the written-out derivatives.
     ///
     /// # Errors
@@ -49,6 +53,7 @@ impl MeasuredStep {
         checkpoint: Checkpoint,
         threads: usize,
         micro_batch_tokens: usize,
+        in_bf16: bool,
         graph: bool,
     ) -> Result<Self, LessonError> {
         let recipe = Algorithm::default().recipe(1);
@@ -69,7 +74,8 @@ impl MeasuredStep {
             warmup_steps: 0,
             ..AdamWConfig::default()
         };
-        let student = Student::new(checkpoint, optimizer, longest, micro_batch_tokens, workers);
+        let student = Student::new(checkpoint, optimizer, longest, micro_batch_tokens, workers)
+            .computing_in(in_bf16);
         let batches = student.cut(rows.iter().map(|row| &row.sequence));
         Ok(Self {
             student,

@@ -89,40 +89,54 @@ impl Dense {
         batch: &Batch,
         decoder: &Decoder,
     ) -> Self {
-        Self::with_kernels(config, rope, batch, &decoder.device(), decoder.kernels())
+        let heads = [config.num_attention_heads, config.num_key_value_heads];
+        Self::rotating(rope, heads, batch, &decoder.device(), decoder.kernels())
     }
 
-    fn with_kernels(
-        config: &ModelConfig,
+    /// The same without a decoder, for so many heads of queries and of keys.
+    fn rotating(
         rope: &RopeTables,
+        heads: [usize; 2],
         batch: &Batch,
         device: &Device,
         kernels: Kernels,
     ) -> Self {
         let plain = device.clone().without_autodiff();
-        let (cos, sin) = rope.rows(Tensor::<1, Int>::from_ints(
-            batch.positions().as_slice(),
-            &plain,
-        ));
-        let longest = batch.spans().iter().map(Span::len).max().unwrap_or(0);
-        #[cfg(feature = "gpu")]
-        let packed = (kernels == Kernels::Cube).then(|| {
-            let group = config.num_attention_heads / config.num_key_value_heads;
-            Packed::new(batch.spans(), group, &plain)
-        });
-        #[cfg(feature = "gpu")]
-        let longest = if packed.is_some() { 0 } else { longest };
-        let scores = Workspace::of(&plain).attention_scores;
-        let block =
-            (scores / (config.num_attention_heads * longest.max(1))).clamp(16, longest.max(16));
-        let block = block.min(longest.max(1));
-        let mask = mask(block, longest, &plain);
+        let positions = Tensor::<1, Int>::from_ints(batch.positions().as_slice(), &plain);
+        let (cos, sin) = rope.rows(positions);
         Self {
-            kernels,
             cos,
             sin,
+            ..Self::unrotated(heads, batch, device, kernels)
+        }
+    }
+
+    /// The same where heads are mixed as they are.
+    pub(crate) fn unrotated(
+        [heads, kv_heads]: [usize; 2],
+        batch: &Batch,
+        device: &Device,
+        kernels: Kernels,
+    ) -> Self {
+        let plain = device.clone().without_autodiff();
+        let longest = batch.spans().iter().map(Span::len).max().unwrap_or(0);
+        #[cfg(feature = "gpu")]
+        let packed = (kernels == Kernels::Cube)
+            .then(|| Packed::new(batch.spans(), heads / kv_heads, &plain));
+        #[cfg(feature = "gpu")]
+        let longest = if packed.is_some() { 0 } else { longest };
+        #[cfg(not(feature = "gpu"))]
+        let _ = kv_heads;
+        let scores = Workspace::of(&plain).attention_scores;
+        let block = (scores / (heads * longest.max(1))).clamp(16, longest.max(16));
+        let block = block.min(longest.max(1));
+        let none = || Tensor::<3>::zeros([1, 1, 1], &plain);
+        Self {
+            kernels,
+            cos: none(),
+            sin: none(),
             spans: batch.spans().to_vec(),
-            mask,
+            mask: mask(block, longest, &plain),
             longest,
             block,
             #[cfg(feature = "gpu")]
@@ -471,9 +485,8 @@ mod tests {
         let batch = Batch::new(&[&ids, &one, &two, &[5], &[6, 7]]);
         let device = Device::flex();
         let rope = RopeTables::new(&config, 32, &device);
-        let dense = |device: &Device| {
-            Dense::with_kernels(&config, &rope, &batch, device, Kernels::of(device))
-        };
+        let dense =
+            |device: &Device| Dense::rotating(&rope, [4, 2], &batch, device, Kernels::of(device));
         let whole = dense(&device.clone().autodiff());
         let heads = Heads {
             queries: numbers([30, 4, 6], 1),

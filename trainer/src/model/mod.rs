@@ -18,6 +18,7 @@ mod parameter_grads;
 mod quantised;
 mod rope;
 
+pub(crate) use attend::Heads;
 pub(crate) use batch::{Batch, Span};
 pub(crate) use cache::{BLOCK_POSITIONS, Chunk, KvCache, Pass};
 pub use config::{ConfigError, ModelConfig, RopeScaling};

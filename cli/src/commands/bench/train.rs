@@ -28,6 +28,9 @@ pub(crate) struct Train {
     /// How the weights are kept; those that learn are f32.
     #[arg(long, value_enum, default_value = "f32")]
     base: Weights,
+    /// Products and activations are in bf16.
+    #[arg(long)]
+    bf16: bool,
     /// One graph of autodiff through the whole decoder in place of what the program does.
     #[arg(long)]
     graph: bool,
@@ -69,7 +72,8 @@ impl Train {
             .threads
             .unwrap_or(std::thread::available_parallelism()?.get());
         let budget = self.micro_batch_tokens;
-        let mut step = MeasuredStep::read(&self.rollouts, checkpoint, threads, budget, self.graph)?;
+        let (rollouts, graph) = (&self.rollouts, self.graph);
+        let mut step = MeasuredStep::read(rollouts, checkpoint, threads, budget, self.bf16, graph)?;
         let files = std::fs::metadata(Path::new(&self.model).join("model.safetensors"))
             .map_or(0, |file| file.len());
         let estimated = step.estimate(self.base.into(), files);
