@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
+use burn::tensor::DType;
 use forage_contracts::policy::Policy;
 use serde::{Deserialize, Serialize};
 
@@ -278,7 +279,11 @@ impl Learner {
         let in_bf16 = config.dtype == Some(ComputeType::Bf16);
         let reference = recipe.kl.is_some().then(|| {
             let base = checkpoint.decoder.clone().without_adapter();
-            if in_bf16 { base.in_bf16() } else { base }
+            if in_bf16 {
+                base.copy_to_train(DType::BF16)
+            } else {
+                base
+            }
         });
         let (optimizer, budget) = (config.optimizer, config.micro_batch_tokens);
         Self {

@@ -2,6 +2,7 @@
 
 use std::sync::OnceLock;
 
+use burn::tensor::DType;
 use forage_contracts::Metric;
 use forage_contracts::policy::PolicyError;
 
@@ -126,7 +127,7 @@ impl Student {
     pub(crate) fn decoder(&self) -> &Decoder {
         let weights = &self.checkpoint.decoder;
         if self.in_bf16 {
-            self.copy.get_or_init(|| weights.in_bf16())
+            self.copy.get_or_init(|| weights.copy_to_train(DType::BF16))
         } else {
             weights
         }
@@ -172,12 +173,14 @@ impl Student {
         loss: impl Fn(&MicroBatch) -> L + Sync,
     ) -> (NamedGrads, Vec<T>) {
         let (decoder, config) = (self.decoder(), &self.checkpoint.config);
-        self.workers.gradients(batches.len(), |index| {
+        let (mut gradients, rest) = self.workers.gradients(batches.len(), |index| {
             let batch = &batches[index];
             let rows: Vec<&Sequence> = batch.iter().map(|&row| sequences[row]).collect();
             let loss = loss(batch);
             backward::gradients(decoder, config, &self.rope, &rows, temperature, loss)
-        })
+        });
+        decoder.separate(&mut gradients, config);
+        (gradients, rest)
     }
 
     /// One optimizer step; returns the norm of the gradient before clipping.

@@ -174,10 +174,23 @@ impl Decoder {
         self.logits(hidden).cast(DType::F32)
     }
 
-    /// The same model with all weights in bf16, for training beside weights in f32.
+    /// A copy of all weights for training to compute with, of type `dtype`. Matrices with the same input are joined where the
+    /// device has kernels for it, so that gradients have to be [`Self::separate`]d; beside an adapter nothing is.
     #[must_use]
-    pub(crate) fn in_bf16(&self) -> Self {
-        self.clone().map(&mut Cast(DType::BF16))
+    pub(crate) fn copy_to_train(&self, dtype: DType) -> Self {
+        let copy = self.clone().map(&mut Cast(dtype));
+        if copy.is_adapted() {
+            copy
+        } else {
+            copy.joined()
+        }
+    }
+
+    /// One flat gradient per parameter from the gradients of a decoder that may be joined.
+    pub(crate) fn separate(&self, gradients: &mut NamedGrads, config: &ModelConfig) {
+        #[cfg(feature = "gpu")]
+        super::cube::separate(&mut gradients.0, self, config);
+        let _ = (gradients, config);
     }
 
     /// The same model, arranged for generation. On the processor, matrices with many inputs go row by output, where few tokens

@@ -31,7 +31,7 @@ pub(crate) struct Dense {
     block: usize,
     /// In place of blocks, on a device that has kernels of our own.
     #[cfg(feature = "gpu")]
-    packed: Option<Packed>,
+    pub(super) packed: Option<Packed>,
 }
 
 /// The output of attention, with what its derivative needs of the forward pass.
@@ -104,10 +104,15 @@ impl Dense {
         let plain = device.clone().without_autodiff();
         let positions = Tensor::<1, Int>::from_ints(batch.positions().as_slice(), &plain);
         let (cos, sin) = rope.rows(positions);
+        let plain = Self::unrotated(heads, batch, device, kernels);
         Self {
             cos,
             sin,
-            ..Self::unrotated(heads, batch, device, kernels)
+            #[cfg(feature = "gpu")]
+            packed: plain
+                .packed
+                .map(|packed| packed.turning(rope.angles(), &batch.positions())),
+            ..plain
         }
     }
 

@@ -135,7 +135,7 @@ impl Kernels {
                 let shape = x.shape();
                 let [x, grad] = [x, grad].map(|x| x.reshape([-1, width as i32]));
                 let (by_x, by_gamma) = cube::rms_norm_backward(x, gamma, norm.epsilon, grad);
-                return (by_x.reshape(shape), by_gamma.sum_dim(0).reshape([width]));
+                return (by_x.reshape(shape), by_gamma);
             }
             Self::Burn => {}
         }

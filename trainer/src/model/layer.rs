@@ -6,7 +6,7 @@ use burn::tensor::{Device, Tensor};
 
 use super::attend::Heads;
 #[cfg(feature = "gpu")]
-use super::cube::{Joined, by_output};
+use super::cube::{Joined, JoinedLayer, KeptJoined, by_output};
 use super::dense::{Dense, Mixed};
 use super::families::{NormPlacement, QkNorm};
 use super::linear::Linear;
@@ -69,7 +69,15 @@ pub(super) struct Gated {
 }
 
 /// The part of a layer that training keeps between its forward pass and its derivative.
-pub(crate) struct Kept {
+pub(crate) enum Kept {
+    Parts(KeptParts),
+    /// Of a layer whose matrices are joined.
+    #[cfg(feature = "gpu")]
+    Joined(KeptJoined),
+}
+
+/// See [`Kept`].
+pub(crate) struct KeptParts {
     /// `[n, hidden]`: its input.
     input: Tensor<2>,
     /// The output of its attention.
@@ -206,16 +214,21 @@ impl Layer {
         dense: &Dense,
         activations: bool,
     ) -> (Kept, Tensor<2>) {
+        #[cfg(feature = "gpu")]
+        if let Some(joined) = self.joined_with(config, dense) {
+            let (kept, output) = joined.keep(input, activations);
+            return (Kept::Joined(kept), output);
+        }
         let kernels = dense.kernels;
         let heads = self.project(kernels, input.clone(), config);
         let mixed = dense.mix(&dense.rotate(self.norm_heads(kernels, heads.clone())));
         let gated = self.gate(kernels, input.clone(), mixed.values.clone());
-        let kept = Kept {
+        let kept = KeptParts {
             input,
             mixed,
             activations: activations.then(|| (heads, gated.clone())),
         };
-        (kept, self.lower(kernels, gated))
+        (Kept::Parts(kept), self.lower(kernels, gated))
     }
 }
 
@@ -224,6 +237,9 @@ impl Layer {
 impl Layer {
     /// Joins the matrices that have the same input; they are not there one by one afterwards.
     pub(super) fn join(&mut self) {
+        if self.joined.is_some() {
+            return;
+        }
         let joined = Joined::of(self);
         let attention = &mut self.self_attn;
         if joined.qkv.is_some() {
@@ -250,6 +266,15 @@ impl Layer {
     /// The joined matrices; made for the moment where [`Self::join`] was not called.
     pub(super) fn joined(&self) -> Joined {
         self.joined.clone().unwrap_or_else(|| Joined::of(self))
+    }
+
+    /// The layer as training runs it where all of it is joined.
+    fn joined_with<'a>(
+        &'a self,
+        config: &'a ModelConfig,
+        dense: &'a Dense,
+    ) -> Option<JoinedLayer<'a>> {
+        JoinedLayer::of(self, self.joined.as_ref()?, dense.packed.as_ref()?, config)
     }
 
     /// The norm of attention's input.
@@ -289,8 +314,20 @@ pub(crate) struct LayerBackward<'a> {
 
 impl LayerBackward<'_> {
     /// Gradient by the layer's input from `grad`, that by its result.
-    pub(crate) fn input(mut self, kept: Kept, grad: Tensor<2>) -> Tensor<2> {
-        let Kept {
+    pub(crate) fn input(self, kept: Kept, grad: Tensor<2>) -> Tensor<2> {
+        match kept {
+            Kept::Parts(kept) => self.input_of_parts(kept, grad),
+            #[cfg(feature = "gpu")]
+            Kept::Joined(kept) => {
+                let joined = self.layer.joined_with(self.config, self.dense);
+                let joined = joined.expect("the forward pass ran through it");
+                joined.input(kept, grad, &self.path, self.parameters)
+            }
+        }
+    }
+
+    fn input_of_parts(mut self, kept: KeptParts, grad: Tensor<2>) -> Tensor<2> {
+        let KeptParts {
             input,
             mixed,
             activations,

@@ -11,7 +11,7 @@ use crate::logprobs::{ScoreGrads, Scores, token_logprobs};
 use crate::lora::{self, LoraConfig, Targets};
 use crate::model::Decoder;
 use crate::sequence::Sequence;
-use burn::tensor::{Device, Tensor};
+use burn::tensor::{DType, Device, Tensor};
 use rand::RngExt;
 
 /// Sequences of several lengths, some tokens of each in the loss, and one without any.
@@ -148,7 +148,7 @@ fn gradients_in_bf16_point_where_those_in_f32_do() {
             (numbers, scores)
         };
         let (expected, exact) = of(&model.decoder);
-        let (found, scores) = of(&model.decoder.in_bf16());
+        let (found, scores) = of(&model.decoder.copy_to_train(DType::BF16));
         let dot = |a: &[f32], b: &[f32]| -> f64 {
             let products = a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b));
             products.sum()
@@ -157,7 +157,10 @@ fn gradients_in_bf16_point_where_those_in_f32_do() {
         let cosine = dot(&found, &expected) / lengths;
         assert!(cosine > 0.999 && cosine < 1.0 - 1e-9, "{name}: {cosine}");
         for (found, exact) in scores.logprobs.iter().zip(&exact.logprobs) {
-            assert!((found - exact).abs() < 0.05, "{name}: {found} is not {exact}");
+            assert!(
+                (found - exact).abs() < 0.05,
+                "{name}: {found} is not {exact}"
+            );
         }
     }
 }

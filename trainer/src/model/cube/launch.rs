@@ -316,6 +316,29 @@ pub(super) fn rotate_and_store(
     tensor(queries)
 }
 
+/// The same where nothing is cached: queries, keys and values, `[n, heads, head_dim]`; `places` ends with the rows' own numbers.
+pub(super) fn rotate_to_rows(
+    both: Tensor<2>,
+    extra: &Extra<'_>,
+    angles: &Tensor<2>,
+    places: &Tensor<1, Int>,
+    [heads, kv_heads, dim]: [usize; 3],
+) -> [Tensor<3>; 3] {
+    let rows = both.dims()[0];
+    let both = stored(both);
+    let fresh = || tensor::<2>(empty(&both, [rows, kv_heads * dim], both.dtype));
+    let (keys, values) = (fresh(), fresh());
+    let cache = Stored {
+        keys: &keys,
+        values: &values,
+        kv_heads,
+        head_dim: dim,
+    };
+    let queries = rotate_and_store(tensor(both.clone()), extra, angles, places, &cache);
+    [(queries, heads), (keys, kv_heads), (values, kv_heads)]
+        .map(|(x, heads)| x.reshape([rows, heads, dim]))
+}
+
 /// Tiles of queries that attend together.
 pub(super) struct Tiles {
     /// Four numbers each; see [`attention::attend`].

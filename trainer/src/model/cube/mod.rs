@@ -5,6 +5,7 @@
 
 mod kernels;
 mod launch;
+mod layer;
 mod training;
 
 use burn::module::Module;
@@ -20,6 +21,8 @@ use launch::{Extra, Stored, Tables, Tiles, add_rms_norm, rms_norm_add, swiglu_jo
 pub(super) use launch::{
     by_output, product, product_in_f32, product_of_8_bits, rms_norm, swiglu, widened,
 };
+pub(crate) use layer::KeptJoined;
+pub(super) use layer::{JoinedLayer, separate};
 pub(crate) use training::adamw;
 pub(super) use training::{Packed, rms_norm_backward, rotate, swiglu_backward};
 

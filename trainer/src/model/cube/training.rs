@@ -1,17 +1,19 @@
 //! Launches of training: derivatives of what generation runs too, and attention over the rows of a batch.
 
 use burn::tensor::{DType, Device, Int, Tensor};
+use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::super::batch::Span;
 use super::kernels::packed::{TILE_KEYS, TILE_ROWS};
 use super::kernels::{attention, packed, pointwise};
 use super::launch::{
-    UNITS, argument, cubes, element, elementwise, empty, numbers, stored, tensor, units, writable,
+    Extra, UNITS, argument, cubes, element, elementwise, empty, numbers, stored, tensor, units,
+    writable,
 };
 
-/// Most cubes that derivatives of a norm are spread over: each leaves a row of sums by gamma.
-const NORM_CUBES: usize = 512;
+/// Most cubes that sums over rows are spread over: each leaves a row of them.
+const MOST_CUBES: usize = 512;
 
 /// Derivatives of [`super::swiglu`] by `gate` and `up`, all `[n, width]`.
 pub(crate) fn swiglu_backward(
@@ -39,38 +41,179 @@ pub(crate) fn swiglu_backward(
     (tensor(by_gate), tensor(by_up))
 }
 
-/// Derivatives of [`super::rms_norm`] by `x`, `[n, width]`, and by gamma as rows to be added up, `[rows, width]` in f32.
+/// Sums over rows that several kernels of a layer leave for one launch to add up: a row of numbers for some rows of a pass each.
+pub(super) struct Partial {
+    /// `[cubes, width]` in f32.
+    sums: CubeTensor,
+    rows: usize,
+    /// Rows of a cube.
+    each: usize,
+    width: usize,
+}
+
+impl Partial {
+    /// Of `width` sums over `rows` rows, beside the memory of `like`.
+    fn new(like: &CubeTensor, rows: usize, width: usize) -> Self {
+        let each = rows.div_ceil(MOST_CUBES).max(1);
+        Self {
+            sums: empty(like, [rows.div_ceil(each), width], DType::F32),
+            rows,
+            each,
+            width,
+        }
+    }
+
+    /// The same for the pass that `like` is of, `[n, _]`.
+    pub(super) fn of(like: &Tensor<2>, width: usize) -> Self {
+        Self::new(&stored(like.clone()), like.dims()[0], width)
+    }
+
+    fn cubes(&self) -> usize {
+        self.rows.div_ceil(self.each)
+    }
+
+    /// The sums, `[width]`.
+    pub(super) fn total(self) -> Tensor<1> {
+        let width = self.width;
+        tensor::<2>(self.sums).sum_dim(0).reshape([width])
+    }
+}
+
+/// Derivatives of [`super::rms_norm`] by `x`, `[n, width]`, and by gamma.
 pub(crate) fn rms_norm_backward(
     x: Tensor<2>,
     gamma: Tensor<1>,
     epsilon: f64,
     grad: Tensor<2>,
+) -> (Tensor<2>, Tensor<1>) {
+    let partial = Partial::of(&x, x.dims()[1]);
+    let (by_x, _) = norm_back(x, gamma, epsilon, grad, None, &partial, 0);
+    (by_x, partial.total())
+}
+
+/// The same where `x` is the residual stream, whose derivative from elsewhere is `upper`: their sum, and the norm itself. The sums
+/// by gamma go to `partial` from `offset` on.
+pub(super) fn residual_norm_backward(
+    x: Tensor<2>,
+    (gamma, epsilon): (Tensor<1>, f64),
+    grad: Tensor<2>,
+    upper: Tensor<2>,
+    partial: &Partial,
+    offset: usize,
+) -> (Tensor<2>, Tensor<2>) {
+    norm_back(x, gamma, epsilon, grad, Some(upper), partial, offset)
+}
+
+fn norm_back(
+    x: Tensor<2>,
+    gamma: Tensor<1>,
+    epsilon: f64,
+    grad: Tensor<2>,
+    upper: Option<Tensor<2>>,
+    partial: &Partial,
+    offset: usize,
 ) -> (Tensor<2>, Tensor<2>) {
     let [rows, width] = x.dims();
     let (x, gamma, grad) = (stored(x), stored(gamma), stored(grad));
-    let each = rows.div_ceil(NORM_CUBES).max(1);
-    let count = rows.div_ceil(each);
     let across = UNITS.min(width.next_power_of_two());
     let by_x = empty(&x, [rows, width], x.dtype);
-    let by_gamma = empty(&x, [count, width], DType::F32);
+    let residual = upper.is_some();
+    // What a launch does not use is as small as it can be.
+    let none = || empty(&x, [1, 1], x.dtype);
+    let normed = if residual {
+        empty(&x, [rows, width], x.dtype)
+    } else {
+        none()
+    };
+    let upper = upper.map_or_else(none, stored);
     pointwise::rms_norm_backward::launch(
         &x.client,
-        cubes(count, 1, 1),
+        cubes(partial.cubes(), 1, 1),
         units(across),
         argument(&x),
         argument(&gamma),
         argument(&grad),
+        argument(&upper),
         argument(&by_x),
-        argument(&by_gamma),
+        argument(&normed),
+        argument(&partial.sums),
         rows as u32,
         width as u32,
-        each as u32,
+        partial.each as u32,
+        partial.width as u32,
+        offset as u32,
         epsilon as f32,
         across,
         width.div_ceil(across),
+        residual,
         element(&x),
     );
-    (tensor(by_x), tensor(by_gamma))
+    (tensor(by_x), tensor(normed))
+}
+
+/// From the derivative by `silu(gate) * up`, `[n, width]`, that by `[gate, up]`, `[n, 2 width]`, and the value.
+pub(super) fn swiglu_joined_backward(both: Tensor<2>, grad: Tensor<2>) -> (Tensor<2>, Tensor<2>) {
+    let [rows, width] = grad.dims();
+    let (both, grad) = (stored(both), stored(grad));
+    let by_both = empty(&both, [rows, 2 * width], both.dtype);
+    let out = empty(&both, [rows, width], both.dtype);
+    pointwise::swiglu_joined_backward::launch(
+        &both.client,
+        elementwise(rows * width),
+        units(UNITS),
+        argument(&both),
+        argument(&grad),
+        argument(&by_both),
+        argument(&out),
+        width as u32,
+        (rows * width) as u32,
+        element(&both),
+    );
+    (tensor(by_both), tensor(out))
+}
+
+/// Back through [`super::launch::rotate_and_store`]: from derivatives by rotated queries, keys and values, `[n, heads, head_dim]`,
+/// that by the product, `[n, (heads + 2 kv_heads) * head_dim]`; `both` is the product where heads are normalised. The sums by what
+/// was added go to `partial` from `offset` on: biases, and with a norm those by its gain of every head.
+pub(super) fn rotate_backward(
+    [by_queries, by_keys, by_values]: [Tensor<3>; 3],
+    both: Option<Tensor<2>>,
+    extra: &Extra<'_>,
+    angles: &Tensor<2>,
+    places: &Tensor<1, Int>,
+    (partial, offset): (&Partial, usize),
+) -> Tensor<2> {
+    let ([rows, heads, dim], [_, kv_heads, _]) = (by_queries.dims(), by_keys.dims());
+    let all = heads + 2 * kv_heads;
+    let [by_queries, by_keys, by_values] = [by_queries, by_keys, by_values].map(stored);
+    let by_both = empty(&by_queries, [rows, all * dim], by_queries.dtype);
+    let none = || empty(&by_queries, [1, 1], by_queries.dtype);
+    let both = both.map_or_else(none, stored);
+    pointwise::rotate_backward::launch(
+        &by_queries.client,
+        cubes(partial.cubes(), all, 1),
+        units(dim / 2),
+        argument(&by_queries),
+        argument(&by_keys),
+        argument(&by_values),
+        argument(&both),
+        argument(&stored(extra.numbers.clone())),
+        argument(&stored(angles.clone())),
+        argument(&numbers(places.clone())),
+        argument(&by_both),
+        argument(&partial.sums),
+        heads as u32,
+        kv_heads as u32,
+        rows as u32,
+        partial.each as u32,
+        partial.width as u32,
+        offset as u32,
+        extra.epsilon as f32,
+        dim,
+        extra.normed,
+        element(&by_queries),
+    );
+    tensor(by_both)
 }
 
 /// `x`, `[n, heads, head_dim]`, rotated by the angles of its rows, `[n, 1, head_dim / 2]`.
@@ -139,7 +282,7 @@ pub(crate) fn adamw<const D: usize>(
     (tensor(parameter), [first, second].map(tensor))
 }
 
-/// Where the sequences of a batch stand among its rows, as the kernels of attention read it.
+/// Where the sequences of a batch stand among its rows, as kernels read it.
 pub(crate) struct Packed {
     /// Four numbers per tile of queries, then the rows of the tokens of every sequence.
     queries: Tensor<1, Int>,
@@ -148,6 +291,8 @@ pub(crate) struct Packed {
     /// Five numbers per tile of keys, then four for each of those who see the keys of a sequence.
     keys: Tensor<1, Int>,
     key_tiles: usize,
+    /// Angles of all positions, `[positions, head_dim]`, and the position of each row, then its number.
+    turns: Option<(Tensor<2>, Tensor<1, Int>)>,
 }
 
 impl Packed {
@@ -194,7 +339,25 @@ impl Packed {
             tile,
             keys: ints(keys),
             key_tiles,
+            turns: None,
         }
+    }
+
+    /// The same for heads that are rotated by `angles`, `[positions, head_dim]`; `positions` has one for each row.
+    #[must_use]
+    pub(crate) fn turning(mut self, angles: &Tensor<2>, positions: &[i32]) -> Self {
+        let mut places = positions.to_vec();
+        places.extend(0..positions.len() as i32);
+        let places = Tensor::<1, Int>::from_ints(places.as_slice(), &angles.device());
+        self.turns = Some((angles.clone(), places));
+        self
+    }
+
+    /// # Panics
+    /// Where [`Self::turning`] was not called.
+    pub(super) fn turns(&self) -> (&Tensor<2>, &Tensor<1, Int>) {
+        let (angles, places) = self.turns.as_ref().expect("heads of a layer are rotated");
+        (angles, places)
     }
 
     /// Mixed values of rotated heads, `[n, heads, head_dim]`, and for each row and head two numbers, `[n, heads, 2]` in f32, the
