@@ -179,7 +179,7 @@ impl Student {
             let loss = loss(batch);
             backward::gradients(decoder, config, &self.rope, &rows, temperature, loss)
         });
-        decoder.separate(&mut gradients, config);
+        decoder.separate(&mut gradients.0, config);
         (gradients, rest)
     }
 

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use burn::tensor::Device;
+use burn::tensor::{DType, Device};
 use forage_env::policy::{GenerateRequest, Policy, Sampling};
 use forage_env::seed::Seed;
 use forage_env::tokenizer::{ByteTokenizer, Tokenizer};
@@ -64,6 +64,13 @@ pub fn run(device: &Device, mut each: impl FnMut(Check)) {
         each(sampled(CUT, &there, &here, CUTS));
         if has_bf16(device) {
             each(half(&there, &here));
+            let copy = there.decoder.copy_to_train(DType::BF16);
+            each(compared(
+                "gradients of all weights in bf16",
+                &gradients(&there, &copy),
+                &gradients(&here, &here.decoder),
+                HALF,
+            ));
         }
     }
 }
@@ -102,6 +109,11 @@ const NUMBERS: &[(&str, f64, Compute)] = &[
     ("gradients of all weights", BACKWARD, |model| {
         gradients(model, &model.decoder)
     }),
+    (
+        "gradients of all weights, computed with a copy of them",
+        BACKWARD,
+        |model| gradients(model, &model.decoder.copy_to_train(DType::F32)),
+    ),
     ("gradients by one graph", BACKWARD, Model::graph),
     ("gradients of an adapter", BACKWARD, |model| {
         gradients(model, &model.adapted())
@@ -265,7 +277,9 @@ impl Model {
     fn gradients_of(&self, decoder: &Decoder) -> NamedGrads {
         let found =
             backward::gradients(decoder, &self.config, &self.rope, &self.rows(), 0.8, grads);
-        found.expect("there are targets").0
+        let mut found = found.expect("there are targets").0;
+        decoder.separate(&mut found.0, &self.config);
+        found
     }
 
     fn graph(&self) -> Vec<f32> {

@@ -1,5 +1,7 @@
 //! The decoder: field names are those of Hugging Face, so that checkpoints map onto them without a table.
 
+use std::collections::BTreeMap;
+
 use burn::module::{Module, ModuleMapper, Param};
 use burn::nn::{Embedding, EmbeddingConfig, RmsNorm};
 use burn::tensor::{DType, Device, Int, Tensor};
@@ -175,21 +177,25 @@ impl Decoder {
     }
 
     /// A copy of all weights for training to compute with, of type `dtype`. Matrices with the same input are joined where the
-    /// device has kernels for it, so that gradients have to be [`Self::separate`]d; beside an adapter nothing is.
+    /// device has kernels for it, so that gradients have to be [`Self::separate`]d; beside an adapter nothing is joined.
     #[must_use]
     pub(crate) fn copy_to_train(&self, dtype: DType) -> Self {
         let copy = self.clone().map(&mut Cast(dtype));
-        if copy.is_adapted() {
-            copy
-        } else {
-            copy.joined()
+        #[cfg(feature = "gpu")]
+        if copy.model.layers.iter().all(Layer::trains_joined) {
+            return copy.joined();
         }
+        copy
     }
 
     /// One flat gradient per parameter from the gradients of a decoder that may be joined.
-    pub(crate) fn separate(&self, gradients: &mut NamedGrads, config: &ModelConfig) {
+    pub(crate) fn separate(
+        &self,
+        gradients: &mut BTreeMap<String, Tensor<1>>,
+        config: &ModelConfig,
+    ) {
         #[cfg(feature = "gpu")]
-        super::cube::separate(&mut gradients.0, self, config);
+        super::cube::separate(gradients, self, config);
         let _ = (gradients, config);
     }
 

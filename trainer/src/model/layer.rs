@@ -268,6 +268,28 @@ impl Layer {
         self.joined.clone().unwrap_or_else(|| Joined::of(self))
     }
 
+    /// Returns true where training can run the layer with joined matrices: all of it learns, and norms stand before its parts and
+    /// within heads.
+    pub(super) fn trains_joined(&self) -> bool {
+        let attention = &self.self_attn;
+        let mlp = &self.mlp;
+        let plain = [
+            &attention.q_proj,
+            &attention.k_proj,
+            &attention.v_proj,
+            &attention.o_proj,
+            &mlp.gate_proj,
+            &mlp.up_proj,
+            &mlp.down_proj,
+        ];
+        let width = attention.o_proj.shape()[0];
+        let whole = |norm: &RmsNorm| norm.gamma.val().dims() == [width];
+        plain.into_iter().all(Linear::is_plain)
+            && self.input_layernorm.is_some()
+            && self.post_feedforward_layernorm.is_none()
+            && !attention.q_norm.as_ref().is_some_and(whole)
+    }
+
     /// The layer as training runs it where all of it is joined.
     fn joined_with<'a>(
         &'a self,
