@@ -6,7 +6,7 @@ use burn::module::{Module, ModuleMapper, Param};
 use burn::nn::{Embedding, EmbeddingConfig, RmsNorm};
 use burn::tensor::{DType, Device, Int, Tensor};
 
-use super::attend::Attend;
+use super::attend::Heads;
 use super::dense::Dense;
 use super::host;
 use super::layer::{Attention, Layer, Mlp, Projection, norm, projections};
@@ -68,8 +68,12 @@ impl Decoder {
         rope: &RopeTables,
         batch: &Batch,
     ) -> Tensor<2> {
-        let mut dense = Dense::new(config, rope, batch, self);
-        self.run(config, batch.ids(), &mut dense)
+        let dense = Dense::new(config, rope, batch, self);
+        let layers = (0..self.depth()).map(|index| self.layer(index));
+        let x = layers.fold(self.embed(batch.ids()), |x, layer| {
+            layer.keep(x, config, &dense, false).1
+        });
+        self.finish(x)
     }
 
     /// Final hidden states of new tokens that continue sequences in `cache`.
@@ -90,19 +94,19 @@ impl Decoder {
             .narrow(0, 0, pass.tokens())
     }
 
-    /// Final hidden states of tokens, `[n, hidden]`, that attend to each other through `attend`.
+    /// Final hidden states of tokens, `[n, hidden]`, on the processor; `attend` makes the mixed values of a layer of its heads.
     pub(super) fn run(
         &self,
         config: &ModelConfig,
         ids: &[i32],
-        attend: &mut dyn Attend,
+        mut attend: impl FnMut(usize, Heads) -> Tensor<2>,
     ) -> Tensor<2> {
         let kernels = self.kernels();
         let mut x = self.embed(ids);
         for index in 0..self.depth() {
             let layer = self.layer(index);
             let heads = layer.norm_heads(kernels, layer.project(kernels, x.clone(), config));
-            x = layer.lower(kernels, layer.gate(kernels, x, attend.attend(index, heads)));
+            x = layer.lower(kernels, layer.gate(kernels, x, attend(index, heads)));
         }
         self.finish(x)
     }

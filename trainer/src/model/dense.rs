@@ -10,7 +10,7 @@ use std::ops::Range;
 use burn::tensor::activation::softmax;
 use burn::tensor::{DType, Device, Int, Tensor};
 
-use super::attend::{Attend, Heads, MASKED};
+use super::attend::{Heads, MASKED};
 #[cfg(feature = "gpu")]
 use super::cube::Packed;
 use super::host;
@@ -376,13 +376,6 @@ impl Dense {
 pub(crate) fn attention_numbers(config: &ModelConfig, longest: usize, scores: usize) -> usize {
     let row = config.num_attention_heads * longest;
     3 * (row * longest).min(scores.max(16 * row))
-}
-
-impl Attend for Dense {
-    fn attend(&mut self, _layer: usize, heads: Heads) -> Tensor<2> {
-        let heads = self.rotate(heads);
-        self.mix(&heads).values
-    }
 }
 
 fn sequence(heads: &Heads, span: &Span) -> Sequence {
