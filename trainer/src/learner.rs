@@ -219,8 +219,11 @@ pub struct Learner {
 
 /// The sampler of rollouts.
 enum Sampler {
-    /// An engine in this process.
-    Own(Arc<Engine>),
+    /// An engine in this process. It takes the copy that updates compute with where it computes in the same type.
+    Own {
+        engine: Arc<Engine>,
+        shares_copy: bool,
+    },
     /// A server, which reads new weights from folders in `folder`.
     Remote {
         policy: Arc<RemotePolicy>,
@@ -243,11 +246,10 @@ impl Learner {
             // The base stays as it is: arranged for the engine now, it is held once.
             checkpoint.decoder = checkpoint.decoder.arranged();
         }
-        let sampler = Sampler::Own(Arc::new(Engine::start(
-            &checkpoint,
-            engine,
-            workers.kernel_pool(),
-        )));
+        let sampler = Sampler::Own {
+            shares_copy: engine.bf16 && config.dtype == Some(ComputeType::Bf16),
+            engine: Arc::new(Engine::start(&checkpoint, engine, workers.kernel_pool())),
+        };
         Self::with_sampler(checkpoint, config, engine.context, workers, sampler)
     }
 
@@ -300,7 +302,7 @@ impl Learner {
     /// The policy to roll out: the weights that were published last.
     pub fn policy(&self) -> Arc<dyn Policy> {
         match &self.sampler {
-            Sampler::Own(engine) => Arc::clone(engine) as Arc<dyn Policy>,
+            Sampler::Own { engine, .. } => Arc::clone(engine) as Arc<dyn Policy>,
             Sampler::Remote { policy, .. } => Arc::clone(policy) as Arc<dyn Policy>,
         }
     }
@@ -313,7 +315,7 @@ impl Learner {
     /// The work so far, for comparison of an estimate of memory with the truth.
     pub fn work(&self) -> Workload {
         let played_tokens = match &self.sampler {
-            Sampler::Own(engine) => {
+            Sampler::Own { engine, .. } => {
                 let stats = engine.stats();
                 stats
                     .prompt_tokens
@@ -375,9 +377,17 @@ impl Learner {
 
     async fn publish_as(&self, version: u64) -> Result<(), LearnError> {
         match &self.sampler {
-            Sampler::Own(engine) => Ok(engine
-                .swap(self.student.checkpoint().decoder.clone(), version)
-                .await?),
+            Sampler::Own {
+                engine,
+                shares_copy,
+            } => {
+                let decoder = if *shares_copy {
+                    self.student.decoder()
+                } else {
+                    &self.student.checkpoint().decoder
+                };
+                Ok(engine.swap(decoder.clone(), version).await?)
+            }
             Sampler::Remote { policy, folder } => {
                 let checkpoint = self.checkpoint();
                 let place = folder.join(format!("version-{version:06}"));
@@ -428,7 +438,7 @@ impl Learner {
 
     /// Puts the log-probabilities in place that ratios compare with, where they are not the sampler's.
     pub(crate) fn set_old_logprobs(&self, scored: &mut [Scored]) {
-        let exact = matches!(self.sampler, Sampler::Own(_))
+        let exact = matches!(self.sampler, Sampler::Own { .. })
             && is_processor(&self.student.checkpoint().decoder.device());
         if self.config.old_logprobs_where(exact) == OldLogprobs::Trainer {
             self.recompute(scored);
