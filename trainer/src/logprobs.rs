@@ -8,6 +8,8 @@ use burn::tensor::{Device, IndexingUpdateOp, Int, Tensor, TensorData};
 use crate::device::Workspace;
 use crate::grads::{NamedGrads, track};
 use crate::model::{Batch, Decoder, Kernels, ModelConfig, RopeTables, host};
+#[cfg(feature = "gpu")]
+use crate::model::{logit_grads, token_scores};
 use crate::sequence::{Sequence, ids};
 use crate::weights::Checkpoint;
 use crate::workers::Workers;
@@ -166,6 +168,15 @@ impl Targets {
                 entropies.push(Tensor::from_floats(levels.as_slice(), &device));
                 continue;
             }
+            #[cfg(feature = "gpu")]
+            if self.kernels == Kernels::Cube {
+                let device = logits.device();
+                let ids = self.ids(&chunk, &device).reshape([count]);
+                let scores = token_scores(logits, ids, 1.0 / temperature);
+                logprobs.push(scores.clone().narrow(1, 0, 1).reshape([count]));
+                entropies.push(scores.narrow(1, 1, 1).reshape([count]));
+                continue;
+            }
             let distribution = log_softmax(logits * (1.0 / f64::from(temperature)), 1);
             entropies.push(entropy(&distribution).reshape([count]));
             let ids = self.ids(&chunk, &distribution.device());
@@ -198,6 +209,24 @@ impl Targets {
             );
         }
         let device = logits.device();
+        #[cfg(feature = "gpu")]
+        if self.kernels == Kernels::Cube {
+            let (count, range) = (chunk.len(), chunk.clone());
+            let entropies = grads.entropies.get(range.clone());
+            let pairs = range
+                .clone()
+                .zip(0..)
+                .flat_map(|(target, place): (usize, usize)| {
+                    [
+                        grads.logprobs[target],
+                        entropies.map_or(0.0, |entropies| entropies[place]),
+                    ]
+                });
+            let pairs = TensorData::new(pairs.collect::<Vec<f32>>(), [count, 2]);
+            let grads = Tensor::<2>::from_data(pairs, &device);
+            let ids = self.ids(chunk, &device).reshape([count]);
+            return logit_grads(logits, ids, grads, 1.0 / temperature);
+        }
         let inverse = 1.0 / f64::from(temperature);
         let column = |values: &[f32]| {
             let values: Vec<f32> = values[chunk.clone()]

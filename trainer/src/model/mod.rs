@@ -23,7 +23,7 @@ pub(crate) use batch::{Batch, Span};
 pub(crate) use cache::{BLOCK_POSITIONS, Chunk, KvCache, Pass};
 pub use config::{ConfigError, ModelConfig, RopeScaling};
 #[cfg(feature = "gpu")]
-pub(crate) use cube::{Choice, Cuts, Wanted, adamw, choose};
+pub(crate) use cube::{Choice, Cuts, Wanted, adamw, choose, logit_grads, token_scores};
 pub use decoder::Decoder;
 pub(crate) use dense::{Dense, attention_numbers};
 pub use families::{Architecture, Family, NormPlacement, Published, QkNorm, install_families};

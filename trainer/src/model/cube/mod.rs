@@ -23,7 +23,7 @@ pub(super) use launch::{
 };
 pub(crate) use layer::KeptJoined;
 pub(super) use layer::{JoinedLayer, separate};
-pub(crate) use training::adamw;
+pub(crate) use training::{adamw, logit_grads, token_scores};
 pub(super) use training::{Packed, rms_norm_backward, rotate, swiglu_backward};
 
 const _: () = assert!(BLOCK == kernels::attention::BLOCK && BLOCK_INPUTS == kernels::bytes::SCALED);

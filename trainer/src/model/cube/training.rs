@@ -6,7 +6,7 @@ use cubecl::prelude::*;
 
 use super::super::batch::Span;
 use super::kernels::packed::{TILE_KEYS, TILE_ROWS};
-use super::kernels::{attention, packed, pointwise};
+use super::kernels::{attention, loss, packed, pointwise};
 use super::launch::{
     Extra, UNITS, argument, cubes, element, elementwise, empty, numbers, stored, tensor, units,
     writable,
@@ -236,6 +236,48 @@ pub(crate) fn rotate(x: Tensor<3>, cos: &Tensor<3>, sin: &Tensor<3>) -> Tensor<3
         element(&x),
     );
     tensor(out)
+}
+
+/// Log-probabilities of `ids` and entropies, `[n, 2]` in nats, from logits, `[n, vocabulary]` in f32, at an inverse temperature.
+pub(crate) fn token_scores(logits: Tensor<2>, ids: Tensor<1, Int>, inverse: f32) -> Tensor<2> {
+    let [rows, vocabulary] = logits.dims();
+    let logits = stored(logits);
+    let scores = empty(&logits, [rows, 2], DType::F32);
+    loss::token_scores::launch(
+        &logits.client,
+        cubes(rows, 1, 1),
+        units(UNITS),
+        argument(&logits),
+        argument(&numbers(ids)),
+        argument(&scores),
+        vocabulary as u32,
+        inverse,
+        UNITS,
+    );
+    tensor(scores)
+}
+
+/// Derivatives by the logits, in their place where nothing else holds them; `grads` are those by what [`token_scores`] gives.
+pub(crate) fn logit_grads(
+    logits: Tensor<2>,
+    ids: Tensor<1, Int>,
+    grads: Tensor<2>,
+    inverse: f32,
+) -> Tensor<2> {
+    let [rows, vocabulary] = logits.dims();
+    let logits = writable(logits);
+    loss::logit_grads::launch(
+        &logits.client,
+        cubes(rows, 1, 1),
+        units(UNITS),
+        argument(&logits),
+        argument(&numbers(ids)),
+        argument(&stored(grads)),
+        vocabulary as u32,
+        inverse,
+        UNITS,
+    );
+    tensor(logits)
 }
 
 /// A parameter and its moments after a step of `AdamW`, each written in place where nothing else holds it. `factors`: the decay of the
