@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use forage_trainer::device::DeviceSpec;
+use forage_trainer::device::{ComputeType, DeviceSpec};
 use forage_trainer::memory::{
-    BatchSize, MemoryEstimate, MemoryPlan, Workload, available, held, peak,
+    BatchSize, Card, MemoryEstimate, MemoryPlan, Workload, available, held, peak,
 };
 use forage_trainer::model::ModelConfig;
 use forage_trainer::{LoraConfig, Sample, Workers};
@@ -44,7 +44,14 @@ impl Start {
             })
         };
         let Some(mut folder) = place(name)? else {
-            return Ok(None);
+            // A published shape is known without the files.
+            let plain = name.rsplit('/').next().unwrap_or(name);
+            let plain = plain.strip_suffix("-Instruct").unwrap_or(plain);
+            return Ok(ModelConfig::published(plain).ok().map(|shape| Self {
+                shape,
+                adapter: None,
+                file_bytes: 0,
+            }));
         };
         let mut adapter = None;
         let settings = folder.join("adapter_config.json");
@@ -102,7 +109,7 @@ pub(crate) fn of_run(
     config: &Resolved,
     start: &Start,
     rollouts: Option<&Path>,
-) -> Result<MemoryEstimate> {
+) -> Result<Estimate> {
     let window = config.generation().window(&start.shape);
     let update = &config.grpo.update;
     let (longest, episodes) = match rollouts {
@@ -148,7 +155,7 @@ pub(crate) fn of_run(
 }
 
 /// The memory that a run of `config` from `start` takes for this work.
-pub(crate) fn of_work(config: &Resolved, start: &Start, work: Workload) -> MemoryEstimate {
+pub(crate) fn of_work(config: &Resolved, start: &Start, work: Workload) -> Estimate {
     let window = config.generation().window(&start.shape);
     let adapter = config
         .policy
@@ -169,8 +176,51 @@ pub(crate) fn of_work(config: &Resolved, start: &Start, work: Workload) -> Memor
             .sampler
             .is_none()
             .then(|| config.generation().engine(&start.shape)),
+        card: None,
     };
-    plan.estimate()
+    let bf16 = config.grpo.update.dtype == Some(ComputeType::Bf16);
+    estimate(plan, (!config.device.is_cpu()).then_some(bf16))
+}
+
+/// Memory of cards that presets are made for, in GB.
+const CARDS: [u64; 4] = [24, 48, 80, 141];
+const GB: u64 = 1_000_000_000;
+
+/// The estimate of a plan: on the processor, or on the smallest card that holds it, else on the largest. `card` says of the latter whether
+/// updates compute in bf16.
+pub(crate) fn estimate(mut plan: MemoryPlan<'_>, card: Option<bool>) -> Estimate {
+    let Some(bf16) = card else {
+        return Estimate {
+            memory: plan.estimate(),
+            card: None,
+        };
+    };
+    let mut on = |size: u64| {
+        let bytes = size * GB;
+        plan.card = Some(Card { bytes, bf16 });
+        let memory = plan.estimate();
+        let holds = memory.needed() <= bytes / 20 * 19;
+        Estimate {
+            memory,
+            card: Some(holds.then_some(size)),
+        }
+    };
+    let [first, others @ ..] = CARDS;
+    let mut estimate = on(first);
+    for size in others {
+        if estimate.card == Some(None) {
+            estimate = on(size);
+        }
+    }
+    estimate
+}
+
+/// An estimate with the place that it is of.
+#[derive(Clone, Debug)]
+pub(crate) struct Estimate {
+    pub(crate) memory: MemoryEstimate,
+    /// Of a GPU; the smallest card that holds the run, in GB, if one does.
+    card: Option<Option<u64>>,
 }
 
 fn largest_group<T>(groups: &[Vec<T>]) -> usize {
@@ -206,16 +256,23 @@ pub(crate) fn largest_batch(count: usize, longest: usize, budget: usize) -> (Bat
 
 const MIB: u64 = 1024 * 1024;
 
-/// Says what a run will take, in one line, and refuses one that cannot fit into this machine's memory. Nothing is compared
-/// elsewhere: what a GPU has, its driver knows.
-pub(crate) fn check(estimate: &MemoryEstimate, device: DeviceSpec) -> Result<String> {
-    let needed = estimate.needed();
-    let at = estimate.largest_moment().map_or("", |moment| moment.name);
+/// Says what a run will take, in one line, and refuses one that cannot fit into this machine's memory. A GPU's is compared with the
+/// cards that there are: what this one has left, its driver knows.
+pub(crate) fn check(estimate: &Estimate) -> Result<String> {
+    let (memory, card) = (&estimate.memory, estimate.card);
+    let needed = memory.needed();
+    let at = memory.largest_moment().map_or("", |moment| moment.name);
     let line = format!(
         "memory: about {} MiB at the peak, in the {at}",
-        estimate.peak().div_ceil(MIB)
+        memory.peak().div_ceil(MIB)
     );
-    let Some(room) = available().filter(|_| device.is_cpu()) else {
+    if let Some(card) = card {
+        return Ok(match card {
+            Some(size) => format!("{line}: a card of {size} GB holds it"),
+            None => format!("{line}: no card of up to 141 GB holds it; {}", fix(memory)),
+        });
+    }
+    let Some(room) = available() else {
         return Ok(line);
     };
     // What this process holds already is part of the estimate.
@@ -223,24 +280,38 @@ pub(crate) fn check(estimate: &MemoryEstimate, device: DeviceSpec) -> Result<Str
     if needed <= room {
         return Ok(format!("{line}; {} MiB are available", room / MIB));
     }
-    let largest = estimate.largest();
-    let what = largest.map_or(String::new(), |part| {
+    bail!(
+        "the run needs about {} MiB of memory in the {at} and {} MiB are available; {}; --dry-run shows all parts",
+        needed.div_ceil(MIB),
+        room / MIB,
+        fix(memory)
+    )
+}
+
+/// The largest part, and what makes it smaller.
+fn fix(memory: &MemoryEstimate) -> String {
+    let largest = memory.largest();
+    largest.map_or(String::new(), |part| {
         let fix = match part.fix {
             "" => "grpo.update.micro_batch_tokens, engine.cache_mib, engine.context_tokens, [policy.lora], policy.base",
             fix => fix,
         };
         format!("the largest part is {} ({} MiB): change {fix}", part.name, part.bytes / MIB)
-    });
-    bail!(
-        "the run needs about {} MiB of memory in the {at} and {} MiB are available; {what}; --dry-run shows all parts",
-        needed.div_ceil(MIB),
-        room / MIB
-    )
+    })
 }
 
 /// All parts as a table.
-pub(crate) fn table(estimate: &MemoryEstimate) -> String {
-    let mut lines = vec!["# memory, MiB".to_owned()];
+pub(crate) fn table(estimate: &Estimate) -> String {
+    let place = match estimate.card {
+        None => String::new(),
+        Some(Some(size)) => format!(" of the GPU; a card of {size} GB holds it"),
+        Some(None) => format!(
+            " of the GPU; no card of up to 141 GB holds it; {}",
+            fix(&estimate.memory)
+        ),
+    };
+    let estimate = &estimate.memory;
+    let mut lines = vec![format!("# memory, MiB{place}")];
     let mut row = |name: &str, bytes: u64| {
         lines.push(format!("# {:>9.1}  {name}", bytes as f64 / MIB as f64));
     };
@@ -261,10 +332,14 @@ pub(crate) fn table(estimate: &MemoryEstimate) -> String {
 }
 
 /// The estimate beside the truth, for the end of a run; `then` is what the work that there was takes by the same arithmetic.
-pub(crate) fn outcome(estimated: &MemoryEstimate, then: Option<&MemoryEstimate>) -> Option<String> {
-    let [found, limits] = [peak()?, estimated.peak()].map(|bytes| bytes / MIB);
+/// Nothing of a GPU's.
+pub(crate) fn outcome(estimated: &Estimate, then: Option<&Estimate>) -> Option<String> {
+    if estimated.card.is_some() {
+        return None;
+    }
+    let [found, limits] = [peak()?, estimated.memory.peak()].map(|bytes| bytes / MIB);
     let then = then
-        .map(|then| format!(", {} for the episodes there were", then.peak() / MIB))
+        .map(|then| format!(", {} for the episodes there were", then.memory.peak() / MIB))
         .unwrap_or_default();
     Some(format!(
         "peak memory {found} MiB; {limits} MiB were estimated{then}"
@@ -311,20 +386,48 @@ mod tests {
             of_run(&config, &Start::of(&config, false).unwrap().unwrap(), None).unwrap()
         };
         let small = of(&[]);
-        assert!(
-            check(&small, DeviceSpec::Cpu)
-                .unwrap()
-                .starts_with("memory: about")
-        );
+        assert!(check(&small).unwrap().starts_with("memory: about"));
         assert!(table(&small).contains("moments of AdamW"));
         let large = of(&["engine.cache_mib=100000000", "grpo.steps=100000000"]);
         if available().is_some() {
-            let error = check(&large, DeviceSpec::Cpu).unwrap_err().to_string();
+            let error = check(&large).unwrap_err().to_string();
             assert!(
                 error.contains("key-value cache") && error.contains("engine.cache_mib"),
                 "{error}"
             );
         }
-        assert!(check(&large, DeviceSpec::Cuda(0)).is_ok());
+    }
+
+    #[test]
+    fn a_card_is_named_that_holds_the_run() {
+        let of = |name: &str, overrides: &[&str]| {
+            let overrides: Vec<String> = overrides.iter().map(|&item| item.to_owned()).collect();
+            let text = include_str!("../../configs/recipes/search_r1_v02.toml");
+            let config = RunConfig::parse(text, &overrides).unwrap();
+            let config = config.resolve(None).unwrap();
+            let shape = ModelConfig::published(name).unwrap();
+            let start = Start {
+                shape,
+                adapter: None,
+                file_bytes: 0,
+            };
+            of_run(&config, &start, None).unwrap()
+        };
+        let full = of("Qwen2.5-3B", &[]);
+        assert!(table(&full).contains("copy of the weights in bf16"));
+        let lines = check(&full).unwrap();
+        assert!(lines.contains("a card of 141 GB holds it"), "{lines}");
+        let adapted = [
+            "policy.base=bf16",
+            "policy.lora.rank=16",
+            "policy.lora.alpha=32",
+        ];
+        let lines = check(&of("Qwen2.5-7B", &adapted)).unwrap();
+        assert!(
+            lines.contains("holds it") && !lines.contains("no card"),
+            "{lines}"
+        );
+        let lines = check(&of("Qwen2.5-7B", &[])).unwrap();
+        assert!(lines.contains("no card of up to 141 GB"), "{lines}");
     }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use forage_contracts::seed::Seed;
 use forage_trainer::demonstrations::{Choice, Demonstrations};
 use forage_trainer::device::DeviceSpec;
-use forage_trainer::memory::{MemoryEstimate, MemoryPlan, Workload};
+use forage_trainer::memory::{MemoryPlan, Workload};
 use forage_trainer::run::RunPlace;
 use forage_trainer::weights::{Checkpoint, Precision};
 use forage_trainer::{Lessons, SftConfig, Workers, run_sft};
@@ -94,7 +94,7 @@ pub fn sft(options: &SftOptions, observer: &dyn Observer) -> Result<FineTuned> {
     let settings = format!("{:#}\n", json!(options));
     layout.record(&layout.sft_settings(), &settings, options.resume)?;
     let estimate = options.memory(&start, &lessons);
-    observer.say(&memory::check(&estimate, options.device)?);
+    observer.say(&memory::check(&estimate)?);
     let total = config.steps(lessons.train.len());
     let workers = Workers::for_model(all_threads(), &start.config, &start.decoder.device());
     let trained = run_sft(start, &lessons, config, &place, workers, |row| {
@@ -110,7 +110,7 @@ pub fn sft(options: &SftOptions, observer: &dyn Observer) -> Result<FineTuned> {
 
 impl SftOptions {
     /// The memory that the run takes: nothing samples.
-    fn memory(&self, start: &Checkpoint, lessons: &Lessons) -> MemoryEstimate {
+    fn memory(&self, start: &Checkpoint, lessons: &Lessons) -> memory::Estimate {
         let longest = lessons.longest();
         let (batch, micro_batches) = memory::largest_batch(
             self.learning.batch,
@@ -131,8 +131,10 @@ impl SftOptions {
             },
             workers: Workers::micro_batches_at_a_time(all_threads(), &start.config),
             engine: None,
+            card: None,
         };
-        plan.estimate()
+        let card = (!self.device.is_cpu()).then_some(false);
+        memory::estimate(plan, card)
     }
 
     fn start(&self) -> Result<Checkpoint> {

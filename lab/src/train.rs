@@ -64,7 +64,7 @@ pub fn train(
         .map(|start| memory::of_run(config, start, options.rollouts.as_deref()))
         .transpose()?;
     if let Some(estimate) = &estimate {
-        observer.say(&memory::check(estimate, config.device)?);
+        observer.say(&memory::check(estimate)?);
     }
     let _lock = layout.claim(options.resume)?;
     let data = match &options.rollouts {

@@ -100,7 +100,7 @@ fn forward(
     let mut kept = Vec::new();
     // The last ones: what is kept of them is gone before the others are computed again.
     let numbers = limit / input.dtype().size();
-    let first = decoder.depth() - layers_kept(config, batch.ids().len(), numbers);
+    let first = decoder.depth() - kept_layers(config, batch.ids().len(), numbers);
     for index in 0..decoder.depth() {
         let layer = decoder.layer(index);
         let (of_layer, output) = layer.keep(input, config, dense, index >= first);
@@ -111,7 +111,7 @@ fn forward(
 }
 
 /// The number of layers whose activations are at most so many `numbers`.
-fn layers_kept(config: &ModelConfig, tokens: usize, numbers: usize) -> usize {
+pub(crate) fn kept_layers(config: &ModelConfig, tokens: usize, numbers: usize) -> usize {
     let layer = LayerSizes::of(config).activations * tokens;
     // A run may have had nothing to learn from.
     (numbers / layer.max(1)).min(config.num_hidden_layers)
@@ -154,7 +154,7 @@ impl Held {
         let (hidden, inner) = (config.hidden_size, config.intermediate_size);
         let embedding = config.vocab_size * hidden;
         let layer = LayerSizes::of(config);
-        let with_activations = layers_kept(config, tokens, space.kept_bytes / size_of::<f32>());
+        let with_activations = kept_layers(config, tokens, space.kept_bytes / size_of::<f32>());
         let inputs = config.num_hidden_layers * layer.kept + hidden;
         let shared = if with_activations > 0 {
             layer.shared

@@ -7,9 +7,10 @@ use std::path::Path;
 pub use attention::write_attention;
 
 use crate::LessonError;
+use crate::device::memory_bytes;
 use crate::lesson_error::Fault;
 use crate::logprobs::{Scores, through_graph};
-use crate::memory::{BatchSize, MemoryPlan, Workload};
+use crate::memory::{BatchSize, Card, MemoryPlan, Workload};
 use crate::objective::{Algorithm, Recipe};
 use crate::optim::AdamWConfig;
 use crate::sample::Sample;
@@ -122,6 +123,10 @@ impl MeasuredStep {
             work,
             workers: self.workers,
             engine: None,
+            card: memory_bytes(&self.checkpoint().decoder.device()).map(|bytes| Card {
+                bytes,
+                bf16: self.student.computes_in_bf16(),
+            }),
         };
         plan.estimate().peak()
     }

@@ -269,9 +269,16 @@ impl Workspace {
         Self::PROCESSOR
     }
 
+    /// That of a card with so many bytes.
+    pub(crate) fn of_card(bytes: u64) -> Self {
+        Self::with_memory(Memory {
+            bytes,
+            largest_buffer: bytes / 4,
+        })
+    }
+
     /// A GPU's. A block of scores has some eight tensors of its size beside it, a chunk of logits four: together a tenth of the
     /// memory at most; what is kept takes a ninth.
-    #[cfg(any(feature = "gpu", test))]
     fn with_memory(
         Memory {
             bytes,
@@ -290,11 +297,21 @@ impl Workspace {
 }
 
 /// The memory of a device.
-#[cfg(any(feature = "gpu", test))]
 #[derive(Clone, Copy, Debug)]
 struct Memory {
     bytes: u64,
     largest_buffer: u64,
+}
+
+/// Bytes of an open device's memory; `None` for the processor.
+pub(crate) fn memory_bytes(device: &Device) -> Option<u64> {
+    #[cfg(feature = "gpu")]
+    return runtime::memory(device).map(|memory| memory.bytes);
+    #[cfg(not(feature = "gpu"))]
+    {
+        let _ = device;
+        None
+    }
 }
 
 /// Returns whether an open device is the processor, on which this program's own kernels compute.

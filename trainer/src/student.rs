@@ -107,6 +107,11 @@ impl Student {
         self
     }
 
+    /// Returns true where steps compute in bf16.
+    pub(crate) fn computes_in_bf16(&self) -> bool {
+        self.in_bf16
+    }
+
     /// The current weights, and the rest of their folder.
     pub(crate) fn checkpoint(&self) -> &Checkpoint {
         &self.checkpoint
