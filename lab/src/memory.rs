@@ -192,7 +192,7 @@ pub(crate) fn estimate(mut plan: MemoryPlan<'_>, card: Option<bool>) -> Estimate
     let Some(bf16) = card else {
         return Estimate {
             memory: plan.estimate(),
-            card: None,
+            place: Place::Processor,
         };
     };
     let mut on = |size: u64| {
@@ -200,15 +200,17 @@ pub(crate) fn estimate(mut plan: MemoryPlan<'_>, card: Option<bool>) -> Estimate
         plan.card = Some(Card { bytes, bf16 });
         let memory = plan.estimate();
         let holds = memory.needed() <= bytes / 20 * 19;
-        Estimate {
-            memory,
-            card: Some(holds.then_some(size)),
-        }
+        let place = if holds {
+            Place::Card(size)
+        } else {
+            Place::NoCard
+        };
+        Estimate { memory, place }
     };
     let [first, others @ ..] = CARDS;
     let mut estimate = on(first);
     for size in others {
-        if estimate.card == Some(None) {
+        if estimate.place == Place::NoCard {
             estimate = on(size);
         }
     }
@@ -219,8 +221,17 @@ pub(crate) fn estimate(mut plan: MemoryPlan<'_>, card: Option<bool>) -> Estimate
 #[derive(Clone, Debug)]
 pub(crate) struct Estimate {
     pub(crate) memory: MemoryEstimate,
-    /// Of a GPU; the smallest card that holds the run, in GB, if one does.
-    card: Option<Option<u64>>,
+    place: Place,
+}
+
+/// What holds a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Processor,
+    /// A GPU: the smallest card that does, in GB.
+    Card(u64),
+    /// A GPU larger than those there are.
+    NoCard,
 }
 
 fn largest_group<T>(groups: &[Vec<T>]) -> usize {
@@ -259,18 +270,20 @@ const MIB: u64 = 1024 * 1024;
 /// Says what a run will take, in one line, and refuses one that cannot fit into this machine's memory. A GPU's is compared with the
 /// cards that there are: what this one has left, its driver knows.
 pub(crate) fn check(estimate: &Estimate) -> Result<String> {
-    let (memory, card) = (&estimate.memory, estimate.card);
+    let memory = &estimate.memory;
     let needed = memory.needed();
     let at = memory.largest_moment().map_or("", |moment| moment.name);
     let line = format!(
         "memory: about {} MiB at the peak, in the {at}",
         memory.peak().div_ceil(MIB)
     );
-    if let Some(card) = card {
-        return Ok(match card {
-            Some(size) => format!("{line}: a card of {size} GB holds it"),
-            None => format!("{line}: no card of up to 141 GB holds it; {}", fix(memory)),
-        });
+    match estimate.place {
+        Place::Card(size) => return Ok(format!("{line}: a card of {size} GB holds it")),
+        Place::NoCard => {
+            let fix = fix(memory);
+            return Ok(format!("{line}: no card of up to 141 GB holds it; {fix}"));
+        }
+        Place::Processor => {}
     }
     let Some(room) = available() else {
         return Ok(line);
@@ -302,10 +315,10 @@ fn fix(memory: &MemoryEstimate) -> String {
 
 /// All parts as a table.
 pub(crate) fn table(estimate: &Estimate) -> String {
-    let place = match estimate.card {
-        None => String::new(),
-        Some(Some(size)) => format!(" of the GPU; a card of {size} GB holds it"),
-        Some(None) => format!(
+    let place = match estimate.place {
+        Place::Processor => String::new(),
+        Place::Card(size) => format!(" of the GPU; a card of {size} GB holds it"),
+        Place::NoCard => format!(
             " of the GPU; no card of up to 141 GB holds it; {}",
             fix(&estimate.memory)
         ),
@@ -334,7 +347,7 @@ pub(crate) fn table(estimate: &Estimate) -> String {
 /// The estimate beside the truth, for the end of a run; `then` is what the work that there was takes by the same arithmetic.
 /// Nothing of a GPU's.
 pub(crate) fn outcome(estimated: &Estimate, then: Option<&Estimate>) -> Option<String> {
-    if estimated.card.is_some() {
+    if estimated.place != Place::Processor {
         return None;
     }
     let [found, limits] = [peak()?, estimated.memory.peak()].map(|bytes| bytes / MIB);

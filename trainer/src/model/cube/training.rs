@@ -2,7 +2,6 @@
 
 use burn::tensor::{DType, Device, Int, Tensor};
 use burn_cubecl::tensor::CubeTensor;
-use cubecl::prelude::*;
 
 use super::super::batch::Span;
 use super::kernels::packed::{TILE_KEYS, TILE_ROWS};

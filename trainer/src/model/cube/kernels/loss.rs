@@ -74,7 +74,7 @@ pub(in super::super) fn logit_grads(
     let row = CUBE_POS_X as usize;
     let unit = UNIT_POS as usize;
     let first = row * vocabulary;
-    let (level, entropy) = softmax_of_row(logits, first, vocabulary, inverse, units);
+    let (level, entropy) = softmax_of_row(&*logits, first, vocabulary, inverse, units);
     // Other units still read what is written below.
     sync_cube();
     let by_logprob = grads[row * 2];

@@ -9,6 +9,7 @@
     clippy::too_many_arguments,
     clippy::explicit_counter_loop,
     clippy::assign_op_pattern,
+    clippy::collapsible_if,
     clippy::manual_div_ceil,
     clippy::used_underscore_binding,
     missing_docs,

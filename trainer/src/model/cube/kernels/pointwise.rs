@@ -426,20 +426,20 @@ pub(in super::super) fn rotate_backward<F: Float>(
     let mut row = cube * each as usize;
     let end = min(row + each as usize, rows as usize);
     while row < end {
+        let mut from = (row * heads + head) * dim + unit;
         let mut first = 0.0f32;
         let mut second = 0.0f32;
         if head < heads {
-            let from = (row * heads + head) * dim + unit;
-            first = f32::cast_from(by_queries[from]);
-            second = f32::cast_from(by_queries[from + half]);
+            first += f32::cast_from(by_queries[from]);
+            second += f32::cast_from(by_queries[from + half]);
         } else if head < heads + kv_heads {
-            let from = (row * kv_heads + head - heads) * dim + unit;
-            first = f32::cast_from(by_keys[from]);
-            second = f32::cast_from(by_keys[from + half]);
+            from = (row * kv_heads + head - heads) * dim + unit;
+            first += f32::cast_from(by_keys[from]);
+            second += f32::cast_from(by_keys[from + half]);
         } else {
-            let from = (row * kv_heads + head - heads - kv_heads) * dim + unit;
-            first = f32::cast_from(by_values[from]);
-            second = f32::cast_from(by_values[from + half]);
+            from = (row * kv_heads + head - heads - kv_heads) * dim + unit;
+            first += f32::cast_from(by_values[from]);
+            second += f32::cast_from(by_values[from + half]);
         }
         let to = (row * all + head) * dim + unit;
         if head < heads + kv_heads {
