@@ -109,8 +109,11 @@ class Account:
         model, file = f"random:{shape}:{layers}", rollouts(self.scratch, tokens, PACKED if packed else 2)
         rows = self.run(arch, "train", model, file, "--rank", 16 if kind == "lora" else 0, "--base", weights, "--steps", 2,
                         "--micro-batch-tokens", tokens * (PACKED if packed else 1), *["--bf16"] * packed)
-        counted = rows[-1]["counters"]
-        return counted | {"seconds": rows[-1]["seconds"], "micro_batches": rows[-1]["micro_batches"]}
+        row = rows[-1]
+        parts = [row["gradients"], row["update"]]
+        counted = {key: sum(part[key] for part in parts) for key in parts[0]}
+        return counted | {"peak_bytes": parts[1]["peak_bytes"], "gradient_launches": parts[0]["launches"], "seconds": row["seconds"],
+                          "micro_batches": row["micro_batches"], "estimate_mib": row["estimate_mib"]}
 
     def measure(self, kind, shape, layers, arch, weights, number):
         if kind == "decode":
@@ -152,6 +155,9 @@ def figures(kind, shape, small, large, number):
     if kind in ("lora", "full", "packed"):
         found["readbacks_per_micro_batch"] = large["device_to_host"] / large["micro_batches"]
         found["launches_per_layer"] = by_layer / large["micro_batches"]
+        # Forwards and back, without the optimizer's.
+        found["gradient_launches_per_layer"] = whole("gradient_launches")[0] / large["micro_batches"]
+        found["peak_of_estimate"] = large["peak_bytes"] / 2**20 / large["estimate_mib"]
     return {key: round(value, 2) for key, value in found.items()}
 
 

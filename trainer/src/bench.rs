@@ -131,11 +131,11 @@ impl MeasuredStep {
         plan.estimate().peak()
     }
 
-    /// Takes the step.
+    /// Takes the step. `between` is called when the gradients are there.
     ///
     /// # Errors
     /// [`LearnError::NonFinite`] before anything was updated.
-    pub fn take(&mut self) -> Result<StepNumbers, LearnError> {
+    pub fn take(&mut self, between: impl FnOnce(&Self)) -> Result<StepNumbers, LearnError> {
         let recipe = &self.recipe;
         let of_batch = |batch: &MicroBatch| {
             let rows: Vec<&Scored> = batch.iter().map(|&row| &self.rows[row]).collect();
@@ -160,9 +160,13 @@ impl MeasuredStep {
         for part in parts {
             sums += part;
         }
+        between(self);
+        let grad_norm = self.student.apply(gradients)?;
+        // The copy that the next step computes with belongs to this one.
+        self.student.decoder();
         Ok(StepNumbers {
             loss: sums.loss,
-            grad_norm: self.student.apply(gradients)?,
+            grad_norm,
         })
     }
 

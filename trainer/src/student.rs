@@ -169,7 +169,7 @@ impl Student {
     }
 
     /// Gradients of a loss, micro-batch by micro-batch, with what else `loss` returned. `loss` is made for each micro-batch
-    /// before its forward pass.
+    /// before its forward pass. Those of joined matrices stay joined until [`Self::apply`].
     pub(crate) fn gradients<T: Send, L: FnOnce(&Scores) -> (ScoreGrads, T)>(
         &self,
         sequences: &[&Sequence],
@@ -178,21 +178,21 @@ impl Student {
         loss: impl Fn(&MicroBatch) -> L + Sync,
     ) -> (NamedGrads, Vec<T>) {
         let (decoder, config) = (self.decoder(), &self.checkpoint.config);
-        let (mut gradients, rest) = self.workers.gradients(batches.len(), |index| {
+        self.workers.gradients(batches.len(), |index| {
             let batch = &batches[index];
             let rows: Vec<&Sequence> = batch.iter().map(|&row| sequences[row]).collect();
             let loss = loss(batch);
             backward::gradients(decoder, config, &self.rope, &rows, temperature, loss)
-        });
-        decoder.separate(&mut gradients.0, config);
-        (gradients, rest)
+        })
     }
 
     /// One optimizer step; returns the norm of the gradient before clipping.
     ///
     /// # Errors
     /// [`LearnError::NonFinite`] before anything was updated.
-    pub(crate) fn apply(&mut self, gradients: NamedGrads) -> Result<f64, LearnError> {
+    pub(crate) fn apply(&mut self, mut gradients: NamedGrads) -> Result<f64, LearnError> {
+        self.decoder()
+            .separate(&mut gradients.0, &self.checkpoint.config);
         let norm = gradients.global_norm();
         if !norm.is_finite() {
             let source = first_non_finite(&gradients);

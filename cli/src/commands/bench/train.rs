@@ -81,7 +81,8 @@ impl Train {
         for _ in 0..self.steps {
             counters.since(step.checkpoint())?;
             let start = Instant::now();
-            let taken = step.take()?;
+            let mut gradients = Ok(None);
+            let taken = step.take(|step| gradients = counters.since(step.checkpoint()))?;
             wait(&step.checkpoint().decoder.device())?;
             let line = serde_json::json!({
                 "seconds": start.elapsed().as_secs_f64(),
@@ -91,7 +92,8 @@ impl Train {
                 "peak_mib": peak().map(|bytes| bytes >> 20),
                 "estimate_mib": estimated >> 20,
                 "micro_batches": step.micro_batches(),
-                "counters": counters.since(step.checkpoint())?,
+                "gradients": gradients?,
+                "update": counters.since(step.checkpoint())?,
             });
             out(&line.to_string());
         }
