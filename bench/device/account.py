@@ -23,7 +23,8 @@ FEW = [
     ("decode", "Qwen2.5-0.5B", 90, "bf16", 64), ("decode", "Qwen2.5-3B", 90, "bf16", 64),
     ("decode", "Qwen3-0.6B", 90, "f32", 64), ("prefill", "Qwen2.5-0.5B", 90, "bf16", 512),
     ("lora", "Qwen2.5-0.5B", 90, "bf16", 1024), ("full", "Qwen2.5-0.5B", 90, "f32", 1024),
-    ("full", "Qwen2.5-0.5B", 90, "f32", 4096), ("decode", "Qwen2.5-0.5B", 80, "bf16", 64),
+    ("full", "Qwen2.5-0.5B", 90, "f32", 4096), ("packed", "Qwen2.5-3B", 90, "f32", 1024),
+    ("packed", "Qwen3-0.6B", 90, "f32", 1024), ("decode", "Qwen2.5-0.5B", 80, "bf16", 64),
 ]
 ALL = [
     (kind, shape, arch, weights, number)
@@ -31,27 +32,29 @@ ALL = [
     for shape in LAYERS
     for kind, weights, number in [
         ("decode", "bf16", 64), ("decode", "bf16", 256), ("decode", "f32", 64), ("prefill", "bf16", 512),
-        ("lora", "bf16", 1024), ("full", "f32", 1024), ("full", "f32", 4096),
+        ("lora", "bf16", 1024), ("full", "f32", 1024), ("full", "f32", 4096), ("packed", "f32", 1024),
     ]
 ]
 # Tokens of a pass, and positions of a span of attention.
 PASS = 8192
 SPAN = 256
 STEPS = 16
+# Episodes of a packed micro-batch.
+PACKED = 16
 ROUNDS = 3
 LONGEST = 900  # seconds of a process
 
 
-def rollouts(folder, tokens):
-    """Two episodes; their log-probabilities are those of a uniform choice."""
-    path = folder / f"rollouts-{tokens}.jsonl"
+def rollouts(folder, tokens, episodes):
+    """Episodes in groups of two; their log-probabilities are those of a uniform choice."""
+    path = folder / f"rollouts-{tokens}-{episodes}.jsonl"
     if not path.exists():
         random.seed(5)
         with path.open("w") as out:
-            for member in range(2):
+            for member in range(episodes):
                 ids = [random.randrange(VOCABULARY) for _ in range(tokens)]
                 mask = [int(place % 5 in (2, 3)) for place in range(tokens)]
-                row = dict(group=0, ids=ids, mask=mask, logprobs=[-11.9] * tokens, reward=float(member))
+                row = dict(group=member // 2, ids=ids, mask=mask, logprobs=[-11.9] * tokens, reward=float(member % 2))
                 out.write(json.dumps(row) + "\n")
     return path
 
@@ -99,19 +102,25 @@ class Account:
         (row,) = self.run(arch, "generate", f"random:{shape}:{layers}", "--weights", weights, "--rounds", ROUNDS, job)
         return row["counters"][-1] | {"seconds": row["round_seconds"][-1]}
 
-    def step(self, shape, layers, arch, weights, tokens, rank):
-        """One optimizer step on two episodes, each a micro-batch; the second step, when moments are there."""
-        model, file = f"random:{shape}:{layers}", rollouts(self.scratch, tokens)
-        rows = self.run(arch, "train", model, file, "--rank", rank, "--base", weights, "--micro-batch-tokens", tokens, "--steps", 2)
-        counted = rows[-1]["counters"]
-        return counted | {"seconds": rows[-1]["seconds"], "micro_batches": rows[-1]["micro_batches"]}
+    def step(self, shape, layers, arch, weights, tokens, kind):
+        """One optimizer step, the second, when moments are there: on two episodes, each a micro-batch, or on a packed micro-batch
+        in bf16."""
+        packed = kind == "packed"
+        model, file = f"random:{shape}:{layers}", rollouts(self.scratch, tokens, PACKED if packed else 2)
+        rows = self.run(arch, "train", model, file, "--rank", 16 if kind == "lora" else 0, "--base", weights, "--steps", 2,
+                        "--micro-batch-tokens", tokens * (PACKED if packed else 1), *["--bf16"] * packed)
+        row = rows[-1]
+        parts = [row["gradients"], row["update"]]
+        counted = {key: sum(part[key] for part in parts) for key in parts[0]}
+        return counted | {"peak_bytes": parts[1]["peak_bytes"], "gradient_launches": parts[0]["launches"], "seconds": row["seconds"],
+                          "micro_batches": row["micro_batches"], "estimate_mib": row["estimate_mib"]}
 
     def measure(self, kind, shape, layers, arch, weights, number):
         if kind == "decode":
             return self.decode(shape, layers, arch, weights, number)
         if kind == "prefill":
             return self.prefill(shape, layers, arch, weights, number)
-        return self.step(shape, layers, arch, weights, number, 16 if kind == "lora" else 0)
+        return self.step(shape, layers, arch, weights, number, kind)
 
     def compiled(self, arch):
         """Kernels that processes so far have compiled."""
@@ -143,9 +152,12 @@ def figures(kind, shape, small, large, number):
     if kind == "decode":
         found["readback_bytes_per_row"] = large["device_to_host_bytes"] / number
         found["attention_per_live_byte"] = large["attention_per_live_byte"]
-    if kind in ("lora", "full"):
+    if kind in ("lora", "full", "packed"):
         found["readbacks_per_micro_batch"] = large["device_to_host"] / large["micro_batches"]
         found["launches_per_layer"] = by_layer / large["micro_batches"]
+        # Forwards and back, without the optimizer's.
+        found["gradient_launches_per_layer"] = whole("gradient_launches")[0] / large["micro_batches"]
+        found["peak_of_estimate"] = large["peak_bytes"] / 2**20 / large["estimate_mib"]
     return {key: round(value, 2) for key, value in found.items()}
 
 

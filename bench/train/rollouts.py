@@ -1,7 +1,7 @@
-"""Writes recorded rollouts of random tokens: rollouts.py MODEL FILE GROUPS MEMBERS LENGTH SHARE
+"""Writes recorded rollouts of random tokens: rollouts.py MODEL FILE GROUPS MEMBERS LENGTH SHARE [apart]
 
 LENGTH tokens each (three lengths around it when it ends in `~`), SHARE of them the policy's, in three turns after a prompt of
-two sevenths of LENGTH, which is the same for all members of a group; log-probabilities are
+two sevenths of LENGTH, which is the same for all members of a group, or with `apart` each one's own; log-probabilities are
 those of MODEL (a checkpoint folder) under transformers, moved a little so that ratios differ from 1 and some are clipped.
 """
 
@@ -13,13 +13,19 @@ import torch
 from transformers import AutoModelForCausalLM
 
 MODEL, FILE, GROUPS, MEMBERS, LENGTH, SHARE = sys.argv[1:7]
+APART = sys.argv[7:] == ["apart"]
 random.seed(5)
 model = AutoModelForCausalLM.from_pretrained(MODEL, dtype=torch.float32)
 vocabulary = model.config.vocab_size
 with open(FILE, "w") as out, torch.no_grad():
     for group in range(int(GROUPS)):
-        prompt = [random.randrange(vocabulary) for _ in range(int(LENGTH.rstrip("~")) * 2 // 7)]
+        def draw():
+            return [random.randrange(vocabulary) for _ in range(int(LENGTH.rstrip("~")) * 2 // 7)]
+
+        prompt = draw()
         for member in range(int(MEMBERS)):
+            if APART and member > 0:
+                prompt = draw()
             length = int(LENGTH.rstrip("~"))
             if LENGTH.endswith("~"):
                 length = max(24, length * (2 + member % 3) // 3)

@@ -17,11 +17,16 @@ sys.path.insert(0, str(HERE.parent / "generate"))
 from run import HALF_BILLION, SMALL  # noqa: E402
 
 SHAPES = {"small": SMALL, "0.5b": HALF_BILLION}
-# (shape, LoRA rank or 0, rollouts: groups, members, length, share of policy tokens; micro-batch, steps)
+# What the program does beside PyTorch with and without gradient checkpointing, and one graph through the whole decoder.
+LAYERS, FASTEST, GRAPH = ("layers", "checkpoint"), ("layers", "plain"), ("graph", "plain")
+# (shape, LoRA rank or 0, rollouts: groups, members, length, share of policy tokens; micro-batch, steps, ways). Where members share
+# nothing, no token is computed once for several of them.
 JOBS = [
-    ("small", 0, (8, 8, "240~", 0.4), 1024, 4),
-    ("small", 8, (8, 8, "240~", 0.4), 1024, 4),
-    ("0.5b", 16, (1, 2, "1024", 0.4), 1024, 1),
+    ("small", 0, (8, 8, "240~", 0.4), 1024, 4, (LAYERS, GRAPH)),
+    ("small", 8, (8, 8, "240~", 0.4), 1024, 4, (LAYERS, GRAPH)),
+    ("small", 0, (8, 8, "240~", 0.4, "apart"), 1024, 4, (LAYERS, FASTEST)),
+    ("small", 8, (8, 8, "240~", 0.4, "apart"), 1024, 4, (LAYERS, FASTEST)),
+    ("0.5b", 16, (1, 2, "1024", 0.4), 1024, 1, (LAYERS, GRAPH)),
 ]
 
 
@@ -55,10 +60,10 @@ def gap(ours, theirs):
     return max(((ours[name] - theirs[name]).norm() / theirs[name].norm()).item() for name in theirs if not name.endswith("bias"))
 
 
-def step_job(home, forage, shape, rank, rollouts, micro_batch, steps):
+def step_job(home, forage, shape, rank, rollouts, micro_batch, steps, ways):
     model = home / shape
     make_model(model, shape)
-    file = home / f"{shape}-rollouts.jsonl"
+    file = home / f"{shape}-{'-'.join(map(str, rollouts))}.jsonl"
     if not file.exists():
         subprocess.run([sys.executable, HERE / "rollouts.py", model, file, *map(str, rollouts)], check=True, stderr=subprocess.DEVNULL)
     def bench(start):
@@ -70,7 +75,6 @@ def step_job(home, forage, shape, rank, rollouts, micro_batch, steps):
         run([*bench(model), "--steps", 0, "--save", start])
         # An adapter whose second matrix is 0 has a first step of signs alone; a trained one is compared.
         run([*bench(start), "--steps", 3, "--save", start])
-    ways = [("layers", "checkpoint"), ("graph", "plain")]
     for ours_way, theirs_way in ways:
         graph = ["--graph"] if ours_way == "graph" else []
         ours = run([*bench(start), *graph, "--steps", steps])
@@ -86,6 +90,7 @@ def step_job(home, forage, shape, rank, rollouts, micro_batch, steps):
             "lora": rank,
             "ours": ours_way,
             "theirs": theirs_way,
+            "shared_prompts": rollouts[-1] != "apart",
             "tokens": ours[0]["tokens"],
             "s_per_step": round(best(ours), 3),
             "torch_s_per_step": round(best(theirs), 3),

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use forage_env::reward::judge::JudgeSettings;
+use forage_trainer::device::ComputeType;
 use forage_trainer::memory::Workload;
 use forage_trainer::run::{Control, RunPlace, Source, run_grpo};
 use forage_trainer::{Checkpoint, Learner, RemotePolicy, Sample, SentinelConfig, Workers};
@@ -100,17 +101,21 @@ impl Grpo<'_> {
         let update = config.grpo.update.clone();
         let workers = Workers::for_model(config.threads(), &start.config, &start.decoder.device());
         let generation = config.generation();
-        let Some(server) = &config.sampler else {
-            let engine = generation.engine(&start.config);
-            if engine.bf16 && !start.decoder.has_bf16() {
+        let in_bf16 = update.dtype == Some(ComputeType::Bf16);
+        for (key, asked) in [
+            ("engine.dtype", config.sampler.is_none() && generation.bf16),
+            ("grpo.update.dtype", in_bf16),
+        ] {
+            if asked && !start.decoder.has_bf16() {
+                let device = config.device;
                 return Err(RunError::config_because(
-                    format!(
-                        "engine.dtype is bf16, and {} does not compute in it",
-                        config.device
-                    ),
-                    "set engine.dtype = \"f32\"",
+                    format!("{key} is bf16, and {device} does not compute in it"),
+                    format!("set {key} = \"f32\""),
                 ));
             }
+        }
+        let Some(server) = &config.sampler else {
+            let engine = generation.engine(&start.config);
             return Ok(Learner::new(start, update, engine, workers));
         };
         let policy = runtime()?

@@ -42,7 +42,7 @@ mod warm_start;
 pub use audit::Audited;
 pub use collect::{CollectOptions, collect};
 pub use config::{
-    Base, DataConfig, Digests, EngineSection, EngineType, EnvironmentConfig, EvaluationConfig,
+    Base, DataConfig, Digests, EngineSection, EnvironmentConfig, EvaluationConfig,
     FilesConfig, Generation, IdLists, LoraSection, OwnQuestions, PolicyConfig, Resolved, RunConfig,
     SmallModel, WarmStartSection,
 };

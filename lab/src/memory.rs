@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use forage_trainer::device::DeviceSpec;
-use forage_trainer::memory::{MemoryEstimate, MemoryPlan, Workload, available, held, peak};
+use forage_trainer::device::{ComputeType, DeviceSpec};
+use forage_trainer::memory::{Card, MemoryEstimate, MemoryPlan, Workload, available, held, peak};
 use forage_trainer::{BatchSize, LoraConfig, ModelConfig, Sample, Workers};
 
 use crate::builtin;
@@ -41,7 +41,14 @@ impl Start {
             })
         };
         let Some(mut folder) = place(name)? else {
-            return Ok(None);
+            // A published shape is known without the files.
+            let plain = name.rsplit('/').next().unwrap_or(name);
+            let plain = plain.strip_suffix("-Instruct").unwrap_or(plain);
+            return Ok(ModelConfig::published(plain).ok().map(|shape| Self {
+                shape,
+                adapter: None,
+                file_bytes: 0,
+            }));
         };
         let mut adapter = None;
         let settings = folder.join("adapter_config.json");
@@ -99,7 +106,7 @@ pub(crate) fn of_run(
     config: &Resolved,
     start: &Start,
     rollouts: Option<&Path>,
-) -> Result<MemoryEstimate> {
+) -> Result<Estimate> {
     let window = config.generation().window(&start.shape);
     let update = &config.grpo.update;
     let (longest, episodes) = match rollouts {
@@ -145,7 +152,7 @@ pub(crate) fn of_run(
 }
 
 /// The memory that a run of `config` from `start` takes for this work.
-pub(crate) fn of_work(config: &Resolved, start: &Start, work: Workload) -> MemoryEstimate {
+pub(crate) fn of_work(config: &Resolved, start: &Start, work: Workload) -> Estimate {
     let window = config.generation().window(&start.shape);
     let adapter = config
         .policy
@@ -166,8 +173,62 @@ pub(crate) fn of_work(config: &Resolved, start: &Start, work: Workload) -> Memor
             .sampler
             .is_none()
             .then(|| config.generation().engine(&start.shape)),
+        card: None,
     };
-    plan.estimate()
+    let bf16 = config.grpo.update.dtype == Some(ComputeType::Bf16);
+    estimate(plan, (!config.device.is_cpu()).then_some(bf16))
+}
+
+/// Memory of cards that presets are made for, in GB.
+const CARDS: [u64; 4] = [24, 48, 80, 141];
+const GB: u64 = 1_000_000_000;
+
+/// The estimate of a plan: on the processor, or on the smallest card that holds it, else on the largest. `card` says of the latter whether
+/// updates compute in bf16.
+pub(crate) fn estimate(mut plan: MemoryPlan<'_>, card: Option<bool>) -> Estimate {
+    let Some(bf16) = card else {
+        return Estimate {
+            memory: plan.estimate(),
+            place: Place::Processor,
+        };
+    };
+    let mut on = |size: u64| {
+        let bytes = size * GB;
+        plan.card = Some(Card { bytes, bf16 });
+        let memory = plan.estimate();
+        let holds = memory.needed() <= bytes / 20 * 19;
+        let place = if holds {
+            Place::Card(size)
+        } else {
+            Place::NoCard
+        };
+        Estimate { memory, place }
+    };
+    let [first, others @ ..] = CARDS;
+    let mut estimate = on(first);
+    for size in others {
+        if estimate.place == Place::NoCard {
+            estimate = on(size);
+        }
+    }
+    estimate
+}
+
+/// An estimate with the place that it is of.
+#[derive(Clone, Debug)]
+pub(crate) struct Estimate {
+    pub(crate) memory: MemoryEstimate,
+    place: Place,
+}
+
+/// What holds a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Processor,
+    /// A GPU: the smallest card that does, in GB.
+    Card(u64),
+    /// A GPU larger than those there are.
+    NoCard,
 }
 
 fn largest_group<T>(groups: &[Vec<T>]) -> usize {
@@ -188,16 +249,25 @@ fn setting(config: &Resolved, key: &str) -> usize {
 
 const MIB: u64 = 1024 * 1024;
 
-/// Says what a run will take, in one line, and refuses one that cannot fit into this machine's memory. Nothing is compared
-/// elsewhere: what a GPU has, its driver knows.
-pub(crate) fn check(estimate: &MemoryEstimate, device: DeviceSpec) -> Result<String> {
-    let needed = estimate.needed();
-    let at = estimate.largest_moment();
+/// Says what a run will take, in one line, and refuses one that cannot fit into this machine's memory. A GPU's is compared with the
+/// cards that there are: what this one has left, its driver knows.
+pub(crate) fn check(estimate: &Estimate) -> Result<String> {
+    let memory = &estimate.memory;
+    let needed = memory.needed();
+    let at = memory.largest_moment();
     let line = format!(
         "memory: about {} MiB at the peak, in the {at}",
-        estimate.peak().div_ceil(MIB)
+        memory.peak().div_ceil(MIB)
     );
-    let Some(room) = available().filter(|_| device.is_cpu()) else {
+    match estimate.place {
+        Place::Card(size) => return Ok(format!("{line}: a card of {size} GB holds it")),
+        Place::NoCard => {
+            let fix = memory.advice();
+            return Ok(format!("{line}: no card of up to 141 GB holds it; {fix}"));
+        }
+        Place::Processor => {}
+    }
+    let Some(room) = available() else {
         return Ok(line);
     };
     // What this process holds already is part of the estimate.
@@ -205,7 +275,7 @@ pub(crate) fn check(estimate: &MemoryEstimate, device: DeviceSpec) -> Result<Str
     if needed <= room {
         return Ok(format!("{line}; {} MiB are available", room / MIB));
     }
-    let what = estimate.advice();
+    let what = memory.advice();
     bail!(
         "the run needs about {} MiB of memory in the {at} and {} MiB are available; {what}; --dry-run shows all parts",
         needed.div_ceil(MIB),
@@ -213,11 +283,26 @@ pub(crate) fn check(estimate: &MemoryEstimate, device: DeviceSpec) -> Result<Str
     )
 }
 
+/// All parts as a table, and what holds them.
+pub(crate) fn table(estimate: &Estimate) -> String {
+    let memory = &estimate.memory;
+    let place = match estimate.place {
+        Place::Processor => return memory.table(),
+        Place::Card(size) => format!("a card of {size} GB holds it"),
+        Place::NoCard => format!("no card of up to 141 GB holds it; {}", memory.advice()),
+    };
+    format!("{}\n# of the GPU: {place}", memory.table())
+}
+
 /// The estimate beside the truth, for the end of a run; `then` is what the work that there was takes by the same arithmetic.
-pub(crate) fn outcome(estimated: &MemoryEstimate, then: Option<&MemoryEstimate>) -> Option<String> {
-    let [found, limits] = [peak()?, estimated.peak()].map(|bytes| bytes / MIB);
+/// Nothing of a GPU's.
+pub(crate) fn outcome(estimated: &Estimate, then: Option<&Estimate>) -> Option<String> {
+    if estimated.place != Place::Processor {
+        return None;
+    }
+    let [found, limits] = [peak()?, estimated.memory.peak()].map(|bytes| bytes / MIB);
     let then = then
-        .map(|then| format!(", {} for the episodes there were", then.peak() / MIB))
+        .map(|then| format!(", {} for the episodes there were", then.memory.peak() / MIB))
         .unwrap_or_default();
     Some(format!(
         "peak memory {found} MiB; {limits} MiB were estimated{then}"
@@ -239,20 +324,48 @@ mod tests {
             of_run(&config, &Start::of(&config, false).unwrap().unwrap(), None).unwrap()
         };
         let small = of(&[]);
-        assert!(
-            check(&small, DeviceSpec::Cpu)
-                .unwrap()
-                .starts_with("memory: about")
-        );
-        assert!(small.table().contains("moments of AdamW"));
+        assert!(check(&small).unwrap().starts_with("memory: about"));
+        assert!(table(&small).contains("moments of AdamW"));
         let large = of(&["engine.cache_mib=100000000", "grpo.steps=100000000"]);
         if available().is_some() {
-            let error = check(&large, DeviceSpec::Cpu).unwrap_err().to_string();
+            let error = check(&large).unwrap_err().to_string();
             assert!(
                 error.contains("key-value cache") && error.contains("engine.cache_mib"),
                 "{error}"
             );
         }
-        assert!(check(&large, DeviceSpec::Cuda(0)).is_ok());
+    }
+
+    #[test]
+    fn a_card_is_named_that_holds_the_run() {
+        let of = |name: &str, overrides: &[&str]| {
+            let overrides: Vec<String> = overrides.iter().map(|&item| item.to_owned()).collect();
+            let text = include_str!("../../configs/recipes/search_r1_v02.toml");
+            let config = RunConfig::parse(text, &overrides).unwrap();
+            let config = config.resolve(None).unwrap();
+            let shape = ModelConfig::published(name).unwrap();
+            let start = Start {
+                shape,
+                adapter: None,
+                file_bytes: 0,
+            };
+            of_run(&config, &start, None).unwrap()
+        };
+        let full = of("Qwen2.5-3B", &[]);
+        assert!(table(&full).contains("copy of the weights in bf16"));
+        let lines = check(&full).unwrap();
+        assert!(lines.contains("a card of 141 GB holds it"), "{lines}");
+        let adapted = [
+            "policy.base=bf16",
+            "policy.lora.rank=16",
+            "policy.lora.alpha=32",
+        ];
+        let lines = check(&of("Qwen2.5-7B", &adapted)).unwrap();
+        assert!(
+            lines.contains("holds it") && !lines.contains("no card"),
+            "{lines}"
+        );
+        let lines = check(&of("Qwen2.5-7B", &[])).unwrap();
+        assert!(lines.contains("no card of up to 141 GB"), "{lines}");
     }
 }

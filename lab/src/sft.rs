@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use forage_contracts::seed::Seed;
 use forage_trainer::demonstrations::{Choice, Demonstrations};
 use forage_trainer::device::DeviceSpec;
-use forage_trainer::memory::{MemoryEstimate, MemoryPlan, Workload};
+use forage_trainer::memory::{MemoryPlan, Workload};
 use forage_trainer::run::RunPlace;
 use forage_trainer::{BatchSize, Checkpoint, Lessons, Precision, SftConfig, Workers, run_sft};
 use serde::Serialize;
@@ -93,7 +93,7 @@ pub fn sft(options: &SftOptions, observer: &dyn Observer) -> Result<FineTuned> {
     let settings = format!("{:#}\n", json!(options));
     layout.record(&layout.sft_settings(), &settings, options.resume)?;
     let estimate = options.memory(&start, &lessons);
-    observer.say(&memory::check(&estimate, options.device)?);
+    observer.say(&memory::check(&estimate)?);
     let total = config.steps(lessons.train.len());
     let workers = Workers::for_model(
         Resolved::all_threads(),
@@ -113,7 +113,7 @@ pub fn sft(options: &SftOptions, observer: &dyn Observer) -> Result<FineTuned> {
 
 impl SftOptions {
     /// The memory that the run takes: nothing samples.
-    fn memory(&self, start: &Checkpoint, lessons: &Lessons) -> MemoryEstimate {
+    fn memory(&self, start: &Checkpoint, lessons: &Lessons) -> memory::Estimate {
         let longest = lessons.longest();
         let (batch, micro_batches) = BatchSize::largest(
             self.learning.batch,
@@ -134,8 +134,10 @@ impl SftOptions {
             },
             workers: Workers::micro_batches_at_a_time(Resolved::all_threads(), &start.config),
             engine: None,
+            card: None,
         };
-        plan.estimate()
+        let card = (!self.device.is_cpu()).then_some(false);
+        memory::estimate(plan, card)
     }
 
     fn start(&self) -> Result<Checkpoint> {

@@ -64,7 +64,7 @@ pub fn train(
         .map(|start| memory::of_run(config, start, options.rollouts.as_deref()))
         .transpose()?;
     if let Some(estimate) = &estimate {
-        observer.say(&memory::check(estimate, config.device)?);
+        observer.say(&memory::check(estimate)?);
     }
     let _lock = layout.claim(options.resume)?;
     let data = match &options.rollouts {
@@ -196,7 +196,7 @@ impl Resolved {
             lines.push(format!("# {warning}"));
         }
         lines.push(match Start::of(self, false)? {
-            Some(start) => memory::of_run(self, &start, rollouts)?.table(),
+            Some(start) => memory::table(&memory::of_run(self, &start, rollouts)?),
             None => "# memory: not known before the policy is fetched".to_owned(),
         });
         Ok(lines.join("\n"))

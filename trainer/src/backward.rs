@@ -7,7 +7,7 @@
 //! derivative is written out (`LayerBackward`), so that no graph is built; tests hold them equal to one graph of Burn's
 //! autodiff through the whole decoder, and to `PyTorch`.
 
-use burn::tensor::{IndexingUpdateOp, Int, Tensor};
+use burn::tensor::{DType, IndexingUpdateOp, Int, Tensor};
 
 use crate::device::Workspace;
 use crate::grads::NamedGrads;
@@ -54,8 +54,8 @@ fn within<T>(
 ) -> Option<(NamedGrads, T)> {
     let batch = Batch::new(&ids(sequences.iter().copied()));
     let device = decoder.device();
-    let targets = Targets::of(sequences, &batch, &device)?;
-    let dense = Dense::new(config, rope, &batch, &device);
+    let targets = Targets::of(sequences, &batch, decoder)?;
+    let dense = Dense::new(config, rope, &batch, decoder);
     let (mut kept, last) = forward(decoder, config, &batch, &dense, limit);
     // Only rows that predict a target reach the head.
     let all = last.zeros_like();
@@ -99,7 +99,8 @@ fn forward(
     let mut input = decoder.embed(batch.ids());
     let mut kept = Vec::new();
     // The last ones: what is kept of them is gone before the others are computed again.
-    let first = decoder.depth() - layers_kept(config, batch.ids().len(), limit);
+    let numbers = limit / input.dtype().size();
+    let first = decoder.depth() - kept_layers(config, batch.ids().len(), numbers);
     for index in 0..decoder.depth() {
         let layer = decoder.layer(index);
         let (of_layer, output) = layer.keep(input, config, dense, index >= first);
@@ -109,11 +110,11 @@ fn forward(
     (kept, input)
 }
 
-/// The number of layers whose activations fit into `limit` bytes.
-fn layers_kept(config: &ModelConfig, tokens: usize, limit: usize) -> usize {
-    let bytes = LayerSizes::of(config).activations * tokens * size_of::<f32>();
+/// The number of layers whose activations are at most so many `numbers`.
+pub(crate) fn kept_layers(config: &ModelConfig, tokens: usize, numbers: usize) -> usize {
+    let layer = LayerSizes::of(config).activations * tokens;
     // A run may have had nothing to learn from.
-    (limit / bytes.max(1)).min(config.num_hidden_layers)
+    (numbers / layer.max(1)).min(config.num_hidden_layers)
 }
 
 /// Bytes that [`gradients`] holds of one micro-batch on the processor, beside weights.
@@ -153,7 +154,7 @@ impl Held {
         let (hidden, inner) = (config.hidden_size, config.intermediate_size);
         let embedding = config.vocab_size * hidden;
         let layer = LayerSizes::of(config);
-        let with_activations = layers_kept(config, tokens, space.kept_bytes);
+        let with_activations = kept_layers(config, tokens, space.kept_bytes / size_of::<f32>());
         let inputs = config.num_hidden_layers * layer.kept + hidden;
         let shared = if with_activations > 0 {
             layer.shared
@@ -214,6 +215,7 @@ impl Backward<'_> {
         for chunk in targets.chunks(self.decoder.vocab_size()) {
             let hidden = logits.hidden.clone().narrow(0, chunk.start, chunk.len());
             let grad = targets.grad(&chunk, logits.take(&chunk), grads, temperature);
+            let grad = grad.cast(hidden.dtype());
             parts.push(match &head {
                 Head::Own(map) => self.parameters.linear("lm_head", map, hidden, grad),
                 Head::Tied(weight) => self.tied(weight, hidden, grad),
@@ -242,8 +244,9 @@ impl Backward<'_> {
             let ids = Tensor::<1, Int>::from_ints(batch.ids(), &grad.device());
             let before = match self.parameters.total.remove(EMBEDDING) {
                 Some(head) => head.reshape(shape),
-                None => Tensor::zeros(shape, (&grad.device(), grad.dtype())),
+                None => Tensor::zeros(shape, (&grad.device(), DType::F32)),
             };
+            let grad = grad.cast(DType::F32);
             self.parameters.add(
                 EMBEDDING.to_owned(),
                 before.select_assign(0, ids, grad, IndexingUpdateOp::Add),

@@ -1,11 +1,16 @@
 //! Optimizer steps on recorded rollouts, for measurements: what `forage bench train` times.
 
+mod attention;
+
 use std::path::Path;
 
+pub use attention::write_attention;
+
 use crate::LessonError;
+use crate::device::memory_bytes;
 use crate::lesson_error::Fault;
 use crate::logprobs::{Scores, through_graph};
-use crate::memory::{MemoryPlan, Workload};
+use crate::memory::{Card, MemoryPlan, Workload};
 use crate::objective::{Algorithm, Recipe};
 use crate::optim::AdamWConfig;
 use crate::sample::Sample;
@@ -39,7 +44,7 @@ pub struct StepNumbers {
 }
 
 impl MeasuredStep {
-    /// Reads the rollouts of a step. With `graph`, gradients come from one graph of autodiff through the whole decoder in place
+    /// Reads the rollouts of a step. With `in_bf16` products and activations are in bf16; with `graph`, gradients come from one graph of autodiff through the whole decoder in place
     /// of the written-out derivatives.
     ///
     /// # Errors
@@ -49,6 +54,7 @@ impl MeasuredStep {
         checkpoint: Checkpoint,
         threads: usize,
         micro_batch_tokens: usize,
+        in_bf16: bool,
         graph: bool,
     ) -> Result<Self, LessonError> {
         let recipe = Algorithm::default().recipe(1);
@@ -69,7 +75,8 @@ impl MeasuredStep {
             warmup_steps: 0,
             ..AdamWConfig::default()
         };
-        let student = Student::new(checkpoint, optimizer, longest, micro_batch_tokens, workers);
+        let student = Student::new(checkpoint, optimizer, longest, micro_batch_tokens, workers)
+            .computing_in(in_bf16);
         let batches = student.cut(rows.iter().map(|row| &row.sequence));
         Ok(Self {
             student,
@@ -84,7 +91,7 @@ impl MeasuredStep {
 
     /// The current weights.
     pub fn checkpoint(&self) -> &Checkpoint {
-        &self.student.checkpoint
+        self.student.checkpoint()
     }
 
     /// Tokens of all sequences.
@@ -116,15 +123,19 @@ impl MeasuredStep {
             work,
             workers: self.workers,
             engine: None,
+            card: memory_bytes(&self.checkpoint().decoder.device()).map(|bytes| Card {
+                bytes,
+                bf16: self.student.computes_in_bf16(),
+            }),
         };
         plan.estimate().peak()
     }
 
-    /// Takes the step.
+    /// Takes the step. `between` is called when the gradients are there.
     ///
     /// # Errors
     /// [`LearnError::NonFinite`] before anything was updated.
-    pub fn take(&mut self) -> Result<StepNumbers, LearnError> {
+    pub fn take(&mut self, between: impl FnOnce(&Self)) -> Result<StepNumbers, LearnError> {
         let recipe = &self.recipe;
         let of_batch = |batch: &MicroBatch| {
             let rows: Vec<&Scored> = batch.iter().map(|&row| &self.rows[row]).collect();
@@ -149,9 +160,13 @@ impl MeasuredStep {
         for part in parts {
             sums += part;
         }
+        between(self);
+        let grad_norm = self.student.apply(gradients)?;
+        // The copy that the next step computes with belongs to this one.
+        self.student.decoder();
         Ok(StepNumbers {
             loss: sums.loss,
-            grad_norm: self.student.apply(gradients)?,
+            grad_norm,
         })
     }
 

@@ -14,6 +14,16 @@ use std::str::FromStr;
 use burn::tensor::Device;
 use serde::{Deserialize, Serialize};
 
+/// A type of numbers to compute in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ComputeType {
+    /// Four bytes.
+    F32,
+    /// Two bytes, with the range of the former.
+    Bf16,
+}
+
 /// A compute device as a user writes it: `cpu`, `cuda:0`, `rocm:0`, `wgpu:0`, `vulkan:0`, `metal:0`, `wgpu:cpu`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
@@ -259,9 +269,16 @@ impl Workspace {
         Self::PROCESSOR
     }
 
+    /// That of a card with so many bytes.
+    pub(crate) fn of_card(bytes: u64) -> Self {
+        Self::with_memory(Memory {
+            bytes,
+            largest_buffer: bytes / 4,
+        })
+    }
+
     /// A GPU's. A block of scores has some eight tensors of its size beside it, a chunk of logits four: together a tenth of the
     /// memory at most; what is kept takes a ninth.
-    #[cfg(any(feature = "gpu", test))]
     fn with_memory(
         Memory {
             bytes,
@@ -280,11 +297,21 @@ impl Workspace {
 }
 
 /// The memory of a device.
-#[cfg(any(feature = "gpu", test))]
 #[derive(Clone, Copy, Debug)]
 struct Memory {
     bytes: u64,
     largest_buffer: u64,
+}
+
+/// Bytes of an open device's memory; `None` for the processor.
+pub(crate) fn memory_bytes(device: &Device) -> Option<u64> {
+    #[cfg(feature = "gpu")]
+    return runtime::memory(device).map(|memory| memory.bytes);
+    #[cfg(not(feature = "gpu"))]
+    {
+        let _ = device;
+        None
+    }
 }
 
 /// Returns whether an open device is the processor, on which this program's own kernels compute.

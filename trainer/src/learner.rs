@@ -4,11 +4,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
+use burn::tensor::DType;
 use forage_contracts::SettingError;
 use forage_contracts::policy::Policy;
 use serde::{Deserialize, Serialize};
 
-use crate::device::is_processor;
+use crate::device::{ComputeType, is_processor};
 use crate::generate::{Engine, EngineConfig};
 use crate::grads::NamedGrads;
 use crate::logprobs::Scores;
@@ -50,6 +51,10 @@ pub struct UpdateConfig {
     pub old_logprobs: Option<OldLogprobs>,
     /// Most tokens per forward and backward pass (a longer sequence is a pass of its own): memory, not meaning.
     pub micro_batch_tokens: usize,
+    /// The numbers that products and activations of an update are computed in: bf16 by default on CUDA and `ROCm`, f32 elsewhere. Weights
+    /// that learn, their gradients and their moments are f32 whatever this says: with bf16 there is a copy, cast after each update.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dtype: Option<ComputeType>,
     /// The objective.
     pub objective: ObjectiveConfig,
     /// The optimizer.
@@ -64,6 +69,7 @@ impl Default for UpdateConfig {
             epochs: 1,
             old_logprobs: None,
             micro_batch_tokens: 2048,
+            dtype: None,
             objective: ObjectiveConfig::default(),
             optimizer: AdamWConfig::default(),
         }
@@ -213,8 +219,11 @@ pub struct Learner {
 
 /// The sampler of rollouts.
 enum Sampler {
-    /// An engine in this process.
-    Own(Arc<Engine>),
+    /// An engine in this process. It takes the copy that updates compute with where it computes in the same type.
+    Own {
+        engine: Arc<Engine>,
+        shares_copy: bool,
+    },
     /// A server, which reads new weights from folders in `folder`.
     Remote {
         policy: Arc<RemotePolicy>,
@@ -237,11 +246,10 @@ impl Learner {
             // The base stays as it is: arranged for the engine now, it is held once.
             checkpoint.decoder = checkpoint.decoder.arranged();
         }
-        let sampler = Sampler::Own(Arc::new(Engine::start(
-            &checkpoint,
-            engine,
-            workers.kernel_pool(),
-        )));
+        let sampler = Sampler::Own {
+            shares_copy: engine.bf16 && config.dtype == Some(ComputeType::Bf16),
+            engine: Arc::new(Engine::start(&checkpoint, engine, workers.kernel_pool())),
+        };
         Self::with_sampler(checkpoint, config, engine.context, workers, sampler)
     }
 
@@ -270,13 +278,19 @@ impl Learner {
         sampler: Sampler,
     ) -> Self {
         let recipe = config.objective.recipe(context);
-        let reference = recipe
-            .kl
-            .is_some()
-            .then(|| checkpoint.decoder.clone().without_adapter());
+        let in_bf16 = config.dtype == Some(ComputeType::Bf16);
+        let reference = recipe.kl.is_some().then(|| {
+            let base = checkpoint.decoder.clone().without_adapter();
+            if in_bf16 {
+                base.copy_to_train(DType::BF16)
+            } else {
+                base
+            }
+        });
         let (optimizer, budget) = (config.optimizer, config.micro_batch_tokens);
         Self {
-            student: Student::new(checkpoint, optimizer, context, budget, workers),
+            student: Student::new(checkpoint, optimizer, context, budget, workers)
+                .computing_in(in_bf16),
             reference,
             config,
             recipe,
@@ -288,20 +302,20 @@ impl Learner {
     /// The policy to roll out: the weights that were published last.
     pub fn policy(&self) -> Arc<dyn Policy> {
         match &self.sampler {
-            Sampler::Own(engine) => Arc::clone(engine) as Arc<dyn Policy>,
+            Sampler::Own { engine, .. } => Arc::clone(engine) as Arc<dyn Policy>,
             Sampler::Remote { policy, .. } => Arc::clone(policy) as Arc<dyn Policy>,
         }
     }
 
     /// The current weights as a checkpoint that can be saved.
     pub fn checkpoint(&self) -> Checkpoint {
-        self.student.checkpoint.clone()
+        self.student.checkpoint().clone()
     }
 
     /// The work so far, for comparison of an estimate of memory with the truth.
     pub fn work(&self) -> Workload {
         let played_tokens = match &self.sampler {
-            Sampler::Own(engine) => {
+            Sampler::Own { engine, .. } => {
                 let stats = engine.stats();
                 stats
                     .prompt_tokens
@@ -330,7 +344,7 @@ impl Learner {
         decoder: Decoder,
         optimizer: AdamW,
     ) -> Result<(), LearnError> {
-        self.student.checkpoint.decoder = decoder;
+        self.student.set_decoder(decoder);
         self.student.optimizer = optimizer;
         self.publish().await
     }
@@ -363,9 +377,17 @@ impl Learner {
 
     async fn publish_as(&self, version: u64) -> Result<(), LearnError> {
         match &self.sampler {
-            Sampler::Own(engine) => Ok(engine
-                .swap(self.student.checkpoint.decoder.clone(), version)
-                .await?),
+            Sampler::Own {
+                engine,
+                shares_copy,
+            } => {
+                let decoder = if *shares_copy {
+                    self.student.decoder()
+                } else {
+                    &self.student.checkpoint().decoder
+                };
+                Ok(engine.swap(decoder.clone(), version).await?)
+            }
             Sampler::Remote { policy, folder } => {
                 let checkpoint = self.checkpoint();
                 let place = folder.join(format!("version-{version:06}"));
@@ -412,8 +434,8 @@ impl Learner {
 
     /// Puts the log-probabilities in place that ratios compare with, where they are not the sampler's.
     pub(crate) fn set_old_logprobs(&self, scored: &mut [Scored]) {
-        let exact = matches!(self.sampler, Sampler::Own(_))
-            && is_processor(&self.student.checkpoint.decoder.device());
+        let exact = matches!(self.sampler, Sampler::Own { .. })
+            && is_processor(&self.student.checkpoint().decoder.device());
         if self.config.old_logprobs_where(exact) == OldLogprobs::Trainer {
             self.recompute(scored);
         }
@@ -434,7 +456,7 @@ impl Learner {
         let (student, temperature) = (&self.student, self.config.temperature);
         let found = student.map(&student.cut(sequences(scored)), |rows| {
             let batch: Vec<&Sequence> = rows.iter().map(|&row| &scored[row].sequence).collect();
-            let scores = student.scores(&student.checkpoint.decoder, &batch, temperature);
+            let scores = student.scores(student.decoder(), &batch, temperature);
             (rows.clone(), scores)
         });
         let threshold = self.recipe.entropy.threshold(

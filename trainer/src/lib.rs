@@ -71,7 +71,7 @@ pub mod checkpoint;
 pub mod metrics;
 mod watch;
 
-pub use bench::{MeasuredStep, StepNumbers};
+pub use bench::{MeasuredStep, StepNumbers, write_attention};
 pub use bert::{BertEncoder, BertError, BertReranker};
 pub use bpe::train_tokenizer;
 pub use generate::{Engine, EngineConfig, EngineStats};

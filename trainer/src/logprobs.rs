@@ -8,6 +8,8 @@ use burn::tensor::{Device, IndexingUpdateOp, Int, Tensor, TensorData};
 use crate::device::Workspace;
 use crate::grads::{NamedGrads, track};
 use crate::model::{Batch, Decoder, Kernels, ModelConfig, RopeTables, host};
+#[cfg(feature = "gpu")]
+use crate::model::{logit_grads, token_scores};
 use crate::sequence::{Sequence, ids};
 use crate::weights::Checkpoint;
 use crate::workers::Workers;
@@ -68,7 +70,7 @@ pub(crate) fn token_logprobs(
     temperature: f32,
 ) -> Option<TokenLogprobs> {
     let batch = Batch::new(&ids(sequences.iter().copied()));
-    let targets = Targets::of(sequences, &batch, &decoder.device())?;
+    let targets = Targets::of(sequences, &batch, decoder)?;
     // Only rows that predict a target reach the head.
     let hidden = decoder
         .hidden(config, rope, &batch)
@@ -115,9 +117,9 @@ pub(crate) struct Targets {
 }
 
 impl Targets {
-    /// Those of the sequences of `batch`, worked on by `device`; `None` when there are none. A row that sequences share may
+    /// Those of the sequences of `batch`, run through `decoder`; `None` when there are none. A row that sequences share may
     /// predict several.
-    pub(crate) fn of(sequences: &[&Sequence], batch: &Batch, device: &Device) -> Option<Self> {
+    pub(crate) fn of(sequences: &[&Sequence], batch: &Batch, decoder: &Decoder) -> Option<Self> {
         let (mut rows, mut ids) = (Vec::new(), Vec::new());
         for (sequence, span) in sequences.iter().zip(batch.spans()) {
             for &position in &sequence.targets {
@@ -125,8 +127,10 @@ impl Targets {
                 ids.push(sequence.ids[position] as i32);
             }
         }
-        let logits = Workspace::of(device).logits;
-        let kernels = Kernels::of(device);
+        let device = decoder.device();
+        let logits = Workspace::of(&device).logits;
+        // Logits are f32 whatever the decoder computes in.
+        let kernels = Kernels::of(&device);
         (!ids.is_empty()).then_some(Self {
             rows,
             ids,
@@ -162,6 +166,15 @@ impl Targets {
                 entropies.push(Tensor::from_floats(levels.as_slice(), &device));
                 continue;
             }
+            #[cfg(feature = "gpu")]
+            if self.kernels == Kernels::Cube {
+                let device = logits.device();
+                let ids = self.ids(&chunk, &device).reshape([count]);
+                let scores = token_scores(logits, ids, 1.0 / temperature);
+                logprobs.push(scores.clone().narrow(1, 0, 1).reshape([count]));
+                entropies.push(scores.narrow(1, 1, 1).reshape([count]));
+                continue;
+            }
             let distribution = log_softmax(logits * (1.0 / f64::from(temperature)), 1);
             entropies.push(entropy(&distribution).reshape([count]));
             let ids = self.ids(&chunk, &distribution.device());
@@ -194,6 +207,24 @@ impl Targets {
             );
         }
         let device = logits.device();
+        #[cfg(feature = "gpu")]
+        if self.kernels == Kernels::Cube {
+            let (count, range) = (chunk.len(), chunk.clone());
+            let entropies = grads.entropies.get(range.clone());
+            let pairs = range
+                .clone()
+                .zip(0..)
+                .flat_map(|(target, place): (usize, usize)| {
+                    [
+                        grads.logprobs[target],
+                        entropies.map_or(0.0, |entropies| entropies[place]),
+                    ]
+                });
+            let pairs = TensorData::new(pairs.collect::<Vec<f32>>(), [count, 2]);
+            let grads = Tensor::<2>::from_data(pairs, &device);
+            let ids = self.ids(chunk, &device).reshape([count]);
+            return logit_grads(logits, ids, grads, 1.0 / temperature);
+        }
         let inverse = 1.0 / f64::from(temperature);
         let column = |values: &[f32]| {
             let values: Vec<f32> = values[chunk.clone()]
@@ -255,15 +286,16 @@ impl<'a> Logits<'a> {
         Self {
             decoder,
             hidden,
-            whole: whole.then(|| decoder.logits(hidden.clone())),
+            whole: whole.then(|| decoder.precise_logits(hidden.clone())),
         }
     }
 
     /// `[chunk, vocab]`
     fn of(&self, chunk: &Range<usize>) -> Tensor<2> {
         let make = || {
+            let hidden = self.hidden.clone();
             self.decoder
-                .logits(self.hidden.clone().narrow(0, chunk.start, chunk.len()))
+                .precise_logits(hidden.narrow(0, chunk.start, chunk.len()))
         };
         self.whole.clone().unwrap_or_else(make)
     }

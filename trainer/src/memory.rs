@@ -4,8 +4,10 @@
 //! plus the largest moment. The bytes of an operation are stated beside it; here they are added up. `bench/memory/run.sh` compares the
 //! sums with measured peaks.
 
+mod card;
 mod process;
 
+pub use card::Card;
 pub use process::{available, held, peak};
 
 use crate::backward::Held;
@@ -56,6 +58,8 @@ pub struct MemoryPlan<'a> {
     pub workers: usize,
     /// The engine in this process, if it samples.
     pub engine: Option<EngineConfig>,
+    /// The GPU that all this is on, if it is not the processor.
+    pub card: Option<Card>,
 }
 
 /// The work of a run: before it starts the most that its limits allow, after its end what there was.
@@ -124,6 +128,15 @@ pub struct MemoryEstimate {
 }
 
 impl MemoryEstimate {
+    /// Without what takes nothing.
+    fn of(mut always: Vec<Part>, mut moments: Vec<Moment>) -> Self {
+        always.retain(|part| part.bytes > 0);
+        for moment in &mut moments {
+            moment.parts.retain(|part| part.bytes > 0);
+        }
+        Self { always, moments }
+    }
+
     /// Peak resident memory, bytes.
     pub fn peak(&self) -> u64 {
         sum(&self.always) + self.moments.iter().map(Moment::bytes).max().unwrap_or(0)
@@ -199,6 +212,9 @@ fn part(name: &'static str, bytes: usize, fix: &'static str) -> Part {
 impl MemoryPlan<'_> {
     /// The estimate.
     pub fn estimate(&self) -> MemoryEstimate {
+        if let Some(card) = self.card {
+            return self.on_card(card);
+        }
         let mut moments = vec![self.loading()];
         moments.extend(self.engine.map(|engine| self.rollout(engine)));
         moments.extend(self.gradients());
@@ -214,12 +230,7 @@ impl MemoryPlan<'_> {
                 .parts
                 .push(part("held back by the allocator", held, ""));
         }
-        let mut always = self.always();
-        always.retain(|part| part.bytes > 0);
-        for moment in &mut moments {
-            moment.parts.retain(|part| part.bytes > 0);
-        }
-        MemoryEstimate { always, moments }
+        MemoryEstimate::of(self.always(), moments)
     }
 
     fn at_a_time(&self) -> usize {

@@ -15,6 +15,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::file_error::FileError;
 use crate::grads::NamedGrads;
+#[cfg(feature = "gpu")]
+use crate::model::adamw;
 use crate::model::{Decoder, Kernels, ModelConfig, host};
 use crate::weights::{FileType, Written};
 
@@ -329,10 +331,11 @@ impl ModuleMapper for Update<'_> {
             second: gradient.zeros_like(),
         });
         let (id, value, mapper) = param.consume();
-        let change = if self.kernels == Kernels::Processor {
-            change_in_place
-        } else {
-            change
+        let change = match self.kernels {
+            Kernels::Processor => change_in_place,
+            #[cfg(feature = "gpu")]
+            Kernels::Cube => change_on_device,
+            Kernels::Burn => change,
         };
         let (value, moments) = change(&factors, value, gradient, moments);
         self.optimizer.moments.insert(name, moments);
@@ -371,6 +374,19 @@ fn change<const D: usize>(
     )
 }
 
+/// As [`change`], in one launch.
+#[cfg(feature = "gpu")]
+fn change_on_device<const D: usize>(
+    by: &Factors,
+    value: Tensor<D>,
+    gradient: Tensor<1>,
+    before: Moments,
+) -> (Tensor<D>, Moments) {
+    let moments = [before.first, before.second];
+    let (value, [first, second]) = adamw(value, gradient, moments, by.numbers());
+    (value, Moments { first, second })
+}
+
 /// Numbers per task.
 const TASK: usize = 1 << 14;
 
@@ -403,17 +419,35 @@ fn change_in_place<const D: usize>(
 }
 
 impl Factors {
+    /// What the kernels compute with: the decay of the first moment and 1 minus it, the same of the second, and the rest in order.
+    fn numbers(&self) -> [f32; 9] {
+        [
+            self.beta1,
+            1.0 - self.beta1,
+            self.beta2,
+            1.0 - self.beta2,
+            self.first,
+            self.second,
+            self.epsilon,
+            self.rate,
+            self.decay,
+        ]
+        .map(|number| number as f32)
+    }
+
     /// All slices are `[n]`.
     fn apply(&self, value: &mut [f32], gradient: &[f32], first: &mut [f32], second: &mut [f32]) {
-        let by = |factor: f64| factor as f32;
-        let (beta1, rest1, beta2, rest2) = (
-            by(self.beta1),
-            by(1.0 - self.beta1),
-            by(self.beta2),
-            by(1.0 - self.beta2),
-        );
-        let (bias1, bias2, epsilon) = (by(self.first), by(self.second), by(self.epsilon));
-        let (rate, decay) = (by(self.rate), by(self.decay));
+        let [
+            beta1,
+            rest1,
+            beta2,
+            rest2,
+            bias1,
+            bias2,
+            epsilon,
+            rate,
+            decay,
+        ] = self.numbers();
         let tasks = value.par_chunks_mut(TASK).zip(gradient.par_chunks(TASK));
         let tasks = tasks
             .zip(first.par_chunks_mut(TASK))

@@ -192,9 +192,9 @@ pub fn run_sft(
     let (context, budget) = (lessons.longest(), config.micro_batch_tokens);
     let mut student = Student::new(start, optimizer, context, budget, workers);
     let mut first = 0;
-    if let Some(restored) = newest(place, optimizer, || student.checkpoint.clone())? {
+    if let Some(restored) = newest(place, optimizer, || student.checkpoint().clone())? {
         first = restored.state.step;
-        student.checkpoint.decoder = restored.decoder;
+        student.set_decoder(restored.decoder);
         student.optimizer = restored.optimizer;
     }
     let saving = Saving {
@@ -222,14 +222,14 @@ pub fn run_sft(
         let update_s = row.get("time/update_s");
         tracing::info!(step, loss = row.get("sft/loss"), update_s, "step done");
         records.end(&row, &mut watch, false, || Snapshot {
-            model: student.checkpoint.clone(),
+            model: student.checkpoint().clone(),
             optimizer: &student.optimizer,
             ahead: None,
             replay: &[],
             sentinel: None,
         })?;
     }
-    Ok(student.checkpoint)
+    Ok(student.into_checkpoint())
 }
 
 #[cfg(test)]

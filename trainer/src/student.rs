@@ -1,5 +1,8 @@
 //! Weights that learn, with the optimizer and the threads of a step: what every kind of training shares.
 
+use std::sync::OnceLock;
+
+use burn::tensor::DType;
 use forage_contracts::Metric;
 use forage_contracts::policy::PolicyError;
 
@@ -65,7 +68,10 @@ impl SftStats {
 /// Weights that learn; nothing here samples from them.
 pub(crate) struct Student {
     /// Holds the current weights.
-    pub(crate) checkpoint: Checkpoint,
+    checkpoint: Checkpoint,
+    /// Their copy in bf16, where steps compute in that; made when it is needed first.
+    copy: OnceLock<Decoder>,
+    in_bf16: bool,
     pub(crate) optimizer: AdamW,
     pub(crate) rope: RopeTables,
     micro_batch_tokens: usize,
@@ -84,9 +90,51 @@ impl Student {
         Self {
             rope: RopeTables::new(&checkpoint.config, context, &checkpoint.decoder.device()),
             checkpoint,
+            copy: OnceLock::new(),
+            in_bf16: false,
             optimizer: AdamW::new(optimizer),
             micro_batch_tokens,
             workers,
+        }
+    }
+
+    /// The same, computing in bf16 beside the weights in f32 if `in_bf16`: products and activations are in bf16, and sums within
+    /// norms, softmax and loss, gradients of parameters and moments in f32 (Micikevicius et al. 2018, without the scaling of the
+    /// loss, which bf16 has the range to do without).
+    #[must_use]
+    pub(crate) fn computing_in(mut self, in_bf16: bool) -> Self {
+        self.in_bf16 = in_bf16;
+        self
+    }
+
+    /// Returns true where steps compute in bf16.
+    pub(crate) fn computes_in_bf16(&self) -> bool {
+        self.in_bf16
+    }
+
+    /// The current weights, and the rest of their folder.
+    pub(crate) fn checkpoint(&self) -> &Checkpoint {
+        &self.checkpoint
+    }
+
+    /// The weights as they are at last.
+    pub(crate) fn into_checkpoint(self) -> Checkpoint {
+        self.checkpoint
+    }
+
+    /// Goes on from other weights of the same shape.
+    pub(crate) fn set_decoder(&mut self, decoder: Decoder) {
+        self.checkpoint.decoder = decoder;
+        self.copy = OnceLock::new();
+    }
+
+    /// The current weights as steps compute with them.
+    pub(crate) fn decoder(&self) -> &Decoder {
+        let weights = &self.checkpoint.decoder;
+        if self.in_bf16 {
+            self.copy.get_or_init(|| weights.copy_to_train(DType::BF16))
+        } else {
+            weights
         }
     }
 
@@ -121,7 +169,7 @@ impl Student {
     }
 
     /// Gradients of a loss, micro-batch by micro-batch, with what else `loss` returned. `loss` is made for each micro-batch
-    /// before its forward pass.
+    /// before its forward pass. Those of joined matrices stay joined until [`Self::apply`].
     pub(crate) fn gradients<T: Send, L: FnOnce(&Scores) -> (ScoreGrads, T)>(
         &self,
         sequences: &[&Sequence],
@@ -129,9 +177,7 @@ impl Student {
         temperature: f32,
         loss: impl Fn(&MicroBatch) -> L + Sync,
     ) -> (NamedGrads, Vec<T>) {
-        let Checkpoint {
-            decoder, config, ..
-        } = &self.checkpoint;
+        let (decoder, config) = (self.decoder(), &self.checkpoint.config);
         self.workers.gradients(batches.len(), |index| {
             let batch = &batches[index];
             let rows: Vec<&Sequence> = batch.iter().map(|&row| sequences[row]).collect();
@@ -144,7 +190,9 @@ impl Student {
     ///
     /// # Errors
     /// [`LearnError::NonFinite`] before anything was updated.
-    pub(crate) fn apply(&mut self, gradients: NamedGrads) -> Result<f64, LearnError> {
+    pub(crate) fn apply(&mut self, mut gradients: NamedGrads) -> Result<f64, LearnError> {
+        self.decoder()
+            .separate(&mut gradients.0, &self.checkpoint.config);
         let norm = gradients.global_norm();
         if !norm.is_finite() {
             let source = first_non_finite(&gradients);
@@ -153,6 +201,7 @@ impl Student {
         let Checkpoint {
             decoder, config, ..
         } = &mut self.checkpoint;
+        self.copy = OnceLock::new();
         self.optimizer.apply(decoder, config, gradients, norm);
         Ok(norm)
     }
@@ -189,7 +238,7 @@ impl Student {
     pub(crate) fn cross_entropy(&self, sequences: &[Sequence]) -> f64 {
         let sums = self.map(&self.cut(sequences), |batch| {
             let rows: Vec<&Sequence> = batch.iter().map(|&row| &sequences[row]).collect();
-            let scores = self.scores(&self.checkpoint.decoder, &rows, 1.0);
+            let scores = self.scores(self.decoder(), &rows, 1.0);
             scores.logprobs.into_iter().map(f64::from).sum::<f64>()
         });
         -sums.iter().sum::<f64>() / targets(sequences).max(1) as f64

@@ -1,6 +1,7 @@
 //! `forage bench`: what the scripts in `bench/` measure, hidden from the help. It is part of the program so that one file is
 //! all that has to reach a borrowed machine.
 
+mod attention;
 mod counters;
 mod generate;
 mod load;
@@ -21,6 +22,7 @@ pub(crate) enum Bench {
     Train(train::Train),
     Load(load::Load),
     Parity(parity::Parity),
+    Attention(attention::Attention),
 }
 
 impl Bench {
@@ -30,6 +32,7 @@ impl Bench {
             Self::Train(command) => command.run(),
             Self::Load(command) => command.run(),
             Self::Parity(command) => command.run(),
+            Self::Attention(command) => command.run(),
         }
     }
 }

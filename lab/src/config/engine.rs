@@ -1,5 +1,6 @@
 //! `[engine]`: how text is generated.
 
+use forage_trainer::device::ComputeType;
 use serde::{Deserialize, Serialize};
 
 /// Sizes of the generation engine.
@@ -17,17 +18,7 @@ pub struct EngineSection {
     /// The numbers that generation computes in: bf16 by default on CUDA and `ROCm`, f32 elsewhere. Weights that learn are f32 whatever this
     /// says: with bf16 the engine has a copy, cast after each update.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub dtype: Option<EngineType>,
-}
-
-/// A type of numbers to generate in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum EngineType {
-    /// Four bytes.
-    F32,
-    /// Two bytes, with the range of the former.
-    Bf16,
+    pub dtype: Option<ComputeType>,
 }
 
 impl Default for EngineSection {

@@ -11,7 +11,7 @@ mod tests;
 mod warm_start;
 
 pub use data::{DataConfig, Digests, FilesConfig, IdLists, OwnQuestions};
-pub use engine::{EngineSection, EngineType};
+pub use engine::EngineSection;
 pub use policy::{Base, LoraSection, PolicyConfig};
 pub use resolved::{Generation, Resolved};
 pub use run::{EnvironmentConfig, EvaluationConfig, RunConfig};

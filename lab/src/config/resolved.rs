@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use forage_contracts::policy::Policy;
 use forage_eval::Bootstrap;
-use forage_trainer::device::DeviceSpec;
+use forage_trainer::device::{ComputeType, DeviceSpec};
 use forage_trainer::{Checkpoint, Engine, EngineConfig, ModelConfig, Workers};
 
 use super::run::unusable;
-use super::{Base, Digests, EngineSection, EngineType, RunConfig};
+use super::{Base, Digests, EngineSection, RunConfig};
 use crate::error::{Context, Result, RunError};
 
 /// A config that was checked for its device, with what follows from the device written down. Nothing changes it any more:
@@ -34,14 +34,22 @@ impl RunConfig {
     pub fn resolve(mut self, device: Option<DeviceSpec>) -> Result<Resolved> {
         self.check()?;
         self.device = device.unwrap_or(self.device);
-        if self.device.is_cpu() && self.engine.dtype == Some(EngineType::Bf16) {
-            return Err(RunError::config_because(
-                "engine.dtype is bf16, and the processor computes in f32",
-                "remove the key, or name another device",
-            ));
+        for (key, dtype) in [
+            ("engine.dtype", self.engine.dtype),
+            ("grpo.update.dtype", self.grpo.update.dtype),
+        ] {
+            if self.device.is_cpu() && dtype == Some(ComputeType::Bf16) {
+                return Err(RunError::config_because(
+                    format!("{key} is bf16, and the processor computes in f32"),
+                    "remove the key, or name another device",
+                ));
+            }
         }
         if self.generates_in_bf16() {
-            self.engine.dtype = Some(EngineType::Bf16);
+            self.engine.dtype = Some(ComputeType::Bf16);
+        }
+        if self.device.prefers_bf16() {
+            self.grpo.update.dtype.get_or_insert(ComputeType::Bf16);
         }
         let exact = self.sampler.is_none() && self.device.is_cpu();
         self.grpo.update.old_logprobs = Some(self.grpo.update.old_logprobs_where(exact));
@@ -58,7 +66,7 @@ impl RunConfig {
             && self
                 .engine
                 .dtype
-                .map_or_else(default, |dtype| dtype == EngineType::Bf16)
+                .map_or_else(default, |dtype| dtype == ComputeType::Bf16)
     }
 }
 

@@ -62,6 +62,13 @@ pub fn parity(device: &Device, mut each: impl FnMut(Check)) {
         each(sampled(CUT, &there, &here, CUTS));
         if device.supports_dtype(DType::BF16) {
             each(half(&there, &here));
+            let copy = there.decoder.copy_to_train(DType::BF16);
+            each(compared(
+                "gradients of all weights in bf16",
+                &gradients(&there, &copy),
+                &gradients(&here, &here.decoder),
+                HALF,
+            ));
         }
     }
 }
@@ -100,6 +107,11 @@ const NUMBERS: &[(&str, f64, Compute)] = &[
     ("gradients of all weights", BACKWARD, |model| {
         gradients(model, &model.decoder)
     }),
+    (
+        "gradients of all weights, computed with a copy of them",
+        BACKWARD,
+        |model| gradients(model, &model.decoder.copy_to_train(DType::F32)),
+    ),
     ("gradients by one graph", BACKWARD, Model::graph),
     ("gradients of an adapter", BACKWARD, |model| {
         gradients(model, &model.adapted())
@@ -263,7 +275,9 @@ impl Model {
     fn gradients_of(&self, decoder: &Decoder) -> NamedGrads {
         let found =
             backward::gradients(decoder, &self.config, &self.rope, &self.rows(), 0.8, grads);
-        found.expect("there are targets").0
+        let mut found = found.expect("there are targets").0;
+        decoder.separate(&mut found.0, &self.config);
+        found
     }
 
     fn graph(&self) -> Vec<f32> {

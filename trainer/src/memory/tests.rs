@@ -41,6 +41,7 @@ fn plan(model: &ModelConfig, tokens: usize) -> MemoryPlan<'_> {
         },
         workers: 1,
         engine: None,
+        card: None,
     }
 }
 

@@ -1,4 +1,5 @@
-//! How the tokens of a pass see each other: the one part of the decoder that differs between training and generation.
+//! What attention is given: how the tokens of a pass see each other is the one part of the decoder that differs between training
+//! and generation.
 
 use burn::tensor::Tensor;
 
@@ -14,10 +15,4 @@ pub(crate) struct Heads {
     pub(crate) keys: Tensor<3>,
     /// `[n, kv_heads, head_dim]`.
     pub(crate) values: Tensor<3>,
-}
-
-/// Grouped-query attention of one pass, layer by layer.
-pub(crate) trait Attend {
-    /// Returns the mixed values, `[n, heads * head_dim]`.
-    fn attend(&mut self, layer: usize, heads: Heads) -> Tensor<2>;
 }

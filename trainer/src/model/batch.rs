@@ -79,7 +79,7 @@ impl Span {
     }
 
     /// Rows of all its tokens, in order.
-    pub(super) fn ranges(&self) -> impl Iterator<Item = Range<usize>> + '_ {
+    pub(crate) fn ranges(&self) -> impl Iterator<Item = Range<usize>> + '_ {
         self.shared
             .iter()
             .cloned()

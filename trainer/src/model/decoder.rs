@@ -1,17 +1,19 @@
 //! The decoder: field names are those of Hugging Face, so that checkpoints map onto them without a table.
 
+use std::collections::BTreeMap;
+
 use burn::module::{Module, ModuleMapper, Param};
 use burn::nn::{Embedding, EmbeddingConfig, RmsNorm};
 use burn::tensor::{DType, Device, Int, Tensor};
 
-use super::attend::Attend;
+use super::attend::Heads;
 use super::dense::Dense;
 use super::host;
 use super::layer::{Attention, Layer, Mlp, Projection, norm, projections};
 use super::linear::{LOW_RANK, Linear};
 use super::quantised::BLOCK_INPUTS;
 use super::{Batch, Kernels, KvCache, ModelConfig, Pass, RopeTables};
-use crate::device::DeviceError;
+use crate::device::{DeviceError, is_processor};
 
 #[derive(Module, Debug)]
 struct Backbone {
@@ -80,8 +82,12 @@ impl Decoder {
         rope: &RopeTables,
         batch: &Batch,
     ) -> Tensor<2> {
-        let mut dense = Dense::new(config, rope, batch, &self.device());
-        self.run(config, batch.ids(), &mut dense)
+        let dense = Dense::new(config, rope, batch, self);
+        let layers = (0..self.depth()).map(|index| self.layer(index));
+        let x = layers.fold(self.embed(batch.ids()), |x, layer| {
+            layer.keep(x, config, &dense, false).1
+        });
+        self.finish(x)
     }
 
     /// Final hidden states of new tokens that continue sequences in `cache`.
@@ -102,19 +108,19 @@ impl Decoder {
             .narrow(0, 0, pass.tokens())
     }
 
-    /// Final hidden states of tokens, `[n, hidden]`, that attend to each other through `attend`.
+    /// Final hidden states of tokens, `[n, hidden]`, on the processor; `attend` makes the mixed values of a layer of its heads.
     pub(super) fn run(
         &self,
         config: &ModelConfig,
         ids: &[i32],
-        attend: &mut dyn Attend,
+        mut attend: impl FnMut(usize, Heads) -> Tensor<2>,
     ) -> Tensor<2> {
         let kernels = self.kernels();
         let mut x = self.embed(ids);
         for index in 0..self.depth() {
             let layer = self.layer(index);
             let heads = layer.norm_heads(kernels, layer.project(kernels, x.clone(), config));
-            x = layer.lower(kernels, layer.gate(kernels, x, attend.attend(index, heads)));
+            x = layer.lower(kernels, layer.gate(kernels, x, attend(index, heads)));
         }
         self.finish(x)
     }
@@ -170,13 +176,54 @@ impl Decoder {
         }
     }
 
+    /// The same in f32, whatever type the hidden states are of: what losses are made of.
+    pub(crate) fn precise_logits(&self, hidden: Tensor<2>) -> Tensor<2> {
+        if hidden.dtype() == DType::F32 {
+            return self.logits(hidden);
+        }
+        #[cfg(feature = "gpu")]
+        if self.kernels() == Kernels::Cube {
+            let plain = match &self.lm_head {
+                Some(head) => head.is_plain().then(|| head.matrix()),
+                None => Some(self.embedding().transpose()),
+            };
+            if let Some(matrix) = plain {
+                return super::cube::product_in_f32(hidden, matrix);
+            }
+        }
+        self.logits(hidden).cast(DType::F32)
+    }
+
+    /// A copy of all weights for training to compute with, of type `dtype`. Matrices with the same input are joined where the
+    /// device has kernels for it, so that gradients have to be [`Self::separate`]d; beside an adapter nothing is joined.
+    #[must_use]
+    pub(crate) fn copy_to_train(&self, dtype: DType) -> Self {
+        let copy = self.clone().map(&mut Cast(dtype));
+        #[cfg(feature = "gpu")]
+        if copy.model.layers.iter().all(Layer::trains_joined) {
+            return copy.joined();
+        }
+        copy
+    }
+
+    /// One flat gradient per parameter from the gradients of a decoder that may be joined.
+    pub(crate) fn separate(
+        &self,
+        gradients: &mut BTreeMap<String, Tensor<1>>,
+        config: &ModelConfig,
+    ) {
+        #[cfg(feature = "gpu")]
+        super::cube::separate(gradients, self, config);
+        let _ = (gradients, config);
+    }
+
     /// The same model, arranged for generation. On the processor, matrices with many inputs go row by output, where few tokens
     /// are multiplied twice as fast. Elsewhere, a decoder whose matrices are kept in half precision computes in it, and with `bf16`
     /// one whose matrices are kept in f32 gets a copy of them in bf16.
     #[must_use]
     pub(crate) fn for_inference(self, bf16: bool) -> Self {
         let embedding = self.model.embed_tokens.weight.val();
-        if self.kernels() == Kernels::Processor {
+        if is_processor(&self.device()) {
             return self.arranged();
         }
         let cast = match embedding.dtype() {
@@ -202,7 +249,7 @@ impl Decoder {
     /// frozen base that is arranged once is shared by training and generation.
     #[must_use]
     pub(crate) fn arranged(self) -> Self {
-        if self.kernels() == Kernels::Processor {
+        if is_processor(&self.device()) {
             self.map(&mut Arrange::default())
         } else {
             self
@@ -308,8 +355,9 @@ impl Decoder {
         Ok(())
     }
 
-    fn kernels(&self) -> Kernels {
-        Kernels::of(&self.device())
+    /// The kernels of the decoder's device and type.
+    pub(crate) fn kernels(&self) -> Kernels {
+        Kernels::of_type(&self.device(), self.dtype())
     }
 
     /// The device the weights are on.

@@ -1,17 +1,20 @@
-//! Attention of whole sequences, each to itself, in Burn's own operations: what training runs, on any device.
+//! Attention of whole sequences, each to itself: what training runs, on any device.
 //!
-//! Scores are made for a block of queries at a time and dropped, so memory grows with a sequence's length, not with its
-//! square. The derivative is written out (Dao et al. 2022, `FlashAttention`, algorithm 4, without the tiling of keys);
-//! where the projections carry a graph, Burn's autodiff differentiates the same forward pass, which keeps every block.
+//! On a GPU kernels of our own attend to all sequences of a batch at once. Elsewhere, in products of matrices, scores are made for a
+//! block of queries at a time and dropped, so memory grows with a sequence's length, not with its square. The derivative is
+//! written out (Dao et al. 2022, `FlashAttention`, algorithm 4, without the tiling of keys); where the projections carry a
+//! graph, Burn's autodiff differentiates the same forward pass, which keeps every block.
 
 use std::ops::Range;
 
 use burn::tensor::activation::softmax;
-use burn::tensor::{Device, Int, Tensor};
+use burn::tensor::{DType, Device, Int, Tensor};
 
-use super::attend::{Attend, Heads, MASKED};
+use super::attend::{Heads, MASKED};
+#[cfg(feature = "gpu")]
+use super::cube::Packed;
 use super::host;
-use super::{Batch, Kernels, ModelConfig, RopeTables, Span};
+use super::{Batch, Decoder, Kernels, ModelConfig, RopeTables, Span};
 use crate::device::Workspace;
 
 /// Whole sequences, each attending to itself causally.
@@ -26,6 +29,29 @@ pub(crate) struct Dense {
     mask: Tensor<2>,
     longest: usize,
     block: usize,
+    /// In place of blocks, on a device that has kernels of our own.
+    #[cfg(feature = "gpu")]
+    pub(super) packed: Option<Packed>,
+}
+
+/// The output of attention, with what its derivative needs of the forward pass.
+#[derive(Clone)]
+pub(crate) struct Mixed {
+    /// `[n, heads * head_dim]`.
+    pub(crate) values: Tensor<2>,
+    /// See [`Packed::attend`].
+    #[cfg(feature = "gpu")]
+    stats: Option<Tensor<3>>,
+}
+
+impl Mixed {
+    fn of(values: Tensor<2>) -> Self {
+        Self {
+            values,
+            #[cfg(feature = "gpu")]
+            stats: None,
+        }
+    }
 }
 
 /// Projections of one sequence with heads first; the query heads that share a key head stand together. Its queries are those
@@ -56,32 +82,70 @@ impl Block {
 }
 
 impl Dense {
-    /// For the sequences of `batch`; `device` is that of the projections.
+    /// For the sequences of `batch`, run through `decoder`.
     pub(crate) fn new(
         config: &ModelConfig,
         rope: &RopeTables,
         batch: &Batch,
+        decoder: &Decoder,
+    ) -> Self {
+        let heads = [config.num_attention_heads, config.num_key_value_heads];
+        Self::rotating(rope, heads, batch, &decoder.device(), decoder.kernels())
+    }
+
+    /// The same without a decoder, for so many heads of queries and of keys.
+    fn rotating(
+        rope: &RopeTables,
+        heads: [usize; 2],
+        batch: &Batch,
         device: &Device,
+        kernels: Kernels,
     ) -> Self {
         let plain = device.clone().without_autodiff();
-        let (cos, sin) = rope.rows(Tensor::<1, Int>::from_ints(
-            batch.positions().as_slice(),
-            &plain,
-        ));
-        let longest = batch.spans().iter().map(Span::len).max().unwrap_or(0);
-        let scores = Workspace::of(&plain).attention_scores;
-        let block =
-            (scores / (config.num_attention_heads * longest.max(1))).clamp(16, longest.max(16));
-        let block = block.min(longest.max(1));
-        let mask = mask(block, longest, &plain);
+        let positions = Tensor::<1, Int>::from_ints(batch.positions().as_slice(), &plain);
+        let (cos, sin) = rope.rows(positions);
+        let plain = Self::unrotated(heads, batch, device, kernels);
         Self {
-            kernels: Kernels::of(device),
             cos,
             sin,
+            #[cfg(feature = "gpu")]
+            packed: plain
+                .packed
+                .map(|packed| packed.turning(rope.angles(), &batch.positions())),
+            ..plain
+        }
+    }
+
+    /// The same where heads are mixed as they are.
+    pub(crate) fn unrotated(
+        [heads, kv_heads]: [usize; 2],
+        batch: &Batch,
+        device: &Device,
+        kernels: Kernels,
+    ) -> Self {
+        let plain = device.clone().without_autodiff();
+        let longest = batch.spans().iter().map(Span::len).max().unwrap_or(0);
+        #[cfg(feature = "gpu")]
+        let packed = (kernels == Kernels::Cube)
+            .then(|| Packed::new(batch.spans(), heads / kv_heads, &plain));
+        #[cfg(feature = "gpu")]
+        let longest = if packed.is_some() { 0 } else { longest };
+        #[cfg(not(feature = "gpu"))]
+        let _ = kv_heads;
+        let scores = Workspace::of(&plain).attention_scores;
+        let block = (scores / (heads * longest.max(1))).clamp(16, longest.max(16));
+        let block = block.min(longest.max(1));
+        let none = || Tensor::<3>::zeros([1, 1, 1], &plain);
+        Self {
+            kernels,
+            cos: none(),
+            sin: none(),
             spans: batch.spans().to_vec(),
-            mask,
+            mask: mask(block, longest, &plain),
             longest,
             block,
+            #[cfg(feature = "gpu")]
+            packed,
         }
     }
 
@@ -103,12 +167,13 @@ impl Dense {
     }
 
     /// Additive mask of a block of queries, `[1, queries, keys]`: a query sees what stands before it, and itself.
-    fn mask(&self, block: &Block, device: &Device) -> Tensor<3> {
+    fn mask(&self, block: &Block, device: &Device, dtype: DType) -> Tensor<3> {
         let start = self.longest - block.first;
         let mask = self
             .mask
             .clone()
             .slice([0..block.queries.len(), start..start + block.keys()])
+            .cast(dtype)
             .unsqueeze();
         if device.is_autodiff() {
             mask.autodiff()
@@ -135,8 +200,8 @@ impl Dense {
             );
         }
         let scores = scores * scale(dim);
-        let scores =
-            scores.reshape([kv_heads * group, queries, keys]) + self.mask(block, &folded.device());
+        let scores = scores.reshape([kv_heads * group, queries, keys])
+            + self.mask(block, &folded.device(), folded.dtype());
         (
             softmax(scores, 2).reshape([kv_heads, group * queries, keys]),
             folded,
@@ -176,9 +241,22 @@ impl Dense {
         }
     }
 
-    /// Mixed values of rotated heads, `[n, heads * head_dim]`.
-    pub(crate) fn mix(&self, heads: &Heads) -> Tensor<2> {
+    /// Mixed values of rotated heads.
+    pub(crate) fn mix(&self, heads: &Heads) -> Mixed {
         let [n, query_heads, dim] = heads.queries.dims();
+        #[cfg(feature = "gpu")]
+        if let Some(packed) = &self.packed {
+            let Heads {
+                queries,
+                keys,
+                values,
+            } = heads.clone();
+            let (mixed, stats) = packed.attend(queries, keys, values);
+            return Mixed {
+                values: mixed.reshape([n, query_heads * dim]),
+                stats: Some(stats),
+            };
+        }
         let mut parts = Vec::new();
         for span in self.spans() {
             let sequence = sequence(heads, span);
@@ -192,15 +270,31 @@ impl Dense {
             });
             parts.extend(blocks);
         }
-        Tensor::cat(parts, 0).reshape([n, query_heads * dim])
+        Mixed::of(Tensor::cat(parts, 0).reshape([n, query_heads * dim]))
     }
 
-    /// Gradient by rotated heads of a loss whose gradient by [`Self::mix`]'s result `mixed` is `grad`, both
-    /// `[n, heads * head_dim]`. Nothing carries a graph.
-    pub(crate) fn mix_backward(&self, heads: &Heads, mixed: &Tensor<2>, grad: &Tensor<2>) -> Heads {
+    /// Gradient by rotated heads of a loss whose gradient by [`Self::mix`]'s result `mixed` is `grad`, `[n, heads * head_dim]`.
+    /// Nothing carries a graph.
+    pub(crate) fn mix_backward(&self, heads: &Heads, mixed: &Mixed, grad: &Tensor<2>) -> Heads {
         let [n, query_heads, dim] = heads.queries.dims();
         let by_head = |x: &Tensor<2>| x.clone().reshape([n, query_heads, dim]);
-        let (mixed, grad) = (by_head(mixed), by_head(grad));
+        #[cfg(feature = "gpu")]
+        if let (Some(packed), Some(stats)) = (&self.packed, &mixed.stats) {
+            let Heads {
+                queries,
+                keys,
+                values,
+            } = heads.clone();
+            let (mixed, grad) = (by_head(&mixed.values), by_head(grad));
+            let heads = [queries, keys, values];
+            let [queries, keys, values] = packed.attend_backward(heads, mixed, stats.clone(), grad);
+            return Heads {
+                queries,
+                keys,
+                values,
+            };
+        }
+        let (mixed, grad) = (by_head(&mixed.values), by_head(grad));
         let mut queries = Vec::new();
         let (mut keys, mut values) = (heads.keys.zeros_like(), heads.values.zeros_like());
         for span in self.spans() {
@@ -282,13 +376,6 @@ impl Dense {
 pub(crate) fn attention_numbers(config: &ModelConfig, longest: usize, scores: usize) -> usize {
     let row = config.num_attention_heads * longest;
     3 * (row * longest).min(scores.max(16 * row))
-}
-
-impl Attend for Dense {
-    fn attend(&mut self, _layer: usize, heads: Heads) -> Tensor<2> {
-        let heads = self.rotate(heads);
-        self.mix(&heads)
-    }
 }
 
 fn sequence(heads: &Heads, span: &Span) -> Sequence {
@@ -396,7 +483,9 @@ mod tests {
         let batch = Batch::new(&[&ids, &one, &two, &[5], &[6, 7]]);
         let device = Device::flex();
         let rope = RopeTables::new(&config, 32, &device);
-        let whole = Dense::new(&config, &rope, &batch, &device.clone().autodiff());
+        let dense =
+            |device: &Device| Dense::rotating(&rope, [4, 2], &batch, device, Kernels::of(device));
+        let whole = dense(&device.clone().autodiff());
         let heads = Heads {
             queries: numbers([30, 4, 6], 1),
             keys: numbers([30, 2, 6], 2),
@@ -410,6 +499,7 @@ mod tests {
             values: leaf(&heads.values),
         };
         let expected = whole.mix(&leaves);
+        let expected = expected.values;
         let gradients = (expected.clone() * grad.clone().autodiff())
             .sum()
             .backward();
@@ -418,10 +508,10 @@ mod tests {
             let blocks = Dense {
                 block,
                 mask: mask(block, longest, &device),
-                ..Dense::new(&config, &rope, &batch, &device)
+                ..dense(&device)
             };
             let mixed = blocks.mix(&heads);
-            assert_close(&mixed, &expected.clone().inner(), "values");
+            assert_close(&mixed.values, &expected.clone().inner(), "values");
             let found = blocks.mix_backward(&heads, &mixed, &grad);
             for (found, leaf, what) in [
                 (found.queries, &leaves.queries, "queries"),

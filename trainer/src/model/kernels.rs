@@ -3,7 +3,7 @@
 
 use burn::nn::RmsNorm;
 use burn::tensor::activation::{sigmoid, silu};
-use burn::tensor::{Device, Tensor};
+use burn::tensor::{DType, Device, Tensor};
 
 #[cfg(feature = "gpu")]
 use super::cube;
@@ -18,12 +18,21 @@ pub(crate) enum Kernels {
     /// Kernels of our own for the devices of `CubeCL`, where there are some; Burn's operations elsewhere.
     #[cfg(feature = "gpu")]
     Cube,
-    /// Burn's operations, which build graphs.
+    /// Burn's operations, which build graphs and know every type.
     Burn,
 }
 
 impl Kernels {
-    /// The kernels of a device; the processor's autodiff device builds graphs.
+    /// The kernels of a device that computes in numbers of type `dtype`; the processor's autodiff device builds graphs, and its own
+    /// kernels know f32 alone.
+    pub(crate) fn of_type(device: &Device, dtype: DType) -> Self {
+        match Self::of(device) {
+            Self::Processor if dtype != DType::F32 => Self::Burn,
+            kernels => kernels,
+        }
+    }
+
+    /// The kernels of a device that computes in f32.
     pub(crate) fn of(device: &Device) -> Self {
         match (is_processor(device), device.is_autodiff()) {
             (true, false) => Self::Processor,
@@ -78,12 +87,16 @@ impl Kernels {
         up: Tensor<2>,
         grad: Tensor<2>,
     ) -> (Tensor<2>, Tensor<2>) {
-        if self == Self::Processor {
-            return host::swiglu_backward(gate, up, grad);
+        match self {
+            Self::Processor => host::swiglu_backward(gate, up, grad),
+            #[cfg(feature = "gpu")]
+            Self::Cube => cube::swiglu_backward(gate, up, grad),
+            Self::Burn => {
+                let weight = sigmoid(gate.clone());
+                let rise = weight.clone() * ((weight.clone().neg() + 1.0) * gate.clone() + 1.0);
+                (grad.clone() * up * rise, grad * gate * weight)
+            }
         }
-        let weight = sigmoid(gate.clone());
-        let rise = weight.clone() * ((weight.clone().neg() + 1.0) * gate.clone() + 1.0);
-        (grad.clone() * up * rise, grad * gate * weight)
     }
 
     /// `x / sqrt(mean(x^2) + epsilon) * gamma` over the last dimension (Zhang and Sennrich 2019).
@@ -114,10 +127,18 @@ impl Kernels {
         grad: Tensor<D>,
     ) -> (Tensor<D>, Tensor<1>) {
         let gamma = norm.gamma.val();
-        if self == Self::Processor {
-            return host::rms_norm_backward(x, &gamma, norm.epsilon, grad);
-        }
         let [width] = gamma.dims();
+        match self {
+            Self::Processor => return host::rms_norm_backward(x, &gamma, norm.epsilon, grad),
+            #[cfg(feature = "gpu")]
+            Self::Cube => {
+                let shape = x.shape();
+                let [x, grad] = [x, grad].map(|x| x.reshape([-1, width as i32]));
+                let (by_x, by_gamma) = cube::rms_norm_backward(x, gamma, norm.epsilon, grad);
+                return (by_x.reshape(shape), by_gamma);
+            }
+            Self::Burn => {}
+        }
         let inverse = (x.clone().square().mean_dim(D - 1) + norm.epsilon)
             .sqrt()
             .recip();
@@ -134,15 +155,19 @@ impl Kernels {
     /// Rotates `x` of shape `[n, heads, head_dim]` by the angles of its positions. The derivative by `x` is that by the result,
     /// rotated by the negative angles.
     pub(super) fn rotate(self, x: Tensor<3>, cos: &Tensor<3>, sin: &Tensor<3>) -> Tensor<3> {
-        if self == Self::Processor {
-            return host::rotate(x, cos, sin);
+        match self {
+            Self::Processor => return host::rotate(x, cos, sin),
+            #[cfg(feature = "gpu")]
+            Self::Cube => return cube::rotate(x, cos, sin),
+            Self::Burn => {}
         }
         let [n, heads, dim] = x.dims();
         let half = dim / 2;
+        let (cos, sin) = (cos.clone().cast(x.dtype()), sin.clone().cast(x.dtype()));
         let first = x.clone().slice([0..n, 0..heads, 0..half]);
         let second = x.slice([0..n, 0..heads, half..dim]);
         let rotated_first = first.clone() * cos.clone() - second.clone() * sin.clone();
-        let rotated_second = second * cos.clone() + first * sin.clone();
+        let rotated_second = second * cos + first * sin;
         Tensor::cat(vec![rotated_first, rotated_second], 2)
     }
 }

@@ -6,8 +6,8 @@ use burn::tensor::{Device, Tensor};
 
 use super::attend::Heads;
 #[cfg(feature = "gpu")]
-use super::cube::{Joined, by_output};
-use super::dense::Dense;
+use super::cube::{Joined, JoinedLayer, KeptJoined, by_output};
+use super::dense::{Dense, Mixed};
 use super::families::{NormPlacement, QkNorm};
 use super::linear::Linear;
 use super::parameter_grads::ParameterGrads;
@@ -69,11 +69,19 @@ pub(super) struct Gated {
 }
 
 /// The part of a layer that training keeps between its forward pass and its derivative.
-pub(crate) struct Kept {
+pub(crate) enum Kept {
+    Parts(KeptParts),
+    /// Of a layer whose matrices are joined.
+    #[cfg(feature = "gpu")]
+    Joined(KeptJoined),
+}
+
+/// See [`Kept`].
+pub(crate) struct KeptParts {
     /// `[n, hidden]`: its input.
     input: Tensor<2>,
-    /// `[n, heads * head_dim]`: the output of its attention.
-    mixed: Tensor<2>,
+    /// The output of its attention.
+    mixed: Mixed,
     /// The rest that its derivative needs, computed again where it was not kept.
     activations: Option<(Heads, Gated)>,
 }
@@ -206,16 +214,21 @@ impl Layer {
         dense: &Dense,
         activations: bool,
     ) -> (Kept, Tensor<2>) {
+        #[cfg(feature = "gpu")]
+        if let Some(joined) = self.joined_with(config, dense) {
+            let (kept, output) = joined.keep(input, activations);
+            return (Kept::Joined(kept), output);
+        }
         let kernels = dense.kernels;
         let heads = self.project(kernels, input.clone(), config);
         let mixed = dense.mix(&dense.rotate(self.norm_heads(kernels, heads.clone())));
-        let gated = self.gate(kernels, input.clone(), mixed.clone());
-        let kept = Kept {
+        let gated = self.gate(kernels, input.clone(), mixed.values.clone());
+        let kept = KeptParts {
             input,
             mixed,
             activations: activations.then(|| (heads, gated.clone())),
         };
-        (kept, self.lower(kernels, gated))
+        (Kept::Parts(kept), self.lower(kernels, gated))
     }
 }
 
@@ -224,6 +237,9 @@ impl Layer {
 impl Layer {
     /// Joins the matrices that have the same input; they are not there one by one afterwards.
     pub(super) fn join(&mut self) {
+        if self.joined.is_some() {
+            return;
+        }
         let joined = Joined::of(self);
         let attention = &mut self.self_attn;
         if joined.qkv.is_some() {
@@ -250,6 +266,37 @@ impl Layer {
     /// The joined matrices; made for the moment where [`Self::join`] was not called.
     pub(super) fn joined(&self) -> Joined {
         self.joined.clone().unwrap_or_else(|| Joined::of(self))
+    }
+
+    /// Returns true where training can run the layer with joined matrices: all of it learns, and norms stand before its parts and
+    /// within heads.
+    pub(super) fn trains_joined(&self) -> bool {
+        let attention = &self.self_attn;
+        let mlp = &self.mlp;
+        let plain = [
+            &attention.q_proj,
+            &attention.k_proj,
+            &attention.v_proj,
+            &attention.o_proj,
+            &mlp.gate_proj,
+            &mlp.up_proj,
+            &mlp.down_proj,
+        ];
+        let width = attention.o_proj.shape()[0];
+        let whole = |norm: &RmsNorm| norm.gamma.val().dims() == [width];
+        plain.into_iter().all(Linear::is_plain)
+            && self.input_layernorm.is_some()
+            && self.post_feedforward_layernorm.is_none()
+            && !attention.q_norm.as_ref().is_some_and(whole)
+    }
+
+    /// The layer as training runs it where all of it is joined.
+    fn joined_with<'a>(
+        &'a self,
+        config: &'a ModelConfig,
+        dense: &'a Dense,
+    ) -> Option<JoinedLayer<'a>> {
+        JoinedLayer::of(self, self.joined.as_ref()?, dense.packed.as_ref()?, config)
     }
 
     /// The norm of attention's input.
@@ -289,20 +336,38 @@ pub(crate) struct LayerBackward<'a> {
 
 impl LayerBackward<'_> {
     /// Gradient by the layer's input from `grad`, that by its result.
-    pub(crate) fn input(mut self, kept: Kept, grad: Tensor<2>) -> Tensor<2> {
-        let Kept {
+    pub(crate) fn input(self, kept: Kept, grad: Tensor<2>) -> Tensor<2> {
+        match kept {
+            Kept::Parts(kept) => self.input_of_parts(kept, grad),
+            #[cfg(feature = "gpu")]
+            Kept::Joined(kept) => {
+                let joined = self.layer.joined_with(self.config, self.dense);
+                let joined = joined.expect("the forward pass ran through it");
+                joined.input(kept, grad, &self.path, self.parameters)
+            }
+        }
+    }
+
+    fn input_of_parts(mut self, kept: KeptParts, grad: Tensor<2>) -> Tensor<2> {
+        let KeptParts {
             input,
             mixed,
             activations,
         } = kept;
         let (layer, kernels) = (self.layer, self.dense.kernels);
         let (heads, gated) = activations.unzip();
-        let gated = gated.unwrap_or_else(|| layer.gate(kernels, input.clone(), mixed.clone()));
+        let gated =
+            gated.unwrap_or_else(|| layer.gate(kernels, input.clone(), mixed.values.clone()));
         let grad = self.feed_forward(gated, grad);
         let o_proj = &layer.self_attn.o_proj;
-        let attended = || o_proj.forward(kernels, mixed.clone());
+        let attended = || o_proj.forward(kernels, mixed.values.clone());
         let by_attended = self.norm(layer.attention_norms().output, attended, grad.clone());
-        let by_mixed = self.linear("self_attn.o_proj", o_proj, mixed.clone(), by_attended);
+        let by_mixed = self.linear(
+            "self_attn.o_proj",
+            o_proj,
+            mixed.values.clone(),
+            by_attended,
+        );
         let heads = heads.unwrap_or_else(|| layer.project(kernels, input.clone(), self.config));
         grad + self.attention(input, heads, &mixed, &by_mixed)
     }
@@ -328,7 +393,7 @@ impl LayerBackward<'_> {
         &mut self,
         input: Tensor<2>,
         plain: Heads,
-        mixed: &Tensor<2>,
+        mixed: &Mixed,
         grad: &Tensor<2>,
     ) -> Tensor<2> {
         let attention = &self.layer.self_attn;

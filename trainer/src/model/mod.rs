@@ -18,11 +18,12 @@ mod parameter_grads;
 mod quantised;
 mod rope;
 
+pub(crate) use attend::Heads;
 pub(crate) use batch::{Batch, Span};
 pub(crate) use cache::{BLOCK_POSITIONS, Chunk, KvCache, Pass};
 pub use config::{ModelConfig, RopeScaling};
 #[cfg(feature = "gpu")]
-pub(crate) use cube::{Choice, Cuts, Wanted, choose};
+pub(crate) use cube::{Choice, Cuts, Wanted, adamw, choose, logit_grads, token_scores};
 pub use decoder::Decoder;
 pub(crate) use dense::{Dense, attention_numbers};
 pub use families::{Architecture, Family, NormPlacement, Published, QkNorm};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use burn::nn::RmsNorm;
-use burn::tensor::Tensor;
+use burn::tensor::{DType, Tensor};
 
 use super::linear::{LOW_RANK, Linear, LowRank};
 use super::{Decoder, Kernels};
@@ -20,7 +20,7 @@ impl ParameterGrads {
     pub(crate) fn of(decoder: &Decoder) -> Self {
         Self {
             adapted: decoder.is_adapted(),
-            kernels: Kernels::of(&decoder.device()),
+            kernels: decoder.kernels(),
             total: BTreeMap::new(),
         }
     }
@@ -30,10 +30,10 @@ impl ParameterGrads {
         !self.adapted
     }
 
-    /// Adds a gradient by the parameter called `name`.
+    /// Adds a gradient by the parameter called `name`: in f32, whatever type it was computed in.
     pub(crate) fn add<const D: usize>(&mut self, name: String, gradient: Tensor<D>) {
         let count = gradient.shape().num_elements();
-        let mut sum = gradient.reshape([count]);
+        let mut sum = gradient.reshape([count]).cast(DType::F32);
         if let Some(before) = self.total.remove(&name) {
             sum = before + sum;
         }

@@ -9,8 +9,9 @@ use crate::backward::gradients;
 use crate::grads::{NamedGrads, track};
 use crate::logprobs::{ScoreGrads, Scores, token_logprobs};
 use crate::lora::{self, LoraConfig, Targets};
+use crate::model::Decoder;
 use crate::sequence::Sequence;
-use burn::tensor::{Device, Tensor};
+use burn::tensor::{DType, Device, Tensor};
 use rand::RngExt;
 
 /// Sequences of several lengths, some tokens of each in the loss, and one without any.
@@ -124,6 +125,43 @@ fn compare(model: &Tiny, what: &str) {
 fn gradients_of_all_weights_equal_the_whole_graph() {
     for name in FAMILIES {
         compare(&tiny(name, &Device::flex().autodiff()), name);
+    }
+}
+
+/// Products and activations in bf16 beside weights in f32: the direction of the gradient is that of f32.
+#[test]
+fn gradients_in_bf16_point_where_those_in_f32_do() {
+    for name in FAMILIES {
+        let model = tiny(name, &Device::flex());
+        let seed = Seed::root(5);
+        let sequences = sequences(model.config.vocab_size, seed);
+        let rows: Vec<&Sequence> = sequences.iter().collect();
+        let count = rows.iter().map(|row| row.targets.len()).sum();
+        let grads = grads(count, true, seed.child("grads", &[]));
+        let of = |decoder: &Decoder| {
+            let (config, rope) = (&model.config, &model.rope);
+            let found = gradients(decoder, config, rope, &rows, 1.0, |scores| {
+                (grads.clone(), scores.clone())
+            });
+            let (gradients, scores) = found.unwrap();
+            let numbers: Vec<f32> = numbers(gradients).into_values().flatten().collect();
+            (numbers, scores)
+        };
+        let (expected, exact) = of(&model.decoder);
+        let (found, scores) = of(&model.decoder.copy_to_train(DType::BF16));
+        let dot = |a: &[f32], b: &[f32]| -> f64 {
+            let products = a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b));
+            products.sum()
+        };
+        let lengths = dot(&found, &found).sqrt() * dot(&expected, &expected).sqrt();
+        let cosine = dot(&found, &expected) / lengths;
+        assert!(cosine > 0.999 && cosine < 1.0 - 1e-9, "{name}: {cosine}");
+        for (found, exact) in scores.logprobs.iter().zip(&exact.logprobs) {
+            assert!(
+                (found - exact).abs() < 0.05,
+                "{name}: {found} is not {exact}"
+            );
+        }
     }
 }
 

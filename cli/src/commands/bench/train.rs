@@ -28,6 +28,9 @@ pub(crate) struct Train {
     /// How the weights are kept; those that learn are f32.
     #[arg(long, value_enum, default_value = "f32")]
     base: Weights,
+    /// Products and activations are in bf16.
+    #[arg(long)]
+    bf16: bool,
     /// One graph of autodiff through the whole decoder in place of what the program does.
     #[arg(long)]
     graph: bool,
@@ -69,7 +72,8 @@ impl Train {
             .threads
             .unwrap_or(std::thread::available_parallelism()?.get());
         let budget = self.micro_batch_tokens;
-        let mut step = MeasuredStep::read(&self.rollouts, checkpoint, threads, budget, self.graph)?;
+        let (rollouts, graph) = (&self.rollouts, self.graph);
+        let mut step = MeasuredStep::read(rollouts, checkpoint, threads, budget, self.bf16, graph)?;
         let files = std::fs::metadata(Path::new(&self.model).join("model.safetensors"))
             .map_or(0, |file| file.len());
         let estimated = step.estimate(self.base.into(), files);
@@ -77,7 +81,8 @@ impl Train {
         for _ in 0..self.steps {
             counters.since(step.checkpoint())?;
             let start = Instant::now();
-            let taken = step.take()?;
+            let mut gradients = Ok(None);
+            let taken = step.take(|step| gradients = counters.since(step.checkpoint()))?;
             step.checkpoint().decoder.wait()?;
             let line = serde_json::json!({
                 "seconds": start.elapsed().as_secs_f64(),
@@ -87,7 +92,8 @@ impl Train {
                 "peak_mib": peak().map(|bytes| bytes >> 20),
                 "estimate_mib": estimated >> 20,
                 "micro_batches": step.micro_batches(),
-                "counters": counters.since(step.checkpoint())?,
+                "gradients": gradients?,
+                "update": counters.since(step.checkpoint())?,
             });
             out(&line.to_string());
         }

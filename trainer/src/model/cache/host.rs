@@ -2,7 +2,7 @@
 
 use burn::tensor::{Tensor, TensorData};
 
-use super::{Attend, Chunk, Heads, ModelConfig, Pass, RopeTables};
+use super::{Chunk, Heads, ModelConfig, Pass, RopeTables};
 use crate::model::host::{self, BLOCK, Layer, Run};
 
 /// See [`Layer`] for the order of the numbers.
@@ -50,8 +50,9 @@ pub(super) struct HostPass<'a> {
     pub(super) pass: &'a Pass<'a>,
 }
 
-impl<'a> Attend for HostPass<'a> {
-    fn attend(&mut self, layer: usize, heads: Heads) -> Tensor<2> {
+impl<'a> HostPass<'a> {
+    /// Grouped-query attention of one layer: the mixed values, `[n, heads * head_dim]`.
+    pub(super) fn attend(&mut self, layer: usize, heads: Heads) -> Tensor<2> {
         let [n, query_heads, dim] = heads.queries.dims();
         let device = heads.queries.device();
         let kv_width = self.cache.kv_heads * dim;

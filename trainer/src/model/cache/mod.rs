@@ -7,7 +7,7 @@ mod tests;
 
 use burn::tensor::Tensor;
 
-use super::attend::{Attend, Heads};
+use super::attend::Heads;
 #[cfg(feature = "gpu")]
 use super::cube;
 use super::host::BLOCK;
@@ -152,8 +152,9 @@ impl KvCache {
     ) -> Tensor<2> {
         match &mut self.store {
             Store::Host(cache) => {
-                let mut attend = host::HostPass { cache, rope, pass };
-                decoder.run(config, &pass.ids(), &mut attend)
+                let mut attention = host::HostPass { cache, rope, pass };
+                let attend = |layer, heads| attention.attend(layer, heads);
+                decoder.run(config, &pass.ids(), attend)
             }
             #[cfg(feature = "gpu")]
             Store::Cube(cache) => cube::hidden(decoder, config, rope, pass, cache),

@@ -16,22 +16,32 @@ const ON_A_DEVICE: &str = "the caller checked that the tensor is on a device of 
 /// Numbers of 4 bytes to which views of a part of a tensor are aligned on every device.
 const ALIGNED: usize = 128;
 /// Units of a cube that works on a row.
-const UNITS: usize = 256;
+pub(super) const UNITS: usize = 256;
 
-fn stored<const D: usize>(x: Tensor<D>) -> CubeTensor {
+pub(super) fn stored<const D: usize>(x: Tensor<D>) -> CubeTensor {
     into_contiguous(x.try_into_primitive::<CubeBackend>().expect(ON_A_DEVICE))
 }
 
-fn numbers<const D: usize>(x: Tensor<D, Int>) -> CubeTensor {
+/// The memory of a tensor that is written in place: its own where nothing else holds it, else that of a copy.
+pub(super) fn writable<const D: usize>(x: Tensor<D>) -> CubeTensor {
+    let x = stored(x);
+    if x.can_mut() { x } else { x.copy() }
+}
+
+pub(super) fn numbers<const D: usize>(x: Tensor<D, Int>) -> CubeTensor {
     into_contiguous(x.try_into_primitive::<CubeBackend>().expect(ON_A_DEVICE))
 }
 
-fn tensor<const D: usize>(x: CubeTensor) -> Tensor<D> {
+pub(super) fn tensor<const D: usize>(x: CubeTensor) -> Tensor<D> {
     Tensor::from_primitive::<CubeBackend>(x)
 }
 
 /// Memory beside that of `like`, for the launch that fills it.
-fn empty<const D: usize>(like: &CubeTensor, shape: [usize; D], dtype: DType) -> CubeTensor {
+pub(super) fn empty<const D: usize>(
+    like: &CubeTensor,
+    shape: [usize; D],
+    dtype: DType,
+) -> CubeTensor {
     empty_device_contiguous_dtype(
         like.client.clone(),
         like.device.clone(),
@@ -40,7 +50,7 @@ fn empty<const D: usize>(like: &CubeTensor, shape: [usize; D], dtype: DType) -> 
     )
 }
 
-fn element(x: &CubeTensor) -> ElemType {
+pub(super) fn element(x: &CubeTensor) -> ElemType {
     ElemType::Float(match x.dtype {
         DType::BF16 => FloatKind::BF16,
         DType::F16 => FloatKind::F16,
@@ -48,32 +58,42 @@ fn element(x: &CubeTensor) -> ElemType {
     })
 }
 
-fn argument(x: &CubeTensor) -> BufferArg {
+pub(super) fn argument(x: &CubeTensor) -> BufferArg {
     x.clone().into_buffer_arg()
 }
 
-fn cubes(x: usize, y: usize, z: usize) -> CubeCount {
+pub(super) fn cubes(x: usize, y: usize, z: usize) -> CubeCount {
     CubeCount::Static(x as u32, y as u32, z as u32)
 }
 
 /// Cubes of [`UNITS`] units for so many numbers. A grid has at most 65,535 cubes per dimension.
-fn elementwise(numbers: usize) -> CubeCount {
+pub(super) fn elementwise(numbers: usize) -> CubeCount {
     let count = numbers.div_ceil(UNITS);
     let across = count.min(1 << 15);
     cubes(across, count.div_ceil(across), 1)
 }
 
-fn units(count: usize) -> CubeDim {
+pub(super) fn units(count: usize) -> CubeDim {
     CubeDim::new_1d(count as u32)
 }
 
 /// `x W`, `[n, outputs]`, for `x`, `[n, inputs]`, and `W`, `[inputs, outputs]`, of one type. Rows of the result stand side by side:
 /// Burn's own product pads them on CUDA, and the next kernel would have to copy them together.
 pub(crate) fn product(x: Tensor<2>, weight: Tensor<2>) -> Tensor<2> {
+    let dtype = x.dtype();
+    product_of_type(x, weight, dtype)
+}
+
+/// The same in f32, whatever the type of both.
+pub(crate) fn product_in_f32(x: Tensor<2>, weight: Tensor<2>) -> Tensor<2> {
+    product_of_type(x, weight, DType::F32)
+}
+
+fn product_of_type(x: Tensor<2>, weight: Tensor<2>, dtype: DType) -> Tensor<2> {
     let ([rows, _], [_, outputs]) = (x.dims(), weight.dims());
     let [x, weight] =
         [x, weight].map(|x| x.try_into_primitive::<CubeBackend>().expect(ON_A_DEVICE));
-    let (out, dtype) = (empty(&x, [rows, outputs], x.dtype), x.dtype);
+    let out = empty(&x, [rows, outputs], dtype);
     let product = matmul(x, weight, Some(out), MatmulStrategy::default(), dtype);
     tensor(product.expect("the tuner always has a kernel that fits"))
 }
@@ -296,6 +316,29 @@ pub(super) fn rotate_and_store(
     tensor(queries)
 }
 
+/// The same where nothing is cached: queries, keys and values, `[n, heads, head_dim]`; `places` ends with the rows' own numbers.
+pub(super) fn rotate_to_rows(
+    both: Tensor<2>,
+    extra: &Extra<'_>,
+    angles: &Tensor<2>,
+    places: &Tensor<1, Int>,
+    [heads, kv_heads, dim]: [usize; 3],
+) -> [Tensor<3>; 3] {
+    let rows = both.dims()[0];
+    let both = stored(both);
+    let fresh = || tensor::<2>(empty(&both, [rows, kv_heads * dim], both.dtype));
+    let (keys, values) = (fresh(), fresh());
+    let cache = Stored {
+        keys: &keys,
+        values: &values,
+        kv_heads,
+        head_dim: dim,
+    };
+    let queries = rotate_and_store(tensor(both.clone()), extra, angles, places, &cache);
+    [(queries, heads), (keys, kv_heads), (values, kv_heads)]
+        .map(|(x, heads)| x.reshape([rows, heads, dim]))
+}
+
 /// Tiles of queries that attend together.
 pub(super) struct Tiles {
     /// Four numbers each; see [`attention::attend`].
@@ -356,6 +399,7 @@ pub(super) fn attend(
             group,
             part.tile,
             whole,
+            true,
             element(&queries),
         );
         if !whole {

@@ -1,10 +1,12 @@
 //! Generation on a device: a pass of about ten launches per layer, over kernels of our own and Burn's products.
 //!
-//! The kernels run wherever `CubeCL` does (CUDA, `ROCm`, Metal, Vulkan, `WebGPU`). They carry no gradient; training runs the ones that
-//! stand behind [`super::Kernels`], with derivatives of their own.
+//! The kernels run wherever `CubeCL` does (CUDA, `ROCm`, Metal, Vulkan, `WebGPU`) and build no graph. Training reaches them through
+//! [`super::Kernels`] and [`super::Dense`]; their derivatives are kernels too ([`training`]).
 
 mod kernels;
 mod launch;
+mod layer;
+mod training;
 
 use burn::module::Module;
 use burn::tensor::{DType, Device, Int, Tensor};
@@ -16,7 +18,13 @@ use super::quantised::BLOCK_INPUTS;
 use super::{Chunk, Decoder, Kernels, ModelConfig, Pass, RopeTables};
 pub(crate) use launch::{Choice, Cuts, Wanted, choose};
 use launch::{Extra, Stored, Tables, Tiles, add_rms_norm, rms_norm_add, swiglu_joined};
-pub(super) use launch::{by_output, product, product_of_8_bits, rms_norm, swiglu, widened};
+pub(super) use launch::{
+    by_output, product, product_in_f32, product_of_8_bits, rms_norm, swiglu, widened,
+};
+pub(crate) use layer::KeptJoined;
+pub(super) use layer::{JoinedLayer, separate};
+pub(super) use training::{Packed, rms_norm_backward, rotate, swiglu_backward};
+pub(crate) use training::{adamw, logit_grads, token_scores};
 
 const _: () = assert!(BLOCK == kernels::attention::BLOCK && BLOCK_INPUTS == kernels::bytes::SCALED);
 

@@ -1,4 +1,4 @@
-//! Attention over the paged cache.
+//! Attention over the paged cache, and over the rows of a batch of whole sequences.
 
 use cubecl::prelude::*;
 
@@ -17,6 +17,10 @@ const HARDLY_SEEN: f32 = -1e29;
 /// first query. Where one span is the whole sequence, the result goes to `out`, `[row, head, dim]`. Else [`merge_spans`] makes it
 /// from `mixed`, `[row, head, span, dim]`, sums weighed by `exp(score - largest)`, and `stats`, `[row, head, span, 2]`, the largest
 /// score and the sum of weights; spans that begin after the last position are not written.
+///
+/// Where keys and values are not `paged` but rows of a batch, `tables` has a row for each position instead of a block for sixteen,
+/// one span is the whole sequence, and `stats`, `[row, head, 2]`, gets the logarithm of the sum of exponentiated scores first:
+/// derivatives make the weights again from it ([`super::packed`]).
 #[cube(launch)]
 pub(in super::super) fn attend<F: Float>(
     queries: &[F],
@@ -35,6 +39,7 @@ pub(in super::super) fn attend<F: Float>(
     #[comptime] group: usize,
     #[comptime] tile: usize,
     #[comptime] whole: bool,
+    #[comptime] paged: bool,
     #[define(F)] _dtype: ElemType,
 ) {
     let rows = comptime!(tile * group);
@@ -81,12 +86,18 @@ pub(in super::super) fn attend<F: Float>(
     let end = min(begin + span as usize, start + count);
     let mut base = begin;
     while base < end {
-        let block = tables[table + base / BLOCK] as usize * BLOCK;
+        let mut block = 0usize.runtime();
+        if comptime!(paged) {
+            block = tables[table + base / BLOCK] as usize * BLOCK;
+        }
         let seen = min(end - base, BLOCK);
         let mut place = 0usize.runtime();
         while place < seen {
-            key[place * stride + unit] =
-                f32::cast_from(keys[((block + place) * kv_heads + kv) * dim + unit]);
+            let mut slot = block + place;
+            if comptime!(!paged) {
+                slot = tables[table + base + place] as usize;
+            }
+            key[place * stride + unit] = f32::cast_from(keys[(slot * kv_heads + kv) * dim + unit]);
             place += 1;
         }
         sync_cube();
@@ -136,7 +147,11 @@ pub(in super::super) fn attend<F: Float>(
         }
         let mut place = 0usize.runtime();
         while place < seen {
-            let value = f32::cast_from(values[((block + place) * kv_heads + kv) * dim + unit]);
+            let mut slot = block + place;
+            if comptime!(!paged) {
+                slot = tables[table + base + place] as usize;
+            }
+            let value = f32::cast_from(values[(slot * kv_heads + kv) * dim + unit]);
             #[unroll]
             for row in 0..rows {
                 sums[row] = sums[row] + weight[row * BLOCK + place] * value;
@@ -154,6 +169,11 @@ pub(in super::super) fn attend<F: Float>(
             let from = (first + token) * kv_heads * group + head;
             if comptime!(whole) {
                 out[from * dim + unit] = F::cast_from(sums[row] / total[row]);
+                if comptime!(!paged) {
+                    if unit == 0 {
+                        stats[from * 2] = largest[row] + total[row].ln();
+                    }
+                }
             } else if begin < end {
                 let to = from * parts + part;
                 mixed[to * dim + unit] = sums[row];

@@ -9,6 +9,7 @@
     clippy::too_many_arguments,
     clippy::explicit_counter_loop,
     clippy::assign_op_pattern,
+    clippy::collapsible_if,
     clippy::manual_div_ceil,
     clippy::used_underscore_binding,
     missing_docs,
@@ -17,6 +18,8 @@
 
 pub(super) mod attention;
 pub(super) mod bytes;
+pub(super) mod loss;
+pub(super) mod packed;
 pub(super) mod pointwise;
 pub(super) mod sampling;
 mod sum;

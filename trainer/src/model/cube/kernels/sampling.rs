@@ -3,7 +3,7 @@
 use cubecl::prelude::*;
 
 use super::attention::UNSEEN;
-use super::sum::sum_of_units;
+use super::sum::{max_of_units, sum_of_units};
 
 /// Logits of a stretch of the vocabulary, which a cube sums up.
 pub(in super::super) const STRETCH: usize = 2048;
@@ -25,7 +25,6 @@ pub(in super::super) fn softmax_stats<F: Float>(
     let begin = CUBE_POS_Y as usize * STRETCH;
     let end = min(begin + STRETCH, vocabulary);
     let sharpness = table[CUBE_COUNT_X as usize * ANSWER + row * SETTINGS];
-    let mut tops = Shared::<[f32]>::new_slice(units);
     let mut largest = UNSEEN.runtime();
     let mut faults = 0.0f32;
     let mut place = begin + unit;
@@ -39,18 +38,7 @@ pub(in super::super) fn softmax_stats<F: Float>(
         }
         place += units;
     }
-    tops[unit] = largest;
-    sync_cube();
-    let mut left = units.runtime();
-    while left > 1 {
-        let half = (left + 1) / 2;
-        if unit + half < left {
-            tops[unit] = max(tops[unit], tops[unit + half]);
-        }
-        sync_cube();
-        left = half;
-    }
-    let top = tops[0];
+    let top = max_of_units(largest, units);
     let mut sum = 0.0f32;
     place = begin + unit;
     while place < end {

@@ -1,0 +1,107 @@
+"""A model of a training step of `search_r1_v02` on 1 to 64 GPUs: seconds by phase, and which phase is the longest.
+
+scale.py [SHAPE] [--card CARD] [...]: a Markdown table. Counted: launches per layer and step of decoding and of training
+(`bench/device/run.sh`), bytes and operations by the shape (`roofline.py`). From data sheets: bandwidth of memory, rate of bf16
+products, NVLink within a node of eight, one network card per GPU between nodes. Assumed, and to be changed by an option: the tokens
+of an episode, the shares of rate and bandwidth that are reached, the time of a launch, the queries per second of one retrieval
+server. Groups are dealt to GPUs, gradients are summed over them in f32, moments are sharded (ZeRO-1): forage itself trains on one
+GPU today, so rows beyond the first say what more would bring.
+"""
+
+import argparse
+
+from roofline import CARDS, HALF, SHAPES, phases
+
+GIB = 2**30
+MEMORY = {"A100 80 GB": 80, "H100": 80, "H200": 141, "L4": 24, "RTX 4090": 24}
+# GB/s of a GPU to the others of its node, and to other nodes.
+NVLINK = {"A100 80 GB": 300, "H100": 450, "H200": 450, "L4": 32, "RTX 4090": 32}
+NETWORK = 50
+NODE = 8
+LAUNCHES = {"decode": 10, "training": 25}
+
+
+def numbers(shape):
+    """Weights, all and of the layers alone."""
+    layers, hidden, intermediate, heads, kv_heads, dim, vocabulary, tied = SHAPES[shape]
+    inner = layers * (hidden * (2 * heads + 2 * kv_heads) * dim + 3 * hidden * intermediate)
+    return inner + vocabulary * hidden * (1 if tied else 2), inner
+
+
+def step(chosen, gpus):
+    """Seconds of the phases on so many GPUs, and bytes that one holds."""
+    layers, hidden, _, heads, kv_heads, dim, vocabulary, _ = SHAPES[chosen.shape]
+    bandwidth, rate = CARDS[chosen.card][0] * 1e12 * chosen.bandwidth_share, CARDS[chosen.card][1] * 1e12 * chosen.rate_share
+    everything, _ = numbers(chosen.shape)
+    episodes = chosen.questions * chosen.group / gpus
+    searches = chosen.turns - 1
+    written, read = chosen.turns * chosen.turn_tokens, searches * chosen.observation_tokens
+    length = chosen.prompt_tokens + written + read
+
+    rows = min(chosen.sequences, episodes)
+    parts = phases(chosen.shape, rows, length / 2)
+    decode = sum(max(moved / bandwidth, operations / rate) for moved, operations in parts.values())
+    decode = max(decode, layers * LAUNCHES["decode"] * chosen.launch_us * 1e-6)
+    # The last episodes have the card for themselves: a turn of the longest kind.
+    alone = sum(moved for moved, _ in phases(chosen.shape, 1, length).values()) / bandwidth
+    decoding = episodes * written / rows * decode + chosen.longest_turn * alone
+    # A group's prompt once; attention of what is read to what stands before it.
+    prompt = chosen.prompt_tokens / chosen.group
+    attention = 4 * layers * heads * dim * (length / 2)
+    prefill = episodes * (prompt + read) * (2 * everything + attention) / rate
+    search = chosen.questions * chosen.group * searches / chosen.queries_per_second
+
+    tokens = episodes * (prompt + written + read)
+    # Forwards and back, forwards again for old log-probabilities and for the reference of the penalty.
+    update = tokens * (6 + 2 + 2) * everything / rate + tokens * 5 * attention / rate
+    batches = max(1, tokens / chosen.micro_batch_tokens)
+    update = max(update, batches * layers * LAUNCHES["training"] * chosen.launch_us * 1e-6)
+    # Gradient, weight and two moments read, weight, moments and the copy in bf16 written.
+    optimizer = chosen.updates * everything * (16 + 12 + 2) / gpus / (CARDS[chosen.card][0] * 1e12)
+    link = (NVLINK[chosen.card] if gpus <= NODE else NETWORK) * 1e9
+    travelled = everything * (4 + 4 + HALF) * (gpus - 1) / gpus
+    reduced = chosen.updates * travelled / link
+
+    held = everything * (4 + HALF + 4 + 8 / gpus) + chosen.cache_gib * GIB
+    held += chosen.micro_batch_tokens * hidden * HALF * layers * 2
+    held += min(chosen.micro_batch_tokens * vocabulary, 2**28) * 4
+    return {"decode": decoding, "prefill": prefill, "search": search, "update": update, "optimizer": optimizer, "gradients": reduced}, held
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("shape", nargs="?", default="Qwen2.5-3B", choices=SHAPES)
+    parser.add_argument("--card", default="H100", choices=CARDS)
+    recipe = parser.add_argument_group("of the recipe")
+    recipe.add_argument("--questions", type=int, default=512)
+    recipe.add_argument("--group", type=int, default=5)
+    recipe.add_argument("--updates", type=int, default=10)
+    recipe.add_argument("--sequences", type=int, default=256)
+    recipe.add_argument("--micro-batch-tokens", type=int, default=16384)
+    recipe.add_argument("--cache-gib", type=float, default=16)
+    assumed = parser.add_argument_group("assumed")
+    assumed.add_argument("--prompt-tokens", type=float, default=280)
+    assumed.add_argument("--turns", type=float, default=3, help="the last one answers, the others search")
+    assumed.add_argument("--turn-tokens", type=float, default=120)
+    assumed.add_argument("--longest-turn", type=float, default=500)
+    assumed.add_argument("--observation-tokens", type=float, default=450)
+    assumed.add_argument("--bandwidth-share", type=float, default=0.7)
+    assumed.add_argument("--rate-share", type=float, default=0.4)
+    assumed.add_argument("--launch-us", type=float, default=5)
+    assumed.add_argument("--queries-per-second", type=float, default=500)
+    chosen = parser.parse_args()
+    print(f"{chosen.shape} on {chosen.card}, {chosen.questions} x {chosen.group} episodes, seconds of a step:\n")
+    names = list(step(chosen, 1)[0])
+    print(f"| GPUs | {' | '.join(names)} | step | days for 1,005 steps | longest | GiB of {MEMORY[chosen.card]} |")
+    print("|---" * (len(names) + 5) + "|")
+    for gpus in (1, 2, 4, 8, 16, 32, 64):
+        parts, held = step(chosen, gpus)
+        total = sum(parts.values())
+        longest = max(parts, key=parts.get)
+        room = f"{held / GIB:.0f}" + ("" if held / GIB < MEMORY[chosen.card] * 0.95 else ", too much")
+        cells = " | ".join(f"{seconds:.1f}" for seconds in parts.values())
+        print(f"| {gpus} | {cells} | {total:.0f} | {total * 1005 / 86400:.1f} | {longest} | {room} |")
+
+
+if __name__ == "__main__":
+    main()

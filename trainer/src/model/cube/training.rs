@@ -1,0 +1,502 @@
+//! Launches of training: derivatives of what generation runs too, and attention over the rows of a batch.
+
+use burn::tensor::{DType, Device, Int, Tensor};
+use burn_cubecl::tensor::CubeTensor;
+
+use super::super::batch::Span;
+use super::kernels::packed::{TILE_KEYS, TILE_ROWS};
+use super::kernels::{attention, loss, packed, pointwise};
+use super::launch::{
+    Extra, UNITS, argument, cubes, element, elementwise, empty, numbers, stored, tensor, units,
+    writable,
+};
+
+/// Most cubes that sums over rows are spread over: each leaves a row of them.
+const MOST_CUBES: usize = 512;
+
+/// Derivatives of [`super::swiglu`] by `gate` and `up`, all `[n, width]`.
+pub(crate) fn swiglu_backward(
+    gate: Tensor<2>,
+    up: Tensor<2>,
+    grad: Tensor<2>,
+) -> (Tensor<2>, Tensor<2>) {
+    let shape = gate.dims();
+    let (gate, up, grad) = (stored(gate), stored(up), stored(grad));
+    let by_gate = empty(&gate, shape, gate.dtype);
+    let by_up = empty(&gate, shape, gate.dtype);
+    let count: usize = shape.iter().product();
+    pointwise::swiglu_backward::launch(
+        &gate.client,
+        elementwise(count),
+        units(UNITS),
+        argument(&gate),
+        argument(&up),
+        argument(&grad),
+        argument(&by_gate),
+        argument(&by_up),
+        count as u32,
+        element(&gate),
+    );
+    (tensor(by_gate), tensor(by_up))
+}
+
+/// Sums over rows that several kernels of a layer leave for one launch to add up: a row of numbers for some rows of a pass each.
+pub(super) struct Partial {
+    /// `[cubes, width]` in f32.
+    sums: CubeTensor,
+    rows: usize,
+    /// Rows of a cube.
+    each: usize,
+    width: usize,
+}
+
+impl Partial {
+    /// Of `width` sums over `rows` rows, beside the memory of `like`.
+    fn new(like: &CubeTensor, rows: usize, width: usize) -> Self {
+        let each = rows.div_ceil(MOST_CUBES).max(1);
+        Self {
+            sums: empty(like, [rows.div_ceil(each), width], DType::F32),
+            rows,
+            each,
+            width,
+        }
+    }
+
+    /// The same for the pass that `like` is of, `[n, _]`.
+    pub(super) fn of(like: &Tensor<2>, width: usize) -> Self {
+        Self::new(&stored(like.clone()), like.dims()[0], width)
+    }
+
+    fn cubes(&self) -> usize {
+        self.rows.div_ceil(self.each)
+    }
+
+    /// The sums, `[width]`.
+    pub(super) fn total(self) -> Tensor<1> {
+        let width = self.width;
+        tensor::<2>(self.sums).sum_dim(0).reshape([width])
+    }
+}
+
+/// Derivatives of [`super::rms_norm`] by `x`, `[n, width]`, and by gamma.
+pub(crate) fn rms_norm_backward(
+    x: Tensor<2>,
+    gamma: Tensor<1>,
+    epsilon: f64,
+    grad: Tensor<2>,
+) -> (Tensor<2>, Tensor<1>) {
+    let partial = Partial::of(&x, x.dims()[1]);
+    let (by_x, _) = norm_back(x, gamma, epsilon, grad, None, &partial, 0);
+    (by_x, partial.total())
+}
+
+/// The same where `x` is the residual stream, whose derivative from elsewhere is `upper`: their sum, and the norm itself. The sums
+/// by gamma go to `partial` from `offset` on.
+pub(super) fn residual_norm_backward(
+    x: Tensor<2>,
+    (gamma, epsilon): (Tensor<1>, f64),
+    grad: Tensor<2>,
+    upper: Tensor<2>,
+    partial: &Partial,
+    offset: usize,
+) -> (Tensor<2>, Tensor<2>) {
+    norm_back(x, gamma, epsilon, grad, Some(upper), partial, offset)
+}
+
+fn norm_back(
+    x: Tensor<2>,
+    gamma: Tensor<1>,
+    epsilon: f64,
+    grad: Tensor<2>,
+    upper: Option<Tensor<2>>,
+    partial: &Partial,
+    offset: usize,
+) -> (Tensor<2>, Tensor<2>) {
+    let [rows, width] = x.dims();
+    let (x, gamma, grad) = (stored(x), stored(gamma), stored(grad));
+    let across = UNITS.min(width.next_power_of_two());
+    let by_x = empty(&x, [rows, width], x.dtype);
+    let residual = upper.is_some();
+    // What a launch does not use is as small as it can be.
+    let none = || empty(&x, [1, 1], x.dtype);
+    let normed = if residual {
+        empty(&x, [rows, width], x.dtype)
+    } else {
+        none()
+    };
+    let upper = upper.map_or_else(none, stored);
+    pointwise::rms_norm_backward::launch(
+        &x.client,
+        cubes(partial.cubes(), 1, 1),
+        units(across),
+        argument(&x),
+        argument(&gamma),
+        argument(&grad),
+        argument(&upper),
+        argument(&by_x),
+        argument(&normed),
+        argument(&partial.sums),
+        rows as u32,
+        width as u32,
+        partial.each as u32,
+        partial.width as u32,
+        offset as u32,
+        epsilon as f32,
+        across,
+        width.div_ceil(across),
+        residual,
+        element(&x),
+    );
+    (tensor(by_x), tensor(normed))
+}
+
+/// From the derivative by `silu(gate) * up`, `[n, width]`, that by `[gate, up]`, `[n, 2 width]`, and the value.
+pub(super) fn swiglu_joined_backward(both: Tensor<2>, grad: Tensor<2>) -> (Tensor<2>, Tensor<2>) {
+    let [rows, width] = grad.dims();
+    let (both, grad) = (stored(both), stored(grad));
+    let by_both = empty(&both, [rows, 2 * width], both.dtype);
+    let out = empty(&both, [rows, width], both.dtype);
+    pointwise::swiglu_joined_backward::launch(
+        &both.client,
+        elementwise(rows * width),
+        units(UNITS),
+        argument(&both),
+        argument(&grad),
+        argument(&by_both),
+        argument(&out),
+        width as u32,
+        (rows * width) as u32,
+        element(&both),
+    );
+    (tensor(by_both), tensor(out))
+}
+
+/// Back through [`super::launch::rotate_and_store`]: from derivatives by rotated queries, keys and values, `[n, heads, head_dim]`,
+/// that by the product, `[n, (heads + 2 kv_heads) * head_dim]`; `both` is the product where heads are normalised. The sums by what
+/// was added go to `partial` from `offset` on: biases, and with a norm those by its gain of every head.
+pub(super) fn rotate_backward(
+    [by_queries, by_keys, by_values]: [Tensor<3>; 3],
+    both: Option<Tensor<2>>,
+    extra: &Extra<'_>,
+    angles: &Tensor<2>,
+    places: &Tensor<1, Int>,
+    (partial, offset): (&Partial, usize),
+) -> Tensor<2> {
+    let ([rows, heads, dim], [_, kv_heads, _]) = (by_queries.dims(), by_keys.dims());
+    let all = heads + 2 * kv_heads;
+    let [by_queries, by_keys, by_values] = [by_queries, by_keys, by_values].map(stored);
+    let by_both = empty(&by_queries, [rows, all * dim], by_queries.dtype);
+    let none = || empty(&by_queries, [1, 1], by_queries.dtype);
+    let both = both.map_or_else(none, stored);
+    pointwise::rotate_backward::launch(
+        &by_queries.client,
+        cubes(partial.cubes(), all, 1),
+        units(dim / 2),
+        argument(&by_queries),
+        argument(&by_keys),
+        argument(&by_values),
+        argument(&both),
+        argument(&stored(extra.numbers.clone())),
+        argument(&stored(angles.clone())),
+        argument(&numbers(places.clone())),
+        argument(&by_both),
+        argument(&partial.sums),
+        heads as u32,
+        kv_heads as u32,
+        rows as u32,
+        partial.each as u32,
+        partial.width as u32,
+        offset as u32,
+        extra.epsilon as f32,
+        dim,
+        extra.normed,
+        element(&by_queries),
+    );
+    tensor(by_both)
+}
+
+/// `x`, `[n, heads, head_dim]`, rotated by the angles of its rows, `[n, 1, head_dim / 2]`.
+pub(crate) fn rotate(x: Tensor<3>, cos: &Tensor<3>, sin: &Tensor<3>) -> Tensor<3> {
+    let [rows, heads, dim] = x.dims();
+    let (x, cos, sin) = (stored(x), stored(cos.clone()), stored(sin.clone()));
+    let out = empty(&x, [rows, heads, dim], x.dtype);
+    let count = rows * heads * dim / 2;
+    pointwise::rotate::launch(
+        &x.client,
+        elementwise(count),
+        units(UNITS),
+        argument(&x),
+        argument(&cos),
+        argument(&sin),
+        argument(&out),
+        heads as u32,
+        (dim / 2) as u32,
+        count as u32,
+        element(&x),
+    );
+    tensor(out)
+}
+
+/// Log-probabilities of `ids` and entropies, `[n, 2]` in nats, from logits, `[n, vocabulary]` in f32, at an inverse temperature.
+pub(crate) fn token_scores(logits: Tensor<2>, ids: Tensor<1, Int>, inverse: f32) -> Tensor<2> {
+    let [rows, vocabulary] = logits.dims();
+    let logits = stored(logits);
+    let scores = empty(&logits, [rows, 2], DType::F32);
+    loss::token_scores::launch(
+        &logits.client,
+        cubes(rows, 1, 1),
+        units(UNITS),
+        argument(&logits),
+        argument(&numbers(ids)),
+        argument(&scores),
+        vocabulary as u32,
+        inverse,
+        UNITS,
+    );
+    tensor(scores)
+}
+
+/// Derivatives by the logits, in their place where nothing else holds them; `grads` are those by what [`token_scores`] gives.
+pub(crate) fn logit_grads(
+    logits: Tensor<2>,
+    ids: Tensor<1, Int>,
+    grads: Tensor<2>,
+    inverse: f32,
+) -> Tensor<2> {
+    let [rows, vocabulary] = logits.dims();
+    let logits = writable(logits);
+    loss::logit_grads::launch(
+        &logits.client,
+        cubes(rows, 1, 1),
+        units(UNITS),
+        argument(&logits),
+        argument(&numbers(ids)),
+        argument(&stored(grads)),
+        vocabulary as u32,
+        inverse,
+        UNITS,
+    );
+    tensor(logits)
+}
+
+/// A parameter and its moments after a step of `AdamW`, each written in place where nothing else holds it. `factors`: the decay of the
+/// first moment and 1 minus it, the same of the second, the biases of both, epsilon, the rate, and the factor of the parameter.
+pub(crate) fn adamw<const D: usize>(
+    parameter: Tensor<D>,
+    gradient: Tensor<1>,
+    [first, second]: [Tensor<1>; 2],
+    factors: [f32; 9],
+) -> (Tensor<D>, [Tensor<1>; 2]) {
+    let [
+        beta1,
+        rest1,
+        beta2,
+        rest2,
+        bias1,
+        bias2,
+        epsilon,
+        rate,
+        decay,
+    ] = factors;
+    let gradient = stored(gradient);
+    let (parameter, first, second) = (writable(parameter), writable(first), writable(second));
+    let count = parameter.meta.num_elements();
+    pointwise::adamw::launch(
+        &gradient.client,
+        elementwise(count),
+        units(UNITS),
+        argument(&gradient),
+        argument(&parameter),
+        argument(&first),
+        argument(&second),
+        beta1,
+        rest1,
+        beta2,
+        rest2,
+        bias1,
+        bias2,
+        epsilon,
+        rate,
+        decay,
+        count as u32,
+    );
+    (tensor(parameter), [first, second].map(tensor))
+}
+
+/// Where the sequences of a batch stand among its rows, as kernels read it.
+pub(crate) struct Packed {
+    /// Four numbers per tile of queries, then the rows of the tokens of every sequence.
+    queries: Tensor<1, Int>,
+    query_tiles: usize,
+    tile: usize,
+    /// Five numbers per tile of keys, then four for each of those who see the keys of a sequence.
+    keys: Tensor<1, Int>,
+    key_tiles: usize,
+    /// Angles of all positions, `[positions, head_dim]`, and the position of each row, then its number.
+    turns: Option<(Tensor<2>, Tensor<1, Int>)>,
+}
+
+impl Packed {
+    /// For sequences whose key heads serve `group` query heads each.
+    pub(crate) fn new(spans: &[Span], group: usize, device: &Device) -> Self {
+        let tile = (TILE_ROWS / group).max(1);
+        let (mut queries, mut rows) = (Vec::new(), Vec::new());
+        let (mut keys, mut viewers) = (Vec::new(), Vec::new());
+        let tiles = |span: &Span, tile: usize| span.own.len().div_ceil(tile);
+        let query_tiles: usize = spans.iter().map(|span| tiles(span, tile)).sum();
+        let key_tiles: usize = spans.iter().map(|span| tiles(span, TILE_KEYS)).sum();
+        for (index, span) in spans.iter().enumerate() {
+            let (before, tokens) = (span.before(), query_tiles * 4 + rows.len());
+            rows.extend(span.ranges().flatten());
+            for offset in (0..span.own.len()).step_by(tile) {
+                let count = tile.min(span.own.len() - offset);
+                queries.extend([span.own.start + offset, count, tokens, before + offset]);
+            }
+
+            // Its own queries see its keys, and those of later sequences that begin with some of them.
+            let first = key_tiles * 5 + viewers.len();
+            viewers.extend([span.own.start, span.own.len(), before, span.own.end]);
+            for other in &spans[index + 1..] {
+                let shared = other.shared.iter();
+                for rows in shared.filter(|rows| span.own.contains(&rows.start)) {
+                    viewers.extend([other.own.start, other.own.len(), other.before(), rows.end]);
+                }
+            }
+            let count = (key_tiles * 5 + viewers.len() - first) / 4;
+            for offset in (0..span.own.len()).step_by(TILE_KEYS) {
+                let rows = TILE_KEYS.min(span.own.len() - offset);
+                keys.extend([span.own.start + offset, rows, before + offset, first, count]);
+            }
+        }
+        queries.extend(rows);
+        keys.extend(viewers);
+        let ints = |numbers: Vec<usize>| {
+            let numbers: Vec<i32> = numbers.into_iter().map(|number| number as i32).collect();
+            Tensor::<1, Int>::from_ints(numbers.as_slice(), device)
+        };
+        Self {
+            queries: ints(queries),
+            query_tiles,
+            tile,
+            keys: ints(keys),
+            key_tiles,
+            turns: None,
+        }
+    }
+
+    /// The same for heads that are rotated by `angles`, `[positions, head_dim]`; `positions` has one for each row.
+    #[must_use]
+    pub(crate) fn turning(mut self, angles: &Tensor<2>, positions: &[i32]) -> Self {
+        let mut places = positions.to_vec();
+        places.extend(0..positions.len() as i32);
+        let places = Tensor::<1, Int>::from_ints(places.as_slice(), &angles.device());
+        self.turns = Some((angles.clone(), places));
+        self
+    }
+
+    /// # Panics
+    /// Where [`Self::turning`] was not called.
+    pub(super) fn turns(&self) -> (&Tensor<2>, &Tensor<1, Int>) {
+        let (angles, places) = self.turns.as_ref().expect("heads of a layer are rotated");
+        (angles, places)
+    }
+
+    /// Mixed values of rotated heads, `[n, heads, head_dim]`, and for each row and head two numbers, `[n, heads, 2]` in f32, the
+    /// first of which is the logarithm of the sum of exponentiated scores.
+    pub(crate) fn attend(
+        &self,
+        queries: Tensor<3>,
+        keys: Tensor<3>,
+        values: Tensor<3>,
+    ) -> (Tensor<3>, Tensor<3>) {
+        let ([rows, heads, dim], [_, kv_heads, _]) = (queries.dims(), keys.dims());
+        let (queries, keys, values) = (stored(queries), stored(keys), stored(values));
+        let places = numbers(self.queries.clone());
+        let out = empty(&queries, [rows, heads, dim], queries.dtype);
+        let stats = empty(&queries, [rows, heads, 2], DType::F32);
+        // Partial sums of spans, of which there are none.
+        let mixed = empty(&queries, [1], DType::F32);
+        let longest = u32::MAX / 2;
+        attention::attend::launch(
+            &queries.client,
+            cubes(self.query_tiles, kv_heads, 1),
+            units(dim),
+            argument(&queries),
+            argument(&keys),
+            argument(&values),
+            argument(&places),
+            argument(&places),
+            argument(&out),
+            argument(&mixed),
+            argument(&stats),
+            1,
+            kv_heads as u32,
+            longest,
+            1.0 / (dim as f32).sqrt(),
+            dim,
+            heads / kv_heads,
+            self.tile,
+            true,
+            false,
+            element(&queries),
+        );
+        (tensor(out), tensor(stats))
+    }
+
+    /// Derivatives by rotated queries, keys and values where that by [`Self::attend`]'s result `mixed` is `grad`; `stats` is what it
+    /// returned besides.
+    pub(crate) fn attend_backward(
+        &self,
+        [queries, keys, values]: [Tensor<3>; 3],
+        mixed: Tensor<3>,
+        stats: Tensor<3>,
+        grad: Tensor<3>,
+    ) -> [Tensor<3>; 3] {
+        let ([rows, heads, dim], [_, kv_heads, _]) = (queries.dims(), keys.dims());
+        let group = heads / kv_heads;
+        let [queries, keys, values, mixed, stats, grad] =
+            [queries, keys, values, mixed, stats, grad].map(stored);
+        let by_queries = empty(&queries, [rows, heads, dim], queries.dtype);
+        let by_keys = empty(&queries, [rows, kv_heads, dim], queries.dtype);
+        let by_values = empty(&queries, [rows, kv_heads, dim], queries.dtype);
+        let scale = 1.0 / (dim as f32).sqrt();
+        packed::attend_back_to_queries::launch(
+            &queries.client,
+            cubes(self.query_tiles, kv_heads, 1),
+            units(dim),
+            argument(&queries),
+            argument(&keys),
+            argument(&values),
+            argument(&mixed),
+            argument(&grad),
+            argument(&numbers(self.queries.clone())),
+            argument(&stats),
+            argument(&by_queries),
+            kv_heads as u32,
+            scale,
+            dim,
+            group,
+            self.tile,
+            element(&queries),
+        );
+        packed::attend_back_to_keys::launch(
+            &queries.client,
+            cubes(self.key_tiles, kv_heads, 1),
+            units(dim),
+            argument(&queries),
+            argument(&keys),
+            argument(&values),
+            argument(&grad),
+            argument(&numbers(self.keys.clone())),
+            argument(&stats),
+            argument(&by_keys),
+            argument(&by_values),
+            kv_heads as u32,
+            scale,
+            dim,
+            group,
+            element(&queries),
+        );
+        [by_queries, by_keys, by_values].map(tensor)
+    }
+}
