@@ -19,7 +19,7 @@ use crate::policy::fetch_file;
 use crate::retrieval::{RetrieverConfig, recorded};
 
 /// Questions.
-pub type Tasks = Arc<[Arc<Task>]>;
+pub(crate) type Tasks = Arc<[Arc<Task>]>;
 
 /// Passages that can be searched, and whole pages for environments that read them.
 #[derive(Clone)]

@@ -47,7 +47,7 @@ pub use config::{
     FilesConfig, Generation, IdLists, LoraSection, OwnQuestions, PolicyConfig, Resolved, RunConfig,
     SmallModel, WarmStartSection, all_threads,
 };
-pub use data::{Corpus, Data, Tasks};
+pub use data::{Corpus, Data};
 pub use error::{Result, RunError};
 pub use evaluate::{EvaluateOptions, Evaluation, Probed, evaluate};
 pub use layout::RunLayout;

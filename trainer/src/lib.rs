@@ -17,6 +17,7 @@
 //!   piece by piece.
 //! - [`objective`]: the GRPO family as functions over slices; `update`: the sequences of each optimizer step, and their loss.
 //! - `bert`: encoders and cross-encoders for dense retrieval and reranking; nothing else here uses them.
+//! - `ranks`: several processes that train one policy.
 //! - [`memory`]: what a run will take, before it starts. `bench`: optimizer steps to be timed.
 //! - `learner`, [`run`], `warm_start`, `sft_run`, [`checkpoint`], [`metrics`]: a training run. `watch`: what its numbers say.
 
@@ -55,6 +56,7 @@ mod optim;
 mod workers;
 
 pub mod objective;
+mod ranks;
 mod student;
 mod update;
 
@@ -81,6 +83,7 @@ pub use logprobs::entropies;
 pub use lora::{LoraConfig, LoraError, Targets};
 pub use optim::{AdamWConfig, Curve, Decay, OptimError};
 
+pub use ranks::{RankError, RankSettings};
 pub use remote::{RemoteConfig, RemoteError, RemoteFault, RemoteKind, RemotePolicy, RemoteStats};
 pub use sample::Sample;
 pub use sft_run::{Lessons, SftConfig, run_sft};

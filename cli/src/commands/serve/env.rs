@@ -1,13 +1,14 @@
 //! `forage serve env`.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use forage_contracts::Split;
+use forage_contracts::{Split, Task};
 use forage_env::server::{self, Served, ServerConfig};
-use forage_lab::{Data, EnvironmentConfig, PolicyFormat, Session, Sources, Tasks, open_tokenizer};
+use forage_lab::{Data, EnvironmentConfig, PolicyFormat, Session, Sources, open_tokenizer};
 use forage_retriever::CorpusFormat;
 
 use super::{Front, stopped};
@@ -169,7 +170,7 @@ impl Env {
     }
 }
 
-fn served(session: Session, tasks: Tasks) -> Result<Served> {
+fn served(session: Session, tasks: Arc<[Arc<Task>]>) -> Result<Served> {
     if tasks.is_empty() {
         bail!("there are no questions in this split; name another with --split");
     }
