@@ -73,7 +73,7 @@ fn train<'a>(out: &'a Path, rest: &[&'a str]) -> Vec<&'a str> {
         "--out",
         out.to_str().unwrap(),
     ];
-    [&words, rest].concat()
+    [&words[..], rest].concat()
 }
 
 /// Starts so many ranks.

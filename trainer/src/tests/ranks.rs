@@ -234,7 +234,7 @@ fn a_lost_rank_stops_all_with_a_checkpoint_from_which_any_number_goes_on() {
             .enumerate()
             .filter(|(rank, _)| *rank != going)
         {
-            let Err(RunError::Ranks { fix, source, .. }) = ran else {
+            let Err(RunError::Ranks { fix, source, .. }) = &ran else {
                 panic!("{ran:?}");
             };
             let words = source.to_string();
