@@ -4,6 +4,7 @@
 //! summed part by part in an order that is fixed, whoever computes a part; all apply the same update. Rank 0 passes on what all
 //! need to know; gradients go from each rank to the next.
 
+mod calls;
 mod exchange;
 mod link;
 mod rendezvous;

@@ -5,17 +5,13 @@
 //! last calls the next one. Nothing is encrypted.
 
 use std::collections::BTreeMap;
-use std::hash::{BuildHasher, Hasher, RandomState};
-use std::io::{self, ErrorKind, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::io::{self, ErrorKind, Read};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use super::calls::{Callers, PATIENCE, SMALL, dial, hear, listen, nonce, say};
 use super::{RankError, RankSettings};
 
 /// The version of what ranks say to each other.
@@ -24,18 +20,10 @@ const PROTOCOL: u32 = 1;
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// Names the protocol in a greeting.
 const NAME: &str = "forage ranks";
-/// Most bytes of a message before the secret was shown.
-const SMALL: usize = 4096;
 /// Most bytes of the answer of rank 0, which names all ranks.
 const LARGE: usize = 1 << 20;
-/// Callers that are listened to at a time.
-const CALLERS: usize = 256;
-/// Time for each message of a handshake.
-const PATIENCE: Duration = Duration::from_secs(10);
 /// Time between two calls.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Time between two looks for callers.
-const LOOK: Duration = Duration::from_millis(5);
 
 /// The connections of a rank by the other's number.
 pub(super) fn meet(
@@ -189,7 +177,12 @@ impl Party<'_> {
             ))
         })?;
         let nonce = nonce();
-        let callers = Callers::<Hello>::at(listener, Some(&nonce));
+        let greeting = Greeting {
+            name: NAME.to_owned(),
+            protocol: PROTOCOL,
+            nonce: nonce.clone(),
+        };
+        let callers = Callers::<Hello>::at(listener, Some(&greeting));
         let callers = callers.map_err(|error| self.broken(&error))?;
         let mut come: BTreeMap<usize, (Hello, TcpStream)> = BTreeMap::new();
         while come.len() + 1 < self.settings.size {
@@ -320,9 +313,8 @@ impl Party<'_> {
         hello.proof = self.proof(&hello.said(&greeting.nonce));
         say(&mut root, &hello).map_err(broken)?;
         // It answers when all have come.
-        root.set_read_timeout(Some(self.left() + PATIENCE))
-            .map_err(broken)?;
-        let (session, peers) = match hear::<Answer>(&mut root, LARGE).map_err(broken)? {
+        let patience = self.left() + PATIENCE;
+        let (session, peers) = match hear::<Answer>(&mut root, LARGE, patience).map_err(broken)? {
             Answer::Refused { why } => return Err(self.fault(why)),
             Answer::Welcome {
                 session,
@@ -362,8 +354,7 @@ impl Party<'_> {
             links.insert(rank - 1, self.admit(door, &own, &words(rank - 1))?);
         }
         if let Some(mut stream) = next.take() {
-            stream.set_read_timeout(Some(PATIENCE)).map_err(broken)?;
-            let answer: Neighbour = hear(&mut stream, SMALL).map_err(broken)?;
+            let answer: Neighbour = hear(&mut stream, SMALL, PATIENCE).map_err(broken)?;
             if !self.holds(&answer.proof, &words(rank + 1)) {
                 return Err(self.fault(format!("who answers for rank {} is not it", rank + 1)));
             }
@@ -377,7 +368,7 @@ impl Party<'_> {
         let address = &self.settings.address;
         loop {
             let error = match dial(address, self.left().min(PATIENCE)) {
-                Ok(mut stream) => match hear::<Greeting>(&mut stream, SMALL) {
+                Ok(mut stream) => match hear::<Greeting>(&mut stream, SMALL, PATIENCE) {
                     Ok(greeting) if greeting.name == NAME && greeting.protocol == PROTOCOL => {
                         return Ok((stream, greeting));
                     }
@@ -416,7 +407,7 @@ impl Party<'_> {
         words: &str,
     ) -> Result<TcpStream, RankError> {
         let broken = |error: io::Error| self.broken(&error);
-        let callers = Callers::<Neighbour>::at(door, None).map_err(broken)?;
+        let callers = Callers::<Neighbour>::at(door, None::<&Greeting>).map_err(broken)?;
         let until = Instant::now() + PATIENCE;
         while Instant::now() < until {
             let Some((neighbour, mut stream)) = callers.next() else {
@@ -444,103 +435,6 @@ enum Verdict {
     Other(String),
 }
 
-/// Those who call a listener. Each is heard on a thread of its own, so that one who says nothing keeps nobody waiting.
-struct Callers<T> {
-    listener: TcpListener,
-    /// Greets them, with this nonce.
-    nonce: Option<String>,
-    said: (Sender<(T, TcpStream)>, Receiver<(T, TcpStream)>),
-    talking: Arc<AtomicUsize>,
-}
-
-impl<T: DeserializeOwned + Send + 'static> Callers<T> {
-    fn at(listener: TcpListener, nonce: Option<&str>) -> io::Result<Self> {
-        listener.set_nonblocking(true)?;
-        Ok(Self {
-            listener,
-            nonce: nonce.map(str::to_owned),
-            said: channel(),
-            talking: Arc::default(),
-        })
-    }
-
-    /// The next one who has said who it is; none for now.
-    fn next(&self) -> Option<(T, TcpStream)> {
-        while let Ok((stream, _)) = self.listener.accept() {
-            if self.talking.load(Ordering::Relaxed) < CALLERS {
-                self.talking.fetch_add(1, Ordering::Relaxed);
-                let (nonce, said) = (self.nonce.clone(), self.said.0.clone());
-                let talking = Arc::clone(&self.talking);
-                std::thread::spawn(move || {
-                    if let Ok(heard) = hear_out(stream, nonce) {
-                        // Nobody listens any more where all have come.
-                        let _ = said.send(heard);
-                    }
-                    talking.fetch_sub(1, Ordering::Relaxed);
-                });
-            }
-        }
-        self.said.1.recv_timeout(LOOK).ok()
-    }
-}
-
-fn hear_out<T: DeserializeOwned>(
-    mut stream: TcpStream,
-    nonce: Option<String>,
-) -> io::Result<(T, TcpStream)> {
-    stream.set_nonblocking(false)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
-    if let Some(nonce) = nonce {
-        let greeting = Greeting {
-            name: NAME.to_owned(),
-            protocol: PROTOCOL,
-            nonce,
-        };
-        say(&mut stream, &greeting)?;
-    }
-    Ok((hear(&mut stream, SMALL)?, stream))
-}
-
-/// Listens at the address, or at all of this machine's where its name leads to another one, as that of a service does.
-fn listen(address: &str) -> io::Result<TcpListener> {
-    let mut failed = ErrorKind::AddrNotAvailable.into();
-    for place in address.to_socket_addrs()? {
-        let any = match place {
-            SocketAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-            SocketAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
-        };
-        let bound = TcpListener::bind(place).or_else(|error| match error.kind() {
-            ErrorKind::AddrNotAvailable => TcpListener::bind((any, place.port())),
-            _ => Err(error),
-        });
-        match bound {
-            Ok(listener) => return Ok(listener),
-            Err(error) => failed = error,
-        }
-    }
-    Err(failed)
-}
-
-fn dial(address: &str, patience: Duration) -> io::Result<TcpStream> {
-    let mut failed = ErrorKind::AddrNotAvailable.into();
-    for place in address.to_socket_addrs()? {
-        match TcpStream::connect_timeout(&place, patience) {
-            // The system may have connected a port that nobody listens at to itself.
-            Ok(stream) if stream.local_addr()? == place => {
-                failed = ErrorKind::ConnectionRefused.into();
-            }
-            Ok(stream) => {
-                stream.set_read_timeout(Some(patience))?;
-                stream.set_write_timeout(Some(PATIENCE))?;
-                return Ok(stream);
-            }
-            Err(error) => failed = error,
-        }
-    }
-    Err(failed)
-}
-
 fn refuse(stream: &mut TcpStream, why: &str) {
     // It may have left already.
     let _ = say(
@@ -549,31 +443,4 @@ fn refuse(stream: &mut TcpStream, why: &str) {
             why: why.to_owned(),
         },
     );
-}
-
-/// Sends a message: its length in four bytes, then JSON.
-fn say(stream: &mut TcpStream, message: &impl Serialize) -> io::Result<()> {
-    let text = serde_json::to_vec(message)?;
-    let length = u32::try_from(text.len()).map_err(io::Error::other)?;
-    stream.write_all(&[&length.to_le_bytes(), text.as_slice()].concat())
-}
-
-/// Hears a message of at most so many bytes.
-fn hear<T: DeserializeOwned>(stream: &mut TcpStream, most: usize) -> io::Result<T> {
-    let mut length = [0; 4];
-    stream.read_exact(&mut length)?;
-    let length = u32::from_le_bytes(length) as usize;
-    if length > most {
-        return Err(ErrorKind::InvalidData.into());
-    }
-    let mut text = vec![0; length];
-    stream.read_exact(&mut text)?;
-    serde_json::from_slice(&text).map_err(|_| ErrorKind::InvalidData.into())
-}
-
-/// 64 hexadecimal digits that nobody can foresee: the keys of the standard library's hash maps come from the system.
-fn nonce() -> String {
-    (0..4)
-        .map(|_| format!("{:016x}", RandomState::new().build_hasher().finish()))
-        .collect()
 }
