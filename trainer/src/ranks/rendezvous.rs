@@ -245,8 +245,7 @@ impl Party<'_> {
         let own = self.settings.size;
         if version != VERSION {
             Verdict::Other(format!(
-                "rank {rank} runs version {version} of forage, rank 0 {}; run the same program everywhere",
-                VERSION
+                "rank {rank} runs version {version} of forage, rank 0 {VERSION}; run the same program everywhere"
             ))
         } else if *size != own || *rank == 0 || *rank >= own {
             Verdict::Other(format!(
