@@ -195,8 +195,10 @@ mod tests {
         ranks: RankArgs,
     }
 
+    type Variables<'a> = &'a [(&'a str, &'a str)];
+
     /// The rank, the size and the address, or the error.
-    fn resolved(words: &[&str], variables: &[(&str, &str)]) -> Result<Option<RankSettings>> {
+    fn resolved(words: &[&str], variables: Variables) -> Result<Option<RankSettings>> {
         let words = ["forage"].iter().chain(words);
         let variable = |name: &str| {
             let found = variables.iter().find(|(own, _)| *own == name);
@@ -205,7 +207,7 @@ mod tests {
         Only::try_parse_from(words)?.ranks.resolve(variable)
     }
 
-    fn place(words: &[&str], variables: &[(&str, &str)]) -> (usize, usize, String) {
+    fn place(words: &[&str], variables: Variables) -> (usize, usize, String) {
         let found = resolved(words, variables).unwrap().unwrap();
         (found.rank, found.size, found.address)
     }
@@ -257,7 +259,7 @@ mod tests {
     fn what_is_missing_is_named() {
         let size = [("JOB_COMPLETION_INDEX", "3")];
         let odd = [("RANK", "x"), ("WORLD_SIZE", "2")];
-        let faults: [(&[&str], &[(&str, &str)], &str); 7] = [
+        let faults: [(&[&str], Variables, &str); 7] = [
             (&["--ranks", "2"], &[], "give --rank"),
             (&["--ranks", "auto"], &size, "give --ranks N"),
             (&["--ranks", "auto"], &odd, "RANK is `x`"),

@@ -320,12 +320,11 @@ impl<'a> Run<'a> {
             return Ok(Vec::new());
         };
         let started = Instant::now();
-        let episodes = match self.ahead.take() {
-            Some(episodes) => episodes,
-            None => {
-                let own = self.play(problem, tasks, step).await;
-                self.collect(own, tasks, step)?
-            }
+        let episodes = if let Some(episodes) = self.ahead.take() {
+            episodes
+        } else {
+            let own = self.play(problem, tasks, step).await;
+            self.collect(own, tasks, step)?
         };
         InfraBudget::default()
             .check(&episodes)

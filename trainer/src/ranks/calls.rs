@@ -25,7 +25,8 @@ pub(super) struct Callers<T> {
     listener: TcpListener,
     /// What they are told first, if anything.
     greeting: Option<Vec<u8>>,
-    said: (Sender<(T, TcpStream)>, Receiver<(T, TcpStream)>),
+    said: Sender<(T, TcpStream)>,
+    heard: Receiver<(T, TcpStream)>,
     talking: Arc<AtomicUsize>,
 }
 
@@ -33,10 +34,12 @@ impl<T: DeserializeOwned + Send + 'static> Callers<T> {
     /// `greeting` is what they are told first, if anything.
     pub(super) fn at(listener: TcpListener, greeting: Option<&impl Serialize>) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
+        let (said, heard) = channel();
         Ok(Self {
             listener,
             greeting: greeting.map(packed).transpose()?,
-            said: channel(),
+            said,
+            heard,
             talking: Arc::default(),
         })
     }
@@ -48,7 +51,7 @@ impl<T: DeserializeOwned + Send + 'static> Callers<T> {
                 continue;
             }
             self.talking.fetch_add(1, Ordering::Relaxed);
-            let (greeting, said) = (self.greeting.clone(), self.said.0.clone());
+            let (greeting, said) = (self.greeting.clone(), self.said.clone());
             let talking = Arc::clone(&self.talking);
             let spawned = std::thread::Builder::new().spawn(move || {
                 if let Ok(heard) = hear_out(stream, greeting) {
@@ -61,7 +64,7 @@ impl<T: DeserializeOwned + Send + 'static> Callers<T> {
                 self.talking.fetch_sub(1, Ordering::Relaxed);
             }
         }
-        self.said.1.recv_timeout(LOOK).ok()
+        self.heard.recv_timeout(LOOK).ok()
     }
 }
 
@@ -166,7 +169,7 @@ fn fill(stream: &mut TcpStream, buffer: &mut [u8], until: Instant) -> io::Result
 
 /// 64 hexadecimal digits that nobody can foresee: the keys of the standard library's hash maps come from the system.
 pub(super) fn nonce() -> String {
-    (0..4)
-        .map(|_| format!("{:016x}", RandomState::new().build_hasher().finish()))
-        .collect()
+    let draw = || RandomState::new().build_hasher().finish();
+    let [first, second, third, fourth] = [draw(), draw(), draw(), draw()];
+    format!("{first:016x}{second:016x}{third:016x}{fourth:016x}")
 }

@@ -84,12 +84,10 @@ impl Ranks {
 
     /// What all make of the end of a step: one that is asked to stop stops all. Their weights and gradients must be equal.
     pub(crate) fn agree(&self, own: Vote) -> Result<Vote, RankError> {
-        let bytes = [
-            &[u8::from(own.stop), u8::from(own.pause)],
-            own.weights.to_le_bytes().as_slice(),
-            own.norm.to_le_bytes().as_slice(),
-        ];
-        let votes = self.gather(bytes.concat())?;
+        let mut bytes = vec![u8::from(own.stop), u8::from(own.pause)];
+        bytes.extend(own.weights.to_le_bytes());
+        bytes.extend(own.norm.to_le_bytes());
+        let votes = self.gather(bytes)?;
         let mut agreed = own;
         for (rank, vote) in votes.iter().enumerate() {
             let [stop, pause, numbers @ ..] = vote.as_slice() else {

@@ -109,7 +109,7 @@ impl Ranks {
             address: settings.address.clone(),
             what,
         };
-        let streams = rendezvous::meet(settings, digest).map_err(failed)?;
+        let streams = rendezvous::meet(settings, digest)?;
         let losses = Arc::new(Losses::new());
         let link = |(peer, stream)| -> io::Result<(usize, Link)> {
             let link = Link::new(stream, peer, settings.silence, &losses)?;

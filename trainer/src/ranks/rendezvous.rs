@@ -272,17 +272,17 @@ impl Party<'_> {
             peers[rank] = Some(place);
         }
         let session = nonce();
-        type Come = (usize, (Hello, TcpStream));
-        let greet = |(rank, (hello, mut stream)): Come| -> io::Result<(usize, TcpStream)> {
+        let mut links = BTreeMap::new();
+        for (rank, (hello, mut stream)) in come {
             let answer = Answer::Welcome {
                 session: session.clone(),
                 peers: peers.clone(),
                 proof: self.proof(&format!("welcome\n{}\n{session}", hello.nonce)),
             };
             say(&mut stream, &answer)?;
-            Ok((rank, stream))
-        };
-        come.into_iter().map(greet).collect()
+            links.insert(rank, stream);
+        }
+        Ok(links)
     }
 
     /// The others: call rank 0 until it answers, then the next rank, and wait for the one before.

@@ -28,10 +28,13 @@ const TOTAL: u8 = 1;
 #[derive(Serialize, Deserialize)]
 struct Announced {
     /// Names and numbers of the tensors; none where its parts are empty.
-    tensors: Vec<(String, usize)>,
+    tensors: Shapes,
     /// Sums over the tokens of its micro-batches.
     tokens: Vec<[u64; 13]>,
 }
+
+/// Names of tensors with the numbers that each has.
+type Shapes = Vec<(String, usize)>;
 
 /// A piece of a tensor.
 #[derive(Clone, Copy)]
@@ -51,14 +54,18 @@ impl Ranks {
     ) -> Result<(NamedGrads, Vec<TokenSums>), RankError> {
         if self.size() == 1 {
             let mut sum = NamedGrads::default();
-            own.into_iter().for_each(|part| sum.add(part));
+            for part in own {
+                sum.add(part);
+            }
             return Ok((sum, tokens));
         }
         let mut own: Vec<NamedGrads> = own.into_iter().filter(|part| !part.0.is_empty()).collect();
         // Rank 0 begins the sum: its parts are the first.
         if self.is_first() && own.len() > 1 {
             let mut sum = NamedGrads::default();
-            own.drain(..).for_each(|part| sum.add(part));
+            for part in own.drain(..) {
+                sum.add(part);
+            }
             own.push(sum);
         }
         let (tensors, tokens) = self.announce(&own, &tokens)?;
@@ -82,8 +89,8 @@ impl Ranks {
         &self,
         own: &[NamedGrads],
         tokens: &[TokenSums],
-    ) -> Result<(Vec<(String, usize)>, Vec<TokenSums>), RankError> {
-        let tensors = |part: &NamedGrads| -> Vec<(String, usize)> {
+    ) -> Result<(Shapes, Vec<TokenSums>), RankError> {
+        let tensors = |part: &NamedGrads| -> Shapes {
             let sizes = part.0.iter();
             sizes
                 .map(|(name, gradient)| (name.clone(), gradient.shape().num_elements()))
