@@ -448,7 +448,7 @@ fn what_no_rank_sends_ends_the_link_without_taking_memory() {
     for bytes in [
         [2, 0, 0, 0, 0, 255, 255, 255, 255],
         [9, 0, 0, 0, 0, 0, 0, 0, 0],
-        [3, 0, 0, 0, 0, 0, 16, 0, 0],
+        [3, 0, 0, 0, 0, 1, 16, 0, 0],
     ] {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
