@@ -11,6 +11,7 @@ mod log;
 mod plugins;
 mod policy;
 mod progress;
+mod ranks;
 mod retrieval;
 mod terminal;
 

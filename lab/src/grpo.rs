@@ -7,7 +7,9 @@ use forage_env::reward::judge::JudgeSettings;
 use forage_trainer::device::ComputeType;
 use forage_trainer::memory::Workload;
 use forage_trainer::run::{Control, RunPlace, Source, run_grpo};
-use forage_trainer::{Checkpoint, Learner, RemotePolicy, Sample, SentinelConfig, Workers};
+use forage_trainer::{
+    Checkpoint, Learner, RankSettings, RemotePolicy, Sample, SentinelConfig, Workers,
+};
 
 use crate::config::{EvaluationConfig, Resolved};
 use crate::data::Data;
@@ -34,6 +36,8 @@ pub(crate) struct Grpo<'a> {
     pub(crate) config: &'a Resolved,
     pub(crate) layout: &'a RunLayout,
     pub(crate) resume: bool,
+    /// The place of this process among several.
+    pub(crate) ranks: Option<&'a RankSettings>,
     pub(crate) observer: &'a dyn Observer,
 }
 
@@ -66,9 +70,15 @@ impl Grpo<'_> {
             seed: config.seed,
             config_digest: digest(config, experience)?,
             resume: self.resume,
+            ranks: self.ranks.cloned(),
         };
         let mut learner = self.learner(start)?;
-        let mut records = RunRecords::open(self.layout, config.tensorboard)?;
+        let is_first = self.ranks.is_none_or(|ranks| ranks.rank == 0);
+        let mut records = if is_first {
+            Some(RunRecords::open(self.layout, config.tensorboard)?)
+        } else {
+            None
+        };
         let mut failed = None;
         let ran = runtime()?.block_on(run_grpo(
             &mut learner,
@@ -85,7 +95,9 @@ impl Grpo<'_> {
                         alarm.message
                     ));
                 }
-                failed = records.keep(row, episodes, alarms).err();
+                if let Some(records) = &mut records {
+                    failed = records.keep(row, episodes, alarms).err();
+                }
                 control(failed.is_some() || observer.is_stopped())
             },
         ));
@@ -140,8 +152,8 @@ pub(crate) fn control(stop: bool) -> Control {
 }
 
 /// The digest of everything that shapes a run: its settings, and the ranking and training questions or the recorded rollouts. What may
-/// change between the processes that work on it (length, threads, evaluation, how often it saves, where a judge is and what it
-/// may cost) is left out.
+/// change between the processes that work on it (length, threads, parts of the gradient, evaluation, how often it saves, where a
+/// judge is and what it may cost) is left out.
 pub(crate) fn digest(config: &Resolved, experience: Experience<'_>) -> Result<String> {
     let mut shape = (**config).clone();
     shape.threads = 0;
@@ -150,6 +162,7 @@ pub(crate) fn digest(config: &Resolved, experience: Experience<'_>) -> Result<St
     shape.grpo.keep_checkpoints = 0;
     shape.grpo.evaluate_every = 0;
     shape.grpo.sentinel = SentinelConfig::default();
+    shape.grpo.update.parts = None;
     shape.tensorboard = None;
     shape.data.digests = None;
     for judge in JudgeSettings::REWARDS {

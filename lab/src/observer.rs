@@ -25,6 +25,19 @@ pub trait Observer: Sync {
 /// Listens to nothing.
 impl Observer for () {}
 
+/// Passes on who stops a run, and says nothing of its own: another process says it.
+pub(crate) struct Quiet<'a>(pub(crate) &'a dyn Observer);
+
+impl Observer for Quiet<'_> {
+    fn is_stopped(&self) -> bool {
+        self.0.is_stopped()
+    }
+
+    fn notice(&self) -> fn(&str) {
+        self.0.notice()
+    }
+}
+
 /// The numbers of a metrics row that a person follows: label, metric, digits.
 const FOLLOWED: [(&str, &str, usize); 13] = [
     ("reward", Metric::REWARD, 3),

@@ -186,6 +186,7 @@ fn train_both(
             config,
             layout: &layout,
             resume,
+            ranks: None,
             observer: &pair,
         };
         let result = run.run(start.clone(), Experience::Data(data));

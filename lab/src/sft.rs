@@ -88,6 +88,7 @@ pub fn sft(options: &SftOptions, observer: &dyn Observer) -> Result<FineTuned> {
         seed: options.seed,
         config_digest: options.digest()?,
         resume: options.resume,
+        ranks: None,
     };
     let _lock = layout.claim(options.resume)?;
     let settings = format!("{:#}\n", json!(options));

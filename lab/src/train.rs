@@ -2,16 +2,17 @@
 
 use std::path::{Path, PathBuf};
 
+use forage_trainer::RankSettings;
 use forage_trainer::checkpoint::fork;
 use forage_trainer::memory::Workload;
 
 use crate::config::{Resolved, RunConfig};
 use crate::data::Data;
-use crate::error::{Result, bail};
+use crate::error::{Context, Result, RunError, bail};
 use crate::grpo::{Experience, Grpo, digest};
 use crate::layout::RunLayout;
 use crate::memory::{self, Start};
-use crate::observer::Observer;
+use crate::observer::{Observer, Quiet};
 use crate::policy::{save, start_of};
 use crate::twins::Twin;
 
@@ -30,12 +31,38 @@ pub struct TrainOptions {
     pub twins: Vec<Twin>,
     /// Keeps what the retriever answers in this file.
     pub record_tools: Option<PathBuf>,
+    /// The place of this process among several that train the policy together. Rank 0 alone writes the run's folder.
+    pub ranks: Option<RankSettings>,
+}
+
+impl TrainOptions {
+    /// Checks that ranks go with the rest.
+    fn check_ranks(&self, config: &Resolved) -> Result<()> {
+        if self.ranks.as_ref().is_none_or(|ranks| ranks.size == 1) {
+            return Ok(());
+        }
+        let [alone, fix] = if config.sampler.is_some() {
+            let fix =
+                "remove [sampler]: each rank plays its share of the episodes with its own engine";
+            ["[sampler] is for one process", fix]
+        } else if !self.twins.is_empty() {
+            let fix =
+                "train the policy first, and its twins with one process each (reward, data.labels)";
+            ["--twins are for one process", fix]
+        } else if self.record_tools.is_some() {
+            let fix = "each rank asks for its own episodes alone; play some with forage eval --record-tools";
+            ["--record-tools is for one process", fix]
+        } else {
+            return Ok(());
+        };
+        Err(RunError::config_because(alone, fix))
+    }
 }
 
 /// A run at its end.
 #[derive(Clone, Debug)]
 pub struct Trained {
-    /// The folder of the trained policy.
+    /// The folder of the trained policy; a rank but the first leaves none.
     pub policy: PathBuf,
     /// The folders of its twins' policies.
     pub twins: Vec<PathBuf>,
@@ -55,6 +82,23 @@ pub fn train(
     options: &TrainOptions,
     observer: &dyn Observer,
 ) -> Result<Trained> {
+    options.check_ranks(config)?;
+    if options.ranks.as_ref().is_some_and(|ranks| ranks.rank > 0) {
+        // What it must write on its way goes with it; rank 0 tells it where to begin.
+        let scratch = tempfile::tempdir().context("cannot make a temporary folder")?;
+        let options = TrainOptions {
+            folder: scratch.path().to_owned(),
+            resume: false,
+            from: None,
+            ..options.clone()
+        };
+        return train_in(config, &options, &Quiet(observer));
+    }
+    train_in(config, options, observer)
+}
+
+/// Trains in the folder of the options, which is this process's own.
+fn train_in(config: &Resolved, options: &TrainOptions, observer: &dyn Observer) -> Result<Trained> {
     let layout = RunLayout::new(&options.folder);
     layout.check(options.resume)?;
     let twins = twins_of(config, &options.twins)?;
@@ -96,10 +140,13 @@ pub fn train(
             config,
             layout,
             resume,
+            ranks: options.ranks.as_ref(),
             observer,
         };
         let (trained, work) = run.run(start.clone(), experience)?;
-        save(&trained, &layout.policy())?;
+        if options.ranks.as_ref().is_none_or(|ranks| ranks.rank == 0) {
+            save(&trained, &layout.policy())?;
+        }
         Ok(work)
     };
     let work = learn("train", config, &layout, resume, experience)?;

@@ -117,7 +117,7 @@ pub(crate) fn save(
     keep: usize,
 ) -> Result<PathBuf, CheckpointError> {
     let folder = run.join("checkpoints");
-    let target = folder.join(format!("step-{:06}", state.step));
+    let target = folder.join(name(state.step));
     let partial = staging(&folder, state.step);
     let written = write(&partial, snapshot, state).and_then(|()| publish(run, &partial, &target));
     if let Err(error) = written {
@@ -155,12 +155,18 @@ fn write(folder: &Path, snapshot: &Snapshot<'_>, state: &RunState) -> Result<(),
     sums::seal(folder)
 }
 
+/// The name of the checkpoint of a run that has done so many steps.
+pub(crate) fn name(step: u64) -> String {
+    format!("step-{step:06}")
+}
+
 /// Start of the names of checkpoints that are being written.
 const PARTIAL: &str = ".partial-";
 
 /// The folder in which this process writes the checkpoint of a step.
 fn staging(checkpoints: &Path, step: u64) -> PathBuf {
-    checkpoints.join(format!("{PARTIAL}step-{step:06}-{}", std::process::id()))
+    let process = std::process::id();
+    checkpoints.join(format!("{PARTIAL}{}-{process}", name(step)))
 }
 
 /// Gives a checkpoint that is on the disk its name, which is on the disk too when this returns: only then may others be removed.
@@ -217,6 +223,14 @@ fn episodes(path: &Path) -> Result<Option<Vec<Episode>>, RecordError> {
         .map(|record| Ok(record?.episode))
         .collect::<Result<_, _>>()
         .map(Some)
+}
+
+/// The files of a checkpoint by their names within its folder.
+///
+/// # Errors
+/// [`CheckpointError`] when the folder cannot be listed, or holds something else.
+pub(crate) fn files(folder: &Path) -> Result<Vec<(String, PathBuf)>, CheckpointError> {
+    Ok(sums::content(folder)?.0)
 }
 
 /// Complete checkpoints of a run, oldest first.
@@ -281,7 +295,7 @@ pub fn fork(other: &Path, run: &Path, config_digest: &str) -> Result<u64, Checkp
     copy(&newest, &partial)?;
     write_state(&partial, &state)?;
     sums::seal(&partial)?;
-    let target = folder.join(format!("step-{:06}", state.step));
+    let target = folder.join(name(state.step));
     publish(run, &partial, &target)?;
     let metrics = other.join("metrics.jsonl");
     std::fs::copy(&metrics, run.join("metrics.jsonl")).map_err(at(&metrics))?;

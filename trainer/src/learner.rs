@@ -17,13 +17,14 @@ use crate::memory::Workload;
 use crate::model::Decoder;
 use crate::objective::{ObjectiveConfig, Recipe};
 use crate::optim::{AdamW, AdamWConfig};
+use crate::ranks::{RankError, Ranks, sample, share};
 use crate::remote::{PushKind, RemotePolicy};
 use crate::sample::Sample;
 use crate::sequence::{BatchSize, Sequence};
 use crate::student::{LearnError, SftStats, Student};
 use crate::update::{GroupCounts, Scored, TokenSums, loss, minibatches, score};
 use crate::weights::Checkpoint;
-use crate::workers::Workers;
+use crate::workers::{Parts, Workers};
 
 /// The log-probabilities that the ratio of an objective compares with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,6 +56,10 @@ pub struct UpdateConfig {
     /// that learn, their gradients and their moments are f32 whatever this says: with bf16 there is a copy, cast after each update.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dtype: Option<ComputeType>,
+    /// Sums that the gradient is added up from: runs of as many parts have the same bits, whatever the number of ranks that
+    /// compute them. By default as many as there are ranks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parts: Option<usize>,
     /// The objective.
     pub objective: ObjectiveConfig,
     /// The optimizer.
@@ -70,6 +75,7 @@ impl Default for UpdateConfig {
             old_logprobs: None,
             micro_batch_tokens: 2048,
             dtype: None,
+            parts: None,
             objective: ObjectiveConfig::default(),
             optimizer: AdamWConfig::default(),
         }
@@ -93,6 +99,7 @@ impl UpdateConfig {
             ("minibatches", self.minibatches),
             ("epochs", self.epochs),
             ("micro_batch_tokens", self.micro_batch_tokens),
+            ("parts", self.parts.unwrap_or(1)),
         ] {
             if value == 0 {
                 return Err(SettingError::new(key, "must be at least 1"));
@@ -215,6 +222,8 @@ pub struct Learner {
     sampler: Sampler,
     /// Of the steps so far, without what was played.
     work: Workload,
+    /// The processes that it learns with.
+    ranks: Arc<Ranks>,
 }
 
 /// The sampler of rollouts.
@@ -296,7 +305,23 @@ impl Learner {
             recipe,
             sampler,
             work: Workload::default(),
+            ranks: Arc::new(Ranks::alone()),
         }
+    }
+
+    /// Learns with these processes from now on.
+    pub(crate) fn join(&mut self, ranks: Arc<Ranks>) {
+        self.ranks = ranks;
+    }
+
+    /// The processes that it learns with.
+    pub(crate) fn ranks(&self) -> &Arc<Ranks> {
+        &self.ranks
+    }
+
+    /// Digest of a sample of the weights.
+    pub(crate) fn sample(&self) -> u64 {
+        sample(&self.student.checkpoint.decoder)
     }
 
     /// The policy to roll out: the weights that were published last.
@@ -433,12 +458,16 @@ impl Learner {
     }
 
     /// Puts the log-probabilities in place that ratios compare with, where they are not the sampler's.
-    pub(crate) fn set_old_logprobs(&self, scored: &mut [Scored]) {
+    ///
+    /// # Errors
+    /// [`LearnError::Ranks`] when a rank is lost.
+    pub(crate) fn set_old_logprobs(&self, scored: &mut [Scored]) -> Result<(), LearnError> {
         let exact = matches!(self.sampler, Sampler::Own { .. })
             && is_processor(&self.student.checkpoint().decoder.device());
         if self.config.old_logprobs_where(exact) == OldLogprobs::Trainer {
-            self.recompute(scored);
+            self.recompute(scored)?;
         }
+        Ok(())
     }
 
     /// One optimizer step; returns the norm of the gradient before clipping and the learning rate.
@@ -452,19 +481,27 @@ impl Learner {
 
     /// Puts the trainer's own log-probabilities in place of the sampler's, and drops the policy loss of tokens that the
     /// entropy mask leaves out.
-    fn recompute(&self, scored: &mut [Scored]) {
+    fn recompute(&self, scored: &mut [Scored]) -> Result<(), RankError> {
         let (student, temperature) = (&self.student, self.config.temperature);
-        let found = student.map(&student.cut(sequences(scored)), |rows| {
+        let batches = student.cut(sequences(scored));
+        let own = student.map(&batches[self.ranks.own(batches.len())], |rows| {
+            if self.ranks.loss().is_some() {
+                return Scores::default();
+            }
             let batch: Vec<&Sequence> = rows.iter().map(|&row| &scored[row].sequence).collect();
-            let scores = student.scores(student.decoder(), &batch, temperature);
-            (rows.clone(), scores)
+            student.scores(student.decoder(), &batch, temperature)
         });
+        let targets = |rows: &Vec<usize>| -> usize {
+            rows.iter().map(|&row| scored[row].sampler.len()).sum()
+        };
+        let targets: Vec<usize> = batches.iter().map(targets).collect();
+        let found = self.ranks.scores(own, &targets)?;
         let threshold = self.recipe.entropy.threshold(
             found
                 .iter()
-                .flat_map(|(_, scores)| scores.entropies.iter().copied()),
+                .flat_map(|scores| scores.entropies.iter().copied()),
         );
-        for (rows, scores) in found {
+        for (rows, scores) in batches.into_iter().zip(found) {
             let mut start = 0;
             for row in rows {
                 let row = &mut scored[row];
@@ -485,19 +522,36 @@ impl Learner {
                 }
             }
         }
+        Ok(())
     }
 
-    /// Gradients of the loss of an optimizer step, micro-batch by micro-batch, with its sums over tokens.
-    pub(crate) fn gradients(&mut self, scored: &[Scored]) -> (NamedGrads, TokenSums) {
+    /// Gradients of the loss of an optimizer step, micro-batch by micro-batch, with its sums over tokens. The cut is that of the
+    /// whole step on every rank, which runs the micro-batches of its parts.
+    ///
+    /// # Errors
+    /// [`LearnError::Ranks`] when a rank is lost.
+    pub(crate) fn gradients(
+        &mut self,
+        scored: &[Scored],
+    ) -> Result<(NamedGrads, TokenSums), LearnError> {
         let all: Vec<&Sequence> = sequences(scored).collect();
         let batches = self.student.cut(all.iter().copied());
+        let ranks = &self.ranks;
+        let count = self.config.parts.unwrap_or(ranks.size());
+        let jobs = |part| share(batches.len(), count, part);
+        let own = ranks.own(count);
+        let first = jobs(own.start).start;
+        let ends = own.map(|part| jobs(part).end - first).collect();
+        let parts = Parts::new(ends, ranks.is_first());
+        let batches = &batches[first..first + parts.jobs()];
         let of_batch =
             |rows: &Vec<usize>| -> Vec<&Sequence> { rows.iter().map(|&row| all[row]).collect() };
         self.work
             .grow(batches.iter().map(|rows| BatchSize::of(&of_batch(rows))));
         let (student, recipe, temperature) = (&self.student, &self.recipe, self.config.temperature);
         let reference = self.reference.as_ref();
-        let (gradients, parts) = student.gradients(&all, &batches, temperature, |rows| {
+        let is_over = || ranks.loss().is_some();
+        let of_rows = |rows: &Vec<usize>| {
             let reference = reference.map(|reference| {
                 student
                     .scores(reference, &of_batch(rows), temperature)
@@ -505,12 +559,16 @@ impl Learner {
             });
             let rows: Vec<&Scored> = rows.iter().map(|&row| &scored[row]).collect();
             move |scores: &Scores| loss(&rows, recipe, scores, reference.as_deref())
-        });
+        };
+        let (gradients, tokens) =
+            student.gradients_of_parts(&all, batches, &parts, is_over, temperature, of_rows);
+        let device = student.checkpoint.decoder.device();
+        let (gradients, tokens) = ranks.sum(gradients, tokens, &device)?;
         let mut sums = TokenSums::default();
-        for part in parts {
-            sums += part;
+        for of_batch in tokens {
+            sums += of_batch;
         }
-        (gradients, sums)
+        Ok((gradients, sums))
     }
 }
 

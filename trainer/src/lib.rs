@@ -17,6 +17,7 @@
 //!   piece by piece.
 //! - [`objective`]: the GRPO family as functions over slices; `update`: the sequences of each optimizer step, and their loss.
 //! - `bert`: encoders and cross-encoders for dense retrieval and reranking; nothing else here uses them.
+//! - `ranks`: several processes that train one policy.
 //! - [`memory`]: what a run will take, before it starts. `bench`: optimizer steps to be timed.
 //! - `learner`, [`run`], `warm_start`, `sft_run`, [`checkpoint`], [`metrics`]: a training run. `watch`: what its numbers say.
 
@@ -55,6 +56,7 @@ mod optim;
 mod workers;
 
 pub mod objective;
+mod ranks;
 mod student;
 mod update;
 
@@ -82,6 +84,7 @@ pub use model::{
 };
 pub use optim::{AdamWConfig, Curve, Decay};
 
+pub use ranks::{RankError, RankSettings};
 pub use remote::{RemoteConfig, RemoteError, RemoteFault, RemoteKind, RemotePolicy};
 pub use sample::Sample;
 pub use sequence::{BatchSize, Sequence};

@@ -9,6 +9,7 @@ use crate::checkpoint::{self, CheckpointError, FORMAT, Restored, RunState, Snaps
 use crate::file_error::FileError;
 use crate::metrics::{MetricsWriter, Row};
 use crate::optim::AdamWConfig;
+use crate::ranks::{RankError, RankSettings};
 use crate::student::LearnError;
 use crate::weights::Checkpoint;
 
@@ -23,6 +24,9 @@ pub struct RunPlace {
     pub config_digest: String,
     /// Continue from the newest checkpoint if there is one.
     pub resume: bool,
+    /// The place of this process among those that train the policy together; none of a process by itself. Rank 0 alone keeps
+    /// records in `folder`; the others use theirs for what it sends them.
+    pub ranks: Option<RankSettings>,
 }
 
 /// A run that could not go on.
@@ -65,6 +69,35 @@ pub enum RunError {
         step: u64,
         /// The folder of the checkpoint.
         folder: PathBuf,
+    },
+    /// The ranks did not come together.
+    #[error("the run cannot begin with its ranks")]
+    Meeting(#[source] RankError),
+    /// A rank was lost, or stopped; all stop.
+    #[error("stopped after step {step} because of another rank; {fix}")]
+    Ranks {
+        /// Steps done.
+        step: u64,
+        /// What holds the run, and how it goes on.
+        fix: String,
+        /// The rank and its fault.
+        source: RankError,
+    },
+    /// A checkpoint could not be sent to the other ranks, or kept by one.
+    #[error("{path} cannot go from rank to rank")]
+    Sent {
+        /// File or folder concerned.
+        path: PathBuf,
+        /// The system's error.
+        source: std::io::Error,
+    },
+    /// All ranks stop, because one was asked to or saw a grave alarm; this one is not the first.
+    #[error(
+        "stopped after step {step} with the other ranks; rank 0 keeps the checkpoint; continue with --resume"
+    )]
+    Followed {
+        /// Steps done.
+        step: u64,
     },
     /// The sentinel raised a grave alarm; a checkpoint holds the run's state.
     #[error(
@@ -144,23 +177,33 @@ impl<'a> Records<'a> {
         })
     }
 
-    /// Ends a step: appends its row, shows it to `watch`, and writes a checkpoint where one is due, where it was the last step,
-    /// where the run pauses, or where `watch` stops it, which is then the error. Returns the folder of the checkpoint.
+    /// Appends the row of a step.
+    pub(crate) fn write(&mut self, row: &Row) -> Result<(), RunError> {
+        Ok(self.metrics.write(row)?)
+    }
+
+    /// Ends a step: writes a checkpoint where one is due, where it was the last step, where the run pauses, or where it was told
+    /// to stop, which is then the error. Returns the folder of the checkpoint.
     pub(crate) fn end<'s>(
         &mut self,
-        row: &Row,
-        watch: impl FnOnce(&Row) -> Control,
+        done: u64,
+        control: Control,
         pauses: bool,
         snapshot: impl FnOnce() -> Snapshot<'s>,
     ) -> Result<Option<PathBuf>, RunError> {
-        self.metrics.write(row)?;
-        let control = watch(row);
-        let done = row.step() + 1;
         let due = self.saving.every > 0 && done.is_multiple_of(self.saving.every);
         if !(due || done == self.steps || control == Control::Stop || pauses) {
             return Ok(None);
         }
-        let snapshot = snapshot();
+        let folder = self.save(done, &snapshot())?;
+        if control == Control::Stop && done < self.steps {
+            return Err(RunError::Interrupted { step: done, folder });
+        }
+        Ok(Some(folder))
+    }
+
+    /// Writes the checkpoint of a run that has done so many steps.
+    pub(crate) fn save(&mut self, done: u64, snapshot: &Snapshot<'_>) -> Result<PathBuf, RunError> {
         let state = RunState {
             format: FORMAT,
             step: done,
@@ -171,11 +214,13 @@ impl<'a> Records<'a> {
         };
         // A resumed run needs the rows of all steps before its checkpoint.
         self.metrics.sync()?;
-        let folder = checkpoint::save(&self.place.folder, &snapshot, &state, self.saving.keep)?;
-        if control == Control::Stop && done < self.steps {
-            return Err(RunError::Interrupted { step: done, folder });
-        }
-        Ok(Some(folder))
+        let keep = self.saving.keep;
+        Ok(checkpoint::save(
+            &self.place.folder,
+            snapshot,
+            &state,
+            keep,
+        )?)
     }
 }
 

@@ -3,7 +3,9 @@
 mod jobs;
 mod replay;
 mod rows;
+mod sharing;
 mod step;
+mod together;
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,24 +15,28 @@ use forage_contracts::policy::Sampling;
 use forage_contracts::seed::Seed;
 use forage_contracts::{Episode, Metric, SettingError, Task};
 use forage_env::reward::RewardSet;
-use forage_env::{Alarm, InfraBudget, Presentation, Rollout, Severity, registry};
+use forage_env::{Alarm, InfraBudget, Job, Presentation, Rollout, Severity, registry};
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinHandle;
 use tracing::Instrument;
 
 pub use jobs::group_jobs;
-use jobs::{step_tasks, tree_jobs};
+use jobs::{dealt, step_tasks, tree_jobs};
 use replay::Buffer;
 pub(crate) use replay::ReplayConfig;
 use rows::{describe_episodes, describe_replay, describe_update};
+use sharing::share;
+use together::Held;
 
-use crate::checkpoint::Snapshot;
+use crate::checkpoint::{self, Snapshot};
 use crate::learner::{Learner, UpdateConfig, UpdateStats};
 use crate::metrics::Row;
 use crate::objective::Credit;
+use crate::ranks::{RankError, Ranks, Vote};
 pub use crate::records::{Control, RunError, RunPlace};
-use crate::records::{Records, Saving, newest};
+use crate::records::{Records, Saving};
 use crate::sample::Sample;
+use crate::student::LearnError;
 use crate::watch::{Sentinel, SentinelConfig};
 
 /// Shape of a GRPO run.
@@ -148,7 +154,7 @@ pub enum Source<'a> {
 }
 
 /// Runs GRPO to its last step. `watch` sees each step's metrics row, its episodes (recorded rollouts have none) and the alarms
-/// it raised.
+/// it raised. Where the place has ranks, it begins when all have come, and stops with all of them.
 ///
 /// # Errors
 /// [`RunError`]; what was checkpointed can be resumed.
@@ -157,7 +163,7 @@ pub async fn run_grpo(
     source: Source<'_>,
     config: &GrpoConfig,
     place: &RunPlace,
-    mut watch: impl FnMut(&Row, &[Episode], &[Alarm]) -> Control,
+    watch: impl FnMut(&Row, &[Episode], &[Alarm]) -> Control,
 ) -> Result<(), RunError> {
     let empty = match source {
         Source::Play(problem) => problem.train.is_empty(),
@@ -174,47 +180,24 @@ pub async fn run_grpo(
         return Err(RunError::Replay(error));
     }
     let sentinel = Sentinel::new(config.sentinel, plays).map_err(RunError::Sentinel)?;
+    let ranks = Arc::new(together::meet(config, place)?);
+    learner.join(Arc::clone(&ranks));
     let mut run = Run {
         learner,
         source,
         config,
         place,
+        ranks,
         sentinel,
         ahead: None,
         buffer: Buffer::default(),
+        held: None,
     };
-    let first = run.restore().await?;
-    run.learner
-        .announce()
-        .await
-        .map_err(|source| RunError::Learn {
-            step: first,
-            source,
-        })?;
-    let saving = Saving {
-        every: config.checkpoint_every,
-        keep: config.keep_checkpoints,
-    };
-    let mut records = Records::open(place, saving, config.steps, first)?;
-    for step in first..config.steps {
-        let span = tracing::info_span!("step", step);
-        let (row, episodes) = run.step(step).instrument(span.clone()).await?;
-        span.in_scope(|| describe_step(&row, episodes.len()));
-        let alarms = run.sentinel.observe(&row);
-        let grave = alarms
-            .iter()
-            .find(|alarm| alarm.severity == Severity::Stop && config.sentinel.stop);
-        let watch = |row: &Row| watch(row, &episodes, &alarms);
-        let saved = records.end(&row, watch, grave.is_some(), || run.snapshot())?;
-        if let (Some(alarm), Some(folder)) = (grave, saved) {
-            return Err(RunError::Paused {
-                step: step + 1,
-                diagnosis: alarm.message.clone(),
-                folder,
-            });
-        }
-    }
-    Ok(())
+    let mut records = None;
+    let ran = run.steps(&mut records, watch).await;
+    let ran = ran.map_err(|error| run.given_up(error, records.as_mut()));
+    run.part(ran.as_ref().err());
+    ran
 }
 
 /// The step's line in the log.
@@ -230,14 +213,86 @@ struct Run<'a> {
     source: Source<'a>,
     config: &'a GrpoConfig,
     place: &'a RunPlace,
+    ranks: Arc<Ranks>,
     sentinel: Sentinel,
     /// Episodes of the next step, played while the last one was learned from.
     ahead: Option<Vec<Episode>>,
     /// Groups of earlier steps; empty where none are replayed.
     buffer: Buffer,
+    /// The state before the step under way, for a checkpoint when a rank is lost in it; at rank 0 of several alone.
+    held: Option<Held>,
 }
 
-impl Run<'_> {
+impl<'a> Run<'a> {
+    /// Every step that is left. `records` are kept by rank 0.
+    async fn steps(
+        &mut self,
+        records: &mut Option<Records<'a>>,
+        mut watch: impl FnMut(&Row, &[Episode], &[Alarm]) -> Control,
+    ) -> Result<(), RunError> {
+        let (config, place) = (self.config, self.place);
+        let first = self.restore().await?;
+        self.learner
+            .announce()
+            .await
+            .map_err(|source| RunError::Learn {
+                step: first,
+                source,
+            })?;
+        // Of another start nothing good can come.
+        self.agree(first, Vote::default())?;
+        if self.ranks.is_first() {
+            let saving = Saving {
+                every: config.checkpoint_every,
+                keep: config.keep_checkpoints,
+            };
+            *records = Some(Records::open(place, saving, config.steps, first)?);
+        }
+        for step in first..config.steps {
+            self.hold(step);
+            let span = tracing::info_span!("step", step);
+            let (row, episodes) = self.step(step).instrument(span.clone()).await?;
+            span.in_scope(|| describe_step(&row, episodes.len()));
+            let alarms = self.sentinel.observe(&row);
+            let grave = alarms
+                .iter()
+                .find(|alarm| alarm.severity == Severity::Stop && config.sentinel.stop);
+            if let Some(records) = records {
+                records.write(&row)?;
+            }
+            let vote = Vote {
+                stop: watch(&row, &episodes, &alarms) == Control::Stop,
+                pause: grave.is_some(),
+                norm: row.get(Metric::GRADIENT).unwrap_or(0.0).to_bits(),
+                ..Vote::default()
+            };
+            let agreed = self.agree(step, vote)?;
+            let done = step + 1;
+            let Some(records) = records else {
+                if agreed.pause || (agreed.stop && done < config.steps) {
+                    return Err(RunError::Followed { step: done });
+                }
+                continue;
+            };
+            let control = if agreed.stop {
+                Control::Stop
+            } else {
+                Control::Continue
+            };
+            let saved = records.end(done, control, agreed.pause, || self.snapshot())?;
+            if let (true, Some(folder)) = (agreed.pause, saved) {
+                let diagnosis = grave.map(|alarm| alarm.message.clone());
+                return Err(RunError::Paused {
+                    step: done,
+                    diagnosis: diagnosis
+                        .unwrap_or_else(|| "another rank raised an alarm.".to_owned()),
+                    folder,
+                });
+            }
+        }
+        Ok(())
+    }
+
     /// The questions of a step; none where rollouts are recorded.
     fn tasks(&self, step: u64) -> Vec<Arc<Task>> {
         match self.source {
@@ -262,9 +317,11 @@ impl Run<'_> {
             return Ok(Vec::new());
         };
         let started = Instant::now();
-        let episodes = match self.ahead.take() {
-            Some(episodes) => episodes,
-            None => self.play(problem, tasks, step).await,
+        let episodes = if let Some(episodes) = self.ahead.take() {
+            episodes
+        } else {
+            let own = self.play(problem, tasks, step).await;
+            self.collect(own, tasks, step)?
         };
         InfraBudget::default()
             .check(&episodes)
@@ -278,7 +335,7 @@ impl Run<'_> {
     }
 
     /// Starts the episodes of the next step under the weights of this one.
-    fn look_ahead(&self, step: u64) -> Option<JoinHandle<Vec<Episode>>> {
+    fn look_ahead(&self, step: u64) -> Option<JoinHandle<Played>> {
         let Source::Play(problem) = self.source else {
             return None;
         };
@@ -289,16 +346,21 @@ impl Run<'_> {
 
     /// Waits for the episodes of the next step. They are all of the weights before this step's update: how old they are does
     /// not depend on timing.
-    async fn wait_for(&mut self, ahead: Option<JoinHandle<Vec<Episode>>>, row: &mut Row) {
+    async fn wait_for(
+        &mut self,
+        ahead: Option<JoinHandle<Played>>,
+        step: u64,
+        row: &mut Row,
+    ) -> Result<(), RunError> {
         if let Some(ahead) = ahead {
             let started = Instant::now();
-            self.ahead = Some(
-                ahead
-                    .await
-                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic())),
-            );
+            let own = ahead
+                .await
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()));
+            self.ahead = Some(self.collect(own, &self.tasks(step + 1), step + 1)?);
             row.set(Metric::TIME_WAIT, started.elapsed().as_secs_f64());
         }
+        Ok(())
     }
 
     /// The groups that a step learns from: those just played, then those replayed, or the next recorded ones. The played are
@@ -326,22 +388,38 @@ impl Run<'_> {
         groups
     }
 
-    /// The episodes of a step's tasks under the weights that were published last.
+    /// The episodes of a step's tasks.
+    fn jobs(&self, tasks: &[Arc<Task>], step: u64) -> Vec<Job> {
+        let size = self.config.group_size;
+        let seed = Seed::root(self.place.seed).child("rollout", &[step]);
+        tree_jobs(tasks, size, self.config.trees.unwrap_or(size), seed)
+    }
+
+    /// Plays this rank's share of the episodes of a step's tasks, under the weights that were published last.
     fn play(
         &self,
         problem: &Problem,
         tasks: &[Arc<Task>],
         step: u64,
-    ) -> impl Future<Output = Vec<Episode>> + Send + use<> {
-        let size = self.config.group_size;
-        let seed = Seed::root(self.place.seed).child("rollout", &[step]);
-        let jobs = tree_jobs(tasks, size, self.config.trees.unwrap_or(size), seed);
+    ) -> impl Future<Output = Played> + Send + use<> {
         let sampling = Sampling {
             temperature: self.config.update.temperature,
             ..Sampling::FULL
         };
         let rollout = rollout(self.learner, problem, sampling);
-        async move { rollout.run(jobs).await }
+        play_own(rollout, self.jobs(tasks, step), &self.ranks)
+    }
+
+    /// The episodes of all ranks.
+    fn collect(
+        &self,
+        own: Played,
+        tasks: &[Arc<Task>],
+        step: u64,
+    ) -> Result<Vec<Episode>, RunError> {
+        let all = names(&self.jobs(tasks, step));
+        let episodes = own.and_then(|own| self.ranks.episodes(own, &all));
+        episodes.map_err(lost_at(step))
     }
 
     /// Hands changed weights to whoever samples. Recorded rollouts were sampled before, and nobody samples beside them.
@@ -379,10 +457,26 @@ impl Run<'_> {
     }
 
     async fn restore(&mut self) -> Result<u64, RunError> {
-        let optimizer = self.config.update.optimizer;
-        let Some(restored) = newest(self.place, optimizer, || self.learner.checkpoint())? else {
+        let RunPlace {
+            folder,
+            config_digest,
+            ..
+        } = self.place;
+        let own = if self.place.resume {
+            checkpoint::list(folder)?.pop()
+        } else {
+            None
+        };
+        let Some(newest) = share(&self.ranks, own, folder)? else {
             return Ok(0);
         };
+        let optimizer = self.config.update.optimizer;
+        let start = self.learner.checkpoint();
+        let restored = checkpoint::load(&newest, config_digest, optimizer, &start)?;
+        if !self.ranks.is_first() {
+            // It was a copy, which nobody needs any more.
+            let _ = std::fs::remove_dir_all(&newest);
+        }
         let step = restored.state.step;
         if let Some(sentinel) = restored.state.sentinel {
             self.sentinel = sentinel;
@@ -410,7 +504,11 @@ pub(crate) async fn evaluate(
     row: &mut Row,
 ) -> Result<Option<f64>, RunError> {
     let jobs = group_jobs(&problem.dev, 1, seed.child("dev", &[]));
-    let episodes = rollout(learner, problem, Sampling::GREEDY).run(jobs).await;
+    let (all, ranks) = (names(&jobs), learner.ranks());
+    let rollout = rollout(learner, problem, Sampling::GREEDY);
+    let own = play_own(rollout, jobs, ranks).await;
+    let episodes = own.and_then(|own| ranks.episodes(own, &all));
+    let episodes = episodes.map_err(lost_at(step))?;
     InfraBudget::default()
         .check(&episodes)
         .map_err(|source| RunError::Infra { step, source })?;
@@ -420,6 +518,37 @@ pub(crate) async fn evaluate(
         row.set(&Metric::VAL.replace('*', measure), found);
     }
     Ok(found)
+}
+
+/// Episodes that a rank has played.
+type Played = Result<Vec<Episode>, RankError>;
+
+/// Plays this rank's share of the jobs; ends at once when a rank is lost.
+fn play_own(
+    rollout: Rollout,
+    jobs: Vec<Job>,
+    ranks: &Ranks,
+) -> impl Future<Output = Played> + Send + use<> {
+    let (own, lost) = (dealt(jobs, ranks), ranks.lost());
+    async move {
+        tokio::select! {
+            episodes = rollout.run(own) => Ok(episodes),
+            error = lost => Err(error),
+        }
+    }
+}
+
+/// Group and member of each job.
+fn names(jobs: &[Job]) -> Vec<(u64, u64)> {
+    jobs.iter().map(|job| (job.group, job.member)).collect()
+}
+
+/// Makes the error of a step from a lost rank.
+fn lost_at(step: u64) -> impl Fn(RankError) -> RunError {
+    move |error| RunError::Learn {
+        step,
+        source: LearnError::Ranks(error),
+    }
 }
 
 /// One rollout setup on the learner's current weights.

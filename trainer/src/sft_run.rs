@@ -221,7 +221,9 @@ pub fn run_sft(
         }
         let update_s = row.get("time/update_s");
         tracing::info!(step, loss = row.get("sft/loss"), update_s, "step done");
-        records.end(&row, &mut watch, false, || Snapshot {
+        records.write(&row)?;
+        let control = watch(&row);
+        records.end(step + 1, control, false, || Snapshot {
             model: student.checkpoint().clone(),
             optimizer: &student.optimizer,
             ahead: None,

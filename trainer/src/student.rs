@@ -12,11 +12,12 @@ use crate::logprobs::{ScoreGrads, Scores, token_logprobs};
 use crate::metrics::Row;
 use crate::model::{Decoder, RopeTables};
 use crate::optim::{AdamW, AdamWConfig};
+use crate::ranks::RankError;
 use crate::remote::RemoteError;
 use crate::sequence::{MicroBatch, Sequence, cut, ids};
 use crate::watch::{NonFinite, first_non_finite};
 use crate::weights::{Checkpoint, WeightsError};
-use crate::workers::Workers;
+use crate::workers::{Parts, Workers};
 
 /// An update that must not be applied, or weights that cannot be handed over.
 #[derive(Debug, thiserror::Error)]
@@ -41,6 +42,9 @@ pub enum LearnError {
     /// The new weights cannot be saved for a server.
     #[error("the new weights cannot be saved for the rollout server")]
     Save(#[from] WeightsError),
+    /// Another rank is lost, or stopped.
+    #[error(transparent)]
+    Ranks(#[from] RankError),
 }
 
 /// Numbers of one step of supervised fine-tuning.
@@ -177,8 +181,28 @@ impl Student {
         temperature: f32,
         loss: impl Fn(&MicroBatch) -> L + Sync,
     ) -> (NamedGrads, Vec<T>) {
+        let parts = Parts::one(batches.len());
+        let (mut sums, rests) =
+            self.gradients_of_parts(sequences, batches, &parts, || false, temperature, loss);
+        (sums.pop().unwrap_or_default(), rests)
+    }
+
+    /// As [`Self::gradients`], the sum of each of the `parts` that the micro-batches are cut into. Once it `is_over`, those that
+    /// are left are not run.
+    pub(crate) fn gradients_of_parts<T: Send, L: FnOnce(&Scores) -> (ScoreGrads, T)>(
+        &self,
+        sequences: &[&Sequence],
+        batches: &[MicroBatch],
+        parts: &Parts,
+        is_over: impl Fn() -> bool + Sync,
+        temperature: f32,
+        loss: impl Fn(&MicroBatch) -> L + Sync,
+    ) -> (Vec<NamedGrads>, Vec<T>) {
         let (decoder, config) = (self.decoder(), &self.checkpoint.config);
-        self.workers.gradients(batches.len(), |index| {
+        self.workers.gradients_of_parts(parts, |index| {
+            if is_over() {
+                return None;
+            }
             let batch = &batches[index];
             let rows: Vec<&Sequence> = batch.iter().map(|&row| sequences[row]).collect();
             let loss = loss(batch);

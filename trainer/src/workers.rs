@@ -125,46 +125,91 @@ impl Workers {
         jobs: usize,
         job: impl Fn(usize) -> Option<(NamedGrads, T)> + Sync,
     ) -> (NamedGrads, Vec<T>) {
-        let sum = Mutex::new(Sum::default());
-        self.map(jobs, |index| {
+        let (mut sums, rests) = self.gradients_of_parts(&Parts::one(jobs), job);
+        (sums.pop().unwrap_or_default(), rests)
+    }
+
+    /// As [`Self::gradients`], with the sum of each part by itself; one sum of all where the parts are [`Parts::folded`].
+    pub(crate) fn gradients_of_parts<T: Send>(
+        &self,
+        parts: &Parts,
+        job: impl Fn(usize) -> Option<(NamedGrads, T)> + Sync,
+    ) -> (Vec<NamedGrads>, Vec<T>) {
+        let sum = Mutex::new(Sum::new(parts));
+        self.map(parts.jobs(), |index| {
             let part = job(index);
             sum.lock()
                 .unwrap_or_else(PoisonError::into_inner)
                 .take(index, part);
         });
         let sum = sum.into_inner().unwrap_or_else(PoisonError::into_inner);
-        (sum.total, sum.rests)
+        (sum.totals, sum.rests)
     }
 }
 
-/// Gradients added up in the order of the jobs. Jobs are begun in order, so no more than one per worker waits for its turn:
-/// a step needs memory for its workers, not for its micro-batches.
-struct Sum<T> {
+/// Jobs in parts, neighbours together, each part of which has a sum of its own.
+#[derive(Clone, Debug)]
+pub(crate) struct Parts {
+    /// The number of the first job behind each.
+    ends: Vec<usize>,
+    /// Adds the sum of a part to that of the parts before it as soon as it is complete, so that there is one sum.
+    folded: bool,
+}
+
+impl Parts {
+    /// All in one.
+    pub(crate) fn one(jobs: usize) -> Self {
+        Self::new(vec![jobs], true)
+    }
+
+    /// Jobs of all parts.
+    pub(crate) fn jobs(&self) -> usize {
+        self.ends.last().copied().unwrap_or(0)
+    }
+
+    /// Parts that end before these jobs.
+    pub(crate) fn new(ends: Vec<usize>, folded: bool) -> Self {
+        Self { ends, folded }
+    }
+}
+
+/// Gradients added up in the order of the jobs, part by part. Jobs are begun in order, so no more than one per worker waits for its
+/// turn: a step needs memory for its workers, not for its micro-batches.
+struct Sum<'a, T> {
     next: usize,
     early: BTreeMap<usize, Option<(NamedGrads, T)>>,
-    total: NamedGrads,
+    parts: &'a Parts,
+    /// Of the parts that were begun; of folded ones that of all complete ones, and of the one under way.
+    totals: Vec<NamedGrads>,
     rests: Vec<T>,
 }
 
-impl<T> Default for Sum<T> {
-    fn default() -> Self {
+impl<'a, T> Sum<'a, T> {
+    fn new(parts: &'a Parts) -> Self {
         Self {
             next: 0,
             early: BTreeMap::new(),
-            total: NamedGrads::default(),
+            parts,
+            totals: Vec::new(),
             rests: Vec::new(),
         }
     }
-}
 
-impl<T> Sum<T> {
     fn take(&mut self, index: usize, part: Option<(NamedGrads, T)>) {
         self.early.insert(index, part);
         while let Some(part) = self.early.remove(&self.next) {
+            let begins = self.next == 0 || self.parts.ends.contains(&self.next);
             self.next += 1;
-            if let Some((gradients, rest)) = part {
-                self.total.add(gradients);
+            if begins {
+                self.totals.push(NamedGrads::default());
+            }
+            if let (Some((gradients, rest)), Some(total)) = (part, self.totals.last_mut()) {
+                total.add(gradients);
                 self.rests.push(rest);
+            }
+            if self.parts.folded && self.totals.len() > 1 && self.parts.ends.contains(&self.next) {
+                let complete = self.totals.pop().unwrap_or_default();
+                self.totals[0].add(complete);
             }
         }
     }

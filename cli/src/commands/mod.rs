@@ -50,7 +50,7 @@ pub(crate) struct Cli {
 #[derive(Subcommand, Debug)]
 enum Command {
     Quickstart(quickstart::Quickstart),
-    Train(train::Train),
+    Train(Box<train::Train>),
     #[command(subcommand)]
     Recipes(recipes::Recipes),
     Sft(sft::Sft),

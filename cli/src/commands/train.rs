@@ -9,6 +9,7 @@ use forage_trainer::device::DeviceSpec;
 
 use crate::config::read;
 use crate::progress::Watch;
+use crate::ranks::RankArgs;
 use crate::terminal::out;
 
 /// Trains a policy with GRPO.
@@ -48,6 +49,8 @@ pub(crate) struct Train {
     /// Compute device instead of the config's: cpu, cuda:0, ...
     #[arg(long)]
     device: Option<DeviceSpec>,
+    #[command(flatten)]
+    ranks: RankArgs,
 }
 
 impl Train {
@@ -62,6 +65,9 @@ impl Train {
             out(&config.plan(self.rollouts.as_deref())?);
             return Ok(());
         }
+        let ranks = self
+            .ranks
+            .resolve(|name| std::env::var_os(name)?.into_string().ok())?;
         let options = TrainOptions {
             folder,
             resume: self.resume,
@@ -69,8 +75,16 @@ impl Train {
             from: self.from,
             twins: self.twins,
             record_tools: self.record_tools,
+            ranks,
         };
         let trained = train(&config, &options, &Watch::stoppable()?)?;
+        if let Some(ranks) = options.ranks.as_ref().filter(|ranks| ranks.rank > 0) {
+            out(&format!(
+                "rank {} is done; rank 0 keeps the policy",
+                ranks.rank
+            ));
+            return Ok(());
+        }
         if let (Some(step), Some(other)) = (trained.forked, &options.from) {
             out(&format!("forked {} after step {step}", other.display()));
         }

@@ -6,6 +6,7 @@ mod help;
 mod log;
 mod policy;
 mod python;
+mod ranks;
 mod recipes;
 mod replay;
 mod runs;

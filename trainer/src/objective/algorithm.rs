@@ -44,7 +44,7 @@ pub struct Recipe {
 
 /// A published algorithm as a configuration names it. The constants are those of the paper where it has some, else those of the
 /// system named.
-pub type Algorithm = Choice<AlgorithmEntry>;
+pub(crate) type Algorithm = Choice<AlgorithmEntry>;
 
 /// An advantage or a loss with its settings, in the order of their declaration.
 type Part = (&'static str, &'static [f64]);

@@ -37,8 +37,10 @@ mod turns;
 
 pub use advantage::{Advantage, SignWeights};
 pub use aggregate::Aggregation;
-pub use algorithm::{Algorithm, AlgorithmEntry, Recipe};
+pub(crate) use algorithm::Algorithm;
+pub use algorithm::{AlgorithmEntry, Recipe};
 pub use config::ObjectiveConfig;
+pub(crate) use correction::CorrectionCounts;
 pub use correction::{Bound, Correction, RatioLevel};
 pub use credit::Credit;
 pub use entropy::EntropyTerms;

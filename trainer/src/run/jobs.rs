@@ -6,6 +6,7 @@ use forage_contracts::Task;
 use forage_contracts::seed::Seed;
 use forage_env::Job;
 
+use crate::ranks::Ranks;
 use crate::sequence::shuffled;
 
 /// `group_size` jobs per task, in order, each an episode of its own.
@@ -32,6 +33,21 @@ pub(super) fn tree_jobs(
         })
     };
     tasks.iter().enumerate().flat_map(members).collect()
+}
+
+/// The jobs of the groups that a rank plays; whole groups, because members leave each other and are compared.
+pub(super) fn dealt(jobs: Vec<Job>, ranks: &Ranks) -> Vec<Job> {
+    let mut places = vec![0; jobs.len()];
+    let mut own: Vec<Job> = Vec::new();
+    for (index, job) in jobs.into_iter().enumerate() {
+        if ranks.plays(ranks.rank(), job.group) {
+            places[index] = own.len();
+            // Who is left stands before who leaves it.
+            let leaves = job.leaves.map(|root| places[root]);
+            own.push(Job { leaves, ..job });
+        }
+    }
+    own
 }
 
 /// The tasks of a step: a walk through the tasks in an order drawn anew for each epoch, a function of seed and step.

@@ -28,7 +28,7 @@ impl Run<'_> {
             .map_err(|source| RunError::Learn { step, source })?;
         describe_update(&mut row, &stats);
         row.set(Metric::TIME_UPDATE, started.elapsed().as_secs_f64());
-        self.wait_for(ahead, &mut row).await;
+        self.wait_for(ahead, step, &mut row).await?;
         self.sync_weights(&stats, step).await?;
         self.evaluate(step, &mut row).await?;
         Ok((row, episodes))
@@ -40,17 +40,17 @@ impl Learner {
     /// counted; when none is left nothing changes. Whoever samples keeps the old weights until `publish`.
     ///
     /// # Errors
-    /// [`LearnError::NonFinite`]; earlier steps on the same batch stay.
+    /// [`LearnError::NonFinite`]; earlier steps on the same batch stay. [`LearnError::Ranks`] when a rank is lost.
     pub fn improve(&mut self, groups: Vec<Vec<Sample>>) -> Result<UpdateStats, LearnError> {
         let (mut scored, counts) = self.advantages(groups);
-        self.set_old_logprobs(&mut scored);
+        self.set_old_logprobs(&mut scored)?;
         let minibatches = self.minibatches(scored);
         let mut stats = UpdateStats {
             groups: counts,
             ..UpdateStats::default()
         };
         for minibatch in (0..self.epochs()).flat_map(|_| &minibatches) {
-            let (gradients, sums) = self.gradients(minibatch);
+            let (gradients, sums) = self.gradients(minibatch)?;
             let (norm, rate) = self.optimize(gradients)?;
             stats.add(&sums, norm, rate);
         }

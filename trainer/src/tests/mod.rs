@@ -11,6 +11,7 @@ mod lora;
 mod metrics;
 mod parity;
 mod properties;
+mod ranks;
 pub(crate) mod reference;
 mod remote;
 mod resume;

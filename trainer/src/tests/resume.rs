@@ -44,6 +44,7 @@ fn place(folder: &Path, resume: bool) -> RunPlace {
         seed: 11,
         config_digest: "one".to_owned(),
         resume,
+        ranks: None,
     }
 }
 

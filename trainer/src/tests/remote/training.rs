@@ -90,6 +90,7 @@ fn place(folder: &Path) -> RunPlace {
         seed: 11,
         config_digest: "one".to_owned(),
         resume: false,
+        ranks: None,
     }
 }
 

@@ -1,0 +1,288 @@
+//! Where a process stands among those that train together: what arguments and the launcher's variables say.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::Args;
+use forage_lab::RunError;
+use forage_trainer::RankSettings;
+
+/// The place of this process among several.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Ranks")]
+pub(crate) struct RankArgs {
+    /// Train with so many processes, each of which is called with the same arguments, or with as many as the launcher has started
+    /// (auto: torchrun, srun, mpirun). See docs/scale.md.
+    #[arg(long, value_name = "N|auto", value_parser = count)]
+    ranks: Option<Count>,
+    /// The number of this process, from 0; the launcher's by default.
+    #[arg(long, value_name = "R", requires = "ranks")]
+    rank: Option<usize>,
+    /// Where rank 0 listens, as all reach it; the launcher's by default (`MASTER_ADDR` and `MASTER_PORT`, or SLURM's first host).
+    #[arg(long, value_name = "HOST:PORT", requires = "ranks")]
+    rendezvous: Option<String>,
+    /// A file with a secret that all ranks share: who does not know it is refused.
+    #[arg(long, value_name = "FILE", requires = "ranks")]
+    rank_secret_file: Option<PathBuf>,
+    /// How long the ranks wait for each other when they start.
+    #[arg(long, value_name = "SECONDS", default_value = "600", value_parser = seconds, requires = "ranks")]
+    rank_wait: Duration,
+    /// How long a rank may give no sign of life before all stop.
+    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds, requires = "ranks")]
+    rank_silence: Duration,
+}
+
+/// The number of ranks as arguments give it.
+#[derive(Clone, Copy, Debug)]
+enum Count {
+    Auto,
+    Of(usize),
+}
+
+fn count(text: &str) -> Result<Count, String> {
+    match text.parse() {
+        _ if text == "auto" => Ok(Count::Auto),
+        Ok(count) if count > 0 => Ok(Count::Of(count)),
+        _ => Err("write a number from 1, or auto".to_owned()),
+    }
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let parsed = text.parse().map(Duration::try_from_secs_f64);
+    match parsed {
+        Ok(Ok(time)) if !time.is_zero() => Ok(time),
+        _ => Err("write a number of seconds above 0".to_owned()),
+    }
+}
+
+/// The variables of a launcher: the number of the process, and how many there are, where it says.
+const LAUNCHERS: [(&str, &[&str]); 5] = [
+    ("RANK", &["WORLD_SIZE"]),
+    ("OMPI_COMM_WORLD_RANK", &["OMPI_COMM_WORLD_SIZE"]),
+    ("PMI_RANK", &["PMI_SIZE"]),
+    ("SLURM_PROCID", &["SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"]),
+    ("JOB_COMPLETION_INDEX", &[]),
+];
+
+impl RankArgs {
+    /// The place of this process; none where it trains by itself. `variable` gives a variable of the environment.
+    pub(crate) fn resolve(
+        self,
+        variable: impl Fn(&str) -> Option<String>,
+    ) -> Result<Option<RankSettings>> {
+        let Some(count) = self.ranks else {
+            return Ok(None);
+        };
+        let number = |name: &str| -> Result<Option<usize>> {
+            let Some(text) = variable(name) else {
+                return Ok(None);
+            };
+            let parsed = text.trim().parse();
+            let found = parsed.map_err(|_| fault(format!("{name} is `{text}`, not a number")))?;
+            Ok(Some(found))
+        };
+        let launcher = LAUNCHERS
+            .into_iter()
+            .find(|(rank, _)| variable(rank).is_some());
+        let rank = match (self.rank, launcher) {
+            (Some(rank), _) => rank,
+            (None, Some((name, _))) => number(name)?.unwrap_or_default(),
+            (None, None) => {
+                let names = LAUNCHERS.map(|(rank, _)| rank).join(", ");
+                return Err(fault(format!(
+                    "--ranks: which one this process is, nobody says; start it with a launcher ({names}), or give --rank"
+                )));
+            }
+        };
+        let size = match count {
+            Count::Of(size) => Some(size),
+            Count::Auto => {
+                let mut names = launcher.into_iter().flat_map(|(_, sizes)| sizes);
+                let name = names.find(|name| variable(name).is_some());
+                name.map(|name| number(name)).transpose()?.flatten()
+            }
+        };
+        let size = size.ok_or_else(|| {
+            fault(
+                "--ranks auto: the launcher does not say how many there are; give --ranks N"
+                    .to_owned(),
+            )
+        })?;
+        if rank >= size {
+            let last = size.saturating_sub(1);
+            return Err(fault(format!(
+                "--rank {rank}: there are {size} ranks, 0 to {last}"
+            )));
+        }
+        let address = match self.rendezvous {
+            Some(address) => address,
+            None => meeting(&variable)?.unwrap_or_default(),
+        };
+        let port = address
+            .rsplit_once(':')
+            .and_then(|(_, port)| port.parse::<u16>().ok());
+        if size > 1 && port.is_none_or(|port| port == 0) {
+            return Err(fault(format!(
+                "--rendezvous `{address}`: name the host of rank 0 and a free port of it, as in 10.0.0.1:29400"
+            )));
+        }
+        Ok(Some(RankSettings {
+            rank,
+            size,
+            address,
+            secret_file: self.rank_secret_file,
+            wait: self.rank_wait,
+            silence: self.rank_silence,
+        }))
+    }
+}
+
+fn fault(what: String) -> anyhow::Error {
+    RunError::config(what).into()
+}
+
+/// Where a launcher lets its processes meet.
+fn meeting(variable: impl Fn(&str) -> Option<String>) -> Result<Option<String>> {
+    if let (Some(host), Some(port)) = (variable("MASTER_ADDR"), variable("MASTER_PORT")) {
+        let parsed: u16 = port
+            .parse()
+            .map_err(|_| fault(format!("MASTER_PORT is `{port}`, not a port")))?;
+        // torchrun's own store listens at the port it names.
+        let taken = variable("TORCHELASTIC_USE_AGENT_STORE").is_some_and(|text| text == "True");
+        return Ok(Some(format!(
+            "{host}:{}",
+            parsed.saturating_add(u16::from(taken))
+        )));
+    }
+    let hosts = ["SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"];
+    let Some(hosts) = hosts.into_iter().find_map(&variable) else {
+        return Ok(None);
+    };
+    let job: u64 = variable("SLURM_JOB_ID")
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(0);
+    // Jobs that share a machine are given ports of their own.
+    Ok(Some(format!(
+        "{}:{}",
+        first_host(&hosts),
+        20_000 + job % 10_000
+    )))
+}
+
+/// The first host of a list in SLURM's form: `gpu[03-07,11],login`.
+fn first_host(hosts: &str) -> String {
+    let end = hosts.find(['[', ',']).unwrap_or(hosts.len());
+    let (name, rest) = hosts.split_at(end);
+    let Some(inside) = rest.strip_prefix('[') else {
+        return name.to_owned();
+    };
+    let (numbers, after) = inside.split_once(']').unwrap_or((inside, ""));
+    let number = numbers.split(['-', ',']).next().unwrap_or_default();
+    let suffix = after.split(',').next().unwrap_or_default();
+    format!("{name}{number}{suffix}")
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Only {
+        #[command(flatten)]
+        ranks: RankArgs,
+    }
+
+    type Variables<'a> = &'a [(&'a str, &'a str)];
+
+    /// The rank, the size and the address, or the error.
+    fn resolved(words: &[&str], variables: Variables) -> Result<Option<RankSettings>> {
+        let words = ["forage"].iter().chain(words);
+        let variable = |name: &str| {
+            let found = variables.iter().find(|(own, _)| *own == name);
+            found.map(|(_, value)| (*value).to_owned())
+        };
+        Only::try_parse_from(words)?.ranks.resolve(variable)
+    }
+
+    fn place(words: &[&str], variables: Variables) -> (usize, usize, String) {
+        let found = resolved(words, variables).unwrap().unwrap();
+        (found.rank, found.size, found.address)
+    }
+
+    #[test]
+    fn every_launcher_says_who_a_process_is() {
+        let torchrun = [
+            ("RANK", "3"),
+            ("WORLD_SIZE", "8"),
+            ("MASTER_ADDR", "node1"),
+            ("MASTER_PORT", "29500"),
+        ];
+        let auto = ["--ranks", "auto"];
+        assert_eq!(place(&auto, &torchrun), (3, 8, "node1:29500".to_owned()));
+        let store = [
+            torchrun.as_slice(),
+            &[("TORCHELASTIC_USE_AGENT_STORE", "True")],
+        ]
+        .concat();
+        assert_eq!(place(&auto, &store).2, "node1:29501");
+        let slurm = [
+            ("SLURM_PROCID", "2"),
+            ("SLURM_NTASKS", "9"),
+            ("SLURM_STEP_NUM_TASKS", "4"),
+            ("SLURM_STEP_NODELIST", "gpu[03-04,7]"),
+            ("SLURM_JOB_ID", "1230042"),
+        ];
+        assert_eq!(place(&auto, &slurm), (2, 4, "gpu03:20042".to_owned()));
+        let here = ["--ranks", "auto", "--rendezvous", "10.0.0.1:7000"];
+        let mpirun = [("OMPI_COMM_WORLD_RANK", "1"), ("OMPI_COMM_WORLD_SIZE", "2")];
+        assert_eq!(place(&here, &mpirun), (1, 2, "10.0.0.1:7000".to_owned()));
+        let pmi = [("PMI_RANK", "0"), ("PMI_SIZE", "2")];
+        assert_eq!(place(&here, &pmi).1, 2);
+        let pods = ["--ranks", "4", "--rendezvous", "forage-0.forage:7000"];
+        let index = [("JOB_COMPLETION_INDEX", "3")];
+        assert_eq!(
+            place(&pods, &index),
+            (3, 4, "forage-0.forage:7000".to_owned())
+        );
+    }
+
+    #[test]
+    fn without_ranks_a_launchers_variables_do_nothing() {
+        let batch = [("SLURM_PROCID", "0"), ("SLURM_NTASKS", "4")];
+        assert_eq!(resolved(&[], &batch).unwrap(), None);
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let size = [("JOB_COMPLETION_INDEX", "3")];
+        let odd = [("RANK", "x"), ("WORLD_SIZE", "2")];
+        let faults: [(&[&str], Variables, &str); 7] = [
+            (&["--ranks", "2"], &[], "give --rank"),
+            (&["--ranks", "auto"], &size, "give --ranks N"),
+            (&["--ranks", "auto"], &odd, "RANK is `x`"),
+            (&["--ranks", "2", "--rank", "2"], &[], "0 to 1"),
+            (&["--ranks", "2", "--rank", "0"], &[], "--rendezvous"),
+            (&["--ranks", "0"], &[], "a number from 1"),
+            (&["--rank", "0"], &[], "--ranks"),
+        ];
+        for (words, variables, expected) in faults {
+            let error = format!("{:#}", resolved(words, variables).unwrap_err());
+            assert!(error.contains(expected), "{words:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn the_first_host_of_a_list() {
+        for (hosts, first) in [
+            ("node7", "node7"),
+            ("a,b", "a"),
+            ("gpu[03-07,11],login", "gpu03"),
+            ("gpu[9,11]-ib", "gpu9-ib"),
+        ] {
+            assert_eq!(first_host(hosts), first);
+        }
+    }
+}

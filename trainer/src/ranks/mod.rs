@@ -1,0 +1,268 @@
+//! Several processes that train one policy: ranks, which meet by an address and exchange over TCP what each has made.
+//!
+//! Every rank goes through every step with the same numbers. Groups of episodes are dealt to ranks and exchanged; the gradient is
+//! summed part by part in an order that is fixed, whoever computes a part; all apply the same update. Rank 0 passes on what all
+//! need to know; gradients go from each rank to the next.
+
+mod calls;
+mod exchange;
+mod link;
+mod rendezvous;
+mod sample;
+mod sum;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+pub(crate) use exchange::Vote;
+use link::{Farewell, Link, Losses};
+pub(crate) use sample::sample;
+
+/// The place of a process among the ranks of a run, and where they meet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RankSettings {
+    /// The number of this rank, from 0.
+    pub rank: usize,
+    /// Ranks in all.
+    pub size: usize,
+    /// Where rank 0 listens: `HOST:PORT`.
+    pub address: String,
+    /// A file with a secret that all ranks share; without it whoever reaches the address is trusted.
+    pub secret_file: Option<PathBuf>,
+    /// How long ranks wait for each other at the start.
+    pub wait: Duration,
+    /// How long a rank may be silent before it counts as lost.
+    pub silence: Duration,
+}
+
+/// Ranks that do not come together or do not stay together.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RankError {
+    /// They cannot meet.
+    #[error("the ranks cannot meet at {address}: {what}")]
+    Meeting {
+        /// The address.
+        address: String,
+        /// The fault and the fix.
+        what: String,
+    },
+    /// A rank is gone, or not what it should be.
+    #[error("rank {rank} {what}")]
+    Lost {
+        /// The rank.
+        rank: usize,
+        /// A predicate of it.
+        what: String,
+    },
+    /// A rank cannot go on.
+    #[error("rank {rank} stopped: {why}")]
+    Stopped {
+        /// The rank.
+        rank: usize,
+        /// Its error.
+        why: String,
+    },
+}
+
+/// This process among the ranks of a run. One process alone is a rank too, to which nothing here costs anything.
+#[derive(Debug)]
+pub(crate) struct Ranks {
+    rank: usize,
+    size: usize,
+    /// By rank: all others at rank 0, elsewhere rank 0 and the two neighbours.
+    links: Arc<BTreeMap<usize, Link>>,
+    losses: Arc<Losses>,
+    /// Exchanges so far.
+    exchanges: AtomicU32,
+    heart: Option<(Sender<()>, JoinHandle<()>)>,
+}
+
+impl Ranks {
+    /// A process of its own.
+    pub(crate) fn alone() -> Self {
+        Self {
+            rank: 0,
+            size: 1,
+            links: Arc::default(),
+            losses: Arc::new(Losses::new()),
+            exchanges: AtomicU32::new(0),
+            heart: None,
+        }
+    }
+
+    /// Meets the other ranks, all of which must have the same `digest` of what they are to do. Blocks.
+    ///
+    /// # Errors
+    /// [`RankError::Meeting`] when not all come in time, or one is of another run.
+    pub(crate) fn join(settings: &RankSettings, digest: &str) -> Result<Self, RankError> {
+        let failed = |what: String| RankError::Meeting {
+            address: settings.address.clone(),
+            what,
+        };
+        let streams = rendezvous::meet(settings, digest)?;
+        let losses = Arc::new(Losses::new());
+        let link = |(peer, stream)| -> io::Result<(usize, Link)> {
+            let link = Link::new(stream, peer, settings.silence, &losses)?;
+            Ok((peer, link))
+        };
+        let links: io::Result<BTreeMap<usize, Link>> = streams.into_iter().map(link).collect();
+        let links = Arc::new(links.map_err(|error| failed(error.to_string()))?);
+        let beating = Arc::clone(&links);
+        // Several signs fit into the silence that is allowed.
+        let every = (settings.silence / 5).max(Duration::from_millis(10));
+        let (stop, stopped) = channel();
+        let heart = std::thread::Builder::new()
+            .name("ranks".to_owned())
+            .spawn(move || {
+                while stopped.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
+                    beating.values().for_each(Link::beat);
+                }
+            })
+            .map_err(|error| failed(error.to_string()))?;
+        Ok(Self {
+            rank: settings.rank,
+            size: settings.size,
+            links,
+            losses,
+            exchanges: AtomicU32::new(0),
+            heart: Some((stop, heart)),
+        })
+    }
+
+    pub(crate) fn rank(&self) -> usize {
+        self.rank
+    }
+
+    pub(crate) fn size(&self) -> usize {
+        self.size
+    }
+
+    pub(crate) fn is_first(&self) -> bool {
+        self.rank == 0
+    }
+
+    /// The first loss, if there was one.
+    pub(crate) fn loss(&self) -> Option<RankError> {
+        self.losses.first()
+    }
+
+    /// Waits for a loss, for ever where there is none.
+    pub(crate) fn lost(&self) -> impl Future<Output = RankError> + Send + use<> {
+        let (losses, mut told) = (Arc::clone(&self.losses), self.losses.watch());
+        async move {
+            loop {
+                if let Some(error) = losses.first() {
+                    return error;
+                }
+                if told.changed().await.is_err() {
+                    std::future::pending::<()>().await;
+                }
+            }
+        }
+    }
+
+    /// The part of 0..`jobs` that is this rank's: ranks have neighbouring ones, as many as each other or one more.
+    pub(crate) fn own(&self, jobs: usize) -> Range<usize> {
+        share(jobs, self.size, self.rank)
+    }
+
+    /// Every rank's bytes, by rank; all ranks call this at the same place.
+    ///
+    /// # Errors
+    /// [`RankError`] when a rank is lost.
+    pub(crate) fn gather(&self, own: Vec<u8>) -> Result<Vec<Vec<u8>>, RankError> {
+        if self.size == 1 {
+            return Ok(vec![own]);
+        }
+        let exchange = self.next_exchange();
+        if self.rank > 0 {
+            let root = self.link(0)?;
+            root.send(exchange, &own)?;
+            let all = (0..self.size).map(|_| root.receive(exchange));
+            return all.collect();
+        }
+        let mut all = vec![own];
+        for rank in 1..self.size {
+            all.push(self.link(rank)?.receive(exchange)?);
+        }
+        for link in self.links.values() {
+            for part in &all {
+                link.send(exchange, part)?;
+            }
+        }
+        Ok(all)
+    }
+
+    /// The bytes of rank 0; what others give does not count. All ranks call this at the same place.
+    ///
+    /// # Errors
+    /// [`RankError`] when a rank is lost.
+    pub(crate) fn of_first(&self, own: Vec<u8>) -> Result<Vec<u8>, RankError> {
+        let exchange = self.next_exchange();
+        if self.rank > 0 {
+            return self.link(0)?.receive(exchange);
+        }
+        for link in self.links.values() {
+            link.send(exchange, &own)?;
+        }
+        Ok(own)
+    }
+
+    /// Takes leave of the others: of a run that is over, or, with its error, of one that cannot go on. They learn of the first
+    /// cause, which may be another rank.
+    pub(crate) fn leave(&self, why: Option<&str>) {
+        let stopped = |why: &str| RankError::Stopped {
+            rank: self.rank,
+            why: why.to_owned(),
+        };
+        let cause = why.map(|why| self.loss().unwrap_or_else(|| stopped(why)));
+        let farewell = cause.as_ref().map(Farewell::of);
+        for link in self.links.values() {
+            link.part(farewell.as_ref());
+        }
+    }
+
+    /// The error of a rank that sent what it should not.
+    pub(crate) fn wrong(&self, rank: usize, what: &str) -> RankError {
+        let what = what.to_owned();
+        self.losses.note(RankError::Lost {
+            rank,
+            what: what.clone(),
+        });
+        self.loss().unwrap_or(RankError::Lost { rank, what })
+    }
+
+    fn next_exchange(&self) -> u32 {
+        self.exchanges.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn link(&self, rank: usize) -> Result<&Link, RankError> {
+        self.links
+            .get(&rank)
+            .ok_or_else(|| self.wrong(rank, "has no connection to this one"))
+    }
+}
+
+impl Drop for Ranks {
+    fn drop(&mut self) {
+        if let Some((stop, heart)) = self.heart.take() {
+            drop(stop);
+            let _ = heart.join();
+        }
+    }
+}
+
+/// The part of 0..`jobs` that falls to `index` of `count`.
+pub(crate) fn share(jobs: usize, count: usize, index: usize) -> Range<usize> {
+    index * jobs / count..(index + 1) * jobs / count
+}

@@ -1,0 +1,147 @@
+//! A run with other ranks: how it begins, what all agree on after a step, and what is left when one is lost.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use forage_contracts::Episode;
+
+use super::{GrpoConfig, Run, RunError, RunPlace, lost_at};
+use crate::checkpoint::{self, Snapshot};
+use crate::optim::AdamW;
+use crate::ranks::{Ranks, Vote};
+use crate::records::Records;
+use crate::student::LearnError;
+use crate::watch::Sentinel;
+use crate::weights::Checkpoint;
+
+/// Waits for all ranks of the run, each of which has the same settings, where it has any.
+pub(super) fn meet(config: &GrpoConfig, place: &RunPlace) -> Result<Ranks, RunError> {
+    let Some(settings) = &place.ranks else {
+        return Ok(Ranks::alone());
+    };
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(place.config_digest.as_bytes());
+    hasher.update(&place.seed.to_le_bytes());
+    // What the digest of a run leaves out decides when all exchange and when all stop.
+    hasher.update(serde_json::json!(config).to_string().as_bytes());
+    let digest = hasher.finalize().to_hex();
+    Ranks::join(settings, &digest).map_err(RunError::Meeting)
+}
+
+/// The state of a run between two steps, kept while the next one is under way.
+pub(super) struct Held {
+    /// Steps done.
+    step: u64,
+    model: Checkpoint,
+    optimizer: AdamW,
+    ahead: Option<Vec<Episode>>,
+    replay: Vec<Vec<Episode>>,
+    sentinel: Sentinel,
+}
+
+impl Run<'_> {
+    /// Keeps the state before a step: the update changes weights and moments in place, and a rank may be lost after it. Their
+    /// numbers are shared until then.
+    pub(super) fn hold(&mut self, step: u64) {
+        if self.ranks.size() > 1 && self.ranks.is_first() {
+            self.held = Some(Held {
+                step,
+                model: self.learner.checkpoint(),
+                optimizer: self.learner.optimizer().clone(),
+                ahead: self.ahead.clone(),
+                replay: self.buffer.groups().to_vec(),
+                sentinel: self.sentinel.clone(),
+            });
+        }
+    }
+
+    /// What all ranks make of a step, after which their weights must be equal.
+    pub(super) fn agree(&self, step: u64, own: Vote) -> Result<Vote, RunError> {
+        if self.ranks.size() == 1 {
+            return Ok(own);
+        }
+        let weights = self.learner.sample();
+        let agreed = self.ranks.agree(Vote { weights, ..own });
+        agreed.map_err(lost_at(step))
+    }
+
+    /// The error of a run that cannot go on. Where a rank was lost, rank 0 keeps the state of the last step that all have done.
+    pub(super) fn given_up(
+        &mut self,
+        error: RunError,
+        records: Option<&mut Records<'_>>,
+    ) -> RunError {
+        let RunError::Learn {
+            source: LearnError::Ranks(source),
+            step,
+        } = error
+        else {
+            return error;
+        };
+        // The others need not wait for the disk.
+        self.ranks.leave(Some(&source.to_string()));
+        let again = "start all ranks again with --resume, as many of them as you like";
+        let held = self.held.take();
+        let step = held.as_ref().map_or(step, |held| held.step);
+        let fix = match records
+            .zip(held)
+            .map(|(records, held)| self.keep(records, &held))
+        {
+            Some(Ok(Some(folder))) => {
+                format!(
+                    "the checkpoint in {} holds the run; {again}",
+                    folder.display()
+                )
+            }
+            Some(Ok(None)) => again.to_owned(),
+            None if self.ranks.is_first() => again.to_owned(),
+            Some(Err(error)) => format!("its checkpoint cannot be written ({error}); {again}"),
+            None => format!("rank 0 keeps the checkpoint; {again}"),
+        };
+        RunError::Ranks { step, fix, source }
+    }
+
+    /// The checkpoint of the held state, which is written unless it is there; none of a run that has done nothing.
+    fn keep(&self, records: &mut Records<'_>, held: &Held) -> Result<Option<PathBuf>, RunError> {
+        if held.step == 0 {
+            return Ok(None);
+        }
+        let name = checkpoint::name(held.step);
+        let there = checkpoint::list(&self.place.folder)?;
+        if let Some(folder) = there.into_iter().find(|folder| folder.ends_with(&name)) {
+            return Ok(Some(folder));
+        }
+        let snapshot = Snapshot {
+            model: held.model.clone(),
+            optimizer: &held.optimizer,
+            ahead: held.ahead.as_deref(),
+            replay: &held.replay,
+            sentinel: Some(&held.sentinel),
+        };
+        records.save(held.step, &snapshot).map(Some)
+    }
+
+    /// Takes leave of the other ranks. An end that all have agreed on is none that the others need to be told.
+    pub(super) fn part(&mut self, error: Option<&RunError>) {
+        let failed = error.filter(|error| {
+            let agreed = matches!(
+                error,
+                RunError::Interrupted { .. } | RunError::Paused { .. } | RunError::Followed { .. }
+            );
+            !agreed
+        });
+        self.ranks.leave(failed.map(described).as_deref());
+        self.learner.join(Arc::new(Ranks::alone()));
+    }
+}
+
+/// An error with its causes.
+fn described(error: &RunError) -> String {
+    let mut words = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        words = format!("{words}: {error}");
+        cause = error.source();
+    }
+    words
+}

@@ -1,0 +1,286 @@
+//! Several ranks learn what one process learns, bit for bit, and go on when one of them is lost.
+
+use std::net::TcpListener;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::tests::common::problem::{checkpoint, learner, problem, weights};
+use forage_trainer::run::{
+    Control, GrpoConfig, ReplayConfig, RunError, RunPlace, Source, run_grpo,
+};
+use forage_trainer::{AdamWConfig, OldLogprobs, RankSettings, UpdateConfig, metrics};
+
+/// Four parts: so many sums, whatever the number of ranks.
+fn config() -> GrpoConfig {
+    let optimizer = AdamWConfig {
+        learning_rate: 1e-3,
+        warmup_steps: 3,
+        ..AdamWConfig::default()
+    };
+    let update = UpdateConfig {
+        optimizer,
+        micro_batch_tokens: 300,
+        parts: Some(4),
+        ..UpdateConfig::default()
+    };
+    GrpoConfig {
+        steps: 4,
+        prompts_per_step: 3,
+        group_size: 4,
+        update,
+        checkpoint_every: 0,
+        evaluate_every: 2,
+        ..GrpoConfig::default()
+    }
+}
+
+/// What a rank leaves: its result, its weights, its checkpoints.
+type Left = (Result<(), RunError>, Vec<u8>);
+
+/// Trains with so many ranks, each of which goes when `goes` says so: of the number of the rank and of the step it has just done.
+fn train(
+    config: &GrpoConfig,
+    folder: &Path,
+    size: usize,
+    resume: bool,
+    goes: impl Fn(usize, u64) -> Option<Control> + Sync,
+) -> Vec<Left> {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    drop(listener);
+    let goes = &goes;
+    std::thread::scope(|scope| {
+        let rank = |rank: usize| {
+            let settings = RankSettings {
+                rank,
+                size,
+                address: address.clone(),
+                secret_file: None,
+                wait: Duration::from_secs(30),
+                silence: Duration::from_secs(10),
+            };
+            let folder = if rank == 0 {
+                folder.to_owned()
+            } else {
+                folder.join(format!("rank-{rank}"))
+            };
+            let run = move || {
+                let start = checkpoint(1);
+                let problem = problem(&start, &[("random", 1.0)]);
+                let mut learner = learner(start, config.update.clone());
+                let place = RunPlace {
+                    folder,
+                    seed: 11,
+                    config_digest: "one".to_owned(),
+                    resume: resume && rank == 0,
+                    ranks: Some(settings),
+                };
+                let runtime = tokio::runtime::Builder::new_multi_thread()
+                    .worker_threads(1)
+                    .enable_all()
+                    .build()
+                    .unwrap();
+                let ran = runtime.block_on(async {
+                    let gone = tokio::sync::Notify::new();
+                    let ran = run_grpo(
+                        &mut learner,
+                        Source::Play(&problem),
+                        config,
+                        &place,
+                        |row, _, _| match goes(rank, row.step()) {
+                            Some(control) => control,
+                            None => {
+                                // Dies in the middle of what comes next.
+                                gone.notify_one();
+                                Control::Continue
+                            }
+                        },
+                    );
+                    tokio::select! {
+                        biased;
+                        () = gone.notified() => Err(RunError::NoTasks),
+                        ran = Box::pin(ran) => ran,
+                    }
+                });
+                (ran, weights(&learner))
+            };
+            scope.spawn(run)
+        };
+        let threads: Vec<_> = (0..size).map(rank).collect();
+        let left = threads.into_iter().map(|thread| thread.join().unwrap());
+        left.collect()
+    })
+}
+
+fn go_on(_: usize, _: u64) -> Option<Control> {
+    Some(Control::Continue)
+}
+
+/// The weights of a run that all ranks end with.
+fn whole(config: &GrpoConfig, folder: &Path, size: usize, resume: bool) -> Vec<u8> {
+    let left = train(config, folder, size, resume, go_on);
+    for (ran, weights) in &left {
+        assert!(ran.is_ok(), "{ran:?}");
+        assert!(*weights == left[0].1, "ranks have different weights");
+    }
+    left.into_iter().next().unwrap().1
+}
+
+/// Every file of the newest checkpoint.
+fn files(folder: &Path) -> Vec<(String, Vec<u8>)> {
+    let newest = forage_trainer::checkpoint::newest(folder).unwrap().unwrap();
+    let mut files = forage_trainer::checkpoint::files(&newest).unwrap();
+    files.sort();
+    files
+        .into_iter()
+        .map(|(name, path)| (name, std::fs::read(path).unwrap()))
+        .collect()
+}
+
+/// Metrics without what the clock says.
+fn rows(folder: &Path) -> Vec<String> {
+    let rows = metrics::read(&folder.join("metrics.jsonl")).unwrap();
+    rows.into_iter()
+        .map(|mut row| {
+            row.0.retain(|name, _| !name.starts_with("time/"));
+            serde_json::Value::Object(row.0).to_string()
+        })
+        .collect()
+}
+
+fn assert_same(found: &Path, expected: &Path, what: &str) {
+    let names = |files: &[(String, Vec<u8>)]| -> Vec<String> {
+        files.iter().map(|(name, _)| name.clone()).collect()
+    };
+    let (ours, theirs) = (files(found), files(expected));
+    assert_eq!(names(&ours), names(&theirs), "{what}");
+    for ((name, ours), (_, theirs)) in ours.iter().zip(&theirs) {
+        assert!(ours == theirs, "{what}: {name} differs");
+    }
+    assert_eq!(rows(found), rows(expected), "{what}");
+}
+
+#[test]
+fn ranks_learn_what_one_process_learns() {
+    let alone = tempfile::tempdir().unwrap();
+    let expected = whole(&config(), alone.path(), 1, false);
+    for size in [2, 3, 4] {
+        let folder = tempfile::tempdir().unwrap();
+        let found = whole(&config(), folder.path(), size, false);
+        assert!(found == expected, "{size} ranks");
+        assert_same(folder.path(), alone.path(), &format!("{size} ranks"));
+    }
+    let fewer = GrpoConfig {
+        update: UpdateConfig {
+            parts: Some(1),
+            ..config().update
+        },
+        ..config()
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let other = whole(&fewer, folder.path(), 1, false);
+    assert!(other != expected, "the parts decide the order of sums");
+}
+
+/// Look-ahead, replay, trees, several optimizer steps, and the trainer's own log-probabilities.
+fn every_part() -> GrpoConfig {
+    let replay = Some(ReplayConfig {
+        capacity: 4,
+        share: 0.5,
+    });
+    let update = UpdateConfig {
+        minibatches: 2,
+        old_logprobs: Some(OldLogprobs::Sampler),
+        ..config().update
+    };
+    GrpoConfig {
+        prompts_per_step: 4,
+        trees: Some(2),
+        replay,
+        lookahead: true,
+        update,
+        ..config()
+    }
+}
+
+#[test]
+fn ranks_look_ahead_replay_and_grow_trees() {
+    let recomputed = UpdateConfig {
+        old_logprobs: Some(OldLogprobs::Trainer),
+        ..config().update
+    };
+    let recomputed = GrpoConfig {
+        update: recomputed,
+        ..config()
+    };
+    for config in [every_part(), recomputed] {
+        let (alone, folder) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let expected = whole(&config, alone.path(), 1, false);
+        assert!(whole(&config, folder.path(), 3, false) == expected);
+        assert_same(folder.path(), alone.path(), "three ranks");
+    }
+}
+
+#[test]
+fn a_lost_rank_stops_all_with_a_checkpoint_from_which_any_number_goes_on() {
+    let alone = tempfile::tempdir().unwrap();
+    let expected = whole(&every_part(), alone.path(), 1, false);
+    for (going, then) in [(1, 2), (2, 1), (0, 4)] {
+        let folder = tempfile::tempdir().unwrap();
+        let goes = |rank, step| (rank != going || step < 1).then_some(Control::Continue);
+        let left = train(&every_part(), folder.path(), 3, false, goes);
+        for (rank, (ran, _)) in left
+            .into_iter()
+            .enumerate()
+            .filter(|(rank, _)| *rank != going)
+        {
+            let Err(RunError::Ranks { fix, source, .. }) = &ran else {
+                panic!("{ran:?}");
+            };
+            let words = source.to_string();
+            assert!(
+                words.starts_with(&format!("rank {going} has closed")),
+                "{words}"
+            );
+            let holds = if rank == 0 {
+                "holds the run"
+            } else {
+                "rank 0 keeps"
+            };
+            assert!(fix.contains(holds), "rank {rank}: {fix}");
+        }
+        // Where rank 0 itself is gone, the run begins anew.
+        let resume = going != 0;
+        let folder = if resume {
+            folder
+        } else {
+            tempfile::tempdir().unwrap()
+        };
+        let found = whole(&every_part(), folder.path(), then, resume);
+        assert!(found == expected, "rank {going} lost, {then} ranks then");
+        assert_same(folder.path(), alone.path(), "resumed");
+    }
+}
+
+#[test]
+fn one_that_is_asked_to_stop_stops_all_at_the_same_step() {
+    let alone = tempfile::tempdir().unwrap();
+    let expected = whole(&config(), alone.path(), 1, false);
+    let folder = tempfile::tempdir().unwrap();
+    let goes = |rank, step| {
+        Some(if rank == 1 && step == 1 {
+            Control::Stop
+        } else {
+            Control::Continue
+        })
+    };
+    let left = train(&config(), folder.path(), 2, false, goes);
+    assert!(matches!(
+        left[0].0,
+        Err(RunError::Interrupted { step: 2, .. })
+    ));
+    assert!(matches!(left[1].0, Err(RunError::Followed { step: 2 })));
+    let found = whole(&config(), folder.path(), 3, true);
+    assert!(found == expected);
+    assert_same(folder.path(), alone.path(), "stopped and resumed");
+}
