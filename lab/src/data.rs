@@ -1,6 +1,6 @@
 //! Questions and what they are searched in, as a config names them.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use forage_contracts::seed::Seed;
@@ -54,6 +54,11 @@ impl Corpus {
         scratch: &Path,
     ) -> Result<Self> {
         let scratch = RunLayout::new(scratch);
+        let fetched = corpus.map(|(corpus, format)| Ok((fetch_file(corpus)?, format)));
+        let fetched: Option<(PathBuf, CorpusFormat)> = fetched.transpose()?;
+        let corpus = fetched
+            .as_ref()
+            .map(|(corpus, format)| (corpus.as_path(), *format));
         let found = match (index, corpus) {
             (Some(index), None) => Arc::new(Index::open(index)?),
             (None, Some((corpus, format))) => open_or_build(corpus, format, &scratch.index())?,
@@ -241,7 +246,7 @@ fn pages_of(
     lazily(move || {
         let index = match &passages {
             Some(index) if format.whole() == format => Arc::clone(index),
-            _ => open_or_build(&corpus, format.whole(), &place)?,
+            _ => open_or_build(&fetch_file(&corpus)?, format.whole(), &place)?,
         };
         Ok(Wiki::of_index(index))
     })
@@ -341,7 +346,8 @@ fn load_files(
     (retriever, needed): (&RetrieverConfig, bool),
     layout: &RunLayout,
 ) -> Result<(Corpus, [Tasks; 3])> {
-    let index = match (&files.corpus, files.format, &files.index) {
+    let corpus = files.corpus.as_deref().map(fetch_file).transpose()?;
+    let index = match (&corpus, files.format, &files.index) {
         (Some(corpus), Some(format), Some(index)) => Some(open_checked(index, corpus, format)?),
         (Some(corpus), Some(format), None) => Some(open_or_build(corpus, format, &layout.index())?),
         _ => None,
@@ -369,7 +375,7 @@ fn file_splits(files: &FilesConfig, data: &DataConfig) -> Result<[Tasks; 3]> {
         };
         let read = read_tasks(&fetch_file(path)?, split)?;
         Ok(match ids {
-            Some(ids) => pick_ids(read, ids)?,
+            Some(ids) => pick_ids(&read, ids)?,
             None => read,
         })
     };

@@ -162,7 +162,7 @@ pub fn hub() -> Hub {
     Hub::from_variables(|name| std::env::var(name).ok())
 }
 
-/// Finds a file by its path, or by its address on the hub (`hf://datasets/ORG/NAME/PATH`), which is fetched.
+/// Finds a file or folder by its path, or by its address on the hub (`hf://ORG/NAME[/PATH][@REVISION]`), which is fetched.
 ///
 /// # Errors
 /// When the hub does not have it.
