@@ -434,6 +434,9 @@ fn compare_sources(
             found.insert(source.clone(), metrics);
         }
     }
+    if found.len() < 2 {
+        found.clear();
+    }
     Ok(found)
 }
 
