@@ -63,7 +63,7 @@ pub(crate) struct Add {
 /// The corpus to index.
 #[derive(Args, Debug)]
 struct Corpus {
-    /// Corpus file (JSON lines, .gz too, or parquet) or folder, or hf://ORG/NAME[/PATH] on the hub.
+    /// Corpus file (JSON lines, .gz too, or parquet) or folder, or `hf://ORG/NAME[/PATH]` on the hub.
     #[arg(long = "corpus", value_name = "PATH")]
     path: PathBuf,
     /// The corpus format.

@@ -73,12 +73,11 @@ fn fields(line: &str, separator: char) -> Result<Vec<Cow<'_, str>>, RowFault> {
     let mut found = Vec::new();
     let mut rest = line;
     loop {
-        let (field, after) = match rest.strip_prefix('"') {
-            Some(inside) => quoted(inside)?,
-            None => {
-                let end = rest.find(separator).unwrap_or(rest.len());
-                (Cow::Borrowed(&rest[..end]), &rest[end..])
-            }
+        let (field, after) = if let Some(inside) = rest.strip_prefix('"') {
+            quoted(inside)?
+        } else {
+            let end = rest.find(separator).unwrap_or(rest.len());
+            (Cow::Borrowed(&rest[..end]), &rest[end..])
         };
         found.push(field);
         match after.strip_prefix(separator) {
