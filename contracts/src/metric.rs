@@ -91,6 +91,14 @@ step_metrics! {
     REWARD_TURNS = "reward/turns" ["reward" "episodes"] Higher "Rewards of an episode's turns together";
     VAL_EM = "val/em" ["share" "validation questions"] Higher "Validation exact match";
     VAL_NDCG = "val/ndcg" ["score" "validation questions"] Higher "Validation NDCG@10";
+    VAL_EM_OF = "val/*/em" ["share" "validation questions of a data set"] Higher
+        "Validation exact match of a data set";
+    VAL_NDCG_OF = "val/*/ndcg" ["score" "validation questions of a data set"] Higher
+        "Validation NDCG@10 of a data set";
+    VAL_EM_MACRO = "val/em_macro" ["share" "data sets"] Higher
+        "Validation exact match, each data set counted once";
+    VAL_NDCG_MACRO = "val/ndcg_macro" ["score" "data sets"] Higher
+        "Validation NDCG@10, each data set counted once";
     VAL = "val/*" ["score" "validation questions"] Higher "Another measure of the validation questions";
     RESPONSE_TOKENS = "response/tokens_mean" ["tokens" "episodes"] Neither "Response tokens";
     RESPONSE_ALL_TOKENS = "response/tokens_with_observations_mean" ["tokens" "episodes"] Neither

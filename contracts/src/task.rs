@@ -20,7 +20,7 @@ pub enum Split {
 /// One question an episode tries to answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Task {
-    /// Unique within the data set.
+    /// Unique within [`Task::data_source`]: published files begin their ids anew in each data set.
     pub id: String,
     /// What the policy is asked.
     pub question: String,
@@ -40,7 +40,7 @@ pub struct Task {
     /// The queries a perfect searcher would send, one per hop; empty when unknown. Only scripted policies read this.
     #[serde(default)]
     pub oracle: Vec<OracleHop>,
-    /// Data set the task comes from. Group keys are `(data_source, id)`.
+    /// Data set the task comes from: the other half of its identity.
     pub data_source: String,
     /// Its part of the data set.
     pub split: Split,
@@ -60,6 +60,19 @@ impl Task {
             data_source: String::new(),
             split: Split::Train,
         }
+    }
+
+    /// The identity of the question: its data set and its id there.
+    pub fn key(&self) -> (String, String) {
+        (self.data_source.clone(), self.id.clone())
+    }
+
+    /// The identity as one text, `nq/train_0`; the id alone where no data set is known.
+    pub fn name(&self) -> String {
+        if self.data_source.is_empty() {
+            return self.id.clone();
+        }
+        format!("{}/{}", self.data_source, self.id)
     }
 
     /// Grades by passage id: the task's own, or 1 for each passage of its evidence. Empty when neither is known.

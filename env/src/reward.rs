@@ -53,7 +53,8 @@ pub(crate) fn judgments<'a>(name: &str, task: &'a Task) -> Result<Cow<'a, Judgme
     if judgments.is_empty() {
         let message = format!(
             "task `{}` (`{}`) has no judged passage",
-            task.id, task.question
+            task.name(),
+            task.question
         );
         return Err(RewardError {
             name: name.to_owned(),
@@ -65,7 +66,7 @@ pub(crate) fn judgments<'a>(name: &str, task: &'a Task) -> Result<Cow<'a, Judgme
 
 /// A number in `[0, 1)` that depends on the seed, the task and the member alone.
 fn draw(seed: Seed, task: &Task, episode: &Episode) -> f64 {
-    (seed.child(&task.id, &[episode.member]).0 >> 11) as f64 / (1_u64 << 53) as f64
+    (seed.child(&task.name(), &[episode.member]).0 >> 11) as f64 / (1_u64 << 53) as f64
 }
 
 /// 1 for true, 0 for false.

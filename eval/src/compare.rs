@@ -6,10 +6,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use forage_contracts::{Episode, nearest};
 use serde::{Deserialize, Serialize};
 
-use crate::measures::{QuestionKey, better, by_question, clusters, display_rank};
+use crate::measures::{
+    QuestionKey, better, by_question, clusters, display_rank, headline, sources,
+};
 use crate::stats::{
-    Better, Bootstrap, Interval, LEVEL, NonInferiority, StatsError, holm, mcnemar_exact, mean,
-    minimum_detectable_effect, paired_bootstrap_clusters, paired_permutation,
+    Better, Bootstrap, Interval, LEVEL, NonInferiority, StatsError, holm, macro_average,
+    mcnemar_exact, mean, minimum_detectable_effect, paired_bootstrap_clusters, paired_permutation,
 };
 use crate::summary::number;
 use crate::text;
@@ -53,6 +55,19 @@ impl Difference {
     }
 }
 
+/// One metric on both sides, averaged over data sets.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct MacroDifference {
+    /// Mean of the first side.
+    pub a: f64,
+    /// Mean of the second side.
+    pub b: f64,
+    /// Mean of the data sets' differences, with the interval that theirs recover.
+    pub difference: Interval,
+    /// Data sets that have the metric.
+    pub sources: usize,
+}
+
 /// The caveat on figures over fewer than [`SMALL_N`] questions.
 pub(crate) fn few_questions(count: usize) -> String {
     let plural = if count == 1 { "" } else { "s" };
@@ -75,6 +90,13 @@ pub(crate) struct McNemar {
 pub struct Comparison {
     /// Every metric both sides have.
     pub metrics: BTreeMap<String, Difference>,
+    /// The same by data set (and split, as [`EvalSummary`](crate::EvalSummary) has it), where there are several; p-values are
+    /// adjusted within each.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) by_source: BTreeMap<String, BTreeMap<String, Difference>>,
+    /// Means over the data sets that have a metric, each counted once, where there are several.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) macro_average: BTreeMap<String, MacroDifference>,
     /// On exact match; absent when questions have several samples or there is no `em`.
     pub(crate) mcnemar: Option<McNemar>,
     /// Questions with a scored episode on both sides.
@@ -145,16 +167,8 @@ impl Comparison {
         }
         check_same_questions(&questions_a, &questions_b)?;
         let (clusters_a, clusters_b) = (clusters(&questions_a), clusters(&questions_b));
-        let mut metrics = BTreeMap::new();
-        for (name, values_a) in &clusters_a {
-            let Some(values_b) = clusters_b.get(name) else {
-                continue;
-            };
-            if let Some(difference) = compare_metric(values_a, values_b, bootstrap)? {
-                metrics.insert(name.clone(), difference);
-            }
-        }
-        adjust(&mut metrics)?;
+        let metrics = compare_all([&clusters_a, &clusters_b], |_| true, bootstrap)?;
+        let by_source = compare_sources(&questions_a, [&clusters_a, &clusters_b], bootstrap)?;
         let questions = metrics.get("reward").map_or(0, |reward| reward.questions);
         let lost_to_infra = questions_a.len() - questions;
         if questions == 0 {
@@ -168,6 +182,8 @@ impl Comparison {
             .and_then(|(a, b)| mcnemar(a, b));
         Ok(Self {
             metrics,
+            macro_average: average(&by_source),
+            by_source,
             mcnemar,
             questions,
             lost_to_infra,
@@ -204,26 +220,48 @@ impl Comparison {
         self.metrics.get(metric)
     }
 
-    /// Every metric in a row: both means, the difference with its interval in numbers and drawn, the adjusted p-value. A row's
-    /// drawing spans twice the largest end of its interval, 0 in the middle.
+    /// Every metric in a row: both means, the difference with its interval in numbers and drawn, the adjusted p-value; then the
+    /// main metric of each data set, where there are several, and its macro average. A row's drawing spans twice the largest end of
+    /// its interval, 0 in the middle.
     pub fn to_text(&self, name_a: &str, name_b: &str) -> String {
+        let row = |name: &str, [a, b]: [f64; 2], difference: Interval, p: String| {
+            vec![
+                name.to_owned(),
+                number(a),
+                number(b),
+                text::interval(difference),
+                drawn(difference),
+                p,
+            ]
+        };
+        let shown = |name: &str, found: &Difference| {
+            let p = format!("{:.3}", found.p_adjusted);
+            row(name, [found.a, found.b], found.difference, p)
+        };
         let mut names: Vec<&String> = self.metrics.keys().collect();
         names.sort_by_key(|name| display_rank(name));
-        let rows = names.into_iter().map(|name| {
-            let found = &self.metrics[name];
-            vec![
-                name.clone(),
-                number(found.a),
-                number(found.b),
-                text::interval(found.difference),
-                drawn(found.difference),
-                format!("{:.3}", found.p_adjusted),
-            ]
-        });
+        let mut rows: Vec<Vec<String>> = names
+            .into_iter()
+            .map(|name| shown(name, &self.metrics[name]))
+            .collect();
+        let headline = headline(&self.metrics);
+        for (source, metrics) in &self.by_source {
+            let found = metrics.get(headline);
+            rows.extend(found.map(|found| shown(&format!("{headline}, {source}"), found)));
+        }
+        if let Some(found) = self.macro_average.get(headline) {
+            let name = format!("{headline}, macro average");
+            rows.push(row(
+                &name,
+                [found.a, found.b],
+                found.difference,
+                String::new(),
+            ));
+        }
         let difference = format!("{name_b} - {name_a}");
         text::table(
             &["metric", name_a, name_b, &difference, "0", "p (Holm)"],
-            rows.collect(),
+            rows,
         )
     }
 
@@ -356,14 +394,85 @@ fn check_same_questions(a: &Asked<'_>, b: &Asked<'_>) -> Result<(), CompareError
     })
 }
 
+/// Compares every metric over the questions that both sides have and that are to be kept.
+fn compare_all(
+    [a, b]: [&BTreeMap<String, Values>; 2],
+    keep: impl Fn(&QuestionKey) -> bool,
+    bootstrap: Bootstrap,
+) -> Result<BTreeMap<String, Difference>, StatsError> {
+    let mut metrics = BTreeMap::new();
+    for (name, values_a) in a {
+        let Some(values_b) = b.get(name) else {
+            continue;
+        };
+        if let Some(difference) = compare_metric(values_a, values_b, &keep, bootstrap)? {
+            metrics.insert(name.clone(), difference);
+        }
+    }
+    adjust(&mut metrics)?;
+    Ok(metrics)
+}
+
+/// Compares each data set by itself, where there are several.
+fn compare_sources(
+    asked: &Asked<'_>,
+    sides: [&BTreeMap<String, Values>; 2],
+    bootstrap: Bootstrap,
+) -> Result<BTreeMap<String, BTreeMap<String, Difference>>, StatsError> {
+    let names = sources(asked);
+    let distinct: BTreeSet<&String> = names.values().collect();
+    if distinct.len() < 2 {
+        return Ok(BTreeMap::new());
+    }
+    let mut found = BTreeMap::new();
+    for source in distinct {
+        let of = |key: &QuestionKey| names.get(key) == Some(source);
+        let metrics = compare_all(sides, of, bootstrap)?;
+        // Faults may have left nothing of it.
+        if !metrics.is_empty() {
+            found.insert(source.clone(), metrics);
+        }
+    }
+    if found.len() < 2 {
+        found.clear();
+    }
+    Ok(found)
+}
+
+/// The macro average of each metric over the data sets that have it.
+fn average(
+    by_source: &BTreeMap<String, BTreeMap<String, Difference>>,
+) -> BTreeMap<String, MacroDifference> {
+    let mut found: BTreeMap<&String, Vec<&Difference>> = BTreeMap::new();
+    for (name, difference) in by_source.values().flatten() {
+        found.entry(name).or_default().push(difference);
+    }
+    let average = |(name, found): (&String, Vec<&Difference>)| {
+        let side = |value: fn(&Difference) -> f64| {
+            mean(&found.iter().map(|found| value(found)).collect::<Vec<_>>())
+        };
+        let intervals: Vec<Interval> = found.iter().map(|found| found.difference).collect();
+        let average = MacroDifference {
+            a: side(|found| found.a),
+            b: side(|found| found.b),
+            difference: macro_average(&intervals)?,
+            sources: found.len(),
+        };
+        Some((name.clone(), average))
+    };
+    found.into_iter().filter_map(average).collect()
+}
+
 /// Compares one metric over the questions both sides have; `None` when there are none.
 fn compare_metric(
     a: &Values,
     b: &Values,
+    keep: impl Fn(&QuestionKey) -> bool,
     bootstrap: Bootstrap,
 ) -> Result<Option<Difference>, StatsError> {
     let shared: Vec<(&Vec<f64>, &Vec<f64>)> = a
         .iter()
+        .filter(|(key, _)| keep(key))
         .filter_map(|(key, values)| Some((values, b.get(key)?)))
         .collect();
     if shared.is_empty() {

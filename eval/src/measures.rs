@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use forage_contracts::Direction::{Higher, Lower};
-use forage_contracts::{Direction, Ending, Episode, Metric, Provenance, Score};
+use forage_contracts::environment::Outcome;
+use forage_contracts::{Direction, Ending, Episode, Metric, Provenance, Score, Split};
 use forage_env::registry::environments;
 use forage_env::reward::is_give_up;
 
@@ -206,6 +207,15 @@ pub(crate) fn display_rank(name: &str) -> (usize, &str) {
     (place.unwrap_or(usize::MAX), name)
 }
 
+/// The metric that a breakdown is shown of, among those there are: exact match, or NDCG where episodes end in queries.
+pub(crate) fn headline<T>(metrics: &BTreeMap<String, T>) -> &'static str {
+    [Outcome::Answer, Outcome::Query]
+        .map(Outcome::measure)
+        .into_iter()
+        .find(|measure| metrics.contains_key(*measure))
+        .unwrap_or("reward")
+}
+
 /// Episodes by question, questions in order of their keys.
 pub(crate) fn by_question<'a>(
     episodes: impl IntoIterator<Item = &'a Episode>,
@@ -218,6 +228,38 @@ pub(crate) fn by_question<'a>(
             .push(episode);
     }
     questions
+}
+
+/// The name of each question's data set; where the questions are of several splits, of its data set and split, `nq, dev`.
+pub(crate) fn sources(
+    questions: &BTreeMap<QuestionKey, Vec<&Episode>>,
+) -> BTreeMap<QuestionKey, String> {
+    let first = |(key, episodes): (&QuestionKey, &Vec<&Episode>)| {
+        Some((key.clone(), episodes.first()?.task.split))
+    };
+    let splits: BTreeMap<QuestionKey, Split> = questions.iter().filter_map(first).collect();
+    let several = splits.values().collect::<BTreeSet<_>>().len() > 1;
+    let named = |(key, split): (QuestionKey, Split)| {
+        let source = match key.data_source.as_str() {
+            "" => "unnamed",
+            source => source,
+        };
+        let name = if several {
+            format!("{source}, {}", split_name(split))
+        } else {
+            source.to_owned()
+        };
+        (key, name)
+    };
+    splits.into_iter().map(named).collect()
+}
+
+fn split_name(split: Split) -> &'static str {
+    match split {
+        Split::Train => "train",
+        Split::Dev => "dev",
+        Split::Test => "test",
+    }
 }
 
 /// Values per metric and question: `clusters[metric][question]` lists its samples. Questions without a value of a metric

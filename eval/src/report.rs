@@ -152,7 +152,10 @@ impl Report {
                 @for note in &self.notes { p.caption { (note) } }
             }
             (section("Results", &html! {
-                (self.by_run(intervals::gains))
+                (self.by_run(|verdict| html! {
+                    (intervals::gains(verdict))
+                    @if let Some(table) = tables::gains(verdict) { (table.html()) }
+                }))
                 (intervals::scores(&self.evaluations))
                 (tables::results(&self.evaluations))
             }))

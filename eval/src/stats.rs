@@ -1,5 +1,6 @@
 //! Intervals and tests, seeded: the same values, settings and seed give the same numbers on every machine.
 
+mod average;
 mod bootstrap;
 mod multiple;
 mod noninferiority;
@@ -12,6 +13,7 @@ mod stratified;
 
 use serde::{Deserialize, Serialize};
 
+pub(crate) use average::macro_average;
 pub(crate) use noninferiority::Better;
 pub use noninferiority::NonInferiority;
 pub(crate) use stratified::ProfilePoint;

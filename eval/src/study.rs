@@ -14,10 +14,10 @@ use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
 use crate::compare::{CompareError, Comparison, Difference};
-use crate::measures::{QuestionKey, by_question, clusters};
+use crate::measures::{QuestionKey, by_question, clusters, sources};
 use crate::stats::{
-    Bootstrap, Interval, LEVEL, ProfilePoint, StatsError, bootstrap_mean, holm, mean,
-    paired_permutation, performance_profile, probability_of_improvement, standard_deviation,
+    Bootstrap, Interval, LEVEL, ProfilePoint, StatsError, bootstrap_mean, holm, macro_average,
+    mean, paired_permutation, performance_profile, probability_of_improvement, standard_deviation,
     stratified_bootstrap_pair,
 };
 
@@ -84,6 +84,12 @@ pub struct Study {
     pub outcome: Outcome,
     /// The trained policy, then its twins.
     pub(crate) arms: Vec<Arm>,
+    /// The same arms on each data set (and split, as [`EvalSummary`](crate::EvalSummary) has it), where there are several.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) by_source: BTreeMap<String, Vec<Arm>>,
+    /// The gain of each arm over its data sets, each counted once, where there are several.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) macro_gain: BTreeMap<String, Interval>,
     /// Questions of all seeds, those asked under several counted once.
     pub questions: usize,
     /// The settings of the intervals.
@@ -147,6 +153,25 @@ pub(crate) struct Figures {
 }
 
 impl SeedEpisodes {
+    /// The episodes of one data set, by its name in [`sources`].
+    fn only(&self, source: &str) -> Self {
+        let names = sources(&by_question(&self.start));
+        let of = |episode: &&Episode| {
+            let name = names.get(&QuestionKey::of(episode));
+            name.is_some_and(|name| name == source)
+        };
+        let only = |episodes: &[Episode]| episodes.iter().filter(of).cloned().collect();
+        Self {
+            seed: self.seed,
+            start: only(&self.start),
+            arms: self
+                .arms
+                .iter()
+                .map(|(name, episodes)| (name.clone(), only(episodes)))
+                .collect(),
+        }
+    }
+
     /// Compares each arm with the start, and the trained policy with each twin.
     pub(crate) fn compare(
         &self,
@@ -187,46 +212,33 @@ impl Study {
     pub fn of(seeds: &[SeedEpisodes], bootstrap: Bootstrap) -> Result<Self, StudyError> {
         let names = check(seeds)?;
         let outcome = Outcome::of(&seeds[0].start);
-        let measure = outcome.measure();
-        let mut figures: Vec<Vec<Figures>> = vec![Vec::new(); names.len()];
-        for seed in seeds {
-            for (arm, found) in figures.iter_mut().zip(seed.compare(measure, bootstrap)?) {
-                let of = |comparison: &Comparison| comparison.difference(measure).copied();
-                arm.extend(of(&found.gain).map(|gain| Figures {
-                    seed: seed.seed,
-                    gain,
-                    lead: found.lead.as_ref().and_then(of),
-                }));
+        let (arms, questions) = arms(seeds, &names, outcome.measure(), bootstrap)?;
+        let mut by_source = BTreeMap::new();
+        for source in several_sources(seeds) {
+            let part: Vec<SeedEpisodes> = seeds.iter().map(|seed| seed.only(&source)).collect();
+            match self::arms(&part, &names, outcome.measure(), bootstrap) {
+                Ok((arms, _)) => {
+                    by_source.insert(source, arms);
+                }
+                // Under some seed all of its questions were lost, or it was not asked.
+                Err(StudyError::Compare {
+                    source: CompareError::NothingScored { .. } | CompareError::Empty,
+                    ..
+                }) => {}
+                Err(error) => return Err(error),
             }
         }
-        let mut arms: Vec<Arm> = names
-            .iter()
-            .zip(&figures)
-            .filter_map(|(name, figures)| Arm::of(name, figures))
-            .collect();
-        let scores_of = |pick: &dyn Fn(&SeedEpisodes) -> &Vec<Episode>| -> Vec<Scores> {
-            let seeds = seeds.iter();
-            seeds.map(|seed| scores(pick(seed), measure)).collect()
+        let gain = |name: &String| {
+            let gains = by_source.values().flatten().filter(|arm| arm.name == *name);
+            let gains: Vec<Interval> = gains.map(|arm| arm.gain).collect();
+            Some((name.clone(), macro_average(&gains)?))
         };
-        let starts = scores_of(&|seed| &seed.start);
-        if seeds.len() > 1 {
-            let trained = scores_of(&|seed| &seed.arms[0].1);
-            for (index, arm) in arms.iter_mut().enumerate() {
-                let own = scores_of(&|seed| &seed.arms[index].1);
-                arm.pool([&starts, &own, &trained], bootstrap)?;
-            }
-        }
-        let thresholds: Vec<f64> = (0..10).map(|tenth| f64::from(tenth) / 10.0).collect();
-        for arm in &mut arms {
-            let finals: Vec<Vec<f64>> = arm.seeds.iter().map(|seed| vec![seed.score]).collect();
-            arm.profile = performance_profile(&finals, &thresholds, bootstrap)?;
-        }
-        adjust(&mut arms)?;
-        let questions: BTreeSet<&QuestionKey> = starts.iter().flat_map(BTreeMap::keys).collect();
         Ok(Self {
             outcome,
+            macro_gain: names.iter().filter_map(gain).collect(),
             arms,
-            questions: questions.len(),
+            by_source,
+            questions,
             bootstrap,
         })
     }
@@ -243,6 +255,64 @@ impl Study {
                 .iter()
                 .all(|twin| twin.is_beaten() && !twin.gain.is_positive())
     }
+}
+
+/// The names of the data sets, where there are several.
+fn several_sources(seeds: &[SeedEpisodes]) -> BTreeSet<String> {
+    let names = seeds
+        .iter()
+        .flat_map(|seed| sources(&by_question(&seed.start)).into_values());
+    let names: BTreeSet<String> = names.collect();
+    if names.len() > 1 {
+        names
+    } else {
+        BTreeSet::new()
+    }
+}
+
+/// Every arm over the seeds, and the number of their questions.
+fn arms(
+    seeds: &[SeedEpisodes],
+    names: &[String],
+    measure: &'static str,
+    bootstrap: Bootstrap,
+) -> Result<(Vec<Arm>, usize), StudyError> {
+    let mut figures: Vec<Vec<Figures>> = vec![Vec::new(); names.len()];
+    for seed in seeds {
+        for (arm, found) in figures.iter_mut().zip(seed.compare(measure, bootstrap)?) {
+            let of = |comparison: &Comparison| comparison.difference(measure).copied();
+            arm.extend(of(&found.gain).map(|gain| Figures {
+                seed: seed.seed,
+                gain,
+                lead: found.lead.as_ref().and_then(of),
+            }));
+        }
+    }
+    let mut arms: Vec<Arm> = names
+        .iter()
+        .zip(&figures)
+        .filter_map(|(name, figures)| Arm::of(name, figures))
+        .collect();
+    let scores_of = |pick: &dyn Fn(&SeedEpisodes) -> &Vec<Episode>| -> Vec<Scores> {
+        let seeds = seeds.iter();
+        seeds.map(|seed| scores(pick(seed), measure)).collect()
+    };
+    let starts = scores_of(&|seed| &seed.start);
+    if seeds.len() > 1 {
+        let trained = scores_of(&|seed| &seed.arms[0].1);
+        for (index, arm) in arms.iter_mut().enumerate() {
+            let own = scores_of(&|seed| &seed.arms[index].1);
+            arm.pool([&starts, &own, &trained], bootstrap)?;
+        }
+    }
+    let thresholds: Vec<f64> = (0..10).map(|tenth| f64::from(tenth) / 10.0).collect();
+    for arm in &mut arms {
+        let finals: Vec<Vec<f64>> = arm.seeds.iter().map(|seed| vec![seed.score]).collect();
+        arm.profile = performance_profile(&finals, &thresholds, bootstrap)?;
+    }
+    adjust(&mut arms)?;
+    let questions: BTreeSet<&QuestionKey> = starts.iter().flat_map(BTreeMap::keys).collect();
+    Ok((arms, questions.len()))
 }
 
 impl Arm {

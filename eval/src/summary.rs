@@ -5,8 +5,12 @@ use std::collections::BTreeMap;
 use forage_contracts::Episode;
 use serde::{Deserialize, Serialize};
 
-use crate::measures::{QuestionKey, by_question, clusters, display_rank, is_count, score};
-use crate::stats::{Bootstrap, Interval, StatsError, bootstrap_mean, cluster_means, mean_interval};
+use crate::measures::{
+    QuestionKey, by_question, clusters, display_rank, headline, is_count, score, sources,
+};
+use crate::stats::{
+    Bootstrap, Interval, StatsError, bootstrap_mean, cluster_means, macro_average, mean_interval,
+};
 use crate::text;
 
 /// A metric's mean over questions, and how many questions had it.
@@ -19,9 +23,9 @@ pub struct Metric {
     pub questions: usize,
 }
 
-/// Metrics of the questions with a given number of hops.
+/// Metrics of a part of the questions.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct HopSummary {
+pub(crate) struct GroupSummary {
     /// Questions with a scored episode.
     pub questions: usize,
     /// Every metric by name.
@@ -43,7 +47,13 @@ pub struct EvalSummary {
     /// Every metric by name (`docs/metrics.md`).
     pub metrics: BTreeMap<String, Metric>,
     /// The same by number of hops; 0 means unknown.
-    pub(crate) by_hops: BTreeMap<u8, HopSummary>,
+    pub(crate) by_hops: BTreeMap<u8, GroupSummary>,
+    /// The same by data set; by data set and split (`nq, dev`) where the questions are of several splits.
+    #[serde(default)]
+    pub(crate) by_source: BTreeMap<String, GroupSummary>,
+    /// Means over the data sets that have a metric, each counted once whatever its number of questions; where there are several.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) macro_average: BTreeMap<String, Interval>,
     /// The settings of the intervals.
     pub bootstrap: Bootstrap,
 }
@@ -60,22 +70,19 @@ impl EvalSummary {
             .filter(|episode| score(episode).is_some())
             .collect();
         let questions = by_question(scored.iter().copied());
-        let mut by_hops = BTreeMap::new();
-        for (hops, group) in split_by_hops(&questions) {
-            by_hops.insert(
-                hops,
-                HopSummary {
-                    questions: group.len(),
-                    metrics: summarise(&group, bootstrap)?,
-                },
-            );
-        }
+        let metrics = summarise(&questions, bootstrap)?;
+        let names = sources(&questions);
+        let hops = |_: &QuestionKey, episode: &Episode| episode.task.hops;
+        let source = |key: &QuestionKey, _: &Episode| names.get(key).cloned().unwrap_or_default();
+        let by_source = grouped(&questions, source, &metrics, bootstrap)?;
         Ok(Self {
             questions: questions.len(),
             episodes: scored.len(),
             infra: episodes.len() - scored.len(),
-            metrics: summarise(&questions, bootstrap)?,
-            by_hops,
+            by_hops: grouped(&questions, hops, &metrics, bootstrap)?,
+            macro_average: average(&by_source),
+            by_source,
+            metrics,
             bootstrap,
         })
     }
@@ -92,7 +99,7 @@ impl EvalSummary {
         names
     }
 
-    /// An aligned table of every metric with its interval, exact match by hops, and one line of counts.
+    /// An aligned table of every metric with its interval, exact match by hops and by data set, and one line of counts.
     pub fn to_text(&self) -> String {
         let interval = self.bootstrap.label();
         let mut rows = Vec::new();
@@ -103,6 +110,19 @@ impl EvalSummary {
             if let Some(metric) = group.metrics.get("em").filter(|_| self.by_hops.len() > 1) {
                 rows.push(text_row(&format!("em, {}", hops_label(*hops)), metric));
             }
+        }
+        let headline = headline(&self.metrics);
+        for (source, group) in self.by_source.iter().filter(|_| self.by_source.len() > 1) {
+            if let Some(metric) = group.metrics.get(headline) {
+                rows.push(text_row(&format!("{headline}, {source}"), metric));
+            }
+        }
+        if let Some(average) = self.macro_average.get(headline) {
+            let groups = self.by_source.values();
+            let sets = groups.filter(|group| group.metrics.contains_key(headline));
+            let mut row = text::row(&format!("{headline}, macro average"), *average);
+            row.push(format!("{} sets", sets.count()));
+            rows.push(row);
         }
         let table = text::table(&["metric", "mean", &interval, "questions"], rows);
         format!(
@@ -138,17 +158,47 @@ fn text_row(name: &str, metric: &Metric) -> Vec<String> {
 
 type Questions<'a> = BTreeMap<QuestionKey, Vec<&'a Episode>>;
 
-fn split_by_hops<'a>(questions: &Questions<'a>) -> BTreeMap<u8, Questions<'a>> {
-    let mut groups: BTreeMap<u8, Questions<'a>> = BTreeMap::new();
+/// The metrics of each part of the questions; those of the whole where there is one part.
+fn grouped<K: Ord>(
+    questions: &Questions<'_>,
+    part: impl Fn(&QuestionKey, &Episode) -> K,
+    whole: &BTreeMap<String, Metric>,
+    bootstrap: Bootstrap,
+) -> Result<BTreeMap<K, GroupSummary>, StatsError> {
+    let mut groups: BTreeMap<K, Questions<'_>> = BTreeMap::new();
     for (key, episodes) in questions {
         if let Some(first) = episodes.first() {
             groups
-                .entry(first.task.hops)
+                .entry(part(key, first))
                 .or_default()
                 .insert(key.clone(), episodes.clone());
         }
     }
-    groups
+    let one = groups.len() == 1;
+    let summary = |(part, group): (K, Questions<'_>)| {
+        let metrics = if one {
+            whole.clone()
+        } else {
+            summarise(&group, bootstrap)?
+        };
+        let questions = group.len();
+        Ok((part, GroupSummary { questions, metrics }))
+    };
+    groups.into_iter().map(summary).collect()
+}
+
+/// The macro average of each metric over the groups that have it; empty of fewer than two groups.
+fn average(groups: &BTreeMap<String, GroupSummary>) -> BTreeMap<String, Interval> {
+    if groups.len() < 2 {
+        return BTreeMap::new();
+    }
+    let mut intervals: BTreeMap<&String, Vec<Interval>> = BTreeMap::new();
+    for (name, metric) in groups.values().flat_map(|group| &group.metrics) {
+        intervals.entry(name).or_default().push(metric.interval);
+    }
+    let average =
+        |(name, found): (&String, Vec<Interval>)| Some((name.clone(), macro_average(&found)?));
+    intervals.into_iter().filter_map(average).collect()
 }
 
 fn summarise(

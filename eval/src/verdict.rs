@@ -1,6 +1,7 @@
 //! The verdict of a run: the study of its one seed, with the control as the only twin, as it is kept in `verdict.json`.
 
 use std::cmp::Ordering;
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use forage_contracts::environment::Outcome;
@@ -160,6 +161,8 @@ impl Verdict {
         Study {
             outcome: self.outcome,
             arms: arms.into_iter().flatten().collect(),
+            by_source: BTreeMap::new(),
+            macro_gain: BTreeMap::new(),
             questions: self.n,
             bootstrap: gain.bootstrap,
         }

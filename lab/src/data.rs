@@ -1,6 +1,7 @@
 //! Questions and what they are searched in, as a config names them.
 
-use std::path::Path;
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use forage_contracts::seed::Seed;
@@ -55,6 +56,13 @@ impl Corpus {
         scratch: &Path,
     ) -> Result<Self> {
         let scratch = RunLayout::new(scratch);
+        let fetch = |(corpus, format): (&Path, CorpusFormat)| {
+            fetch_file(corpus).map(|corpus| (corpus, format))
+        };
+        let fetched = corpus.map(fetch).transpose()?;
+        let corpus = fetched
+            .as_ref()
+            .map(|(corpus, format)| (corpus.as_path(), *format));
         let found = match (index, corpus) {
             (Some(index), None) => Arc::new(Index::open(index)?),
             (None, Some((corpus, format))) => open_or_build(corpus, format, &scratch.index())?,
@@ -242,7 +250,7 @@ fn pages_of(
     lazily(move || {
         let index = match &passages {
             Some(index) if format.whole() == format => Arc::clone(index),
-            _ => open_or_build(&corpus, format.whole(), &place)?,
+            _ => open_or_build(&fetch_file(&corpus)?, format.whole(), &place)?,
         };
         Ok(Wiki::of_index(index))
     })
@@ -345,7 +353,8 @@ fn load_files(
     (retriever, needed): (&RetrieverConfig, bool),
     layout: &RunLayout,
 ) -> Result<(Corpus, [Tasks; 3])> {
-    let index = match (&files.corpus, files.format, &files.index) {
+    let corpus = files.corpus.as_deref().map(fetch_file).transpose()?;
+    let index = match (&corpus, files.format, &files.index) {
         (Some(corpus), Some(format), Some(index)) => Some(open_checked(index, corpus, format)?),
         (Some(corpus), Some(format), None) => Some(open_or_build(corpus, format, &layout.index())?),
         _ => None,
@@ -367,22 +376,29 @@ fn load_files(
 /// The questions of files, by their splits.
 fn file_splits(files: &FilesConfig, data: &DataConfig) -> Result<[Tasks; 3]> {
     let ids = files.ids.clone().unwrap_or_default();
-    let tasks = |path: Option<&Path>, ids: Option<&Path>, split| -> Result<Vec<Task>> {
-        let Some(path) = path else {
-            return Ok(Vec::new());
-        };
-        let read = read_tasks(&fetch_file(path)?, split)?;
+    let tasks = |paths: &[PathBuf], ids: Option<&Path>, split| -> Result<Vec<Task>> {
+        let mut read = Vec::new();
+        for path in paths {
+            read.extend(read_tasks(&fetch_file(path)?, split)?);
+        }
+        let mut seen = HashSet::new();
+        if let Some(twice) = read.iter().find(|task| !seen.insert(task.key())) {
+            return Err(RunError::config_because(
+                format!("data.files: two files have the question {}", twice.name()),
+                "give rows a data_source, or name the files after their data sets",
+            ));
+        }
         Ok(match ids {
-            Some(ids) => pick_ids(read, ids)?,
-            None => read,
+            Some(ids) if !paths.is_empty() => pick_ids(&read, ids)?,
+            _ => read,
         })
     };
     let first = |tasks: Vec<Task>, count: usize| -> Tasks {
         tasks.into_iter().take(count).map(Arc::new).collect()
     };
-    let mut train = tasks(Some(&files.train), ids.train.as_deref(), Split::Train)?;
-    let dev = tasks(files.dev.as_deref(), ids.dev.as_deref(), Split::Dev)?;
-    let mut test = tasks(files.test.as_deref(), ids.test.as_deref(), Split::Test)?;
+    let mut train = tasks(&files.train, ids.train.as_deref(), Split::Train)?;
+    let dev = tasks(&files.dev, ids.dev.as_deref(), Split::Dev)?;
+    let mut test = tasks(&files.test, ids.test.as_deref(), Split::Test)?;
     if let Some(share) = files.train_share {
         (train, test) = split_by_index(train, share);
     }
@@ -455,5 +471,31 @@ mod tests {
             error.to_string(),
             "data.digests.train is of other questions"
         );
+    }
+
+    #[test]
+    fn a_split_may_be_several_files() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |set: &str, id: &str| {
+            let path = folder.path().join(set).join("test.jsonl");
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            let row = serde_json::json!({"id": id, "question": "q", "golden_answers": ["a"]});
+            std::fs::write(&path, row.to_string()).unwrap();
+            path
+        };
+        let config = RunConfig::parse(include_str!("../../configs/smoke.toml"), &[]).unwrap();
+        let read = |test: &[PathBuf]| {
+            let files = toml::toml! { train = "" };
+            let mut files: FilesConfig = files.try_into().unwrap();
+            files.train = vec![test[0].clone()];
+            files.test = test.to_vec();
+            file_splits(&files, &config.data)
+        };
+        let (nq, hotpotqa) = (write("nq", "test_0"), write("hotpotqa", "test_0"));
+        let [_, _, test] = read(&[nq.clone(), hotpotqa]).unwrap();
+        let names: Vec<String> = test.iter().map(|task| task.name()).collect();
+        assert_eq!(names, ["nq/test_0", "hotpotqa/test_0"]);
+        let error = read(&[nq.clone(), nq]).err().unwrap().to_string();
+        assert!(error.contains("the question nq/test_0"), "{error}");
     }
 }

@@ -8,6 +8,7 @@
 //! Nothing here prints: an [`Observer`] follows a run and may stop it. Functions that play episodes block on a Tokio runtime of
 //! their own and must not be called from async code.
 
+mod archive;
 mod audit;
 mod builtin;
 mod collect;

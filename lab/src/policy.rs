@@ -9,6 +9,7 @@ use forage_env::{ChatSettings, Presentation};
 use forage_trainer::device::DeviceSpec;
 use forage_trainer::{Checkpoint, Hub, Precision};
 
+use crate::archive::{is_archive, unpacked};
 use crate::builtin;
 use crate::config::{Base, Generation, LoraSection, Resolved};
 use crate::error::{Context, Result, RunError, bail};
@@ -164,17 +165,22 @@ pub fn hub() -> Hub {
     Hub::from_variables(|name| std::env::var(name).ok())
 }
 
-/// Finds a file by its path, or by its address on the hub (`hf://datasets/ORG/NAME/PATH`), which is fetched.
+/// Finds a file or folder by its path, or by its address on the hub (`hf://ORG/NAME[/PATH][@REVISION]`), which is fetched. A zip
+/// archive is unpacked beside itself, once, and its folder found.
 ///
 /// # Errors
-/// When the hub does not have it.
+/// When the hub does not have it, or the archive cannot be unpacked.
 pub fn fetch_file(path: &Path) -> Result<PathBuf> {
-    let Some(address) = path.to_str().filter(|path| path.starts_with("hf://")) else {
-        return Ok(path.to_owned());
+    let found = match path.to_str().filter(|path| path.starts_with("hf://")) {
+        None => path.to_owned(),
+        Some(address) => hub()
+            .fetch_data(address)
+            .in_config(format!("the data set {address} cannot be had"))?,
     };
-    hub()
-        .fetch_data(address)
-        .in_config(format!("the data set {address} cannot be had"))
+    if is_archive(&found) {
+        return unpacked(&found);
+    }
+    Ok(found)
 }
 
 /// Writes what a run has trained: the whole policy, or the adapter alone where there is one.

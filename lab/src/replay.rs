@@ -35,7 +35,7 @@ pub struct Different {
     pub file: PathBuf,
     /// Its line in the file, from 1.
     pub line: usize,
-    /// The id of its question.
+    /// Its question: the data set and the id there.
     pub task: String,
     /// All that differs.
     pub differences: Vec<Difference>,
@@ -79,7 +79,7 @@ pub fn replay_files(
                 Ok(differences) => found.different.push(Different {
                     file: file.clone(),
                     line: index + 1,
-                    task: episode.task.id,
+                    task: episode.task.name(),
                     differences,
                 }),
                 Err(ReplayError::Infra { .. }) => found.faults += 1,

@@ -1,4 +1,4 @@
-//! Rows of data files, whatever the files are written in: JSON lines (plain or gzip), one JSON list, parquet, markdown.
+//! Rows of data files, whatever the files are written in: JSON lines (plain or gzip), one JSON list, parquet, tables of text, markdown.
 
 mod files;
 mod lines;
@@ -6,6 +6,7 @@ mod list;
 mod markdown;
 mod parquet;
 mod reader;
+mod table;
 
 pub(crate) use files::corpus_files;
 pub(crate) use lines::each_line;

@@ -24,7 +24,7 @@ pub use jobs::group_jobs;
 use jobs::{dealt, step_tasks, tree_jobs};
 use replay::Buffer;
 pub(crate) use replay::ReplayConfig;
-use rows::{describe_episodes, describe_replay, describe_update};
+use rows::{describe_episodes, describe_replay, describe_update, describe_validation};
 use sharing::share;
 use together::Held;
 
@@ -513,11 +513,7 @@ pub(crate) async fn evaluate(
         .check(&episodes)
         .map_err(|source| RunError::Infra { step, source })?;
     let measure = problem.factory.spec().outcome.measure();
-    let found = mean_part(&episodes, measure);
-    if let Some(found) = found {
-        row.set(&Metric::VAL.replace('*', measure), found);
-    }
-    Ok(found)
+    Ok(describe_validation(row, &episodes, measure))
 }
 
 /// Episodes that a rank has played.
@@ -561,13 +557,4 @@ pub(crate) fn rollout(learner: &Learner, problem: &Problem, sampling: Sampling) 
         sampling,
         presentation: problem.presentation.clone(),
     }
-}
-
-/// Mean of a reward part over episodes without infrastructure faults; `None` when there are none.
-fn mean_part(episodes: &[Episode], name: &str) -> Option<f64> {
-    let parts: Vec<f64> = episodes
-        .iter()
-        .filter_map(|episode| Some(f64::from(*episode.score.as_ref()?.parts.get(name)?)))
-        .collect();
-    (!parts.is_empty()).then(|| parts.iter().sum::<f64>() / parts.len() as f64)
 }

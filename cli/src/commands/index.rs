@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
-use forage_lab::{Observer, RetrieverConfig};
+use forage_lab::{Observer, RetrieverConfig, fetch_file};
 use forage_retriever::{
     AddRequest, Bm25Params, BuildRequest, BuildSummary, CorpusFormat, Index as RetrieverIndex,
     VectorIndexKind, VectorSource,
@@ -62,7 +62,7 @@ pub(crate) struct Add {
 /// The corpus to index.
 #[derive(Args, Debug)]
 struct Corpus {
-    /// Corpus file (JSON lines, .gz too, or parquet) or folder.
+    /// Corpus file (JSON lines, .gz too, or parquet) or folder, or `hf://ORG/NAME[/PATH]` on the hub.
     #[arg(long = "corpus", value_name = "PATH")]
     path: PathBuf,
     /// The corpus format.
@@ -145,10 +145,13 @@ impl Index {
 }
 
 impl Corpus {
-    fn format(&self) -> Result<CorpusFormat> {
-        Ok(self
+    /// The corpus on this machine, fetched where it is on the hub, and its format.
+    fn open(&self) -> Result<(PathBuf, CorpusFormat)> {
+        let path = fetch_file(&self.path)?;
+        let format = self
             .format
-            .map_or_else(|| CorpusFormat::detect(&self.path), Ok)?)
+            .map_or_else(|| CorpusFormat::detect(&path), Ok)?;
+        Ok((path, format))
     }
 }
 
@@ -159,11 +162,12 @@ impl Build {
             b: self.b,
         };
         let corpus = &self.corpus;
+        let (path, format) = corpus.open()?;
         let mut request = BuildRequest {
             bm25,
             replace: self.replace,
             drop_duplicates: corpus.drop_duplicates,
-            ..BuildRequest::new(&corpus.path, corpus.format()?, &self.out)
+            ..BuildRequest::new(&path, format, &self.out)
         };
         request.threads = corpus.threads.unwrap_or(request.threads);
         let built = RetrieverIndex::build(&request, &mut show(&Watch::new()))?;
@@ -174,9 +178,10 @@ impl Build {
 impl Add {
     fn run(self) -> Result<()> {
         let corpus = &self.corpus;
+        let (path, format) = corpus.open()?;
         let mut request = AddRequest {
             drop_duplicates: corpus.drop_duplicates,
-            ..AddRequest::new(&corpus.path, corpus.format()?, &self.index)
+            ..AddRequest::new(&path, format, &self.index)
         };
         request.threads = corpus.threads.unwrap_or(request.threads);
         let grown = RetrieverIndex::add(&request, &mut show(&Watch::new()))?;

@@ -82,7 +82,7 @@ impl Outcome {
             Self::Answer | Self::Query => return Ok(()),
         };
         Err(EnvError::Task {
-            task: task.id.clone(),
+            task: task.name(),
             question: task.question.clone(),
             missing,
         })

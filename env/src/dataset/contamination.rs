@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::reward::grading::normalize;
 
-/// The findings. Ids are those of the tasks.
+/// The findings. Questions are named by data set and id, as [`Task::name`] does.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Contamination {
     /// Questions looked at.
@@ -31,16 +31,16 @@ pub struct Contamination {
 pub struct Repeated {
     /// As it is first asked.
     pub question: String,
-    /// Every id, in order.
+    /// Every question that asks it, in order.
     pub ids: Vec<String>,
 }
 
 /// A question and what it shares with the other set.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Leak {
-    /// The question's id.
+    /// The question.
     pub id: String,
-    /// The first id of the other set that shares it.
+    /// The first question of the other set that shares it.
     pub with: String,
     /// The question, answer or passage that both have.
     pub shared: String,
@@ -70,7 +70,7 @@ impl Contamination {
             .filter(|tasks| tasks.len() > 1)
             .map(|tasks| Repeated {
                 question: tasks[0].question.clone(),
-                ids: tasks.iter().map(|task| task.id.clone()).collect(),
+                ids: tasks.iter().map(|task| task.name()).collect(),
             });
         let question = |task: &Task| BTreeSet::from([normalize(&task.question)]);
         let evidence = |task: &Task| {
@@ -88,7 +88,7 @@ impl Contamination {
             answer_in_question: tasks
                 .iter()
                 .filter(|task| gives_away(task))
-                .map(|task| task.id.clone())
+                .map(Task::name)
                 .collect(),
             same_question: shared(tasks, others, question),
             same_answer: shared(tasks, others, telling_answers),
@@ -99,10 +99,10 @@ impl Contamination {
 
 /// The first thing that each task shares with one of the others.
 fn shared(tasks: &[Task], others: &[Task], parts: impl Fn(&Task) -> BTreeSet<String>) -> Vec<Leak> {
-    let mut owners: HashMap<String, &str> = HashMap::new();
+    let mut owners: HashMap<String, &Task> = HashMap::new();
     for other in others {
         for part in parts(other) {
-            owners.entry(part).or_insert(&other.id);
+            owners.entry(part).or_insert(other);
         }
     }
     let leak = |task: &Task| {
@@ -110,8 +110,8 @@ fn shared(tasks: &[Task], others: &[Task], parts: impl Fn(&Task) -> BTreeSet<Str
             .into_iter()
             .find_map(|part| owners.get(&part).map(|owner| (part.clone(), *owner)))?;
         Some(Leak {
-            id: task.id.clone(),
-            with: owner.to_owned(),
+            id: task.name(),
+            with: owner.name(),
             shared: part,
         })
     };

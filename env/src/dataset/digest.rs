@@ -6,10 +6,7 @@ use forage_contracts::Task;
 ///
 /// Two runs compared question by question must show the same digest.
 pub fn digest_ids(tasks: &[Task]) -> String {
-    let mut keys: Vec<(&str, &str)> = tasks
-        .iter()
-        .map(|task| (task.data_source.as_str(), task.id.as_str()))
-        .collect();
+    let mut keys: Vec<(String, String)> = tasks.iter().map(Task::key).collect();
     keys.sort_unstable();
     let mut hasher = blake3::Hasher::new();
     for part in keys.iter().flat_map(|(source, id)| [source, id]) {

@@ -23,7 +23,7 @@ pub enum DatasetError {
         /// The file.
         path: PathBuf,
     },
-    /// A native file holds no task of the wanted split.
+    /// A native file, or a folder of files named after splits, holds no task of the wanted split.
     #[error("data set `{}` holds {rows} tasks but none of split {split:?}; ask for a split it holds", path.display())]
     NoSuchSplit {
         /// The file.

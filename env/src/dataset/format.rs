@@ -1,15 +1,18 @@
 //! The door for question formats: one entry per format, in one list.
 
 mod annotated;
+mod bamboogle;
 mod hotpot_qa;
 mod messages;
 mod musique;
 mod native;
 mod nemo_gym;
 mod plain;
+mod popqa;
 mod prompt;
 mod search_r1;
 mod trivia;
+mod trivia_qa;
 mod verl;
 
 use forage_contracts::question::{QuestionEntry, QuestionRow};
@@ -25,6 +28,9 @@ pub(crate) static QUESTION_FORMATS: Registry<QuestionEntry> = Registry::new(&[
     musique::ENTRY,
     hotpot_qa::ENTRY,
     trivia::ENTRY,
+    trivia_qa::ENTRY,
+    popqa::ENTRY,
+    bamboogle::ENTRY,
     annotated::ENTRY,
     plain::ENTRY,
     prompt::ENTRY,
@@ -55,6 +61,11 @@ pub(super) fn detect(row: &Map<String, Value>) -> Result<&'static QuestionEntry,
 /// Tells whether a row has a question and its answer.
 fn is_answered(row: &Map<String, Value>) -> bool {
     row.contains_key("question") && (row.contains_key("answer") || row.contains_key("answers"))
+}
+
+/// The value of a text that is JSON, as tables and some parquet files write lists.
+fn json_text(value: &Value) -> Option<Value> {
+    serde_json::from_str(value.as_str()?).ok()
 }
 
 /// The number of hops in a record, which is small.

@@ -57,7 +57,7 @@ pub enum LabelError {
     NoOther {
         /// The kind of labels.
         labels: &'static str,
-        /// The question's id.
+        /// The question, with its data set.
         id: String,
     },
     /// No question is left.
@@ -155,7 +155,7 @@ fn shuffled(mut tasks: Vec<Task>, seed: Seed) -> Result<Vec<Task>, LabelError> {
             others.find(|&other| !accepts(place, &golds[other]) && !accepts(other, &golds[place]));
         let none = || LabelError::NoOther {
             labels: "shuffled",
-            id: tasks[place].id.clone(),
+            id: tasks[place].name(),
         };
         golds.swap(place, other.ok_or_else(none)?);
     }
@@ -178,7 +178,7 @@ fn wrong(mut tasks: Vec<Task>, seed: Seed) -> Result<Vec<Task>, LabelError> {
         let Some(other) = others.find(|&other| !exact_match(other, &task.golds)) else {
             return Err(LabelError::NoOther {
                 labels: "wrong",
-                id: task.id.clone(),
+                id: task.name(),
             });
         };
         task.golds = vec![other.clone()];
@@ -198,13 +198,13 @@ fn majority(
             continue;
         };
         votes
-            .entry((record.episode.task.data_source, record.episode.task.id))
+            .entry(record.episode.task.key())
             .or_default()
             .push(answer);
     }
     let questions = tasks.len();
     let labelled = tasks.into_iter().filter_map(|mut task| {
-        let answers = votes.get(&(task.data_source.clone(), task.id.clone()))?;
+        let answers = votes.get(&task.key())?;
         let normal: Vec<String> = answers.iter().map(|answer| normalize(answer)).collect();
         let elected = most_frequent(normal.iter())?;
         let label = answers.get(normal.iter().position(|answer| answer == elected)?)?;

@@ -11,6 +11,7 @@ mod digest;
 mod error;
 mod format;
 mod labels;
+mod names;
 mod read;
 mod split;
 
@@ -19,6 +20,7 @@ pub use digest::digest_ids;
 pub use error::DatasetError;
 pub(crate) use format::QUESTION_FORMATS;
 pub use labels::{LabelError, Labels};
+pub(crate) use names::Names;
 pub use read::{read_all, read_tasks};
 pub use split::{pick_ids, split_by_index};
 

@@ -1,6 +1,6 @@
 //! Reading a file row by row.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 
 use forage_contracts::question::QuestionRow;
@@ -16,11 +16,12 @@ use super::format::detect;
 /// the order of the file, without answers but with their judgments.
 ///
 /// The fields of the first row decide the format. Only rows that forage wrote say which split they are in (a `split` field
-/// elsewhere is the publisher's and is not used) and only those of `split` are returned; all other rows become `split`.
+/// elsewhere is the publisher's and is not used), and files of a folder that are named after several splits; only those of
+/// `split` are returned. All other rows become `split`.
 ///
 /// # Errors
-/// [`DatasetError::Rows`] for a file that cannot be read, the first malformed row or a repeated id, [`DatasetError::Empty`],
-/// [`DatasetError::NoSuchSplit`], or [`DatasetError::Beir`] and [`DatasetError::Unasked`] for a folder.
+/// [`DatasetError::Rows`] for a file that cannot be read, the first malformed row or an id that stands twice in one data set,
+/// [`DatasetError::Empty`], [`DatasetError::NoSuchSplit`], or [`DatasetError::Beir`] and [`DatasetError::Unasked`] for a folder.
 pub fn read_tasks(path: &Path, split: Split) -> Result<Vec<Task>, DatasetError> {
     if beir::is_folder(path) {
         return beir::read(path, split);
@@ -38,8 +39,8 @@ pub fn read_tasks(path: &Path, split: Split) -> Result<Vec<Task>, DatasetError> 
     Ok(tasks)
 }
 
-/// As [`read_tasks`], with the tasks of every split: native rows keep theirs, a BEIR folder gives all that it judges, and of
-/// everything else all rows become [`Split::Train`].
+/// As [`read_tasks`], with the tasks of every split: native rows and files named after several splits keep theirs, a BEIR folder
+/// gives all that it judges, and of everything else all rows become [`Split::Train`].
 ///
 /// # Errors
 /// As [`read_tasks`].
@@ -52,11 +53,16 @@ pub fn read_all(path: &Path) -> Result<Vec<Task>, DatasetError> {
 
 fn read_rows(path: &Path, split: Split) -> Result<Vec<Task>, DatasetError> {
     let mut format = None;
-    let mut seen: HashMap<String, usize> = HashMap::new();
+    let mut seen: HashMap<(Split, (String, String)), usize> = HashMap::new();
     let mut tasks = Vec::new();
     let source = source_name(path);
     let files = RowReader::files(path)?;
+    let named: BTreeSet<Split> = files.iter().filter_map(|file| split_named(file)).collect();
     for file in &files {
+        let split = match split_named(file) {
+            Some(own) if named.len() > 1 => own,
+            _ => split,
+        };
         let mut rows = RowReader::open(file)?;
         while let Some(row) = rows.next_row()? {
             let fields = row.into_json();
@@ -77,10 +83,11 @@ fn read_rows(path: &Path, split: Split) -> Result<Vec<Task>, DatasetError> {
                 })
             });
             let task: Task = read.map_err(|fault| rows.fault(fault))?;
-            if let Some(first) = seen.insert(task.id.clone(), line) {
+            if let Some(first) = seen.insert((split, task.key()), line) {
+                let named = task.data_source != source;
                 return Err(DatasetError::Rows(ReadError::DuplicateId {
                     path: path.to_owned(),
-                    id: task.id,
+                    id: if named { task.name() } else { task.id },
                     first: first as u64,
                     second: line as u64,
                 }));
@@ -96,15 +103,59 @@ fn read_rows(path: &Path, split: Split) -> Result<Vec<Task>, DatasetError> {
     Ok(tasks)
 }
 
-/// Name for tasks whose rows have none: the file's name, or its folder's where the file's says nothing.
-fn source_name(path: &Path) -> String {
-    let text = |part: Option<&std::ffi::OsStr>| part.map(|p| p.to_string_lossy().into_owned());
-    let name = text(path.file_name()).unwrap_or_default();
-    let stem = name.split('.').next().unwrap_or_default().to_owned();
-    let generic = ["questions", "queries", "train", "dev", "test", "data"].contains(&stem.as_str());
-    match text(path.parent().and_then(Path::file_name)) {
-        Some(folder) if generic => folder,
-        _ if path.is_dir() => name,
-        _ => stem,
+/// The split that a file of a published folder is named after, as in `test-00000-of-00001.parquet`.
+fn split_named(file: &Path) -> Option<Split> {
+    let name = file.file_name()?.to_str()?;
+    match name.split(['-', '.', '_']).next()? {
+        "train" => Some(Split::Train),
+        "dev" | "validation" | "valid" | "val" => Some(Split::Dev),
+        "test" => Some(Split::Test),
+        _ => None,
     }
+}
+
+/// Names of files and folders that say nothing of the data set.
+const GENERIC: [&str; 9] = [
+    "questions",
+    "queries",
+    "train",
+    "dev",
+    "validation",
+    "test",
+    "data",
+    "default",
+    "main",
+];
+
+/// Name for tasks whose rows have none: the file's name, or its folder's where the file's says nothing. In the hub's cache the
+/// repository's, where no folder of it says more.
+pub(super) fn source_name(path: &Path) -> String {
+    let mut parts: Vec<String> = path
+        .iter()
+        .map(|part| part.to_string_lossy().into_owned())
+        .collect();
+    if let Some(name) = parts.last_mut().filter(|_| !path.is_dir()) {
+        // Shards are named `test-00000-of-00001.parquet`.
+        let stem = name.split('.').next().unwrap_or_default();
+        *name = stem.split("-0000").next().unwrap_or_default().to_owned();
+    }
+    let numbered = |part: &str| part.bytes().all(|letter| letter.is_ascii_digit());
+    let says = |part: &&String| !GENERIC.contains(&part.as_str()) && !numbered(part);
+    if let Some((repository, inside)) = in_hub(&parts) {
+        let found = inside.iter().rev().find(says);
+        return found.map_or(repository, String::as_str).to_owned();
+    }
+    let mut names = parts.iter().rev();
+    let name = names.next();
+    let folder = names.next().filter(|folder| *folder != "/");
+    let found = name.filter(says).or(folder).or(name);
+    found.cloned().unwrap_or_default()
+}
+
+/// The repository's name and the path inside it of a path in the hub's cache, `datasets--ORG--NAME/snapshots/COMMIT/PATH`.
+fn in_hub(parts: &[String]) -> Option<(&str, &[String])> {
+    let at = parts.iter().rposition(|part| part == "snapshots")?;
+    let repository = parts[..at].last()?.strip_prefix("datasets--")?;
+    let name = repository.rsplit("--").next().unwrap_or_default();
+    Some((name, parts.get(at + 2..).unwrap_or_default()))
 }

@@ -6,6 +6,7 @@ use std::path::Path;
 use forage_contracts::{Split, Task};
 
 use super::error::DatasetError;
+use super::names::Names;
 
 /// Cuts a file in two in its own order: the first `share` (0 to 1, rounded down) for training, the rest held out.
 pub fn split_by_index(mut tasks: Vec<Task>, share: f64) -> (Vec<Task>, Vec<Task>) {
@@ -20,21 +21,18 @@ pub fn split_by_index(mut tasks: Vec<Task>, share: f64) -> (Vec<Task>, Vec<Task>
     (tasks, held_out)
 }
 
-/// The questions that a list names, in the order of the list: one id a line; blank lines and lines that begin with `#` say
-/// nothing.
+/// The questions that a list names, in the order of the list: one a line, by its id or, where several data sets have the id, as
+/// `DATA_SOURCE/ID`; blank lines and lines that begin with `#` say nothing.
 ///
 /// # Errors
-/// When the list cannot be read, names an id that is not there or one twice, or names nothing.
-pub fn pick_ids(tasks: Vec<Task>, path: &Path) -> Result<Vec<Task>, DatasetError> {
+/// When the list cannot be read, names a question that is not there, one twice or an id of several data sets, or names nothing.
+pub fn pick_ids(tasks: &[Task], path: &Path) -> Result<Vec<Task>, DatasetError> {
     let text = std::fs::read_to_string(path).map_err(|source| DatasetError::Io {
         path: path.to_owned(),
         source,
     })?;
-    let mut known: HashMap<String, Task> = tasks
-        .into_iter()
-        .map(|task| (task.id.clone(), task))
-        .collect();
-    let mut first: HashMap<&str, usize> = HashMap::new();
+    let names = Names::of(tasks);
+    let mut first: HashMap<usize, usize> = HashMap::new();
     let mut picked = Vec::new();
     for (line, id) in (1..).zip(text.lines().map(str::trim)) {
         if id.is_empty() || id.starts_with('#') {
@@ -45,17 +43,26 @@ pub fn pick_ids(tasks: Vec<Task>, path: &Path) -> Result<Vec<Task>, DatasetError
             line,
             what,
         };
-        if let Some(before) = first.insert(id, line) {
+        let place = match names.places(id)[..] {
+            [place] => place,
+            [] => {
+                return Err(fault(format!(
+                    "the data set has no question `{id}`; the list belongs to another file"
+                )));
+            }
+            [place, ..] => {
+                let name = tasks[place].name();
+                return Err(fault(format!(
+                    "several data sets of the file have a question `{id}`; name the data set too, as in `{name}`"
+                )));
+            }
+        };
+        if let Some(before) = first.insert(place, line) {
             return Err(fault(format!(
                 "id `{id}` stands on line {before} already; remove one of them"
             )));
         }
-        let none = || {
-            fault(format!(
-                "the data set has no question `{id}`; the list belongs to another file"
-            ))
-        };
-        picked.push(known.remove(id).ok_or_else(none)?);
+        picked.push(tasks[place].clone());
     }
     if picked.is_empty() {
         let what = "the list names no id; write one a line".to_owned();

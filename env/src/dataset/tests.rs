@@ -6,6 +6,7 @@ use forage_contracts::seed::Seed;
 use forage_contracts::{Episode, Split, Task, Turn};
 use forage_retriever::ReadError;
 
+use super::read::source_name;
 use super::*;
 use crate::rollout::EpisodeWriter;
 
@@ -173,6 +174,101 @@ fn duplicate_ids_name_both_lines() {
         |id: &str| format!("{{\"id\":\"{id}\",\"question\":\"q\",\"golden_answers\":[\"a\"]}}\n");
     let text = [row("x"), row("y"), row("x")].concat();
     assert!(message(&text).contains("id `x` is on line 1 and again on line 3"));
+}
+
+#[test]
+fn ids_begin_anew_in_each_data_set() {
+    let row = |source: &str, id: &str, question: &str| {
+        format!(
+            "{{\"id\":\"{id}\",\"question\":\"{question}\",\"golden_answers\":[\"a\"],\"data_source\":\"{source}\"}}\n"
+        )
+    };
+    let merged = [
+        row("nq", "train_0", "who?"),
+        row("nq", "train_1", "when?"),
+        row("hotpotqa", "train_0", "where?"),
+    ];
+    let tasks = read(&merged.concat()).expect("one file of two data sets");
+    let names: Vec<String> = tasks.iter().map(Task::name).collect();
+    assert_eq!(names, ["nq/train_0", "nq/train_1", "hotpotqa/train_0"]);
+    let twice = [merged.concat(), row("nq", "train_0", "why?")].concat();
+    assert!(message(&twice).contains("id `nq/train_0` is on line 1 and again on line 4"));
+
+    let (folder, _) = file(b"");
+    let list = folder.path().join("ids");
+    let pick = |text: &str| {
+        std::fs::write(&list, text).expect("write");
+        pick_ids(&tasks, &list)
+    };
+    let picked = pick("hotpotqa/train_0\ntrain_1\n").expect("both are clear");
+    assert_eq!(picked, [tasks[2].clone(), tasks[1].clone()]);
+    let several = pick("train_0\n").expect_err("two data sets").to_string();
+    assert!(several.contains("as in `nq/train_0`"), "{several}");
+    let again = pick("train_1\nnq/train_1\n").expect_err("the same question");
+    assert!(
+        again.to_string().contains("stands on line 1 already"),
+        "{again}"
+    );
+}
+
+#[test]
+fn files_named_after_splits_are_those_splits() {
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let write = |name: &str| {
+        let row = format!("{{\"id\":\"0\",\"question\":\"{name}?\",\"answer\":\"a\"}}\n");
+        std::fs::write(folder.path().join(name), row).expect("write");
+    };
+    let asked = |split| -> Result<Vec<String>, DatasetError> {
+        let tasks = read_tasks(folder.path(), split)?;
+        Ok(tasks.into_iter().map(|task| task.question).collect())
+    };
+    write("train-00000-of-00001.jsonl");
+    assert_eq!(
+        asked(Split::Test).expect("one split is any"),
+        ["train-00000-of-00001.jsonl?"]
+    );
+    write("test.jsonl");
+    assert_eq!(asked(Split::Test).expect("a split"), ["test.jsonl?"]);
+    assert_eq!(
+        asked(Split::Train).expect("a split"),
+        ["train-00000-of-00001.jsonl?"]
+    );
+    assert!(matches!(
+        asked(Split::Dev),
+        Err(DatasetError::NoSuchSplit { rows: 2, .. })
+    ));
+    let splits = read_all(folder.path()).expect("both");
+    let splits: Vec<Split> = splits.into_iter().map(|task| task.split).collect();
+    assert_eq!(splits, [Split::Test, Split::Train]);
+}
+
+#[test]
+fn rows_without_a_data_set_are_of_their_file() {
+    let commit = "0123456789abcdef0123456789abcdef01234567";
+    let hub = |repository: &str, file: &str| {
+        format!("/c/hub/datasets--{repository}/snapshots/{commit}/{file}")
+    };
+    for (path, source) in [
+        ("popqa.jsonl".to_owned(), "popqa"),
+        ("train.jsonl".to_owned(), "train"),
+        ("/sets/nq/train.jsonl.gz".to_owned(), "nq"),
+        ("data/train.parquet".to_owned(), "data"),
+        ("/sets/nq/test-00000-of-00001.parquet".to_owned(), "nq"),
+        (
+            hub("RUC-NLPIR--FlashRAG_datasets", "bamboogle/test.jsonl"),
+            "bamboogle",
+        ),
+        (
+            hub("PeterJinGo--nq_hotpotqa_train", "train.parquet"),
+            "nq_hotpotqa_train",
+        ),
+        (
+            hub("akariasai--PopQA", "default/test/0000.parquet"),
+            "PopQA",
+        ),
+    ] {
+        assert_eq!(source_name(Path::new(&path)), source, "{path}");
+    }
 }
 
 #[test]

@@ -25,8 +25,7 @@ impl Probe {
                 .iter()
                 .map(|turn| turn.policy.trim())
                 .collect();
-            let key = (episode.task.data_source.clone(), episode.task.id.clone());
-            (key, turns.join("\n"))
+            (episode.task.key(), turns.join("\n"))
         };
         Arc::new(Factory {
             plain,
@@ -66,10 +65,7 @@ struct Again {
 impl Environment for Again {
     async fn reset(&mut self, task: &Task, seed: Seed) -> Result<Observation, EnvError> {
         let mut opening = self.inner.reset(task, seed).await?;
-        if let Some(attempt) = self
-            .attempts
-            .get(&(task.data_source.clone(), task.id.clone()))
-        {
+        if let Some(attempt) = self.attempts.get(&task.key()) {
             opening.add(&format!(
                 "\nAn attempt at this question went as follows:\n{attempt}\nLook at it critically, take another way that differs \
                  from it in its steps, and answer again.\n"

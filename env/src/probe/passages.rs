@@ -83,9 +83,7 @@ impl PassageProbe {
                     .collect()
             }
         };
-        let keys = tasks
-            .iter()
-            .map(|task| (task.data_source.clone(), task.id.clone()));
+        let keys = tasks.iter().map(|task| task.key());
         Ok(Some(Self {
             probe,
             changes: keys.zip(changes).collect(),
@@ -94,10 +92,7 @@ impl PassageProbe {
 
     /// The retriever for one of the tasks it was prepared for; for any other it finds nothing.
     pub fn retriever(&self, task: &Task, inner: &Arc<dyn Retriever>) -> Arc<dyn Retriever> {
-        let change = self
-            .changes
-            .get(&(task.data_source.clone(), task.id.clone()))
-            .cloned();
+        let change = self.changes.get(&task.key()).cloned();
         Arc::new(Changed {
             inner: Arc::clone(inner),
             probe: self.probe,
@@ -154,7 +149,7 @@ fn other(tasks: &[Arc<Task>], place: usize) -> Result<Change, ProbeError> {
     let other = following
         .find(|other| evidence(other).is_disjoint(&but) && other.question != tasks[place].question);
     let other = other.ok_or_else(|| ProbeError::NoOther {
-        task: tasks[place].id.clone(),
+        task: tasks[place].name(),
     })?;
     Ok(Change::Of {
         question: other.question.clone(),
@@ -165,9 +160,7 @@ fn other(tasks: &[Arc<Task>], place: usize) -> Result<Change, ProbeError> {
 fn missing(task: &Task) -> Result<Change, ProbeError> {
     let pages = evidence(task);
     if pages.is_empty() {
-        return Err(ProbeError::NoEvidence {
-            task: task.id.clone(),
-        });
+        return Err(ProbeError::NoEvidence { task: task.name() });
     }
     Ok(Change::But(pages))
 }

@@ -82,7 +82,7 @@ impl Reward for Judged {
         let verdict = self.judge.ask(&question).await;
         let verdict = verdict.map_err(|cause| RewardError {
             name: ENTRY.name.to_owned(),
-            message: format!("task `{}`: {cause}", task.id),
+            message: format!("task `{}`: {cause}", task.name()),
         })?;
         Ok(points(&verdict, episode.answer().is_some()))
     }

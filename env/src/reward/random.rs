@@ -38,7 +38,7 @@ impl Default for Settings {
     }
 }
 
-/// 1 with probability `p`, drawn from the task's id, the member and the seed, never from what was written: `randomP` of
+/// 1 with probability `p`, drawn from the task's data set and id, the member and the seed, never from what was written: `randomP` of
 /// Spurious Rewards (Shao et al. 2025), seeded.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Random {

@@ -146,6 +146,24 @@ async fn draws_are_seeded_and_of_the_given_probability() {
     }
 }
 
+#[test]
+fn draws_of_equal_ids_in_two_data_sets_differ() {
+    let drawn = |source: &str| -> Vec<u64> {
+        let task = Task {
+            data_source: source.to_owned(),
+            ..task("train_0", &["Velm"])
+        };
+        let member = |member| Episode {
+            member,
+            ..Episode::new(task.clone())
+        };
+        let draws = (0..4).map(|number| draw(Seed::root(1), &task, &member(number)));
+        draws.map(f64::to_bits).collect()
+    };
+    assert_eq!(drawn("nq"), drawn("nq"));
+    assert_ne!(drawn("nq"), drawn("hotpotqa"));
+}
+
 #[tokio::test]
 async fn costs_grow_to_one_and_no_further() {
     let search = |shown: &str| Turn {

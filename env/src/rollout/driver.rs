@@ -90,7 +90,7 @@ impl Rollout {
                 .leaves
                 .and_then(|root| Some((finished.get(&root)?.clone(), jobs[root].clone())));
             let (group, member) = (job.group, job.member);
-            let span = tracing::debug_span!("episode", group, member, task = %job.task.id);
+            let span = tracing::debug_span!("episode", group, member, task = %job.task.name());
             let played = async move {
                 // Before the permit, or those that wait would keep it from those they wait for.
                 let start = match root {

@@ -68,7 +68,7 @@ pub async fn replay(
     rewards: &RewardSet,
     recorded: &Episode,
 ) -> Result<Vec<Difference>, ReplayError> {
-    let task = || recorded.task.id.clone();
+    let task = || recorded.task.name();
     if recorded.ending.is_infra() {
         return Err(ReplayError::Infra { task: task() });
     }

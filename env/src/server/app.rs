@@ -172,6 +172,7 @@ impl App {
         check_id("episode_id", &id)?;
         let opening = Opening {
             id,
+            called: self.tasks.called(&task),
             task,
             seed,
             member,

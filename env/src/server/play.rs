@@ -73,6 +73,8 @@ impl Reply {
 #[derive(Clone, Debug)]
 pub(super) struct Opening {
     pub(super) id: String,
+    /// What the server calls the task.
+    pub(super) called: String,
     pub(super) task: Arc<Task>,
     pub(super) seed: u64,
     pub(super) member: u64,
@@ -215,10 +217,16 @@ impl Play {
 
     fn view(&self, served: &Served, info: Info) -> View {
         let spec = served.factory.spec();
-        let Opening { id, task, seed, .. } = &self.opening;
+        let Opening {
+            id,
+            called,
+            task,
+            seed,
+            ..
+        } = &self.opening;
         View {
             episode_id: id.clone(),
-            task_id: task.id.clone(),
+            task_id: called.clone(),
             question: task.question.clone(),
             data_source: task.data_source.clone(),
             turn: self.stage.turns().len(),

@@ -84,7 +84,7 @@ async fn tasks(State(app): Shared, Query(page): Query<Page>) -> Response {
         .take(limit)
         .map(|(index, task)| {
             json!({
-                "task_index": index, "task_id": task.id, "question": task.question,
+                "task_index": index, "task_id": app.tasks.called(task), "question": task.question,
                 "data_source": task.data_source, "split": task.split,
             })
         });

@@ -1,6 +1,5 @@
 //! Which question an episode asks.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -8,26 +7,20 @@ use forage_contracts::seed::Seed;
 use forage_contracts::{Task, nearest};
 
 use super::fault::Fault;
+use crate::dataset::Names;
 
 /// The questions, by place and by id.
 pub(super) struct Tasks {
     all: Arc<[Arc<Task>]>,
-    places: HashMap<String, usize>,
+    names: Names,
     next: AtomicUsize,
 }
 
 impl Tasks {
     pub(super) fn new(all: Arc<[Arc<Task>]>) -> Self {
-        // Of equal ids the first is found.
-        let places = all
-            .iter()
-            .enumerate()
-            .rev()
-            .map(|(place, task)| (task.id.clone(), place))
-            .collect();
         Self {
+            names: Names::of(all.iter().map(Arc::as_ref)),
             all,
-            places,
             next: AtomicUsize::new(0),
         }
     }
@@ -36,7 +29,12 @@ impl Tasks {
         &self.all
     }
 
-    /// The question that was asked for by id or place; else the one a seed stands for, else the next in order.
+    /// What a question is called here: its id, after its data set where others have the id too.
+    pub(super) fn called(&self, task: &Task) -> String {
+        self.names.shortest(task)
+    }
+
+    /// The question that was asked for by name or place; else the one a seed stands for, else the next in order.
     pub(super) fn choose(
         &self,
         id: Option<&str>,
@@ -50,7 +48,16 @@ impl Tasks {
                     "give `task_id` or `task_index`, not both".to_owned(),
                 ));
             }
-            (Some(id), None, _) => *self.places.get(id).ok_or_else(|| self.unknown(id))?,
+            (Some(id), None, _) => match self.names.places(id)[..] {
+                [place] => place,
+                [] => return Err(self.unknown(id)),
+                [place, ..] => {
+                    let name = self.all[place].name();
+                    return Err(Fault::Invalid(format!(
+                        "several data sets have a task `{id}`; name the data set too, as in `{name}`"
+                    )));
+                }
+            },
             (None, Some(index), _) if index < count => index,
             (None, Some(index), _) => {
                 return Err(Fault::Invalid(format!(
@@ -70,5 +77,34 @@ impl Tasks {
         Fault::Invalid(format!(
             "there is no task `{id}`; did you mean `{nearest}`?"
         ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tasks_are_called_by_their_ids_where_these_say_enough() {
+        let task = |source: &str, id: &str| {
+            Arc::new(Task {
+                data_source: source.to_owned(),
+                ..Task::new(id, id)
+            })
+        };
+        let all = [task("nq", "0"), task("hotpotqa", "0"), task("nq", "1")];
+        let tasks = Tasks::new(all.into());
+        let called: Vec<String> = tasks.all().iter().map(|task| tasks.called(task)).collect();
+        assert_eq!(called, ["nq/0", "hotpotqa/0", "1"]);
+        for (place, name) in called.iter().enumerate() {
+            let found = tasks.choose(Some(name), None, None).unwrap();
+            assert!(Arc::ptr_eq(&found, &tasks.all()[place]), "{name}");
+        }
+        let fault = |id| match tasks.choose(Some(id), None, None) {
+            Err(Fault::Invalid(words)) => words,
+            _ => String::new(),
+        };
+        assert!(fault("0").contains("as in `nq/0`"), "{}", fault("0"));
+        assert!(fault("2").contains("there is no task `2`"));
     }
 }

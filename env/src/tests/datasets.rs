@@ -127,7 +127,7 @@ fn files_are_cut_by_place_and_picked_by_id() {
     let list = folder.path().join("train.ids");
     let pick = |text: &str| {
         std::fs::write(&list, text).expect("write");
-        pick_ids(tasks.clone(), &list)
+        pick_ids(&tasks, &list)
     };
     let picked = pick("# fixed\nline-3\n\n line-1 \n").expect("both are there");
     assert_eq!(

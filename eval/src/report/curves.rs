@@ -24,10 +24,14 @@ const SMOOTHED_FROM: usize = 40;
 const MARKED_UP_TO: usize = 12;
 
 /// The metrics that are shown first.
-const HEADLINE: [&str; 18] = [
+const HEADLINE: [&str; 22] = [
     Metric::REWARD,
     Metric::VAL_EM,
     Metric::VAL_NDCG,
+    Metric::VAL_EM_MACRO,
+    Metric::VAL_NDCG_MACRO,
+    Metric::VAL_EM_OF,
+    Metric::VAL_NDCG_OF,
     "query/words_mean",
     "query/operator_frac",
     "query/valid_frac",
@@ -80,16 +84,16 @@ pub(super) fn panels(arms: &[Arm]) -> Markup {
     }
 }
 
-/// The metrics of [`HEADLINE`] among these, with the titles of their panels. `val/em` also stands for the exact match of a named
-/// data set, `val/S/em`.
+/// The metrics of [`HEADLINE`] among these, with the titles of their panels.
 pub(super) fn headline(names: &BTreeSet<String>) -> Vec<(&str, String)> {
-    let fits = |name: &str, metric: &str| {
-        name == metric || (metric == Metric::VAL_EM && Metric::part("val/*/em", name).is_some())
-    };
     let mut found = Vec::new();
     for metric in HEADLINE {
-        for name in names.iter().filter(|name| fits(name, metric)) {
-            found.push((name.as_str(), title(metric)));
+        for name in names {
+            match Metric::part(metric, name) {
+                Some("") => found.push((name.as_str(), title(metric))),
+                Some(part) => found.push((name.as_str(), format!("{}: {part}", title(metric)))),
+                None => {}
+            }
         }
     }
     found

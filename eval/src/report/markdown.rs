@@ -28,6 +28,9 @@ pub(super) fn render(report: &Report) -> String {
             100.0 * first.bootstrap.confidence,
             shown(&tables::metrics(&report.evaluations))
         );
+        if let Some(table) = tables::by_source(&report.evaluations) {
+            let _ = write!(text, "\n{}", shown(&table));
+        }
     }
     text.push_str(&training(report));
     for (run, course) in &report.courses {

@@ -7,8 +7,8 @@ use forage_env::{Alarm, Severity};
 use maud::{Markup, html};
 
 use super::Recipe;
-use crate::compare::signed;
-use crate::measures::display_rank;
+use crate::compare::{Difference, signed};
+use crate::measures::{display_rank, headline};
 use crate::stats::Interval;
 use crate::summary::{EvalSummary, Metric, hops_label, number};
 use crate::telemetry::Course;
@@ -30,7 +30,7 @@ pub(super) enum Cell {
 }
 
 impl Table {
-    fn html(&self) -> Markup {
+    pub(super) fn html(&self) -> Markup {
         html! {
             div.scroll {
                 table {
@@ -146,7 +146,84 @@ pub(super) fn metrics(evaluations: &[(String, EvalSummary)]) -> Table {
     }
 }
 
-/// The results as the page shows them: every metric, and exact match by number of hops where there are at least two kinds.
+/// The main metric of each data set, their mean with each counted once, and the mean over all questions; `None` where no
+/// evaluation has several data sets.
+pub(super) fn by_source(evaluations: &[(String, EvalSummary)]) -> Option<Table> {
+    let summaries = || evaluations.iter().map(|(_, summary)| summary);
+    if !summaries().any(|summary| summary.by_source.len() > 1) {
+        return None;
+    }
+    let measure = headline(&summaries().next()?.metrics);
+    let sources: BTreeSet<&String> = summaries()
+        .flat_map(|summary| summary.by_source.keys())
+        .collect();
+    let interval = |name: &str, of: &dyn Fn(&EvalSummary) -> Option<Interval>| {
+        let cells = summaries().map(|summary| Cell::Interval(of(summary)));
+        (name.to_owned(), cells.collect())
+    };
+    let mut rows: Vec<(String, Vec<Cell>)> = Vec::new();
+    for source in sources {
+        rows.push(interval(source, &|summary| {
+            Some(
+                summary
+                    .by_source
+                    .get(source)?
+                    .metrics
+                    .get(measure)?
+                    .interval,
+            )
+        }));
+    }
+    rows.push(interval("macro average", &|summary| {
+        summary.macro_average.get(measure).copied()
+    }));
+    rows.push(interval("all questions (micro average)", &|summary| {
+        summary.metric(measure)
+    }));
+    Some(Table {
+        head: head(&format!("{measure} by data set"), evaluations),
+        rows,
+        counts: Vec::new(),
+    })
+}
+
+/// The paired gain on each data set, their mean with each counted once, and that over all questions; `None` of one data set.
+pub(super) fn gains(verdict: &Verdict) -> Option<Table> {
+    let (gain, measure) = (&verdict.greedy.gain, verdict.outcome.measure());
+    let average = gain.macro_average.get(measure)?;
+    let row = |name: &str, [a, b]: [f64; 2], difference: Interval| {
+        let cells = vec![
+            Cell::Text(number(a)),
+            Cell::Text(number(b)),
+            Cell::Interval(Some(difference)),
+        ];
+        (name.to_owned(), cells)
+    };
+    let of = |name: &str, found: &Difference| row(name, [found.a, found.b], found.difference);
+    let mut rows: Vec<(String, Vec<Cell>)> = gain
+        .by_source
+        .iter()
+        .filter_map(|(source, metrics)| Some(of(source, metrics.get(measure)?)))
+        .collect();
+    rows.push(row(
+        "macro average",
+        [average.a, average.b],
+        average.difference,
+    ));
+    let all = gain.difference(measure);
+    rows.extend(all.map(|found| of("all questions (micro average)", found)));
+    let corner = format!("{measure} by data set");
+    Some(Table {
+        head: [&*corner, "start", "trained", "gain"]
+            .map(str::to_owned)
+            .into(),
+        rows,
+        counts: Vec::new(),
+    })
+}
+
+/// The results as the page shows them: every metric, the main one by data set, and exact match by number of hops where there are at
+/// least two kinds.
 pub(super) fn results(evaluations: &[(String, EvalSummary)]) -> Markup {
     let hops: BTreeSet<u8> = evaluations
         .iter()
@@ -164,6 +241,7 @@ pub(super) fn results(evaluations: &[(String, EvalSummary)]) -> Markup {
             .collect(),
         counts: Vec::new(),
     };
+    let by_source = by_source(evaluations);
     html! {
         @if let Some((_, first)) = evaluations.first() {
             (metrics(evaluations).html())
@@ -172,6 +250,7 @@ pub(super) fn results(evaluations: &[(String, EvalSummary)]) -> Markup {
                 " % intervals over questions. Shares lie between 0 and 1; response tokens include observations, \
                  policy tokens do not."
             }
+            @if let Some(table) = &by_source { (table.html()) }
             @if hops.len() > 1 { (by_hops.html()) }
         }
     }

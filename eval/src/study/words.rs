@@ -10,7 +10,8 @@ use crate::text;
 const FEW_SEEDS: usize = 5;
 
 impl Study {
-    /// A row per arm: start, score, gain and lead over all seeds; then each seed's gain.
+    /// A row per arm: start, score, gain and lead over all seeds, each seed's gain; then the gains on each data set, where there are
+    /// several.
     pub fn to_text(&self) -> String {
         let rows = self.arms.iter().map(|arm| {
             let lead = arm.lead.as_ref();
@@ -50,11 +51,37 @@ impl Study {
         let table = text::table(&headers, rows.collect());
         let plural = if self.seeds() == 1 { "" } else { "s" };
         format!(
-            "{table}{}{} questions, {} seed{plural}\n",
+            "{table}{}{}{} questions, {} seed{plural}\n",
+            self.sources_text(),
             self.profile_text(),
             self.questions,
             self.seeds()
         )
+    }
+
+    /// The gain of each arm by data set, and their mean; empty of one data set.
+    fn sources_text(&self) -> String {
+        if self.by_source.is_empty() {
+            return String::new();
+        }
+        let mut headers = vec!["gain by data set"];
+        headers.extend(self.arms.iter().map(|arm| arm.name.as_str()));
+        let row = |name: &str, gain: &dyn Fn(&Arm) -> Option<Interval>| {
+            let cell = |arm| gain(arm).map_or_else(String::new, with_ends);
+            std::iter::once(name.to_owned())
+                .chain(self.arms.iter().map(cell))
+                .collect()
+        };
+        let mut rows: Vec<Vec<String>> = Vec::new();
+        for (source, found) in &self.by_source {
+            let of = |arm: &Arm| Some(found.iter().find(|other| other.name == arm.name)?.gain);
+            rows.push(row(source, &of));
+        }
+        rows.push(row("macro average", &|arm| {
+            self.macro_gain.get(&arm.name).copied()
+        }));
+        rows.push(row("all questions", &|arm| Some(arm.gain)));
+        text::table(&headers, rows)
     }
 
     /// Share of seeds above each tenth.

@@ -96,15 +96,18 @@ pub struct FilesConfig {
     pub pages: Option<PathBuf>,
     /// A ready-made index of the corpus; built into the run's folder when absent.
     pub index: Option<PathBuf>,
-    /// Questions to learn from: JSON lines, a JSON list, parquet, a BEIR folder.
-    pub train: PathBuf,
+    /// Questions to learn from, a file or a list of files: JSON lines, a JSON list, parquet, a table, a BEIR folder.
+    #[serde(with = "one_or_many")]
+    pub train: Vec<PathBuf>,
     /// Share of `train`, from its first row on, that is learned from; the rest are the held-out questions, in place of `test`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub train_share: Option<f64>,
     /// Questions for evaluations during training.
-    pub dev: Option<PathBuf>,
+    #[serde(default, with = "one_or_many", skip_serializing_if = "Vec::is_empty")]
+    pub dev: Vec<PathBuf>,
     /// Held-out questions.
-    pub test: Option<PathBuf>,
+    #[serde(default, with = "one_or_many", skip_serializing_if = "Vec::is_empty")]
+    pub test: Vec<PathBuf>,
     /// Fixed lists of ids: only these questions of the files, in this order.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ids: Option<IdLists>,
@@ -113,15 +116,51 @@ pub struct FilesConfig {
 impl FilesConfig {
     /// Refuses rules of splitting that exclude each other.
     pub(super) fn check(&self) -> Result<()> {
+        if self.train.is_empty() {
+            refuse!("train names no file; write one, or a list of them");
+        }
         let Some(share) = self.train_share else {
             return Ok(());
         };
         if !(share > 0.0 && share < 1.0) {
             refuse!("train_share is {share}; write a share between 0 and 1, for instance 0.8");
         }
-        if self.test.is_some() || self.ids.is_some() {
+        if !self.test.is_empty() || self.ids.is_some() {
             refuse!("train_share cuts `train` in two by itself; remove it, or `test` and `ids`");
         }
         Ok(())
+    }
+}
+
+/// One path as text, several as a list.
+mod one_or_many {
+    use std::path::PathBuf;
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    #[derive(Deserialize)]
+    #[serde(untagged, expecting = "a path or a list of paths")]
+    enum OneOrMany {
+        One(PathBuf),
+        Many(Vec<PathBuf>),
+    }
+
+    pub(super) fn serialize<S: Serializer>(
+        paths: &[PathBuf],
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        match paths {
+            [path] => path.serialize(serializer),
+            paths => paths.serialize(serializer),
+        }
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Vec<PathBuf>, D::Error> {
+        Ok(match OneOrMany::deserialize(deserializer)? {
+            OneOrMany::One(path) => vec![path],
+            OneOrMany::Many(paths) => paths,
+        })
     }
 }

@@ -110,7 +110,12 @@ fn questions_have_one_source_and_one_rule_of_splitting() {
         checked(&config.to_toml().unwrap(), &[]).unwrap().data,
         config.data
     );
+    let config = files("test = [\"nq/test.jsonl\", \"hotpotqa/dev.jsonl\"]").unwrap();
+    let written = config.to_toml().unwrap();
+    assert!(written.contains("train = \"q.jsonl\""), "{written}");
+    assert_eq!(checked(&written, &[]).unwrap().data, config.data);
     for (bad, part) in [
+        ("test = 3", "a path or a list of paths"),
         ("train_share = 1.0", "write a share between 0 and 1"),
         (
             "train_share = 0.8\ntest = \"t.jsonl\"",

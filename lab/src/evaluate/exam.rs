@@ -150,8 +150,8 @@ fn question_retrieval(
     let found = runtime()?.block_on(retriever.search(&queries, depth))?;
     for (task, hits) in asked.into_iter().zip(found) {
         let ranking = hits.into_iter().map(|hit| hit.id).collect();
-        rankings.insert(task.id.clone(), ranking);
-        qrels.insert(task.id.clone(), task.judgments().into_owned());
+        rankings.insert(task.name(), ranking);
+        qrels.insert(task.name(), task.judgments().into_owned());
     }
     if qrels.is_empty() {
         return Ok(None);

@@ -46,9 +46,16 @@ impl LineReader {
         })
     }
 
-    /// The line read last, without its line end.
+    /// The line read last, without blanks at its end.
     fn text(&self) -> Result<&str, RowFault> {
-        std::str::from_utf8(self.buffer.trim_ascii_end()).map_err(|cause| not_utf8(&cause))
+        self.line().map(str::trim_ascii_end)
+    }
+
+    /// The line read last, without its line end.
+    pub(super) fn line(&self) -> Result<&str, RowFault> {
+        let line = self.buffer.strip_suffix(b"\n").unwrap_or(&self.buffer);
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        std::str::from_utf8(line).map_err(|cause| not_utf8(&cause))
     }
 }
 

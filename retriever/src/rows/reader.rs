@@ -10,6 +10,7 @@ use super::lines::LineReader;
 use super::list::JsonList;
 use super::markdown::MarkdownFile;
 use super::parquet::{MAGIC, ParquetRows};
+use super::table::{Table, separator};
 use crate::error::ReadError;
 use forage_contracts::{Row, RowFault};
 
@@ -77,14 +78,15 @@ impl fmt::Display for Place {
     }
 }
 
-/// Reads the rows of one file: JSON lines (plain or gzip), one JSON list, parquet, or a markdown page.
+/// Reads the rows of one file: JSON lines (plain or gzip), one JSON list, parquet, a table of text (`.tsv` or `.csv`, plain or
+/// gzip), or a markdown page.
 pub struct RowReader {
     path: PathBuf,
     rows: Box<dyn Rows>,
 }
 
 impl RowReader {
-    /// Opens a file; its first bytes tell parquet, gzip and a JSON list, its name markdown.
+    /// Opens a file; its first bytes tell parquet, gzip and a JSON list, its name a table and markdown.
     ///
     /// # Errors
     /// When it cannot be opened or is not what it begins as.
@@ -106,6 +108,8 @@ impl RowReader {
             let start = first_bytes(&mut file)?;
             Ok(if start.starts_with(&MAGIC) {
                 Box::new(ParquetRows::open(file, scalars)?)
+            } else if let Some(separator) = separator(path) {
+                Box::new(Table::open(file, separator)?)
             } else if JsonList::begins(&start) {
                 Box::new(JsonList::open(file)?)
             } else {

@@ -6,6 +6,8 @@ use super::credit::Moments;
 
 /// Below this population standard deviation the code-search rule falls back to r - 0.5.
 const CODE_SEARCH_FLAT: f64 = 0.01;
+/// A flat group of a mean below this is skipped by the code-search rule.
+const CODE_SEARCH_FAILED: f64 = 0.1;
 /// The number that the code-search rule adds to the population standard deviation.
 const CODE_SEARCH_EPSILON: f64 = 1e-8;
 /// The number that TRL adds to the standard deviation of the batch (`scale_rewards="batch"`).
@@ -124,8 +126,8 @@ pub(super) const ADVANTAGES: &[AdvantageEntry] = &[
     ),
     AdvantageEntry::new(
         "code_search",
-        "(r - mu) / (s_p + 1e-8), but r - 0.5 where s_p < 0.01: the code-search project. A group that is all wrong at reward -1 \
-         gets -1.5, one that is all right at 1 gets 0.5; for comparisons only",
+        "(r - mu) / (s_p + 1e-8); where s_p < 0.01, r - 0.5 and nothing where mu < 0.1: the code-search project, as its report has \
+         it. A group that is all right at 1 gets 0.5, one that is all wrong is skipped; for comparisons only",
         |_, groups| groups.iter().map(code_search).collect(),
     ),
 ];
@@ -229,7 +231,11 @@ fn code_search(group: &Group) -> GroupOutcome {
     let rewards = wide(group.rewards);
     let moments = Moments::of(&rewards);
     let std = moments.population_std();
-    let (baseline, scale) = if std < CODE_SEARCH_FLAT {
+    let flat = std < CODE_SEARCH_FLAT;
+    if flat && moments.mean < CODE_SEARCH_FAILED {
+        return GroupOutcome::ZeroVariance;
+    }
+    let (baseline, scale) = if flat {
         (0.5, 1.0)
     } else {
         (moments.mean, 1.0 / (std + CODE_SEARCH_EPSILON))
@@ -370,18 +376,14 @@ mod tests {
 
     #[test]
     fn the_code_search_rule_falls_back() {
-        close(&[1.0, 1.0], Advantage::of("code_search", &[]), &[0.5, 0.5]);
-        close(
-            &[0.0, 0.0],
-            Advantage::of("code_search", &[]),
-            &[-0.5, -0.5],
-        );
-        close(
-            &[-1.0, -1.0],
-            Advantage::of("code_search", &[]),
-            &[-1.5, -1.5],
-        );
-        close(&[1.0], Advantage::of("code_search", &[]), &[0.5]);
+        let rule = || Advantage::of("code_search", &[]);
+        close(&[1.0, 1.0], rule(), &[0.5, 0.5]);
+        close(&[0.25, 0.25], rule(), &[-0.25, -0.25]);
+        close(&[1.0], rule(), &[0.5]);
+        // All wrong: nothing to learn, and counted as a group without spread.
+        for rewards in [&[0.0, 0.0][..], &[-1.0, -1.0], &[0.05, 0.052], &[0.0]] {
+            assert_eq!(outcome(rewards, rule()), GroupOutcome::ZeroVariance);
+        }
     }
 
     #[test]

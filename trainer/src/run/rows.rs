@@ -1,6 +1,6 @@
 //! The metrics row of a step.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 use forage_contracts::{Ending, Episode, Metric, Provenance};
 
@@ -95,6 +95,37 @@ pub(super) fn describe_episodes(row: &mut Row, episodes: &[Episode], version: u6
     );
 }
 
+/// Sets the mean of a part of the score over the development questions, that of each data set, where there are several, and the
+/// mean of these. Returns the first; `None` without a scored episode.
+pub(super) fn describe_validation(
+    row: &mut Row,
+    episodes: &[Episode],
+    measure: &str,
+) -> Option<f64> {
+    let mut sources: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
+    for episode in episodes {
+        let part = episode.score.as_ref();
+        if let Some(part) = part.and_then(|score| score.parts.get(measure)) {
+            let source = sources.entry(episode.task.data_source.as_str());
+            source.or_default().push(f64::from(*part));
+        }
+    }
+    let mean = |values: &[f64]| {
+        (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+    };
+    let all = mean(&sources.values().flatten().copied().collect::<Vec<f64>>())?;
+    let mut set = |name: &str, value: f64| row.set(&Metric::VAL.replace('*', name), value);
+    set(measure, all);
+    if sources.len() > 1 {
+        let means: Vec<f64> = sources.values().filter_map(|values| mean(values)).collect();
+        for (source, mean) in sources.keys().zip(&means) {
+            set(&format!("{source}/{measure}"), *mean);
+        }
+        set(&format!("{measure}_macro"), mean(&means)?);
+    }
+    Some(all)
+}
+
 /// Share of the searches that showed no document; none where no call searched. The searches of programs, of which the policy is
 /// shown what the program prints, and of turns that a limit cut are left out.
 fn empty_frac(episodes: &[&Episode]) -> Option<f64> {
@@ -187,7 +218,7 @@ pub(super) fn describe_update(row: &mut Row, stats: &UpdateStats) {
 mod tests {
     use forage_contracts::environment::{Call, TurnKind};
     use forage_contracts::policy::Finish;
-    use forage_contracts::{Boundary, Split, Task, TokenLog, Turn};
+    use forage_contracts::{Boundary, Score, Split, Task, TokenLog, Turn};
 
     use super::*;
 
@@ -282,5 +313,29 @@ mod tests {
         let mut nothing = Row::new(1);
         describe_episodes(&mut nothing, &[lost], 0);
         assert_eq!(nothing.get(Metric::REPEATED), None);
+    }
+
+    #[test]
+    fn a_validation_has_a_figure_for_each_data_set() {
+        let scored = |source: &str, em: f32| {
+            let parts = [("em".to_owned(), em)].into();
+            let mut found = episode(&[], Vec::new());
+            source.clone_into(&mut found.task.data_source);
+            found.score = Some(Score { total: em, parts });
+            found
+        };
+        let (nq, hotpotqa) = (scored("nq", 1.0), scored("hotpotqa", 0.0));
+        let mut lost = nq.clone();
+        lost.score = None;
+        let mut row = Row::new(0);
+        let asked = [nq.clone(), nq.clone(), nq.clone(), hotpotqa, lost];
+        assert_eq!(describe_validation(&mut row, &asked, "em"), Some(0.75));
+        let names = ["val/em", "val/nq/em", "val/hotpotqa/em", "val/em_macro"];
+        let found = names.map(|name| row.get(name));
+        assert_eq!(found, [Some(0.75), Some(1.0), Some(0.0), Some(0.5)]);
+        let mut one = Row::new(0);
+        assert_eq!(describe_validation(&mut one, &[nq], "em"), Some(1.0));
+        assert_eq!(one.get("val/nq/em"), None, "it is val/em");
+        assert_eq!(describe_validation(&mut Row::new(0), &[], "em"), None);
     }
 }

@@ -168,6 +168,20 @@ async fn data(
     served.partial(&file, &headers)
 }
 
+async fn data_info(
+    State(served): State<Arc<Served>>,
+    UrlPath(rest): UrlPath<String>,
+    headers: HeaderMap,
+) -> Response<Body> {
+    served.note(&format!("/api/datasets/{rest}"), &headers);
+    let files = served.files.keys();
+    let siblings: Vec<_> = files
+        .map(|name| serde_json::json!({ "rfilename": name }))
+        .collect();
+    let body = serde_json::json!({ "sha": served.sha, "siblings": siblings }).to_string();
+    Response::new(Body::from(body))
+}
+
 async fn cdn(
     State(served): State<Arc<Served>>,
     UrlPath(file): UrlPath<String>,
@@ -182,6 +196,7 @@ async fn serve(served: Arc<Served>) -> String {
         .route("/api/models/{*rest}", get(info))
         .route("/org/tiny/resolve/{revision}/{file}", get(resolve))
         .route("/datasets/org/set/resolve/{revision}/{*file}", get(data))
+        .route("/api/datasets/{*rest}", get(data_info))
         .route("/cdn/{file}", get(cdn))
         .with_state(served);
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -447,21 +462,67 @@ async fn files_of_data_sets_are_fetched_once() {
     .unwrap_err();
     assert!(error.contains("HF_HUB_OFFLINE"), "{error}");
     for bad in [
-        "hf://datasets/org/set",
+        "hf://datasets/org",
         "hf://datasets/org/set/../x",
         "hf://datasets/org/set/a/./x",
         "hf://datasets/org/set/a\\..\\x",
-        "hf://org/set/x",
         "hf://datasets//set/x",
     ] {
         assert!(
             fetch(hub.clone(), bad)
                 .await
                 .unwrap_err()
-                .contains("not a file of a data set"),
+                .contains("not the address of a data set"),
             "{bad}"
         );
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn folders_of_data_sets_are_fetched_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut served = Arc::into_inner(Served::new(folder.path())).unwrap();
+    served
+        .files
+        .insert("data/test.jsonl".to_owned(), b"{}\n".to_vec());
+    let served = Arc::new(served);
+    let hub = Hub {
+        cache: folder.path().join("cache"),
+        endpoint: serve(Arc::clone(&served)).await,
+        token: None,
+        offline: false,
+    };
+    let offline = Hub {
+        offline: true,
+        ..hub.clone()
+    };
+    let fetch = |hub: &Hub, address: &'static str| {
+        let hub = hub.clone();
+        let fetched = tokio::task::spawn_blocking(move || hub.fetch_data(address));
+        async move { fetched.await.unwrap().map_err(|error| error.to_string()) }
+    };
+    // One file of a folder is not the folder.
+    fetch(&hub, "hf://org/set/data/train.jsonl").await.unwrap();
+    let error = fetch(&offline, "hf://org/set/data").await.unwrap_err();
+    assert!(error.contains("HF_HUB_OFFLINE"), "{error}");
+    let data = fetch(&hub, "hf://org/set").await.unwrap();
+    assert!(
+        data.ends_with(format!("datasets--org--set/snapshots/{COMMIT}/data")),
+        "{}",
+        data.display()
+    );
+    assert_eq!(
+        std::fs::read_to_string(data.join("test.jsonl")).unwrap(),
+        "{}\n"
+    );
+    let others = |path: &String| path.contains("README") || path.contains("pytorch");
+    assert!(!served.asked().iter().any(others), "{:?}", served.asked());
+    assert_eq!(fetch(&offline, "hf://org/set").await.unwrap(), data);
+    let error = fetch(&hub, "hf://org/set/none").await.unwrap_err();
+    assert!(
+        error.contains("below `none`") && error.contains("data/test.jsonl"),
+        "{error}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

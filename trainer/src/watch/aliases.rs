@@ -30,7 +30,7 @@ pub enum Aliases {
 }
 
 /// Canonical names with their names elsewhere. `*` stands for the part that the run named itself; systems that name a
-/// validation set in the metric get `all`. Search-R1, verl, slime and prime-rl count observations into a response; the others
+/// validation set in the metric get `all` for all of them together. Search-R1, verl, slime and prime-rl count observations into a response; the others
 /// do not.
 type Names = &'static [(&'static str, &'static str)];
 
@@ -50,6 +50,7 @@ const SEARCH_R1: Names = &[
     (Metric::VALID, "env/ratio_of_valid_action"),
     (Metric::FINISHED, "env/finish_ratio"),
     (Metric::VAL_EM, "val/test_score/all"),
+    (Metric::VAL_EM_OF, "val/test_score/*"),
 ];
 
 const VERL: Names = &[
@@ -65,6 +66,7 @@ const VERL: Names = &[
     (Metric::TRUNCATED, "response_length/clip_ratio"),
     (Metric::TURNS, "num_turns/mean"),
     (Metric::VAL_EM, "val-core/all/acc/mean@1"),
+    (Metric::VAL_EM_OF, "val-core/*/acc/mean@1"),
 ];
 
 const TRL: Names = &[
@@ -100,6 +102,7 @@ const SLIME: Names = &[
     (Metric::TRUNCATED, "rollout/truncated_ratio"),
     (Metric::TURNS, "multi_turn_metric/round_number_mean"),
     (Metric::VAL_EM, "eval/all"),
+    (Metric::VAL_EM_OF, "eval/*"),
 ];
 
 const PRIME_RL: Names = &[
@@ -110,6 +113,7 @@ const PRIME_RL: Names = &[
     (Metric::TRUNCATED, "is_truncated/all/mean"),
     (Metric::TURNS, "num_turns/all/mean"),
     (Metric::VAL_EM, "eval/all/avg@1"),
+    (Metric::VAL_EM_OF, "eval/*/avg@1"),
 ];
 
 const SKYRL: Names = &[
@@ -127,6 +131,7 @@ const SKYRL: Names = &[
     (Metric::LEARNING_RATE, "policy/policy_lr"),
     (Metric::RESPONSE_TOKENS, "generate/avg_num_tokens"),
     (Metric::VAL_EM, "eval/all/avg_score"),
+    (Metric::VAL_EM_OF, "eval/*/avg_score"),
 ];
 
 const TORCHTITAN: Names = &[
@@ -228,6 +233,8 @@ mod tests {
                 "validation_reward/_mean"
             ]
         );
+        assert_eq!(rename(Aliases::Verl, "val/nq/em"), "val-core/nq/acc/mean@1");
+        assert_eq!(rename(Aliases::Trl, "val/nq/em"), "val/nq/em");
         assert_eq!(
             rename(Aliases::Slime, "group/zero_std_frac"),
             "group/zero_std_frac"

@@ -1,5 +1,6 @@
-//! Checkpoints by name: a folder, or a repository of the Hugging Face hub kept in the cache that its own tools use.
+//! Checkpoints and data sets by name: a folder, or a repository of the Hugging Face hub kept in the cache that its own tools use.
 
+mod data;
 mod server;
 
 use std::collections::BTreeSet;
@@ -30,11 +31,23 @@ pub enum HubError {
          path"
     )]
     Name(String),
-    /// The address is not a file of a data set.
+    /// The address is not one of a data set.
     #[error(
-        "`{0}` is not a file of a data set on the hub; write hf://datasets/ORG/NAME/PATH or ORG/NAME@REVISION/PATH"
+        "`{0}` is not the address of a data set on the hub; write hf://ORG/NAME, hf://ORG/NAME/PATH or hf://ORG/NAME@REVISION/PATH"
     )]
     Data(String),
+    /// A data set has no rows where they were looked for.
+    #[error(
+        "{name} has no file of rows or pages below `{path}`; name another path: it holds {there}"
+    )]
+    NoData {
+        /// Name as given.
+        name: String,
+        /// Path inside the data set; empty for all of it.
+        path: String,
+        /// Files that it has.
+        there: String,
+    },
     /// The repository lacks what a checkpoint needs.
     #[error(
         "{name} has no {missing}; a checkpoint needs config.json, tokenizer.json and safetensors weights"
@@ -100,8 +113,6 @@ const TEXTS: [&str; 6] = [
 ];
 /// Files without which a folder is not a model.
 const NEEDED: [&str; 2] = ["config.json", "tokenizer.json"];
-/// How addresses of data sets begin.
-const DATA: &str = "hf://datasets/";
 const ADAPTER_CONFIG: &str = "adapter_config.json";
 const ADAPTER: &str = "adapter_model.safetensors";
 
@@ -169,44 +180,6 @@ impl Hub {
                 result => result,
             },
         }
-    }
-
-    /// A file of a data set, `hf://datasets/ORG/NAME/PATH` or `ORG/NAME@REVISION/PATH`, in the cache. What the cache has
-    /// serves; what it lacks is fetched first.
-    ///
-    /// # Errors
-    /// [`HubError`].
-    pub fn fetch_data(&self, address: &str) -> Result<PathBuf, HubError> {
-        let bad = || HubError::Data(address.to_owned());
-        let mut parts = address.strip_prefix(DATA).ok_or_else(bad)?.splitn(3, '/');
-        let (Some(organisation), Some(set), Some(file)) =
-            (parts.next(), parts.next(), parts.next())
-        else {
-            return Err(bad());
-        };
-        let wanted = Wanted::parse(&format!("{organisation}/{set}")).ok_or_else(bad)?;
-        let outside = |part: &str| ["", ".", ".."].contains(&part) || part.contains(['\\', ':']);
-        if file.split('/').any(outside) {
-            return Err(bad());
-        }
-        let repo = wanted.repo(DATASETS, &wanted.revision);
-        let held = self.cached(&repo).map(|folder| folder.join(file));
-        if let Some(held) = held.filter(|held| held.exists()) {
-            return Ok(held);
-        }
-        if self.offline {
-            let (name, missing) = (wanted.name, file.to_owned());
-            return Err(HubError::Offline {
-                name,
-                cache: self.cache.clone(),
-                missing,
-            });
-        }
-        let folder = repo.folder(&self.cache);
-        let fetched = self.server()?.fetch(&repo, file, &folder);
-        fetched
-            .and_then(|(path, commit)| refer(&folder, &repo.revision, &commit).map(|()| path))
-            .map_err(|fault| self.failure(&wanted, &fault))
     }
 
     /// The snapshot that the cache has of a revision, whole or not.

@@ -2,195 +2,14 @@ use std::collections::BTreeSet;
 
 use forage_env::Presentation;
 use forage_env::chat::{ChatTemplate, Conversation, SpecialTokens};
-use forage_trainer::Curve;
-use forage_trainer::objective::{
-    Advantage, Aggregation, Credit, GroupFilter, KlEstimator, PolicyLoss, Recipe as Parts,
-};
+use forage_trainer::OldLogprobs;
 
 use super::*;
 
-/// What the publication of a recipe says, in the terms of its comparison with the others.
-struct Facts {
-    name: &'static str,
-    model: &'static str,
-    learning_rate: f64,
-    /// Questions and episodes of each.
-    batch: (usize, usize),
-    /// Optimizer steps that a batch becomes.
-    steps: usize,
-    /// As JSON.
-    loss: &'static str,
-    /// Coefficient of the penalty in the loss.
-    kl: Option<f64>,
-    entropy: f64,
-    /// Completions at most; passages or titles per search.
-    turns: (u64, u64),
-    temperature: f32,
-    /// Rank and alpha.
-    adapter: Option<(usize, f64)>,
-    clip_norm: f64,
-}
-
-const CLIP: &str = r#"{"ppo_clip": {"low": 0.2, "high": 0.2}}"#;
-const CLIP_HIGHER: &str = r#"{"ppo_clip": {"low": 0.2, "high": 0.28}}"#;
-
-const SEARCH_R1: Facts = Facts {
-    name: "search_r1_v02",
-    model: "Qwen/Qwen2.5-3B",
-    learning_rate: 1e-6,
-    batch: (512, 5),
-    steps: 10,
-    loss: CLIP,
-    kl: Some(0.001),
-    entropy: 0.001,
-    turns: (4, 3),
-    temperature: 1.0,
-    adapter: None,
-    clip_norm: 1.0,
-};
-
-const INSTRUCT: &str = "Qwen/Qwen2.5-3B-Instruct";
-/// One query of up to 100 passages in the place of turns and passages per search.
-const SEARCHLM: Facts = Facts {
-    name: "searchlm_v2",
-    model: INSTRUCT,
-    batch: (2, 8),
-    steps: 1,
-    kl: None,
-    entropy: 0.0,
-    turns: (1, 100),
-    temperature: 0.7,
-    ..SEARCH_R1
-};
-const FACTS: [Facts; 14] = [
-    Facts {
-        name: "search_r1_v01",
-        ..SEARCH_R1
-    },
-    SEARCH_R1,
-    Facts {
-        name: "search_r1_v03",
-        learning_rate: 5e-7,
-        ..SEARCH_R1
-    },
-    Facts {
-        name: "slime",
-        batch: (32, 8),
-        steps: 1,
-        loss: CLIP_HIGHER,
-        entropy: 0.0,
-        turns: (2, 3),
-        ..SEARCH_R1
-    },
-    Facts {
-        name: "verl",
-        model: INSTRUCT,
-        steps: 2,
-        loss: r#"{"ppo_clip": {"low": 0.2, "high": 0.2, "dual": 3}}"#,
-        entropy: 0.0,
-        turns: (2, 3),
-        ..SEARCH_R1
-    },
-    Facts {
-        name: "skyrl",
-        model: INSTRUCT,
-        steps: 2,
-        entropy: 0.0,
-        turns: (4, 3),
-        clip_norm: 0.5,
-        ..SEARCH_R1
-    },
-    Facts {
-        name: "tinker",
-        model: "Qwen/Qwen2.5-7B-Instruct",
-        learning_rate: 4e-5,
-        batch: (512, 8),
-        steps: 1,
-        loss: r#""is_reinforce""#,
-        kl: None,
-        entropy: 0.0,
-        turns: (5, 3),
-        adapter: Some((32, 32.0)),
-        clip_norm: 1e9,
-        ..SEARCH_R1
-    },
-    Facts {
-        name: "torchtitan",
-        model: "Qwen/Qwen3-1.7B",
-        batch: (8, 8),
-        steps: 1,
-        loss: CLIP_HIGHER,
-        kl: None,
-        entropy: 0.0,
-        turns: (4, 3),
-        ..SEARCH_R1
-    },
-    Facts {
-        name: "prime_rl_wiki",
-        model: "Qwen/Qwen3-4B-Instruct-2507",
-        learning_rate: 1e-5,
-        batch: (32, 16),
-        steps: 1,
-        loss: r#"{"dppo_tv": {"low": 0.2, "high": 0.2, "kl_tau": 0.001}}"#,
-        kl: None,
-        entropy: 0.0,
-        turns: (10, 10),
-        adapter: Some((8, 32.0)),
-        ..SEARCH_R1
-    },
-    Facts {
-        name: "slm_code_search",
-        model: "Qwen/Qwen3-4B-Instruct-2507",
-        learning_rate: 1e-4,
-        batch: (1, 20),
-        steps: 1,
-        loss: r#""reinforce""#,
-        kl: None,
-        entropy: 0.01,
-        turns: (2, 5),
-        temperature: 0.925,
-        adapter: Some((16, 32.0)),
-        ..SEARCH_R1
-    },
-    Facts {
-        name: "spurious",
-        model: "Qwen/Qwen2.5-Math-7B",
-        learning_rate: 5e-7,
-        batch: (64, 16),
-        steps: 8,
-        kl: None,
-        entropy: 0.0,
-        turns: (4, 3),
-        ..SEARCH_R1
-    },
-    Facts {
-        name: "searchlm_v1",
-        batch: (8, 2),
-        ..SEARCHLM
-    },
-    SEARCHLM,
-    Facts {
-        name: "minisearch",
-        model: "Qwen/Qwen2.5-1.5B-Instruct",
-        learning_rate: 5e-6,
-        batch: (4, 8),
-        steps: 1,
-        loss: CLIP_HIGHER,
-        kl: None,
-        entropy: 0.0,
-        turns: (3, 3),
-        temperature: 0.7,
-        adapter: Some((16, 16.0)),
-        clip_norm: 0.1,
-    },
-];
+mod sources;
 
 fn config(name: &str) -> RunConfig {
     Recipe::find(name).unwrap().config().unwrap()
-}
-
-fn parts(name: &str) -> Parts {
-    config(name).grpo.update.objective.recipe(1)
 }
 
 fn settings(name: &str) -> BTreeMap<String, Value> {
@@ -202,173 +21,38 @@ fn settings(name: &str) -> BTreeMap<String, Value> {
 }
 
 #[test]
-fn every_file_is_a_recipe_and_has_facts() {
+fn every_file_is_a_recipe() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs/recipes");
-    let files: BTreeSet<String> = std::fs::read_dir(folder)
-        .unwrap()
-        .map(|entry| {
-            entry
-                .unwrap()
-                .path()
-                .file_stem()
-                .unwrap()
-                .to_str()
-                .unwrap()
-                .to_owned()
-        })
-        .collect();
-    let names = |names: &mut dyn Iterator<Item = &'static str>| {
-        names.map(str::to_owned).collect::<BTreeSet<_>>()
+    let stem = |entry: std::io::Result<std::fs::DirEntry>| {
+        let path = entry.unwrap().path();
+        path.file_stem().unwrap().to_str().unwrap().to_owned()
     };
-    assert_eq!(files, names(&mut RECIPES.iter().map(|recipe| recipe.name)));
-    assert_eq!(files, names(&mut FACTS.iter().map(|facts| facts.name)));
+    let files: BTreeSet<String> = std::fs::read_dir(folder).unwrap().map(stem).collect();
+    let names: BTreeSet<String> = RECIPES
+        .iter()
+        .map(|recipe| recipe.name.to_owned())
+        .collect();
+    assert_eq!(files, names);
 }
 
 #[test]
-fn recipes_say_what_was_published() {
-    for facts in FACTS {
-        let name = facts.name;
-        let config = config(name);
-        let (grpo, update) = (&config.grpo, &config.grpo.update);
-        let recipe = update.objective.recipe(1);
-        assert_eq!(config.policy.checkpoint, facts.model, "{name}");
-        let close = |found: f64, expected: f64| (found - expected).abs() <= expected * 1e-9;
-        assert!(
-            close(update.optimizer.learning_rate, facts.learning_rate),
-            "{name}"
-        );
-        assert!(close(update.optimizer.clip_norm, facts.clip_norm), "{name}");
-        assert_eq!(
-            (grpo.prompts_per_step, grpo.group_size),
-            facts.batch,
-            "{name}"
-        );
-        assert_eq!(
-            (update.minibatches, update.epochs),
-            (facts.steps, 1),
-            "{name}"
-        );
-        let loss: PolicyLoss = serde_json::from_str(facts.loss).unwrap();
-        assert_eq!(recipe.loss, loss, "{name}");
-        assert_eq!(
-            recipe.kl.map(|kl| (kl.estimator, kl.coefficient)),
-            facts.kl.map(|kl| (KlEstimator::LowVar, kl))
-        );
-        assert!(
-            close(recipe.entropy.bonus, facts.entropy) && close(recipe.entropy.top_share, 1.0),
-            "{name}"
-        );
-        assert!(
-            (update.temperature - facts.temperature).abs() < 1e-6,
-            "{name}"
-        );
-        assert_eq!(
-            config
-                .policy
-                .lora
-                .as_ref()
-                .map(|lora| (lora.rank, lora.alpha)),
-            facts.adapter,
-            "{name}"
-        );
-        let environment = &config.environment.settings;
-        let functions = || {
-            environment
-                .get("functions")
-                .and_then(|functions| functions.get("top_k"))
-        };
-        let top_k = environment
-            .get("top_k")
-            .or_else(functions)
-            .or_else(|| environment.get("limit"));
-        let turns = environment
-            .get("max_generations")
-            .map_or(Some(1), Json::as_u64);
-        assert_eq!(turns, Some(facts.turns.0), "{name}");
-        assert_eq!(top_k.and_then(Json::as_u64), Some(facts.turns.1), "{name}");
+fn what_follows_from_other_settings_does() {
+    for recipe in RECIPES {
+        let (name, grpo) = (recipe.name, &recipe.config().unwrap().grpo);
+        if let Some(decay) = grpo.update.optimizer.decay {
+            assert_eq!(decay.steps, grpo.steps, "{name}");
+        }
+        let corrected = grpo.update.objective.recipe(1).correction.is_some();
+        let trainer = grpo.update.old_logprobs == Some(OldLogprobs::Trainer);
+        assert!(trainer || !corrected, "{name}");
     }
-}
-
-#[test]
-fn conventions_that_are_easily_lost() {
-    let unbiased = |epsilon: f64| json!({"grpo": {"epsilon": epsilon}});
-    for (name, advantage, aggregation) in [
-        ("search_r1_v02", unbiased(1e-6), Aggregation::TokenMean),
-        ("slime", unbiased(1e-6), Aggregation::SeqMeanTokenMean),
-        ("verl", unbiased(1e-6), Aggregation::TokenMean),
-        ("skyrl", unbiased(1e-6), Aggregation::TokenMean),
-        ("tinker", json!("dr_grpo"), Aggregation::Sum),
-        (
-            "torchtitan",
-            json!({"grpo_population": {"epsilon": 1e-6}}),
-            Aggregation::TokenMean,
-        ),
-        ("prime_rl_wiki", json!("dr_grpo"), Aggregation::TokenMean),
-        (
-            "slm_code_search",
-            json!("code_search"),
-            Aggregation::SeqMeanTokenMean,
-        ),
-        ("spurious", unbiased(1e-9), Aggregation::SeqMeanTokenMean),
-        ("minisearch", unbiased(1e-4), Aggregation::TokenMean),
-        ("searchlm_v1", unbiased(1e-4), Aggregation::TokenMean),
-        ("searchlm_v2", unbiased(1e-4), Aggregation::TokenMean),
-    ] {
-        let advantage: Advantage = serde_json::from_value(advantage).unwrap();
+    for version in ["searchlm_v1", "searchlm_v2"] {
         assert_eq!(
-            (parts(name).advantage, parts(name).aggregation),
-            (advantage, aggregation),
-            "{name}"
-        );
-    }
-    let dropping: Vec<&str> = RECIPES
-        .iter()
-        .map(|recipe| recipe.name)
-        .filter(|name| parts(name).filter.is_some())
-        .collect();
-    assert_eq!(dropping, ["tinker", "torchtitan", "prime_rl_wiki"]);
-    assert_eq!(parts("tinker").filter, Some(GroupFilter::ZeroVariance));
-    assert_eq!(
-        parts("slm_code_search").credit,
-        Credit::DiscountedTurns { gamma: 0.99 }
-    );
-    let corrected: Vec<&str> = RECIPES
-        .iter()
-        .map(|recipe| recipe.name)
-        .filter(|name| parts(name).correction.is_some())
-        .collect();
-    assert_eq!(corrected, ["skyrl"]);
-    // Warm-up in optimizer steps: the share of the batches, rounded down, times the steps of a batch; SkyRL's as written.
-    for (name, share, batches) in [
-        ("search_r1_v01", 950, 305),
-        ("search_r1_v02", 285, 1005),
-        ("verl", 285, 331),
-    ] {
-        let config = config(name);
-        assert_eq!(config.grpo.steps, batches, "{name}");
-        let warmup = share * batches / 1000 * config.grpo.update.minibatches as u64;
-        assert_eq!(config.grpo.update.optimizer.warmup_steps, warmup, "{name}");
-    }
-    assert_eq!(config("skyrl").grpo.update.optimizer.warmup_steps, 94);
-    for (version, steps) in [("searchlm_v1", 3 * 3399_u64 / 8 + 1), ("searchlm_v2", 2879)] {
-        let config = config(version);
-        let decay = config.grpo.update.optimizer.decay.unwrap();
-        assert_eq!(
-            (decay.curve, decay.steps, config.grpo.steps),
-            (Curve::Linear, steps, steps),
-            "{version}"
-        );
-        assert_eq!(
-            config.reward,
+            config(version).reward,
             [(version.to_owned(), 1.0.into())].into(),
             "{version}"
         );
     }
-    let decay = config("minisearch").grpo.update.optimizer.decay.unwrap();
-    assert_eq!(
-        (decay.curve, decay.steps, config("minisearch").grpo.steps),
-        (Curve::Cosine, 500, 500)
-    );
 }
 
 #[test]

@@ -1,10 +1,10 @@
 //! `HotpotQA` and `2WikiMultihopQA` as published: `_id` or `id`, `question`, `answer`, `supporting_facts`, whose titles are
-//! the evidence, and `context`.
+//! the evidence, and `context`. Facts may be JSON written as text, as the hub's `2WikiMultihopQA` has them.
 
 use forage_contracts::{RowFault, Task};
 use serde_json::Value;
 
-use super::{QuestionEntry, QuestionRow, hops, is_answered};
+use super::{QuestionEntry, QuestionRow, hops, is_answered, json_text};
 
 pub(super) const ENTRY: QuestionEntry = QuestionEntry {
     name: "hotpotqa",
@@ -29,7 +29,9 @@ fn supporting_titles(row: &QuestionRow<'_>) -> Result<Vec<String>, RowFault> {
             "write [[title, sentence], ...]",
         )
     };
-    match row.get("supporting_facts") {
+    let facts = row.get("supporting_facts");
+    let written = facts.and_then(json_text);
+    match written.as_ref().or(facts) {
         Some(Value::Object(facts)) => QuestionRow::list_of(facts.get("title"), "title"),
         Some(Value::Array(facts)) => {
             let title = |fact: &Value| {

@@ -62,7 +62,7 @@ fn judge(making: &Making, key: &str, default: usize) -> Result<(Judge, usize), S
 fn failed(name: &'static str, task: &Task, cause: &JudgeError) -> RewardError {
     RewardError {
         name: name.to_owned(),
-        message: format!("task `{}`: {cause}", task.id),
+        message: format!("task `{}`: {cause}", task.name()),
     }
 }
 

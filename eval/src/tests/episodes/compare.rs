@@ -2,6 +2,7 @@ use forage_contracts::Episode;
 use forage_eval::{CompareError, Comparison};
 
 use super::fixtures::{SETTINGS, episodes, infra};
+use super::summary::two_sources;
 
 type TestResult = Result<(), Box<dyn std::error::Error>>;
 
@@ -144,5 +145,29 @@ fn several_samples_have_no_mcnemar() -> TestResult {
             .difference("em")
             .is_some_and(|em| (em.difference.estimate - 0.1).abs() < 1e-9)
     );
+    Ok(())
+}
+
+#[test]
+fn data_sets_are_compared_by_themselves() -> TestResult {
+    let start = two_sources(&|_| false, &|index| index < 5);
+    let trained = two_sources(&|index| index < 15, &|index| index < 4);
+    let found = Comparison::from_episodes(&start, &trained, SETTINGS)?;
+    let em = |source: &str| found.by_source[source]["em"];
+    let near = |a: f64, b: f64| (a - b).abs() < 1e-9;
+    assert_eq!((em("nq").questions, em("hotpotqa").questions), (30, 10));
+    assert!(near(em("nq").difference.estimate, 0.5));
+    assert!(near(em("hotpotqa").difference.estimate, -0.1));
+    let average = found.macro_average["em"];
+    assert!(near(average.a, 0.25) && near(average.b, 0.45));
+    assert!(near(average.difference.estimate, 0.2) && average.sources == 2);
+    assert!(near(found.metrics["em"].difference.estimate, 14.0 / 40.0));
+    let text = found.to_text("start", "trained");
+    assert!(
+        text.contains("em, hotpotqa ") && text.contains("em, macro average "),
+        "{text}"
+    );
+    let one = Comparison::from_episodes(&start[..30], &trained[..30], SETTINGS)?;
+    assert!(one.by_source.is_empty() && one.macro_average.is_empty());
     Ok(())
 }

@@ -7,6 +7,7 @@ use forage_eval::{
 use serde_json::{Value, json};
 
 use super::fixtures::{SETTINGS, decode, episode, episodes, infra, truncated};
+use super::summary::two_sources;
 
 type TestResult = Result<(), Box<dyn std::error::Error>>;
 
@@ -343,5 +344,51 @@ fn markdown_and_json_say_what_the_page_says() -> TestResult {
     let reward = reward.unwrap();
     assert!(reward["last"]["estimate"].as_f64() > reward["first"]["estimate"].as_f64());
     assert_eq!(reward["runs"], 2);
+    Ok(())
+}
+
+#[test]
+fn data_sets_stand_in_one_table() -> TestResult {
+    let start = two_sources(&|_| false, &|index| index < 5);
+    let trained = two_sources(&|index| index < 15, &|index| index < 4);
+    let seed = SeedEpisodes {
+        seed: 1,
+        start: start.clone(),
+        arms: vec![("trained".to_owned(), trained.clone())],
+    };
+    let report = Report::new("two data sets")
+        .verdict("run", Verdict::of(&seed, None, 1.0, SETTINGS)?)
+        .evaluation("start", EvalSummary::from_episodes(&start, SETTINGS)?)
+        .evaluation("trained", EvalSummary::from_episodes(&trained, SETTINGS)?);
+    let html = report.render();
+    assert_eq!(
+        html.matches("em by data set").count(),
+        2,
+        "scores and gains"
+    );
+    for row in [
+        "nq",
+        "hotpotqa",
+        "macro average",
+        "all questions (micro average)",
+    ] {
+        assert_eq!(
+            html.matches(&format!("<th scope=\"row\">{row}</th>"))
+                .count(),
+            2,
+            "{row}"
+        );
+    }
+    let markdown = report.to_markdown();
+    assert!(
+        markdown.contains("| em by data set | start | trained |")
+            && markdown.contains("| nq | 0.000"),
+        "{markdown}"
+    );
+    let json = report.to_json();
+    assert_eq!(
+        json["evaluations"]["trained"]["by_source"]["nq"]["questions"],
+        30
+    );
     Ok(())
 }

@@ -1,7 +1,8 @@
 use forage_contracts::Episode;
 use forage_eval::{SeedEpisodes, Study, StudyError};
 
-use super::fixtures::{SETTINGS, episodes};
+use super::fixtures::{SETTINGS, episodes, infra};
+use super::summary::two_sources;
 
 type TestResult = Result<(), Box<dyn std::error::Error>>;
 
@@ -176,5 +177,38 @@ fn what_cannot_be_claimed_is_said_or_refused() -> TestResult {
         error.to_string().contains("seed 1, trained: cannot"),
         "{error}"
     );
+    Ok(())
+}
+
+#[test]
+fn data_sets_have_gains_of_their_own() -> TestResult {
+    let lost = |mut set: Vec<Episode>| {
+        set.extend([infra(99)]);
+        set[40].task.data_source = "lost".to_owned();
+        set
+    };
+    let seed = |number: u64| SeedEpisodes {
+        seed: number,
+        start: lost(two_sources(&|_| false, &|index| index < 5)),
+        arms: vec![(
+            "trained".to_owned(),
+            lost(two_sources(&|index| index < 15, &|index| index < 4)),
+        )],
+    };
+    let near = |a: f64, b: f64| (a - b).abs() < 1e-9;
+    for seeds in [vec![seed(1)], vec![seed(1), seed(2)]] {
+        let found = Study::of(&seeds, SETTINGS)?;
+        let gain = |source: &str| found.by_source[source][0].gain.estimate;
+        assert!(near(gain("nq"), 0.5) && near(gain("hotpotqa"), -0.1));
+        assert!(!found.by_source.contains_key("lost"), "nothing was scored");
+        assert!(near(found.macro_gain["trained"].estimate, 0.2));
+        let text = found.to_text();
+        assert!(
+            text.contains("gain by data set") && text.contains("macro average"),
+            "{text}"
+        );
+    }
+    let one = study(&[("trained", 6)])?;
+    assert!(one.by_source.is_empty() && one.macro_gain.is_empty());
     Ok(())
 }

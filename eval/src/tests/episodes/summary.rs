@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
-use forage_contracts::Episode;
 use forage_contracts::environment::TurnKind;
+use forage_contracts::{Episode, Split};
 use forage_env::{CodeTurn, FunctionCall, Status};
 use forage_eval::EvalSummary;
 
@@ -138,6 +138,66 @@ fn hops_and_endings_are_broken_down() -> TestResult {
     assert_eq!(one_hop.questions, 14);
     assert!((one_hop.metrics["em"].interval.estimate - 10.0 / 14.0).abs() < 1e-9);
     insta::assert_snapshot!(summary.to_text());
+    Ok(())
+}
+
+/// Questions of two data sets whose ids begin anew in each.
+pub(crate) fn two_sources(
+    nq: &dyn Fn(usize) -> bool,
+    hotpotqa: &dyn Fn(usize) -> bool,
+) -> Vec<Episode> {
+    let of = |source: &str, mut set: Vec<Episode>| {
+        for episode in &mut set {
+            source.clone_into(&mut episode.task.data_source);
+        }
+        set
+    };
+    [
+        of("nq", episodes(30, nq)),
+        of("hotpotqa", episodes(10, hotpotqa)),
+    ]
+    .concat()
+}
+
+#[test]
+fn data_sets_are_told_apart_and_averaged_both_ways() -> TestResult {
+    let set = two_sources(&|index| index < 15, &|index| index < 1);
+    let summary = EvalSummary::from_episodes(&set, SETTINGS)?;
+    assert_eq!(summary.questions, 40, "equal ids are other questions");
+    let em = |source: &str| summary.by_source[source].metrics["em"].interval;
+    let near = |a: f64, b: f64| (a - b).abs() < 1e-9;
+    assert!(near(em("nq").estimate, 0.5) && near(em("hotpotqa").estimate, 0.1));
+    let (micro, average) = (
+        summary.metrics["em"].interval.estimate,
+        summary.macro_average["em"],
+    );
+    assert!(near(micro, 0.4) && near(average.estimate, 0.3));
+    let half = ((em("nq").estimate - em("nq").low).powi(2)
+        + (em("hotpotqa").estimate - em("hotpotqa").low).powi(2))
+    .sqrt()
+        / 2.0;
+    assert!(near(average.low, 0.3 - half), "{average:?}");
+    let text = summary.to_text();
+    for row in ["em, nq ", "em, hotpotqa ", "em, macro average "] {
+        assert!(text.contains(row), "{text}");
+    }
+    // One data set has its own figures; there is nothing to average.
+    let one = EvalSummary::from_episodes(&set[..30], SETTINGS)?;
+    assert_eq!(one.by_source["nq"].metrics, one.metrics);
+    assert!(one.macro_average.is_empty() && !one.to_text().contains("em, nq"));
+    Ok(())
+}
+
+#[test]
+fn several_splits_are_told_apart() -> TestResult {
+    let mut set = two_sources(&|_| true, &|_| false);
+    for episode in &mut set[20..] {
+        episode.task.split = Split::Dev;
+    }
+    let summary = EvalSummary::from_episodes(&set, SETTINGS)?;
+    let names: Vec<&str> = summary.by_source.keys().map(String::as_str).collect();
+    assert_eq!(names, ["hotpotqa, dev", "nq, dev", "nq, test"]);
+    assert_eq!(summary.by_source["nq, dev"].questions, 10);
     Ok(())
 }
 
