@@ -321,7 +321,7 @@ impl Learner {
 
     /// Digest of a sample of the weights.
     pub(crate) fn sample(&self) -> u64 {
-        sample(&self.student.checkpoint.decoder)
+        sample(&self.student.checkpoint().decoder)
     }
 
     /// The policy to roll out: the weights that were published last.
@@ -562,7 +562,7 @@ impl Learner {
         };
         let (gradients, tokens) =
             student.gradients_of_parts(&all, batches, &parts, is_over, temperature, of_rows);
-        let device = student.checkpoint.decoder.device();
+        let device = student.checkpoint().decoder.device();
         let (gradients, tokens) = ranks.sum(gradients, tokens, &device)?;
         let mut sums = TokenSums::default();
         for of_batch in tokens {

@@ -8,7 +8,7 @@ use forage_contracts::seed::Seed;
 use rand::RngExt;
 
 use crate::model::{Batch, Dense, Heads, Kernels};
-use crate::optim::OptimError;
+use crate::file_error::FileError;
 use crate::weights::{FileType, Written};
 
 /// Mixes sequences that begin with `shared` tokens in common and go on with as many of their own as `own` says, forwards and back, and
@@ -25,7 +25,7 @@ pub fn write_attention(
     [heads, kv_heads, dim]: [usize; 3],
     shared: usize,
     own: &[usize],
-) -> Result<Vec<Vec<usize>>, OptimError> {
+) -> Result<Vec<Vec<usize>>, FileError> {
     let sequence = |(index, own): (usize, &usize)| -> Vec<u32> {
         let rest = (0..*own as u32).map(|place| (index as u32 + 1) << 20 | place);
         (0..shared as u32).chain(rest).collect()
@@ -60,8 +60,8 @@ pub fn write_attention(
         ("by_values", &grads.values),
     ];
     let written = tensors.map(|(name, tensor)| (name, Written::new(tensor, FileType::F32)));
-    safetensors::serialize_to_file(written, None, file).map_err(|error| OptimError {
-        path: file.display().to_string(),
+    safetensors::serialize_to_file(written, None, file).map_err(|error| FileError {
+        path: file.to_owned(),
         message: format!("cannot be written: {error}"),
     })?;
     let spans = batch.spans().iter();

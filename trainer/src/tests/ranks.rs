@@ -139,7 +139,7 @@ fn files(folder: &Path) -> Vec<(String, Vec<u8>)> {
 
 /// Metrics without what the clock says.
 fn rows(folder: &Path) -> Vec<String> {
-    let rows = metrics::read(&folder.join("metrics.jsonl")).unwrap();
+    let rows = Row::read_all(&folder.join("metrics.jsonl")).unwrap();
     rows.into_iter()
         .map(|mut row| {
             row.0.retain(|name, _| !name.starts_with("time/"));

@@ -1,6 +1,5 @@
 //! `PopQA` as published: `id`, `question`, and `possible_answers`, a list or one written as JSON.
 
-use forage_contracts::question::{list, not_empty};
 use serde_json::Value;
 
 use super::{QuestionEntry, QuestionRow, json_text};
@@ -12,10 +11,10 @@ pub(super) const ENTRY: QuestionEntry = QuestionEntry {
     read: |row| {
         let written = row.get(FIELD).and_then(json_text);
         let golds = match written.as_ref().or(row.get(FIELD)) {
-            list_of @ Some(Value::Array(_)) => list(list_of, FIELD)?,
+            list @ Some(Value::Array(_)) => QuestionRow::list_of(list, FIELD)?,
             _ => row.answers_in(FIELD)?,
         };
-        let golds = not_empty(golds).ok_or_else(|| QuestionRow::no_answer(FIELD))?;
+        let golds = QuestionRow::not_empty(golds).ok_or_else(|| QuestionRow::no_answer(FIELD))?;
         row.task(row.id_or_line()?, golds)
     },
 };

@@ -1,6 +1,5 @@
 //! `TriviaQA` as the hub has it: `question_id`, `question`, and `answer` with `value` and `aliases`.
 
-use forage_contracts::question::{list, not_empty, scalar};
 use forage_contracts::{RowFault, Task};
 use serde_json::Value;
 
@@ -16,11 +15,11 @@ pub(super) const ENTRY: QuestionEntry = QuestionEntry {
 fn read(row: &QuestionRow<'_>) -> Result<Task, RowFault> {
     let answer = row.get("answer");
     let part = |name: &str| answer.and_then(|answer| answer.get(name));
-    let mut golds: Vec<String> = part("value").and_then(scalar).into_iter().collect();
+    let mut golds: Vec<String> = part("value").and_then(QuestionRow::scalar).into_iter().collect();
     if let aliases @ Some(_) = part("aliases").filter(|aliases| !aliases.is_null()) {
-        golds.extend(list(aliases, "answer.aliases")?);
+        golds.extend(QuestionRow::list_of(aliases, "answer.aliases")?);
     }
-    let golds = not_empty(golds).ok_or_else(|| QuestionRow::no_answer("answer.value"))?;
+    let golds = QuestionRow::not_empty(golds).ok_or_else(|| QuestionRow::no_answer("answer.value"))?;
     let id = if row.has("question_id") {
         row.id("question_id")?
     } else {
