@@ -73,7 +73,7 @@ pub mod checkpoint;
 pub mod metrics;
 mod watch;
 
-pub use bench::{MeasuredStep, StepNumbers, write_attention};
+pub use bench::{MeasuredStep, write_attention};
 pub use bert::{BertEncoder, BertError, BertReranker};
 pub use bpe::train_tokenizer;
 pub use generate::{Engine, EngineConfig, EngineStats};
@@ -84,7 +84,7 @@ pub use model::{
 };
 pub use optim::{AdamWConfig, Curve, Decay};
 
-pub use ranks::{RankError, RankSettings};
+pub use ranks::RankSettings;
 pub use remote::{RemoteConfig, RemoteError, RemoteFault, RemoteKind, RemotePolicy};
 pub use sample::Sample;
 pub use sequence::{BatchSize, Sequence};

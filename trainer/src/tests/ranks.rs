@@ -8,7 +8,8 @@ use crate::tests::common::problem::{checkpoint, learner, problem, weights};
 use forage_trainer::run::{
     Control, GrpoConfig, ReplayConfig, RunError, RunPlace, Source, run_grpo,
 };
-use forage_trainer::{AdamWConfig, OldLogprobs, RankSettings, UpdateConfig, metrics};
+use forage_trainer::metrics::Row;
+use forage_trainer::{AdamWConfig, OldLogprobs, RankSettings, UpdateConfig};
 
 /// Four parts: so many sums, whatever the number of ranks.
 fn config() -> GrpoConfig {
