@@ -52,7 +52,7 @@ pub use error::{Result, RunError};
 pub use evaluate::{EvaluateOptions, Evaluation, Probed, evaluate};
 pub use layout::RunLayout;
 pub use observer::Observer;
-pub use page::{TRAJECTORIES, page};
+pub use page::page;
 pub use policy::{PolicyFormat, fetch_file, hub, open_policy};
 pub use quickstart::{QuickstartOptions, QuickstartReport, quickstart};
 pub use ranking::Ranking;

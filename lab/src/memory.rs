@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use forage_trainer::device::{ComputeType, DeviceSpec};
-use forage_trainer::memory::{Card, MemoryEstimate, MemoryPlan, Workload, available, held, peak};
+use forage_trainer::memory::{MemoryEstimate, MemoryPlan, Workload, available, held, peak};
 use forage_trainer::{BatchSize, LoraConfig, ModelConfig, Sample, Workers};
 
 use crate::builtin;
@@ -173,28 +173,27 @@ pub(crate) fn of_work(config: &Resolved, start: &Start, work: Workload) -> Estim
             .sampler
             .is_none()
             .then(|| config.generation().engine(&start.shape)),
-        card: None,
+        card_bytes: None,
+        in_bf16: config.grpo.update.dtype == Some(ComputeType::Bf16),
     };
-    let bf16 = config.grpo.update.dtype == Some(ComputeType::Bf16);
-    estimate(plan, (!config.device.is_cpu()).then_some(bf16))
+    estimate(plan, config.device)
 }
 
 /// Memory of cards that presets are made for, in GB.
 const CARDS: [u64; 4] = [24, 48, 80, 141];
 const GB: u64 = 1_000_000_000;
 
-/// The estimate of a plan: on the processor, or on the smallest card that holds it, else on the largest. `card` says of the latter whether
-/// updates compute in bf16.
-pub(crate) fn estimate(mut plan: MemoryPlan<'_>, card: Option<bool>) -> Estimate {
-    let Some(bf16) = card else {
+/// The estimate of a plan: on the processor, or on the smallest card that holds it, else on the largest.
+pub(crate) fn estimate(mut plan: MemoryPlan<'_>, device: DeviceSpec) -> Estimate {
+    if device.is_cpu() {
         return Estimate {
             memory: plan.estimate(),
             place: Place::Processor,
         };
-    };
+    }
     let mut on = |size: u64| {
         let bytes = size * GB;
-        plan.card = Some(Card { bytes, bf16 });
+        plan.card_bytes = Some(bytes);
         let memory = plan.estimate();
         let holds = memory.needed() <= bytes / 20 * 19;
         let place = if holds {

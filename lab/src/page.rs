@@ -9,9 +9,6 @@ use serde_json::Value;
 use crate::error::Result;
 use crate::run_folder::{RunFolder, Source};
 
-/// Trajectories that a page answers quickly with (`bench/report/run.sh`).
-pub const TRAJECTORIES: usize = 10_000;
-
 /// The report on run folders and files of episodes, with at most `most` trajectories.
 ///
 /// # Errors

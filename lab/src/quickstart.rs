@@ -19,7 +19,7 @@ use crate::grpo::{Experience, Grpo};
 use crate::layout::{CONTROL, RunLayout, START, TRAINED, make_folder};
 use crate::lock::RunLock;
 use crate::observer::Observer;
-use crate::page::{TRAJECTORIES, page};
+use crate::page::page;
 use crate::policy::start_of;
 use crate::records::write_episodes;
 use crate::study::open_saved;
@@ -241,7 +241,7 @@ fn conclude(
     let mut verdict = Verdict::of(&greedy, sampled.as_ref(), minutes, bootstrap)?;
     verdict.alarms = alarms(layout, &after.greedy, bootstrap)?;
     verdict.write(&layout.verdict())?;
-    page(&[layout.folder().to_owned()], TRAJECTORIES)?.write(&layout.page())?;
+    page(&[layout.folder().to_owned()], usize::MAX)?.write(&layout.page())?;
     let summaries = sets
         .iter()
         .map(|(name, set)| Ok((*name, EvalSummary::from_episodes(&set.greedy, bootstrap)?)));

@@ -135,10 +135,10 @@ impl SftOptions {
             },
             workers: Workers::micro_batches_at_a_time(Resolved::all_threads(), &start.config),
             engine: None,
-            card: None,
+            card_bytes: None,
+            in_bf16: false,
         };
-        let card = (!self.device.is_cpu()).then_some(false);
-        memory::estimate(plan, card)
+        memory::estimate(plan, self.device)
     }
 
     fn start(&self) -> Result<Checkpoint> {

@@ -10,13 +10,12 @@ use crate::LessonError;
 use crate::device::memory_bytes;
 use crate::lesson_error::Fault;
 use crate::logprobs::{Scores, through_graph};
-use crate::memory::{Card, MemoryPlan, Workload};
+use crate::memory::{MemoryPlan, Workload};
 use crate::objective::{Algorithm, Recipe};
 use crate::optim::AdamWConfig;
 use crate::sample::Sample;
 use crate::sequence::{BatchSize, MicroBatch, Sequence};
-use crate::student::LearnError;
-use crate::student::Student;
+use crate::student::{LearnError, SftStats, Student};
 use crate::update::{Scored, TokenSums, loss, minibatches, score};
 use crate::weights::{Checkpoint, Precision};
 use crate::workers::Workers;
@@ -32,15 +31,6 @@ pub struct MeasuredStep {
     longest: usize,
     workers: usize,
     graph: bool,
-}
-
-/// Numbers of a step that was taken.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct StepNumbers {
-    /// The loss before the update.
-    pub loss: f64,
-    /// Global gradient norm before clipping.
-    pub grad_norm: f64,
 }
 
 impl MeasuredStep {
@@ -123,10 +113,8 @@ impl MeasuredStep {
             work,
             workers: self.workers,
             engine: None,
-            card: memory_bytes(&self.checkpoint().decoder.device()).map(|bytes| Card {
-                bytes,
-                bf16: self.student.computes_in_bf16(),
-            }),
+            card_bytes: memory_bytes(&self.checkpoint().decoder.device()),
+            in_bf16: self.student.computes_in_bf16(),
         };
         plan.estimate().peak()
     }
@@ -135,7 +123,7 @@ impl MeasuredStep {
     ///
     /// # Errors
     /// [`LearnError::NonFinite`] before anything was updated.
-    pub fn take(&mut self, between: impl FnOnce(&Self)) -> Result<StepNumbers, LearnError> {
+    pub fn take(&mut self, between: impl FnOnce(&Self)) -> Result<SftStats, LearnError> {
         let recipe = &self.recipe;
         let of_batch = |batch: &MicroBatch| {
             let rows: Vec<&Scored> = batch.iter().map(|&row| &self.rows[row]).collect();
@@ -164,9 +152,10 @@ impl MeasuredStep {
         let grad_norm = self.student.apply(gradients)?;
         // The copy that the next step computes with belongs to this one.
         self.student.decoder();
-        Ok(StepNumbers {
+        Ok(SftStats {
             loss: sums.loss,
             grad_norm,
+            tokens: sums.objective.tokens,
         })
     }
 

@@ -7,7 +7,6 @@
 mod card;
 mod process;
 
-pub use card::Card;
 pub use process::{available, held, peak};
 
 use crate::backward::Held;
@@ -58,8 +57,10 @@ pub struct MemoryPlan<'a> {
     pub workers: usize,
     /// The engine in this process, if it samples.
     pub engine: Option<EngineConfig>,
-    /// The GPU that all this is on, if it is not the processor.
-    pub card: Option<Card>,
+    /// Memory of the GPU that all this is on, if it is not the processor.
+    pub card_bytes: Option<u64>,
+    /// Updates compute in bf16.
+    pub in_bf16: bool,
 }
 
 /// The work of a run: before it starts the most that its limits allow, after its end what there was.
@@ -212,8 +213,8 @@ fn part(name: &'static str, bytes: usize, fix: &'static str) -> Part {
 impl MemoryPlan<'_> {
     /// The estimate.
     pub fn estimate(&self) -> MemoryEstimate {
-        if let Some(card) = self.card {
-            return self.on_card(card);
+        if let Some(bytes) = self.card_bytes {
+            return self.on_card(bytes);
         }
         let mut moments = vec![self.loading()];
         moments.extend(self.engine.map(|engine| self.rollout(engine)));

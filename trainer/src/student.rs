@@ -47,10 +47,10 @@ pub enum LearnError {
     Ranks(#[from] RankError),
 }
 
-/// Numbers of one step of supervised fine-tuning.
+/// Numbers of one optimizer step, of supervised fine-tuning or measured.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SftStats {
-    /// Mean cross-entropy of the trained tokens before the update, nats.
+    /// The loss before the update; of fine-tuning the mean cross-entropy of the trained tokens, nats.
     pub loss: f64,
     /// Global gradient norm before clipping.
     pub grad_norm: f64,

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Args;
-use forage_lab::{TRAJECTORIES, page};
+use forage_lab::page;
 
 use crate::terminal::out;
 
@@ -21,7 +21,7 @@ pub(crate) struct ReportArgs {
     #[arg(long, default_value = "report.html")]
     out: PathBuf,
     /// Most trajectories on the page: evaluations first, then those of the newest steps.
-    #[arg(long, default_value_t = TRAJECTORIES)]
+    #[arg(long, default_value_t = 10_000)]
     most: usize,
     /// Print the results as Markdown instead of writing the page.
     #[arg(long)]

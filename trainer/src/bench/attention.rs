@@ -7,8 +7,8 @@ use burn::tensor::{Device, Tensor, TensorData};
 use forage_contracts::seed::Seed;
 use rand::RngExt;
 
-use crate::model::{Batch, Dense, Heads, Kernels};
 use crate::file_error::FileError;
+use crate::model::{Batch, Dense, Heads, Kernels};
 use crate::weights::{FileType, Written};
 
 /// Mixes sequences that begin with `shared` tokens in common and go on with as many of their own as `own` says, forwards and back, and

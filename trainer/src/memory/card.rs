@@ -14,22 +14,13 @@ const HALF: usize = 2;
 /// The context of the driver, compiled kernels and the scratch memory of products.
 const RUNTIME: usize = 1 << 30;
 
-/// The card that a run is on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Card {
-    /// Its memory.
-    pub bytes: u64,
-    /// Updates compute in bf16.
-    pub bf16: bool,
-}
-
 impl MemoryPlan<'_> {
-    /// The estimate on a card.
-    pub(super) fn on_card(&self, card: Card) -> MemoryEstimate {
-        let space = Workspace::of_card(card.bytes);
+    /// The estimate on a card with so many bytes.
+    pub(super) fn on_card(&self, bytes: u64) -> MemoryEstimate {
+        let space = Workspace::of_card(bytes);
         let learns = self.adapter.is_none();
         let (all, trained) = (self.model.parameters(), self.trained());
-        let element = if card.bf16 { HALF } else { F32 };
+        let element = if self.in_bf16 { HALF } else { F32 };
         // What is kept in f32, once more in bf16.
         let copy = match (self.base(), learns) {
             (_, true) => all * HALF,
@@ -41,14 +32,14 @@ impl MemoryPlan<'_> {
             .iter()
             .sum();
         let engine_weights = match self.engine {
-            Some(engine) if engine.bf16 && !card.bf16 => copy,
+            Some(engine) if engine.bf16 && !self.in_bf16 => copy,
             // Matrices with the same input are joined.
             Some(engine) if !engine.bf16 && learns => self.model.num_hidden_layers * layers * F32,
             _ => 0,
         };
         let reference = match (self.reference, learns) {
             (true, true) => all * element,
-            (true, false) if card.bf16 && self.base() == Precision::Full => all * HALF,
+            (true, false) if self.in_bf16 && self.base() == Precision::Full => all * HALF,
             _ => 0,
         };
         let cache = self.engine.map_or(0, |engine| {
@@ -75,7 +66,7 @@ impl MemoryPlan<'_> {
             ),
             part(
                 "copy of the weights in bf16",
-                if card.bf16 { copy } else { 0 },
+                if self.in_bf16 { copy } else { 0 },
                 "[policy.lora] with policy.base",
             ),
             part("weights of the engine", engine_weights, "[policy.lora]"),

@@ -41,7 +41,8 @@ fn plan(model: &ModelConfig, tokens: usize) -> MemoryPlan<'_> {
         },
         workers: 1,
         engine: None,
-        card: None,
+        card_bytes: None,
+        in_bf16: false,
     }
 }
 

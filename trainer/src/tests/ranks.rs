@@ -5,10 +5,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::tests::common::problem::{checkpoint, learner, problem, weights};
+use forage_trainer::metrics::Row;
 use forage_trainer::run::{
     Control, GrpoConfig, ReplayConfig, RunError, RunPlace, Source, run_grpo,
 };
-use forage_trainer::metrics::Row;
 use forage_trainer::{AdamWConfig, OldLogprobs, RankSettings, UpdateConfig};
 
 /// Four parts: so many sums, whatever the number of ranks.
