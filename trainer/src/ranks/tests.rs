@@ -321,7 +321,7 @@ fn a_rank_that_is_busy_is_not_lost() {
 fn a_rank_that_cannot_go_on_says_why() {
     for going in 0..3 {
         let found = left(3, LONG, going, |ranks| {
-            ranks.leave(Some("the disk is full"))
+            ranks.leave(Some("the disk is full"));
         });
         let expected = format!("rank {going} stopped: the disk is full");
         assert_eq!(found, [expected.clone(), expected]);

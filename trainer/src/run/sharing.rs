@@ -105,3 +105,18 @@ fn at(path: &Path) -> impl FnOnce(std::io::Error) -> RunError {
         source,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_lead_out_of_the_folder_are_known() {
+        for name in ["step-000002", "model/config.json"] {
+            assert!(is_inside(name), "{name}");
+        }
+        for name in ["", "/etc/passwd", "../x", "model/../../x", "."] {
+            assert!(!is_inside(name), "{name}");
+        }
+    }
+}

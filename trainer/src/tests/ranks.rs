@@ -88,13 +88,12 @@ fn train(
                         Source::Play(&problem),
                         config,
                         &place,
-                        |row, _, _| match goes(rank, row.step()) {
-                            Some(control) => control,
-                            None => {
+                        |row, _, _| {
+                            goes(rank, row.step()).unwrap_or_else(|| {
                                 // Dies in the middle of what comes next.
                                 gone.notify_one();
                                 Control::Continue
-                            }
+                            })
                         },
                     );
                     tokio::select! {
@@ -113,13 +112,9 @@ fn train(
     })
 }
 
-fn go_on(_: usize, _: u64) -> Option<Control> {
-    Some(Control::Continue)
-}
-
 /// The weights of a run that all ranks end with.
 fn whole(config: &GrpoConfig, folder: &Path, size: usize, resume: bool) -> Vec<u8> {
-    let left = train(config, folder, size, resume, go_on);
+    let left = train(config, folder, size, resume, |_, _| Some(Control::Continue));
     for (ran, weights) in &left {
         assert!(ran.is_ok(), "{ran:?}");
         assert!(*weights == left[0].1, "ranks have different weights");
