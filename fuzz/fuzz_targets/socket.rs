@@ -12,10 +12,9 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use forage_contracts::{ByteTokenizer, Resources, Split};
-use forage_env::registry;
 use forage_env::reward::RewardSet;
-use forage_env::server::{ServerConfig, Served, serve};
-use forage_env::world::{World, WorldSpec};
+use forage_env::server::{Served, ServerConfig};
+use forage_env::{World, WorldSpec, registry};
 use forage_retriever::Bm25Retriever;
 use libfuzzer_sys::fuzz_target;
 use serde_json::{Map, Value};
@@ -29,10 +28,18 @@ const HANDSHAKE: &str = "GET /ws HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: Upgr
 
 static SERVER: LazyLock<(Runtime, SocketAddr)> = LazyLock::new(|| {
     let runtime = Runtime::new().expect("threads");
-    let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).expect("a free port");
+    let listener = runtime
+        .block_on(TcpListener::bind("127.0.0.1:0"))
+        .expect("a free port");
     let addr = listener.local_addr().expect("bound");
-    let config = ServerConfig { max_action_bytes: 1024, ..ServerConfig::default() };
-    runtime.spawn(async move { serve(listener, config, served(), std::future::pending()).await.expect("serves") });
+    let config = ServerConfig {
+        max_action_bytes: 1024,
+        ..ServerConfig::default()
+    };
+    runtime.spawn(async move {
+        let served = served().serve(listener, config, std::future::pending());
+        served.await.expect("serves")
+    });
     (runtime, addr)
 });
 
@@ -45,7 +52,11 @@ fn served() -> Served {
     let resources = Resources::new(Arc::new(retriever), tokenizer.clone());
     Served {
         factory: (entry.make)(settings, resources).expect("made"),
-        tasks: world.questions(Split::Train, 4).expect("questions").map(Arc::new).collect(),
+        tasks: world
+            .questions(Split::Train, 4)
+            .expect("questions")
+            .map(Arc::new)
+            .collect(),
         rewards: Arc::new(RewardSet::measure(entry.outcome)),
         tokenizer,
     }
@@ -80,7 +91,10 @@ fn connect(addr: SocketAddr) -> TcpStream {
 fn rest(stream: &mut TcpStream) -> Vec<u8> {
     let mut answer = Vec::new();
     if let Err(error) = stream.read_to_end(&mut answer) {
-        assert!(error.kind() != ErrorKind::WouldBlock, "the connection did not end");
+        assert!(
+            error.kind() != ErrorKind::WouldBlock,
+            "the connection did not end"
+        );
     }
     answer
 }
@@ -90,8 +104,14 @@ fuzz_target!(|data: &[u8]| {
     let mut stream = connect(addr);
     stream.write_all(HANDSHAKE.as_bytes()).expect("sent");
     for part in data.split(|&byte| byte == 0xff) {
-        let Some((&head, payload)) = part.split_first() else { continue };
-        let bytes = if head & 0x40 == 0 { frame(head, payload) } else { payload.to_vec() };
+        let Some((&head, payload)) = part.split_first() else {
+            continue;
+        };
+        let bytes = if head & 0x40 == 0 {
+            frame(head, payload)
+        } else {
+            payload.to_vec()
+        };
         // The server may have ended the connection by now.
         if stream.write_all(&bytes).is_err() {
             break;
@@ -101,6 +121,11 @@ fuzz_target!(|data: &[u8]| {
     rest(&mut stream);
 
     let mut other = connect(addr);
-    other.write_all(b"GET /readyz HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n").expect("sent");
-    assert!(rest(&mut other).starts_with(b"HTTP/1.1 200"), "the server no longer answers");
+    other
+        .write_all(b"GET /readyz HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+        .expect("sent");
+    assert!(
+        rest(&mut other).starts_with(b"HTTP/1.1 200"),
+        "the server no longer answers"
+    );
 });
