@@ -43,9 +43,9 @@ mod warm_start;
 pub use audit::Audited;
 pub use collect::{CollectOptions, collect};
 pub use config::{
-    Base, DataConfig, Digests, EngineSection, EnvironmentConfig, EvaluationConfig,
-    FilesConfig, Generation, IdLists, LoraSection, OwnQuestions, PolicyConfig, Resolved, RunConfig,
-    SmallModel, WarmStartSection,
+    Base, DataConfig, Digests, EngineSection, EnvironmentConfig, EvaluationConfig, FilesConfig,
+    Generation, IdLists, LoraSection, OwnQuestions, PolicyConfig, Resolved, RunConfig, SmallModel,
+    WarmStartSection,
 };
 pub use data::{Corpus, Data};
 pub use error::{Result, RunError};

@@ -411,7 +411,7 @@ async fn faults_of_ours_have_no_score() {
         panic!("{:?}", unjudged.ending)
     };
     assert!(
-        message.contains("`t`")
+        message.contains("`sea/t`")
             && message.contains("spring tide come?")
             && unjudged.score.is_none(),
         "{message}"

@@ -257,7 +257,7 @@ fn probes_are_found_by_name_and_say_what_they_lack() {
         .unwrap_err()
         .to_string();
     assert!(
-        error.contains("`t1`") && error.contains("evidence"),
+        error.contains("`test/t1`") && error.contains("evidence"),
         "{error}"
     );
     let alone = [Arc::new(super::common::task())];

@@ -1,5 +1,7 @@
 //! Checkpoints by name: fetched from a server with the hub's addresses and headers, kept in the cache's layout.
 
+mod data;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -400,129 +402,6 @@ async fn the_token_is_never_sent_in_the_open() {
         .unwrap()
         .unwrap_err();
     assert!(error.to_string().contains("plain http"), "{error}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn files_of_data_sets_are_fetched_once() {
-    let folder = tempfile::tempdir().unwrap();
-    let served = Served::new(folder.path());
-    let endpoint = serve(Arc::clone(&served)).await;
-    let hub = Hub {
-        cache: folder.path().join("cache"),
-        endpoint,
-        token: Some("secret".into()),
-        offline: false,
-    };
-    let fetch = |hub: Hub, address: &'static str| async move {
-        let fetched = tokio::task::spawn_blocking(move || hub.fetch_data(address))
-            .await
-            .unwrap();
-        fetched.map_err(|error| error.to_string())
-    };
-    let address = "hf://datasets/org/set/data/train.jsonl";
-    let path = fetch(hub.clone(), address).await.unwrap();
-    assert_eq!(
-        std::fs::read_to_string(&path).unwrap(),
-        "{\"question\":\"q\"}\n"
-    );
-    assert!(
-        path.ends_with(format!(
-            "datasets--org--set/snapshots/{COMMIT}/data/train.jsonl"
-        )),
-        "{}",
-        path.display()
-    );
-    let asked = served.asked().len();
-    assert_eq!(
-        fetch(
-            Hub {
-                offline: true,
-                ..hub.clone()
-            },
-            address
-        )
-        .await
-        .unwrap(),
-        path
-    );
-    assert_eq!(fetch(hub.clone(), address).await.unwrap(), path);
-    assert_eq!(served.asked().len(), asked, "what the cache has serves");
-    let error = fetch(hub.clone(), "hf://datasets/org/set/data/none.jsonl")
-        .await
-        .unwrap_err();
-    assert!(error.contains("org/set"), "{error}");
-    let error = fetch(
-        Hub {
-            offline: true,
-            ..hub.clone()
-        },
-        "hf://datasets/org/set/data/none.jsonl",
-    )
-    .await
-    .unwrap_err();
-    assert!(error.contains("HF_HUB_OFFLINE"), "{error}");
-    for bad in [
-        "hf://datasets/org",
-        "hf://datasets/org/set/../x",
-        "hf://datasets/org/set/a/./x",
-        "hf://datasets/org/set/a\\..\\x",
-        "hf://datasets//set/x",
-    ] {
-        assert!(
-            fetch(hub.clone(), bad)
-                .await
-                .unwrap_err()
-                .contains("not the address of a data set"),
-            "{bad}"
-        );
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn folders_of_data_sets_are_fetched_whole() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut served = Arc::into_inner(Served::new(folder.path())).unwrap();
-    served
-        .files
-        .insert("data/test.jsonl".to_owned(), b"{}\n".to_vec());
-    let served = Arc::new(served);
-    let hub = Hub {
-        cache: folder.path().join("cache"),
-        endpoint: serve(Arc::clone(&served)).await,
-        token: None,
-        offline: false,
-    };
-    let offline = Hub {
-        offline: true,
-        ..hub.clone()
-    };
-    let fetch = |hub: &Hub, address: &'static str| {
-        let hub = hub.clone();
-        let fetched = tokio::task::spawn_blocking(move || hub.fetch_data(address));
-        async move { fetched.await.unwrap().map_err(|error| error.to_string()) }
-    };
-    // One file of a folder is not the folder.
-    fetch(&hub, "hf://org/set/data/train.jsonl").await.unwrap();
-    let error = fetch(&offline, "hf://org/set/data").await.unwrap_err();
-    assert!(error.contains("HF_HUB_OFFLINE"), "{error}");
-    let data = fetch(&hub, "hf://org/set").await.unwrap();
-    assert!(
-        data.ends_with(format!("datasets--org--set/snapshots/{COMMIT}/data")),
-        "{}",
-        data.display()
-    );
-    assert_eq!(
-        std::fs::read_to_string(data.join("test.jsonl")).unwrap(),
-        "{}\n"
-    );
-    let others = |path: &String| path.contains("README") || path.contains("pytorch");
-    assert!(!served.asked().iter().any(others), "{:?}", served.asked());
-    assert_eq!(fetch(&offline, "hf://org/set").await.unwrap(), data);
-    let error = fetch(&hub, "hf://org/set/none").await.unwrap_err();
-    assert!(
-        error.contains("below `none`") && error.contains("data/test.jsonl"),
-        "{error}"
-    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

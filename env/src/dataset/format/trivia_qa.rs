@@ -15,11 +15,15 @@ pub(super) const ENTRY: QuestionEntry = QuestionEntry {
 fn read(row: &QuestionRow<'_>) -> Result<Task, RowFault> {
     let answer = row.get("answer");
     let part = |name: &str| answer.and_then(|answer| answer.get(name));
-    let mut golds: Vec<String> = part("value").and_then(QuestionRow::scalar).into_iter().collect();
+    let mut golds: Vec<String> = part("value")
+        .and_then(QuestionRow::scalar)
+        .into_iter()
+        .collect();
     if let aliases @ Some(_) = part("aliases").filter(|aliases| !aliases.is_null()) {
         golds.extend(QuestionRow::list_of(aliases, "answer.aliases")?);
     }
-    let golds = QuestionRow::not_empty(golds).ok_or_else(|| QuestionRow::no_answer("answer.value"))?;
+    let golds =
+        QuestionRow::not_empty(golds).ok_or_else(|| QuestionRow::no_answer("answer.value"))?;
     let id = if row.has("question_id") {
         row.id("question_id")?
     } else {

@@ -414,7 +414,7 @@ async fn an_episode_without_a_verdict_has_no_score() {
         panic!("{:?}", episode.ending)
     };
     assert!(
-        message.contains("reward `judge` failed: task `t`"),
+        message.contains("reward `judge` failed: task `test/t`"),
         "{message}"
     );
 }

@@ -215,7 +215,7 @@ async fn a_group_without_verdicts_has_no_scores_and_others_keep_theirs() {
             panic!("{:?}", lost.ending)
         };
         assert!(
-            message.contains("reward `tournament` failed: task `lost?`"),
+            message.contains("reward `tournament` failed: task `test/lost?`"),
             "{message}"
         );
     }
