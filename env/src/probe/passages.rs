@@ -49,7 +49,7 @@ impl PassageProbe {
     /// The answer that a passage asserts whose id marks it as poisoned (`poison:Velm`, `poison:Velm#2`).
     ///
     /// ```
-    /// use forage_env::probe::PassageProbe;
+    /// use forage_env::PassageProbe;
     ///
     /// assert_eq!(PassageProbe::asserted("poison:Velm#2"), Some("Velm"));
     /// assert_eq!(PassageProbe::asserted("Velm"), None);

@@ -191,7 +191,7 @@ impl Decoder {
                 return super::cube::product_in_f32(hidden, matrix);
             }
         }
-        self.logits(hidden).cast(DType::F32)
+        self.logits(hidden.cast(DType::F32)).cast(DType::F32)
     }
 
     /// A copy of all weights for training to compute with, of type `dtype`. Matrices with the same input are joined where the

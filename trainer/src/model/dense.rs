@@ -167,13 +167,12 @@ impl Dense {
     }
 
     /// Additive mask of a block of queries, `[1, queries, keys]`: a query sees what stands before it, and itself.
-    fn mask(&self, block: &Block, device: &Device, dtype: DType) -> Tensor<3> {
+    fn mask(&self, block: &Block, device: &Device) -> Tensor<3> {
         let start = self.longest - block.first;
         let mask = self
             .mask
             .clone()
             .slice([0..block.queries.len(), start..start + block.keys()])
-            .cast(dtype)
             .unsqueeze();
         if device.is_autodiff() {
             mask.autodiff()
@@ -182,7 +181,7 @@ impl Dense {
         }
     }
 
-    /// The weights of a block of queries, `[kv_heads, group * queries, keys]`, and the queries, rows alike.
+    /// The weights of a block of queries, `[kv_heads, group * queries, keys]` in f32, and the queries, rows alike.
     fn weights(&self, sequence: &Sequence, block: &Block) -> (Tensor<3>, Tensor<3>) {
         let [kv_heads, group, _, dim] = sequence.queries.dims();
         let (queries, keys) = (block.queries.len(), block.keys());
@@ -199,9 +198,9 @@ impl Dense {
                 folded,
             );
         }
-        let scores = scores * scale(dim);
-        let scores = scores.reshape([kv_heads * group, queries, keys])
-            + self.mask(block, &folded.device(), folded.dtype());
+        let scores = scores.cast(DType::F32) * scale(dim);
+        let scores =
+            scores.reshape([kv_heads * group, queries, keys]) + self.mask(block, &folded.device());
         (
             softmax(scores, 2).reshape([kv_heads, group * queries, keys]),
             folded,
@@ -264,7 +263,7 @@ impl Dense {
                 let (weights, _) = self.weights(&sequence, &block);
                 let values = sequence.values.clone().narrow(1, 0, block.keys());
                 self.kernels
-                    .product(weights, values)
+                    .product(weights.cast(values.dtype()), values)
                     .reshape([query_heads, block.queries.len(), dim])
                     .swap_dims(0, 1)
             });
@@ -320,6 +319,7 @@ impl Dense {
         grad: &Tensor<3>,
     ) -> Heads {
         let [kv_heads, group, _, dim] = sequence.queries.dims();
+        let dtype = sequence.queries.dtype();
         let mut parts = Vec::new();
         let (mut keys, mut values) = (sequence.keys.zeros_like(), sequence.values.zeros_like());
         for block in self.blocks(span) {
@@ -340,16 +340,17 @@ impl Dense {
             values = add(
                 values,
                 self.kernels
-                    .product(weights.clone().swap_dims(1, 2), grad.clone()),
+                    .product(weights.clone().cast(dtype).swap_dims(1, 2), grad.clone()),
             );
-            let level = (grad.clone() * mixed).sum_dim(2);
+            let level = (grad.clone().cast(DType::F32) * mixed.cast(DType::F32)).sum_dim(2);
             let grad = self
                 .kernels
-                .product(grad, seen(&sequence.values).swap_dims(1, 2));
+                .product(grad, seen(&sequence.values).swap_dims(1, 2))
+                .cast(DType::F32);
             let scores = if self.kernels == Kernels::Processor {
                 host::softmax_backward(weights, grad, level, scale(dim) as f32)
             } else {
-                weights * (grad - level) * scale(dim)
+                (weights * (grad - level) * scale(dim)).cast(dtype)
             };
             keys = add(
                 keys,

