@@ -1,4 +1,4 @@
-//! Where a process stands among those that train together: what arguments and the launcher's variables say.
+//! The rank of a process and the number of ranks, from arguments or the launcher's environment variables.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -142,7 +142,7 @@ fn fault(what: String) -> anyhow::Error {
     RunError::config(what).into()
 }
 
-/// Where a launcher lets its processes meet.
+/// The rendezvous address that a launcher gives its processes.
 fn meeting(variable: impl Fn(&str) -> Option<String>) -> Result<Option<String>> {
     if let (Some(host), Some(port)) = (variable("MASTER_ADDR"), variable("MASTER_PORT")) {
         let parsed: u16 = port

@@ -1,4 +1,4 @@
-//! What fuzzing calls: every reader of a policy's text at once.
+//! The entry point of fuzzing: every reader of a policy's text at once.
 
 use crate::chat::hermes::{Piece, Stream};
 use crate::protocol::{TagEvent, TagParser};

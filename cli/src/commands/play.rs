@@ -134,7 +134,7 @@ fn ask(view: &View<'_>, stops: &[String]) -> Option<String> {
     (!turn.is_empty()).then_some(turn)
 }
 
-/// Whether a turn ends inside of a query or a program.
+/// Returns true when a turn ends inside a query or a program.
 fn is_within_action(turn: &str) -> bool {
     let mut actions = environments().flat_map(|entry| entry.telemetry.actions);
     actions.any(|[open, close]| turn.rfind(open) > turn.rfind(close))

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// What all ranks may take.
+/// The time limit of all ranks together.
 const PATIENCE: Duration = Duration::from_mins(3);
 
 /// A rank, until it is dropped.

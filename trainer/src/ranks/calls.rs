@@ -44,7 +44,7 @@ impl<T: DeserializeOwned + Send + 'static> Callers<T> {
         })
     }
 
-    /// The next one who has said who it is; none for now.
+    /// Returns the next caller that has introduced itself, or `None` when no such caller is waiting.
     pub(super) fn next(&self) -> Option<(T, TcpStream)> {
         while let Ok((stream, _)) = self.listener.accept() {
             if self.talking.load(Ordering::Relaxed) >= CALLERS {

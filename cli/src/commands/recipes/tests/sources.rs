@@ -117,7 +117,7 @@ fn numbers(value: &Value) -> Vec<f64> {
     }
 }
 
-/// The numbers that stand in words: `2,890`, `1e-6`, `top-3`.
+/// Numbers that occur in a text: `2,890`, `1e-6`, `top-3`.
 fn said(words: &str) -> Vec<f64> {
     let words = words.replace(',', "");
     let parts = words.split(|letter: char| !letter.is_ascii_digit() && !"eE.-".contains(letter));
@@ -155,7 +155,7 @@ fn sources_say_the_numbers_that_are_taken_from_them() {
     assert_eq!(format!("{said:?}"), "[3.0, 2890.0, 1e-6, 0.95]");
 }
 
-/// Words in quotes stand in a document, where there is a copy of the documents.
+/// Checks that quoted words occur in the document they are quoted from, where a copy of it is at hand.
 #[test]
 #[expect(clippy::print_stderr, reason = "a skipped test says why")]
 fn quoted_words_stand_in_their_documents() {
