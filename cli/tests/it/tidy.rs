@@ -8,7 +8,8 @@ pub(crate) fn root() -> PathBuf {
 }
 
 /// Crates in the order dependencies may point: to the left only.
-pub(crate) const ORDER: [&str; 9] = [
+pub(crate) const ORDER: [&str; 10] = [
+    "features",
     "contracts",
     "net",
     "sandbox",

@@ -1,0 +1,1 @@
+//! Nothing but a manifest: it holds the features that dependencies are compiled with.
