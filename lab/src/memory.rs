@@ -133,8 +133,10 @@ pub(crate) fn of_run(
         update.micro_batch_tokens,
     );
     let plays = rollouts.is_none() && config.sampler.is_none();
-    let played =
-        (episodes as u64 * config.grpo.steps + config.data.dev_questions as u64) * longest as u64;
+    let validated = config.data.counts()[1] as u64;
+    let played = (episodes as u64 * config.grpo.steps)
+        .saturating_add(validated)
+        .saturating_mul(longest as u64);
     let played_tokens = if plays {
         usize::try_from(played).unwrap_or(usize::MAX)
     } else {

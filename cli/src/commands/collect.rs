@@ -19,7 +19,7 @@ use crate::terminal::out;
 /// episodes of the same question and the same text, white space aside, one is kept.
 #[derive(Args, Debug)]
 pub(crate) struct Collect {
-    /// Config file whose policy, environment, rewards and training questions are used.
+    /// Config file, or name of a recipe, whose policy, environment, rewards and training questions are used.
     config: PathBuf,
     /// Episodes per question.
     #[arg(long)]

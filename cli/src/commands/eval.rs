@@ -16,7 +16,7 @@ use crate::progress::Watch;
 use crate::retrieval::RetrievalArgs;
 use crate::terminal::out;
 
-/// Evaluates a policy on questions, or an index on judged queries.
+/// Evaluates a policy, or an index on judged queries.
 ///
 /// Plays each question greedily and sampled and prints means with 95 % bootstrap intervals. The questions come from a config (its held-out split) or from --questions with --index or --corpus.
 #[derive(Args, Debug)]
@@ -90,7 +90,9 @@ enum What {
     Retrieval(Retrieval),
 }
 
-/// Ranks judged queries with an index: nDCG, MRR, recall, MAP as `trec_eval` computes them.
+/// Ranks judged queries with an index.
+///
+/// Prints nDCG, MRR, recall and MAP as `trec_eval` computes them.
 #[derive(Args, Debug)]
 struct Retrieval {
     /// Index folder.

@@ -15,14 +15,14 @@ use forage_env::{Job, Presentation, Rollout};
 use forage_lab::{EnvironmentConfig, PolicyFormat, RetrieverConfig, Session, Sources, runtime};
 
 use crate::progress::Watch;
-use crate::terminal::out;
+use crate::terminal::{note, out};
 
 /// Pages of the generated world.
 const PAGES: u64 = 1000;
 
 /// Lets you play an environment in the terminal.
 ///
-/// Write turns as a model would; an empty line ends a turn.
+/// Write turns as a model would; an empty line ends a turn, and ctrl-d leaves.
 #[derive(Args, Debug)]
 pub(crate) struct Play {
     /// Environment; `forage envs` lists them.
@@ -86,9 +86,10 @@ impl Play {
         out(&format!("\n{}", ending(episode)));
         match &episode.score {
             Some(score) => {
+                out(&format!("reward {:.3}", score.total));
                 out(&format!("gold answers: {}", task.golds.join(" | ")));
                 for (name, value) in &score.parts {
-                    out(&format!("  {name:12} {value:.3}"));
+                    out(&format!("  {name:16} {value:.3}"));
                 }
             }
             None => out("no score: the episode came to no end"),
@@ -111,12 +112,16 @@ fn ending(episode: &Episode) -> String {
 /// Shows what is new and reads a turn: lines up to an empty one outside of an action, or to one that closes an action.
 fn ask(view: &View<'_>, stops: &[String]) -> Option<String> {
     out(view.shown.last().map_or(view.prompt, String::as_str));
+    note(&format!("turn {}, ctrl-d leaves", view.shown.len() + 1));
     let mut turn = String::new();
     let mut lines = std::io::stdin().lock().lines();
     loop {
         let mut stdout = std::io::stdout();
         let _ = write!(stdout, "> ").and_then(|()| stdout.flush());
         let Some(Ok(line)) = lines.next() else { break };
+        if line.is_empty() && turn.is_empty() {
+            continue;
+        }
         if line.is_empty() && !is_within_action(&turn) {
             break;
         }

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use clap::Subcommand;
 use forage_contracts::nearest;
 use forage_env::registry;
-use forage_lab::RunConfig;
+use forage_lab::{RunConfig, RunError};
 use serde_json::{Map, Value as Json, json};
 use toml::{Table, Value};
 
@@ -22,7 +22,9 @@ pub(crate) enum Recipes {
         #[arg(long)]
         json: bool,
     },
-    /// Prints one with its notes, every setting spelled out: a config file for `forage train`.
+    /// Prints one as a config, every setting spelled out.
+    ///
+    /// Its notes come first. What is printed is a config file for `forage train`.
     Show {
         /// Its name.
         name: String,
@@ -83,8 +85,11 @@ impl Recipe {
     }
 
     fn config(&self) -> Result<RunConfig> {
-        checked(RunConfig::parse(self.text, &[]))
-            .with_context(|| format!("the built-in recipe {} is broken", self.name))
+        let config = RunConfig::parse(self.text, &[]).and_then(|config| {
+            config.check()?;
+            Ok(config)
+        });
+        config.with_context(|| format!("the built-in recipe {} is broken", self.name))
     }
 
     /// The comment at the head of its file, with a line end.
@@ -133,13 +138,6 @@ impl Recipes {
     }
 }
 
-/// A config as it is written, once it is known that a run can be made of it.
-fn checked(read: forage_lab::Result<RunConfig>) -> Result<RunConfig> {
-    let config = read?;
-    config.check()?;
-    Ok(config)
-}
-
 fn unknown(name: &str) -> String {
     let nearest = nearest(name, RECIPES.iter().map(|recipe| recipe.name));
     format!("no recipe `{name}`; did you mean `{nearest}`? `forage recipes list` names them all")
@@ -159,15 +157,27 @@ fn spelled_out(config: &RunConfig) -> Result<String> {
     Ok(config.to_toml()?)
 }
 
+/// The config that a recipe or a file holds, with overrides, unchecked.
+pub(crate) fn named(name: &Path, overrides: &[String]) -> Result<RunConfig> {
+    let text = name.to_string_lossy();
+    match Recipe::find(&text) {
+        Some(recipe) => RunConfig::parse(recipe.text, overrides)
+            .with_context(|| format!("recipe {text} cannot be used")),
+        None if name.exists() => Ok(RunConfig::read(name, overrides)?),
+        None if name.extension().is_some() => {
+            Err(RunError::config(format!("there is no config file {text}")).into())
+        }
+        None => {
+            let wrong = format!("{}; a config file may stand in its place", unknown(&text));
+            Err(RunError::config(wrong).into())
+        }
+    }
+}
+
 /// Every setting of a recipe or config file by its path.
 fn settings_of(name: &str) -> Result<BTreeMap<Key, Value>> {
-    let path = Path::new(name);
-    let config = match Recipe::find(name) {
-        Some(recipe) => recipe.config()?,
-        None if path.exists() => checked(RunConfig::read(path, &[]))?,
-        None if path.extension().is_some() => bail!("there is no config file {name}"),
-        None => bail!("{}; a config file may stand in its place", unknown(name)),
-    };
+    let config = named(Path::new(name), &[])?;
+    config.check()?;
     let table: Table = spelled_out(&config)
         .with_context(|| name.to_owned())?
         .parse()?;

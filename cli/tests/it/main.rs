@@ -12,3 +12,4 @@ mod replay;
 mod runs;
 mod shape;
 mod tidy;
+mod typed;

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use forage_env::{Alarm, Severity};
 use maud::{Markup, html};
 
-use super::Recipe;
+use super::{Paired, Recipe};
 use crate::compare::{Difference, signed};
 use crate::measures::{display_rank, headline};
 use crate::stats::Interval;
@@ -220,6 +220,35 @@ pub(super) fn gains(verdict: &Verdict) -> Option<Table> {
         rows,
         counts: Vec::new(),
     })
+}
+
+/// Every metric of two evaluations on the same questions, with the paired difference.
+pub(super) fn differences(paired: &Paired) -> Table {
+    let mut found: Vec<(&String, &Difference)> = paired.comparison.metrics.iter().collect();
+    found.sort_by_key(|(name, _)| display_rank(name));
+    let row = |(name, found): (&String, &Difference)| {
+        let cells = vec![
+            Cell::Text(number(found.a)),
+            Cell::Text(number(found.b)),
+            Cell::Interval(Some(found.difference)),
+            Cell::Text(format!("{:.3}", found.p_adjusted)),
+        ];
+        (name.clone(), cells)
+    };
+    let difference = format!("{} - {}", paired.b, paired.a);
+    Table {
+        head: [
+            "question by question",
+            &paired.a,
+            &paired.b,
+            &difference,
+            "p (Holm)",
+        ]
+        .map(str::to_owned)
+        .into(),
+        rows: found.into_iter().map(row).collect(),
+        counts: Vec::new(),
+    }
 }
 
 /// The results as the page shows them: every metric, the main one by data set, and exact match by number of hops where there are at
