@@ -35,7 +35,7 @@ pub(crate) struct Train {
     /// Begin with another run's newest checkpoint (weights, moments and place in the data) under this config.
     #[arg(long, value_name = "RUN", conflicts_with = "resume")]
     from: Option<PathBuf>,
-    /// Train spurious twins from the same start as well, one after the other, in OUT/twins/NAME: random, `format_only`, constant,
+    /// Train spurious twins from the same start as well, one after the other, in OUT/twins/NAME: random, `format_only`, `any_search`, constant,
     /// inverse or majority rewards, shuffled or wrong labels; separated by commas. `forage eval --controls OUT` then says what
     /// is left of the gain.
     #[arg(long, value_name = "NAMES", value_delimiter = ',', conflicts_with_all = ["rollouts", "from", "record_tools"])]
