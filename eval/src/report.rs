@@ -181,6 +181,7 @@ impl Report {
                 (self.by_run(|verdict| html! {
                     (intervals::gains(verdict))
                     @if let Some(table) = tables::gains(verdict) { (table.html()) }
+                    @if let Some(table) = tables::decomposition(verdict) { (table.html()) }
                 }))
                 @if let Some(paired) = &self.paired { (tables::differences(paired).html()) }
                 (intervals::scores(&self.evaluations))
