@@ -22,6 +22,7 @@ use crate::remote::{PushKind, RemotePolicy};
 use crate::sample::Sample;
 use crate::sequence::{BatchSize, Sequence};
 use crate::student::{LearnError, SftStats, Student};
+use crate::temperature;
 use crate::update::{GroupCounts, Scored, TokenSums, loss, minibatches, score};
 use crate::weights::Checkpoint;
 use crate::workers::{Parts, Workers};
@@ -41,8 +42,10 @@ pub enum OldLogprobs {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct UpdateConfig {
-    /// Softmax temperature of sampling and of the loss.
-    pub temperature: f32,
+    /// Softmax temperatures of sampling and of the loss, lowest and highest: a config writes a number, or a range of two of which each
+    /// episode draws its own.
+    #[serde(with = "temperature")]
+    pub temperature: [f32; 2],
     /// Optimizer steps that a batch of rollouts is cut into, whole groups each.
     pub minibatches: usize,
     /// Passes over a batch.
@@ -69,7 +72,7 @@ pub struct UpdateConfig {
 impl Default for UpdateConfig {
     fn default() -> Self {
         Self {
-            temperature: 1.0,
+            temperature: [1.0; 2],
             minibatches: 1,
             epochs: 1,
             old_logprobs: None,
@@ -88,13 +91,7 @@ impl UpdateConfig {
     /// # Errors
     /// [`SettingError`], which names the key at fault and the fix.
     pub fn check(&self) -> Result<(), SettingError> {
-        if !(self.temperature > 0.0 && self.temperature.is_finite()) {
-            let fault = format!(
-                "is {}: training samples at a temperature above 0",
-                self.temperature
-            );
-            return Err(SettingError::new("temperature", fault));
-        }
+        temperature::check(self.temperature)?;
         for (key, value) in [
             ("minibatches", self.minibatches),
             ("epochs", self.epochs),
@@ -444,7 +441,15 @@ impl Learner {
 
     /// Advantages of groups, one per token, and what became of the groups.
     pub(crate) fn advantages(&self, groups: Vec<Vec<Sample>>) -> (Vec<Scored>, GroupCounts) {
-        score(groups, &self.recipe)
+        let (mut scored, counts) = score(groups, &self.recipe);
+        // What does not say how it was drawn was drawn at the run's one temperature.
+        let temperature = self.config.one_temperature().unwrap_or(1.0);
+        for Scored { sequence, .. } in &mut scored {
+            if sequence.temperatures.is_empty() {
+                sequence.temperatures = vec![temperature; sequence.targets.len()];
+            }
+        }
+        (scored, counts)
     }
 
     /// Passes over a batch.
@@ -482,14 +487,14 @@ impl Learner {
     /// Puts the trainer's own log-probabilities in place of the sampler's, and drops the policy loss of tokens that the
     /// entropy mask leaves out.
     fn recompute(&self, scored: &mut [Scored]) -> Result<(), RankError> {
-        let (student, temperature) = (&self.student, self.config.temperature);
+        let student = &self.student;
         let batches = student.cut(sequences(scored));
         let own = student.map(&batches[self.ranks.own(batches.len())], |rows| {
             if self.ranks.loss().is_some() {
                 return Scores::default();
             }
             let batch: Vec<&Sequence> = rows.iter().map(|&row| &scored[row].sequence).collect();
-            student.scores(student.decoder(), &batch, temperature)
+            student.scores(student.decoder(), &batch)
         });
         let targets = |rows: &Vec<usize>| -> usize {
             rows.iter().map(|&row| scored[row].sampler.len()).sum()
@@ -548,20 +553,17 @@ impl Learner {
             |rows: &Vec<usize>| -> Vec<&Sequence> { rows.iter().map(|&row| all[row]).collect() };
         self.work
             .grow(batches.iter().map(|rows| BatchSize::of(&of_batch(rows))));
-        let (student, recipe, temperature) = (&self.student, &self.recipe, self.config.temperature);
+        let (student, recipe) = (&self.student, &self.recipe);
         let reference = self.reference.as_ref();
         let is_over = || ranks.loss().is_some();
         let of_rows = |rows: &Vec<usize>| {
-            let reference = reference.map(|reference| {
-                student
-                    .scores(reference, &of_batch(rows), temperature)
-                    .logprobs
-            });
+            let reference =
+                reference.map(|reference| student.scores(reference, &of_batch(rows)).logprobs);
             let rows: Vec<&Scored> = rows.iter().map(|&row| &scored[row]).collect();
             move |scores: &Scores| loss(&rows, recipe, scores, reference.as_deref())
         };
         let (gradients, tokens) =
-            student.gradients_of_parts(&all, batches, &parts, is_over, temperature, of_rows);
+            student.gradients_of_parts(&all, batches, &parts, is_over, of_rows);
         let device = student.checkpoint().decoder.device();
         let (gradients, tokens) = ranks.sum(gradients, tokens, &device)?;
         let mut sums = TokenSums::default();

@@ -50,6 +50,7 @@ pub mod demonstrations;
 mod logprobs;
 mod sample;
 mod sequence;
+mod temperature;
 
 mod grads;
 mod optim;

@@ -109,7 +109,7 @@ impl Lessons {
         }
         let count = demonstrations.len();
         let mut prompts: BTreeMap<&[u32], Vec<usize>> = BTreeMap::new();
-        for (place, Sequence { ids, targets }) in demonstrations.iter().enumerate() {
+        for (place, Sequence { ids, targets, .. }) in demonstrations.iter().enumerate() {
             prompts
                 .entry(&ids[..targets.first().copied().unwrap_or(0)])
                 .or_default()
@@ -244,6 +244,7 @@ mod tests {
             .map(|id| Sequence {
                 ids: vec![id, id],
                 targets: vec![1],
+                ..Sequence::default()
             })
             .collect()
     }
@@ -268,6 +269,7 @@ mod tests {
             [3, 4].map(|last| Sequence {
                 ids: vec![id, last],
                 targets: vec![1],
+                ..Sequence::default()
             })
         }));
         let Lessons { train, validation } = Lessons::split(twins, 0.4, Seed::root(1)).unwrap();

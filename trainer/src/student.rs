@@ -151,14 +151,9 @@ impl Student {
     }
 
     /// Log-probabilities and entropies of all targets under the weights of `decoder`.
-    pub(crate) fn scores(
-        &self,
-        decoder: &Decoder,
-        sequences: &[&Sequence],
-        temperature: f32,
-    ) -> Scores {
+    pub(crate) fn scores(&self, decoder: &Decoder, sequences: &[&Sequence]) -> Scores {
         let config = &self.checkpoint.config;
-        let found = token_logprobs(decoder, config, &self.rope, sequences, temperature);
+        let found = token_logprobs(decoder, config, &self.rope, sequences);
         found.map(|found| found.scores()).unwrap_or_default()
     }
 
@@ -178,12 +173,10 @@ impl Student {
         &self,
         sequences: &[&Sequence],
         batches: &[MicroBatch],
-        temperature: f32,
         loss: impl Fn(&MicroBatch) -> L + Sync,
     ) -> (NamedGrads, Vec<T>) {
         let parts = Parts::one(batches.len());
-        let (mut sums, rests) =
-            self.gradients_of_parts(sequences, batches, &parts, || false, temperature, loss);
+        let (mut sums, rests) = self.gradients_of_parts(sequences, batches, &parts, || false, loss);
         (sums.pop().unwrap_or_default(), rests)
     }
 
@@ -195,7 +188,6 @@ impl Student {
         batches: &[MicroBatch],
         parts: &Parts,
         is_over: impl Fn() -> bool + Sync,
-        temperature: f32,
         loss: impl Fn(&MicroBatch) -> L + Sync,
     ) -> (Vec<NamedGrads>, Vec<T>) {
         let (decoder, config) = (self.decoder(), &self.checkpoint.config);
@@ -206,7 +198,7 @@ impl Student {
             let batch = &batches[index];
             let rows: Vec<&Sequence> = batch.iter().map(|&row| sequences[row]).collect();
             let loss = loss(batch);
-            backward::gradients(decoder, config, &self.rope, &rows, temperature, loss)
+            backward::gradients(decoder, config, &self.rope, &rows, loss)
         })
     }
 
@@ -250,7 +242,7 @@ impl Student {
         };
         let rows: Vec<&Sequence> = sequences.iter().collect();
         let batches = self.cut(sequences);
-        let (gradients, losses) = self.gradients(&rows, &batches, 1.0, |_| cross_entropy);
+        let (gradients, losses) = self.gradients(&rows, &batches, |_| cross_entropy);
         Ok(SftStats {
             loss: losses.iter().sum(),
             grad_norm: self.apply(gradients)?,
@@ -262,7 +254,7 @@ impl Student {
     pub(crate) fn cross_entropy(&self, sequences: &[Sequence]) -> f64 {
         let sums = self.map(&self.cut(sequences), |batch| {
             let rows: Vec<&Sequence> = batch.iter().map(|&row| &sequences[row]).collect();
-            let scores = self.scores(self.decoder(), &rows, 1.0);
+            let scores = self.scores(self.decoder(), &rows);
             scores.logprobs.into_iter().map(f64::from).sum::<f64>()
         });
         -sums.iter().sum::<f64>() / targets(sequences).max(1) as f64

@@ -72,6 +72,58 @@ async fn the_ratio_of_the_first_update_is_one() {
     );
 }
 
+/// As the driver draws them, the engine uses them and the update computes at them: for the same jobs the same ones, one each.
+#[tokio::test]
+async fn the_ratio_is_one_at_temperatures_of_the_episodes_own() {
+    let start = checkpoint(1);
+    let problem = problem(&start, &[("random", 1.0)]);
+    let update = UpdateConfig {
+        temperature: [0.7, 1.15],
+        ..update(1e-3)
+    };
+    let mut jobs = group_jobs(&problem.train[..3], 4, Seed::root(1));
+    update.temper(&mut jobs);
+    let drawn: Vec<f32> = jobs.iter().filter_map(|job| job.temperature).collect();
+    assert!(drawn.len() == jobs.len() && drawn.iter().all(|at| (0.7..=1.15).contains(at)));
+    assert!(drawn.iter().any(|&at| at < 0.85) && drawn.iter().any(|&at| at > 1.0));
+    let mut again = group_jobs(&problem.train[..3], 4, Seed::root(1));
+    update.temper(&mut again);
+    assert!(
+        again
+            .iter()
+            .map(|job| job.temperature.unwrap())
+            .eq(drawn.iter().copied())
+    );
+
+    let mut learner = learner(start, update);
+    let episodes = rollout(&learner, &problem, Sampling::FULL).run(jobs).await;
+    for (episode, at) in episodes.iter().zip(&drawn) {
+        let spans = episode.tokens.spans().iter();
+        let said: Vec<f32> = spans
+            .filter_map(|span| Some(span.sampling?.temperature))
+            .collect();
+        assert!(
+            !said.is_empty() && said.iter().all(|said| said == at),
+            "{said:?} {at}"
+        );
+    }
+    let mut forgotten = groups(&episodes);
+    for sample in forgotten.iter_mut().flatten() {
+        let Sequence {
+            targets,
+            temperatures,
+            ..
+        } = &mut sample.sequence;
+        assert_eq!(targets.len(), temperatures.len());
+        temperatures.clear();
+    }
+    let stats = learner.improve(groups(&episodes)).unwrap();
+    assert!(stats.updates == 1 && stats.tokens > 100, "{stats:?}");
+    assert!(stats.ratio_deviation_max < 1e-5, "{stats:?}");
+    let stats = learner.improve(forgotten).unwrap();
+    assert!(stats.ratio_deviation_max > 0.1, "{stats:?}");
+}
+
 #[tokio::test]
 async fn learning_rate_zero_changes_nothing() {
     let start = checkpoint(1);
@@ -120,7 +172,7 @@ async fn an_update_raises_what_was_rewarded_and_lowers_what_was_not() {
                 .map(|episode| Sequence::from_log(&episode.tokens))
                 .collect();
             let rows: Vec<&Sequence> = sequences.iter().collect();
-            let scored = token_logprobs(&model.decoder, &model.config, &rope, &rows, 1.0).unwrap();
+            let scored = token_logprobs(&model.decoder, &model.config, &rope, &rows).unwrap();
             f64::from(scored.logprobs.mean().into_scalar::<f32>())
         };
         mean(true) - mean(false)
@@ -229,9 +281,10 @@ fn the_gradient_is_that_of_the_loss() {
     let sequence = Sequence {
         ids: vec![5, 9, 200, 31, 77, 8, 120],
         targets: vec![2, 3, 6],
+        ..Sequence::default()
     };
     let of = |decoder: &Decoder| {
-        token_logprobs(decoder, &model.config, &model.rope, &[&sequence], 1.0)
+        token_logprobs(decoder, &model.config, &model.rope, &[&sequence])
             .unwrap()
             .scores()
     };
@@ -256,7 +309,6 @@ fn the_gradient_is_that_of_the_loss() {
         &model.config,
         &model.rope,
         &[&sequence],
-        1.0,
         |scores| loss(&[&row], &recipe, scores, None),
     )
     .unwrap();
@@ -312,14 +364,9 @@ fn masked_tokens_have_no_gradient() {
             logprobs: vec![1.0; scores.logprobs.len()],
             entropies: Vec::new(),
         };
-        let found = backward::gradients(
-            &model.decoder,
-            &model.config,
-            &model.rope,
-            &rows,
-            1.0,
-            |s| (grads(s), ()),
-        );
+        let found = backward::gradients(&model.decoder, &model.config, &model.rope, &rows, |s| {
+            (grads(s), ())
+        });
         found.unwrap().0
     };
     let bytes = |gradients: &NamedGrads| -> Vec<u32> {
@@ -334,10 +381,12 @@ fn masked_tokens_have_no_gradient() {
     let first = Sequence {
         ids: vec![3, 14, 15, 92, 65],
         targets: vec![2, 3],
+        ..Sequence::default()
     };
     let changed = Sequence {
         ids: vec![3, 14, 15, 92, 200],
         targets: vec![2, 3],
+        ..Sequence::default()
     };
     assert_eq!(
         bytes(&gradient(std::slice::from_ref(&first))),
@@ -347,6 +396,7 @@ fn masked_tokens_have_no_gradient() {
     let silent = Sequence {
         ids: vec![7, 7, 7, 7, 7],
         targets: vec![],
+        ..Sequence::default()
     };
     let (alone, accompanied) = (
         gradient(std::slice::from_ref(&first)),
