@@ -29,7 +29,7 @@ use sharing::share;
 use together::Held;
 
 use crate::checkpoint::{self, Snapshot};
-use crate::learner::{Learner, UpdateConfig, UpdateStats};
+use crate::learner::{Learner, UpdateConfig};
 use crate::metrics::Row;
 use crate::objective::Credit;
 use crate::ranks::{RankError, Ranks, Vote};
@@ -38,6 +38,7 @@ use crate::records::{Records, Saving};
 use crate::sample::Sample;
 use crate::sequence::Sequence;
 use crate::student::LearnError;
+use crate::update::UpdateStats;
 use crate::watch::{Sentinel, SentinelConfig};
 
 /// Shape of a GRPO run.
@@ -201,6 +202,7 @@ pub async fn run_grpo(
     let sentinel = Sentinel::new(config.sentinel, plays).map_err(RunError::Sentinel)?;
     let ranks = Arc::new(together::meet(config, place)?);
     learner.join(Arc::clone(&ranks));
+    learner.set_seed(Seed::root(place.seed));
     let mut run = Run {
         learner,
         source,

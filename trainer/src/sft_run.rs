@@ -191,6 +191,7 @@ pub fn run_sft(
     let optimizer = config.optimizer(steps);
     let (context, budget) = (lessons.longest(), config.micro_batch_tokens);
     let mut student = Student::new(start, optimizer, context, budget, workers);
+    student.set_seed(Seed::root(place.seed));
     let mut first = 0;
     if let Some(restored) = newest(place, optimizer, || student.checkpoint().clone())? {
         first = restored.state.step;

@@ -1,16 +1,18 @@
 //! Weights that learn, with the optimizer and the threads of a step: what every kind of training shares.
 
+use std::borrow::Cow;
 use std::sync::OnceLock;
 
 use burn::tensor::DType;
 use forage_contracts::Metric;
 use forage_contracts::policy::PolicyError;
+use forage_contracts::seed::Seed;
 
 use crate::backward;
 use crate::grads::NamedGrads;
 use crate::logprobs::{ScoreGrads, Scores, token_logprobs};
 use crate::metrics::Row;
-use crate::model::{Decoder, RopeTables};
+use crate::model::{Batch, Decoder, Dropout, RopeTables};
 use crate::optim::{AdamW, AdamWConfig};
 use crate::ranks::RankError;
 use crate::remote::RemoteError;
@@ -76,6 +78,10 @@ pub(crate) struct Student {
     /// Their copy in bf16, where steps compute in that; made when it is needed first.
     copy: OnceLock<Decoder>,
     in_bf16: bool,
+    /// Start of the masks of dropout.
+    seed: Seed,
+    /// That of the update under way, where the adapter learns with dropout.
+    dropout: Option<Dropout>,
     pub(crate) optimizer: AdamW,
     pub(crate) rope: RopeTables,
     micro_batch_tokens: usize,
@@ -96,6 +102,8 @@ impl Student {
             checkpoint,
             copy: OnceLock::new(),
             in_bf16: false,
+            seed: Seed::root(0),
+            dropout: None,
             optimizer: AdamW::new(optimizer),
             micro_batch_tokens,
             workers,
@@ -114,6 +122,25 @@ impl Student {
     /// Returns true where steps compute in bf16.
     pub(crate) fn computes_in_bf16(&self) -> bool {
         self.in_bf16
+    }
+
+    /// Begins the masks of dropout at the run's seed.
+    pub(crate) fn set_seed(&mut self, seed: Seed) {
+        self.seed = seed;
+    }
+
+    /// Draws the masks of the coming updates: a function of the run's seed and the optimizer steps done. They stay until they are
+    /// drawn again.
+    pub(crate) fn draw_masks(&mut self) {
+        let lora = self.checkpoint.lora.as_ref();
+        let rate = lora.map_or(0.0, |lora| lora.dropout);
+        let seed = self.seed.child("dropout", &[self.optimizer.steps()]);
+        self.dropout = (rate > 0.0).then_some(Dropout { rate, seed });
+    }
+
+    /// Tells whether numbers are dropped in the update under way.
+    pub(crate) fn drops(&self) -> bool {
+        self.dropout.is_some()
     }
 
     /// The current weights, and the rest of their folder.
@@ -140,6 +167,17 @@ impl Student {
         } else {
             weights
         }
+    }
+
+    /// The current weights as an update computes with them on these sequences: with the masks that were drawn, if any.
+    pub(crate) fn decoder_of(&self, sequences: &[&Sequence]) -> Cow<'_, Decoder> {
+        let decoder = self.decoder();
+        let Some(dropout) = self.dropout else {
+            return Cow::Borrowed(decoder);
+        };
+        let ids = ids(sequences.iter().copied());
+        let keys = Batch::new(&ids).keys(&ids);
+        Cow::Owned(decoder.dropping(dropout, keys))
     }
 
     /// The cut of an optimizer step into micro-batches.
@@ -190,7 +228,9 @@ impl Student {
         is_over: impl Fn() -> bool + Sync,
         loss: impl Fn(&MicroBatch) -> L + Sync,
     ) -> (Vec<NamedGrads>, Vec<T>) {
-        let (decoder, config) = (self.decoder(), &self.checkpoint.config);
+        // Made before several workers need it.
+        self.decoder();
+        let config = &self.checkpoint.config;
         self.workers.gradients_of_parts(parts, |index| {
             if is_over() {
                 return None;
@@ -198,7 +238,8 @@ impl Student {
             let batch = &batches[index];
             let rows: Vec<&Sequence> = batch.iter().map(|&row| sequences[row]).collect();
             let loss = loss(batch);
-            backward::gradients(decoder, config, &self.rope, &rows, loss)
+            let decoder = self.decoder_of(&rows);
+            backward::gradients(&decoder, config, &self.rope, &rows, loss)
         })
     }
 
@@ -227,6 +268,7 @@ impl Student {
     /// # Errors
     /// [`LearnError::NonFinite`] before anything was updated.
     pub(crate) fn imitate(&mut self, sequences: &[Sequence]) -> Result<SftStats, LearnError> {
+        self.draw_masks();
         let tokens = targets(sequences);
         let weight = -1.0 / tokens as f64;
         let cross_entropy = |scores: &Scores| {

@@ -18,7 +18,8 @@ use crate::grads::NamedGrads;
 use crate::logprobs::{ScoreGrads, Scores, token_logprobs};
 use crate::lora::{self, LoraConfig, Targets};
 use crate::model::{
-    Architecture, BLOCK_POSITIONS, Batch, Chunk, Decoder, KvCache, ModelConfig, Pass, RopeTables,
+    Architecture, BLOCK_POSITIONS, Batch, Chunk, Decoder, Dropout, KvCache, ModelConfig, Pass,
+    RopeTables,
 };
 use crate::optim::{AdamW, AdamWConfig};
 use crate::sequence::{Sequence, ids};
@@ -120,6 +121,9 @@ const NUMBERS: &[(&str, f64, Compute)] = &[
     ),
     ("gradients of an adapter", BACKWARD, |model| {
         gradients(model, &model.adapted())
+    }),
+    ("gradients of an adapter with dropout", BACKWARD, |model| {
+        gradients(model, &model.dropping())
     }),
     (
         "gradients of an adapter beside a base of 8 bits",
@@ -320,6 +324,16 @@ impl Model {
         adapt(self.decoder.clone())
     }
 
+    fn dropping(&self) -> Decoder {
+        let dropout = Dropout {
+            rate: 0.2,
+            seed: Seed::root(6),
+        };
+        let ids = ids(self.sequences.iter());
+        let keys = Batch::new(&ids).keys(&ids);
+        self.adapted().dropping(dropout, keys)
+    }
+
     fn quantised(&self) -> Decoder {
         let mut decoder = self.decoder.clone();
         decoder
@@ -493,6 +507,7 @@ fn adapt(mut decoder: Decoder) -> Decoder {
         rank: 4,
         alpha: 8.0,
         rank_stabilised: false,
+        dropout: 0.0,
         targets: Targets::AllLinear,
         base: "base".to_owned(),
     };

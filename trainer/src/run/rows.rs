@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, HashSet};
 
 use forage_contracts::{Ending, Episode, Metric, Provenance};
 
-use crate::learner::UpdateStats;
 use crate::metrics::Row;
+use crate::update::UpdateStats;
 
 /// Sets rewards, lengths and behaviour of a step's episodes; of those lost to infrastructure faults the number alone.
 /// `version`: optimizer steps that the weights about to learn have done.

@@ -9,8 +9,8 @@ use crate::backward::gradients;
 use crate::grads::{NamedGrads, track};
 use crate::logprobs::{ScoreGrads, Scores, token_logprobs};
 use crate::lora::{self, LoraConfig, Targets};
-use crate::model::Decoder;
-use crate::sequence::Sequence;
+use crate::model::{Batch, Decoder, Dropout};
+use crate::sequence::{Sequence, ids};
 use burn::tensor::{DType, Device, Tensor};
 use rand::RngExt;
 
@@ -175,10 +175,43 @@ fn gradients_of_an_adapter_equal_the_whole_graph() {
             rank: 3,
             alpha: 6.0,
             rank_stabilised: false,
+            dropout: 0.0,
             targets: Targets::AllLinear,
             base: "base".to_owned(),
         };
         lora::attach(&mut model.decoder, &config, Seed::root(3)).unwrap();
+        compare(&model, name);
+    }
+}
+
+/// The same masks in the forward pass, in layers that are computed again and on the way back.
+#[test]
+fn gradients_of_an_adapter_with_dropout_equal_the_whole_graph() {
+    for name in FAMILIES {
+        let mut model = tiny(name, &Device::flex().autodiff());
+        let config = LoraConfig {
+            rank: 3,
+            alpha: 6.0,
+            rank_stabilised: false,
+            dropout: 0.3,
+            targets: Targets::AllLinear,
+            base: "base".to_owned(),
+        };
+        lora::attach(&mut model.decoder, &config, Seed::root(3)).unwrap();
+        // An adapter that changes something.
+        for (_, map) in model.decoder.linears() {
+            if let Some(low_rank) = &mut map.low_rank {
+                low_rank.b = low_rank.b.clone().map(|b| b + 0.1);
+            }
+        }
+        let sequences = sequences(model.config.vocab_size, Seed::root(5));
+        let ids = ids(sequences.iter());
+        let dropout = Dropout {
+            rate: config.dropout,
+            seed: Seed::root(8),
+        };
+        let keys = Batch::new(&ids).keys(&ids);
+        model.decoder = model.decoder.dropping(dropout, keys);
         compare(&model, name);
     }
 }

@@ -224,6 +224,7 @@ fn fresh(targets: Targets) -> LoraConfig {
         rank: 4,
         alpha: 8.0,
         rank_stabilised: false,
+        dropout: 0.0,
         targets,
         base: "tiny_qwen3".into(),
     }

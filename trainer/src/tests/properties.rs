@@ -14,6 +14,7 @@ use crate::generate::{Engine, EngineConfig};
 use crate::grads::NamedGrads;
 use crate::learner::{Learner, UpdateConfig};
 use crate::logprobs::{ScoreGrads, Scores, token_logprobs};
+use crate::lora::{LoraConfig, Targets};
 use crate::model::Decoder;
 use crate::objective::{Algorithm, Credit, EntropyTerms, Recipe};
 use crate::optim::AdamWConfig;
@@ -122,6 +123,68 @@ async fn the_ratio_is_one_at_temperatures_of_the_episodes_own() {
     assert!(stats.ratio_deviation_max < 1e-5, "{stats:?}");
     let stats = learner.improve(forgotten).unwrap();
     assert!(stats.ratio_deviation_max > 0.1, "{stats:?}");
+}
+
+/// Old log-probabilities of the trainer's have the masks of the batch; how it is cut changes nothing.
+#[tokio::test]
+async fn with_dropout_the_ratio_to_the_trainers_own_is_one() {
+    let start = |dropout: f64| {
+        let mut start = checkpoint(1);
+        let config = LoraConfig {
+            rank: 4,
+            alpha: 8.0,
+            rank_stabilised: false,
+            dropout,
+            targets: Targets::AllLinear,
+            base: "base".to_owned(),
+        };
+        start.adapt(config, Seed::root(2)).unwrap();
+        start
+    };
+    let problem = problem(&start(0.0), &[("random", 1.0)]);
+    let played = episodes(&learner(start(0.0), update(1e-2)), &problem, 1).await;
+    let learned = |dropout, budget, seed| {
+        let update = UpdateConfig {
+            micro_batch_tokens: budget,
+            ..update(1e-2)
+        };
+        let mut learner = learner(start(dropout), update);
+        learner.set_seed(Seed::root(seed));
+        // The second step is the first whose adapter changes anything.
+        let steps = [(); 2].map(|()| learner.improve(groups(&played)).unwrap());
+        (steps[1], adapter_of(&learner))
+    };
+    let (stats, whole) = learned(0.3, 10_000, 1);
+    assert!(
+        stats.approx_kl_old.abs() < 1e-6 && stats.mismatch > 1e-3,
+        "{stats:?}"
+    );
+    let (_, cut) = learned(0.3, 100, 1);
+    let most = whole
+        .iter()
+        .fold(0.0_f32, |most, value| most.max(value.abs()));
+    let apart = |other: &[f32]| {
+        let pairs = whole.iter().zip(other);
+        pairs.fold(0.0_f32, |most, (a, b)| most.max((a - b).abs())) / most
+    };
+    assert!(apart(&cut) < 1e-2, "{}", apart(&cut));
+    let (_, other) = learned(0.3, 10_000, 2);
+    let (_, none) = learned(0.0, 10_000, 1);
+    assert!(
+        apart(&other) > 5e-2 && apart(&none) > 5e-2,
+        "{} {}",
+        apart(&other),
+        apart(&none)
+    );
+}
+
+fn adapter_of(learner: &Learner) -> Vec<f32> {
+    let mut decoder = learner.checkpoint().decoder;
+    let maps = decoder.linears().into_iter();
+    let low_ranks = maps.filter_map(|(_, map)| map.low_rank.as_ref());
+    let parts = low_ranks.flat_map(|low_rank| [low_rank.a.val(), low_rank.b.val()]);
+    let numbers = |part: Tensor<2>| part.into_data().try_into_vec::<f32>().unwrap();
+    parts.flat_map(numbers).collect()
 }
 
 #[tokio::test]

@@ -267,6 +267,7 @@ async fn an_adapter_s_run_keeps_the_adapter_alone_and_resumes() {
             rank: 4,
             alpha: 8.0,
             rank_stabilised: false,
+            dropout: 0.1,
             targets,
             base: "base".to_owned(),
         };
