@@ -36,6 +36,11 @@ impl Sampling {
         min_p: 0.0,
     };
 
+    /// Returns true where the highest-probability token is taken each time.
+    pub fn is_greedy(&self) -> bool {
+        self.temperature < 1e-5
+    }
+
     /// Checks the ranges.
     ///
     /// # Errors

@@ -6,6 +6,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::policy::Sampling;
+
 /// Who wrote a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -33,7 +35,7 @@ impl Provenance {
 }
 
 /// An append-only run of tokens with the same author.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Span {
     /// Who wrote the tokens.
     pub provenance: Provenance,
@@ -43,6 +45,9 @@ pub struct Span {
     pub end: usize,
     /// Policy version that sampled the tokens; `None` unless `provenance` is `Policy`.
     pub version: Option<u64>,
+    /// How the policy was asked to draw the tokens; `None` where it was not asked, or nobody wrote it down.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sampling: Option<Sampling>,
 }
 
 /// All tokens of one episode, append-only.
@@ -58,36 +63,48 @@ impl TokenLog {
     /// A log that opens with the prompt's tokens.
     pub fn with_prompt(ids: &[u32]) -> Self {
         let mut log = Self::default();
-        log.push(ids, Provenance::Prompt, None);
+        log.push(ids, Provenance::Prompt, None, None);
         log
     }
 
-    /// Appends a sampled completion. `logprobs` are in nats, one per token.
+    /// Appends a sampled completion. `logprobs` are in nats, one per token; `sampling` is how it was drawn, where that is known.
     ///
     /// # Panics
     /// When the lengths differ: a policy that breaks its contract is a bug, not data.
-    pub fn push_policy(&mut self, ids: &[u32], logprobs: &[f32], version: u64) {
+    pub fn push_policy(
+        &mut self,
+        ids: &[u32],
+        logprobs: &[f32],
+        version: u64,
+        sampling: Option<Sampling>,
+    ) {
         assert_eq!(
             ids.len(),
             logprobs.len(),
             "one log-probability per sampled token"
         );
-        self.push(ids, Provenance::Policy, Some(version));
+        self.push(ids, Provenance::Policy, Some(version), sampling);
         let start = self.ids.len() - ids.len();
         self.logprobs[start..].copy_from_slice(logprobs);
     }
 
     /// Appends tokens the environment wrote.
     pub fn push_environment(&mut self, ids: &[u32]) {
-        self.push(ids, Provenance::Environment, None);
+        self.push(ids, Provenance::Environment, None, None);
     }
 
     /// Appends tokens the driver forced.
     pub fn push_forced(&mut self, ids: &[u32]) {
-        self.push(ids, Provenance::Forced, None);
+        self.push(ids, Provenance::Forced, None, None);
     }
 
-    fn push(&mut self, ids: &[u32], provenance: Provenance, version: Option<u64>) {
+    fn push(
+        &mut self,
+        ids: &[u32],
+        provenance: Provenance,
+        version: Option<u64>,
+        sampling: Option<Sampling>,
+    ) {
         if ids.is_empty() {
             return;
         }
@@ -99,6 +116,7 @@ impl TokenLog {
             start,
             end: self.ids.len(),
             version,
+            sampling,
         });
     }
 
@@ -179,19 +197,25 @@ mod tests {
     #[test]
     fn mask_follows_authorship_not_values() {
         let mut log = TokenLog::with_prompt(&[1, 2]);
-        log.push_policy(&[2, 0], &[-0.5, -0.25], 3);
+        log.push_policy(&[2, 0], &[-0.5, -0.25], 3, None);
         log.push_environment(&[2, 2]);
         log.push_forced(&[9]);
-        log.push_policy(&[0], &[-1.0], 4);
+        log.push_policy(&[0], &[-1.0], 4, Some(Sampling::FULL));
         assert_eq!(
             log.loss_mask(),
             [false, false, true, true, false, false, false, true]
         );
         assert_eq!(log.logprobs(), [0.0, 0.0, -0.5, -0.25, 0.0, 0.0, 0.0, -1.0]);
         assert_eq!(log.count(Provenance::Environment), 2);
-        assert_eq!(log.spans().last().and_then(|span| span.version), Some(4));
+        let last = log.spans().last().unwrap();
+        assert_eq!(
+            (last.version, last.sampling),
+            (Some(4), Some(Sampling::FULL))
+        );
+        let first = serde_json::to_string(&log.spans()[0]).unwrap();
+        assert!(!first.contains("sampling"), "{first}");
         let mut early = TokenLog::with_prompt(&[1, 2]);
-        early.push_policy(&[2, 0], &[-0.5, -0.25], 3);
+        early.push_policy(&[2, 0], &[-0.5, -0.25], 3, None);
         assert_eq!(log.before(4), early);
         assert_eq!(log.before(0), TokenLog::default());
     }

@@ -49,9 +49,7 @@ pub fn collect(
     observer: &dyn Observer,
 ) -> Result<RejectionCounts> {
     let sampling = Sampling {
-        temperature: options
-            .temperature
-            .unwrap_or(config.grpo.update.temperature),
+        temperature: options.temperature.unwrap_or(Sampling::FULL.temperature),
         ..Sampling::FULL
     };
     sampling.check().in_config("--temperature")?;
@@ -68,7 +66,10 @@ pub fn collect(
     let session = Session::of(config, &corpus, &checkpoint, observer)?;
     let rollout = session.rollout(config.generation().start(&checkpoint), sampling)?;
     let seed = Seed::root(config.seed).child("collect", &[]);
-    let jobs = group_jobs(&tasks, options.samples, seed);
+    let mut jobs = group_jobs(&tasks, options.samples, seed);
+    if options.temperature.is_none() {
+        config.grpo.update.temper(&mut jobs);
+    }
     options.play(&rollout, &jobs, config.engine.sequences, observer)
 }
 

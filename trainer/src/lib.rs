@@ -50,6 +50,7 @@ pub mod demonstrations;
 mod logprobs;
 mod sample;
 mod sequence;
+mod temperature;
 
 mod grads;
 mod optim;
@@ -77,7 +78,7 @@ pub use bench::{MeasuredStep, write_attention};
 pub use bert::{BertEncoder, BertError, BertReranker};
 pub use bpe::train_tokenizer;
 pub use generate::{Engine, EngineConfig, EngineStats};
-pub use learner::{Learner, OldLogprobs, UpdateConfig, UpdateStats};
+pub use learner::{Learner, OldLogprobs, UpdateConfig};
 pub use lora::{LoraConfig, Targets};
 pub use model::{
     Architecture, Decoder, Family, ModelConfig, NormPlacement, Published, QkNorm, RopeScaling,
@@ -90,6 +91,7 @@ pub use sample::Sample;
 pub use sequence::{BatchSize, Sequence};
 pub use sft_run::{Lessons, SftConfig, run_sft};
 pub use student::{LearnError, SftStats};
+pub use update::UpdateStats;
 
 pub use warm_start::{Demonstrator, Stage, WarmStartConfig, warm_start};
 pub use watch::{Aliases, EventWriter, NonFinite, SentinelConfig};

@@ -205,7 +205,7 @@ async fn costs_grow_to_one_and_no_further() {
     ] {
         let mut long = episode("", Some("Velm"));
         long.tokens
-            .push_policy(&vec![7; count], &vec![-1.0; count], 0);
+            .push_policy(&vec![7; count], &vec![-1.0; count], 0, None);
         long.tokens.push_environment(&[1; 100]);
         assert!(
             same(total(&length, &long).await, expected),

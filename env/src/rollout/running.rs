@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use forage_contracts::environment::Step;
-use forage_contracts::policy::{Completion, Finish, GenerateRequest, Policy};
+use forage_contracts::policy::{Completion, Finish, GenerateRequest, Policy, Sampling};
 use forage_contracts::seed::Seed;
 use forage_contracts::{Boundary, Branch, Ending, Episode, Limit, Task, TokenLog};
 use rand::RngExt;
@@ -173,6 +173,15 @@ impl<'a> Running<'a> {
         Ok(())
     }
 
+    /// How the policy draws the tokens of this episode.
+    fn sampling(&self) -> Sampling {
+        let sampling = self.rollout.sampling;
+        Sampling {
+            temperature: self.job.temperature.unwrap_or(sampling.temperature),
+            ..sampling
+        }
+    }
+
     async fn generate(&mut self, turn: usize, max_tokens: usize) -> Result<Completion, Fault> {
         let request = GenerateRequest {
             episode: self.episode,
@@ -180,7 +189,7 @@ impl<'a> Running<'a> {
             max_tokens,
             ignore_eos: false,
             stop: self.rollout.factory.spec().stop.clone(),
-            sampling: self.rollout.sampling,
+            sampling: self.sampling(),
             seed: self.job.seed.child("turn", &[turn as u64]),
         };
         let completion = guarded(Boundary::Policy, self.rollout.policy.generate(request)).await?;
@@ -224,8 +233,13 @@ impl<'a> Running<'a> {
     /// Returns the turn's text: the forced prefix and what was sampled, without the token that ends a turn.
     fn log_completion(&mut self, completion: &Completion) -> String {
         let tokenizer = &self.rollout.tokenizer;
-        self.log
-            .push_policy(&completion.tokens, &completion.logprobs, completion.version);
+        let sampling = Some(self.sampling());
+        self.log.push_policy(
+            &completion.tokens,
+            &completion.logprobs,
+            completion.version,
+            sampling,
+        );
         let spec = self.rollout.factory.spec();
         let room = self.log.len() < spec.max_episode_tokens;
         if spec.append_eos_after_stop && completion.finish == Finish::Stop && room {

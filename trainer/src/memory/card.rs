@@ -143,6 +143,7 @@ impl MemoryPlan<'_> {
                 vec![
                     activations,
                     part("one layer", layer, TOKENS),
+                    part(DROPPED, self.masks(), TOKENS),
                     part("gradients", before + head, "[policy.lora]"),
                 ],
             ),

@@ -1,6 +1,7 @@
 //! The decoder: field names are those of Hugging Face, so that checkpoints map onto them without a table.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use burn::module::{Module, ModuleMapper, Param};
 use burn::nn::{Embedding, EmbeddingConfig, RmsNorm};
@@ -8,12 +9,16 @@ use burn::tensor::{DType, Device, Int, Tensor};
 
 use super::attend::Heads;
 use super::dense::Dense;
+use super::dropout::{Dropout, Mask};
 use super::host;
 use super::layer::{Attention, Layer, Mlp, Projection, norm, projections};
 use super::linear::{LOW_RANK, Linear};
 use super::quantised::BLOCK_INPUTS;
 use super::{Batch, Kernels, KvCache, ModelConfig, Pass, RopeTables};
 use crate::device::{DeviceError, is_processor};
+
+/// The name of the head in checkpoints.
+const HEAD: &str = "lm_head";
 
 #[derive(Module, Debug)]
 struct Backbone {
@@ -290,6 +295,19 @@ impl Decoder {
         self
     }
 
+    /// A copy that learns from the rows of one batch with dropout; its adapted head, if it has one, drops nothing. `rows`: the keys of
+    /// the rows ([`Batch::keys`]).
+    #[must_use]
+    pub(crate) fn dropping(&self, dropout: Dropout, rows: Vec<u64>) -> Self {
+        let (mut copy, rows) = (self.clone(), Arc::from(rows));
+        for (name, linear) in copy.linears() {
+            if let Some(low_rank) = linear.low_rank.as_mut().filter(|_| name != HEAD) {
+                low_rank.mask = Some(Mask::new(dropout, &name, &rows));
+            }
+        }
+        copy
+    }
+
     /// Every linear map by its name in checkpoints; the head has one where it is not tied.
     pub(crate) fn linears(&mut self) -> Vec<(String, &mut Linear)> {
         let mut all = Vec::new();
@@ -322,11 +340,7 @@ impl Decoder {
                 all.push((format!("model.layers.{index}.mlp.{name}"), linear));
             }
         }
-        all.extend(
-            self.lm_head
-                .iter_mut()
-                .map(|head| ("lm_head".to_owned(), head)),
-        );
+        all.extend(self.lm_head.iter_mut().map(|head| (HEAD.to_owned(), head)));
         all
     }
 
@@ -341,11 +355,7 @@ impl Decoder {
     ) -> Result<(), QuantiseError> {
         // Asking for the embedding itself would draw random numbers.
         let device = self.model.embed_tokens.weight.lazy_device();
-        for (name, linear) in self
-            .linears()
-            .into_iter()
-            .filter(|(name, _)| name != "lm_head")
-        {
+        for (name, linear) in self.linears().into_iter().filter(|(name, _)| name != HEAD) {
             let taken = std::mem::replace(linear, Linear::new(1, 1, false, &device));
             *linear = fill(&name, taken);
             linear

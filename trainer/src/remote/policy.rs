@@ -15,9 +15,6 @@ use super::stats::RemoteStats;
 use super::weights::Weights;
 use super::{sglang, vllm};
 
-/// Temperatures below are greedy.
-const GREEDY: f32 = 1e-5;
-
 /// A vLLM or SGLang server as a [`Policy`]. Shared by all episodes; the server batches them.
 #[derive(Debug)]
 pub struct RemotePolicy {
@@ -82,7 +79,7 @@ impl RemotePolicy {
             return Err(RemoteError::Request(fault));
         }
         self.usable()?;
-        if request.sampling.temperature < GREEDY {
+        if request.sampling.is_greedy() {
             request.sampling.temperature = 0.0;
         }
         let request = &request;

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, HashSet};
 
 use forage_contracts::{Ending, Episode, Metric, Provenance};
 
-use crate::learner::UpdateStats;
 use crate::metrics::Row;
+use crate::update::UpdateStats;
 
 /// Sets rewards, lengths and behaviour of a step's episodes; of those lost to infrastructure faults the number alone.
 /// `version`: optimizer steps that the weights about to learn have done.
@@ -226,7 +226,7 @@ mod tests {
     fn episode(spans: &[&[u32]], kinds: Vec<TurnKind>) -> Episode {
         let mut tokens = TokenLog::with_prompt(&[1, 1, 1, 1, 1, 1, 1, 1]);
         for span in spans {
-            tokens.push_policy(span, &vec![-0.5; span.len()], 0);
+            tokens.push_policy(span, &vec![-0.5; span.len()], 0, None);
             tokens.push_environment(&[2, 2, 2, 2, 2, 2]);
         }
         let turn = |kind| Turn {

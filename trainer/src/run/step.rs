@@ -7,10 +7,11 @@ use std::time::Instant;
 use forage_contracts::{Episode, Metric};
 
 use super::{Run, RunError, describe_update};
-use crate::learner::{Learner, UpdateStats};
+use crate::learner::Learner;
 use crate::metrics::Row;
 use crate::sample::Sample;
 use crate::student::LearnError;
+use crate::update::UpdateStats;
 
 impl Run<'_> {
     /// Step `step`: rollouts, an update on them, and the weights to whoever samples next. Returns the metrics row and the
@@ -42,6 +43,7 @@ impl Learner {
     /// # Errors
     /// [`LearnError::NonFinite`]; earlier steps on the same batch stay. [`LearnError::Ranks`] when a rank is lost.
     pub fn improve(&mut self, groups: Vec<Vec<Sample>>) -> Result<UpdateStats, LearnError> {
+        self.draw_masks();
         let (mut scored, counts) = self.advantages(groups);
         self.set_old_logprobs(&mut scored)?;
         let minibatches = self.minibatches(scored);

@@ -61,6 +61,7 @@ fn imitated() -> BTreeSet<String> {
     let sequence = |first: u32| Sequence {
         ids: vec![first, 1, 2, 3],
         targets: vec![2, 3],
+        ..Sequence::default()
     };
     let lessons = Lessons::split((0..5).map(sequence).collect(), 0.2, Seed::root(3)).unwrap();
     let config = SftConfig {

@@ -60,6 +60,7 @@ impl Train {
                 rank: self.rank,
                 alpha: 2.0 * self.rank as f64,
                 rank_stabilised: false,
+                dropout: 0.0,
                 targets: Targets::AllLinear,
                 base: self.model.clone(),
             };

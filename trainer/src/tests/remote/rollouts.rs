@@ -74,6 +74,7 @@ async fn stage(kind: RemoteKind, timeout: f64) -> Stage {
             member,
             seed: Seed::root(1).child("job", &[group as u64, member]),
             leaves: None,
+            temperature: None,
         })
     };
     let jobs = tasks.iter().enumerate().flat_map(job).collect();

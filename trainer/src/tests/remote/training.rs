@@ -77,6 +77,7 @@ fn adapted() -> Checkpoint {
         rank: 4,
         alpha: 8.0,
         rank_stabilised: false,
+        dropout: 0.0,
         targets: Targets::AllLinear,
         base: "base".to_owned(),
     };
