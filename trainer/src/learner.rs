@@ -1,6 +1,6 @@
 //! The learner: weights, optimizer and engine, improved by scored token logs. It does not know what the task was.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -18,8 +18,9 @@ use crate::memory::Workload;
 use crate::model::Decoder;
 use crate::objective::{ObjectiveConfig, Recipe};
 use crate::optim::{AdamW, AdamWConfig};
+use crate::push::{Pushed, Pusher};
 use crate::ranks::{RankError, Ranks, sample, share};
-use crate::remote::{PushKind, RemotePolicy};
+use crate::remote::RemotePolicy;
 use crate::sample::Sample;
 use crate::sequence::{BatchSize, Sequence};
 use crate::student::{LearnError, SftStats, Student};
@@ -166,15 +167,9 @@ enum Sampler {
         engine: Arc<Engine>,
         shares_copy: bool,
     },
-    /// A server, which reads new weights from folders in `folder`.
-    Remote {
-        policy: Arc<RemotePolicy>,
-        folder: PathBuf,
-    },
+    /// A server.
+    Remote(Pusher),
 }
-
-/// Folders of pushed weights that stay: a server may read an adapter again as long as requests under it are under way.
-const PUSHED_KEPT: usize = 3;
 
 impl Learner {
     /// Takes a checkpoint loaded on a plain device and starts an engine on it.
@@ -205,10 +200,7 @@ impl Learner {
         policy: RemotePolicy,
         folder: PathBuf,
     ) -> Self {
-        let sampler = Sampler::Remote {
-            policy: Arc::new(policy),
-            folder,
-        };
+        let sampler = Sampler::Remote(Pusher::new(policy, folder, context));
         Self::with_sampler(checkpoint, config, context, workers, sampler)
     }
 
@@ -272,7 +264,7 @@ impl Learner {
     pub fn policy(&self) -> Arc<dyn Policy> {
         match &self.sampler {
             Sampler::Own { engine, .. } => Arc::clone(engine) as Arc<dyn Policy>,
-            Sampler::Remote { policy, .. } => Arc::clone(policy) as Arc<dyn Policy>,
+            Sampler::Remote(pusher) => Arc::clone(pusher.policy()) as Arc<dyn Policy>,
         }
     }
 
@@ -291,7 +283,7 @@ impl Learner {
                     .saturating_sub(stats.cached_prompt_tokens)
                     + stats.generated_tokens
             }
-            Sampler::Remote { .. } => 0,
+            Sampler::Remote(_) => 0,
         };
         Workload {
             played_tokens: usize::try_from(played_tokens).unwrap_or(usize::MAX),
@@ -315,7 +307,7 @@ impl Learner {
     ) -> Result<(), LearnError> {
         self.student.set_decoder(decoder);
         self.student.optimizer = optimizer;
-        self.publish().await
+        self.publish().await.map(|_| ())
     }
 
     /// Changes the learning rate of the next steps; the moments stay.
@@ -331,21 +323,15 @@ impl Learner {
         self.student.imitate(sequences)
     }
 
-    /// Hands the current weights to whoever samples; their version is the number of optimizer steps done.
+    /// Hands the current weights to whoever samples; their version is the number of optimizer steps done. Returns what was seen of
+    /// a push, where a server samples.
     ///
     /// # Errors
-    /// [`LearnError`] when the sampler is gone, or the weights cannot be saved for a server.
-    pub(crate) async fn publish(&mut self) -> Result<(), LearnError> {
+    /// [`LearnError`] when the sampler is gone, the weights cannot be saved for a server, or a server has others afterwards.
+    pub(crate) async fn publish(&mut self) -> Result<Option<Pushed>, LearnError> {
         let version = self.student.optimizer.steps();
         let started = Instant::now();
-        self.publish_as(version).await?;
-        let ms = started.elapsed().as_millis() as u64;
-        tracing::debug!(version, ms, "weights synced");
-        Ok(())
-    }
-
-    async fn publish_as(&self, version: u64) -> Result<(), LearnError> {
-        match &self.sampler {
+        let pushed = match &mut self.sampler {
             Sampler::Own {
                 engine,
                 shares_copy,
@@ -355,23 +341,14 @@ impl Learner {
                 } else {
                     &self.student.checkpoint().decoder
                 };
-                Ok(engine.swap(decoder.clone(), version).await?)
+                engine.swap(decoder.clone(), version).await?;
+                None
             }
-            Sampler::Remote { policy, folder } => {
-                let checkpoint = self.checkpoint();
-                let place = folder.join(format!("version-{version:06}"));
-                let kind = if checkpoint.lora.is_some() {
-                    checkpoint.save_adapter(&place)?;
-                    PushKind::Adapter
-                } else {
-                    checkpoint.save_as(&place, checkpoint.published_type())?;
-                    PushKind::Full
-                };
-                policy.push(&place, version, kind).await?;
-                remove_old(folder);
-                Ok(())
-            }
-        }
+            Sampler::Remote(pusher) => Some(pusher.push(&self.student, version).await?),
+        };
+        let ms = started.elapsed().as_millis() as u64;
+        tracing::debug!(version, ms, "weights synced");
+        Ok(pushed)
     }
 
     /// Tells a server the weights the run begins with; an engine of this process has them.
@@ -379,11 +356,10 @@ impl Learner {
     /// # Errors
     /// As `Self::publish`.
     pub(crate) async fn announce(&mut self) -> Result<(), LearnError> {
-        if matches!(self.sampler, Sampler::Remote { .. }) {
-            self.publish().await
-        } else {
-            Ok(())
+        if matches!(self.sampler, Sampler::Remote(_)) {
+            self.publish().await?;
         }
+        Ok(())
     }
 
     /// Advantages of groups, one per token, and what became of the groups.
@@ -519,20 +495,6 @@ impl Learner {
             sums += of_batch;
         }
         Ok((gradients, sums))
-    }
-}
-
-/// Removes all but the newest folders of pushed weights; what cannot be removed only takes space.
-fn remove_old(folder: &Path) {
-    let Ok(entries) = std::fs::read_dir(folder) else {
-        return;
-    };
-    let mut versions: Vec<PathBuf> = entries
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .collect();
-    versions.sort();
-    for old in versions.iter().rev().skip(PUSHED_KEPT) {
-        let _ = std::fs::remove_dir_all(old);
     }
 }
 

@@ -19,6 +19,7 @@
 //! - `bert`: encoders and cross-encoders for dense retrieval and reranking; nothing else here uses them.
 //! - `ranks`: several processes that train one policy.
 //! - [`memory`]: what a run will take, before it starts. `bench`: optimizer steps to be timed.
+//! - `push`: new weights for a server, and whether it has them.
 //! - `learner`, [`run`], `warm_start`, `sft_run`, [`checkpoint`], [`metrics`]: a training run. `watch`: what its numbers say.
 
 mod file_error;
@@ -65,6 +66,7 @@ mod bench;
 pub mod memory;
 
 mod learner;
+mod push;
 mod records;
 pub mod run;
 mod sft_run;

@@ -442,14 +442,21 @@ impl<'a> Run<'a> {
     }
 
     /// Hands changed weights to whoever samples. Recorded rollouts were sampled before, and nobody samples beside them.
-    async fn sync_weights(&mut self, stats: &UpdateStats, step: u64) -> Result<(), RunError> {
+    async fn sync_weights(
+        &mut self,
+        stats: &UpdateStats,
+        step: u64,
+        row: &mut Row,
+    ) -> Result<(), RunError> {
         if stats.updates == 0 || matches!(self.source, Source::Recorded(_)) {
             return Ok(());
         }
-        self.learner
-            .publish()
-            .await
-            .map_err(|source| RunError::Learn { step, source })
+        let failed = |source| RunError::Learn { step, source };
+        if let Some(pushed) = self.learner.publish().await.map_err(failed)? {
+            row.set(Metric::PUSH_VERIFIED, pushed.servers as f64);
+            row.set(Metric::PUSH_GAP, pushed.gap);
+        }
+        Ok(())
     }
 
     /// Plays the development questions greedily when it is time to.

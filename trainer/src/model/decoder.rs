@@ -168,6 +168,17 @@ impl Decoder {
         self.lm_head.as_ref()
     }
 
+    /// The same model with a head of its own: where it is tied, the embedding under the head's name. Nothing is copied.
+    #[must_use]
+    pub(crate) fn untied(mut self) -> Self {
+        if self.lm_head.is_none() {
+            let mut head = Linear::new(1, 1, false, &self.device());
+            head.set_matrix(self.embedding().transpose());
+            self.lm_head = Some(head);
+        }
+        self
+    }
+
     /// Hidden states of the last layer's output.
     pub(crate) fn finish(&self, x: Tensor<2>) -> Tensor<2> {
         self.kernels().normalise(&self.model.norm, x)
@@ -284,6 +295,14 @@ impl Decoder {
             .linears()
             .iter()
             .any(|(_, linear)| linear.low_rank.is_some())
+    }
+
+    /// Returns true where any matrix is kept in 8 bits.
+    pub(crate) fn is_quantised(&self) -> bool {
+        self.clone()
+            .linears()
+            .iter()
+            .any(|(_, linear)| linear.is_quantised())
     }
 
     /// The base without its adapter: the reference policy of a run that trains one, without a second copy.

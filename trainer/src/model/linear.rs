@@ -88,6 +88,11 @@ impl Linear {
         }
     }
 
+    /// Returns true where the weight is kept in 8 bits.
+    pub(super) fn is_quantised(&self) -> bool {
+        self.quantised.is_some()
+    }
+
     /// Returns true for a map that is its weight and bias alone.
     #[cfg(feature = "gpu")]
     pub(super) fn is_plain(&self) -> bool {

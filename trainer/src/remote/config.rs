@@ -7,6 +7,7 @@ use forage_net::{Client, HttpOptions, KeyHeader, Retry};
 use serde::{Deserialize, Serialize};
 
 use super::error::RemoteError;
+use crate::device::ComputeType;
 
 /// The protocol of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,6 +32,10 @@ pub struct RemoteConfig {
     pub model: Option<String>,
     /// Most tokens of one sequence, prompt and completion together.
     pub context: usize,
+    /// The type that the server computes in, `f32` or `bf16` (for f16 too): how far its log-probabilities may be from the trainer's
+    /// after a push. By default the type that the checkpoint's `config.json` names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dtype: Option<ComputeType>,
     /// File that holds the access token, sent as `Authorization: Bearer`; blanks and line ends around it are dropped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_file: Option<PathBuf>,
@@ -78,6 +83,7 @@ impl RemoteConfig {
             url: url.into(),
             model: None,
             context,
+            dtype: None,
             token_file: None,
             request_timeout_s: ten_minutes(),
             push_timeout_s: ten_minutes(),

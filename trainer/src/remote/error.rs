@@ -122,6 +122,14 @@ pub enum RemoteError {
         /// Why.
         what: String,
     },
+    /// A server has other weights than were pushed.
+    #[error("the server at {url} does not have the weights that were pushed: {what}")]
+    Unverified {
+        /// Its address.
+        url: String,
+        /// The figures, and the fix.
+        what: String,
+    },
     /// A folder cannot be pushed.
     #[error("`{}` cannot be pushed: {what}", path.display())]
     Folder {
@@ -162,6 +170,7 @@ impl From<RemoteError> for PolicyError {
             RemoteError::Request(_) => Self::BadRequest(message),
             RemoteError::GivenUp { .. }
             | RemoteError::Weights { .. }
+            | RemoteError::Unverified { .. }
             | RemoteError::NotReady { .. }
             | RemoteError::Setting { .. }
             | RemoteError::Folder { .. } => Self::Gone(message),

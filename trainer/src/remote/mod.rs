@@ -10,6 +10,11 @@
 //! 5xx, a body that cannot be used) is tried again; what the server refuses is not. After
 //! [`RemoteConfig::give_up_after`] requests in a row without an answer the policy is gone for good.
 //!
+//! # Pushes
+//! A push has succeeded when the server was seen to have the weights, not when it has answered 200: it is asked for the
+//! log-probabilities of a few texts (`trainer/src/push.rs`), in one request, and a push after which they are not the trainer's fails.
+//! vLLM's `echo` and SGLang's `logprob_start_len` compute the whole text, whatever prefixes the server keeps.
+//!
 //! # Versions
 //! An adapter is loaded under a name of its own for each version, so that a request is sampled under one adapter from
 //! its first token to its last, and nothing that a server cached under another one is used. Whole weights are replaced
@@ -33,6 +38,7 @@ mod call;
 mod config;
 mod error;
 mod policy;
+mod probe;
 mod push;
 mod ready;
 mod sglang;
@@ -46,4 +52,7 @@ pub use policy::RemotePolicy;
 #[cfg(test)]
 pub(crate) use stats::RemoteStats;
 
+pub(crate) use probe::{Gap, Probe};
 pub(crate) use weights::PushKind;
+#[cfg(test)]
+pub(crate) use weights::Under;

@@ -14,6 +14,7 @@ use super::error::{RemoteError, RemoteFault};
 use super::stats::RemoteStats;
 use super::weights::Weights;
 use super::{sglang, vllm};
+use crate::device::ComputeType;
 
 /// A vLLM or SGLang server as a [`Policy`]. Shared by all episodes; the server batches them.
 #[derive(Debug)]
@@ -22,6 +23,7 @@ pub struct RemotePolicy {
     /// Empty for a server that takes none.
     pub(super) model: String,
     pub(super) context: usize,
+    dtype: Option<ComputeType>,
     request_timeout: Duration,
     pub(super) push_timeout: Duration,
     pub(super) caller: Caller,
@@ -40,6 +42,7 @@ impl RemotePolicy {
             kind: config.kind,
             model: config.model.clone().unwrap_or_default(),
             context: config.context,
+            dtype: config.dtype,
             request_timeout: config.request_timeout(),
             push_timeout: config.push_timeout(),
             caller: Caller::new(config)?,
@@ -47,6 +50,21 @@ impl RemotePolicy {
             pushing: Mutex::default(),
             names: AtomicBool::new(false),
         })
+    }
+
+    /// The server's address.
+    pub(crate) fn url(&self) -> &str {
+        self.caller.client.base()
+    }
+
+    /// Most tokens of a sequence.
+    pub(crate) fn context(&self) -> usize {
+        self.context
+    }
+
+    /// The type that the server computes in, where the config says so.
+    pub(crate) fn dtype(&self) -> Option<ComputeType> {
+        self.dtype
     }
 
     /// Counters since the start.

@@ -30,7 +30,7 @@ impl Run<'_> {
         describe_update(&mut row, &stats);
         row.set(Metric::TIME_UPDATE, started.elapsed().as_secs_f64());
         self.wait_for(ahead, step, &mut row).await?;
-        self.sync_weights(&stats, step).await?;
+        self.sync_weights(&stats, step, &mut row).await?;
         self.evaluate(step, &mut row).await?;
         Ok((row, episodes))
     }

@@ -199,6 +199,14 @@ impl Checkpoint {
         self
     }
 
+    /// The same model with a head of its own, equal to the embedding where it was tied.
+    #[must_use]
+    pub(crate) fn untied(mut self) -> Self {
+        self.decoder = self.decoder.untied();
+        self.config.tie_word_embeddings = false;
+        self
+    }
+
     /// Reads a Hugging Face folder onto `device`, weights as f32.
     ///
     /// # Errors

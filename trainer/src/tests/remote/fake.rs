@@ -16,6 +16,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{RwLock, Semaphore, watch};
 
 use super::model::{Model, Order};
+use super::served::{Served, score};
 use super::support::{sglang_order, vllm_order};
 
 /// What is done to the next completion.
@@ -52,6 +53,8 @@ pub(crate) struct Fake {
     pub(crate) adapters: Mutex<BTreeMap<String, String>>,
     /// Folder and version of the weights.
     pub(crate) weights: Mutex<(String, String)>,
+    /// The weights by which it scores texts, if it has any.
+    pub(crate) served: Option<Mutex<Served>>,
     /// The token it wants, if any.
     pub(crate) token: Option<String>,
     /// A vLLM without `return_token_ids`, `stop_reason` and `load_inplace`.
@@ -76,6 +79,7 @@ impl Fake {
             calls: Mutex::default(),
             adapters: Mutex::default(),
             weights: Mutex::new(("base".to_owned(), "default".to_owned())),
+            served: None,
             token: None,
             old: false,
             context: 512,
@@ -181,7 +185,13 @@ async fn answer(
     if let Some((status, answer)) = fake.broken.lock().unwrap().get(&path) {
         return (StatusCode::from_u16(*status).unwrap(), Json(answer.clone())).into_response();
     }
+    let scored = body.get("echo").is_some() || body.get("logprob_start_len").is_some();
     match path.as_str() {
+        "/v1/completions" | "/generate" if scored => {
+            let mut paused = fake.paused.subscribe();
+            paused.wait_for(|paused| !paused).await.unwrap();
+            score(&fake, &path, &body)
+        }
         "/v1/completions" | "/generate" => generate(&fake, &path, &body).await,
         "/v1/models" => {
             Json(json!({"object": "list", "data": [{"id": "tiny", "max_model_len": fake.context}]}))
@@ -196,7 +206,7 @@ async fn answer(
     }
 }
 
-fn refusal(status: u16, message: &str) -> Response {
+pub(crate) fn refusal(status: u16, message: &str) -> Response {
     (
         StatusCode::from_u16(status).unwrap(),
         Json(json!({"error": {"message": message}})),
@@ -318,6 +328,12 @@ fn sglang_answer(fake: &Fake, order: &Order, completion: &Completion) -> Value {
     }})
 }
 
+fn reload(fake: &Fake, folder: &str) {
+    if let Some(served) = &fake.served {
+        served.lock().unwrap().reload(folder);
+    }
+}
+
 /// The steps of a push.
 async fn push(fake: &Fake, path: &str, body: &Value) -> Response {
     let (sglang, path) = (!path.starts_with("/v1/"), path.trim_start_matches("/v1"));
@@ -355,6 +371,7 @@ async fn push(fake: &Fake, path: &str, body: &Value) -> Response {
         "/update_weights_from_disk" => {
             let _alone = fake.flights.write().await;
             let text = |key: &str| body[key].as_str().unwrap().to_owned();
+            reload(fake, &text("model_path"));
             *fake.weights.lock().unwrap() = (text("model_path"), text("weight_version"));
             told(true, "updated")
         }
@@ -365,10 +382,9 @@ async fn push(fake: &Fake, path: &str, body: &Value) -> Response {
         }
         "/collective_rpc" if *fake.paused.borrow() => {
             assert_eq!(body["method"], "reload_weights");
-            body["kwargs"]["weights_path"]
-                .as_str()
-                .unwrap()
-                .clone_into(&mut fake.weights.lock().unwrap().0);
+            let folder = body["kwargs"]["weights_path"].as_str().unwrap();
+            reload(fake, folder);
+            folder.clone_into(&mut fake.weights.lock().unwrap().0);
             Json(json!({"results": [null]})).into_response()
         }
         "/reset_prefix_cache" => StatusCode::OK.into_response(),

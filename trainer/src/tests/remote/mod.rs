@@ -6,9 +6,11 @@ mod model;
 mod pushes;
 mod ready;
 mod rollouts;
+mod served;
 mod support;
 
 mod faults;
 mod own_server;
 mod round_trip;
 mod training;
+mod verified;
