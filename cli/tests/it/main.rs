@@ -4,6 +4,7 @@ mod bad_input;
 mod guide;
 mod help;
 mod log;
+mod papers;
 mod policy;
 mod python;
 mod ranks;
