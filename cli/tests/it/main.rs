@@ -12,4 +12,5 @@ mod replay;
 mod runs;
 mod shape;
 mod tidy;
+mod troubleshooting;
 mod typed;
