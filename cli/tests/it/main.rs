@@ -13,4 +13,5 @@ mod replay;
 mod runs;
 mod shape;
 mod tidy;
+mod troubleshooting;
 mod typed;
