@@ -1,19 +1,21 @@
-//! `forage recipes`: published recipes as configs, and how two configs differ.
+//! `forage recipes`: published recipes as configs, how two configs differ, and a rehearsal of each.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use clap::Subcommand;
 use forage_contracts::nearest;
 use forage_env::registry;
-use forage_lab::RunConfig;
+use forage_lab::{RunConfig, TrainOptions, train};
+use forage_trainer::device::DeviceSpec;
 use serde_json::{Map, Value as Json, json};
 use toml::{Table, Value};
 
-use crate::terminal::out;
+use crate::progress::Watch;
+use crate::terminal::{note, out};
 
-/// Shows published recipes as configs, and how two configs differ.
+/// Shows published recipes as configs, compares two of them, and runs one.
 #[derive(Subcommand, Debug)]
 pub(crate) enum Recipes {
     /// Lists their names, a line each.
@@ -36,6 +38,27 @@ pub(crate) enum Recipes {
         /// Print as JSON.
         #[arg(long)]
         json: bool,
+    },
+    /// Trains one; `--miniature` sees it through in seconds.
+    ///
+    /// In miniature a tiny random model of the same family learns for three steps from tiny generated data of the same shape, on
+    /// the processor. What differs from the recipe is printed.
+    Run {
+        /// Its name, or a config file.
+        name: String,
+        /// Rehearse it: tiny model, tiny data, three steps.
+        #[arg(long)]
+        miniature: bool,
+        /// Change a config value: key.path=value; may be repeated.
+        #[arg(long = "set", value_name = "KEY=VALUE")]
+        overrides: Vec<String>,
+        /// Folder of the run; runs/NAME by default, and for a miniature a temporary one. A miniature has the folders `start`,
+        /// with its model and data, and `run` in it.
+        #[arg(long)]
+        out: Option<PathBuf>,
+        /// Compute device instead of the recipe's.
+        #[arg(long, conflicts_with = "miniature")]
+        device: Option<DeviceSpec>,
     },
 }
 
@@ -121,12 +144,31 @@ impl Recipes {
                 ));
             }
             Self::Diff { a, b, json } => {
-                let differences = differences(&settings_of(&a)?, &settings_of(&b)?);
+                let of = |name: &str| settings(&config_of(name, &[])?, name);
+                let differences = differences(&of(&a)?, &of(&b)?);
                 out(&if json {
                     as_json(&a, &b, &differences)
                 } else {
                     as_text(&a, &b, &differences)
                 });
+            }
+            Self::Run {
+                name,
+                miniature,
+                overrides,
+                out,
+                device,
+            } => {
+                let config = config_of(&name, &overrides)?;
+                let title = Path::new(&name)
+                    .file_stem()
+                    .context("a recipe has a name")?;
+                if miniature {
+                    rehearse(&config, &title.to_string_lossy(), out.as_deref())?;
+                } else {
+                    let folder = out.unwrap_or_else(|| Path::new("runs").join(title));
+                    learn(config, folder, device)?;
+                }
             }
         }
         Ok(())
@@ -159,16 +201,48 @@ fn spelled_out(config: &RunConfig) -> Result<String> {
     Ok(config.to_toml()?)
 }
 
-/// Every setting of a recipe or config file by its path.
-fn settings_of(name: &str) -> Result<BTreeMap<Key, Value>> {
+/// Trains what a config says into `folder`.
+fn learn(config: RunConfig, folder: PathBuf, device: Option<DeviceSpec>) -> Result<()> {
+    let options = TrainOptions {
+        folder,
+        ..TrainOptions::default()
+    };
+    let config = config.resolve(device)?;
+    for warning in config.warnings() {
+        note(&format!("warning: {warning}"));
+    }
+    let trained = train(&config, &options, &Watch::stoppable()?)?;
+    out(&format!("trained policy in {}", trained.policy.display()));
+    Ok(())
+}
+
+/// Runs a config in miniature in `folder`, or in one that is gone afterwards, after it has said what that changes.
+fn rehearse(config: &RunConfig, name: &str, folder: Option<&Path>) -> Result<()> {
+    let scratch = tempfile::tempdir().context("cannot make a temporary folder")?;
+    let folder = folder.unwrap_or(scratch.path());
+    let small = config.miniature(&folder.join("start"))?;
+    let changes = differences(&settings(config, name)?, &settings(&small, name)?);
+    out(&as_text(name, "in miniature", &changes));
+    learn(small, folder.join("run"), None)?;
+    out(&format!("{name} runs"));
+    Ok(())
+}
+
+/// The config of a recipe or file.
+fn config_of(name: &str, overrides: &[String]) -> Result<RunConfig> {
     let path = Path::new(name);
-    let config = match Recipe::find(name) {
-        Some(recipe) => recipe.config()?,
-        None if path.exists() => checked(RunConfig::read(path, &[]))?,
+    match Recipe::find(name) {
+        Some(recipe) if overrides.is_empty() => recipe.config(),
+        Some(recipe) => checked(RunConfig::parse(recipe.text, overrides)),
+        None if path.exists() => checked(RunConfig::read(path, overrides)),
         None if path.extension().is_some() => bail!("there is no config file {name}"),
         None => bail!("{}; a config file may stand in its place", unknown(name)),
-    };
-    let table: Table = spelled_out(&config)
+    }
+}
+
+/// Every setting of a config by its path; `name` is for its errors.
+fn settings(config: &RunConfig, name: &str) -> Result<BTreeMap<Key, Value>> {
+    let table: Table = spelled_out(config)
         .with_context(|| name.to_owned())?
         .parse()?;
     let mut settings = BTreeMap::new();

@@ -3,3 +3,4 @@
 mod blocks;
 mod book;
 mod commands;
+mod published;
