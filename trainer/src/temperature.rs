@@ -25,6 +25,7 @@ enum Written {
 }
 
 /// Writes a range of one temperature as a number.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks by reference")]
 pub(crate) fn serialize<S: Serializer>(range: &[f32; 2], serializer: S) -> Result<S::Ok, S::Error> {
     let written = match *range {
         [low, high] if low.to_bits() == high.to_bits() => Written::One(low),

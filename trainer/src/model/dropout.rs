@@ -61,15 +61,9 @@ impl Mask {
     /// 1 where a number of `x`, `[rows, inputs]`, is kept and 0 where it is dropped.
     pub(super) fn of(&self, x: &Tensor<2>) -> Tensor<2> {
         let [rows, inputs] = x.dims();
-        let device = x.device();
         let data = TensorData::new(self.numbers(inputs), [rows, inputs]);
-        let plain = device.clone().without_autodiff();
-        let mask = Tensor::<2>::from_data(data, (&plain, DType::F32)).cast(x.dtype());
-        if device.is_autodiff() {
-            mask.autodiff()
-        } else {
-            mask
-        }
+        let device = x.device().without_autodiff();
+        Tensor::<2>::from_data(data, (&device, DType::F32)).cast(x.dtype())
     }
 
     /// `[rows, inputs]`.
@@ -119,7 +113,7 @@ mod tests {
         let numbers = mask("q_proj", &rows).numbers(101);
         let kept = numbers.iter().sum::<f32>() / numbers.len() as f32;
         assert!((kept - 0.7).abs() < 0.01, "{kept}");
-        assert!(numbers.iter().all(|&number| number == 0.0 || number == 1.0));
+        assert!(numbers.iter().all(|number| [0.0, 1.0].contains(number)));
         let last = mask("q_proj", &rows[199..]).numbers(101);
         assert_eq!(numbers[199 * 101..], last);
         assert_ne!(mask("k_proj", &rows[199..]).numbers(101), last);
