@@ -245,9 +245,10 @@ impl Learner {
     }
 
     /// Draws the masks of dropout, if there are any, for the steps on a batch: the same for all of them, so that ratios between them
-    /// are of the weights alone.
-    pub(crate) fn draw_masks(&mut self) {
+    /// are of the weights alone. Returns whether there are any.
+    pub(crate) fn draw_masks(&mut self) -> bool {
         self.student.draw_masks();
+        self.student.drops()
     }
 
     /// The processes that it learns with.

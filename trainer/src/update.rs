@@ -190,6 +190,8 @@ impl std::ops::AddAssign for TokenSums {
 pub struct UpdateStats {
     /// The groups by what became of them.
     pub(crate) groups: GroupCounts,
+    /// The policy computed with masks of dropout, which the sampler knew nothing of: [`Self::mismatch`] is not of the two alone.
+    pub(crate) masked: bool,
     /// Optimizer steps done: 0 when no group had a direction.
     pub updates: usize,
     /// Policy tokens that were run, over all passes.

@@ -58,7 +58,8 @@ fn dropout_is_a_share_and_has_the_trainer_compute_old_logprobs() {
             .map(|&key| key.to_owned())
             .collect();
         let config = RunConfig::parse(QUICKSTART, &overrides).unwrap();
-        config.resolve(None).map_err(|error| format!("{error:#}"))
+        let resolved = config.resolve(None);
+        resolved.map_err(|error| format!("{:#}", anyhow::Error::from(error)))
     };
     let old = |rest: &[&str]| with(rest).unwrap().grpo.update.old_logprobs;
     assert_eq!(old(&[]), Some(OldLogprobs::Sampler));

@@ -318,7 +318,7 @@ impl Decoder {
     /// the rows ([`Batch::keys`]).
     #[must_use]
     pub(crate) fn dropping(&self, dropout: Dropout, rows: Vec<u64>) -> Self {
-        let (mut copy, rows) = (self.clone(), Arc::from(rows));
+        let (mut copy, rows): (Self, Arc<[u64]>) = (self.clone(), rows.into());
         for (name, linear) in copy.linears() {
             if let Some(low_rank) = linear.low_rank.as_mut().filter(|_| name != HEAD) {
                 low_rank.mask = Some(Mask::new(dropout, &name, &rows));

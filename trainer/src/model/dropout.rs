@@ -61,15 +61,9 @@ impl Mask {
     /// 1 where a number of `x`, `[rows, inputs]`, is kept and 0 where it is dropped.
     pub(super) fn of(&self, x: &Tensor<2>) -> Tensor<2> {
         let [rows, inputs] = x.dims();
-        let device = x.device();
         let data = TensorData::new(self.numbers(inputs), [rows, inputs]);
-        let plain = device.clone().without_autodiff();
-        let mask = Tensor::<2>::from_data(data, (&plain, DType::F32)).cast(x.dtype());
-        if device.is_autodiff() {
-            mask.autodiff()
-        } else {
-            mask
-        }
+        let device = x.device().without_autodiff();
+        Tensor::<2>::from_data(data, (&device, DType::F32)).cast(x.dtype())
     }
 
     /// `[rows, inputs]`.
@@ -118,8 +112,8 @@ mod tests {
         let rows: Vec<u64> = (0..200).map(|row| key_after(row, 9)).collect();
         let numbers = mask("q_proj", &rows).numbers(101);
         let kept = numbers.iter().sum::<f32>() / numbers.len() as f32;
-        assert!((kept - 0.7).abs() < 0.01, "{kept}");
-        assert!(numbers.iter().all(|&number| number == 0.0 || number == 1.0));
+        assert!((kept - 0.7).abs() < 0.02, "{kept}");
+        assert!(numbers.iter().all(|number| [0.0, 1.0].contains(number)));
         let last = mask("q_proj", &rows[199..]).numbers(101);
         assert_eq!(numbers[199 * 101..], last);
         assert_ne!(mask("k_proj", &rows[199..]).numbers(101), last);
@@ -145,7 +139,7 @@ mod tests {
     fn times(a: &[f32], b: &[f32], inner: usize, columns: usize) -> Vec<f32> {
         let cell = |index: usize| {
             let (row, column) = (index / columns, index % columns);
-            (0..inner).map(|at| a[row * inner + at] * b[at * columns + column])
+            (0..inner).map(move |at| a[row * inner + at] * b[at * columns + column])
         };
         (0..a.len() / inner * columns)
             .map(|index| cell(index).sum())

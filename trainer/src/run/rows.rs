@@ -205,8 +205,10 @@ pub(super) fn describe_update(row: &mut Row, stats: &UpdateStats) {
     row.set(Metric::KL_OLD, stats.approx_kl_old);
     row.set(Metric::KL_REFERENCE, stats.kl_reference);
     row.set(Metric::ENTROPY, stats.entropy);
-    row.set(Metric::MISMATCH, stats.mismatch);
-    row.set(Metric::RATIO_DEVIATION, stats.ratio_deviation_max);
+    if !stats.masked {
+        row.set(Metric::MISMATCH, stats.mismatch);
+        row.set(Metric::RATIO_DEVIATION, stats.ratio_deviation_max);
+    }
     row.set(Metric::CORRECTION_CUT, stats.correction_truncated_frac);
     row.set(Metric::CORRECTION_MASKED, stats.correction_masked_frac);
     row.set(Metric::GRADIENT, stats.grad_norm);

@@ -43,12 +43,13 @@ impl Learner {
     /// # Errors
     /// [`LearnError::NonFinite`]; earlier steps on the same batch stay. [`LearnError::Ranks`] when a rank is lost.
     pub fn improve(&mut self, groups: Vec<Vec<Sample>>) -> Result<UpdateStats, LearnError> {
-        self.draw_masks();
+        let masked = self.draw_masks();
         let (mut scored, counts) = self.advantages(groups);
         self.set_old_logprobs(&mut scored)?;
         let minibatches = self.minibatches(scored);
         let mut stats = UpdateStats {
             groups: counts,
+            masked,
             ..UpdateStats::default()
         };
         for minibatch in (0..self.epochs()).flat_map(|_| &minibatches) {

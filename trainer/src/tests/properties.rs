@@ -104,7 +104,7 @@ async fn the_ratio_is_one_at_temperatures_of_the_episodes_own() {
             .filter_map(|span| Some(span.sampling?.temperature))
             .collect();
         assert!(
-            !said.is_empty() && said.iter().all(|said| said == at),
+            !said.is_empty() && said.iter().all(|said| said.to_bits() == at.to_bits()),
             "{said:?} {at}"
         );
     }

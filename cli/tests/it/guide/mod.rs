@@ -3,3 +3,4 @@
 pub(crate) mod blocks;
 mod book;
 mod commands;
+mod published;
