@@ -157,6 +157,13 @@ impl RemoteError {
     }
 }
 
+impl RemoteError {
+    /// Returns true when another server with the same weights may answer the request.
+    pub(super) fn is_of_server(&self) -> bool {
+        self.counts_against_server() || matches!(self, Self::GivenUp { .. } | Self::Weights { .. })
+    }
+}
+
 impl From<SettingError> for RemoteError {
     fn from(SettingError { key, what }: SettingError) -> Self {
         Self::Setting { key, what }

@@ -79,10 +79,13 @@ async fn a_real_engine_answers_the_same_through_a_socket() {
         version: 0,
         adapter: None,
     };
-    let gap = policy.verify(&probe, &under).await.unwrap();
+    let gap = policy.servers()[0].verify(&probe, &under).await.unwrap();
     assert!(gap.tokens > 8 && gap.max == 0.0, "{gap:?}");
     probe.logprobs[1][2] -= 0.5;
-    let error = policy.verify(&probe, &under).await.unwrap_err();
+    let error = policy.servers()[0]
+        .verify(&probe, &under)
+        .await
+        .unwrap_err();
     assert!(matches!(error, RemoteError::Unverified { .. }), "{error}");
     assert!(error.to_string().contains("5.0e-1 at most"), "{error}");
 }
