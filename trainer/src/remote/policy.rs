@@ -45,6 +45,7 @@ impl RemotePolicy {
     }
 
     /// The servers, those that were given up included.
+    #[cfg(test)]
     pub(crate) fn servers(&self) -> &[Server] {
         &self.servers
     }

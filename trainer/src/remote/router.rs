@@ -46,12 +46,11 @@ impl Router {
         let known = before
             .filter(|&server| usable(server))
             .or_else(|| read().filter(|&server| usable(server)));
-        let server = match known {
-            Some(server) => server,
-            None => (0..routes.loads.len())
-                .filter(|&server| usable(server))
-                .min_by_key(|&server| routes.loads[server])?,
+        let least = || {
+            let all = (0..routes.loads.len()).filter(|&server| usable(server));
+            all.min_by_key(|&server| routes.loads[server])
         };
+        let server = known.or_else(least)?;
         if before != Some(server) {
             if let Some(before) = before {
                 routes.loads[before] -= 1;

@@ -30,12 +30,13 @@ async fn run(kind: RemoteKind, start: Checkpoint, flaw: Flaw, folder: &Path) -> 
     let mut config = grpo();
     (config.steps, config.lookahead) = (3, false);
     let problem = problem(&start, &[("random", 1.0)]);
-    let (fakes, mut learner) = learner(kind, start, &[flaw], folder, 20.0).await;
+    let (fakes, learner) = learner(kind, start, &[flaw], folder, 20.0).await;
+    let mut learner = Box::new(learner);
     let (source, place) = (Source::Play(&problem), place(folder));
     let ran = run_grpo(&mut learner, source, &config, &place, |_, _, _| {
         Control::Continue
     });
-    let result = ran.await;
+    let result = Box::pin(ran).await;
     Ran {
         result,
         rows: Row::read_all(&folder.join("metrics.jsonl")).unwrap(),
