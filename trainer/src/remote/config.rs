@@ -197,7 +197,7 @@ mod one_or_several {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
     #[derive(Deserialize)]
-    #[serde(untagged)]
+    #[serde(untagged, expecting = "must be an address or a list of addresses")]
     enum Form {
         One(String),
         Several(Vec<String>),
