@@ -308,7 +308,8 @@ impl Learner {
     ) -> Result<(), LearnError> {
         self.student.set_decoder(decoder);
         self.student.optimizer = optimizer;
-        self.publish().await.map(|_| ())
+        self.publish().await?;
+        Ok(())
     }
 
     /// Changes the learning rate of the next steps; the moments stay.

@@ -1,4 +1,4 @@
-//! New weights for a rollout server: written into a folder that it sees, handed over, and seen to have arrived.
+//! New weights for rollout servers: written into a folder that they see, handed over, and seen to have arrived.
 //!
 //! A server may answer 200 and go on with other weights: vLLM 0.32 on a processor keeps a tied output head as it was when whole
 //! weights are reloaded. So after every push it is asked for the log-probabilities of a few texts. Where they are
@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use forage_contracts::Tokenizer;
+use futures::future::join_all;
 
 use crate::device::{ComputeType, is_processor};
 use crate::ranks::sample;
@@ -107,7 +108,7 @@ impl Way {
     }
 }
 
-/// A push that a server was seen to have taken.
+/// A push that servers were seen to have taken.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Pushed {
     /// Servers that have it.
@@ -116,7 +117,7 @@ pub(crate) struct Pushed {
     pub(crate) gap: f64,
 }
 
-/// Hands weights to a server.
+/// Hands weights to one server or several.
 pub(crate) struct Pusher {
     policy: Arc<RemotePolicy>,
     /// Holds a folder for each version.
@@ -138,44 +139,94 @@ impl Pusher {
         }
     }
 
-    /// The policy of the server.
+    /// The policy of the servers.
     pub(crate) fn policy(&self) -> &Arc<RemotePolicy> {
         &self.policy
     }
 
-    /// Hands the weights of `student` over as `version`, in the first way that holds.
+    /// Hands the weights of `student` over as `version`, to all servers at once, in the first way that holds. A server that does not
+    /// take part is given up as long as another has them; one that was given up and answers again is in use afterwards.
     ///
     /// # Errors
-    /// [`LearnError::Save`] when they cannot be written, [`LearnError::Push`] when the server does not take them or has others
-    /// whatever the way.
+    /// [`LearnError::Save`] when they cannot be written, [`LearnError::Push`] when no server takes them, or one has others whatever
+    /// the way.
     pub(crate) async fn push(
         &mut self,
         student: &Student,
         version: u64,
     ) -> Result<Pushed, LearnError> {
         let checkpoint = student.checkpoint();
-        let mut tried = Vec::new();
-        for way in self.ways(checkpoint) {
+        let policy = Arc::clone(&self.policy);
+        let mut left = policy.there().await;
+        let (mut seen, mut lost, mut tried) = (Vec::new(), Vec::new(), Vec::new());
+        for (attempt, way) in self.ways(checkpoint).into_iter().enumerate() {
             let place = self.folder.join(way.folder(version));
             way.save(checkpoint, &place)?;
-            let probe = self.probe(student, way, version, tried.len());
-            let pushed = self.policy.push(&place, version, way.kind(), &probe).await;
-            match pushed {
-                Ok(gap) => return Ok(self.held(way, version, gap)),
-                Err(RemoteError::Unverified { what, .. }) => {
-                    tracing::warn!(version, way = way.words(), "push not taken: {what}");
-                    tried.push(format!("{}, {what}", way.words()));
-                }
-                // A server need not offer every way.
-                Err(error) if !tried.is_empty() => {
-                    tried.push(format!("{}, it failed ({error})", way.words()));
-                }
-                Err(error) => return Err(error.into()),
+            let probe = self.probe(student, way, version, attempt);
+            let pushes = left
+                .iter()
+                .map(|server| server.push(&place, version, way.kind(), &probe));
+            let mut stale = Vec::new();
+            let outcomes = join_all(pushes).await;
+            for (server, outcome) in left.into_iter().zip(outcomes) {
+                let what = match outcome {
+                    Ok(gap) => {
+                        self.way = Some(way);
+                        seen.push(gap);
+                        continue;
+                    }
+                    Err(RemoteError::Unverified { what, .. }) => what,
+                    // A server need not offer every way.
+                    Err(error) if attempt > 0 => format!("it failed ({error})"),
+                    Err(error) => {
+                        lost.push((server, error));
+                        continue;
+                    }
+                };
+                let url = server.url();
+                tracing::warn!(version, url, way = way.words(), "push not taken: {what}");
+                tried.push((url, format!("{}, {what}", way.words())));
+                stale.push(server);
+            }
+            left = stale;
+            if left.is_empty() {
+                break;
             }
         }
-        let what = format!("{}; {}", tried.join("; "), self.advice(checkpoint, version));
-        let url = self.policy.url().to_owned();
-        Err(RemoteError::Unverified { url, what }.into())
+        if let Some(server) = left.first() {
+            let url = server.url();
+            let own = tried.iter().filter(|(of, _)| *of == url);
+            let figures: Vec<&str> = own.map(|(_, what)| what.as_str()).collect();
+            let what = format!(
+                "{}; {}",
+                figures.join("; "),
+                self.advice(checkpoint, version)
+            );
+            let url = url.to_owned();
+            return Err(RemoteError::Unverified { url, what }.into());
+        }
+        if seen.is_empty()
+            && let Some((_, error)) = lost.pop()
+        {
+            return Err(error.into());
+        }
+        for (server, error) in lost {
+            // It has the weights before these.
+            server.give_up(&error);
+        }
+        remove_old(&self.folder);
+        let gaps = seen.iter().map(|gap: &Gap| gap.mean);
+        let pushed = Pushed {
+            servers: seen.len(),
+            gap: gaps.fold(0.0, f64::max),
+        };
+        tracing::debug!(
+            version,
+            servers = pushed.servers,
+            gap = pushed.gap,
+            "push seen"
+        );
+        Ok(pushed)
     }
 
     /// The ways to try, the one that held last before all others.
@@ -183,17 +234,6 @@ impl Pusher {
         let mut ways = Way::all(checkpoint);
         ways.sort_by_key(|way| Some(*way) != self.way);
         ways
-    }
-
-    fn held(&mut self, way: Way, version: u64, gap: Gap) -> Pushed {
-        let (tokens, mean, max) = (gap.tokens, gap.mean, gap.max);
-        tracing::debug!(version, way = way.words(), tokens, mean, max, "push seen");
-        self.way = Some(way);
-        remove_old(&self.folder);
-        Pushed {
-            servers: 1,
-            gap: gap.mean,
-        }
     }
 
     /// Texts that no push before had, so that nothing that a server keeps of a text can answer for it: each begins with a mark made
@@ -219,9 +259,10 @@ impl Pusher {
             let sequence = Sequence {
                 targets: (1..ids.len()).collect(),
                 ids: ids.clone(),
+                ..Sequence::default()
             };
             student
-                .scores(&checkpoint.decoder, &[&sequence], 1.0)
+                .scores(&checkpoint.decoder, &[&sequence])
                 .logprobs
         };
         Probe {

@@ -155,6 +155,11 @@ impl RemoteError {
             _ => false,
         }
     }
+
+    /// Returns true when another server with the same weights may answer the request.
+    pub(super) fn is_of_server(&self) -> bool {
+        self.counts_against_server() || matches!(self, Self::GivenUp { .. } | Self::Weights { .. })
+    }
 }
 
 impl From<SettingError> for RemoteError {

@@ -1,6 +1,6 @@
 //! Rollouts from vLLM and SGLang servers: tokens in, tokens out, through the trait that the engine here implements too.
 //!
-//! [`RemotePolicy::connect`] waits for a server; [`RemotePolicy::push`] hands it new weights by way of a folder that
+//! [`RemotePolicy::connect`] waits for one server or several; `Server::push` hands one new weights by way of a folder that
 //! both sides see: an adapter as PEFT writes it, or a whole checkpoint.
 //!
 //! # What is checked
@@ -14,6 +14,10 @@
 //! A push has succeeded when the server was seen to have the weights, not when it has answered 200: it is asked for the
 //! log-probabilities of a few texts (`trainer/src/push.rs`), in one request, and a push after which they are not the trainer's fails.
 //! vLLM's `echo` and SGLang's `logprob_start_len` compute the whole text, whatever prefixes the server keeps.
+//!
+//! # Several servers
+//! Episodes are dealt to servers by `Router`. Whoever is not seen to have the newest weights is not asked: a server that fails is given
+//! up as long as others are there, and is asked again once it has answered a push.
 //!
 //! # Versions
 //! An adapter is loaded under a name of its own for each version, so that a request is sampled under one adapter from
@@ -41,6 +45,8 @@ mod policy;
 mod probe;
 mod push;
 mod ready;
+mod router;
+mod server;
 mod sglang;
 mod stats;
 mod vllm;

@@ -4,7 +4,7 @@ use forage_net::Fault;
 
 use super::config::RemoteKind;
 use super::error::{RemoteError, RemoteFault};
-use super::policy::RemotePolicy;
+use super::server::Server;
 use super::weights::Under;
 use super::{sglang, vllm};
 
@@ -45,7 +45,7 @@ impl Probe {
     }
 }
 
-impl RemotePolicy {
+impl Server {
     /// Compares the server's log-probabilities with those of the probe, in one request; one without texts asks nothing.
     ///
     /// # Errors

@@ -9,14 +9,14 @@ use super::adapter::{absolute, name};
 use super::call::Step;
 use super::config::RemoteKind;
 use super::error::{RemoteError, RemoteFault};
-use super::policy::RemotePolicy;
 use super::probe::{Gap, Probe};
+use super::server::Server;
 use super::weights::{PushKind, Replacing, Under};
 use super::{sglang, vllm};
 
-impl RemotePolicy {
+impl Server {
     /// Hands over the weights in `folder` as `version` and asks whether the server has them; afterwards new requests are sampled
-    /// under them.
+    /// under them, also by a server that was given up before.
     ///
     /// The server must see the folder at the same place. Adapters: requests under way go on under the adapter they
     /// began with; the folder of an adapter must stay until two more have been pushed. Whole weights: vLLM is paused,
@@ -50,6 +50,7 @@ impl RemotePolicy {
             PushKind::Full => self.push_full(&text, version, probe).await?,
         };
         self.caller.counters.lock().pushes += 1;
+        self.caller.take_back();
         Ok(gap)
     }
 

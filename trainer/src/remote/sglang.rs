@@ -171,7 +171,7 @@ pub(super) fn score(texts: &[Vec<u32>], under: &Under) -> Value {
         "stream": false,
     });
     if let Some(adapter) = &under.adapter {
-        body["lora_path"] = json!(adapter);
+        body["lora_path"] = json!(vec![adapter; texts.len()]);
     }
     body
 }

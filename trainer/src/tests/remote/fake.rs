@@ -1,6 +1,7 @@
 //! A server that speaks vLLM's and SGLang's published forms, and fails on demand.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use axum::body::{Body, Bytes};
@@ -41,7 +42,9 @@ pub(crate) enum Fault {
 
 /// What the server has and did.
 pub(crate) struct Fake {
-    pub(crate) model: Model,
+    pub(crate) model: Arc<Model>,
+    /// Completions until it dies; at 0 and below connections are reset, and what came before that breaks off.
+    pub(crate) lives: AtomicI64,
     /// The next completion takes the first.
     pub(crate) faults: Mutex<VecDeque<Fault>>,
     /// From now on every completion stalls.
@@ -70,9 +73,10 @@ pub(crate) struct Fake {
 }
 
 impl Fake {
-    pub(crate) fn new(model: Model) -> Self {
+    pub(crate) fn new(model: impl Into<Arc<Model>>) -> Self {
         Self {
-            model,
+            model: model.into(),
+            lives: AtomicI64::new(i64::MAX),
             faults: Mutex::default(),
             stalled: Mutex::default(),
             broken: Mutex::default(),
@@ -114,6 +118,10 @@ impl Fake {
         (fake, base)
     }
 
+    pub(crate) fn is_dead(&self) -> bool {
+        self.lives.load(Ordering::SeqCst) <= 0
+    }
+
     pub(crate) fn inject(&self, faults: impl IntoIterator<Item = Fault>) {
         self.faults.lock().unwrap().extend(faults);
     }
@@ -137,6 +145,10 @@ impl Listener for Door {
     async fn accept(&mut self) -> (Self::Io, Self::Addr) {
         loop {
             let (stream, address) = self.listener.accept().await.unwrap();
+            if self.fake.is_dead() {
+                stream.set_zero_linger().unwrap();
+                continue;
+            }
             let reset = self
                 .fake
                 .faults
@@ -161,6 +173,23 @@ async fn answer(
     headers: HeaderMap,
     body: Bytes,
 ) -> Response {
+    let spent = i64::from(COMPLETIONS.contains(&uri.path()));
+    if fake.lives.fetch_sub(spent, Ordering::SeqCst) <= 0 {
+        return broken_off(Bytes::new());
+    }
+    answer_alive(&fake, &uri, &headers, body).await
+}
+
+/// The paths of completions.
+const COMPLETIONS: [&str; 2] = ["/v1/completions", "/generate"];
+
+/// An answer that ends in the middle.
+fn broken_off(begin: Bytes) -> Response {
+    let pieces = futures::stream::iter([Ok(begin), Err(std::io::Error::other("the engine died"))]);
+    Body::from_stream(pieces).into_response()
+}
+
+async fn answer_alive(fake: &Fake, uri: &Uri, headers: &HeaderMap, body: Bytes) -> Response {
     let wanted = fake.token.as_ref().map(|token| format!("Bearer {token}"));
     let sent = headers
         .get("authorization")
@@ -190,9 +219,9 @@ async fn answer(
         "/v1/completions" | "/generate" if scored => {
             let mut paused = fake.paused.subscribe();
             paused.wait_for(|paused| !paused).await.unwrap();
-            score(&fake, &path, &body)
+            score(fake, &path, &body)
         }
-        "/v1/completions" | "/generate" => generate(&fake, &path, &body).await,
+        "/v1/completions" | "/generate" => generate(fake, &path, &body).await,
         "/v1/models" => {
             Json(json!({"object": "list", "data": [{"id": "tiny", "max_model_len": fake.context}]}))
                 .into_response()
@@ -202,7 +231,7 @@ async fn answer(
             Json(json!({"model_path": "tiny", "is_generation": true, "weight_version": version}))
                 .into_response()
         }
-        _ => push(&fake, &path, &body).await,
+        _ => push(fake, &path, &body).await,
     }
 }
 
@@ -268,10 +297,7 @@ async fn generate(fake: &Fake, path: &str, body: &Value) -> Response {
     // No JSON, but what Python writes for the number.
     let text = answer.to_string().replace("\"NaN\"", "NaN");
     if let Some(Fault::BreakOff) = fault {
-        let half = Bytes::copy_from_slice(&text.as_bytes()[..text.len() / 2]);
-        let pieces =
-            futures::stream::iter([Ok(half), Err(std::io::Error::other("the engine died"))]);
-        return Body::from_stream(pieces).into_response();
+        return broken_off(Bytes::copy_from_slice(&text.as_bytes()[..text.len() / 2]));
     }
     text.into_response()
 }

@@ -7,6 +7,7 @@ mod pushes;
 mod ready;
 mod rollouts;
 mod served;
+mod several;
 mod support;
 
 mod faults;

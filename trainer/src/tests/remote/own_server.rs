@@ -63,9 +63,12 @@ async fn a_real_engine_answers_the_same_through_a_socket() {
     assert!(stopped > 0, "some end at a stop string");
 
     // It takes no weights, but says which it has.
-    let texts: Vec<Vec<u32>> = ["Who founded the city?", "Where was it <search>"]
-        .map(|text| checkpoint.tokenizer.encode(text))
-        .to_vec();
+    let texts: Vec<Vec<u32>> = [
+        "Who founded the city of the old bridge?",
+        "Where was the founder born? <search>founder",
+    ]
+    .map(|text| checkpoint.tokenizer.encode(text))
+    .to_vec();
     let mut logprobs = Vec::new();
     for text in &texts {
         logprobs.push(model.engine.score(text.clone(), 1.0).await.unwrap());
@@ -79,10 +82,13 @@ async fn a_real_engine_answers_the_same_through_a_socket() {
         version: 0,
         adapter: None,
     };
-    let gap = policy.verify(&probe, &under).await.unwrap();
+    let gap = policy.servers()[0].verify(&probe, &under).await.unwrap();
     assert!(gap.tokens > 8 && gap.max == 0.0, "{gap:?}");
     probe.logprobs[1][2] -= 0.5;
-    let error = policy.verify(&probe, &under).await.unwrap_err();
+    let error = policy.servers()[0]
+        .verify(&probe, &under)
+        .await
+        .unwrap_err();
     assert!(matches!(error, RemoteError::Unverified { .. }), "{error}");
     assert!(error.to_string().contains("5.0e-1 at most"), "{error}");
 }

@@ -102,7 +102,7 @@ pub(crate) fn score(fake: &Fake, path: &str, body: &Value) -> Response {
             (&body["return_logprob"], &body["logprob_start_len"]),
             (&json!(true), &json!(0))
         );
-        (&body["input_ids"], body["lora_path"].as_str())
+        (&body["input_ids"], body["lora_path"][0].as_str())
     };
     let texts: Vec<Vec<u32>> = serde_json::from_value(texts.clone()).unwrap();
     let adapters = fake.adapters.lock().unwrap();

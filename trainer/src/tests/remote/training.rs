@@ -1,6 +1,7 @@
 //! Whole asynchronous runs on a server: rollouts there, updates here, weights pushed after each.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use forage_contracts::seed::Seed;
@@ -55,33 +56,38 @@ pub(crate) fn grpo() -> GrpoConfig {
     }
 }
 
-/// A learner whose episodes a fake samples, which was started with the same weights.
+/// A learner whose episodes fakes sample, one per flaw, which were started with the same weights.
 pub(crate) async fn learner(
     kind: RemoteKind,
     start: Checkpoint,
-    flaw: Flaw,
+    flaws: &[Flaw],
     folder: &Path,
     timeout: f64,
-) -> (std::sync::Arc<Fake>, Learner) {
-    let (fake, url) = Fake {
-        served: Some(Served::new(&start, flaw).into()),
-        ..Fake::new(Model::Hash)
+) -> (Vec<Arc<Fake>>, Learner) {
+    let (mut fakes, mut urls) = (Vec::new(), Vec::new());
+    for flaw in flaws {
+        let fake = Fake {
+            served: Some(Served::new(&start, *flaw).into()),
+            ..Fake::new(Model::Hash)
+        };
+        let (fake, url) = fake.serve().await;
+        fakes.push(fake);
+        urls.push(url);
     }
-    .serve()
-    .await;
     let config = RemoteConfig {
         request_timeout_s: timeout,
         context: 256,
-        ..config(kind, &url)
+        url: urls,
+        ..config(kind, "")
     };
     let policy = RemotePolicy::connect(&config).await.unwrap();
-    fake.take_calls();
+    for fake in &fakes {
+        fake.take_calls();
+    }
     let pushed = folder.join("pushed");
     std::fs::create_dir_all(&pushed).unwrap();
-    (
-        fake,
-        Learner::remote(start, grpo().update, 256, Workers::new(2), policy, pushed),
-    )
+    let learner = Learner::remote(start, grpo().update, 256, Workers::new(2), policy, pushed);
+    (fakes, learner)
 }
 
 pub(crate) fn adapted() -> Checkpoint {
@@ -119,7 +125,9 @@ async fn a_run_looks_ahead_by_one_update_and_survives_passing_faults() {
                 UpdateConfig::default(),
             ));
             let problem = problem(&start, &[("random", 1.0)]);
-            let (fake, mut learner) = learner(kind, start, Flaw::None, folder.path(), 20.0).await;
+            let (fakes, mut learner) =
+                learner(kind, start, &[Flaw::None], folder.path(), 20.0).await;
+            let fake = &fakes[0];
             fake.inject([Fault::Status(500), Fault::Reset, Fault::Body("<html>")]);
             let watch = |_: &Row, _: &[_], _: &[_]| {
                 fake.inject([Fault::Status(503)]);
@@ -180,7 +188,8 @@ async fn a_server_that_stalls_ends_the_run_with_its_reason() {
         let folder = tempfile::tempdir().unwrap();
         let start = adapted();
         let problem = problem(&start, &[("random", 1.0)]);
-        let (fake, mut learner) = learner(kind, start, Flaw::None, folder.path(), 0.3).await;
+        let (fakes, mut learner) = learner(kind, start, &[Flaw::None], folder.path(), 0.3).await;
+        let fake = &fakes[0];
         let watch = |row: &Row, _: &[_], _: &[_]| {
             *fake.stalled.lock().unwrap() = row.step() >= 1;
             Control::Continue

@@ -12,7 +12,6 @@ use forage_trainer::weights::Checkpoint;
 use forage_trainer::{LearnError, RemoteError, RemoteKind};
 use serde_json::Value;
 
-use super::fake::Fake;
 use super::served::Flaw;
 use super::support::{KINDS, request};
 use super::training::{adapted, grpo, is_push, learner, place};
@@ -31,16 +30,17 @@ async fn run(kind: RemoteKind, start: Checkpoint, flaw: Flaw, folder: &Path) -> 
     let mut config = grpo();
     (config.steps, config.lookahead) = (3, false);
     let problem = problem(&start, &[("random", 1.0)]);
-    let (fake, mut learner): (Arc<Fake>, _) = learner(kind, start, flaw, folder, 20.0).await;
+    let (fakes, learner) = learner(kind, start, &[flaw], folder, 20.0).await;
+    let mut learner = Box::new(learner);
     let (source, place) = (Source::Play(&problem), place(folder));
     let ran = run_grpo(&mut learner, source, &config, &place, |_, _, _| {
         Control::Continue
     });
-    let result = ran.await;
+    let result = Box::pin(ran).await;
     Ran {
         result,
         rows: Row::read_all(&folder.join("metrics.jsonl")).unwrap(),
-        calls: fake.take_calls(),
+        calls: fakes[0].take_calls(),
         policy: learner.policy(),
     }
 }
