@@ -57,7 +57,7 @@ impl Caller {
 
     /// Takes the outcome of a completion into account. Once gone, a late success does not bring the server back: some
     /// of the run's requests have been refused by then.
-    pub(super) fn note<T>(&self, outcome: &Result<T, RemoteError>) {
+    fn note<T>(&self, outcome: &Result<T, RemoteError>) {
         let mut health = self.health();
         match outcome {
             Ok(_) if health.failures < self.give_up_after => health.failures = 0,
@@ -66,6 +66,23 @@ impl Caller {
                 health.last = error.to_string();
             }
             _ => {}
+        }
+    }
+
+    /// Takes the outcome of a request into account, and counts it with its `tokens`.
+    pub(super) fn account<T>(
+        &self,
+        outcome: &Result<T, RemoteError>,
+        tokens: impl Fn(&T) -> usize,
+    ) {
+        self.note(outcome);
+        let mut stats = self.counters.lock();
+        match outcome {
+            Ok(found) => {
+                stats.completed += 1;
+                stats.generated_tokens += tokens(found) as u64;
+            }
+            Err(_) => stats.failed += 1,
         }
     }
 

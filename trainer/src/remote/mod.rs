@@ -1,4 +1,5 @@
-//! Rollouts from vLLM and SGLang servers: tokens in, tokens out, through the trait that the engine here implements too.
+//! Rollouts from vLLM and SGLang servers: tokens in, tokens out, through the trait that the engine here implements too. Any other
+//! server of OpenAI's protocol is a policy that reads text ([`RemotePolicy::text`]): it is evaluated and not trained.
 //!
 //! [`RemotePolicy::connect`] waits for a server; [`RemotePolicy::push`] hands it new weights by way of a folder that
 //! both sides see: an adapter as PEFT writes it, or a whole checkpoint.
@@ -37,6 +38,7 @@ mod push;
 mod ready;
 mod sglang;
 mod stats;
+mod text;
 mod vllm;
 mod weights;
 
