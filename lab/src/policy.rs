@@ -43,7 +43,7 @@ pub(crate) fn needs_weights(name: &str) -> Result<()> {
 #[derive(Clone)]
 pub struct PolicyFormat {
     pub(crate) tokenizer: Arc<dyn Tokenizer>,
-    /// Tokens that an episode may have; `None` for scripts.
+    /// Tokens that an episode may have; `None` for scripts and servers.
     pub(crate) window: Option<usize>,
     /// Without the tools of an environment.
     pub(crate) presentation: Presentation,

@@ -92,7 +92,8 @@ async fn play(policy: &Arc<Speaker>, settings: SearchR1Settings, form: Presentat
     let episode = rollout.run(jobs(task(), 1)).await.remove(0);
     if !episode.ending.is_infra() {
         let again = replay(factory.as_ref(), &rollout.rewards, &episode).await;
-        assert_eq!(again.expect("it can be played again"), []);
+        let again = again.expect("it can be played again");
+        assert!(again.is_empty(), "{again:?}");
     }
     episode
 }
@@ -119,9 +120,9 @@ async fn running_text_is_played_as_in_tokens() {
     assert!(spoken.tokens.ids().is_empty() && !spoken.tokens.has_ids());
     assert_eq!(spoken.conversation, None, "prompt and turns say it all");
     let read = speaker.read.lock().unwrap();
-    let whole = [&spoken.prompt, SEARCH, &spoken.turns[0].observation].concat();
+    let whole = format!("{}{SEARCH}{}", spoken.prompt, spoken.turns[0].observation);
     assert_eq!(
-        *read[1],
+        read[1],
         Map::from_iter([("prompt".to_owned(), whole.into())])
     );
 

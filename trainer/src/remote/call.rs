@@ -70,17 +70,13 @@ impl Caller {
     }
 
     /// Takes the outcome of a request into account, and counts it with its `tokens`.
-    pub(super) fn account<T>(
-        &self,
-        outcome: &Result<T, RemoteError>,
-        tokens: impl Fn(&T) -> usize,
-    ) {
+    pub(super) fn account<T>(&self, outcome: &Result<T, RemoteError>, tokens: usize) {
         self.note(outcome);
         let mut stats = self.counters.lock();
         match outcome {
-            Ok(found) => {
+            Ok(_) => {
                 stats.completed += 1;
-                stats.generated_tokens += tokens(found) as u64;
+                stats.generated_tokens += tokens as u64;
             }
             Err(_) => stats.failed += 1,
         }

@@ -65,7 +65,7 @@ impl RemotePolicy {
     pub async fn complete(&self, request: GenerateRequest) -> Result<Completion, RemoteError> {
         self.caller.counters.lock().requests += 1;
         let outcome = self.ask(request).await;
-        let tokens = |completion: &Completion| completion.tokens.len();
+        let tokens = outcome.as_ref().map_or(0, |it| it.tokens.len());
         self.caller.account(&outcome, tokens);
         outcome
     }

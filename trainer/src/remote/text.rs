@@ -40,7 +40,7 @@ const BEYOND: [&str; 4] = [
     clippy::struct_excessive_bools,
     reason = "facts that are found one by one"
 )]
-pub(super) struct Dialect {
+struct Dialect {
     /// It refuses the fields [`BEYOND`] `OpenAI`'s.
     plain: bool,
     /// It was seen to keep a stop string in its text, as it was asked to.
@@ -387,7 +387,8 @@ impl TextPolicy {
         loop {
             let attempt = || self.attempt(path, conversation, request, granted);
             let usable = || self.caller.alive();
-            match self.caller.retry(path, usable, |_| true, attempt).await {
+            let outcome = self.caller.retry(path, usable, |_| true, attempt).await;
+            match outcome {
                 Err(RemoteError::Call { fault, .. }) if fault.is_length() => {
                     if granted <= FEWEST {
                         return Ok(None);
@@ -483,7 +484,8 @@ impl Policy for TextPolicy {
     ) -> Result<Option<Reply>, PolicyError> {
         self.caller.counters.lock().requests += 1;
         let outcome = self.speak(conversation, &request).await;
-        let tokens = |reply: &Option<Reply>| reply.as_ref().map_or(0, |it| it.completion_tokens);
+        let reply = outcome.as_ref().ok().and_then(Option::as_ref);
+        let tokens = reply.map_or(0, |reply| reply.completion_tokens);
         self.caller.account(&outcome, tokens);
         Ok(outcome?)
     }
