@@ -50,7 +50,8 @@ pub struct Span {
     pub sampling: Option<Sampling>,
 }
 
-/// All tokens of one episode, append-only.
+/// All tokens of one episode, append-only. Of a policy that reads text only their number and their authors are known: its log has
+/// spans without ids.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TokenLog {
     ids: Vec<u32>,
@@ -88,6 +89,11 @@ impl TokenLog {
         self.logprobs[start..].copy_from_slice(logprobs);
     }
 
+    /// Appends tokens of which only the number is known. A log has ids of all its tokens or of none.
+    pub fn push_counted(&mut self, count: usize, provenance: Provenance, version: Option<u64>) {
+        self.push_span(count, provenance, version, None);
+    }
+
     /// Appends tokens the environment wrote.
     pub fn push_environment(&mut self, ids: &[u32]) {
         self.push(ids, Provenance::Environment, None, None);
@@ -105,16 +111,26 @@ impl TokenLog {
         version: Option<u64>,
         sampling: Option<Sampling>,
     ) {
-        if ids.is_empty() {
-            return;
-        }
-        let start = self.ids.len();
+        self.push_span(ids.len(), provenance, version, sampling);
         self.ids.extend_from_slice(ids);
         self.logprobs.resize(self.ids.len(), 0.0);
+    }
+
+    fn push_span(
+        &mut self,
+        count: usize,
+        provenance: Provenance,
+        version: Option<u64>,
+        sampling: Option<Sampling>,
+    ) {
+        if count == 0 {
+            return;
+        }
+        let start = self.len();
         self.spans.push(Span {
             provenance,
             start,
-            end: self.ids.len(),
+            end: start + count,
             version,
             sampling,
         });
@@ -146,20 +162,25 @@ impl TokenLog {
 
     /// Number of tokens.
     pub fn len(&self) -> usize {
-        self.ids.len()
+        self.spans.last().map_or(0, |span| span.end)
     }
 
     /// Whether nothing was logged.
     pub fn is_empty(&self) -> bool {
-        self.ids.is_empty()
+        self.len() == 0
     }
 
-    /// Token ids, in order.
+    /// Whether ids and log-probabilities are known, one of each per token.
+    pub fn has_ids(&self) -> bool {
+        self.ids.len() == self.len() && self.logprobs.len() == self.len()
+    }
+
+    /// Token ids, in order; none where they are only counted.
     pub fn ids(&self) -> &[u32] {
         &self.ids
     }
 
-    /// Log-probabilities in nats as sampled; 0 where the policy did not write.
+    /// Log-probabilities in nats as sampled; 0 where the policy did not write; none where tokens are only counted.
     pub fn logprobs(&self) -> &[f32] {
         &self.logprobs
     }
@@ -171,7 +192,7 @@ impl TokenLog {
 
     /// True exactly on policy-sampled tokens. Length [`Self::len`].
     pub fn loss_mask(&self) -> Vec<bool> {
-        let mut mask = vec![false; self.ids.len()];
+        let mut mask = vec![false; self.len()];
         for span in &self.spans {
             if span.provenance == Provenance::Policy {
                 mask[span.start..span.end].fill(true);
@@ -218,5 +239,18 @@ mod tests {
         early.push_policy(&[2, 0], &[-0.5, -0.25], 3, None);
         assert_eq!(log.before(4), early);
         assert_eq!(log.before(0), TokenLog::default());
+    }
+
+    #[test]
+    fn tokens_that_are_only_counted_have_authors_and_no_ids() {
+        let mut log = TokenLog::default();
+        assert!(log.is_empty() && log.has_ids());
+        log.push_counted(3, Provenance::Prompt, None);
+        log.push_counted(0, Provenance::Environment, None);
+        log.push_counted(2, Provenance::Policy, Some(0));
+        assert_eq!((log.len(), log.count(Provenance::Policy)), (5, 2));
+        assert_eq!(log.loss_mask(), [false, false, false, true, true]);
+        assert!(log.ids().is_empty() && log.logprobs().is_empty() && !log.has_ids());
+        assert_eq!(log.spans().len(), 2);
     }
 }

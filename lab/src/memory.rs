@@ -9,7 +9,7 @@ use forage_trainer::{BatchSize, LoraConfig, ModelConfig, Sample, Workers};
 use crate::builtin;
 use crate::config::Resolved;
 use crate::error::{Context, Result, bail};
-use crate::policy::hub;
+use crate::policy::{hub, needs_weights};
 
 /// Facts about a policy before its weights are read.
 pub(crate) struct Start {
@@ -24,6 +24,7 @@ impl Start {
     /// Reads the policy that a config names. What is on the hub is fetched where `fetch` says so, else it is not known.
     pub(crate) fn of(config: &Resolved, fetch: bool) -> Result<Option<Self>> {
         let name = &config.policy.checkpoint;
+        needs_weights(name)?;
         if let Some(shape) = builtin_shape(name)? {
             return Ok(Some(Self {
                 shape,

@@ -12,8 +12,8 @@
 //! - `model`, `weights`: the decoder; Hugging Face folders in and out. [`train_tokenizer`]: a small tokenizer.
 //! - `lora`: low-rank adapters.
 //! - `generate`: sampler and engine. [`server`]: OpenAI's protocol over it.
-//! - `remote`: rollouts from vLLM and SGLang servers through the same trait.
-//! - `sample`, [`demonstrations`], `sequence`, `logprobs`, `backward`, `workers`, `grads`, `optim`: a gradient step,
+//! - `remote`: rollouts from vLLM and SGLang servers, and text from any server, through the same trait.
+//! - `sample`, `demonstrations`, `sequence`, `logprobs`, `backward`, `workers`, `grads`, `optim`: a gradient step,
 //!   piece by piece.
 //! - [`objective`]: the GRPO family as functions over slices; `update`: the sequences of each optimizer step, and their loss.
 //! - `bert`: encoders and cross-encoders for dense retrieval and reranking; nothing else here uses them.
@@ -47,7 +47,7 @@ pub mod server;
 mod remote;
 
 mod backward;
-pub mod demonstrations;
+mod demonstrations;
 mod logprobs;
 mod sample;
 mod sequence;
@@ -79,6 +79,7 @@ mod watch;
 pub use bench::{MeasuredStep, write_attention};
 pub use bert::{BertEncoder, BertError, BertReranker};
 pub use bpe::train_tokenizer;
+pub use demonstrations::{Choice as DemonstrationChoice, Demonstrations};
 pub use generate::{Engine, EngineConfig, EngineStats};
 pub use learner::{Learner, OldLogprobs, UpdateConfig};
 pub use lora::{LoraConfig, Targets};

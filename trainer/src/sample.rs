@@ -343,6 +343,9 @@ fn parse(line: &str, number: u64) -> Result<Option<(u64, Sample)>, Fault> {
     let value: Value =
         serde_json::from_str(line).map_err(|error| Fault::because("is not JSON", error))?;
     match Line::of(value)? {
+        Line::Episode(episode) if episode.score.is_some() && !episode.tokens.has_ids() => {
+            Err("has no token ids: a server that tells text alone played it, and `forage sft` alone learns from text".into())
+        }
         Line::Episode(episode) => Ok(Sample::of(&episode).map(|sample| (episode.group, sample))),
         Line::Recorded(recorded) => Ok(Some((recorded.group, recorded.sample(number)?))),
     }
@@ -366,6 +369,17 @@ mod tests {
         let path = folder.path().join("rollouts.jsonl");
         std::fs::write(&path, lines.join("\n")).unwrap();
         Sample::read_groups(&path, 10, 8)
+    }
+
+    #[test]
+    fn an_episode_of_text_alone_is_refused() {
+        use forage_contracts::{Score, Task};
+        let mut episode = Episode::new(Task::new("1", "Who?"));
+        episode.score = Some(Score::default());
+        episode.tokens.push_counted(3, Provenance::Policy, Some(0));
+        let line = serde_json::to_string(&EpisodeRecord::from(episode)).unwrap();
+        let error = read(&[line]).unwrap_err().to_string();
+        assert!(error.contains("line 1 has no token ids"), "{error}");
     }
 
     #[test]

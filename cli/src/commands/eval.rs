@@ -12,6 +12,7 @@ use forage_trainer::device::DeviceSpec;
 use serde_json::{Map, Value};
 
 use crate::config::read;
+use crate::policy::ServerArgs;
 use crate::progress::Watch;
 use crate::retrieval::RetrievalArgs;
 use crate::terminal::out;
@@ -26,10 +27,13 @@ pub(crate) struct Eval {
     what: Option<What>,
     /// Config whose environment, engine and held-out questions are used.
     config: Option<PathBuf>,
-    /// A Hugging Face folder, constant:ANSWER, or a script of the environment: oracle in all of them, random and search-title in
-    /// search-r1, one-call and broken-code in code-search, keywords and broken-query in query-writer. The config's by default.
+    /// A Hugging Face folder, the address of a server (http://HOST:PORT, any of OpenAI's protocol), constant:ANSWER, or a script
+    /// of the environment: oracle in all of them, random and search-title in search-r1, one-call and broken-code in code-search,
+    /// keywords and broken-query in query-writer. The config's by default, on the server of its [sampler] where it has one.
     #[arg(long)]
     policy: Option<String>,
+    #[command(flatten)]
+    server: ServerArgs,
     /// Environment, when there is no config.
     #[arg(long, default_value = "search-r1")]
     env: String,
@@ -71,8 +75,8 @@ pub(crate) struct Eval {
     tokens_of: Option<String>,
     /// Evaluate folders of `forage train`, one per seed, each beside its start and its --twins, on the run's held-out questions:
     /// what each gained, and in words whether the gain is real.
-    #[arg(long, value_name = "RUN", num_args = 1.., conflicts_with_all = ["config", "policy", "index", "corpus",
-        "questions", "samples", "seed", "out", "record_tools", "probes", "device"])]
+    #[arg(long, value_name = "RUN", num_args = 1.., conflicts_with_all = ["config", "policy", "model",
+        "token_file", "index", "corpus", "questions", "samples", "seed", "out", "record_tools", "probes", "device"])]
     controls: Vec<PathBuf>,
     /// Compute device instead of the config's: cpu, cuda:0, ...
     #[arg(long)]
@@ -133,6 +137,8 @@ impl Eval {
         }
         let options = EvaluateOptions {
             policy: self.policy.take(),
+            model: self.server.model.take(),
+            token_file: self.server.token_file.take(),
             tokens_of: self.tokens_of.take(),
             limit: self.limit,
             samples: self.samples,

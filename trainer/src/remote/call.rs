@@ -59,7 +59,7 @@ impl Caller {
 
     /// Takes the outcome of a completion into account. Once gone, a late success does not bring the server back: some
     /// of the run's requests have been refused by then.
-    pub(super) fn note<T>(&self, outcome: &Result<T, RemoteError>) {
+    fn note<T>(&self, outcome: &Result<T, RemoteError>) {
         let mut health = self.health();
         match outcome {
             Ok(_) if health.failures < self.give_up_after => health.failures = 0,
@@ -88,6 +88,19 @@ impl Caller {
     /// Asks the server again.
     pub(super) fn take_back(&self) {
         *self.health() = Health::default();
+    }
+
+    /// Takes the outcome of a request into account, and counts it with its `tokens`.
+    pub(super) fn account<T>(&self, outcome: &Result<T, RemoteError>, tokens: usize) {
+        self.note(outcome);
+        let mut stats = self.counters.lock();
+        match outcome {
+            Ok(_) => {
+                stats.completed += 1;
+                stats.generated_tokens += tokens as u64;
+            }
+            Err(_) => stats.failed += 1,
+        }
     }
 
     /// The address of a path that begins with a slash.

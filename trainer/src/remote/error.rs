@@ -48,6 +48,27 @@ impl RemoteFault {
             })
         )
     }
+
+    /// The server's words about a request that it does not answer.
+    pub(super) fn said(&self) -> &str {
+        match self {
+            Self::Net(Fault::Status { body, .. }) => body,
+            _ => "",
+        }
+    }
+
+    /// Returns true when the server found the request too long for its model's window. Every server has words of its own for that;
+    /// all of them name the context.
+    pub(super) fn is_length(&self) -> bool {
+        const WORDS: [&str; 4] = [
+            "context length",
+            "context_length",
+            "context size",
+            "context window",
+        ];
+        let said = self.said().to_lowercase();
+        self.is_refusal() && WORDS.iter().any(|words| said.contains(words))
+    }
 }
 
 impl From<Fault> for RemoteFault {

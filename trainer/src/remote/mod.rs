@@ -1,4 +1,5 @@
-//! Rollouts from vLLM and SGLang servers: tokens in, tokens out, through the trait that the engine here implements too.
+//! Rollouts from vLLM and SGLang servers: tokens in, tokens out, through the trait that the engine here implements too. Any other
+//! server of OpenAI's protocol is a policy that reads text ([`RemotePolicy::text`]): it is evaluated and not trained.
 //!
 //! [`RemotePolicy::connect`] waits for one server or several; `Server::push` hands one new weights by way of a folder that
 //! both sides see: an adapter as PEFT writes it, or a whole checkpoint.
@@ -49,6 +50,7 @@ mod router;
 mod server;
 mod sglang;
 mod stats;
+mod text;
 mod vllm;
 mod weights;
 

@@ -78,15 +78,8 @@ impl Server {
     ) -> Result<Completion, RemoteError> {
         self.caller.counters.lock().requests += 1;
         let outcome = self.ask(request).await;
-        self.caller.note(&outcome);
-        let mut stats = self.caller.counters.lock();
-        match &outcome {
-            Ok(completion) => {
-                stats.completed += 1;
-                stats.generated_tokens += completion.tokens.len() as u64;
-            }
-            Err(_) => stats.failed += 1,
-        }
+        let tokens = outcome.as_ref().map_or(0, |it| it.tokens.len());
+        self.caller.account(&outcome, tokens);
         outcome
     }
 

@@ -259,6 +259,7 @@ mod tests {
             prompt,
             turns,
             tokens,
+            conversation: None,
             ending,
             score: None,
             seed: None,
