@@ -263,7 +263,7 @@ impl RemotePolicy {
             token_file,
             ..RemoteConfig::new(RemoteKind::Vllm, base, usize::MAX)
         };
-        let caller = Caller::new(&config)?;
+        let caller = Caller::new(&config, base)?;
         let request_timeout = config.request_timeout();
         let list = || async {
             let request = Request::get(caller.client.at(MODELS));
