@@ -273,6 +273,10 @@ fn write_collection(world: &World, place: &Path) -> Result<()> {
 }
 
 fn write_rows(path: &Path, rows: impl Iterator<Item = Value>) -> Result<()> {
-    let lines: String = rows.map(|row| format!("{row}\n")).collect();
+    let mut lines = String::new();
+    for row in rows {
+        lines.push_str(&row.to_string());
+        lines.push('\n');
+    }
     std::fs::write(path, lines).with_context(|| format!("cannot write {}", path.display()))
 }

@@ -174,24 +174,20 @@ impl Targets {
     /// of their own here.
     #[cfg(feature = "gpu")]
     fn tempered(&self, chunk: &Range<usize>, logits: Tensor<2>) -> (Tensor<2>, f32) {
-        match self.one_inverse(chunk) {
-            Some(inverse) => (logits, inverse),
-            None => {
-                let inverses = self.inverses(chunk, &logits.device());
-                (logits * inverses, 1.0)
-            }
+        if let Some(inverse) = self.one_inverse(chunk) {
+            return (logits, inverse);
         }
+        let inverses = self.inverses(chunk, &logits.device());
+        (logits * inverses, 1.0)
     }
 
     /// The logits of some targets divided by their temperatures, for Burn's operations.
     fn divided(&self, chunk: &Range<usize>, logits: Tensor<2>) -> Tensor<2> {
-        match self.one_inverse(chunk) {
-            Some(inverse) => logits * f64::from(inverse),
-            None => {
-                let inverses = self.inverses(chunk, &logits.device());
-                logits * inverses
-            }
+        if let Some(inverse) = self.one_inverse(chunk) {
+            return logits * f64::from(inverse);
         }
+        let inverses = self.inverses(chunk, &logits.device());
+        logits * inverses
     }
 
     /// Log-probabilities from their logits.

@@ -261,9 +261,7 @@ impl Pusher {
                 ids: ids.clone(),
                 ..Sequence::default()
             };
-            student
-                .scores(&checkpoint.decoder, &[&sequence])
-                .logprobs
+            student.scores(&checkpoint.decoder, &[&sequence]).logprobs
         };
         Probe {
             logprobs: texts.iter().map(score).collect(),

@@ -5,7 +5,6 @@
 //! from the weights that sampled is 1 whatever drew the tokens.
 
 use forage_contracts::policy::Sampling;
-use forage_contracts::seed::Seed;
 use forage_contracts::{Provenance, SettingError, TokenLog};
 use forage_env::Job;
 use rand::RngExt;

@@ -97,7 +97,14 @@ const GROUPS: [(&str, &[&str]); 5] = [
     ("Serve", &["serve", "policy", "python"]),
     (
         "Inspect",
-        &["inspect", "report", "telemetry", "doctor", "shell", "licenses"],
+        &[
+            "inspect",
+            "report",
+            "telemetry",
+            "doctor",
+            "shell",
+            "licenses",
+        ],
     ),
 ];
 

@@ -13,7 +13,7 @@ fn config(name: &str) -> RunConfig {
 }
 
 fn settings_of(name: &str) -> BTreeMap<Key, Value> {
-    settings(&config_of(name, &[]).unwrap(), name).unwrap()
+    settings(&named(Path::new(name), &[]).unwrap(), name).unwrap()
 }
 
 fn by_path(name: &str) -> BTreeMap<String, Value> {

@@ -74,9 +74,10 @@ impl Served {
             let sequence = Sequence {
                 targets: (1..ids.len()).collect(),
                 ids: ids.clone(),
+                ..Sequence::default()
             };
             let (decoder, config) = (&weights.decoder, &weights.config);
-            let found = token_logprobs(decoder, config, &rope, &[&sequence], 1.0).unwrap();
+            let found = token_logprobs(decoder, config, &rope, &[&sequence]).unwrap();
             found.scores().logprobs
         };
         texts.iter().map(of).collect()
