@@ -108,7 +108,7 @@ mod tests {
         config.check().map_err(|error| error.to_string())?;
         let written = serde_json::to_value(&config).unwrap();
         let again: UpdateConfig = serde_json::from_value(written).unwrap();
-        assert_eq!(again.temperature, config.temperature);
+        assert_eq!(again, config);
         Ok(config.temperature)
     }
 

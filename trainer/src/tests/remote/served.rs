@@ -109,9 +109,9 @@ pub(crate) fn score(fake: &Fake, path: &str, body: &Value) -> Response {
     let adapters = fake.adapters.lock().unwrap();
     let adapter = name.map(|name| adapters[name].as_str());
     let scores = served.lock().unwrap().score(&texts, adapter);
-    let answers = texts.iter().zip(&scores).enumerate();
+    let answers = texts.iter().zip(&scores);
     if vllm {
-        let choices = answers.map(|(index, (text, scores))| {
+        let choices = answers.enumerate().map(|(index, (text, scores))| {
             let logprobs: Vec<Option<f32>> =
                 std::iter::once(None).chain(scores.iter().copied().map(Some)).collect();
             json!({
@@ -125,7 +125,7 @@ pub(crate) fn score(fake: &Fake, path: &str, body: &Value) -> Response {
             .to_string()
             .into_response();
     }
-    let answers = answers.map(|(_, (text, scores))| {
+    let answers = answers.map(|(text, scores)| {
         let first = json!([null, text[0], null]);
         let rest = text[1..].iter().zip(scores).map(|(id, score)| json!([score, id, null]));
         let entries: Vec<Value> = std::iter::once(first).chain(rest).collect();

@@ -68,7 +68,8 @@ fn said(content: &str, finish: &str) -> Value {
     whole(json!({"index": 0, "message": message, "finish_reason": finish}))
 }
 
-fn whole(choice: Value) -> Value {
+fn whole(choice: impl Into<Value>) -> Value {
+    let choice = choice.into();
     json!({"choices": [choice], "usage": {"prompt_tokens": 7, "completion_tokens": 5, "total_tokens": 12}})
 }
 
@@ -209,11 +210,10 @@ async fn what_a_server_refuses_by_name_is_left_out() {
     assert_eq!(found.text, "<search>x</search>");
     assert_eq!(asked.lock().unwrap().len(), 4);
     reply(&policy, &chat(), &["</search>"]).await;
-    let asked = asked.lock().unwrap();
-    assert_eq!(asked.len(), 5, "it is known by now");
-    let (_, body) = &asked[4];
+    assert_eq!(asked.lock().unwrap().len(), 5, "it is known by now");
+    let (_, body) = asked.lock().unwrap()[4].clone();
     assert_eq!(
-        *body,
+        body,
         json!({"messages": [{"role": "user", "content": "Who?"}], "model": "tiny", "temperature": 1.0, "top_p": 1.0,
             "max_completion_tokens": 100})
     );
@@ -312,7 +312,8 @@ async fn a_window_that_is_full_is_no_fault() {
 
 #[tokio::test]
 async fn failures_are_faults_and_never_turns() {
-    let cases: [(u16, Value, fn(&PolicyError) -> bool); 6] = [
+    type Case = (u16, Value, fn(&PolicyError) -> bool);
+    let cases: [Case; 6] = [
         (503, json!({"error": "busy"}), |error| {
             matches!(error, PolicyError::Unavailable(_))
         }),

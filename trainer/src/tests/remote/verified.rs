@@ -83,7 +83,7 @@ async fn a_healthy_server_is_asked_once_per_push_about_texts_it_never_saw() {
     for kind in KINDS {
         for start in [checkpoint(1), checkpoint(1).untied(), adapted()] {
             let folder = tempfile::tempdir().unwrap();
-            let ran = run(kind, start, Flaw::None, folder.path()).await;
+            let ran = Box::pin(run(kind, start, Flaw::None, folder.path())).await;
             ran.result.as_ref().unwrap();
             let asked = ran.asked();
             assert_eq!((ran.pushed().len(), asked.len()), (4, 4), "{kind:?}");
@@ -106,7 +106,7 @@ async fn a_healthy_server_is_asked_once_per_push_about_texts_it_never_saw() {
 async fn a_stale_head_is_found_in_its_step_and_mended_for_good() {
     for kind in KINDS {
         let folder = tempfile::tempdir().unwrap();
-        let ran = run(kind, checkpoint(1), Flaw::StaleHead, folder.path()).await;
+        let ran = Box::pin(run(kind, checkpoint(1), Flaw::StaleHead, folder.path())).await;
         ran.result.as_ref().unwrap();
         let expected = [
             // The server was started with these.
@@ -132,7 +132,7 @@ async fn a_stale_head_is_found_in_its_step_and_mended_for_good() {
 async fn adapters_that_a_server_does_not_apply_are_merged_and_pushed_whole() {
     for kind in KINDS {
         let folder = tempfile::tempdir().unwrap();
-        let ran = run(kind, adapted(), Flaw::NoAdapters, folder.path()).await;
+        let ran = Box::pin(run(kind, adapted(), Flaw::NoAdapters, folder.path())).await;
         ran.result.as_ref().unwrap();
         let expected = [
             // A fresh adapter changes nothing.
@@ -152,7 +152,7 @@ async fn a_server_that_takes_no_weights_ends_the_run_with_the_figures() {
     for kind in KINDS {
         for (start, ways) in [(checkpoint(1), 2), (checkpoint(1).untied(), 1)] {
             let folder = tempfile::tempdir().unwrap();
-            let ran = run(kind, start, Flaw::Deaf, folder.path()).await;
+            let ran = Box::pin(run(kind, start, Flaw::Deaf, folder.path())).await;
             let Err(RunError::Learn {
                 step: 0,
                 source: LearnError::Push(error @ RemoteError::Unverified { .. }),
