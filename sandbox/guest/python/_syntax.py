@@ -5,8 +5,9 @@ import re
 from _grammar import RULES
 from _tokens import CLOSES, DEDENT, END, INDENT, KEYWORDS, NAME, NEWLINE, NUMBER, OP, STRING, Tokenizer, Wrong
 
-# The longest stretch of a program that is looked at, in tokens.
-LONGEST = 8000
+# The longest program that is looked at, in characters, and the longest stretch of one, in tokens: half a second. With few tokens
+# it is read from its beginning, since the interpreter may have stumbled later than 3.11 does.
+LONGEST, STRETCH, FEW = 20_000, 4000, 600
 MAYBE_EQUAL = "invalid syntax. Maybe you meant '==' or ':=' instead of '='?"
 COMPOUND = frozenset("def @ async if class with for try while match".split())
 # How tightly operators bind.
@@ -669,9 +670,11 @@ def mistaken(tokenizer, start, depth=0, first=0):
 
 
 def mistake(source, line):
-    """The mistake around the statement that stands on a line, or none. What lies before is valid, and not read again."""
+    """The mistake around the statement that stands on a line, or none."""
+    if len(source) > LONGEST:
+        return None
     tokenizer = Tokenizer(source)
-    tokens, first, second, fresh = tokenizer.tokens, 0, 0, True
+    tokens, first, second, last, fresh = tokenizer.tokens, 0, 0, 0, True
     for place, token in enumerate(tokens):
         if token.start[0] > line:
             break
@@ -679,8 +682,10 @@ def mistake(source, line):
             if token.string not in ("else", "elif", "except", "finally") and not decorated(tokens, place):
                 # The body that a statement lacks is told of where the next one stands.
                 first, second = second, place
-        fresh = token.type in (NEWLINE, DEDENT)
-    if len(tokens) - first > LONGEST:
+        last, fresh = place, token.type in (NEWLINE, DEDENT)
+    if last <= FEW:
+        first = 0
+    if last - first > STRETCH:
         return None
     try:
         mistaken(tokenizer, "file", 0, first)

@@ -238,11 +238,6 @@ y = 2
 ####
 try:
     pass
-except ValueError, TypeError:
-    pass
-####
-try:
-    pass
 except ValueError
     pass
 ####
