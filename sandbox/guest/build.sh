@@ -36,8 +36,7 @@ else
   link="-C link-self-contained=no -C linker=$root/usr/bin/wasm-ld-22 -L $root/usr/lib/wasm32-wasi"
 fi
 
-# The same bytes whenever it is built: rustpython-vm's build asks git for a moment, and the clock where git does not know, and
-# RustPython's macros go through hash maps, whose order is another in each process.
+# The same bytes whenever it is built: rustpython-vm's build asks git for a moment, and the clock where git does not know.
 mkdir -p "$cache/fixed"
 cat >"$cache/fixed/git" <<'END'
 #!/bin/sh
@@ -45,20 +44,25 @@ cat >"$cache/fixed/git" <<'END'
 END
 chmod +x "$cache/fixed/git"
 cargo fetch --locked
-sources=$cache/sources macros=rustpython-derive-impl
-rm -rf "$sources"
+sources=$cache/sources files=(Cargo.toml Cargo.lock build.rs modules.txt python src)
 mkdir -p "$sources"
-cp -r Cargo.toml Cargo.lock build.rs modules.txt python src "$sources/"
-cp -r "$cargo_home"/registry/src/*/$macros-[0-9]* "$sources/$macros"
-sed -i 's/\bHashMap\b/BTreeMap/' "$sources/$macros/src/compile_bytecode.rs"
-sed -i 's/^use std::collections::{HashMap, HashSet};/use std::collections::HashSet;\ntype HashMap<K, V> =\n    std::collections::HashMap<K, V, core::hash::BuildHasherDefault<std::hash::DefaultHasher>>;/' \
-  "$sources/$macros/src/pyclass.rs"
-if grep -q '\bHashMap\b' "$sources/$macros/src/compile_bytecode.rs" || ! grep -q BuildHasherDefault "$sources/$macros/src/pyclass.rs"; then
-  echo "$macros is another one than this script knows"
-  exit 1
-fi
-printf '\n[patch.crates-io]\n%s = { path = "%s" }\n' "$macros" "$macros" >>"$sources/Cargo.toml"
-sed -i "/^name = \"$macros\"/,/^\$/{/^source = /d;/^checksum = /d}" "$sources/Cargo.lock"
+(cd "$sources" && rm -rf "${files[@]}")
+cp -r "${files[@]}" "$sources/"
+# What `patches` changes in crates: each in a copy that is made anew only for another patch or version, so that it is not compiled again.
+printf '\n[patch.crates-io]\n' >>"$sources/Cargo.toml"
+for patch in patches/*.patch; do
+  crate=$(basename "$patch" .patch)
+  version=$(sed -n "/^name = \"$crate\"\$/{n;s/^version = \"\(.*\)\"\$/\1/p}" Cargo.lock)
+  copy=$sources/$crate
+  if ! cmp -s "$patch" "$copy/$version.patch"; then
+    rm -rf "$copy"
+    cp -r "$cargo_home"/registry/src/*/"$crate-$version" "$copy"
+    patch --silent --strip=1 --directory="$copy" <"$patch"
+    cp "$patch" "$copy/$version.patch"
+  fi
+  printf '%s = { path = "%s" }\n' "$crate" "$crate" >>"$sources/Cargo.toml"
+  sed -i "/^name = \"$crate\"\$/,/^\$/{/^source = /d;/^checksum = /d}" "$sources/Cargo.lock"
+done
 
 # The same bytes wherever it is built: no path of this machine in them.
 export CARGO_TARGET_DIR=$cache/target
