@@ -34,7 +34,7 @@ fn world(folder: &Path) -> (PathBuf, PathBuf) {
     stdout(&[
         "world",
         "--pages",
-        "40",
+        "100",
         "--seed",
         "3",
         "--out",

@@ -406,7 +406,7 @@ fn two_evaluations_of_the_same_questions_are_paired() -> TestResult {
         .evaluation("trained", EvalSummary::from_episodes(&trained, SETTINGS)?)
         .comparison(["start", "trained"], comparison);
     let html = report.render();
-    assert!(html.contains(&words), "{words}");
+    assert!(html.contains(&words.replace('<', "&lt;")), "{words}");
     assert!(html.contains("<th scope=\"col\">trained - start</th>"));
     let markdown = report.to_markdown();
     assert!(

@@ -546,31 +546,6 @@ fn a_resumed_sentinel_judges_like_an_uninterrupted_one() {
     }
 }
 
-#[test]
-fn settings_at_fault_are_named() {
-    for (config, key) in [
-        (
-            SentinelConfig {
-                patience: 0,
-                ..SentinelConfig::default()
-            },
-            "patience",
-        ),
-        (
-            SentinelConfig {
-                window: 9,
-                ..SentinelConfig::default()
-            },
-            "window",
-        ),
-    ] {
-        let error = Sentinel::new(config, true).unwrap_err().to_string();
-        assert!(error.starts_with(key), "{error}");
-    }
-    let error = serde_json::from_str::<SentinelConfig>(r#"{"windows": 3}"#).unwrap_err();
-    assert!(error.to_string().contains("windows"));
-}
-
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
