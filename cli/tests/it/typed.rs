@@ -117,7 +117,10 @@ fn an_index_is_described_for_people_and_programs() {
         assert!(shown.contains(&part), "{part}: {shown}");
     }
     let (code, error) = stderr(&["search", text(&index), "birthplace", "-k", "0"]);
-    assert!(code == Some(2) && error.contains("number would be zero"), "{error}");
+    assert!(
+        code == Some(2) && error.contains("number would be zero"),
+        "{error}"
+    );
     let (_, error) = stderr(&[
         "index",
         "build",
