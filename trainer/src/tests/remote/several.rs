@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
-use forage_contracts::policy::Policy;
 use forage_contracts::{Ending, Episode};
 use forage_env::InfraBudget;
 use forage_trainer::metrics::Row;
