@@ -93,8 +93,14 @@ def sampler():
         '{ kind = "vllm", url = "URL", model = "policy", context = 320, request_timeout_s = 1.0, retries = 3, '
         "backoff_ms = 100, give_up_after = 6, ready_timeout_s = 10.0 }"
     )
-    # A coin for a reward, since random tokens earn nothing and a group without spread teaches nothing.
-    settings = {"grpo.checkpoint_every": 1, "sampler": server, "reward.random": "1.0"}
+    # A coin for a reward, since random tokens earn nothing and a group without spread teaches nothing. They are not drawn from the
+    # weights, which is a grave alarm.
+    settings = {
+        "grpo.checkpoint_every": 1,
+        "grpo.sentinel.stop": "false",
+        "sampler": server,
+        "reward.random": "1.0",
+    }
     return Client("sampler", Sampler(), 30, ROOT / "configs" / "smoke.toml", settings)
 
 

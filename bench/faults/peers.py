@@ -9,8 +9,13 @@ import json
 import random
 import socket
 import struct
+import subprocess
+import tempfile
 import threading
 import time
+from pathlib import Path
+
+from program import FORAGE
 
 # Longer than every limit that the cells set for the client.
 STALL = 20.0
@@ -54,11 +59,19 @@ class Verdicts:
 
 
 class Sampler:
-    """vLLM: tokens that follow from prompt and seed."""
+    """vLLM: tokens that follow from prompt and seed, and the log-probabilities of texts under the weights that were pushed last."""
+
+    def __init__(self):
+        self.weights = None
 
     def answer(self, path, body):
         if path == "/v1/models":
             return {"data": [{"id": "policy", "max_model_len": 320}]}
+        if path == "/collective_rpc":
+            self.weights = body["kwargs"]["weights_path"]
+        if body.get("echo"):
+            scores = enumerate(zip(body["prompt"], self.scores(body["prompt"])))
+            return {"choices": [self.scored(index, *score) for index, score in scores]}
         if path != "/v1/completions":
             # The steps of a push.
             return {}
@@ -68,6 +81,19 @@ class Sampler:
         logprobs = {"tokens": [], "token_logprobs": [-6.9] * count}
         ended = "length" if count == body["max_tokens"] else "stop"
         return {"choices": [{"text": "", "token_ids": tokens, "logprobs": logprobs, "finish_reason": ended}]}
+
+    def scored(self, index, tokens, scores):
+        logprobs = {"tokens": [], "token_logprobs": [None, *scores]}
+        return {"index": index, "text": "", "logprobs": logprobs, "prompt_token_ids": tokens, "finish_reason": "length"}
+
+    def scores(self, texts):
+        with tempfile.TemporaryDirectory() as folder:
+            asked, told = Path(folder) / "texts.jsonl", Path(folder) / "scores.jsonl"
+            lines = [json.dumps({"id": str(place), "tokens": tokens}) for place, tokens in enumerate(texts)]
+            asked.write_text("".join(f"{line}\n" for line in lines))
+            command = [FORAGE, "policy", "logprobs", "--model", self.weights, "--input", asked, "--output", told]
+            subprocess.run(command, check=True, capture_output=True)
+            return [json.loads(line)["logprobs"] for line in told.read_text().splitlines()]
 
 
 # --- what a peer does when it fails; each gets the socket and the body of the sound answer
@@ -286,8 +312,9 @@ class Peer:
             stream.sendall(head(404, 2) + b"{}")
             return True
         text = json.dumps(answer).encode()
-        # A fault hits the work, not the questions about the server and not the pushes.
-        act = self.chosen(body) if path in ("/retrieve", "/v1/chat/completions", "/v1/completions") else None
+        # A fault hits the work, not the questions about the server and not the pushes, which end in an echo.
+        works = path in ("/retrieve", "/v1/chat/completions", "/v1/completions") and not body.get("echo")
+        act = self.chosen(body) if works else None
         if act == "refused":
             threading.Thread(target=self.down, daemon=True).start()
             return False

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Is the gain real? One config under several seeds, each beside twins on a random reward, a reward for any answer, and shuffled
-# labels: gains, leads, probability of improvement, performance profiles, the verdict in words.
+# Is the gain real? One config under several seeds, each beside twins on a random reward, a reward for any answer, one for
+# any search, and shuffled labels: gains, leads, probability of improvement, performance profiles, the verdict in words.
 # Usage: bench/study/run.sh SCRATCH_FOLDER [CONFIG [SEEDS [TWINS [more arguments of `forage train`]]]]
 # A run that came to its end is not trained again.
 set -euo pipefail
@@ -8,7 +8,7 @@ cd "$(dirname "$0")/../.."
 scratch=${1:?usage: bench/study/run.sh SCRATCH_FOLDER [CONFIG [SEEDS [TWINS [ARGUMENTS]]]]}
 config=${2:-configs/quickstart.toml}
 seeds=${3:-1 2 3 4 5}
-twins=${4:-random,format_only,shuffled}
+twins=${4:-random,format_only,any_search,shuffled}
 mkdir -p "$scratch"
 forage=${FORAGE_BIN:-}
 if [ -z "$forage" ]; then

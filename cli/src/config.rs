@@ -2,19 +2,22 @@
 
 use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use forage_lab::Resolved;
 use forage_trainer::device::DeviceSpec;
 
+use crate::commands::recipes;
 use crate::terminal::note;
 
-/// Reads and resolves a config, and warns of what it may not mean.
+/// Reads and resolves a config, a file or the name of a recipe, and warns of what it may not mean.
 pub(crate) fn read(
     path: &Path,
     overrides: &[String],
     device: Option<DeviceSpec>,
 ) -> Result<Resolved> {
-    let config = Resolved::read(path, overrides, device)?;
+    let config = recipes::named(path, overrides)?
+        .resolve(device)
+        .with_context(|| format!("config {} cannot be used", path.display()))?;
     for warning in config.warnings() {
         note(&format!("warning: {warning}"));
     }

@@ -1,6 +1,6 @@
-//! Opens a policy to generate with: weights, tokenizer, chat template, engine.
+//! Opens a policy to generate with: weights, tokenizer, chat template, engine; or names the server that has them.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use clap::Args;
@@ -12,6 +12,17 @@ use forage_trainer::{Checkpoint, Precision, Workers};
 
 /// Seed of random weights.
 const WEIGHTS_SEED: u64 = 0;
+
+/// What a server is asked with, where a policy is one.
+#[derive(Args, Debug)]
+pub(crate) struct ServerArgs {
+    /// Model to ask a server for, by a name that it lists; its only one by default.
+    #[arg(long)]
+    pub(crate) model: Option<String>,
+    /// File with the access token (API key) of a server; it is sent over https, and to this machine.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
+}
 
 /// The model and engine of a policy.
 #[derive(Args, Debug)]

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 pub use crate::environment::Boundary;
 use crate::environment::{Call, TurnKind};
@@ -155,8 +156,11 @@ pub struct Episode {
     pub prompt: String,
     /// Turns in order.
     pub turns: Vec<Turn>,
-    /// All tokens with authorship.
+    /// All tokens with authorship; of a policy that reads text their number alone.
     pub tokens: TokenLog,
+    /// The messages of a chat with a policy that reads text, and the tools it was shown: the form of a demonstration.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conversation: Option<Map<String, Value>>,
     /// How it ended.
     pub ending: Ending,
     /// `None` exactly when the ending is an infrastructure fault.
@@ -177,6 +181,7 @@ impl Episode {
             prompt: String::new(),
             turns: Vec::new(),
             tokens: TokenLog::default(),
+            conversation: None,
             ending: Ending::Answered,
             score: None,
             seed: None,

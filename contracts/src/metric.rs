@@ -138,6 +138,9 @@ step_metrics! {
         "Tokens whose weight the correction cut";
     CORRECTION_MASKED = "mismatch/masked_frac" ["share" "response tokens"] Lower
         "Tokens that the correction dropped";
+    PUSH_VERIFIED = "push/verified" ["servers" "push"] Higher "Servers seen to have the pushed weights";
+    PUSH_GAP = "push/logprob_abs_diff" ["nats" "tokens of the texts asked about"] Lower
+        "Server-trainer log-probability gap after a push";
     GRADIENT = "optim/grad_norm" ["norm" "updates"] Neither "Gradient norm";
     LEARNING_RATE = "optim/lr" ["rate" "step"] Neither "Learning rate";
     OPTIM_TOKENS = "optim/tokens" ["tokens" "step"] Neither "Tokens learned from";

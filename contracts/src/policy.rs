@@ -2,6 +2,7 @@
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use crate::seed::Seed;
 use crate::setting::SettingError;
@@ -35,6 +36,11 @@ impl Sampling {
         top_k: 0,
         min_p: 0.0,
     };
+
+    /// Returns true where the highest-probability token is taken each time.
+    pub fn is_greedy(&self) -> bool {
+        self.temperature < 1e-5
+    }
 
     /// Checks the ranges.
     ///
@@ -72,7 +78,8 @@ impl Sampling {
 pub struct GenerateRequest {
     /// Names the episode, so that an engine may keep its key-value cache between turns.
     pub episode: u64,
-    /// Everything so far. Within an episode each request's tokens extend the previous request's.
+    /// Everything so far. Within an episode each request's tokens extend the previous request's. Empty for a policy that
+    /// [reads text](Policy::reads_text).
     pub tokens: Vec<u32>,
     /// Most tokens to generate.
     pub max_tokens: usize,
@@ -114,6 +121,23 @@ pub struct Completion {
     pub version: u64,
 }
 
+/// What a policy that reads text wrote.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reply {
+    /// The turn as environments read it: up to its stop string, which is kept, with calls of tools as Hermes models write them.
+    pub text: String,
+    /// The same as a message of the assistant, to be part of the conversation from now on.
+    pub message: Value,
+    /// Why it ended.
+    pub finish: Finish,
+    /// Tokens read, as whoever runs the model counts them: the whole conversation before it.
+    pub prompt_tokens: usize,
+    /// Tokens written, counted likewise.
+    pub completion_tokens: usize,
+    /// Policy version that wrote it.
+    pub version: u64,
+}
+
 /// A policy could not answer. Always an infrastructure fault: never a reward of zero.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum PolicyError {
@@ -145,6 +169,25 @@ pub trait Policy: Send + Sync {
     /// # Errors
     /// [`PolicyError`] when the policy cannot answer; the episode then ends as an infrastructure fault.
     async fn generate(&self, request: GenerateRequest) -> Result<Completion, PolicyError>;
+
+    /// Whether it reads and writes text, and nobody here knows its tokens: it is then asked by [`Self::reply`] alone.
+    fn reads_text(&self) -> bool {
+        false
+    }
+
+    /// Writes what comes next where the policy reads text. `conversation` has `OpenAI`'s fields for it: `prompt`, a running text, or
+    /// `messages`, with `tools` and `chat_template_kwargs` where there are some. `None` where it no longer fits the policy's window.
+    ///
+    /// # Errors
+    /// As [`Self::generate`].
+    async fn reply(
+        &self,
+        _conversation: &Map<String, Value>,
+        _request: GenerateRequest,
+    ) -> Result<Option<Reply>, PolicyError> {
+        let fault = "text for a policy that reads tokens";
+        Err(PolicyError::BadRequest(fault.to_owned()))
+    }
 
     /// The episode is over: what was kept for it may be dropped.
     fn release(&self, _episode: u64) {}

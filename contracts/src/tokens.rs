@@ -6,6 +6,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::policy::Sampling;
+
 /// Who wrote a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -33,7 +35,7 @@ impl Provenance {
 }
 
 /// An append-only run of tokens with the same author.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Span {
     /// Who wrote the tokens.
     pub provenance: Provenance,
@@ -43,9 +45,13 @@ pub struct Span {
     pub end: usize,
     /// Policy version that sampled the tokens; `None` unless `provenance` is `Policy`.
     pub version: Option<u64>,
+    /// How the policy was asked to draw the tokens; `None` where it was not asked, or nobody wrote it down.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sampling: Option<Sampling>,
 }
 
-/// All tokens of one episode, append-only.
+/// All tokens of one episode, append-only. Of a policy that reads text only their number and their authors are known: its log has
+/// spans without ids.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TokenLog {
     ids: Vec<u32>,
@@ -58,47 +64,75 @@ impl TokenLog {
     /// A log that opens with the prompt's tokens.
     pub fn with_prompt(ids: &[u32]) -> Self {
         let mut log = Self::default();
-        log.push(ids, Provenance::Prompt, None);
+        log.push(ids, Provenance::Prompt, None, None);
         log
     }
 
-    /// Appends a sampled completion. `logprobs` are in nats, one per token.
+    /// Appends a sampled completion. `logprobs` are in nats, one per token; `sampling` is how it was drawn, where that is known.
     ///
     /// # Panics
     /// When the lengths differ: a policy that breaks its contract is a bug, not data.
-    pub fn push_policy(&mut self, ids: &[u32], logprobs: &[f32], version: u64) {
+    pub fn push_policy(
+        &mut self,
+        ids: &[u32],
+        logprobs: &[f32],
+        version: u64,
+        sampling: Option<Sampling>,
+    ) {
         assert_eq!(
             ids.len(),
             logprobs.len(),
             "one log-probability per sampled token"
         );
-        self.push(ids, Provenance::Policy, Some(version));
+        self.push(ids, Provenance::Policy, Some(version), sampling);
         let start = self.ids.len() - ids.len();
         self.logprobs[start..].copy_from_slice(logprobs);
     }
 
+    /// Appends tokens of which only the number is known. A log has ids of all its tokens or of none.
+    pub fn push_counted(&mut self, count: usize, provenance: Provenance, version: Option<u64>) {
+        self.push_span(count, provenance, version, None);
+    }
+
     /// Appends tokens the environment wrote.
     pub fn push_environment(&mut self, ids: &[u32]) {
-        self.push(ids, Provenance::Environment, None);
+        self.push(ids, Provenance::Environment, None, None);
     }
 
     /// Appends tokens the driver forced.
     pub fn push_forced(&mut self, ids: &[u32]) {
-        self.push(ids, Provenance::Forced, None);
+        self.push(ids, Provenance::Forced, None, None);
     }
 
-    fn push(&mut self, ids: &[u32], provenance: Provenance, version: Option<u64>) {
-        if ids.is_empty() {
-            return;
-        }
-        let start = self.ids.len();
+    fn push(
+        &mut self,
+        ids: &[u32],
+        provenance: Provenance,
+        version: Option<u64>,
+        sampling: Option<Sampling>,
+    ) {
+        self.push_span(ids.len(), provenance, version, sampling);
         self.ids.extend_from_slice(ids);
         self.logprobs.resize(self.ids.len(), 0.0);
+    }
+
+    fn push_span(
+        &mut self,
+        count: usize,
+        provenance: Provenance,
+        version: Option<u64>,
+        sampling: Option<Sampling>,
+    ) {
+        if count == 0 {
+            return;
+        }
+        let start = self.len();
         self.spans.push(Span {
             provenance,
             start,
-            end: self.ids.len(),
+            end: start + count,
             version,
+            sampling,
         });
     }
 
@@ -128,20 +162,25 @@ impl TokenLog {
 
     /// Number of tokens.
     pub fn len(&self) -> usize {
-        self.ids.len()
+        self.spans.last().map_or(0, |span| span.end)
     }
 
     /// Whether nothing was logged.
     pub fn is_empty(&self) -> bool {
-        self.ids.is_empty()
+        self.len() == 0
     }
 
-    /// Token ids, in order.
+    /// Whether ids and log-probabilities are known, one of each per token.
+    pub fn has_ids(&self) -> bool {
+        self.ids.len() == self.len() && self.logprobs.len() == self.len()
+    }
+
+    /// Token ids, in order; none where they are only counted.
     pub fn ids(&self) -> &[u32] {
         &self.ids
     }
 
-    /// Log-probabilities in nats as sampled; 0 where the policy did not write.
+    /// Log-probabilities in nats as sampled; 0 where the policy did not write; none where tokens are only counted.
     pub fn logprobs(&self) -> &[f32] {
         &self.logprobs
     }
@@ -153,7 +192,7 @@ impl TokenLog {
 
     /// True exactly on policy-sampled tokens. Length [`Self::len`].
     pub fn loss_mask(&self) -> Vec<bool> {
-        let mut mask = vec![false; self.ids.len()];
+        let mut mask = vec![false; self.len()];
         for span in &self.spans {
             if span.provenance == Provenance::Policy {
                 mask[span.start..span.end].fill(true);
@@ -179,20 +218,39 @@ mod tests {
     #[test]
     fn mask_follows_authorship_not_values() {
         let mut log = TokenLog::with_prompt(&[1, 2]);
-        log.push_policy(&[2, 0], &[-0.5, -0.25], 3);
+        log.push_policy(&[2, 0], &[-0.5, -0.25], 3, None);
         log.push_environment(&[2, 2]);
         log.push_forced(&[9]);
-        log.push_policy(&[0], &[-1.0], 4);
+        log.push_policy(&[0], &[-1.0], 4, Some(Sampling::FULL));
         assert_eq!(
             log.loss_mask(),
             [false, false, true, true, false, false, false, true]
         );
         assert_eq!(log.logprobs(), [0.0, 0.0, -0.5, -0.25, 0.0, 0.0, 0.0, -1.0]);
         assert_eq!(log.count(Provenance::Environment), 2);
-        assert_eq!(log.spans().last().and_then(|span| span.version), Some(4));
+        let last = log.spans().last().unwrap();
+        assert_eq!(
+            (last.version, last.sampling),
+            (Some(4), Some(Sampling::FULL))
+        );
+        let first = serde_json::to_string(&log.spans()[0]).unwrap();
+        assert!(!first.contains("sampling"), "{first}");
         let mut early = TokenLog::with_prompt(&[1, 2]);
-        early.push_policy(&[2, 0], &[-0.5, -0.25], 3);
+        early.push_policy(&[2, 0], &[-0.5, -0.25], 3, None);
         assert_eq!(log.before(4), early);
         assert_eq!(log.before(0), TokenLog::default());
+    }
+
+    #[test]
+    fn tokens_that_are_only_counted_have_authors_and_no_ids() {
+        let mut log = TokenLog::default();
+        assert!(log.is_empty() && log.has_ids());
+        log.push_counted(3, Provenance::Prompt, None);
+        log.push_counted(0, Provenance::Environment, None);
+        log.push_counted(2, Provenance::Policy, Some(0));
+        assert_eq!((log.len(), log.count(Provenance::Policy)), (5, 2));
+        assert_eq!(log.loss_mask(), [false, false, false, true, true]);
+        assert!(log.ids().is_empty() && log.logprobs().is_empty() && !log.has_ids());
+        assert_eq!(log.spans().len(), 2);
     }
 }

@@ -65,6 +65,7 @@ pub(crate) const REWARDS: &[RewardEntry] = &[
     costs::LENGTH,
     random::ENTRY,
     controls::CONSTANT,
+    controls::ANY_SEARCH,
     controls::FORMAT_ONLY,
     controls::CONTAINS,
     altered::INVERSE,

@@ -12,6 +12,7 @@
 //! - `calibration`: stated certainties against what was right.
 //! - `summary`: the numbers of one set of episodes, with intervals.
 //! - `telemetry`: conduct, signs of gamed rewards, alarms; of a set of episodes or of a run.
+//! - `decomposition`: what of a gain is searching, finding, reading, guessing.
 //! - `compare`: two sets of episodes on the same questions.
 //! - `verdict`: start, trained and control in one honest statement, written to `verdict.json`.
 //! - `probe`: the same policy plain and under a change.
@@ -28,6 +29,7 @@ mod calibration;
 mod compare;
 mod cost;
 mod critique;
+mod decomposition;
 mod judge;
 mod measures;
 mod probe;

@@ -21,6 +21,8 @@ use maud::{Markup, html};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
+use crate::compare::Comparison;
+use crate::measures::headline;
 use crate::summary::EvalSummary;
 use crate::telemetry::Course;
 use crate::text::write_atomic;
@@ -39,6 +41,16 @@ pub struct Recipe {
     pub config: String,
     /// Digests by what they are of.
     pub digests: Vec<(String, String)>,
+}
+
+/// Two evaluations on the same questions.
+#[derive(Clone, Debug, Serialize)]
+struct Paired {
+    a: String,
+    b: String,
+    /// What is to be said of the main metric.
+    words: String,
+    comparison: Comparison,
 }
 
 /// An alarm with its run.
@@ -61,6 +73,7 @@ pub struct Report {
     courses: Vec<(String, Course)>,
     alarms: Vec<(String, Alarm)>,
     evaluations: Vec<(String, EvalSummary)>,
+    paired: Option<Paired>,
     trajectories: Vec<Trajectory>,
     recipes: Vec<Recipe>,
 }
@@ -129,6 +142,18 @@ impl Report {
         self
     }
 
+    /// Adds the comparison of two evaluations on the same questions, by their labels; a page without a verdict opens with it.
+    #[must_use]
+    pub fn comparison(mut self, [a, b]: [&str; 2], comparison: Comparison) -> Self {
+        self.paired = Some(Paired {
+            a: a.to_owned(),
+            b: b.to_owned(),
+            words: comparison.words(headline(&comparison.metrics), a, b),
+            comparison,
+        });
+        self
+    }
+
     /// Adds an episode to the viewer; the first ones can be read without its script.
     #[must_use]
     pub fn trajectory(mut self, trajectory: Trajectory) -> Self {
@@ -149,13 +174,16 @@ impl Report {
             header {
                 h1 { (self.title) }
                 (self.by_run(tables::verdict))
+                @if let Some(paired) = &self.paired { p.lead { (paired.words) } }
                 @for note in &self.notes { p.caption { (note) } }
             }
             (section("Results", &html! {
                 (self.by_run(|verdict| html! {
                     (intervals::gains(verdict))
                     @if let Some(table) = tables::gains(verdict) { (table.html()) }
+                    @if let Some(table) = tables::decomposition(verdict) { (table.html()) }
                 }))
+                @if let Some(paired) = &self.paired { (tables::differences(paired).html()) }
                 (intervals::scores(&self.evaluations))
                 (tables::results(&self.evaluations))
             }))
@@ -189,7 +217,8 @@ impl Report {
         markdown::render(self)
     }
 
-    /// The same without curves and trajectories, as JSON: `title`, `notes`, `verdicts` by run, `evaluations` by label, `training`
+    /// The same without curves and trajectories, as JSON: `title`, `notes`, `verdicts` by run, `evaluations` by label, `comparison` of two,
+    /// `training`
     /// (of each arm the `Trend` of every metric), `conduct` (of each run the trend of every item), `alarms`, `recipes`.
     pub fn to_json(&self) -> Value {
         let training = |arm: &Arm| {
@@ -203,6 +232,7 @@ impl Report {
             "notes": self.notes,
             "verdicts": by_name(&self.verdicts, |verdict| json!(verdict)),
             "evaluations": by_name(&self.evaluations, |summary| json!(summary)),
+            "comparison": self.paired,
             "training": self.arms.iter().map(training).collect::<Vec<Value>>(),
             "conduct": by_name(&self.courses, |course| json!(course.items)),
             "alarms": alarms.collect::<Vec<_>>(),

@@ -77,12 +77,15 @@ impl Trajectory {
         Self::new(origin, episode, segments)
     }
 
-    /// Cut by the token log, forced tokens apart; `decode` turns ids into text.
+    /// Cut by the token log, forced tokens apart; `decode` turns ids into text. By turns where the log has no ids.
     pub fn from_tokens(
         origin: Origin,
         episode: &Episode,
         decode: impl Fn(&[u32]) -> String,
     ) -> Self {
+        if !episode.tokens.has_ids() {
+            return Self::from_turns(origin, episode);
+        }
         let ids = episode.tokens.ids();
         let spans = episode.tokens.spans().iter();
         let segments = spans

@@ -9,6 +9,7 @@ use forage_env::Alarm;
 use serde::{Deserialize, Serialize};
 
 use crate::compare::{Comparison, Difference, SMALL_N, few_questions, interval_words, signed};
+use crate::decomposition::Decomposition;
 use crate::stats::{Bootstrap, Interval};
 use crate::study::{Arm, Figures, SeedEpisodes, Study, StudyError};
 use crate::text::write_atomic;
@@ -60,6 +61,9 @@ pub struct Verdict {
     /// The same with sampled episodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) sampled: Option<Detail>,
+    /// What of the gain is searching, finding, reading and guessing; only where episodes end in answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) parts: Option<Decomposition>,
     /// The alarms of telemetry about the trained policy, in training and on the held-out questions.
     #[serde(default)]
     pub alarms: Vec<Alarm>,
@@ -117,6 +121,10 @@ impl Verdict {
     ) -> Result<Self, StudyError> {
         let outcome = Outcome::of(&greedy.start);
         let seed = greedy.seed;
+        let trained = greedy.arms.first();
+        let parts = trained
+            .map(|(_, trained)| Decomposition::of(&greedy.start, trained, bootstrap))
+            .transpose()?;
         let greedy = Detail::of(greedy, bootstrap)?;
         let of = |comparison: &Comparison| comparison.difference(outcome.measure()).copied();
         let gain = of(&greedy.gain).ok_or(StudyError::Empty)?;
@@ -138,6 +146,7 @@ impl Verdict {
             sampled: sampled
                 .map(|sampled| Detail::of(sampled, bootstrap))
                 .transpose()?,
+            parts: parts.flatten(),
             alarms: Vec::new(),
         })
     }
@@ -190,6 +199,7 @@ impl Verdict {
     pub fn words(&self) -> Vec<String> {
         let mut sentences = vec![self.gain_words()];
         sentences.extend(self.control_words());
+        sentences.extend(self.parts.as_ref().map(Decomposition::words));
         sentences.extend(self.sample_words());
         sentences
     }

@@ -96,6 +96,7 @@ async fn an_oracle_is_always_right_and_its_episodes_replay() {
         member: 0,
         seed: Seed::root(group),
         leaves: None,
+        temperature: None,
     };
     let episodes = rollout.run((0..).zip(&tasks).map(job).collect()).await;
     for episode in &episodes {
@@ -133,6 +134,7 @@ async fn an_oracle_is_always_right_and_its_episodes_replay() {
         member: 0,
         seed: Seed::root(0),
         leaves: None,
+        temperature: None,
     };
     let episode = guessed.run(vec![job]).await.remove(0);
     let score = episode.score.expect("a score");
@@ -161,6 +163,7 @@ async fn alarms(turns: &'static [&'static str]) -> Vec<(String, String)> {
         member: 0,
         seed: Seed::root(group),
         leaves: None,
+        temperature: None,
     };
     let episodes = rollout.run((0..).zip(tasks(12)).map(job).collect()).await;
     let found = Telemetry::from_episodes(&episodes, Bootstrap::new(1)).expect("scored episodes");
@@ -373,6 +376,7 @@ fn a_family_from_outside_learns_as_the_one_it_is_made_of_and_is_written_under_it
     let sequence = Sequence {
         ids: (1..24).collect(),
         targets: (3..23).collect(),
+        ..Sequence::default()
     };
     let folder = tempfile::tempdir().expect("a folder");
     let losses = ["mistral", "llama"].map(|family| {

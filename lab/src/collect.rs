@@ -8,16 +8,23 @@ use forage_env::{EpisodeWriter, InfraBudget, Job, Keep, Rejection, RejectionCoun
 use forage_trainer::run::group_jobs;
 
 use crate::config::Resolved;
-use crate::data::{Data, first};
+use crate::data::{Data, Tasks, first};
 use crate::error::{Context, Result, RunError, bail};
+use crate::evaluate::{Opening, Player, is_script};
 use crate::observer::Observer;
-use crate::policy::start_of;
+use crate::policy::{is_server, start_of};
 use crate::runtime::runtime;
 use crate::session::Session;
 
-/// The amount of play, and the rule of what is kept.
+/// The policy, the amount of play, and the rule of what is kept.
 #[derive(Clone, Debug)]
 pub struct CollectOptions {
+    /// A folder, a name on the hub or a server by its address, as of an evaluation; the config's policy by default.
+    pub policy: Option<String>,
+    /// The model to ask a server for; its only one by default.
+    pub model: Option<String>,
+    /// File with the access token of a server.
+    pub token_file: Option<PathBuf>,
     /// Episodes per question.
     pub samples: usize,
     /// The file of what is kept.
@@ -49,9 +56,7 @@ pub fn collect(
     observer: &dyn Observer,
 ) -> Result<RejectionCounts> {
     let sampling = Sampling {
-        temperature: options
-            .temperature
-            .unwrap_or(config.grpo.update.temperature),
+        temperature: options.temperature.unwrap_or(Sampling::FULL.temperature),
         ..Sampling::FULL
     };
     sampling.check().in_config("--temperature")?;
@@ -64,21 +69,54 @@ pub fn collect(
     let data = Data::load(config, scratch.path())?;
     let tasks = first(&data.train, options.questions);
     let corpus = data.corpus.recorded(options.record_tools.as_deref())?;
-    let checkpoint = start_of(config)?;
-    let session = Session::of(config, &corpus, &checkpoint, observer)?;
-    let rollout = session.rollout(config.generation().start(&checkpoint), sampling)?;
+    let player = options.player(config, &tasks)?;
+    let rewards = config.rewards()?;
+    let session = Session::new(
+        &config.environment,
+        rewards,
+        &corpus,
+        player.format,
+        observer,
+    )?;
+    let rollout = session.rollout(player.policy, sampling)?;
     let seed = Seed::root(config.seed).child("collect", &[]);
-    let jobs = group_jobs(&tasks, options.samples, seed);
-    options.play(&rollout, &jobs, config.engine.sequences, observer)
+    let mut jobs = group_jobs(&tasks, options.samples, seed);
+    if options.temperature.is_none() {
+        config.grpo.update.temper(&mut jobs);
+    }
+    let bounds = [config.engine.sequences, player.in_flight];
+    options.play(&rollout, &jobs, bounds, observer)
 }
 
 impl CollectOptions {
-    /// Plays the jobs some questions at a time and writes what is kept.
+    /// Opens who plays.
+    fn player(&self, config: &Resolved, tasks: &Tasks) -> Result<Player> {
+        let generation = config.generation();
+        let opening = Opening {
+            model: self.model.as_deref(),
+            token_file: self.token_file.clone(),
+            ..Opening::of(config, self.policy.as_deref(), &generation)
+        };
+        if is_script(opening.name) {
+            return Err(RunError::config_because(
+                format!("--policy {}: scripts play in bytes", opening.name),
+                "forage eval --policy SCRIPT --tokens-of POLICY --out FILE writes their demonstrations",
+            ));
+        }
+        if self.policy.is_some() || opening.sampler.is_some() || is_server(opening.name) {
+            return opening.open(tasks);
+        }
+        // In the precision of the config.
+        Player::here(&start_of(config)?, opening.chat, &generation)
+    }
+
+    /// Plays the jobs some questions at a time and writes what is kept. The bounds are the sequences of an engine and the episodes in
+    /// flight.
     fn play(
         &self,
         rollout: &Rollout,
         jobs: &[Job],
-        sequences: usize,
+        [sequences, in_flight]: [usize; 2],
         observer: &dyn Observer,
     ) -> Result<RejectionCounts> {
         let mut writer = EpisodeWriter::create(&self.out)?;
@@ -86,7 +124,7 @@ impl CollectOptions {
         let total = (jobs.len() / self.samples) as u64;
         let together = (BATCHES * sequences).div_ceil(self.samples) * self.samples;
         for batch in jobs.chunks(together) {
-            let episodes = runtime()?.block_on(rollout.run(batch.to_vec()));
+            let episodes = runtime()?.block_on(rollout.run_bounded(batch.to_vec(), in_flight));
             InfraBudget::default()
                 .check(&episodes)
                 .context("too many episodes were lost to infrastructure faults")?;

@@ -71,8 +71,7 @@ impl Corpus {
         let retriever = retrieval.over(&found)?;
         let wiki = match corpus {
             Some((corpus, format)) => pages_of(corpus, format, Some(found), &scratch),
-            // What the index holds are the pages.
-            None => lazily(move || Ok(Wiki::of_index(Arc::clone(&found)))),
+            None => pages_in(found),
         };
         Ok(Self {
             retriever,
@@ -142,7 +141,7 @@ impl Data {
             return Ok(Self {
                 corpus: Corpus {
                     retriever,
-                    wiki: files_wiki(files, None, &RunLayout::new(folder)),
+                    wiki: files_wiki(files, files.format, None, &RunLayout::new(folder)),
                 },
                 train: none(),
                 dev: none(),
@@ -256,16 +255,25 @@ fn pages_of(
     })
 }
 
+/// The documents of an index as pages.
+fn pages_in(index: Arc<Index>) -> OpenWiki {
+    lazily(move || {
+        index.verify_whole_pages()?;
+        Ok(Wiki::of_index(Arc::clone(&index)))
+    })
+}
+
 /// As [`forage_contracts::EnvEntry::questions`].
 type MakeQuestions = fn(Split, usize, Seed) -> Vec<Task>;
 
 /// Questions that an environment brings along.
 fn own_splits(own: MakeQuestions, data: &DataConfig, seed: u64) -> [Tasks; 3] {
     let tasks = |split, count| own_questions(own, split, count, seed);
+    let [train, dev, test] = data.counts();
     [
-        tasks(Split::Train, data.train_questions),
-        tasks(Split::Dev, data.dev_questions),
-        tasks(Split::Test, data.test_questions),
+        tasks(Split::Train, train),
+        tasks(Split::Dev, dev),
+        tasks(Split::Test, test),
     ]
 }
 
@@ -285,10 +293,11 @@ fn load_world(
 ) -> Result<(Corpus, [Tasks; 3])> {
     let world = World::new(spec.clone())?;
     let place = layout.world();
+    let [train, dev, test] = data.counts();
     let counts = QuestionCounts {
-        train: data.train_questions as u64,
-        dev: data.dev_questions as u64,
-        test: data.test_questions as u64,
+        train: train as u64,
+        dev: dev as u64,
+        test: test as u64,
     };
     if place.join("world.json").exists() {
         check_world(&place, &world, counts)?;
@@ -316,9 +325,9 @@ fn load_world(
         layout,
     );
     let splits = [
-        tasks(Split::Train, data.train_questions)?,
-        tasks(Split::Dev, data.dev_questions)?,
-        tasks(Split::Test, data.test_questions)?,
+        tasks(Split::Train, train)?,
+        tasks(Split::Dev, dev)?,
+        tasks(Split::Test, test)?,
     ];
     let corpus = Corpus {
         retriever: found,
@@ -353,22 +362,35 @@ fn load_files(
     (retriever, needed): (&RetrieverConfig, bool),
     layout: &RunLayout,
 ) -> Result<(Corpus, [Tasks; 3])> {
+    let remote = retriever.connect()?;
+    if remote.is_some() && (files.corpus.is_some() || files.index.is_some()) {
+        return Err(RunError::config_because(
+            "[data.files] names what is searched, and [retriever.remote] a server that searches",
+            "remove data.files.corpus and data.files.index, or [retriever.remote]",
+        ));
+    }
     let corpus = files.corpus.as_deref().map(fetch_file).transpose()?;
-    let index = match (&corpus, files.format, &files.index) {
-        (Some(corpus), Some(format), Some(index)) => Some(open_checked(index, corpus, format)?),
-        (Some(corpus), Some(format), None) => Some(open_or_build(corpus, format, &layout.index())?),
-        _ => None,
+    let format = match (&corpus, files.format) {
+        (Some(corpus), None) => Some(CorpusFormat::detect(corpus).in_config("data.files.corpus")?),
+        (_, format) => format,
     };
-    let wiki = files_wiki(files, index.clone(), layout);
-    let retriever = match (retriever.connect()?, index) {
-        (Some(remote), None) if files.corpus.is_none() && files.format.is_none() => remote,
+    let index = match (corpus.as_deref().zip(format), &files.index) {
+        (Some((corpus, format)), Some(index)) => Some(open_checked(index, corpus, format)?),
+        (Some((corpus, format)), None) => Some(open_or_build(corpus, format, &layout.index())?),
+        (None, Some(index)) => Some(Arc::new(Index::open(index)?)),
+        (None, None) => None,
+    };
+    let wiki = files_wiki(files, format, index.clone(), layout);
+    let retriever = match (remote, index) {
+        (Some(remote), _) => remote,
         (None, Some(index)) => retriever.over(&index)?,
-        (None, None) if !needed && files.corpus.is_none() && files.format.is_none() => {
-            Arc::new(NoPassages)
+        (None, None) if !needed => Arc::new(NoPassages),
+        (None, None) => {
+            return Err(RunError::config_because(
+                "[data.files] names nothing to search",
+                "write data.files.index or data.files.corpus, or a server in [retriever.remote]",
+            ));
         }
-        _ => bail!(
-            "data.files needs corpus and format, or else a remote retriever in [retriever.remote] and neither"
-        ),
     };
     Ok((Corpus { retriever, wiki }, file_splits(files, data)?))
 }
@@ -402,23 +424,26 @@ fn file_splits(files: &FilesConfig, data: &DataConfig) -> Result<[Tasks; 3]> {
     if let Some(share) = files.train_share {
         (train, test) = split_by_index(train, share);
     }
+    let counts = data.counts();
     Ok([
-        first(train, data.train_questions),
-        first(dev, data.dev_questions),
-        first(test, data.test_questions),
+        first(train, counts[0]),
+        first(dev, counts[1]),
+        first(test, counts[2]),
     ])
 }
 
 /// Whole pages of files: their own, or those of the corpus, whose index serves where it is of pages.
 fn files_wiki(
     files: &FilesConfig,
+    format: Option<CorpusFormat>,
     index: Option<Arc<Index>>,
     layout: &RunLayout,
 ) -> Option<OpenWiki> {
-    match (&files.pages, &files.corpus, files.format) {
+    match (&files.pages, &files.corpus, format) {
         (Some(pages), _, _) => Some(pages_of(pages, CorpusFormat::WHOLE_PAGES, None, layout)),
         (None, Some(corpus), Some(format)) => Some(pages_of(corpus, format, index, layout)),
-        _ => None,
+        (None, None, _) => index.map(pages_in),
+        (None, Some(_), None) => None,
     }
 }
 

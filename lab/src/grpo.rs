@@ -8,7 +8,7 @@ use forage_trainer::device::ComputeType;
 use forage_trainer::memory::Workload;
 use forage_trainer::run::{Control, RunPlace, Source, run_grpo};
 use forage_trainer::{
-    Checkpoint, Learner, RankSettings, RemotePolicy, Sample, SentinelConfig, Workers,
+    Checkpoint, Learner, RankSettings, RemoteConfig, RemotePolicy, Sample, SentinelConfig, Workers,
 };
 
 use crate::config::{EvaluationConfig, Resolved};
@@ -153,7 +153,7 @@ pub(crate) fn control(stop: bool) -> Control {
 
 /// The digest of everything that shapes a run: its settings, and the ranking and training questions or the recorded rollouts. What may
 /// change between the processes that work on it (length, threads, parts of the gradient, evaluation, how often it saves, where a
-/// judge is and what it may cost) is left out.
+/// judge is and what it may cost, where a sampler is and how it is asked) is left out.
 pub(crate) fn digest(config: &Resolved, experience: Experience<'_>) -> Result<String> {
     let mut shape = (**config).clone();
     shape.threads = 0;
@@ -164,6 +164,9 @@ pub(crate) fn digest(config: &Resolved, experience: Experience<'_>) -> Result<St
     shape.grpo.sentinel = SentinelConfig::default();
     shape.grpo.update.parts = None;
     shape.tensorboard = None;
+    if let Some(sampler) = &mut shape.sampler {
+        *sampler = RemoteConfig::new(sampler.kind, "", sampler.context);
+    }
     shape.data.digests = None;
     for judge in JudgeSettings::REWARDS {
         if let Some(part) = shape.reward.get_mut(judge) {
@@ -196,6 +199,24 @@ pub(crate) fn hash_file(hasher: &mut blake3::Hasher, file: &Path) -> Result<()> 
 mod tests {
     use super::*;
     use crate::config::RunConfig;
+
+    #[test]
+    fn a_sampler_may_move_between_processes() {
+        let quickstart = include_str!("../../configs/quickstart.toml");
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("rollouts.jsonl");
+        std::fs::write(&file, "").unwrap();
+        let of = |rest: &str| {
+            let sampler = format!("sampler={{ kind = \"sglang\", {rest} }}");
+            let config = RunConfig::parse(quickstart, &[sampler]).unwrap();
+            let config = config.resolve(None).unwrap();
+            digest(&config, Experience::Recorded(&file)).unwrap()
+        };
+        let first = of("url = \"http://a\", context = 320");
+        let moved = of("url = \"http://b:1\", context = 320, dtype = \"bf16\", retries = 9");
+        assert_eq!(first, moved);
+        assert_ne!(first, of("url = \"http://a\", context = 321"));
+    }
 
     #[test]
     fn a_judge_may_move_and_cost_more_between_processes() {

@@ -22,6 +22,7 @@ mod layout;
 mod lint;
 mod lock;
 mod memory;
+mod miniature;
 mod observer;
 mod page;
 mod policy;

@@ -1,5 +1,7 @@
 //! Warnings about configs that run and may not mean what they say.
 
+use std::path::Path;
+
 use forage_env::registry;
 use forage_env::reward::PublishedSettings;
 use serde_json::Value;
@@ -11,8 +13,79 @@ impl Resolved {
     /// they are used.
     pub fn warnings(&self) -> Vec<String> {
         let found = prompt(self).and_then(|text| answer_in_prompt(&text, grades_prompt(self)));
-        found.into_iter().collect()
+        found.into_iter().chain(unvalidated(self)).collect()
     }
+
+    /// What a run would not find: the key of each file or folder that is not there, with its path. Addresses on the hub and servers
+    /// are not asked.
+    pub fn missing(&self) -> Vec<String> {
+        let mut named: Vec<(&str, &Path)> = Vec::new();
+        let retriever = &self.retriever;
+        named.extend(
+            retriever
+                .encoder
+                .iter()
+                .map(|path| ("retriever.encoder", &**path)),
+        );
+        named.extend(
+            retriever
+                .reranker
+                .iter()
+                .map(|path| ("retriever.reranker", &**path)),
+        );
+        if let Some(files) = &self.data.files {
+            for (key, path) in [
+                ("data.files.corpus", &files.corpus),
+                ("data.files.index", &files.index),
+                ("data.files.pages", &files.pages),
+            ] {
+                named.extend(path.iter().map(|path| (key, &**path)));
+            }
+            for (key, paths) in [
+                ("data.files.train", &files.train),
+                ("data.files.dev", &files.dev),
+                ("data.files.test", &files.test),
+            ] {
+                named.extend(paths.iter().map(|path| (key, &**path)));
+            }
+            if let Some(ids) = &files.ids {
+                for (key, path) in [
+                    ("data.files.ids.train", &ids.train),
+                    ("data.files.ids.dev", &ids.dev),
+                    ("data.files.ids.test", &ids.test),
+                ] {
+                    named.extend(path.iter().map(|path| (key, &**path)));
+                }
+            }
+        }
+        // A name on the hub has its owner before it, and a built-in policy its scheme.
+        let checkpoint = &self.policy.checkpoint;
+        if !checkpoint.contains(['/', ':']) || checkpoint.starts_with(['/', '.']) {
+            named.push(("policy.checkpoint", Path::new(checkpoint)));
+        }
+        let gone = |path: &Path| !path.starts_with("hf:") && !path.exists();
+        named
+            .into_iter()
+            .filter(|(_, path)| gone(path))
+            .map(|(key, path)| format!("{key}: there is no {}", path.display()))
+            .collect()
+    }
+}
+
+/// Says why validation would show nothing, or nothing new.
+fn unvalidated(config: &RunConfig) -> Option<String> {
+    let files = config.data.files.as_ref()?;
+    let every = config.grpo.evaluate_every;
+    if every > 0 && files.dev.is_empty() {
+        return Some(format!(
+            "grpo.evaluate_every is {every} and [data.files] names no `dev`: nothing is validated during training"
+        ));
+    }
+    let learned = files.dev.iter().find(|path| files.train.contains(path))?;
+    Some(format!(
+        "data.files.dev holds {}, which is learned from too: validation tells how well it is known by heart",
+        learned.display()
+    ))
 }
 
 /// The prompt template of a config's environment.

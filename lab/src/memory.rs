@@ -9,7 +9,7 @@ use forage_trainer::{BatchSize, LoraConfig, ModelConfig, Sample, Workers};
 use crate::builtin;
 use crate::config::Resolved;
 use crate::error::{Context, Result, bail};
-use crate::policy::hub;
+use crate::policy::{hub, needs_weights};
 
 /// Facts about a policy before its weights are read.
 pub(crate) struct Start {
@@ -24,6 +24,7 @@ impl Start {
     /// Reads the policy that a config names. What is on the hub is fetched where `fetch` says so, else it is not known.
     pub(crate) fn of(config: &Resolved, fetch: bool) -> Result<Option<Self>> {
         let name = &config.policy.checkpoint;
+        needs_weights(name)?;
         if let Some(shape) = builtin_shape(name)? {
             return Ok(Some(Self {
                 shape,
@@ -133,8 +134,10 @@ pub(crate) fn of_run(
         update.micro_batch_tokens,
     );
     let plays = rollouts.is_none() && config.sampler.is_none();
-    let played =
-        (episodes as u64 * config.grpo.steps + config.data.dev_questions as u64) * longest as u64;
+    let validated = config.data.counts()[1] as u64;
+    let played = (episodes as u64 * config.grpo.steps)
+        .saturating_add(validated)
+        .saturating_mul(longest as u64);
     let played_tokens = if plays {
         usize::try_from(played).unwrap_or(usize::MAX)
     } else {

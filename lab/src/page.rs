@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use forage_contracts::Episode;
-use forage_eval::{Arm, Bootstrap, EvalSummary, Recipe, Report, Telemetry};
+use forage_eval::{Arm, Bootstrap, Comparison, EvalSummary, Recipe, Report, Telemetry};
 use serde_json::Value;
 
 use crate::error::Result;
@@ -111,6 +111,7 @@ fn with_episodes(mut report: Report, runs: &[RunFolder], most: usize) -> Result<
     }
     sources.sort_by_key(|(_, source)| source.age());
     let (mut kept, mut left_out) = (0, false);
+    let mut evaluated: Vec<(usize, String, Vec<Episode>)> = Vec::new();
     for (place, mut source) in sources {
         if kept >= most && source.origin.step.is_some() {
             left_out = true;
@@ -139,6 +140,9 @@ fn with_episodes(mut report: Report, runs: &[RunFolder], most: usize) -> Result<
             report = report.trajectory(run.trajectory(source.origin.clone(), episode));
             kept += 1;
         }
+        if runs.len() == 2 && source.origin.step.is_none() {
+            evaluated.push((place, source.origin.run, reading.episodes));
+        }
     }
     if left_out {
         let what = "evaluations first, then those of the newest steps";
@@ -146,7 +150,26 @@ fn with_episodes(mut report: Report, runs: &[RunFolder], most: usize) -> Result<
             "{most} trajectories are shown, {what}; --most shows more."
         ));
     }
-    Ok(report)
+    Ok(paired(report, &evaluated, runs))
+}
+
+/// Adds the differences of two paths that hold one evaluation each; where they hold more, a verdict or `forage compare` tells.
+fn paired(
+    report: Report,
+    evaluated: &[(usize, String, Vec<Episode>)],
+    runs: &[RunFolder],
+) -> Report {
+    let [a, b] = evaluated else {
+        return report;
+    };
+    if a.0 == b.0 {
+        return report;
+    }
+    let [a, b] = if a.0 < b.0 { [a, b] } else { [b, a] };
+    match Comparison::from_episodes(&a.2, &b.2, runs[a.0].bootstrap()) {
+        Ok(comparison) => report.comparison([&a.1, &b.1], comparison),
+        Err(error) => report.note(format!("No difference is shown: {error}.")),
+    }
 }
 
 /// Adds the alarms that telemetry raises of an evaluation by itself; where there is a run, its steps say more.

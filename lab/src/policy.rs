@@ -1,10 +1,11 @@
-//! Policies by their names: a folder, a name on the hub, or one inside this crate.
+//! Policies by their names: a folder, a name on the hub, one inside this crate, or the address of a server.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use forage_contracts::seed::Seed;
 use forage_contracts::{ByteTokenizer, Tokenizer};
+use forage_env::chat::ChatTemplate;
 use forage_env::{ChatSettings, Presentation};
 use forage_trainer::device::DeviceSpec;
 use forage_trainer::{Checkpoint, Hub, Precision};
@@ -17,11 +18,32 @@ use crate::error::{Context, Result, RunError, bail};
 /// Begins the names of policies inside this crate.
 const BUILTIN: &str = "builtin:";
 
+/// Tells whether a policy of this name is a server, which tells text alone.
+pub(crate) fn is_server(name: &str) -> bool {
+    ["http://", "https://"]
+        .iter()
+        .any(|scheme| name.starts_with(scheme))
+}
+
+/// Refuses a server where weights are needed.
+pub(crate) fn needs_weights(name: &str) -> Result<()> {
+    if !is_server(name) {
+        return Ok(());
+    }
+    Err(RunError::config_because(
+        format!(
+            "policy {name} is a server, and this needs weights, token ids or log-probabilities"
+        ),
+        "name a folder or a name on the hub; servers are policies of eval, collect, play and replay, and training plays on one \
+         that [sampler] names",
+    ))
+}
+
 /// The form in which a policy reads and writes: its tokens, its window and the presentation of text.
 #[derive(Clone)]
 pub struct PolicyFormat {
     pub(crate) tokenizer: Arc<dyn Tokenizer>,
-    /// Tokens that an episode may have; `None` for scripts.
+    /// Tokens that an episode may have; `None` for scripts and servers.
     pub(crate) window: Option<usize>,
     /// Without the tools of an environment.
     pub(crate) presentation: Presentation,
@@ -42,13 +64,61 @@ impl PolicyFormat {
         Self::raw(Arc::new(ByteTokenizer))
     }
 
+    /// The format of a server: chats, or running text without settings of them. What environments count in tokens they count
+    /// by [`FourBytes`].
+    pub(crate) fn text(chat: Option<&ChatSettings>) -> Self {
+        let chat = chat.cloned().map(Presentation::served);
+        Self {
+            presentation: chat.unwrap_or(Presentation::RAW),
+            ..Self::raw(Arc::new(FourBytes))
+        }
+    }
+
     /// The format of a checkpoint, as chats where a config says so.
     pub(crate) fn of(
         checkpoint: &Checkpoint,
         chat: Option<&ChatSettings>,
         generation: &Generation,
     ) -> Result<Self> {
-        let presentation = match (chat, &checkpoint.chat) {
+        let window = generation.window(&checkpoint.config);
+        let tokenizer = Arc::new(checkpoint.tokenizer.clone());
+        Self::with(tokenizer, checkpoint.chat.as_ref(), chat, window)
+    }
+
+    /// The format of a checkpoint whose weights are a server's, in a window of so many tokens.
+    pub(crate) fn without_weights(
+        name: &str,
+        chat: Option<&ChatSettings>,
+        window: usize,
+    ) -> Result<Self> {
+        let unusable = || format!("the tokenizer of policy {name} cannot be used");
+        let mut name = name.to_owned();
+        if !name.starts_with(BUILTIN) {
+            let folder = hub().fetch(&name).with_context(unusable)?;
+            let base = Checkpoint::adapter_base(&folder).with_context(unusable)?;
+            name = base.unwrap_or(name);
+        }
+        if let Some(builtin) = name.strip_prefix(BUILTIN) {
+            let Checkpoint {
+                tokenizer,
+                chat: template,
+                ..
+            } = builtin::load(builtin, &DeviceSpec::default())?;
+            return Self::with(Arc::new(tokenizer), template.as_ref(), chat, window);
+        }
+        let folder = hub().fetch(&name).with_context(unusable)?;
+        let tokenizer = Checkpoint::tokenizer_of(&folder).with_context(unusable)?;
+        let template = ChatTemplate::load(&folder).with_context(unusable)?;
+        Self::with(Arc::new(tokenizer), template.as_ref(), chat, window)
+    }
+
+    fn with(
+        tokenizer: Arc<dyn Tokenizer>,
+        template: Option<&ChatTemplate>,
+        chat: Option<&ChatSettings>,
+        window: usize,
+    ) -> Result<Self> {
+        let presentation = match (chat, template) {
             (None, _) => Presentation::RAW,
             (Some(settings), Some(template)) => {
                 Presentation::chat(template.clone(), settings.clone())
@@ -62,10 +132,42 @@ impl PolicyFormat {
             }
         };
         Ok(Self {
-            tokenizer: Arc::new(checkpoint.tokenizer.clone()),
-            window: Some(generation.window(&checkpoint.config)),
+            tokenizer,
+            window: Some(window),
             presentation,
         })
+    }
+}
+
+/// Four bytes to a token, as many as a model's token has of English: for limits of environments where nobody knows the policy's
+/// tokens.
+struct FourBytes;
+
+/// Fills a last token up; no byte of any text.
+const FILLER: u8 = 0xff;
+
+impl Tokenizer for FourBytes {
+    fn encode(&self, text: &str) -> Vec<u32> {
+        let token = |bytes: &[u8]| {
+            let mut four = [FILLER; 4];
+            four[..bytes.len()].copy_from_slice(bytes);
+            u32::from_le_bytes(four)
+        };
+        text.as_bytes().chunks(4).map(token).collect()
+    }
+
+    fn decode(&self, ids: &[u32]) -> String {
+        let bytes = ids.iter().flat_map(|id| id.to_le_bytes());
+        let bytes: Vec<u8> = bytes.filter(|&byte| byte != FILLER).collect();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    fn eos(&self) -> u32 {
+        u32::MAX
+    }
+
+    fn vocab_size(&self) -> usize {
+        usize::MAX
     }
 }
 
@@ -118,6 +220,7 @@ pub(crate) fn adapt(
 /// # Errors
 /// When it is not there, or cannot be used on the device or in this precision.
 pub fn open_policy(name: &str, precision: Precision, device: &DeviceSpec) -> Result<Checkpoint> {
+    needs_weights(name)?;
     let unusable = || format!("policy {name} cannot be used");
     if let Some(builtin) = name.strip_prefix(BUILTIN) {
         return builtin::load(builtin, device);
@@ -142,6 +245,7 @@ impl PolicyFormat {
     /// # Errors
     /// When there is none.
     pub fn tokenizer(name: &str) -> Result<Arc<dyn Tokenizer>> {
+        needs_weights(name)?;
         if let Some(builtin) = name.strip_prefix(BUILTIN) {
             let checkpoint = builtin::load(builtin, &DeviceSpec::default())?;
             return Ok(Arc::new(checkpoint.tokenizer));
@@ -190,4 +294,19 @@ pub(crate) fn save(trained: &Checkpoint, folder: &Path) -> Result<()> {
         None => trained.save(folder)?,
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn four_bytes_a_token_give_every_text_back() {
+        for text in ["", "a", "four", "fünf 😀\0", "<tool_call>{}</tool_call>"] {
+            let tokens = FourBytes.encode(text);
+            assert_eq!(tokens.len(), text.len().div_ceil(4));
+            assert_eq!(FourBytes.decode(&tokens), text);
+        }
+        assert_eq!(FourBytes.decode(&[FourBytes.eos()]), "");
+    }
 }

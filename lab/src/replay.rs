@@ -11,7 +11,7 @@ use crate::data::Data;
 use crate::error::{Context, Result};
 use crate::evaluate::is_script;
 use crate::observer::Observer;
-use crate::policy::{PolicyFormat, open_policy};
+use crate::policy::{PolicyFormat, is_server, open_policy};
 use crate::runtime::runtime;
 use crate::session::Session;
 
@@ -42,7 +42,7 @@ pub struct Different {
 }
 
 /// Plays the turns of recorded episodes again, without a model, and compares. `tools` is a tape that stands for the retriever;
-/// `policy` the one they were played with, the config's by default. Blocks; not to be called from async code.
+/// `policy` the one they were played with, the config's by default; a server is not asked. Blocks; not to be called from async code.
 ///
 /// # Errors
 /// When a file cannot be read, or the environment cannot be made.
@@ -61,6 +61,8 @@ pub fn replay_files(
     let name = policy.unwrap_or(&config.policy.checkpoint);
     let (environment, format) = if is_script(name) {
         (config.environment.for_bytes()?, PolicyFormat::bytes())
+    } else if is_server(name) {
+        (config.environment.clone(), PolicyFormat::text(None))
     } else {
         let tokenizer = open_policy(name, Precision::Full, &config.device)?.tokenizer;
         let format = PolicyFormat::raw(std::sync::Arc::new(tokenizer));

@@ -3,11 +3,13 @@
 use std::path::PathBuf;
 
 use forage_contracts::seed::Seed;
-use forage_trainer::demonstrations::{Choice, Demonstrations};
 use forage_trainer::device::DeviceSpec;
 use forage_trainer::memory::{MemoryPlan, Workload};
 use forage_trainer::run::RunPlace;
-use forage_trainer::{BatchSize, Checkpoint, Lessons, Precision, SftConfig, Workers, run_sft};
+use forage_trainer::{
+    BatchSize, Checkpoint, DemonstrationChoice, Demonstrations, Lessons, Precision, SftConfig,
+    Workers, run_sft,
+};
 use serde::Serialize;
 use serde_json::json;
 
@@ -73,7 +75,7 @@ pub fn sft(options: &SftOptions, observer: &dyn Observer) -> Result<FineTuned> {
     layout.check(options.resume)?;
     let start = options.start()?;
     let context = start.config.max_position_embeddings;
-    let choice = Choice {
+    let choice = DemonstrationChoice {
         context: options.context.map_or(context, |asked| asked.min(context)),
         skip_long: options.skip_long,
         min_reward: options.min_reward,

@@ -182,6 +182,9 @@ fn load(config: &Resolved, options: &TrainOptions, observer: &dyn Observer) -> R
     if let Some(warning) = few_questions(data.train.len(), config) {
         observer.say(&warning);
     }
+    for warning in missing_questions(&data, config) {
+        observer.say(&warning);
+    }
     Ok(data)
 }
 
@@ -212,6 +215,25 @@ fn few_questions(questions: usize, config: &RunConfig) -> Option<String> {
     })
 }
 
+/// Warnings of splits that hold fewer questions than the config asks for.
+fn missing_questions(data: &Data, config: &RunConfig) -> Vec<String> {
+    let asked = &config.data;
+    [
+        ("train", &data.train, asked.train_questions),
+        ("dev", &data.dev, asked.dev_questions),
+        ("test", &data.test, asked.test_questions),
+    ]
+    .into_iter()
+    .filter_map(|(split, found, asked)| {
+        let asked = asked.filter(|asked| found.len() < *asked)?;
+        Some(format!(
+            "warning: data.{split}_questions is {asked}, and there are {}",
+            found.len()
+        ))
+    })
+    .collect()
+}
+
 impl Resolved {
     /// Describes what [`train`] would do, in TOML and comments: the resolved self, the arithmetic of a step and an estimate of the
     /// memory.
@@ -238,7 +260,7 @@ impl Resolved {
         ];
         // A file may hold fewer than are asked for: what it holds is known when the run starts.
         if let Some(warning) =
-            few_questions(self.data.train_questions, self).filter(|_| rollouts.is_none())
+            few_questions(self.data.counts()[0], self).filter(|_| rollouts.is_none())
         {
             lines.push(format!("# {warning}"));
         }

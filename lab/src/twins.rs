@@ -11,7 +11,14 @@ use crate::config::Resolved;
 use crate::error::{Context, Result, RunError, bail};
 
 /// Rewards that a twin learns from alone, with weight 1.
-const REWARDS: [&str; 5] = ["random", "format_only", "constant", "inverse", "majority"];
+const REWARDS: [&str; 6] = [
+    "random",
+    "format_only",
+    "any_search",
+    "constant",
+    "inverse",
+    "majority",
+];
 /// Labels that a twin has in place of the accepted answers of the training questions.
 const LABELS: [&str; 2] = ["shuffled", "wrong"];
 

@@ -162,7 +162,7 @@ pub enum IndexError {
         b: f32,
     },
     /// An index is already there and was not to be replaced.
-    #[error("an index already exists at `{}`; choose another folder or ask for it to be replaced", path.display())]
+    #[error("an index already exists at `{}`; choose another folder, or replace it with `--replace`", path.display())]
     Exists {
         /// The folder.
         path: PathBuf,
@@ -172,6 +172,14 @@ pub enum IndexError {
     NotAnIndexFolder {
         /// The folder or file.
         path: PathBuf,
+    },
+    /// The documents are parts of pages, and whole pages are asked for.
+    #[error("`{}` holds passages cut from pages (format {format}), and whole pages are needed here; build it with `--format whole-pages`", path.display())]
+    Passages {
+        /// The index folder.
+        path: PathBuf,
+        /// The format of the corpus that was cut.
+        format: String,
     },
     /// Another process builds at the same place.
     #[error("another build of `{}` is running; wait for it or choose another folder", path.display())]

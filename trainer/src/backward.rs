@@ -28,7 +28,6 @@ pub(crate) fn gradients<T>(
     config: &ModelConfig,
     rope: &RopeTables,
     sequences: &[&Sequence],
-    temperature: f32,
     loss: impl FnOnce(&Scores) -> (ScoreGrads, T),
 ) -> Option<(NamedGrads, T)> {
     within(
@@ -37,7 +36,6 @@ pub(crate) fn gradients<T>(
         config,
         rope,
         sequences,
-        temperature,
         loss,
     )
 }
@@ -49,7 +47,6 @@ fn within<T>(
     config: &ModelConfig,
     rope: &RopeTables,
     sequences: &[&Sequence],
-    temperature: f32,
     loss: impl FnOnce(&Scores) -> (ScoreGrads, T),
 ) -> Option<(NamedGrads, T)> {
     let batch = Batch::new(&ids(sequences.iter().copied()));
@@ -62,13 +59,13 @@ fn within<T>(
     let last = last.select(0, targets.rows(&device));
     let picked = decoder.finish(last.clone());
     let mut logits = Logits::new(&targets, decoder, &picked);
-    let (grads, rest) = loss(&targets.logprobs(&logits, temperature).scores());
+    let (grads, rest) = loss(&targets.logprobs(&logits).scores());
 
     let mut backward = Backward {
         decoder,
         parameters: ParameterGrads::of(decoder),
     };
-    let grad = backward.head(&targets, &mut logits, &grads, temperature);
+    let grad = backward.head(&targets, &mut logits, &grads);
     let grad = backward
         .parameters
         .norm("model.norm", decoder.norm(), last, grad);
@@ -201,20 +198,14 @@ struct Backward<'a> {
 
 impl Backward<'_> {
     /// Pushes `grads` back through softmax and head: the gradient by the hidden states under it, `[targets, hidden]`.
-    fn head(
-        &mut self,
-        targets: &Targets,
-        logits: &mut Logits,
-        grads: &ScoreGrads,
-        temperature: f32,
-    ) -> Tensor<2> {
+    fn head(&mut self, targets: &Targets, logits: &mut Logits, grads: &ScoreGrads) -> Tensor<2> {
         // A matrix kept in half precision is widened once.
         let tied = || Head::Tied(self.decoder.embedding().cast(logits.hidden.dtype()));
         let head = self.decoder.lm_head().map_or_else(tied, Head::Own);
         let mut parts = Vec::new();
         for chunk in targets.chunks(self.decoder.vocab_size()) {
             let hidden = logits.hidden.clone().narrow(0, chunk.start, chunk.len());
-            let grad = targets.grad(&chunk, logits.take(&chunk), grads, temperature);
+            let grad = targets.grad(&chunk, logits.take(&chunk), grads);
             let grad = grad.cast(hidden.dtype());
             parts.push(match &head {
                 Head::Own(map) => self.parameters.linear("lm_head", map, hidden, grad),
@@ -292,9 +283,7 @@ mod tests {
             logprobs: weights.collect(),
             entropies: Vec::new(),
         };
-        let found = within(limit, &decoder, &config, &rope, sequences, 1.0, |_| {
-            (grads, ())
-        });
+        let found = within(limit, &decoder, &config, &rope, sequences, |_| (grads, ()));
         let numbers = |tensor: Tensor<1>| tensor.into_data().try_into_vec::<f32>().unwrap();
         found.unwrap().0.0.into_values().flat_map(numbers).collect()
     }
@@ -305,6 +294,7 @@ mod tests {
         let sequence = Sequence {
             ids: (0..20).map(|id| id * 7 % 50).collect(),
             targets: (3..20).collect(),
+            ..Sequence::default()
         };
         let bits = |limit: usize| {
             found(limit, &[&sequence])
@@ -335,6 +325,7 @@ mod tests {
             Sequence {
                 targets: (7..ids.len()).collect(),
                 ids,
+                ..Sequence::default()
             }
         });
         let mut expected = vec![0.0; 0];

@@ -138,11 +138,11 @@ impl MeasuredStep {
                 let batch = &self.batches[index];
                 let sequences = self.sequences(batch);
                 let loss = of_batch(batch);
-                through_graph(decoder, config, &student.rope, &sequences, 1.0, loss)
+                through_graph(decoder, config, &student.rope, &sequences, loss)
             })
         } else {
             let all: Vec<&Sequence> = self.rows.iter().map(|row| &row.sequence).collect();
-            self.student.gradients(&all, &self.batches, 1.0, of_batch)
+            self.student.gradients(&all, &self.batches, of_batch)
         };
         let mut sums = TokenSums::default();
         for part in parts {

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 
+use forage_contracts::policy::Finish;
 use forage_contracts::{Episode, Tokenizer};
 use forage_env::chat::{ChatError, Renderer};
 use forage_retriever::RowReader;
@@ -46,7 +47,8 @@ impl Demonstrations {
     ///   none); a message with `"weight": 0` is read only. Arguments of tool calls may be objects or JSON as text.
     /// - `{"prompt": text, "completion": text}`: raw text. Learned are the completion and the end-of-sequence token after it.
     /// - A recorded rollout, an episode or its record, as [`crate::Sample::read_groups`] reads them. Learned are the policy's
-    ///   tokens; neither reward nor log-probabilities are needed.
+    ///   tokens; neither reward nor log-probabilities are needed. One whose tokens nobody knows, which a server played, is read as
+    ///   the conversation or the raw text that it is.
     ///
     /// Further fields of the first two forms are not read.
     ///
@@ -177,7 +179,7 @@ impl Demonstrations {
             (true, false, false) => conversation(&value, checkpoint).map(Some),
             (false, true, false) => completion(&value, checkpoint).map(Some),
             (false, false, true) => match Line::of(value)? {
-                Line::Episode(episode) => Ok(self.episode(&episode, choice)),
+                Line::Episode(episode) => self.episode(&episode, checkpoint, choice),
                 Line::Recorded(recorded) => self.recorded(&recorded, choice),
             },
             (false, false, false) => {
@@ -187,13 +189,25 @@ impl Demonstrations {
         }
     }
 
-    fn episode(&mut self, episode: &Episode, choice: &Choice) -> Option<Sequence> {
+    fn episode(
+        &mut self,
+        episode: &Episode,
+        checkpoint: &Checkpoint,
+        choice: &Choice,
+    ) -> Result<Option<Sequence>, Fault> {
         let Some(reward) = episode.reward() else {
             self.faults += 1;
-            return None;
+            return Ok(None);
         };
-        self.earned(reward, choice)
-            .then(|| Sequence::from_log(&episode.tokens))
+        if !self.earned(reward, choice) {
+            return Ok(None);
+        }
+        match &episode.conversation {
+            _ if episode.tokens.has_ids() => Ok(Sequence::from_log(&episode.tokens)),
+            Some(said) => conversation(&Value::Object(said.clone()), checkpoint),
+            None => Ok(running_text(episode, checkpoint)),
+        }
+        .map(Some)
     }
 
     fn recorded(
@@ -244,6 +258,21 @@ fn completion(value: &Value, checkpoint: &Checkpoint) -> Result<Sequence, Fault>
         append(&mut sequence, vec![checkpoint.tokenizer.eos()], true);
     }
     Ok(sequence)
+}
+
+/// The turns of an episode that was played as running text, after what came before each.
+fn running_text(episode: &Episode, checkpoint: &Checkpoint) -> Sequence {
+    let tokenizer = &checkpoint.tokenizer;
+    let mut sequence = Sequence::default();
+    append(&mut sequence, tokenizer.encode(&episode.prompt), false);
+    for turn in &episode.turns {
+        append(&mut sequence, tokenizer.encode(&turn.policy), true);
+        if turn.finish == Finish::Eos {
+            append(&mut sequence, vec![tokenizer.eos()], true);
+        }
+        append(&mut sequence, tokenizer.encode(&turn.observation), false);
+    }
+    sequence
 }
 
 /// A conversation in the checkpoint's template. Its pieces become tokens each by itself, as in an episode.

@@ -81,6 +81,7 @@ fn decoder(device: &Device) -> Check {
             Sequence {
                 targets: (4..ids.len()).collect(),
                 ids,
+                ..Sequence::default()
             }
         })
         .collect();
@@ -98,7 +99,7 @@ fn decoder(device: &Device) -> Check {
                 scores.logprobs.clone(),
             )
         };
-        let (gradients, mut found) = backward::gradients(&decoder, &config, &rope, &rows, 1.0, all)
+        let (gradients, mut found) = backward::gradients(&decoder, &config, &rope, &rows, all)
             .expect("every row has targets");
         found.extend(gradients.0.into_values().flat_map(numbers));
         found

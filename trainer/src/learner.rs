@@ -1,12 +1,13 @@
 //! The learner: weights, optimizer and engine, improved by scored token logs. It does not know what the task was.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
 use burn::tensor::DType;
 use forage_contracts::SettingError;
 use forage_contracts::policy::Policy;
+use forage_contracts::seed::Seed;
 use serde::{Deserialize, Serialize};
 
 use crate::device::{ComputeType, is_processor};
@@ -17,11 +18,13 @@ use crate::memory::Workload;
 use crate::model::Decoder;
 use crate::objective::{ObjectiveConfig, Recipe};
 use crate::optim::{AdamW, AdamWConfig};
+use crate::push::{Pushed, Pusher};
 use crate::ranks::{RankError, Ranks, sample, share};
-use crate::remote::{PushKind, RemotePolicy};
+use crate::remote::RemotePolicy;
 use crate::sample::Sample;
 use crate::sequence::{BatchSize, Sequence};
 use crate::student::{LearnError, SftStats, Student};
+use crate::temperature;
 use crate::update::{GroupCounts, Scored, TokenSums, loss, minibatches, score};
 use crate::weights::Checkpoint;
 use crate::workers::{Parts, Workers};
@@ -30,10 +33,12 @@ use crate::workers::{Parts, Workers};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OldLogprobs {
-    /// Those that the sampler reported: exact where this program samples on the processor, since one path computes both there.
+    /// Those that the sampler reported: exact where this program samples on the processor and nothing is dropped, since one path
+    /// computes both there.
     Sampler,
     /// Those that the trainer computes at the start of the batch: one more forward pass. Needed where another engine samples or
-    /// another device, whose sampler and trainer round differently, and by whatever weighs the mismatch between the two.
+    /// another device, whose sampler and trainer round differently, and by whatever weighs the mismatch between the two. Beside an
+    /// adapter with dropout they are computed with the masks of the batch, so that the ratio of its first step is 1.
     Trainer,
 }
 
@@ -41,8 +46,10 @@ pub enum OldLogprobs {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct UpdateConfig {
-    /// Softmax temperature of sampling and of the loss.
-    pub temperature: f32,
+    /// Softmax temperatures of sampling and of the loss, lowest and highest: a config writes a number, or a range of two of which each
+    /// episode draws its own.
+    #[serde(with = "temperature")]
+    pub temperature: [f32; 2],
     /// Optimizer steps that a batch of rollouts is cut into, whole groups each.
     pub minibatches: usize,
     /// Passes over a batch.
@@ -69,7 +76,7 @@ pub struct UpdateConfig {
 impl Default for UpdateConfig {
     fn default() -> Self {
         Self {
-            temperature: 1.0,
+            temperature: [1.0; 2],
             minibatches: 1,
             epochs: 1,
             old_logprobs: None,
@@ -88,13 +95,7 @@ impl UpdateConfig {
     /// # Errors
     /// [`SettingError`], which names the key at fault and the fix.
     pub fn check(&self) -> Result<(), SettingError> {
-        if !(self.temperature > 0.0 && self.temperature.is_finite()) {
-            let fault = format!(
-                "is {}: training samples at a temperature above 0",
-                self.temperature
-            );
-            return Err(SettingError::new("temperature", fault));
-        }
+        temperature::check(self.temperature)?;
         for (key, value) in [
             ("minibatches", self.minibatches),
             ("epochs", self.epochs),
@@ -145,73 +146,6 @@ impl UpdateConfig {
     }
 }
 
-/// Numbers of the updates on one batch; means are over the policy tokens that were run.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct UpdateStats {
-    /// The groups by what became of them.
-    pub(crate) groups: GroupCounts,
-    /// Optimizer steps done: 0 when no group had a direction.
-    pub updates: usize,
-    /// Policy tokens that were run, over all passes.
-    pub tokens: usize,
-    /// Mean over the steps of the loss with penalty and bonus.
-    pub loss: f64,
-    /// Mean over the steps of the policy loss alone.
-    pub policy_loss: f64,
-    /// Share of tokens at which a bound of the loss acted.
-    pub clip_frac: f64,
-    /// Mean of old - current log-probability, nats: the k1 estimate of the KL from the policy of the batch's start.
-    pub approx_kl_old: f64,
-    /// Mean of the penalty's estimate, nats.
-    pub kl_reference: f64,
-    /// Mean entropy of the policy at its own tokens, nats.
-    pub entropy: f64,
-    /// Mean |current - sampler| at the first step, nats: the mismatch of trainer and sampler.
-    pub mismatch: f64,
-    /// Largest |ratio to the sampler - 1| at the first step.
-    pub ratio_deviation_max: f64,
-    /// Share of tokens whose weight the correction cut.
-    pub correction_truncated_frac: f64,
-    /// Share of tokens that the correction dropped.
-    pub correction_masked_frac: f64,
-    /// Largest global gradient norm before clipping.
-    pub grad_norm: f64,
-    /// Learning rate of the last step.
-    pub learning_rate: f64,
-}
-
-impl UpdateStats {
-    /// Adds an optimizer step.
-    pub(crate) fn add(&mut self, sums: &TokenSums, grad_norm: f64, learning_rate: f64) {
-        let first = self.updates == 0;
-        self.updates += 1;
-        let tokens = sums.objective.tokens.max(1) as f64;
-        let before = self.tokens as f64;
-        self.tokens += sums.objective.tokens;
-        let mean = |old: f64, sum: f64| (old * before + sum) / (before + tokens);
-        let steps = self.updates as f64;
-        self.loss += (sums.loss - self.loss) / steps;
-        self.policy_loss += (sums.objective.policy_loss - self.policy_loss) / steps;
-        self.clip_frac = mean(self.clip_frac, sums.objective.bounded as f64);
-        self.approx_kl_old = mean(self.approx_kl_old, sums.approx_kl_old);
-        self.kl_reference = mean(self.kl_reference, sums.objective.kl);
-        self.entropy = mean(self.entropy, sums.entropy);
-        let correction = sums.objective.correction;
-        self.correction_truncated_frac =
-            mean(self.correction_truncated_frac, correction.truncated as f64);
-        self.correction_masked_frac = mean(
-            self.correction_masked_frac,
-            (correction.masked + correction.vetoed) as f64,
-        );
-        if first {
-            self.mismatch = sums.mismatch / tokens;
-            self.ratio_deviation_max = sums.ratio_deviation_max;
-        }
-        self.grad_norm = self.grad_norm.max(grad_norm);
-        self.learning_rate = learning_rate;
-    }
-}
-
 /// Weights that learn, with the engine that samples from them.
 pub struct Learner {
     student: Student,
@@ -233,15 +167,9 @@ enum Sampler {
         engine: Arc<Engine>,
         shares_copy: bool,
     },
-    /// A server, which reads new weights from folders in `folder`.
-    Remote {
-        policy: Arc<RemotePolicy>,
-        folder: PathBuf,
-    },
+    /// A server.
+    Remote(Pusher),
 }
-
-/// Folders of pushed weights that stay: a server may read an adapter again as long as requests under it are under way.
-const PUSHED_KEPT: usize = 3;
 
 impl Learner {
     /// Takes a checkpoint loaded on a plain device and starts an engine on it.
@@ -272,10 +200,7 @@ impl Learner {
         policy: RemotePolicy,
         folder: PathBuf,
     ) -> Self {
-        let sampler = Sampler::Remote {
-            policy: Arc::new(policy),
-            folder,
-        };
+        let sampler = Sampler::Remote(Pusher::new(policy, folder, context));
         Self::with_sampler(checkpoint, config, context, workers, sampler)
     }
 
@@ -314,6 +239,18 @@ impl Learner {
         self.ranks = ranks;
     }
 
+    /// Begins what learning draws at the run's seed.
+    pub(crate) fn set_seed(&mut self, seed: Seed) {
+        self.student.set_seed(seed);
+    }
+
+    /// Draws the masks of dropout, if there are any, for the steps on a batch: the same for all of them, so that ratios between them
+    /// are of the weights alone. Returns whether there are any.
+    pub(crate) fn draw_masks(&mut self) -> bool {
+        self.student.draw_masks();
+        self.student.drops()
+    }
+
     /// The processes that it learns with.
     pub(crate) fn ranks(&self) -> &Arc<Ranks> {
         &self.ranks
@@ -328,7 +265,7 @@ impl Learner {
     pub fn policy(&self) -> Arc<dyn Policy> {
         match &self.sampler {
             Sampler::Own { engine, .. } => Arc::clone(engine) as Arc<dyn Policy>,
-            Sampler::Remote { policy, .. } => Arc::clone(policy) as Arc<dyn Policy>,
+            Sampler::Remote(pusher) => Arc::clone(pusher.policy()) as Arc<dyn Policy>,
         }
     }
 
@@ -347,7 +284,7 @@ impl Learner {
                     .saturating_sub(stats.cached_prompt_tokens)
                     + stats.generated_tokens
             }
-            Sampler::Remote { .. } => 0,
+            Sampler::Remote(_) => 0,
         };
         Workload {
             played_tokens: usize::try_from(played_tokens).unwrap_or(usize::MAX),
@@ -371,7 +308,8 @@ impl Learner {
     ) -> Result<(), LearnError> {
         self.student.set_decoder(decoder);
         self.student.optimizer = optimizer;
-        self.publish().await
+        self.publish().await?;
+        Ok(())
     }
 
     /// Changes the learning rate of the next steps; the moments stay.
@@ -387,21 +325,15 @@ impl Learner {
         self.student.imitate(sequences)
     }
 
-    /// Hands the current weights to whoever samples; their version is the number of optimizer steps done.
+    /// Hands the current weights to whoever samples; their version is the number of optimizer steps done. Returns what was seen of
+    /// a push, where a server samples.
     ///
     /// # Errors
-    /// [`LearnError`] when the sampler is gone, or the weights cannot be saved for a server.
-    pub(crate) async fn publish(&mut self) -> Result<(), LearnError> {
+    /// [`LearnError`] when the sampler is gone, the weights cannot be saved for a server, or a server has others afterwards.
+    pub(crate) async fn publish(&mut self) -> Result<Option<Pushed>, LearnError> {
         let version = self.student.optimizer.steps();
         let started = Instant::now();
-        self.publish_as(version).await?;
-        let ms = started.elapsed().as_millis() as u64;
-        tracing::debug!(version, ms, "weights synced");
-        Ok(())
-    }
-
-    async fn publish_as(&self, version: u64) -> Result<(), LearnError> {
-        match &self.sampler {
+        let pushed = match &mut self.sampler {
             Sampler::Own {
                 engine,
                 shares_copy,
@@ -411,23 +343,14 @@ impl Learner {
                 } else {
                     &self.student.checkpoint().decoder
                 };
-                Ok(engine.swap(decoder.clone(), version).await?)
+                engine.swap(decoder.clone(), version).await?;
+                None
             }
-            Sampler::Remote { policy, folder } => {
-                let checkpoint = self.checkpoint();
-                let place = folder.join(format!("version-{version:06}"));
-                let kind = if checkpoint.lora.is_some() {
-                    checkpoint.save_adapter(&place)?;
-                    PushKind::Adapter
-                } else {
-                    checkpoint.save_as(&place, checkpoint.published_type())?;
-                    PushKind::Full
-                };
-                policy.push(&place, version, kind).await?;
-                remove_old(folder);
-                Ok(())
-            }
-        }
+            Sampler::Remote(pusher) => Some(pusher.push(&self.student, version).await?),
+        };
+        let ms = started.elapsed().as_millis() as u64;
+        tracing::debug!(version, ms, "weights synced");
+        Ok(pushed)
     }
 
     /// Tells a server the weights the run begins with; an engine of this process has them.
@@ -435,16 +358,23 @@ impl Learner {
     /// # Errors
     /// As `Self::publish`.
     pub(crate) async fn announce(&mut self) -> Result<(), LearnError> {
-        if matches!(self.sampler, Sampler::Remote { .. }) {
-            self.publish().await
-        } else {
-            Ok(())
+        if matches!(self.sampler, Sampler::Remote(_)) {
+            self.publish().await?;
         }
+        Ok(())
     }
 
     /// Advantages of groups, one per token, and what became of the groups.
     pub(crate) fn advantages(&self, groups: Vec<Vec<Sample>>) -> (Vec<Scored>, GroupCounts) {
-        score(groups, &self.recipe)
+        let (mut scored, counts) = score(groups, &self.recipe);
+        // What does not say how it was drawn was drawn at the run's one temperature.
+        let temperature = self.config.one_temperature().unwrap_or(1.0);
+        for Scored { sequence, .. } in &mut scored {
+            if sequence.temperatures.is_empty() {
+                sequence.temperatures = vec![temperature; sequence.targets.len()];
+            }
+        }
+        (scored, counts)
     }
 
     /// Passes over a batch.
@@ -463,6 +393,7 @@ impl Learner {
     /// [`LearnError::Ranks`] when a rank is lost.
     pub(crate) fn set_old_logprobs(&self, scored: &mut [Scored]) -> Result<(), LearnError> {
         let exact = matches!(self.sampler, Sampler::Own { .. })
+            && !self.student.drops()
             && is_processor(&self.student.checkpoint().decoder.device());
         if self.config.old_logprobs_where(exact) == OldLogprobs::Trainer {
             self.recompute(scored)?;
@@ -482,14 +413,14 @@ impl Learner {
     /// Puts the trainer's own log-probabilities in place of the sampler's, and drops the policy loss of tokens that the
     /// entropy mask leaves out.
     fn recompute(&self, scored: &mut [Scored]) -> Result<(), RankError> {
-        let (student, temperature) = (&self.student, self.config.temperature);
+        let student = &self.student;
         let batches = student.cut(sequences(scored));
         let own = student.map(&batches[self.ranks.own(batches.len())], |rows| {
             if self.ranks.loss().is_some() {
                 return Scores::default();
             }
             let batch: Vec<&Sequence> = rows.iter().map(|&row| &scored[row].sequence).collect();
-            student.scores(student.decoder(), &batch, temperature)
+            student.scores(&student.decoder_of(&batch), &batch)
         });
         let targets = |rows: &Vec<usize>| -> usize {
             rows.iter().map(|&row| scored[row].sampler.len()).sum()
@@ -548,20 +479,17 @@ impl Learner {
             |rows: &Vec<usize>| -> Vec<&Sequence> { rows.iter().map(|&row| all[row]).collect() };
         self.work
             .grow(batches.iter().map(|rows| BatchSize::of(&of_batch(rows))));
-        let (student, recipe, temperature) = (&self.student, &self.recipe, self.config.temperature);
+        let (student, recipe) = (&self.student, &self.recipe);
         let reference = self.reference.as_ref();
         let is_over = || ranks.loss().is_some();
         let of_rows = |rows: &Vec<usize>| {
-            let reference = reference.map(|reference| {
-                student
-                    .scores(reference, &of_batch(rows), temperature)
-                    .logprobs
-            });
+            let reference =
+                reference.map(|reference| student.scores(reference, &of_batch(rows)).logprobs);
             let rows: Vec<&Scored> = rows.iter().map(|&row| &scored[row]).collect();
             move |scores: &Scores| loss(&rows, recipe, scores, reference.as_deref())
         };
         let (gradients, tokens) =
-            student.gradients_of_parts(&all, batches, &parts, is_over, temperature, of_rows);
+            student.gradients_of_parts(&all, batches, &parts, is_over, of_rows);
         let device = student.checkpoint().decoder.device();
         let (gradients, tokens) = ranks.sum(gradients, tokens, &device)?;
         let mut sums = TokenSums::default();
@@ -569,20 +497,6 @@ impl Learner {
             sums += of_batch;
         }
         Ok((gradients, sums))
-    }
-}
-
-/// Removes all but the newest folders of pushed weights; what cannot be removed only takes space.
-fn remove_old(folder: &Path) {
-    let Ok(entries) = std::fs::read_dir(folder) else {
-        return;
-    };
-    let mut versions: Vec<PathBuf> = entries
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .collect();
-    versions.sort();
-    for old in versions.iter().rev().skip(PUSHED_KEPT) {
-        let _ = std::fs::remove_dir_all(old);
     }
 }
 

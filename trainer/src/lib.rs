@@ -12,13 +12,14 @@
 //! - `model`, `weights`: the decoder; Hugging Face folders in and out. [`train_tokenizer`]: a small tokenizer.
 //! - `lora`: low-rank adapters.
 //! - `generate`: sampler and engine. [`server`]: OpenAI's protocol over it.
-//! - `remote`: rollouts from vLLM and SGLang servers through the same trait.
-//! - `sample`, [`demonstrations`], `sequence`, `logprobs`, `backward`, `workers`, `grads`, `optim`: a gradient step,
+//! - `remote`: rollouts from vLLM and SGLang servers, and text from any server, through the same trait.
+//! - `sample`, `demonstrations`, `sequence`, `logprobs`, `backward`, `workers`, `grads`, `optim`: a gradient step,
 //!   piece by piece.
 //! - [`objective`]: the GRPO family as functions over slices; `update`: the sequences of each optimizer step, and their loss.
 //! - `bert`: encoders and cross-encoders for dense retrieval and reranking; nothing else here uses them.
 //! - `ranks`: several processes that train one policy.
 //! - [`memory`]: what a run will take, before it starts. `bench`: optimizer steps to be timed.
+//! - `push`: new weights for a server, and whether it has them.
 //! - `learner`, [`run`], `warm_start`, `sft_run`, [`checkpoint`], [`metrics`]: a training run. `watch`: what its numbers say.
 
 mod file_error;
@@ -46,10 +47,11 @@ pub mod server;
 mod remote;
 
 mod backward;
-pub mod demonstrations;
+mod demonstrations;
 mod logprobs;
 mod sample;
 mod sequence;
+mod temperature;
 
 mod grads;
 mod optim;
@@ -64,6 +66,7 @@ mod bench;
 pub mod memory;
 
 mod learner;
+mod push;
 mod records;
 pub mod run;
 mod sft_run;
@@ -76,8 +79,9 @@ mod watch;
 pub use bench::{MeasuredStep, write_attention};
 pub use bert::{BertEncoder, BertError, BertReranker};
 pub use bpe::train_tokenizer;
+pub use demonstrations::{Choice as DemonstrationChoice, Demonstrations};
 pub use generate::{Engine, EngineConfig, EngineStats};
-pub use learner::{Learner, OldLogprobs, UpdateConfig, UpdateStats};
+pub use learner::{Learner, OldLogprobs, UpdateConfig};
 pub use lora::{LoraConfig, Targets};
 pub use model::{
     Architecture, Decoder, Family, ModelConfig, NormPlacement, Published, QkNorm, RopeScaling,
@@ -90,6 +94,7 @@ pub use sample::Sample;
 pub use sequence::{BatchSize, Sequence};
 pub use sft_run::{Lessons, SftConfig, run_sft};
 pub use student::{LearnError, SftStats};
+pub use update::UpdateStats;
 
 pub use warm_start::{Demonstrator, Stage, WarmStartConfig, warm_start};
 pub use watch::{Aliases, EventWriter, NonFinite, SentinelConfig};

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use burn::tensor::activation::log_softmax;
-use burn::tensor::{Device, IndexingUpdateOp, Int, Tensor, TensorData};
+use burn::tensor::{DType, Device, IndexingUpdateOp, Int, Tensor, TensorData};
 
 use crate::device::Workspace;
 use crate::grads::{NamedGrads, track};
@@ -14,7 +14,7 @@ use crate::sequence::{Sequence, ids};
 use crate::weights::Checkpoint;
 use crate::workers::Workers;
 
-/// Log-probabilities of every target of `sequences`, in order, under the full-vocabulary softmax at `temperature`.
+/// Log-probabilities of every target of `sequences`, in order, under the full-vocabulary softmax at the target's temperature.
 #[derive(Clone, Debug)]
 pub(crate) struct TokenLogprobs {
     /// `[n]`, nats; carries the graph when the decoder does.
@@ -67,7 +67,6 @@ pub(crate) fn token_logprobs(
     config: &ModelConfig,
     rope: &RopeTables,
     sequences: &[&Sequence],
-    temperature: f32,
 ) -> Option<TokenLogprobs> {
     let batch = Batch::new(&ids(sequences.iter().copied()));
     let targets = Targets::of(sequences, &batch, decoder)?;
@@ -75,14 +74,11 @@ pub(crate) fn token_logprobs(
     let hidden = decoder
         .hidden(config, rope, &batch)
         .select(0, targets.rows(&decoder.device()));
-    Some(targets.logprobs(
-        &Logits {
-            decoder,
-            hidden: &hidden,
-            whole: None,
-        },
-        temperature,
-    ))
+    Some(targets.logprobs(&Logits {
+        decoder,
+        hidden: &hidden,
+        whole: None,
+    }))
 }
 
 impl Checkpoint {
@@ -99,7 +95,11 @@ impl Checkpoint {
             .unwrap_or(0);
         let rope = RopeTables::new(config, longest, &decoder.device());
         workers.map(sequences.len(), |index| {
-            let found = token_logprobs(decoder, config, &rope, &[&sequences[index]], 1.0);
+            let plain = Sequence {
+                temperatures: Vec::new(),
+                ..sequences[index].clone()
+            };
+            let found = token_logprobs(decoder, config, &rope, &[&plain]);
             found.map_or_else(Vec::new, |found| found.scores().entropies)
         })
     }
@@ -111,6 +111,8 @@ pub(crate) struct Targets {
     /// Rows of the hidden states that predict them.
     rows: Vec<i32>,
     ids: Vec<i32>,
+    /// 1 / temperature of each.
+    inverses: Vec<f32>,
     kernels: Kernels,
     /// Most numbers in the logits of a chunk: they are the largest tensor of a step, and never whole in memory.
     logits: usize,
@@ -120,12 +122,13 @@ impl Targets {
     /// Those of the sequences of `batch`, run through `decoder`; `None` when there are none. A row that sequences share may
     /// predict several.
     pub(crate) fn of(sequences: &[&Sequence], batch: &Batch, decoder: &Decoder) -> Option<Self> {
-        let (mut rows, mut ids) = (Vec::new(), Vec::new());
+        let (mut rows, mut ids, mut inverses) = (Vec::new(), Vec::new(), Vec::new());
         for (sequence, span) in sequences.iter().zip(batch.spans()) {
             for &position in &sequence.targets {
                 rows.push(span.row(position - 1) as i32);
                 ids.push(sequence.ids[position] as i32);
             }
+            inverses.extend(sequence.temperatures().map(|temperature| 1.0 / temperature));
         }
         let device = decoder.device();
         let logits = Workspace::of(&device).logits;
@@ -134,6 +137,7 @@ impl Targets {
         (!ids.is_empty()).then_some(Self {
             rows,
             ids,
+            inverses,
             kernels,
             logits,
         })
@@ -152,8 +156,42 @@ impl Targets {
             .map(move |start| start..(start + size).min(count))
     }
 
+    /// 1 / temperature of some targets, `[count, 1]`.
+    fn inverses(&self, chunk: &Range<usize>, device: &Device) -> Tensor<2> {
+        let inverses = self.inverses[chunk.clone()].to_vec();
+        let inverses = TensorData::new(inverses, [chunk.len(), 1]);
+        Tensor::from_data(inverses, (device, DType::F32))
+    }
+
+    /// 1 / temperature of some targets, where all have the same.
+    fn one_inverse(&self, chunk: &Range<usize>) -> Option<f32> {
+        let (first, rest) = self.inverses[chunk.clone()].split_first()?;
+        let same = rest.iter().all(|other| other.to_bits() == first.to_bits());
+        same.then_some(*first)
+    }
+
+    /// The logits of some targets, and the one inverse temperature to take them at: 1 for those that are divided by temperatures
+    /// of their own here.
+    #[cfg(feature = "gpu")]
+    fn tempered(&self, chunk: &Range<usize>, logits: Tensor<2>) -> (Tensor<2>, f32) {
+        if let Some(inverse) = self.one_inverse(chunk) {
+            return (logits, inverse);
+        }
+        let inverses = self.inverses(chunk, &logits.device());
+        (logits * inverses, 1.0)
+    }
+
+    /// The logits of some targets divided by their temperatures, for Burn's operations.
+    fn divided(&self, chunk: &Range<usize>, logits: Tensor<2>) -> Tensor<2> {
+        if let Some(inverse) = self.one_inverse(chunk) {
+            return logits * f64::from(inverse);
+        }
+        let inverses = self.inverses(chunk, &logits.device());
+        logits * inverses
+    }
+
     /// Log-probabilities from their logits.
-    pub(crate) fn logprobs(&self, all: &Logits<'_>, temperature: f32) -> TokenLogprobs {
+    pub(crate) fn logprobs(&self, all: &Logits<'_>) -> TokenLogprobs {
         let (mut logprobs, mut entropies) = (Vec::new(), Vec::new());
         for chunk in self.chunks(all.decoder.vocab_size()) {
             let count = chunk.len();
@@ -161,7 +199,7 @@ impl Targets {
             if self.kernels == Kernels::Processor {
                 let device = logits.device();
                 let (found, levels) =
-                    host::token_scores(logits, &self.ids[chunk], 1.0 / temperature);
+                    host::token_scores(logits, &self.ids[chunk.clone()], &self.inverses[chunk]);
                 logprobs.push(Tensor::from_floats(found.as_slice(), &device));
                 entropies.push(Tensor::from_floats(levels.as_slice(), &device));
                 continue;
@@ -170,12 +208,13 @@ impl Targets {
             if self.kernels == Kernels::Cube {
                 let device = logits.device();
                 let ids = self.ids(&chunk, &device).reshape([count]);
-                let scores = token_scores(logits, ids, 1.0 / temperature);
+                let (logits, inverse) = self.tempered(&chunk, logits);
+                let scores = token_scores(logits, ids, inverse);
                 logprobs.push(scores.clone().narrow(1, 0, 1).reshape([count]));
                 entropies.push(scores.narrow(1, 1, 1).reshape([count]));
                 continue;
             }
-            let distribution = log_softmax(logits * (1.0 / f64::from(temperature)), 1);
+            let distribution = log_softmax(self.divided(&chunk, logits), 1);
             entropies.push(entropy(&distribution).reshape([count]));
             let ids = self.ids(&chunk, &distribution.device());
             logprobs.push(distribution.gather(1, ids).reshape([count]));
@@ -193,7 +232,6 @@ impl Targets {
         chunk: &Range<usize>,
         logits: Tensor<2>,
         grads: &ScoreGrads,
-        temperature: f32,
     ) -> Tensor<2> {
         if self.kernels == Kernels::Processor {
             let entropies = grads.entropies.get(chunk.clone()).unwrap_or_default();
@@ -203,7 +241,7 @@ impl Targets {
                 ids,
                 &grads.logprobs[chunk.clone()],
                 entropies,
-                1.0 / temperature,
+                &self.inverses[chunk.clone()],
             );
         }
         let device = logits.device();
@@ -211,29 +249,32 @@ impl Targets {
         if self.kernels == Kernels::Cube {
             let (count, range) = (chunk.len(), chunk.clone());
             let entropies = grads.entropies.get(range.clone());
+            let (logits, inverse) = self.tempered(chunk, logits);
+            // What was divided here is not in the kernel's derivative.
+            let outside = |target: usize| self.inverses[target] / inverse;
             let pairs = range
                 .clone()
                 .zip(0..)
                 .flat_map(|(target, place): (usize, usize)| {
                     [
-                        grads.logprobs[target],
-                        entropies.map_or(0.0, |entropies| entropies[place]),
+                        grads.logprobs[target] * outside(target),
+                        entropies.map_or(0.0, |entropies| entropies[place]) * outside(target),
                     ]
                 });
             let pairs = TensorData::new(pairs.collect::<Vec<f32>>(), [count, 2]);
             let grads = Tensor::<2>::from_data(pairs, &device);
             let ids = self.ids(chunk, &device).reshape([count]);
-            return logit_grads(logits, ids, grads, 1.0 / temperature);
+            return logit_grads(logits, ids, grads, inverse);
         }
-        let inverse = 1.0 / f64::from(temperature);
         let column = |values: &[f32]| {
             let values: Vec<f32> = values[chunk.clone()]
                 .iter()
-                .map(|&value| (f64::from(value) * inverse) as f32)
+                .zip(&self.inverses[chunk.clone()])
+                .map(|(value, inverse)| value * inverse)
                 .collect();
             Tensor::<2>::from_data(TensorData::new(values, [chunk.len(), 1]), &device)
         };
-        let distribution = log_softmax(logits * inverse, 1);
+        let distribution = log_softmax(self.divided(chunk, logits), 1);
         let mut factor = column(&grads.logprobs);
         let at_target = factor.clone();
         if !grads.entropies.is_empty() {
@@ -322,11 +363,10 @@ pub(crate) fn through_graph<T>(
     config: &ModelConfig,
     rope: &RopeTables,
     sequences: &[&Sequence],
-    temperature: f32,
     loss: impl FnOnce(&Scores) -> (ScoreGrads, T),
 ) -> Option<(NamedGrads, T)> {
     let tracked = track(decoder);
-    let found = token_logprobs(&tracked, config, rope, sequences, temperature)?;
+    let found = token_logprobs(&tracked, config, rope, sequences)?;
     let (by_logprobs, rest) = loss(&found.scores());
     let factors =
         Tensor::<1>::from_floats(by_logprobs.logprobs.as_slice(), &decoder.device()).autodiff();

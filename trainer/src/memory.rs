@@ -198,6 +198,9 @@ impl MemoryEstimate {
     }
 }
 
+/// Name of the part of [`MemoryPlan::masks`].
+const DROPPED: &str = "masks of dropout";
+
 fn sum(parts: &[Part]) -> u64 {
     parts.iter().map(|part| part.bytes).sum()
 }
@@ -357,9 +360,17 @@ impl MemoryPlan<'_> {
         }
     }
 
+    /// Bytes of the mask of what the widest adapted map reads and of that without what is dropped; none where nothing is.
+    fn masks(&self) -> usize {
+        let drops = self.adapter.filter(|adapter| adapter.dropout > 0.0);
+        let widest = drops.map_or(0, |adapter| adapter.widest_input(self.model));
+        2 * self.work.batch.tokens * widest * F32
+    }
+
     /// The moments of the gradients of micro-batches.
     fn gradients(&self) -> Vec<Moment> {
         let full = self.adapter.is_none();
+        let masks = (DROPPED, self.masks(), "grpo.update.micro_batch_tokens");
         let held = Held::of(
             self.model,
             self.work.batch,
@@ -412,6 +423,7 @@ impl MemoryPlan<'_> {
                 &[
                     ("one layer", held.layer, tokens),
                     ("a layer's weights in f32", held.layer_weights, in_f32),
+                    masks,
                 ],
             ),
             moment(
@@ -425,6 +437,7 @@ impl MemoryPlan<'_> {
                         held.attention,
                         "environment.settings.max_episode_tokens",
                     ),
+                    masks,
                 ],
             ),
             moment(

@@ -49,6 +49,9 @@ pub enum RunError {
     /// Rollouts cannot be replayed as the settings say.
     #[error("grpo.replay: {0}")]
     Replay(SettingError),
+    /// Recorded rollouts cannot be learned from at the temperatures of the settings.
+    #[error("grpo.update: {0}")]
+    Temperature(SettingError),
     /// Metrics could not be written.
     #[error("metrics cannot be kept")]
     Metrics(#[from] FileError),

@@ -29,14 +29,16 @@ use sharing::share;
 use together::Held;
 
 use crate::checkpoint::{self, Snapshot};
-use crate::learner::{Learner, UpdateConfig, UpdateStats};
+use crate::learner::{Learner, UpdateConfig};
 use crate::metrics::Row;
 use crate::objective::Credit;
 use crate::ranks::{RankError, Ranks, Vote};
 pub use crate::records::{Control, RunError, RunPlace};
 use crate::records::{Records, Saving};
 use crate::sample::Sample;
+use crate::sequence::Sequence;
 use crate::student::LearnError;
+use crate::update::UpdateStats;
 use crate::watch::{Sentinel, SentinelConfig};
 
 /// Shape of a GRPO run.
@@ -179,9 +181,28 @@ pub async fn run_grpo(
         let error = SettingError::new("recorded rollouts", fault);
         return Err(RunError::Replay(error));
     }
+    if let (Source::Recorded(groups), None) = (source, config.update.one_temperature()) {
+        let unknown = |sample: &Sample| {
+            let Sequence {
+                targets,
+                temperatures,
+                ..
+            } = &sample.sequence;
+            temperatures.len() < targets.len()
+        };
+        if groups.iter().flatten().any(unknown) {
+            let fault = "is a range, and the recorded rollouts do not say at which temperature each was drawn; write \
+                         theirs as a number, or give each line a temperature";
+            return Err(RunError::Temperature(SettingError::new(
+                "temperature",
+                fault,
+            )));
+        }
+    }
     let sentinel = Sentinel::new(config.sentinel, plays).map_err(RunError::Sentinel)?;
     let ranks = Arc::new(together::meet(config, place)?);
     learner.join(Arc::clone(&ranks));
+    learner.set_seed(Seed::root(place.seed));
     let mut run = Run {
         learner,
         source,
@@ -392,7 +413,9 @@ impl<'a> Run<'a> {
     fn jobs(&self, tasks: &[Arc<Task>], step: u64) -> Vec<Job> {
         let size = self.config.group_size;
         let seed = Seed::root(self.place.seed).child("rollout", &[step]);
-        tree_jobs(tasks, size, self.config.trees.unwrap_or(size), seed)
+        let mut jobs = tree_jobs(tasks, size, self.config.trees.unwrap_or(size), seed);
+        self.config.update.temper(&mut jobs);
+        jobs
     }
 
     /// Plays this rank's share of the episodes of a step's tasks, under the weights that were published last.
@@ -402,11 +425,7 @@ impl<'a> Run<'a> {
         tasks: &[Arc<Task>],
         step: u64,
     ) -> impl Future<Output = Played> + Send + use<> {
-        let sampling = Sampling {
-            temperature: self.config.update.temperature,
-            ..Sampling::FULL
-        };
-        let rollout = rollout(self.learner, problem, sampling);
+        let rollout = rollout(self.learner, problem, Sampling::FULL);
         play_own(rollout, self.jobs(tasks, step), &self.ranks)
     }
 
@@ -423,14 +442,21 @@ impl<'a> Run<'a> {
     }
 
     /// Hands changed weights to whoever samples. Recorded rollouts were sampled before, and nobody samples beside them.
-    async fn sync_weights(&mut self, stats: &UpdateStats, step: u64) -> Result<(), RunError> {
+    async fn sync_weights(
+        &mut self,
+        stats: &UpdateStats,
+        step: u64,
+        row: &mut Row,
+    ) -> Result<(), RunError> {
         if stats.updates == 0 || matches!(self.source, Source::Recorded(_)) {
             return Ok(());
         }
-        self.learner
-            .publish()
-            .await
-            .map_err(|source| RunError::Learn { step, source })
+        let failed = |source| RunError::Learn { step, source };
+        if let Some(pushed) = self.learner.publish().await.map_err(failed)? {
+            row.set(Metric::PUSH_VERIFIED, pushed.servers as f64);
+            row.set(Metric::PUSH_GAP, pushed.gap);
+        }
+        Ok(())
     }
 
     /// Plays the development questions greedily when it is time to.

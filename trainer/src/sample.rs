@@ -12,13 +12,14 @@ use serde_json::Value;
 use crate::lesson_error::{Fault, LessonError};
 use crate::objective::Member;
 use crate::sequence::Sequence;
+use crate::temperature;
 
 /// One rollout with its reward.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sample {
     /// All tokens, and which of them the policy wrote.
     pub sequence: Sequence,
-    /// Log-probabilities of the policy's tokens as the sampler reported them, one per target, nats.
+    /// Log-probabilities of the policy's tokens as the sampler reported them at the sequence's temperatures, one per target, nats.
     pub logprobs: Vec<f32>,
     /// Policy tokens of each generation, in order; their sum is the number of targets.
     pub turns: Vec<usize>,
@@ -36,7 +37,8 @@ impl Sample {
     /// The sample of an episode; `None` when an infrastructure fault left it without a score.
     pub fn of(episode: &Episode) -> Option<Self> {
         let score = episode.score.as_ref()?;
-        let sequence = Sequence::from_log(&episode.tokens);
+        let mut sequence = Sequence::from_log(&episode.tokens);
+        sequence.temperatures = temperature::of_targets(&episode.tokens, &sequence.targets);
         let sampled = episode.tokens.logprobs();
         let logprobs = sequence
             .targets
@@ -119,6 +121,9 @@ pub(crate) struct Recorded {
     /// `[n]`: the sampler's log-probabilities, nats; anything where the mask is 0. Imitation needs none.
     #[serde(default)]
     pub(crate) logprobs: Vec<f32>,
+    /// Softmax temperature that drew them; the config's where there is none.
+    #[serde(default)]
+    pub(crate) temperature: Option<f32>,
     /// The reward. Imitation needs none.
     #[serde(default)]
     pub(crate) reward: Option<f32>,
@@ -158,6 +163,7 @@ impl Recorded {
         Ok(Sequence {
             ids: self.ids.clone(),
             targets,
+            ..Sequence::default()
         })
     }
 
@@ -171,7 +177,16 @@ impl Recorded {
     }
 
     fn sample(&self, number: u64) -> Result<Sample, Fault> {
-        let sequence = self.sequence()?;
+        let mut sequence = self.sequence()?;
+        if let Some(temperature) = self.temperature {
+            if !(temperature > 0.0 && temperature.is_finite()) {
+                return Err(format!(
+                    "has the temperature {temperature}; nothing is learned from what was drawn at 0, so give one above"
+                )
+                .into());
+            }
+            sequence.temperatures = vec![temperature; sequence.targets.len()];
+        }
         let (count, known) = (self.ids.len(), self.logprobs.len());
         if known != count {
             return Err(format!(
@@ -328,6 +343,9 @@ fn parse(line: &str, number: u64) -> Result<Option<(u64, Sample)>, Fault> {
     let value: Value =
         serde_json::from_str(line).map_err(|error| Fault::because("is not JSON", error))?;
     match Line::of(value)? {
+        Line::Episode(episode) if episode.score.is_some() && !episode.tokens.has_ids() => {
+            Err("has no token ids: a server that tells text alone played it, and `forage sft` alone learns from text".into())
+        }
         Line::Episode(episode) => Ok(Sample::of(&episode).map(|sample| (episode.group, sample))),
         Line::Recorded(recorded) => Ok(Some((recorded.group, recorded.sample(number)?))),
     }
@@ -354,6 +372,17 @@ mod tests {
     }
 
     #[test]
+    fn an_episode_of_text_alone_is_refused() {
+        use forage_contracts::{Score, Task};
+        let mut episode = Episode::new(Task::new("1", "Who?"));
+        episode.score = Some(Score::default());
+        episode.tokens.push_counted(3, Provenance::Policy, Some(0));
+        let line = serde_json::to_string(&EpisodeRecord::from(episode)).unwrap();
+        let error = read(&[line]).unwrap_err().to_string();
+        assert!(error.contains("line 1 has no token ids"), "{error}");
+    }
+
+    #[test]
     fn lines_of_a_group_come_together() {
         let mask = "[0,0,1,0,1]";
         let groups = read(&[
@@ -376,6 +405,9 @@ mod tests {
         assert_eq!(sample.member().states, [[1, 2].as_slice(), [4].as_slice()]);
         let paid = read(&[line(7, mask, "1.0,\"turn_rewards\":[0.5,0]")]).unwrap();
         assert_eq!(paid[0][0].turn_rewards, [0.5, 0.0]);
+        assert!(paid[0][0].sequence.temperatures.is_empty());
+        let warm = read(&[line(7, mask, "1.0,\"temperature\":0.7")]).unwrap();
+        assert_eq!(warm[0][0].sequence.temperatures, [0.7, 0.7]);
     }
 
     #[test]
@@ -425,6 +457,10 @@ mod tests {
             (
                 line(1, "[0,0,1,0,1]", "1.0,\"turn_rewards\":[1]"),
                 "line 2 has 2 turns and 1 turn_rewards",
+            ),
+            (
+                line(1, "[0,0,1,0,1]", "1.0,\"temperature\":0"),
+                "line 2 has the temperature 0",
             ),
             ("{".to_owned(), "line 2 is not JSON"),
         ] {

@@ -12,6 +12,8 @@ pub struct Sequence {
     pub ids: Vec<u32>,
     /// Positions (at least 1, ascending) of the tokens whose log-probability enters the loss.
     pub targets: Vec<usize>,
+    /// `[targets]`: softmax temperature of the log-probability of each; empty where it is 1, or that of the update.
+    pub temperatures: Vec<f32>,
 }
 
 impl Sequence {
@@ -22,7 +24,14 @@ impl Sequence {
         Self {
             ids: log.ids().to_vec(),
             targets,
+            temperatures: Vec::new(),
         }
+    }
+
+    /// The temperature of each target.
+    pub(crate) fn temperatures(&self) -> impl Iterator<Item = f32> + '_ {
+        let at = |place| self.temperatures.get(place).copied().unwrap_or(1.0);
+        (0..self.targets.len()).map(at)
     }
 }
 

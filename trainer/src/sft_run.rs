@@ -109,7 +109,7 @@ impl Lessons {
         }
         let count = demonstrations.len();
         let mut prompts: BTreeMap<&[u32], Vec<usize>> = BTreeMap::new();
-        for (place, Sequence { ids, targets }) in demonstrations.iter().enumerate() {
+        for (place, Sequence { ids, targets, .. }) in demonstrations.iter().enumerate() {
             prompts
                 .entry(&ids[..targets.first().copied().unwrap_or(0)])
                 .or_default()
@@ -191,6 +191,7 @@ pub fn run_sft(
     let optimizer = config.optimizer(steps);
     let (context, budget) = (lessons.longest(), config.micro_batch_tokens);
     let mut student = Student::new(start, optimizer, context, budget, workers);
+    student.set_seed(Seed::root(place.seed));
     let mut first = 0;
     if let Some(restored) = newest(place, optimizer, || student.checkpoint().clone())? {
         first = restored.state.step;
@@ -244,6 +245,7 @@ mod tests {
             .map(|id| Sequence {
                 ids: vec![id, id],
                 targets: vec![1],
+                ..Sequence::default()
             })
             .collect()
     }
@@ -268,6 +270,7 @@ mod tests {
             [3, 4].map(|last| Sequence {
                 ids: vec![id, last],
                 targets: vec![1],
+                ..Sequence::default()
             })
         }));
         let Lessons { train, validation } = Lessons::split(twins, 0.4, Seed::root(1)).unwrap();

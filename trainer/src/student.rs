@@ -1,16 +1,18 @@
 //! Weights that learn, with the optimizer and the threads of a step: what every kind of training shares.
 
+use std::borrow::Cow;
 use std::sync::OnceLock;
 
 use burn::tensor::DType;
 use forage_contracts::Metric;
 use forage_contracts::policy::PolicyError;
+use forage_contracts::seed::Seed;
 
 use crate::backward;
 use crate::grads::NamedGrads;
 use crate::logprobs::{ScoreGrads, Scores, token_logprobs};
 use crate::metrics::Row;
-use crate::model::{Decoder, RopeTables};
+use crate::model::{Batch, Decoder, Dropout, RopeTables};
 use crate::optim::{AdamW, AdamWConfig};
 use crate::ranks::RankError;
 use crate::remote::RemoteError;
@@ -76,6 +78,10 @@ pub(crate) struct Student {
     /// Their copy in bf16, where steps compute in that; made when it is needed first.
     copy: OnceLock<Decoder>,
     in_bf16: bool,
+    /// Start of the masks of dropout.
+    seed: Seed,
+    /// That of the update under way, where the adapter learns with dropout.
+    dropout: Option<Dropout>,
     pub(crate) optimizer: AdamW,
     pub(crate) rope: RopeTables,
     micro_batch_tokens: usize,
@@ -96,6 +102,8 @@ impl Student {
             checkpoint,
             copy: OnceLock::new(),
             in_bf16: false,
+            seed: Seed::root(0),
+            dropout: None,
             optimizer: AdamW::new(optimizer),
             micro_batch_tokens,
             workers,
@@ -114,6 +122,25 @@ impl Student {
     /// Returns true where steps compute in bf16.
     pub(crate) fn computes_in_bf16(&self) -> bool {
         self.in_bf16
+    }
+
+    /// Begins the masks of dropout at the run's seed.
+    pub(crate) fn set_seed(&mut self, seed: Seed) {
+        self.seed = seed;
+    }
+
+    /// Draws the masks of the coming updates: a function of the run's seed and the optimizer steps done. They stay until they are
+    /// drawn again.
+    pub(crate) fn draw_masks(&mut self) {
+        let lora = self.checkpoint.lora.as_ref();
+        let rate = lora.map_or(0.0, |lora| lora.dropout);
+        let seed = self.seed.child("dropout", &[self.optimizer.steps()]);
+        self.dropout = (rate > 0.0).then_some(Dropout { rate, seed });
+    }
+
+    /// Tells whether numbers are dropped in the update under way.
+    pub(crate) fn drops(&self) -> bool {
+        self.dropout.is_some()
     }
 
     /// The current weights, and the rest of their folder.
@@ -142,6 +169,17 @@ impl Student {
         }
     }
 
+    /// The current weights as an update computes with them on these sequences: with the masks that were drawn, if any.
+    pub(crate) fn decoder_of(&self, sequences: &[&Sequence]) -> Cow<'_, Decoder> {
+        let decoder = self.decoder();
+        let Some(dropout) = self.dropout else {
+            return Cow::Borrowed(decoder);
+        };
+        let ids = ids(sequences.iter().copied());
+        let keys = Batch::new(&ids).keys(&ids);
+        Cow::Owned(decoder.dropping(dropout, keys))
+    }
+
     /// The cut of an optimizer step into micro-batches.
     pub(crate) fn cut<'a>(
         &self,
@@ -151,14 +189,9 @@ impl Student {
     }
 
     /// Log-probabilities and entropies of all targets under the weights of `decoder`.
-    pub(crate) fn scores(
-        &self,
-        decoder: &Decoder,
-        sequences: &[&Sequence],
-        temperature: f32,
-    ) -> Scores {
+    pub(crate) fn scores(&self, decoder: &Decoder, sequences: &[&Sequence]) -> Scores {
         let config = &self.checkpoint.config;
-        let found = token_logprobs(decoder, config, &self.rope, sequences, temperature);
+        let found = token_logprobs(decoder, config, &self.rope, sequences);
         found.map(|found| found.scores()).unwrap_or_default()
     }
 
@@ -178,12 +211,10 @@ impl Student {
         &self,
         sequences: &[&Sequence],
         batches: &[MicroBatch],
-        temperature: f32,
         loss: impl Fn(&MicroBatch) -> L + Sync,
     ) -> (NamedGrads, Vec<T>) {
         let parts = Parts::one(batches.len());
-        let (mut sums, rests) =
-            self.gradients_of_parts(sequences, batches, &parts, || false, temperature, loss);
+        let (mut sums, rests) = self.gradients_of_parts(sequences, batches, &parts, || false, loss);
         (sums.pop().unwrap_or_default(), rests)
     }
 
@@ -195,10 +226,11 @@ impl Student {
         batches: &[MicroBatch],
         parts: &Parts,
         is_over: impl Fn() -> bool + Sync,
-        temperature: f32,
         loss: impl Fn(&MicroBatch) -> L + Sync,
     ) -> (Vec<NamedGrads>, Vec<T>) {
-        let (decoder, config) = (self.decoder(), &self.checkpoint.config);
+        // Made before several workers need it.
+        self.decoder();
+        let config = &self.checkpoint.config;
         self.workers.gradients_of_parts(parts, |index| {
             if is_over() {
                 return None;
@@ -206,7 +238,8 @@ impl Student {
             let batch = &batches[index];
             let rows: Vec<&Sequence> = batch.iter().map(|&row| sequences[row]).collect();
             let loss = loss(batch);
-            backward::gradients(decoder, config, &self.rope, &rows, temperature, loss)
+            let decoder = self.decoder_of(&rows);
+            backward::gradients(&decoder, config, &self.rope, &rows, loss)
         })
     }
 
@@ -235,6 +268,7 @@ impl Student {
     /// # Errors
     /// [`LearnError::NonFinite`] before anything was updated.
     pub(crate) fn imitate(&mut self, sequences: &[Sequence]) -> Result<SftStats, LearnError> {
+        self.draw_masks();
         let tokens = targets(sequences);
         let weight = -1.0 / tokens as f64;
         let cross_entropy = |scores: &Scores| {
@@ -250,7 +284,7 @@ impl Student {
         };
         let rows: Vec<&Sequence> = sequences.iter().collect();
         let batches = self.cut(sequences);
-        let (gradients, losses) = self.gradients(&rows, &batches, 1.0, |_| cross_entropy);
+        let (gradients, losses) = self.gradients(&rows, &batches, |_| cross_entropy);
         Ok(SftStats {
             loss: losses.iter().sum(),
             grad_norm: self.apply(gradients)?,
@@ -262,7 +296,7 @@ impl Student {
     pub(crate) fn cross_entropy(&self, sequences: &[Sequence]) -> f64 {
         let sums = self.map(&self.cut(sequences), |batch| {
             let rows: Vec<&Sequence> = batch.iter().map(|&row| &sequences[row]).collect();
-            let scores = self.scores(self.decoder(), &rows, 1.0);
+            let scores = self.scores(self.decoder(), &rows);
             scores.logprobs.into_iter().map(f64::from).sum::<f64>()
         });
         -sums.iter().sum::<f64>() / targets(sequences).max(1) as f64

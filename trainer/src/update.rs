@@ -185,6 +185,75 @@ impl std::ops::AddAssign for TokenSums {
     }
 }
 
+/// Numbers of the updates on one batch; means are over the policy tokens that were run.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct UpdateStats {
+    /// The groups by what became of them.
+    pub(crate) groups: GroupCounts,
+    /// The policy computed with masks of dropout, which the sampler knew nothing of: [`Self::mismatch`] is not of the two alone.
+    pub(crate) masked: bool,
+    /// Optimizer steps done: 0 when no group had a direction.
+    pub updates: usize,
+    /// Policy tokens that were run, over all passes.
+    pub tokens: usize,
+    /// Mean over the steps of the loss with penalty and bonus.
+    pub loss: f64,
+    /// Mean over the steps of the policy loss alone.
+    pub policy_loss: f64,
+    /// Share of tokens at which a bound of the loss acted.
+    pub clip_frac: f64,
+    /// Mean of old - current log-probability, nats: the k1 estimate of the KL from the policy of the batch's start.
+    pub approx_kl_old: f64,
+    /// Mean of the penalty's estimate, nats.
+    pub kl_reference: f64,
+    /// Mean entropy of the policy at its own tokens, nats.
+    pub entropy: f64,
+    /// Mean |current - sampler| at the first step, nats: the mismatch of trainer and sampler.
+    pub mismatch: f64,
+    /// Largest |ratio to the sampler - 1| at the first step.
+    pub ratio_deviation_max: f64,
+    /// Share of tokens whose weight the correction cut.
+    pub correction_truncated_frac: f64,
+    /// Share of tokens that the correction dropped.
+    pub correction_masked_frac: f64,
+    /// Largest global gradient norm before clipping.
+    pub grad_norm: f64,
+    /// Learning rate of the last step.
+    pub learning_rate: f64,
+}
+
+impl UpdateStats {
+    /// Adds an optimizer step.
+    pub(crate) fn add(&mut self, sums: &TokenSums, grad_norm: f64, learning_rate: f64) {
+        let first = self.updates == 0;
+        self.updates += 1;
+        let tokens = sums.objective.tokens.max(1) as f64;
+        let before = self.tokens as f64;
+        self.tokens += sums.objective.tokens;
+        let mean = |old: f64, sum: f64| (old * before + sum) / (before + tokens);
+        let steps = self.updates as f64;
+        self.loss += (sums.loss - self.loss) / steps;
+        self.policy_loss += (sums.objective.policy_loss - self.policy_loss) / steps;
+        self.clip_frac = mean(self.clip_frac, sums.objective.bounded as f64);
+        self.approx_kl_old = mean(self.approx_kl_old, sums.approx_kl_old);
+        self.kl_reference = mean(self.kl_reference, sums.objective.kl);
+        self.entropy = mean(self.entropy, sums.entropy);
+        let correction = sums.objective.correction;
+        self.correction_truncated_frac =
+            mean(self.correction_truncated_frac, correction.truncated as f64);
+        self.correction_masked_frac = mean(
+            self.correction_masked_frac,
+            (correction.masked + correction.vetoed) as f64,
+        );
+        if first {
+            self.mismatch = sums.mismatch / tokens;
+            self.ratio_deviation_max = sums.ratio_deviation_max;
+        }
+        self.grad_norm = self.grad_norm.max(grad_norm);
+        self.learning_rate = learning_rate;
+    }
+}
+
 /// Loss and derivative of some sequences of a step: `scores` are those of all their targets, in order, under the weights
 /// being trained, `reference` those under the reference, `[n]`, read only if the recipe has a penalty.
 ///

@@ -15,7 +15,7 @@ use forage_lab::open_policy;
 use forage_trainer::device::DeviceSpec;
 use forage_trainer::{Checkpoint, Precision};
 
-/// Measures parts of this program; the scripts in bench/ call it.
+/// Measures parts of this program for scripts in bench.
 #[derive(Subcommand, Debug)]
 pub(crate) enum Bench {
     Generate(generate::Generate),

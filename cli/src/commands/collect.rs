@@ -9,6 +9,7 @@ use forage_lab::{CollectOptions, collect};
 use forage_trainer::device::DeviceSpec;
 
 use crate::config::read;
+use crate::policy::ServerArgs;
 use crate::progress::Watch;
 use crate::terminal::out;
 
@@ -19,8 +20,14 @@ use crate::terminal::out;
 /// episodes of the same question and the same text, white space aside, one is kept.
 #[derive(Args, Debug)]
 pub(crate) struct Collect {
-    /// Config file whose policy, environment, rewards and training questions are used.
+    /// Config file, or name of a recipe, whose policy, environment, rewards and training questions are used.
     config: PathBuf,
+    /// A Hugging Face folder, or the address of a server (http://HOST:PORT, any of OpenAI's protocol); the config's policy by
+    /// default, on the server of its [sampler] where it has one.
+    #[arg(long)]
+    policy: Option<String>,
+    #[command(flatten)]
+    server: ServerArgs,
     /// Episodes per question.
     #[arg(long)]
     samples: usize,
@@ -60,6 +67,9 @@ impl Collect {
     pub(crate) fn run(self) -> Result<()> {
         let config = read(&self.config, &self.overrides, self.device)?;
         let options = CollectOptions {
+            policy: self.policy,
+            model: self.server.model,
+            token_file: self.server.token_file,
             samples: self.samples,
             out: self.out,
             keep: match self.keep {

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::Args;
 use forage_contracts::Episode;
 use forage_contracts::environment::Outcome;
@@ -98,6 +98,12 @@ fn in_words(
 }
 
 pub(super) fn read(path: &Path) -> Result<Vec<Episode>> {
+    let name = path.to_string_lossy();
+    if name.starts_with("http://") || name.starts_with("https://") {
+        bail!(
+            "{name} is a server, not a file of episodes: forage eval CONFIG --policy {name} --out FILE plays it, then compare the files"
+        );
+    }
     Ok(EpisodeRecord::read_all(path)?
         .map(|record| record.map(|record| record.episode))
         .collect::<Result<_, _>>()?)

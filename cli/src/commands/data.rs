@@ -23,8 +23,10 @@ impl Data {
     }
 }
 
-/// Looks for questions asked twice, questions that hold their answer, and questions, answers and passages that two sets
-/// share. Exit code 1 when the sets share questions or passages; answers that are shared are only reported.
+/// Looks for repeated questions and leaks between sets.
+///
+/// It finds questions asked twice, questions that hold their answer, and questions, answers and passages that two sets share. Exit code 1
+/// when the sets share questions or passages; answers that are shared are only reported.
 ///
 /// Without --against, the held-out questions of a file that names splits are held against its training questions. Answers
 /// that are yes, no or a number are not compared.

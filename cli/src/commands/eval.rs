@@ -12,11 +12,12 @@ use forage_trainer::device::DeviceSpec;
 use serde_json::{Map, Value};
 
 use crate::config::read;
+use crate::policy::ServerArgs;
 use crate::progress::Watch;
 use crate::retrieval::RetrievalArgs;
 use crate::terminal::out;
 
-/// Evaluates a policy on questions, or an index on judged queries.
+/// Evaluates a policy, or an index on judged queries.
 ///
 /// Plays each question greedily and sampled and prints means with 95 % bootstrap intervals. The questions come from a config (its held-out split) or from --questions with --index or --corpus.
 #[derive(Args, Debug)]
@@ -26,10 +27,13 @@ pub(crate) struct Eval {
     what: Option<What>,
     /// Config whose environment, engine and held-out questions are used.
     config: Option<PathBuf>,
-    /// A Hugging Face folder, constant:ANSWER, or a script of the environment: oracle in all of them, random and search-title in
-    /// search-r1, one-call and broken-code in code-search, keywords and broken-query in query-writer. The config's by default.
+    /// A Hugging Face folder, the address of a server (http://HOST:PORT, any of OpenAI's protocol), constant:ANSWER, or a script
+    /// of the environment: oracle in all of them, random and search-title in search-r1, one-call and broken-code in code-search,
+    /// keywords and broken-query in query-writer. The config's by default, on the server of its [sampler] where it has one.
     #[arg(long)]
     policy: Option<String>,
+    #[command(flatten)]
+    server: ServerArgs,
     /// Environment, when there is no config.
     #[arg(long, default_value = "search-r1")]
     env: String,
@@ -71,8 +75,8 @@ pub(crate) struct Eval {
     tokens_of: Option<String>,
     /// Evaluate folders of `forage train`, one per seed, each beside its start and its --twins, on the run's held-out questions:
     /// what each gained, and in words whether the gain is real.
-    #[arg(long, value_name = "RUN", num_args = 1.., conflicts_with_all = ["config", "policy", "index", "corpus",
-        "questions", "samples", "seed", "out", "record_tools", "probes", "device"])]
+    #[arg(long, value_name = "RUN", num_args = 1.., conflicts_with_all = ["config", "policy", "model",
+        "token_file", "index", "corpus", "questions", "samples", "seed", "out", "record_tools", "probes", "device"])]
     controls: Vec<PathBuf>,
     /// Compute device instead of the config's: cpu, cuda:0, ...
     #[arg(long)]
@@ -90,7 +94,9 @@ enum What {
     Retrieval(Retrieval),
 }
 
-/// Ranks judged queries with an index: nDCG, MRR, recall, MAP as `trec_eval` computes them.
+/// Ranks judged queries with an index.
+///
+/// Prints nDCG, MRR, recall and MAP as `trec_eval` computes them.
 #[derive(Args, Debug)]
 struct Retrieval {
     /// Index folder.
@@ -131,6 +137,8 @@ impl Eval {
         }
         let options = EvaluateOptions {
             policy: self.policy.take(),
+            model: self.server.model.take(),
+            token_file: self.server.token_file.take(),
             tokens_of: self.tokens_of.take(),
             limit: self.limit,
             samples: self.samples,

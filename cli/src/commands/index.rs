@@ -1,5 +1,6 @@
 //! `forage index`: building, growing, embedding, checking and describing index folders.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use anyhow::Result;
@@ -10,9 +11,10 @@ use forage_retriever::{
     VectorIndexKind, VectorSource,
 };
 use forage_trainer::device::DeviceSpec;
+use serde::Deserialize;
 
 use crate::progress::Watch;
-use crate::terminal::out;
+use crate::terminal::{note, out};
 
 /// Builds, changes, checks or describes an index of a corpus.
 #[derive(Subcommand, Debug)]
@@ -25,7 +27,9 @@ pub(crate) enum Index {
     Info(Info),
 }
 
-/// Builds an index folder; it appears only when it is complete.
+/// Builds an index folder.
+///
+/// The folder appears only when it is complete.
 #[derive(Args, Debug)]
 pub(crate) struct Build {
     #[command(flatten)]
@@ -47,7 +51,9 @@ pub(crate) struct Build {
     json: bool,
 }
 
-/// Adds a corpus to an index; searches rank as if both had been indexed at once.
+/// Adds a corpus to an index.
+///
+/// Searches then rank as if both had been indexed at once.
 #[derive(Args, Debug)]
 pub(crate) struct Add {
     /// Index folder.
@@ -76,14 +82,18 @@ struct Corpus {
     threads: Option<usize>,
 }
 
-/// Makes one segment of an index that was added to: faster searches, the same rankings.
+/// Makes one segment of all that was added.
+///
+/// Searches are faster, and rank the same.
 #[derive(Args, Debug)]
 pub(crate) struct Merge {
     /// Index folder.
     index: PathBuf,
 }
 
-/// Gives the passages vectors, for dense and hybrid search. Passages that have theirs keep them.
+/// Gives the passages vectors, for dense and hybrid search.
+///
+/// Passages that have theirs keep them.
 #[derive(Args, Debug)]
 pub(crate) struct Embed {
     /// Index folder.
@@ -102,7 +112,7 @@ pub(crate) struct Embed {
     device: DeviceSpec,
 }
 
-/// Reads every byte of an index and compares it with the digests in the manifest.
+/// Compares every byte of an index with its digests.
 #[derive(Args, Debug)]
 pub(crate) struct Verify {
     /// Index folder.
@@ -114,6 +124,54 @@ pub(crate) struct Verify {
 pub(crate) struct Info {
     /// Index folder.
     index: PathBuf,
+    /// Print the whole manifest as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// What people want to know of a manifest.
+#[derive(Deserialize)]
+struct Manifest {
+    generation: u64,
+    analyzer: String,
+    bm25: Bm25Params,
+    counts: Counts,
+    sources: Vec<Source>,
+    segments: Vec<Segment>,
+    dense: Option<Vectors>,
+}
+
+#[derive(Deserialize)]
+struct Counts {
+    passages: u64,
+    terms: u64,
+    tokens: u64,
+}
+
+#[derive(Deserialize)]
+struct Source {
+    path: String,
+    format: String,
+    passages: u64,
+    dropped_duplicates: u64,
+}
+
+#[derive(Deserialize)]
+struct Segment {
+    files: BTreeMap<String, FileRecord>,
+}
+
+#[derive(Deserialize)]
+struct FileRecord {
+    bytes: u64,
+}
+
+#[derive(Deserialize)]
+struct Vectors {
+    kind: VectorIndexKind,
+    dimension: usize,
+    encoder: Option<String>,
+    folders: BTreeMap<String, String>,
 }
 
 impl Index {
@@ -134,12 +192,7 @@ impl Index {
                 ));
                 Ok(())
             }
-            Self::Info(info) => {
-                out(&serde_json::to_string_pretty(
-                    &RetrieverIndex::open(&info.index)?.description(),
-                )?);
-                Ok(())
-            }
+            Self::Info(info) => info.run(),
         }
     }
 }
@@ -152,6 +205,68 @@ impl Corpus {
             .format
             .map_or_else(|| CorpusFormat::detect(&path), Ok)?;
         Ok((path, format))
+    }
+}
+
+impl Info {
+    fn run(self) -> Result<()> {
+        let manifest = serde_json::to_value(RetrieverIndex::open(&self.index)?.description())?;
+        if self.json {
+            out(&serde_json::to_string_pretty(&manifest)?);
+            return Ok(());
+        }
+        let index: Manifest = serde_json::from_value(manifest)?;
+        let counts = &index.counts;
+        let mut lines = vec![format!(
+            "{}: {} passages, {} distinct terms, {} terms in all",
+            self.index.display(),
+            counts.passages,
+            counts.terms,
+            counts.tokens
+        )];
+        for source in &index.sources {
+            let dropped = match source.dropped_duplicates {
+                0 => String::new(),
+                count => format!(", {count} duplicates left out"),
+            };
+            lines.push(format!(
+                "corpus    {} ({}), {} passages{dropped}",
+                source.path, source.format, source.passages
+            ));
+        }
+        lines.push(format!(
+            "ranking   BM25, k1 {}, b {}, analyzer {}",
+            index.bm25.k1, index.bm25.b, index.analyzer
+        ));
+        lines.push(match &index.dense {
+            None => "vectors   none; `forage index embed` makes them".to_owned(),
+            Some(vectors) => {
+                let encoder = vectors.encoder.as_deref().unwrap_or("imported");
+                let without =
+                    index.segments.len() - vectors.folders.len().min(index.segments.len());
+                let rest = match without {
+                    0 => String::new(),
+                    count => format!("; {count} segments have none yet"),
+                };
+                format!(
+                    "vectors   {} numbers, {}, {encoder}{rest}",
+                    vectors.dimension, vectors.kind
+                )
+            }
+        });
+        let files = index
+            .segments
+            .iter()
+            .flat_map(|segment| segment.files.values());
+        let bytes: u64 = files.map(|file| file.bytes).sum();
+        lines.push(format!(
+            "folder    {} segments, {:.1} MB, {} changes since it was built",
+            index.segments.len(),
+            bytes as f64 / 1e6,
+            index.generation - 1
+        ));
+        out(&lines.join("\n"));
+        Ok(())
     }
 }
 
@@ -171,7 +286,9 @@ impl Build {
         };
         request.threads = corpus.threads.unwrap_or(request.threads);
         let built = RetrieverIndex::build(&request, &mut show(&Watch::new()))?;
-        print_summary(&built, self.json)
+        print_summary(&built, self.json)?;
+        note(&format!("next: forage search {} QUERY", self.out.display()));
+        Ok(())
     }
 }
 

@@ -5,12 +5,13 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::{Args, Subcommand};
 use forage_eval::Interval;
-use forage_lab::{Audited, Resolved, RunError};
+use forage_lab::{Audited, RunError};
 
+use crate::config::read;
 use crate::jsonl;
 use crate::terminal::out;
 
-/// Measures how far the judge of a config can be trusted.
+/// Measures how far a config's judge can be trusted.
 #[derive(Subcommand, Debug)]
 pub(crate) enum Judge {
     Audit(Audit),
@@ -23,7 +24,9 @@ impl Judge {
     }
 }
 
-/// Compares the judge of a config with labelled answers: agreement, length bias and position bias.
+/// Compares the judge of a config with labelled answers.
+///
+/// Prints agreement, length bias and position bias.
 ///
 /// A line of FILE is {"question", "gold", "answer", "label": true or false}, or {"question", "gold", "answers": two of them},
 /// which is judged in both orders. `gold` is a string or a list of them.
@@ -44,7 +47,7 @@ pub(crate) struct Audit {
 
 impl Audit {
     fn run(self) -> Result<()> {
-        let config = Resolved::read(&self.config, &[], None)?;
+        let config = read(&self.config, &[], None)?;
         let form = "a labelled answer or a pair; see `forage judge audit --help`";
         let rows = jsonl::read(&self.file, form)?
             .into_iter()

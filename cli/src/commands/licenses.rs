@@ -8,7 +8,7 @@ use flate2::read::GzDecoder;
 
 use crate::terminal::out;
 
-/// Prints the licences of the program and of what it contains.
+/// Prints the licences of all that the program contains.
 #[derive(Args, Debug)]
 pub(crate) struct Licenses {}
 

@@ -1,28 +1,33 @@
-//! `forage play`: you are the policy.
+//! `forage play`: you are the policy, or watch one.
 
 use std::io::{BufRead, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::Args;
 use forage_contracts::policy::Sampling;
 use forage_contracts::scripted::{Scripted, View};
 use forage_contracts::seed::Seed;
-use forage_contracts::{Boundary, ByteTokenizer, Ending, Episode, Split, Tokenizer};
+use forage_contracts::{Boundary, ByteTokenizer, Ending, Episode, Split, Task, Tokenizer};
 use forage_env::registry::environments;
 use forage_env::{Job, Presentation, Rollout};
-use forage_lab::{EnvironmentConfig, PolicyFormat, RetrieverConfig, Session, Sources, runtime};
+use forage_lab::{
+    Corpus, EnvironmentConfig, EvaluateOptions, PolicyFormat, RetrieverConfig, Session, Sources,
+    runtime,
+};
+use forage_trainer::device::DeviceSpec;
 
+use crate::policy::ServerArgs;
 use crate::progress::Watch;
-use crate::terminal::out;
+use crate::terminal::{note, out};
 
 /// Pages of the generated world.
 const PAGES: u64 = 1000;
 
 /// Lets you play an environment in the terminal.
 ///
-/// Write turns as a model would; an empty line ends a turn.
+/// Write turns as a model would; an empty line ends a turn, and ctrl-d leaves. With --policy you watch a policy play.
 #[derive(Args, Debug)]
 pub(crate) struct Play {
     /// Environment; `forage envs` lists them.
@@ -39,6 +44,12 @@ pub(crate) struct Play {
     /// Seed of the generated world.
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// The policy to watch: a Hugging Face folder, the address of a server (http://HOST:PORT, any of OpenAI's protocol),
+    /// constant:ANSWER, or a script of the environment.
+    #[arg(long)]
+    policy: Option<String>,
+    #[command(flatten)]
+    server: ServerArgs,
 }
 
 impl Play {
@@ -59,51 +70,79 @@ impl Play {
         let task = tasks
             .get(self.question)
             .with_context(|| format!("--question must be below {}", tasks.len()))?;
-        let environment = EnvironmentConfig::plain(&self.env)?.for_bytes()?;
-        let rewards = environment.default_rewards(self.seed)?;
-        let watch = Watch::new();
-        let session = Session::new(
-            &environment,
-            rewards,
-            &corpus,
-            PolicyFormat::bytes(),
-            &watch,
-        )?;
-        let stops = session.factory.spec().stop.clone();
-        let tokenizer: Arc<dyn Tokenizer> = Arc::new(ByteTokenizer);
-        let human = Scripted::human(Arc::clone(&tokenizer), move |view| ask(view, &stops));
-        let rollout = Rollout {
-            policy: Arc::new(human),
-            tokenizer,
-            factory: session.factory,
-            rewards: session.rewards,
-            sampling: Sampling::GREEDY,
-            presentation: Presentation::RAW,
-        };
+        let rollout = self.rollout(&sources, &corpus, &tasks)?;
         let job = Job::alone(Arc::clone(task), Seed::root(self.seed));
         let episodes = runtime()?.block_on(rollout.run(vec![job]));
         let episode = episodes.first().context("no episode")?;
-        out(&format!("\n{}", ending(episode)));
+        if self.policy.is_some() {
+            out(&episode.prompt);
+            for turn in &episode.turns {
+                out(&format!("> {}", turn.policy.replace('\n', "\n> ")));
+                if !turn.observation.is_empty() {
+                    out(&turn.observation);
+                }
+            }
+        }
+        out(&format!("\n{}", ending(episode, self.policy.is_none())));
         match &episode.score {
             Some(score) => {
+                out(&format!("reward {:.3}", score.total));
                 out(&format!("gold answers: {}", task.golds.join(" | ")));
                 for (name, value) in &score.parts {
-                    out(&format!("  {name:12} {value:.3}"));
+                    out(&format!("  {name:16} {value:.3}"));
                 }
             }
             None => out("no score: the episode came to no end"),
         }
         Ok(())
     }
+
+    /// What is played with: the person at the terminal, or the policy that is watched.
+    fn rollout(
+        &self,
+        sources: &Sources<'_>,
+        corpus: &Corpus,
+        tasks: &Arc<[Arc<Task>]>,
+    ) -> Result<Rollout> {
+        let watch = Watch::new();
+        if let Some(policy) = &self.policy {
+            let options = EvaluateOptions {
+                policy: Some(policy.clone()),
+                model: self.server.model.clone(),
+                token_file: self.server.token_file.clone(),
+                ..EvaluateOptions::default()
+            };
+            let device = DeviceSpec::default();
+            return Ok(sources.rollout(device, &options, corpus, tasks, &watch)?);
+        }
+        if self.server.model.is_some() || self.server.token_file.is_some() {
+            bail!("--model and --token-file go with a server as --policy");
+        }
+        let environment = EnvironmentConfig::plain(&self.env)?.for_bytes()?;
+        let rewards = environment.default_rewards(self.seed)?;
+        let format = PolicyFormat::bytes();
+        let session = Session::new(&environment, rewards, corpus, format, &watch)?;
+        let stops = session.factory.spec().stop.clone();
+        let tokenizer: Arc<dyn Tokenizer> = Arc::new(ByteTokenizer);
+        let human = Scripted::human(Arc::clone(&tokenizer), move |view| ask(view, &stops));
+        Ok(Rollout {
+            policy: Arc::new(human),
+            tokenizer,
+            factory: session.factory,
+            rewards: session.rewards,
+            sampling: Sampling::GREEDY,
+            presentation: Presentation::RAW,
+        })
+    }
 }
 
-/// The ending in words; a player who left is not a fault.
-fn ending(episode: &Episode) -> String {
+/// The ending in words; a person who left is not a fault.
+fn ending(episode: &Episode, person: bool) -> String {
     match &episode.ending {
         Ending::Infra {
             boundary: Boundary::Policy,
             ..
-        } => "left".to_owned(),
+        } if person => "left".to_owned(),
         ending => ending.to_string(),
     }
 }
@@ -111,12 +150,16 @@ fn ending(episode: &Episode) -> String {
 /// Shows what is new and reads a turn: lines up to an empty one outside of an action, or to one that closes an action.
 fn ask(view: &View<'_>, stops: &[String]) -> Option<String> {
     out(view.shown.last().map_or(view.prompt, String::as_str));
+    note(&format!("turn {}, ctrl-d leaves", view.shown.len() + 1));
     let mut turn = String::new();
     let mut lines = std::io::stdin().lock().lines();
     loop {
         let mut stdout = std::io::stdout();
         let _ = write!(stdout, "> ").and_then(|()| stdout.flush());
         let Some(Ok(line)) = lines.next() else { break };
+        if line.is_empty() && turn.is_empty() {
+            continue;
+        }
         if line.is_empty() && !is_within_action(&turn) {
             break;
         }

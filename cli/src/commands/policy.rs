@@ -89,8 +89,9 @@ pub(crate) struct Generate {
     ignore_eos: bool,
 }
 
-/// Log-probabilities of every prompt's tokens: rows of {"id", "logprobs"}, one value fewer than there are tokens, each given
-/// the tokens before it, in nats.
+/// Prints log-probabilities of every prompt's tokens.
+///
+/// Rows of {"id", "logprobs"}: one value fewer than there are tokens, each given the tokens before it, in nats.
 #[derive(Args, Debug)]
 pub(crate) struct Logprobs {
     #[command(flatten)]

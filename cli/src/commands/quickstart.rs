@@ -6,10 +6,11 @@ use anyhow::Result;
 use clap::Args;
 use forage_lab::{QuickstartOptions, Resolved, RunConfig, RunLayout, quickstart};
 
+use crate::config::read;
 use crate::progress::Watch;
 use crate::terminal::out;
 
-/// Goes from a generated world to a verdict on this machine's processor.
+/// Goes from a generated world to a verdict in minutes.
 ///
 /// Builds a world and its index, takes the warm-started tiny policy, trains it
 /// with GRPO, trains a twin on random rewards from the same start, evaluates all three on held-out entities, and writes
@@ -76,7 +77,7 @@ impl Quickstart {
             }
         }
         Ok(match &self.config {
-            Some(path) => Resolved::read(path, &overrides, None)?,
+            Some(path) => read(path, &overrides, None)?,
             None => RunConfig::quickstart(&self.env, &overrides)?.resolve(None)?,
         })
     }

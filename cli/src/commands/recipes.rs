@@ -1,19 +1,20 @@
-//! `forage recipes`: published recipes as configs, and how two configs differ.
+//! `forage recipes`: published recipes as configs, how two configs differ, and a rehearsal of each.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use clap::Subcommand;
 use forage_contracts::nearest;
 use forage_env::registry;
-use forage_lab::RunConfig;
+use forage_lab::{RunConfig, RunError, TrainOptions, train};
 use serde_json::{Map, Value as Json, json};
 use toml::{Table, Value};
 
+use crate::progress::Watch;
 use crate::terminal::out;
 
-/// Shows published recipes as configs, and how two configs differ.
+/// Shows published recipes as configs, compares or rehearses them.
 #[derive(Subcommand, Debug)]
 pub(crate) enum Recipes {
     /// Lists their names, a line each.
@@ -22,7 +23,9 @@ pub(crate) enum Recipes {
         #[arg(long)]
         json: bool,
     },
-    /// Prints one with its notes, every setting spelled out: a config file for `forage train`.
+    /// Prints one as a config, every setting spelled out.
+    ///
+    /// Its notes come first. What is printed is a config file for `forage train`.
     Show {
         /// Its name.
         name: String,
@@ -36,6 +39,23 @@ pub(crate) enum Recipes {
         /// Print as JSON.
         #[arg(long)]
         json: bool,
+    },
+    /// Sees one through in miniature, in seconds.
+    ///
+    /// `forage train NAME` trains it as it is. In miniature a tiny random model of the same family learns for three steps from tiny generated data of the same shape, on
+    /// the processor. What differs from the recipe is printed.
+    Run {
+        /// Its name, or a config file.
+        name: String,
+        /// Rehearse it: tiny model, tiny data, three steps.
+        #[arg(long, required = true)]
+        miniature: bool,
+        /// Change a config value: key.path=value; may be repeated.
+        #[arg(long = "set", value_name = "KEY=VALUE")]
+        overrides: Vec<String>,
+        /// Folder for `start`, with its model and data, and `run`; a temporary one by default.
+        #[arg(long)]
+        out: Option<PathBuf>,
     },
 }
 
@@ -83,8 +103,11 @@ impl Recipe {
     }
 
     fn config(&self) -> Result<RunConfig> {
-        checked(RunConfig::parse(self.text, &[]))
-            .with_context(|| format!("the built-in recipe {} is broken", self.name))
+        let config = RunConfig::parse(self.text, &[]).and_then(|config| {
+            config.check()?;
+            Ok(config)
+        });
+        config.with_context(|| format!("the built-in recipe {} is broken", self.name))
     }
 
     /// The comment at the head of its file, with a line end.
@@ -121,23 +144,32 @@ impl Recipes {
                 ));
             }
             Self::Diff { a, b, json } => {
-                let differences = differences(&settings_of(&a)?, &settings_of(&b)?);
+                let of = |name: &str| {
+                    let config = named(Path::new(name), &[])?;
+                    config.check()?;
+                    settings(&config, name)
+                };
+                let differences = differences(&of(&a)?, &of(&b)?);
                 out(&if json {
                     as_json(&a, &b, &differences)
                 } else {
                     as_text(&a, &b, &differences)
                 });
             }
+            Self::Run {
+                name,
+                miniature: _,
+                overrides,
+                out,
+            } => {
+                let path = Path::new(&name);
+                let config = named(path, &overrides)?;
+                let title = path.file_stem().context("a recipe has a name")?;
+                rehearse(&config, &title.to_string_lossy(), out.as_deref())?;
+            }
         }
         Ok(())
     }
-}
-
-/// A config as it is written, once it is known that a run can be made of it.
-fn checked(read: forage_lab::Result<RunConfig>) -> Result<RunConfig> {
-    let config = read?;
-    config.check()?;
-    Ok(config)
 }
 
 fn unknown(name: &str) -> String {
@@ -159,16 +191,42 @@ fn spelled_out(config: &RunConfig) -> Result<String> {
     Ok(config.to_toml()?)
 }
 
-/// Every setting of a recipe or config file by its path.
-fn settings_of(name: &str) -> Result<BTreeMap<Key, Value>> {
-    let path = Path::new(name);
-    let config = match Recipe::find(name) {
-        Some(recipe) => recipe.config()?,
-        None if path.exists() => checked(RunConfig::read(path, &[]))?,
-        None if path.extension().is_some() => bail!("there is no config file {name}"),
-        None => bail!("{}; a config file may stand in its place", unknown(name)),
+/// The config that a recipe or a file holds, with overrides, unchecked.
+pub(crate) fn named(name: &Path, overrides: &[String]) -> Result<RunConfig> {
+    let text = name.to_string_lossy();
+    match Recipe::find(&text) {
+        Some(recipe) => RunConfig::parse(recipe.text, overrides)
+            .with_context(|| format!("recipe {text} cannot be used")),
+        None if name.exists() => Ok(RunConfig::read(name, overrides)?),
+        None if name.extension().is_some() => {
+            Err(RunError::config(format!("there is no config file {text}")).into())
+        }
+        None => {
+            let wrong = format!("{}; a config file may stand in its place", unknown(&text));
+            Err(RunError::config(wrong).into())
+        }
+    }
+}
+
+/// Runs a config in miniature in `folder`, or in one that is gone afterwards, after it has said what that changes.
+fn rehearse(config: &RunConfig, name: &str, folder: Option<&Path>) -> Result<()> {
+    let scratch = tempfile::tempdir().context("cannot make a temporary folder")?;
+    let folder = folder.unwrap_or(scratch.path());
+    let small = config.miniature(&folder.join("start"))?;
+    let changes = differences(&settings(config, name)?, &settings(&small, name)?);
+    out(&as_text(name, "in miniature", &changes));
+    let options = TrainOptions {
+        folder: folder.join("run"),
+        ..TrainOptions::default()
     };
-    let table: Table = spelled_out(&config)
+    train(&small.resolve(None)?, &options, &Watch::stoppable()?)?;
+    out(&format!("{name} runs"));
+    Ok(())
+}
+
+/// Every setting of a config by its path; `name` is for its errors.
+fn settings(config: &RunConfig, name: &str) -> Result<BTreeMap<Key, Value>> {
+    let table: Table = spelled_out(config)
         .with_context(|| name.to_owned())?
         .parse()?;
     let mut settings = BTreeMap::new();

@@ -28,8 +28,8 @@ pub(crate) struct Replay {
     /// Tape of what the retriever answered; without it the config's retriever is asked.
     #[arg(long, value_name = "FILE")]
     tools: Option<PathBuf>,
-    /// The policy they were played with, whose tokens limits are counted in: a folder, a name or a script; the config's by
-    /// default.
+    /// The policy they were played with, whose tokens limits are counted in: a folder, a name, a script or a server, which is not
+    /// asked; the config's by default.
     #[arg(long)]
     policy: Option<String>,
     /// Change a config value: key.path=value; may be repeated.

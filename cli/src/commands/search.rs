@@ -1,6 +1,7 @@
 //! `forage search`: one query from the terminal.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -20,8 +21,8 @@ pub(crate) struct Search {
     /// Words to look for, without syntax unless --mode boolean.
     query: Option<String>,
     /// Passages to show.
-    #[arg(short, long, default_value_t = 5)]
-    k: usize,
+    #[arg(short, long, default_value = "5")]
+    k: NonZeroUsize,
     /// Only passages whose field has this value: page=p1; may be repeated.
     #[arg(long = "filter", value_name = "FIELD=VALUE")]
     filters: Vec<String>,
@@ -30,8 +31,8 @@ pub(crate) struct Search {
     remote: Option<PathBuf>,
     #[command(flatten)]
     retrieval: RetrievalArgs,
-    /// Characters of each passage to show, around the words found; 0 shows all.
-    #[arg(long, default_value_t = 0)]
+    /// Characters of each passage to show, around the words found; 0 shows all, as --json does.
+    #[arg(long, default_value_t = 400)]
     snippet: usize,
     /// Print hits as JSON lines.
     #[arg(long)]
@@ -50,7 +51,7 @@ impl Search {
         let hits = match index {
             Some(folder) if self.retrieval.mode == Mode::BOOLEAN => {
                 let index = Arc::new(Index::open(&folder)?);
-                let answer = Bm25Retriever::new(index).search_boolean(&query, self.k)?;
+                let answer = Bm25Retriever::new(index).search_boolean(&query, self.k.get())?;
                 for issue in &answer.issues {
                     note(&format!("note: {}", issue.message));
                 }
@@ -61,8 +62,8 @@ impl Search {
                     .retrieval
                     .config()
                     .open(index.as_deref(), self.remote.as_deref())?;
-                let found =
-                    runtime()?.block_on(retriever.search(std::slice::from_ref(&query), self.k))?;
+                let found = runtime()?
+                    .block_on(retriever.search(std::slice::from_ref(&query), self.k.get()))?;
                 found.into_iter().flatten().collect()
             }
         };

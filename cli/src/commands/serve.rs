@@ -5,7 +5,7 @@ mod policy;
 mod retriever;
 
 use std::io::ErrorKind;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::time::{Duration, Instant};
@@ -37,8 +37,8 @@ impl Serve {
 /// The address of a server and its limits.
 #[derive(Args, Debug)]
 struct Front {
-    /// Address and port to listen on; port 0 takes a free one.
-    #[arg(long, default_value = "127.0.0.1:8000")]
+    /// Port, or address and port, to listen on; a port alone is on loopback, port 0 takes a free one.
+    #[arg(long, default_value = "127.0.0.1:8000", value_parser = address)]
     addr: SocketAddr,
     /// File with a token that requests must carry as `Authorization: Bearer TOKEN`.
     #[arg(long)]
@@ -53,6 +53,25 @@ struct Front {
     /// Seconds that requests in flight may take to finish after SIGTERM or ctrl-c.
     #[arg(long, default_value_t = BaseConfig::default().drain.as_secs())]
     drain_seconds: u64,
+}
+
+/// `8000`, `localhost:8000`, `0.0.0.0:8000`: of a name's addresses the first of IPv4, else the first.
+fn address(text: &str) -> Result<SocketAddr, String> {
+    if let Ok(port) = text.parse::<u16>() {
+        return Ok((Ipv4Addr::LOCALHOST, port).into());
+    }
+    let form = |cause: &dyn std::fmt::Display| {
+        format!("{cause}; write a port, or an address and a port as in localhost:8000")
+    };
+    let found: Vec<SocketAddr> = text
+        .to_socket_addrs()
+        .map_err(|error| form(&error))?
+        .collect();
+    let of_ipv4 = found.iter().find(|address| address.is_ipv4());
+    of_ipv4
+        .or(found.first())
+        .copied()
+        .ok_or_else(|| form(&"the name has no address"))
 }
 
 /// Completes when the server is to stop.
@@ -177,4 +196,24 @@ fn stop_signal() -> Result<impl Future<Output = ()>> {
             _ = interrupt.recv() => {}
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_as_people_write_them() {
+        let read = |text: &str| address(text).map(|address| address.to_string());
+        assert_eq!(read("8000").as_deref(), Ok("127.0.0.1:8000"));
+        assert_eq!(read("localhost:8000").as_deref(), Ok("127.0.0.1:8000"));
+        assert_eq!(read("0.0.0.0:0").as_deref(), Ok("0.0.0.0:0"));
+        assert_eq!(read("[::1]:80").as_deref(), Ok("[::1]:80"));
+        for wrong in ["localhost", "70000", ":", ""] {
+            assert!(
+                read(wrong).unwrap_err().contains("localhost:8000"),
+                "{wrong}"
+            );
+        }
+    }
 }

@@ -41,6 +41,14 @@ pub(crate) struct Sft {
     /// The adapter's change is scaled by this over its width.
     #[arg(long, requires = "lora_rank")]
     lora_alpha: Option<f64>,
+    /// Share of the numbers that the adapter reads which are dropped while it learns.
+    #[arg(
+        long,
+        requires = "lora_rank",
+        default_value_t = 0.0,
+        value_name = "SHARE"
+    )]
+    lora_dropout: f64,
     /// Leaves out recorded rollouts that earned less.
     #[arg(long, allow_negative_numbers = true)]
     min_reward: Option<f32>,
@@ -96,6 +104,7 @@ impl Sft {
                 rank,
                 alpha,
                 rank_stabilised: false,
+                dropout: self.lora_dropout,
                 targets: None,
             }),
             min_reward: self.min_reward,

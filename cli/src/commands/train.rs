@@ -4,13 +4,13 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use forage_lab::{TrainOptions, Twin, train};
+use forage_lab::{RunError, TrainOptions, Twin, train};
 use forage_trainer::device::DeviceSpec;
 
 use crate::config::read;
 use crate::progress::Watch;
 use crate::ranks::RankArgs;
-use crate::terminal::out;
+use crate::terminal::{note, out};
 
 /// Trains a policy with GRPO.
 ///
@@ -18,7 +18,7 @@ use crate::terminal::out;
 /// the policy as a Hugging Face folder, or as a PEFT folder where an adapter was trained.
 #[derive(Args, Debug)]
 pub(crate) struct Train {
-    /// Config file; see configs/.
+    /// Config file, see configs/, or the name of a recipe.
     config: PathBuf,
     /// Change a config value: key.path=value; may be repeated.
     #[arg(long = "set", value_name = "KEY=VALUE")]
@@ -35,7 +35,7 @@ pub(crate) struct Train {
     /// Begin with another run's newest checkpoint (weights, moments and place in the data) under this config.
     #[arg(long, value_name = "RUN", conflicts_with = "resume")]
     from: Option<PathBuf>,
-    /// Train spurious twins from the same start as well, one after the other, in OUT/twins/NAME: random, `format_only`, constant,
+    /// Train spurious twins from the same start as well, one after the other, in OUT/twins/NAME: random, `format_only`, `any_search`, constant,
     /// inverse or majority rewards, shuffled or wrong labels; separated by commas. `forage eval --controls OUT` then says what
     /// is left of the gain.
     #[arg(long, value_name = "NAMES", value_delimiter = ',', conflicts_with_all = ["rollouts", "from", "record_tools"])]
@@ -63,6 +63,11 @@ impl Train {
         let config = read(&self.config, &self.overrides, self.device)?;
         if self.dry_run {
             out(&config.plan(self.rollouts.as_deref())?);
+            let missing = config.missing();
+            if !missing.is_empty() {
+                let what = format!("the run would not start: {}", missing.join("; "));
+                return Err(RunError::config(what).into());
+            }
             return Ok(());
         }
         let ranks = self
@@ -89,6 +94,12 @@ impl Train {
             out(&format!("forked {} after step {step}", other.display()));
         }
         out(&format!("trained policy in {}", trained.policy.display()));
+        note(&format!(
+            "next: forage report {}; forage eval {} --policy {}",
+            options.folder.display(),
+            self.config.display(),
+            trained.policy.display()
+        ));
         if let Some(memory) = &trained.memory {
             out(memory);
         }

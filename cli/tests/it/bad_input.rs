@@ -86,6 +86,51 @@ fn a_remote_retriever_is_asked_about_a_generated_world_too() {
 }
 
 #[test]
+fn a_server_where_none_can_be_is_refused_with_the_fix() {
+    let (smoke, server) = (smoke(), "http://127.0.0.1:9");
+    let cases: [(&[&str], &str); 7] = [
+        (&["compare", server, server], "forage eval CONFIG --policy"),
+        (
+            &["eval", &smoke, "--model", "m"],
+            "--model and --token-file are for servers",
+        ),
+        (
+            &["eval", &smoke, "--policy", server, "--tokens-of", "x"],
+            "--tokens-of is for scripts",
+        ),
+        (
+            &["play", "search-r1", "--token-file", "x"],
+            "go with a server as --policy",
+        ),
+        (
+            &["sft", "x", "--policy", server, "--out", "y"],
+            "is a server",
+        ),
+        (&["export", server, "--merged", "y"], "is a server"),
+        (
+            &[
+                "eval",
+                &smoke,
+                "--policy",
+                "http://models.example",
+                "--token-file",
+                "x",
+            ],
+            "use https",
+        ),
+    ];
+    for (arguments, words) in cases {
+        let (_, error) = fails(arguments);
+        assert!(error.contains(words), "{arguments:?}: {error}");
+    }
+    let (_, error) = fails(&["play", "search-r1", "--policy", server]);
+    assert!(
+        error.contains(server) && error.contains("cannot connect"),
+        "{error}"
+    );
+}
+
+#[test]
 fn a_malformed_line_is_named_and_nothing_is_left() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("index");

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 use std::process::{Command, Output};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 fn forage(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_forage"))
@@ -39,11 +41,55 @@ fn a_recipe_that_was_shown_is_a_config() {
     for name in names {
         let file = folder.path().join(format!("{name}.toml"));
         std::fs::write(&file, stdout(&["recipes", "show", name])).unwrap();
-        let plan = stdout(&["train", text(&file), "--dry-run"]);
+        // The plan is printed whatever is missing of the published data and models.
+        let output = forage(&["train", name, "--dry-run"]);
+        let plan = String::from_utf8(output.stdout).unwrap();
         assert!(plan.contains("episodes in all"), "{name}: {plan}");
         let same = stdout(&["recipes", "diff", name, text(&file)]);
         assert!(same.contains("say the same"), "{same}");
     }
+}
+
+/// The same file with a tiny model of its family and tiny data of its shape: three steps, of which most recipes learn something.
+#[test]
+fn every_recipe_runs_in_miniature() {
+    let folder = tempfile::tempdir().unwrap();
+    let listed = stdout(&["recipes", "list"]);
+    let names: Vec<&str> = listed
+        .lines()
+        .filter_map(|line| line.split_whitespace().next())
+        .collect();
+    let waiting = Mutex::new(names.iter().copied());
+    let learned = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while let Some(name) = { waiting.lock().unwrap().next() } {
+                    let place = folder.path().join(name);
+                    let said =
+                        stdout(&["recipes", "run", name, "--miniature", "--out", text(&place)]);
+                    for changed in ["policy.checkpoint ", "grpo.steps ", "data.files.train "] {
+                        let row = said.lines().find(|line| line.starts_with(changed));
+                        assert!(row.is_some(), "{name}: {changed} is not told: {said}");
+                    }
+                    let rows = std::fs::read_to_string(place.join("run/metrics.jsonl")).unwrap();
+                    let rows: Vec<serde_json::Value> = rows
+                        .lines()
+                        .map(|row| serde_json::from_str(row).unwrap())
+                        .collect();
+                    assert_eq!(rows.len(), 3, "{name}");
+                    let updates = |row: &serde_json::Value| row["policy/updates"].as_f64().unwrap();
+                    if rows.iter().map(updates).sum::<f64>() > 0.0 {
+                        learned.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+    });
+    assert!(
+        learned.into_inner() * 4 >= names.len() * 3,
+        "most of them learn"
+    );
 }
 
 #[test]

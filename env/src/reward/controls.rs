@@ -1,4 +1,4 @@
-//! Controls that pay for something other than being right: `constant`, `format_only` and `contains`.
+//! Controls that pay for something other than being right: `constant`, `any_search`, `format_only` and `contains`.
 //!
 //! The last two are `format`, `box_only_format` and `contain_python_wo_backticks` of Spurious Rewards (Shao et al. 2025).
 
@@ -17,6 +17,16 @@ pub(crate) const CONSTANT: RewardEntry = RewardEntry {
     judges: None,
     range: UNIT,
     make: Make::Plain(|_| Box::new(Constant)),
+};
+
+/// The registry's entry of [`AnySearch`].
+pub(crate) const ANY_SEARCH: RewardEntry = RewardEntry {
+    name: "any_search",
+    about: "control: the policy searched, whatever it asked, found or answered",
+    always: false,
+    judges: None,
+    range: UNIT,
+    make: Make::Plain(|_| Box::new(AnySearch)),
 };
 
 /// The registry's entry of [`FormatOnly`].
@@ -64,6 +74,21 @@ impl Reward for Constant {
 
     async fn score(&self, _task: &Task, _episode: &Episode) -> Result<f32, RewardError> {
         Ok(1.0)
+    }
+}
+
+/// 1 for an episode with a search in it: what conduct alone is worth, without reading or being right.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct AnySearch;
+
+#[async_trait]
+impl Reward for AnySearch {
+    fn name(&self) -> &'static str {
+        ANY_SEARCH.name
+    }
+
+    async fn score(&self, _task: &Task, episode: &Episode) -> Result<f32, RewardError> {
+        Ok(indicator(episode.searches() > 0))
     }
 }
 

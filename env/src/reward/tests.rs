@@ -106,6 +106,16 @@ async fn controls_pay_for_what_they_name() {
 }
 
 #[tokio::test]
+async fn any_search_pays_for_conduct_alone() {
+    let rewards = set(&serde_json::json!({"any_search": 1.0})).expect("usable");
+    let right = episode("<answer>Velm</answer>", Some("Velm"));
+    assert!(same(total(&rewards, &right).await, 0.0));
+    let mut searched = episode("<search>anything</search>", None);
+    searched.turns[0].kind = TurnKind::search("anything", Vec::new());
+    assert!(same(total(&rewards, &searched).await, 1.0));
+}
+
+#[tokio::test]
 async fn draws_are_seeded_and_of_the_given_probability() {
     let right = |member| Episode {
         member,
@@ -195,7 +205,7 @@ async fn costs_grow_to_one_and_no_further() {
     ] {
         let mut long = episode("", Some("Velm"));
         long.tokens
-            .push_policy(&vec![7; count], &vec![-1.0; count], 0);
+            .push_policy(&vec![7; count], &vec![-1.0; count], 0, None);
         long.tokens.push_environment(&[1; 100]);
         assert!(
             same(total(&length, &long).await, expected),

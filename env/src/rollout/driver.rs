@@ -47,6 +47,8 @@ pub struct Job {
     /// Index, among the jobs played together, of the episode that this one leaves after some of its turns; that one leaves none.
     /// Which turn is drawn evenly from those that were not its last; where there is none, both share the prompt alone.
     pub leaves: Option<usize>,
+    /// Softmax temperature of its turns; the rollout's where there is none.
+    pub temperature: Option<f32>,
 }
 
 impl Job {
@@ -58,6 +60,7 @@ impl Job {
             member: 0,
             seed,
             leaves: None,
+            temperature: None,
         }
     }
 }

@@ -48,13 +48,14 @@ impl ObservationRole {
     }
 }
 
-/// A chat template with the settings of its episodes.
+/// The settings of episodes that are chats.
 #[derive(Debug)]
-struct Chat {
-    renderer: Renderer,
-    settings: ChatSettings,
-    /// Whether the template shows tools.
-    has_tools: bool,
+pub(super) struct Chat {
+    /// None where a server renders the messages.
+    renderer: Option<Renderer>,
+    pub(super) settings: ChatSettings,
+    /// JSON schemas of what is shown as tools.
+    pub(super) tools: Vec<Value>,
 }
 
 /// Stands for a message when a template is tried out.
@@ -67,14 +68,14 @@ impl Chat {
         let message =
             |role: ObservationRole, content: &str| json!({"role": role.name(), "content": content});
         let role = self.settings.observations;
-        if !observation.results.is_empty() && (self.has_tools || role == ObservationRole::Tool) {
+        if !observation.results.is_empty() && (self.has_tools() || role == ObservationRole::Tool) {
             return observation
                 .results
                 .iter()
                 .map(|result| message(ObservationRole::Tool, result))
                 .collect();
         }
-        let role = if self.has_tools {
+        let role = if self.has_tools() {
             ObservationRole::User
         } else {
             role
@@ -86,11 +87,33 @@ impl Chat {
         }
     }
 
+    fn renderer(&self) -> Result<&Renderer, ChatError> {
+        self.renderer.as_ref().ok_or(ChatError::NoTemplate)
+    }
+
+    fn has_tools(&self) -> bool {
+        !self.tools.is_empty()
+    }
+
+    /// What follows a message of the assistant, for a server: the result of each of its calls, else the observation as a message.
+    pub(super) fn answering(&self, message: &Value, observation: &Observation) -> Vec<Value> {
+        let calls = message.get("tool_calls").and_then(Value::as_array);
+        let Some(calls) = calls.filter(|calls| !calls.is_empty()) else {
+            let whole = Observation::new(observation.text.as_str());
+            return self.messages(&whole);
+        };
+        let result = |(place, call): (usize, &Value)| {
+            let content = observation.results.get(place).unwrap_or(&observation.text);
+            json!({"role": "tool", "tool_call_id": call["id"], "content": content})
+        };
+        calls.iter().enumerate().map(result).collect()
+    }
+
     /// Refuses a template that renders the same without tools, or leaves out what they return.
-    fn check_tools(&self, opening: &str) -> Result<(), ChatError> {
-        let name = || self.renderer.template().name().to_owned();
+    fn check_tools(&self, renderer: &Renderer, opening: &str) -> Result<(), ChatError> {
+        let name = || renderer.template().name().to_owned();
         let bare = Renderer::new(
-            self.renderer.template().clone(),
+            renderer.template().clone(),
             Vec::new(),
             self.settings.options.clone(),
         )?;
@@ -104,8 +127,7 @@ impl Chat {
             results: vec![PROBE.to_owned()],
             ..Observation::default()
         };
-        if !self
-            .renderer
+        if !renderer
             .delta(&self.messages(&results))?
             .rest
             .contains(PROBE)
@@ -118,7 +140,7 @@ impl Chat {
         Ok(())
     }
 
-    fn opening(&self, prompt: &str) -> Vec<Value> {
+    pub(super) fn opening(&self, prompt: &str) -> Vec<Value> {
         let system = self
             .settings
             .system
@@ -142,6 +164,15 @@ impl Presentation {
         Self::of_tools(template, settings, &[])
     }
 
+    /// Presents episodes as a chat with a server, which renders the messages.
+    pub fn served(settings: ChatSettings) -> Self {
+        Self(Some(Arc::new(Chat {
+            renderer: None,
+            settings,
+            tools: Vec::new(),
+        })))
+    }
+
     /// The same presentation for an environment whose tools the template is to show: `forage_contracts::environment::EnvSpec::tools`.
     ///
     /// # Errors
@@ -151,8 +182,15 @@ impl Presentation {
             return Ok(self);
         }
         let chat = self.0.ok_or(ChatError::NoTemplate)?;
-        let template = chat.renderer.template().clone();
-        Self::of_tools(template, chat.settings.clone(), tools)
+        let settings = chat.settings.clone();
+        match &chat.renderer {
+            Some(renderer) => Self::of_tools(renderer.template().clone(), settings, tools),
+            None => Ok(Self(Some(Arc::new(Chat {
+                renderer: None,
+                settings,
+                tools: tools.to_vec(),
+            })))),
+        }
     }
 
     fn of_tools(
@@ -162,15 +200,15 @@ impl Presentation {
     ) -> Result<Self, ChatError> {
         let renderer = Renderer::new(template, tools.to_vec(), settings.options.clone())?;
         let presentation = Self(Some(Arc::new(Chat {
-            renderer,
+            renderer: Some(renderer.clone()),
             settings,
-            has_tools: !tools.is_empty(),
+            tools: tools.to_vec(),
         })));
         // A template that refuses a role is a wrong setting; found here, no episode is lost to it.
         let opening = presentation.opening(PROBE)?;
         presentation.following(&Observation::new(PROBE))?;
         if let (false, Some(chat)) = (tools.is_empty(), &presentation.0) {
-            chat.check_tools(&opening)?;
+            chat.check_tools(&renderer, &opening)?;
         }
         Ok(presentation)
     }
@@ -180,7 +218,12 @@ impl Presentation {
         let Some(chat) = &self.0 else {
             return Ok(prompt.to_owned());
         };
-        chat.renderer.opening(&chat.opening(prompt))
+        chat.renderer()?.opening(&chat.opening(prompt))
+    }
+
+    /// The chat; `None` of running text.
+    pub(super) fn as_chat(&self) -> Option<&Chat> {
+        self.0.as_deref()
     }
 
     /// What is written between two turns, from the environment's observation. An empty one adds no message: in a chat
@@ -191,12 +234,13 @@ impl Presentation {
                 end: String::new(),
                 rest: observation.text.clone(),
             }),
-            Some(chat) => chat.renderer.delta(&chat.messages(observation)),
+            Some(chat) => chat.renderer()?.delta(&chat.messages(observation)),
         }
     }
 
     /// What ends a turn of the policy besides the end-of-sequence token; empty where nothing does.
     pub(super) fn end(&self) -> &str {
-        self.0.as_ref().map_or("", |chat| chat.renderer.end())
+        let renderer = self.0.as_ref().and_then(|chat| chat.renderer.as_ref());
+        renderer.map_or("", Renderer::end)
     }
 }

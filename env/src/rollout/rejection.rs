@@ -130,7 +130,7 @@ mod tests {
             ..Task::new(question, question)
         };
         let mut log = TokenLog::with_prompt(&[1]);
-        log.push_policy(&vec![2; tokens], &vec![-0.5; tokens], 0);
+        log.push_policy(&vec![2; tokens], &vec![-0.5; tokens], 0, None);
         let kind = TurnKind::answer(text);
         let fault = Ending::Infra {
             boundary: Boundary::Policy,

@@ -1,15 +1,18 @@
 //! One episode while it is played.
 
+mod text;
+
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use forage_contracts::environment::Step;
-use forage_contracts::policy::{Completion, Finish, GenerateRequest, Policy};
+use forage_contracts::policy::{Completion, Finish, GenerateRequest, Policy, Sampling};
 use forage_contracts::seed::Seed;
 use forage_contracts::{Boundary, Branch, Ending, Episode, Limit, Task, TokenLog};
 use rand::RngExt;
+use serde_json::{Map, Value};
 
 use super::driver::{Job, Rollout};
 use super::stage::{Fault, Stage, guarded, judge};
@@ -45,6 +48,8 @@ pub(super) struct Running<'a> {
     /// Once the environment has opened the episode.
     stage: Option<Stage>,
     log: TokenLog,
+    /// What was said to a policy that reads text.
+    conversation: Map<String, Value>,
     /// What the driver put at the beginning of the coming turn.
     forced_prefix: String,
     /// Length of the log before each completion.
@@ -60,6 +65,7 @@ impl<'a> Running<'a> {
             episode: NEXT_EPISODE.fetch_add(1, Ordering::Relaxed),
             stage: None,
             log: TokenLog::default(),
+            conversation: Map::new(),
             forced_prefix: String::new(),
             starts: Vec::new(),
             branch: None,
@@ -89,6 +95,11 @@ impl<'a> Running<'a> {
             prompt,
             turns,
             tokens: self.log,
+            // Running text stands in prompt and turns.
+            conversation: self
+                .conversation
+                .contains_key("messages")
+                .then_some(self.conversation),
             ending,
             score: None,
             seed: Some(seed),
@@ -113,6 +124,9 @@ impl<'a> Running<'a> {
         let factory = &self.rollout.factory;
         let stage = Stage::open(factory.as_ref(), &self.job.task, seed).await?;
         let stage = self.stage.insert(stage);
+        if self.rollout.policy.reads_text() {
+            return self.converse(root.is_some()).await;
+        }
         let opening = self.rollout.presentation.opening(stage.prompt())?;
         self.log = TokenLog::with_prompt(&self.rollout.tokenizer.encode(&opening));
         if let Some((root, job)) = root {
@@ -173,16 +187,29 @@ impl<'a> Running<'a> {
         Ok(())
     }
 
-    async fn generate(&mut self, turn: usize, max_tokens: usize) -> Result<Completion, Fault> {
-        let request = GenerateRequest {
+    /// How the policy draws the tokens of this episode.
+    fn sampling(&self) -> Sampling {
+        let sampling = self.rollout.sampling;
+        Sampling {
+            temperature: self.job.temperature.unwrap_or(sampling.temperature),
+            ..sampling
+        }
+    }
+
+    fn request(&self, turn: usize, max_tokens: usize) -> GenerateRequest {
+        GenerateRequest {
             episode: self.episode,
             tokens: self.log.ids().to_vec(),
             max_tokens,
             ignore_eos: false,
             stop: self.rollout.factory.spec().stop.clone(),
-            sampling: self.rollout.sampling,
+            sampling: self.sampling(),
             seed: self.job.seed.child("turn", &[turn as u64]),
-        };
+        }
+    }
+
+    async fn generate(&mut self, turn: usize, max_tokens: usize) -> Result<Completion, Fault> {
+        let request = self.request(turn, max_tokens);
         let completion = guarded(Boundary::Policy, self.rollout.policy.generate(request)).await?;
         let fault = if completion.tokens.len() != completion.logprobs.len() {
             "not one log-probability per token"
@@ -224,8 +251,13 @@ impl<'a> Running<'a> {
     /// Returns the turn's text: the forced prefix and what was sampled, without the token that ends a turn.
     fn log_completion(&mut self, completion: &Completion) -> String {
         let tokenizer = &self.rollout.tokenizer;
-        self.log
-            .push_policy(&completion.tokens, &completion.logprobs, completion.version);
+        let sampling = Some(self.sampling());
+        self.log.push_policy(
+            &completion.tokens,
+            &completion.logprobs,
+            completion.version,
+            sampling,
+        );
         let spec = self.rollout.factory.spec();
         let room = self.log.len() < spec.max_episode_tokens;
         if spec.append_eos_after_stop && completion.finish == Finish::Stop && room {

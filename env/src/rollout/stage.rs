@@ -222,6 +222,16 @@ impl Stage {
         ending
     }
 
+    /// Ends the episode at a limit that shows when the policy is asked again: what the environment wrote last did not reach it.
+    pub(crate) fn cut_last(&mut self, limit: Limit) -> Ending {
+        if let Some(last) = self.turns.last_mut() {
+            last.observation.clear();
+            last.reward = 0.0;
+            last.kind.hide();
+        }
+        Ending::Truncated { limit }
+    }
+
     /// The prompt and the turns.
     pub(crate) fn into_record(self) -> (String, Vec<Turn>) {
         (self.prompt, self.turns)

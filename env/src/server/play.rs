@@ -171,7 +171,8 @@ impl Play {
         self.log.push_forced(&served.tokenizer.encode(forced));
         let tokens = served.tokenizer.encode(written);
         // Nobody here knows how likely they were; what is counted is their number.
-        self.log.push_policy(&tokens, &vec![0.0; tokens.len()], 0);
+        self.log
+            .push_policy(&tokens, &vec![0.0; tokens.len()], 0, None);
         (text, finish, ignored)
     }
 

@@ -15,6 +15,7 @@ mod programs;
 mod query_rewards;
 mod qwen_tokenizers;
 mod records;
+mod text_policy;
 mod tool_calls;
 mod trajectories;
 mod trees;

@@ -70,6 +70,7 @@ impl Stage {
             member: 0,
             seed: Seed::root(2).child("job", &[group]),
             leaves: None,
+            temperature: None,
         };
         let episodes = rollout(policy, factory)
             .run((0..).zip(&self.tasks).map(job).collect())

@@ -54,6 +54,7 @@ fn episode(row: &Row) -> Episode {
             reward: 0.0,
         }],
         tokens: TokenLog::default(),
+        conversation: None,
         ending: Ending::Answered,
         score: None,
         seed: None,

@@ -41,6 +41,7 @@ impl Policy for Dice {
 fn tree(size: u64, roots: u64) -> Vec<Job> {
     let job = |(member, job)| Job {
         leaves: (member >= roots).then(|| (member % roots) as usize),
+        temperature: None,
         ..job
     };
     (0..).zip(jobs(task(), size)).map(job).collect()

@@ -21,6 +21,10 @@ pub(super) fn render(report: &Report) -> String {
             cell(&verdict.words().join(" "))
         );
     }
+    if let Some(paired) = &report.paired {
+        let differences = shown(&tables::differences(paired));
+        let _ = write!(text, "\n{}\n\n{differences}", cell(&paired.words));
+    }
     if let Some((_, first)) = report.evaluations.first() {
         let _ = write!(
             text,

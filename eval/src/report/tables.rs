@@ -6,8 +6,9 @@ use std::collections::BTreeSet;
 use forage_env::{Alarm, Severity};
 use maud::{Markup, html};
 
-use super::Recipe;
+use super::{Paired, Recipe};
 use crate::compare::{Difference, signed};
+use crate::decomposition::{Chances, PARTS};
 use crate::measures::{display_rank, headline};
 use crate::stats::Interval;
 use crate::summary::{EvalSummary, Metric, hops_label, number};
@@ -220,6 +221,70 @@ pub(super) fn gains(verdict: &Verdict) -> Option<Table> {
         rows,
         counts: Vec::new(),
     })
+}
+
+/// How start and trained policy come to be right, and what each part explains of the gain; then the same by hops.
+pub(super) fn decomposition(verdict: &Verdict) -> Option<Table> {
+    let found = verdict.parts.as_ref()?;
+    let chance = |chance: Option<f64>| Cell::Text(chance.map_or("–".to_owned(), number));
+    let rows_of = |policies: &[Chances; 2], label: &str| -> Vec<(String, Vec<Cell>)> {
+        let row = |part: usize| {
+            let cells = policies.map(|policy| chance(policy.parts.in_order()[part]));
+            (format!("{}{label}", PARTS[part]), cells.into())
+        };
+        (0..PARTS.len()).map(row).collect()
+    };
+    let mut rows = rows_of(&found.policies, "");
+    for ((_, cells), share) in rows.iter_mut().zip(found.shares.in_order()) {
+        cells.push(Cell::Interval(Some(share)));
+    }
+    for (hops, policies) in &found.by_hops {
+        for (name, mut cells) in rows_of(policies, &format!(", {}", hops_label(*hops))) {
+            cells.push(Cell::Text(String::new()));
+            rows.push((name, cells));
+        }
+    }
+    Some(Table {
+        head: [
+            "how it comes to be right",
+            "start",
+            "trained",
+            "share of the gain",
+        ]
+        .map(str::to_owned)
+        .into(),
+        rows,
+        counts: Vec::new(),
+    })
+}
+
+/// Every metric of two evaluations on the same questions, with the paired difference.
+pub(super) fn differences(paired: &Paired) -> Table {
+    let mut found: Vec<(&String, &Difference)> = paired.comparison.metrics.iter().collect();
+    found.sort_by_key(|(name, _)| display_rank(name));
+    let row = |(name, found): (&String, &Difference)| {
+        let cells = vec![
+            Cell::Text(number(found.a)),
+            Cell::Text(number(found.b)),
+            Cell::Interval(Some(found.difference)),
+            Cell::Text(format!("{:.3}", found.p_adjusted)),
+        ];
+        (name.clone(), cells)
+    };
+    let difference = format!("{} - {}", paired.b, paired.a);
+    Table {
+        head: [
+            "question by question",
+            &paired.a,
+            &paired.b,
+            &difference,
+            "p (Holm)",
+        ]
+        .map(str::to_owned)
+        .into(),
+        rows: found.into_iter().map(row).collect(),
+        counts: Vec::new(),
+    }
 }
 
 /// The results as the page shows them: every metric, the main one by data set, and exact match by number of hops where there are at

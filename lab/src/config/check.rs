@@ -15,6 +15,7 @@ impl RunConfig {
     /// A sentence that names the key at fault and the fix.
     pub fn check(&self) -> Result<()> {
         let entry = registry::find(&self.environment.id).in_config("environment.id")?;
+        self.environment.resolved()?;
         match (&self.data.world, &self.data.files, self.data.own) {
             (Some(world), None, None) => world.check().in_config("data.world")?,
             (None, Some(files), None) => files.check().in_config("data.files")?,
@@ -52,7 +53,7 @@ impl RunConfig {
         self.grpo.check_trees().in_config("[grpo]")?;
         self.grpo.check_replay().in_config("[grpo.replay]")?;
         self.grpo.sentinel.check().in_config("[grpo.sentinel]")?;
-        if self.grpo.evaluate_every > 0 && self.data.dev_questions == 0 {
+        if self.grpo.evaluate_every > 0 && self.data.counts()[1] == 0 {
             refuse!("grpo.evaluate_every is set but data.dev_questions is 0");
         }
         if self

@@ -12,12 +12,15 @@ use crate::error::{Result, refuse};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DataConfig {
-    /// Questions to learn from.
-    pub train_questions: usize,
-    /// Questions for evaluations during training.
-    pub dev_questions: usize,
-    /// Held-out questions.
-    pub test_questions: usize,
+    /// Questions to learn from: the first so many. All that files hold by default; of a generated world 2,000.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub train_questions: Option<usize>,
+    /// Questions for evaluations during training, in the same way; of a generated world 100.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dev_questions: Option<usize>,
+    /// Held-out questions, in the same way; of a generated world 500.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub test_questions: Option<usize>,
     /// The answers that count as right in training: `true`, or as a control `shuffled`, `wrong`, `majority:FILE` or
     /// `wrong-majority:FILE` with recorded episodes. Development and test questions keep their own.
     #[serde(default, skip_serializing_if = "Labels::are_true")]
@@ -32,6 +35,22 @@ pub struct DataConfig {
     /// The environment's own questions, where it brings some.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub own: Option<OwnQuestions>,
+}
+
+impl DataConfig {
+    /// The most questions of each split that are taken: train, dev and test.
+    pub(crate) fn counts(&self) -> [usize; 3] {
+        let usual = match self.files {
+            Some(_) => [usize::MAX; 3],
+            None => [2_000, 100, 500],
+        };
+        let written = [
+            self.train_questions,
+            self.dev_questions,
+            self.test_questions,
+        ];
+        std::array::from_fn(|split| written[split].unwrap_or(usual[split]))
+    }
 }
 
 /// [`forage_env::digest_ids`] of each split that has questions.
@@ -87,14 +106,14 @@ pub struct OwnQuestions {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FilesConfig {
-    /// The corpus; absent when the passages are on a server.
+    /// The corpus; not needed beside an index, nor where the passages are on a server.
     pub corpus: Option<PathBuf>,
-    /// Its format.
+    /// Its format; read off its first record by default.
     pub format: Option<CorpusFormat>,
     /// Whole pages (`id`, `title`, `content`) for environments that read them; the corpus's own by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pages: Option<PathBuf>,
-    /// A ready-made index of the corpus; built into the run's folder when absent.
+    /// A ready-made index, checked against the corpus where one is named; built into the run's folder when absent.
     pub index: Option<PathBuf>,
     /// Questions to learn from, a file or a list of files: JSON lines, a JSON list, parquet, a table, a BEIR folder.
     #[serde(with = "one_or_many")]
@@ -118,6 +137,11 @@ impl FilesConfig {
     pub(super) fn check(&self) -> Result<()> {
         if self.train.is_empty() {
             refuse!("train names no file; write one, or a list of them");
+        }
+        if self.format.is_some() && self.corpus.is_none() {
+            refuse!(
+                "format is that of a corpus, and none is named; write corpus, or remove format"
+            );
         }
         let Some(share) = self.train_share else {
             return Ok(());

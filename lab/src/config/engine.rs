@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub struct EngineSection {
     /// Episodes in one pass of the model; more wait their turn.
     pub sequences: usize,
-    /// Tokens per episode.
+    /// Tokens per episode; 0, the default, is the environment's `max_episode_tokens`.
     pub context_tokens: usize,
     /// Memory of the key-value cache, MiB: what does not fit waits, or is run again later.
     pub cache_mib: usize,
@@ -25,7 +25,7 @@ impl Default for EngineSection {
     fn default() -> Self {
         Self {
             sequences: 128,
-            context_tokens: 1024,
+            context_tokens: 0,
             cache_mib: 1024,
             step_tokens: 2048,
             dtype: None,

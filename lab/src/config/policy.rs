@@ -64,9 +64,18 @@ pub struct LoraSection {
     /// Divides by the root of the rank (`use_rslora`).
     #[serde(default)]
     pub rank_stabilised: bool,
+    /// Share of the numbers that the adapter reads which are dropped while it learns, in [0, 1): nothing is dropped in rollouts,
+    /// evaluations and the reference.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub dropout: f64,
     /// Names of the maps that are adapted, `q_proj` or longer; all of every layer by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub targets: Option<Vec<String>>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks by reference")]
+fn is_none(dropout: &f64) -> bool {
+    *dropout == 0.0
 }
 
 impl LoraSection {
@@ -78,6 +87,16 @@ impl LoraSection {
                 self.alpha
             );
         }
+        if !(0.0..1.0).contains(&self.dropout) {
+            refuse!(
+                "dropout is {}: write a share from 0 to below 1, 0.05 for instance",
+                self.dropout
+            );
+        }
+        let adapts_head = self.targets.iter().flatten().any(|name| name == "lm_head");
+        if self.dropout > 0.0 && adapts_head {
+            refuse!("dropout is not for lm_head; remove it from the targets, or the dropout");
+        }
         Ok(())
     }
 
@@ -87,6 +106,7 @@ impl LoraSection {
             rank: self.rank,
             alpha: self.alpha,
             rank_stabilised: self.rank_stabilised,
+            dropout: self.dropout,
             targets: self
                 .targets
                 .clone()

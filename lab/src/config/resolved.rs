@@ -51,7 +51,9 @@ impl RunConfig {
         if self.device.prefers_bf16() {
             self.grpo.update.dtype.get_or_insert(ComputeType::Bf16);
         }
-        let exact = self.sampler.is_none() && self.device.is_cpu();
+        let lora = self.policy.lora.as_ref();
+        let drops = lora.is_some_and(|lora| lora.dropout > 0.0);
+        let exact = self.sampler.is_none() && self.device.is_cpu() && !drops;
         self.grpo.update.old_logprobs = Some(self.grpo.update.old_logprobs_where(exact));
         let replay = self.grpo.check_replay();
         replay.in_config(format!("[grpo.replay] on {}", self.device))?;

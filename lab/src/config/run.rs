@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use forage_env::reward::Weighting;
+use forage_env::registry;
+use forage_env::reward::{RewardSet, Weighting};
 use forage_trainer::device::DeviceSpec;
 use forage_trainer::run::GrpoConfig;
 use forage_trainer::{Aliases, RemoteConfig};
@@ -13,11 +14,15 @@ use super::{DataConfig, EngineSection, PolicyConfig, WarmStartSection};
 use crate::error::{Context, Result, refuse};
 use crate::retrieval::RetrieverConfig;
 
+/// Tokens of the longest episode where the environment sets no limit.
+const LONGEST_EPISODE: usize = 4096;
+
 /// Everything that shapes a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunConfig {
     /// Seed of every random stream.
+    #[serde(default = "first_seed")]
     pub seed: u64,
     /// Compute device.
     #[serde(default)]
@@ -33,8 +38,10 @@ pub struct RunConfig {
     #[serde(default)]
     pub retriever: RetrieverConfig,
     /// The environment.
+    #[serde(default)]
     pub environment: EnvironmentConfig,
-    /// Weight of each reward part, with its settings where it has some.
+    /// Weight of each reward part, with its settings where it has some; by default those of [`RewardSet::default_weights`].
+    #[serde(default)]
     pub reward: BTreeMap<String, Weighting>,
     /// The generation engine.
     #[serde(default)]
@@ -60,10 +67,38 @@ pub struct RunConfig {
 #[serde(deny_unknown_fields)]
 pub struct EnvironmentConfig {
     /// `forage envs` lists them.
+    #[serde(default = "default_environment")]
     pub id: String,
     /// The environment's settings.
     #[serde(default)]
     pub settings: serde_json::Map<String, serde_json::Value>,
+}
+
+impl Default for EnvironmentConfig {
+    fn default() -> Self {
+        Self {
+            id: default_environment(),
+            settings: serde_json::Map::new(),
+        }
+    }
+}
+
+fn first_seed() -> u64 {
+    1
+}
+
+fn default_environment() -> String {
+    "search-r1".to_owned()
+}
+
+impl EnvironmentConfig {
+    /// Every setting, defaults and profile included.
+    pub(crate) fn resolved(&self) -> Result<serde_json::Value> {
+        let entry = registry::find(&self.id).in_config("environment.id")?;
+        let written = serde_json::Value::Object(self.settings.clone());
+        let resolved = (entry.resolve)(written).in_config(format!("environment {}", self.id))?;
+        Ok(resolved.settings)
+    }
 }
 
 /// The final evaluation.
@@ -99,8 +134,14 @@ impl RunConfig {
     /// Parses the text of a config; overrides are `key.path=value` with TOML values.
     ///
     /// # Errors
-    /// When the text is not TOML, or a key is unknown or of another type.
+    /// When the text is not TOML, or a key is unknown or of another type, also in the environment's settings.
     pub fn parse(text: &str, overrides: &[String]) -> Result<Self> {
+        let mut config = Self::written(text, overrides)?;
+        config.complete()?;
+        Ok(config)
+    }
+
+    fn written(text: &str, overrides: &[String]) -> Result<Self> {
         if overrides.is_empty() {
             // As written, so that errors name the file's own lines.
             return Ok(toml::from_str(text)?);
@@ -113,6 +154,27 @@ impl RunConfig {
         table
             .try_into()
             .in_config(format!("with --set {}", overrides.join(" --set ")))
+    }
+
+    /// Fills in what follows from the environment where nothing else is written.
+    fn complete(&mut self) -> Result<()> {
+        if self.reward.is_empty() {
+            let entry = registry::find(&self.environment.id).in_config("environment.id")?;
+            self.reward = RewardSet::default_weights(entry.outcome)
+                .into_iter()
+                .map(|(name, weight)| (name, weight.into()))
+                .collect();
+        }
+        if self.engine.context_tokens == 0 {
+            let settings = self.environment.resolved()?;
+            let longest = settings
+                .get("max_episode_tokens")
+                .and_then(serde_json::Value::as_u64);
+            self.engine.context_tokens = longest
+                .and_then(|longest| usize::try_from(longest).ok())
+                .unwrap_or(LONGEST_EPISODE);
+        }
+        Ok(())
     }
 
     /// The config as TOML: what an algorithm's name stands for is spelled out.

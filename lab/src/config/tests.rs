@@ -1,6 +1,7 @@
 use std::path::Path;
 
 use forage_env::Labels;
+use forage_trainer::OldLogprobs;
 
 use super::RunConfig;
 
@@ -44,6 +45,46 @@ fn unknown_keys_are_refused_by_name() {
         let error = format!("{:#}", checked(QUICKSTART, &[key.to_owned()]).unwrap_err());
         let name = key.split('=').next().unwrap().rsplit('.').next().unwrap();
         assert!(error.contains(name), "{key}: {error}");
+    }
+}
+
+#[test]
+fn dropout_is_a_share_and_has_the_trainer_compute_old_logprobs() {
+    let with = |rest: &[&str]| {
+        let adapter = ["policy.lora.rank=4", "policy.lora.alpha=8"];
+        let overrides: Vec<String> = adapter
+            .iter()
+            .chain(rest)
+            .map(|&key| key.to_owned())
+            .collect();
+        let config = RunConfig::parse(QUICKSTART, &overrides).unwrap();
+        let resolved = config.resolve(None);
+        resolved.map_err(|error| format!("{:#}", anyhow::Error::from(error)))
+    };
+    let old = |rest: &[&str]| with(rest).unwrap().grpo.update.old_logprobs;
+    assert_eq!(old(&[]), Some(OldLogprobs::Sampler));
+    assert_eq!(
+        old(&["policy.lora.dropout=0.05"]),
+        Some(OldLogprobs::Trainer)
+    );
+    assert!(!with(&[]).unwrap().to_toml().unwrap().contains("dropout"));
+    for (rest, expected) in [
+        (["policy.lora.dropout=1", "seed=1"], "dropout is 1"),
+        (
+            [
+                "policy.lora.dropout=0.1",
+                "policy.lora.targets=[\"lm_head\"]",
+            ],
+            "not for lm_head",
+        ),
+        (
+            ["grpo.update.temperature=[0.7, 0.5]", "seed=1"],
+            "lower end first",
+        ),
+        (["grpo.update.temperature=[0, 0.5]", "seed=1"], "above 0"),
+    ] {
+        let error = with(&rest).unwrap_err();
+        assert!(error.contains(expected), "{rest:?}: {error}");
     }
 }
 

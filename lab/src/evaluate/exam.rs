@@ -25,8 +25,13 @@ use crate::session::Session;
 /// The policy of an evaluation, its extent and its files.
 #[derive(Clone, Debug, Default)]
 pub struct EvaluateOptions {
-    /// A folder, a name on the hub, a script of the environment or `constant:ANSWER`; the config's policy by default.
+    /// A folder, a name on the hub, a server of `OpenAI`'s protocol by its address, a script of the environment or
+    /// `constant:ANSWER`; the config's policy by default, played by its `[sampler]` where it has one.
     pub policy: Option<String>,
+    /// The model to ask a server for; its only one by default.
+    pub model: Option<String>,
+    /// File with the access token of a server.
+    pub token_file: Option<PathBuf>,
     /// The policy in whose tokens a script writes; bytes by default.
     pub tokens_of: Option<String>,
     /// Most questions.
@@ -99,7 +104,9 @@ impl Exam<'_> {
             self.observer,
         )?;
         let rollout = session.rollout(Arc::clone(&self.player.policy), Sampling::GREEDY)?;
-        let Evaluated { greedy, sampled } = play(&rollout, &self.tasks, self.seed, self.samples)?;
+        let in_flight = self.player.in_flight;
+        let Evaluated { greedy, sampled } =
+            play(&rollout, &self.tasks, self.seed, self.samples, in_flight)?;
         if let Some(path) = &options.out {
             write_episodes(path, greedy.iter().cloned())?;
             if self.samples > 0 {

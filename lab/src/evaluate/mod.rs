@@ -8,6 +8,6 @@ mod run;
 
 pub use exam::{EvaluateOptions, Evaluation};
 pub(crate) use play::{Evaluated, evaluate_checkpoint};
-pub(crate) use player::is_script;
+pub(crate) use player::{Opening, Player, is_script};
 pub use probes::Probed;
 pub use run::evaluate;

@@ -34,16 +34,18 @@ pub(crate) fn evaluate_checkpoint(
     let session = Session::of(config, &data.corpus, checkpoint, observer)?;
     let policy = config.generation().start(checkpoint);
     let rollout = session.rollout(policy, Sampling::GREEDY)?;
-    play(&rollout, tasks, config.seed, config.evaluation.samples)
+    let samples = config.evaluation.samples;
+    play(&rollout, tasks, config.seed, samples, usize::MAX)
 }
 
 /// Plays `tasks` once greedily and `samples` times sampled. Seeds depend on the task's place and sample alone, so two
-/// policies meet the same randomness.
+/// policies meet the same randomness. At most `in_flight` episodes are played at a time.
 pub(crate) fn play(
     rollout: &Rollout,
     tasks: &Tasks,
     seed: u64,
     samples: usize,
+    in_flight: usize,
 ) -> Result<Evaluated> {
     let seed = Seed::root(seed).child("evaluation", &[]);
     let with = |sampling| Rollout {
@@ -51,9 +53,11 @@ pub(crate) fn play(
         ..rollout.clone()
     };
     runtime()?.block_on(async {
-        let greedy = with(Sampling::GREEDY).run(group_jobs(tasks, 1, seed)).await;
+        let greedy = with(Sampling::GREEDY)
+            .run_bounded(group_jobs(tasks, 1, seed), in_flight)
+            .await;
         let sampled = with(Sampling::FULL)
-            .run(group_jobs(tasks, samples, seed))
+            .run_bounded(group_jobs(tasks, samples, seed), in_flight)
             .await;
         for episodes in [&greedy, &sampled] {
             InfraBudget::default()

@@ -1,5 +1,6 @@
-//! Policies that can be asked: checkpoints and scripts.
+//! Policies that can be asked: checkpoints, servers and scripts.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use forage_contracts::EnvEntry;
@@ -7,12 +8,13 @@ use forage_contracts::policy::Policy;
 use forage_contracts::scripted::{Cast, Scripted};
 use forage_env::registry::environments;
 use forage_env::{ChatSettings, registry};
-use forage_trainer::{Checkpoint, Precision};
+use forage_trainer::{Checkpoint, Precision, RemoteConfig, RemotePolicy};
 
-use crate::config::Generation;
+use crate::config::{EnvironmentConfig, Generation, Resolved};
 use crate::data::Tasks;
-use crate::error::Result;
-use crate::policy::{PolicyFormat, open_policy};
+use crate::error::{Context, Result, RunError};
+use crate::policy::{PolicyFormat, is_server, open_policy};
+use crate::runtime::runtime;
 
 /// Begins the name of the policy that always gives one answer.
 const CONSTANT: &str = "constant:";
@@ -24,38 +26,138 @@ pub(crate) fn is_script(name: &str) -> bool {
 }
 
 /// A policy with its format, and its weights where it has some.
-pub(super) struct Player {
-    pub(super) policy: Arc<dyn Policy>,
-    pub(super) format: PolicyFormat,
-    pub(super) weights: Option<Checkpoint>,
+pub(crate) struct Player {
+    pub(crate) policy: Arc<dyn Policy>,
+    pub(crate) format: PolicyFormat,
+    pub(crate) weights: Option<Checkpoint>,
+    /// Most episodes at a time: an engine here lets others wait by itself, servers are not to be flooded.
+    pub(crate) in_flight: usize,
+}
+
+impl Player {
+    /// A checkpoint, played here.
+    pub(crate) fn here(
+        checkpoint: &Checkpoint,
+        chat: Option<&ChatSettings>,
+        generation: &Generation,
+    ) -> Result<Self> {
+        Ok(Self {
+            policy: generation.start(checkpoint),
+            format: PolicyFormat::of(checkpoint, chat, generation)?,
+            weights: None,
+            in_flight: usize::MAX,
+        })
+    }
 }
 
 /// A policy to be opened for an environment.
-pub(super) struct Opening<'a> {
-    pub(super) name: &'a str,
-    pub(super) tokens_of: Option<&'a str>,
-    pub(super) environment: &'a str,
-    pub(super) chat: Option<&'a ChatSettings>,
-    pub(super) generation: &'a Generation,
+pub(crate) struct Opening<'a> {
+    pub(crate) name: &'a str,
+    /// The server that has the policy's weights, where it is not its name.
+    pub(crate) sampler: Option<&'a RemoteConfig>,
+    /// The model to ask for, where the name is a server.
+    pub(crate) model: Option<&'a str>,
+    pub(crate) token_file: Option<PathBuf>,
+    pub(crate) tokens_of: Option<&'a str>,
+    pub(crate) environment: &'a str,
+    pub(crate) chat: Option<&'a ChatSettings>,
+    pub(crate) generation: &'a Generation,
     /// For a probe that reads them; else they are the engine's alone.
-    pub(super) keep_weights: bool,
+    pub(crate) keep_weights: bool,
 }
 
-impl Opening<'_> {
-    pub(super) fn open(&self, tasks: &Tasks) -> Result<Player> {
-        let device = &self.generation.device;
-        if !is_script(self.name) {
-            let checkpoint = open_policy(self.name, Precision::Full, device)?;
-            return Ok(Player {
-                policy: self.generation.start(&checkpoint),
-                format: PolicyFormat::of(&checkpoint, self.chat, self.generation)?,
-                weights: self.keep_weights.then_some(checkpoint),
-            });
+impl<'a> Opening<'a> {
+    /// The policy of this name as a config has it, the config's own without a name: played by its `[sampler]` where it has one.
+    pub(crate) fn of(
+        config: &'a Resolved,
+        name: Option<&'a str>,
+        generation: &'a Generation,
+    ) -> Self {
+        Self {
+            name: name.unwrap_or(&config.policy.checkpoint),
+            sampler: config.sampler.as_ref().filter(|_| name.is_none()),
+            model: None,
+            token_file: None,
+            tokens_of: None,
+            environment: &config.environment.id,
+            chat: config.policy.chat.as_ref(),
+            generation,
+            keep_weights: false,
         }
+    }
+
+    /// The environment with limits in the tokens that the policy is counted in.
+    pub(crate) fn limits(&self, environment: &EnvironmentConfig) -> Result<EnvironmentConfig> {
+        if is_script(self.name) && self.tokens_of.is_none() {
+            environment.for_bytes()
+        } else {
+            Ok(environment.clone())
+        }
+    }
+
+    pub(crate) fn open(&self, tasks: &Tasks) -> Result<Player> {
+        let served = is_server(self.name);
+        if !served && (self.model.is_some() || self.token_file.is_some()) {
+            return Err(RunError::config_because(
+                format!(
+                    "--model and --token-file are for servers, and policy {} is none",
+                    self.name
+                ),
+                "name a server, http(s)://HOST[:PORT], or leave them out",
+            ));
+        }
+        if self.tokens_of.is_some() && !is_script(self.name) {
+            return Err(RunError::config_because(
+                format!(
+                    "--tokens-of is for scripts, and policy {} writes in tokens of its own",
+                    self.name
+                ),
+                "leave it out",
+            ));
+        }
+        match self.sampler {
+            Some(sampler) => self.sampled(sampler),
+            None if served => self.served(),
+            None if is_script(self.name) => self.script(tasks),
+            None => {
+                let checkpoint = open_policy(self.name, Precision::Full, &self.generation.device)?;
+                let player = Player::here(&checkpoint, self.chat, self.generation)?;
+                Ok(Player {
+                    weights: self.keep_weights.then_some(checkpoint),
+                    ..player
+                })
+            }
+        }
+    }
+
+    /// A policy in tokens of its own, which a server samples.
+    fn sampled(&self, sampler: &RemoteConfig) -> Result<Player> {
+        let policy = runtime()?.block_on(RemotePolicy::connect(sampler));
+        Ok(Player {
+            policy: Arc::new(policy.context("[sampler]")?),
+            format: PolicyFormat::without_weights(self.name, self.chat, sampler.context)?,
+            weights: None,
+            in_flight: self.generation.sizes.sequences,
+        })
+    }
+
+    /// A server that tells text alone.
+    fn served(&self) -> Result<Player> {
+        let policy = RemotePolicy::text(self.name, self.model, self.token_file.clone());
+        let policy = runtime()?.block_on(policy);
+        Ok(Player {
+            policy: policy.with_context(|| format!("policy {} cannot be used", self.name))?,
+            format: PolicyFormat::text(self.chat),
+            weights: None,
+            in_flight: self.generation.sizes.sequences,
+        })
+    }
+
+    fn script(&self, tasks: &Tasks) -> Result<Player> {
         let format = match self.tokens_of {
             None => PolicyFormat::bytes(),
             Some(name) => {
-                let checkpoint = open_policy(name, Precision::Full, device)?;
+                let checkpoint = open_policy(name, Precision::Full, &self.generation.device)?;
                 PolicyFormat::of(&checkpoint, None, self.generation)?
             }
         };
@@ -70,6 +172,7 @@ impl Opening<'_> {
             policy,
             format,
             weights: None,
+            in_flight: usize::MAX,
         })
     }
 }

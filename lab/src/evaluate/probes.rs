@@ -94,7 +94,7 @@ impl Plain<'_> {
         let Some(weights) = &self.exam.player.weights else {
             return Err(RunError::config_because(
                 format!("--probe {name}"),
-                "name a policy with weights, a folder or builtin:quickstart; scripts have no entropies",
+                "name a policy with weights, a folder or builtin:quickstart; scripts and servers tell no entropies",
             ));
         };
         let factory = Probe::second_attempt(Arc::clone(&self.session.factory), self.episodes);
@@ -132,7 +132,9 @@ impl Plain<'_> {
     fn play(&self, session: &Session, name: &str) -> Result<Vec<Episode>> {
         let policy = Arc::clone(&self.exam.player.policy);
         let rollout = session.rollout(policy, Sampling::GREEDY)?;
-        let episodes = play(&rollout, &self.exam.tasks, self.exam.seed, 0)?.greedy;
+        let Exam { tasks, seed, .. } = self.exam;
+        let in_flight = self.exam.player.in_flight;
+        let episodes = play(&rollout, tasks, *seed, 0, in_flight)?.greedy;
         if let Some(path) = &self.exam.options.out {
             let beside = path.with_extension(format!("{name}.jsonl"));
             write_episodes(&beside, episodes.iter().cloned())?;

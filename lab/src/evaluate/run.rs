@@ -1,14 +1,17 @@
 //! The evaluation of any policy on questions, from greedy and sampled episodes.
 
-use forage_env::{Probe, registry};
+use forage_contracts::policy::Sampling;
+use forage_env::{ChatSettings, Probe, Rollout, registry};
 use forage_trainer::device::DeviceSpec;
 
 use super::exam::{EvaluateOptions, Evaluation, Exam};
-use super::player::{Opening, is_script};
+use super::player::{Opening, Player, is_script};
 use crate::config::{EnvironmentConfig, Generation, Resolved};
-use crate::data::{Data, first};
+use crate::data::{Corpus, Data, Tasks, first};
 use crate::error::{Context, Result};
 use crate::observer::Observer;
+use crate::policy::is_server;
+use crate::session::Session;
 use crate::sources::Sources;
 
 /// Evaluates a policy on the held-out questions of a config. Blocks; not to be called from async code.
@@ -25,31 +28,25 @@ pub fn evaluate(
     let scratch = tempfile::tempdir().context("cannot make a temporary folder")?;
     let data = Data::load(config, scratch.path())?;
     let tasks = first(&data.test, options.limit);
-    let name = options
-        .policy
-        .as_deref()
-        .unwrap_or(&config.policy.checkpoint);
     let generation = config.generation();
+    if options.policy.is_some() && config.sampler.is_some() {
+        observer.say("[sampler] is not asked: --policy names who plays");
+    }
     let opening = Opening {
-        name,
+        model: options.model.as_deref(),
+        token_file: options.token_file.clone(),
         tokens_of: options.tokens_of.as_deref(),
-        environment: &config.environment.id,
-        chat: config.policy.chat.as_ref(),
-        generation: &generation,
         keep_weights: options.probes.contains(&Probe::SelfCritique),
+        ..Opening::of(config, options.policy.as_deref(), &generation)
     };
     let player = opening.open(&tasks)?;
-    let environment = match player.format.window {
-        None => config.environment.for_bytes()?,
-        Some(_) => config.environment.clone(),
-    };
-    let usual = if is_script(name) {
+    let usual = if is_script(opening.name) {
         0
     } else {
         config.evaluation.samples
     };
     Exam {
-        environment,
+        environment: opening.limits(&config.environment)?,
         rewards: config.rewards()?,
         corpus: data.corpus,
         tasks,
@@ -77,31 +74,11 @@ impl Sources<'_> {
         let _locks = options.claim()?;
         let scratch = tempfile::tempdir().context("cannot make a temporary folder")?;
         let (corpus, tasks) = self.open(scratch.path())?;
-        let entry = registry::find(self.environment)?;
-        let name = options.policy.as_deref().with_context(|| {
-            let known: Vec<_> = entry.scripts.iter().map(|script| script.name).collect();
-            format!("give --policy: a folder, {}, constant:X", known.join(", "))
-        })?;
         let generation = Generation::on(device);
-        let opening = Opening {
-            name,
-            tokens_of: None,
-            environment: self.environment,
-            chat: None,
-            generation: &generation,
-            keep_weights: options.probes.contains(&Probe::SelfCritique),
-        };
-        let player = opening.open(&tasks)?;
-        let mut environment = EnvironmentConfig::plain(self.environment)?;
-        match player.format.window {
-            None => environment = environment.for_bytes()?,
-            Some(window) => {
-                let limit = ("max_episode_tokens".to_owned(), window.min(4096).into());
-                environment.settings.extend([limit]);
-            }
-        }
+        let (environment, player) = self.opened(&generation, options, &tasks)?;
         // A script does not know temperatures: its samples would repeat the greedy episodes.
-        let usual = usize::from(player.format.window.is_some());
+        let scripted = options.policy.as_deref().is_some_and(is_script);
+        let usual = usize::from(!scripted);
         Exam {
             rewards: environment.default_rewards(self.seed)?,
             environment,
@@ -115,5 +92,60 @@ impl Sources<'_> {
             observer,
         }
         .run()
+    }
+
+    /// Everything that a policy plays these questions with, on this device. Blocks; not to be called from async code.
+    ///
+    /// # Errors
+    /// When the policy or the environment cannot be had.
+    pub fn rollout(
+        &self,
+        device: DeviceSpec,
+        options: &EvaluateOptions,
+        corpus: &Corpus,
+        tasks: &Tasks,
+        observer: &dyn Observer,
+    ) -> Result<Rollout> {
+        let (environment, player) = self.opened(&Generation::on(device), options, tasks)?;
+        let rewards = environment.default_rewards(self.seed)?;
+        let session = Session::new(&environment, rewards, corpus, player.format, observer)?;
+        session.rollout(player.policy, Sampling::GREEDY)
+    }
+
+    /// The environment, and the policy that plays in it: a server in chats.
+    fn opened(
+        &self,
+        generation: &Generation,
+        options: &EvaluateOptions,
+        tasks: &Tasks,
+    ) -> Result<(EnvironmentConfig, Player)> {
+        let entry = registry::find(self.environment)?;
+        let name = options.policy.as_deref().with_context(|| {
+            let known: Vec<_> = entry.scripts.iter().map(|script| script.name).collect();
+            format!(
+                "give --policy: a folder, a server (http://HOST:PORT), {}, constant:X",
+                known.join(", ")
+            )
+        })?;
+        let chat = ChatSettings::default();
+        let opening = Opening {
+            name,
+            sampler: None,
+            model: options.model.as_deref(),
+            token_file: options.token_file.clone(),
+            tokens_of: None,
+            environment: self.environment,
+            chat: is_server(name).then_some(&chat),
+            generation,
+            keep_weights: options.probes.contains(&Probe::SelfCritique),
+        };
+        let player = opening.open(tasks)?;
+        let mut environment = opening.limits(&EnvironmentConfig::plain(self.environment)?)?;
+        if !is_script(name) {
+            let window = player.format.window.unwrap_or(usize::MAX);
+            let limit = ("max_episode_tokens".to_owned(), window.min(4096).into());
+            environment.settings.extend([limit]);
+        }
+        Ok((environment, player))
     }
 }

@@ -1,4 +1,6 @@
-//! The guide's program, compiled and run.
+//! The guide's program, compiled and run; policies of servers.
+
+mod servers;
 
 #[path = "../../examples/train_and_evaluate.rs"]
 mod train_and_evaluate;

@@ -8,6 +8,7 @@ use super::manifest::Manifest;
 use super::segment::Segment;
 use super::store::Document;
 use super::verify;
+use crate::corpus::CorpusFormat;
 use crate::error::IndexError;
 
 /// The number of times that opening starts over when the index changes underneath.
@@ -147,6 +148,29 @@ impl Index {
             expected,
             found: found.clone(),
         })
+    }
+
+    /// Refuses an index whose documents are parts of pages.
+    ///
+    /// # Errors
+    /// [`IndexError::Passages`] when a corpus of it was read in a format that cuts pages.
+    pub fn verify_whole_pages(&self) -> Result<(), IndexError> {
+        let cuts = |name: &str| {
+            let format: Result<CorpusFormat, _> = name.parse();
+            format.is_ok_and(|format| format.whole() != format)
+        };
+        match self
+            .manifest
+            .sources
+            .iter()
+            .find(|source| cuts(&source.format))
+        {
+            None => Ok(()),
+            Some(source) => Err(IndexError::Passages {
+                path: self.place.clone(),
+                format: source.format.clone(),
+            }),
+        }
     }
 
     pub(super) fn damaged(&self, what: String) -> IndexError {

@@ -18,7 +18,8 @@ use crate::grads::NamedGrads;
 use crate::logprobs::{ScoreGrads, Scores, token_logprobs};
 use crate::lora::{self, LoraConfig, Targets};
 use crate::model::{
-    Architecture, BLOCK_POSITIONS, Batch, Chunk, Decoder, KvCache, ModelConfig, Pass, RopeTables,
+    Architecture, BLOCK_POSITIONS, Batch, Chunk, Decoder, Dropout, KvCache, ModelConfig, Pass,
+    RopeTables,
 };
 use crate::optim::{AdamW, AdamWConfig};
 use crate::sequence::{Sequence, ids};
@@ -113,8 +114,16 @@ const NUMBERS: &[(&str, f64, Compute)] = &[
         |model| gradients(model, &model.decoder.copy_to_train(DType::F32)),
     ),
     ("gradients by one graph", BACKWARD, Model::graph),
+    (
+        "gradients at a temperature of each sequence's own",
+        BACKWARD,
+        Model::tempered,
+    ),
     ("gradients of an adapter", BACKWARD, |model| {
         gradients(model, &model.adapted())
+    }),
+    ("gradients of an adapter with dropout", BACKWARD, |model| {
+        gradients(model, &model.dropping())
     }),
     (
         "gradients of an adapter beside a base of 8 bits",
@@ -186,6 +195,7 @@ impl Model {
             Sequence {
                 targets: (1..length).filter(|place| place % 3 != 0).collect(),
                 ids,
+                temperatures: vec![0.8; length],
             }
         };
         let sequences = [(0, 40), (1, 33), (2, 61), (3, 1), (4, 17)].map(row).into();
@@ -264,7 +274,7 @@ impl Model {
     }
 
     fn scores(&self) -> Vec<f32> {
-        let found = token_logprobs(&self.decoder, &self.config, &self.rope, &self.rows(), 0.8);
+        let found = token_logprobs(&self.decoder, &self.config, &self.rope, &self.rows());
         let Scores {
             logprobs,
             entropies,
@@ -273,8 +283,7 @@ impl Model {
     }
 
     fn gradients_of(&self, decoder: &Decoder) -> NamedGrads {
-        let found =
-            backward::gradients(decoder, &self.config, &self.rope, &self.rows(), 0.8, grads);
+        let found = backward::gradients(decoder, &self.config, &self.rope, &self.rows(), grads);
         let mut found = found.expect("there are targets").0;
         decoder.separate(&mut found.0, &self.config);
         found
@@ -296,14 +305,33 @@ impl Model {
             &self.config,
             &self.rope,
             &rows,
-            0.8,
             logprobs_alone,
         );
         all(found.expect("there are targets").0)
     }
 
+    fn tempered(&self) -> Vec<f32> {
+        let mut sequences = self.sequences.clone();
+        for (row, sequence) in sequences.iter_mut().enumerate() {
+            sequence.temperatures = vec![0.7 + 0.1 * row as f32; sequence.targets.len()];
+        }
+        let rows: Vec<&Sequence> = sequences.iter().collect();
+        let found = backward::gradients(&self.decoder, &self.config, &self.rope, &rows, grads);
+        all(found.expect("there are targets").0)
+    }
+
     fn adapted(&self) -> Decoder {
         adapt(self.decoder.clone())
+    }
+
+    fn dropping(&self) -> Decoder {
+        let dropout = Dropout {
+            rate: 0.2,
+            seed: Seed::root(6),
+        };
+        let ids = ids(self.sequences.iter());
+        let keys = Batch::new(&ids).keys(&ids);
+        self.adapted().dropping(dropout, keys)
     }
 
     fn quantised(&self) -> Decoder {
@@ -479,6 +507,7 @@ fn adapt(mut decoder: Decoder) -> Decoder {
         rank: 4,
         alpha: 8.0,
         rank_stabilised: false,
+        dropout: 0.0,
         targets: Targets::AllLinear,
         base: "base".to_owned(),
     };

@@ -28,6 +28,8 @@ pub struct LoraConfig {
     pub alpha: f64,
     /// `use_rslora` (Kalajdzievski 2023).
     pub rank_stabilised: bool,
+    /// Share of the numbers that the adapter reads which are dropped while it learns (`lora_dropout`), in [0, 1).
+    pub dropout: f64,
     /// What is adapted.
     pub targets: Targets,
     /// Folder or name of the model that is adapted.
@@ -83,6 +85,15 @@ impl LoraConfig {
             .unwrap_or(true)
     }
 
+    /// Inputs of the widest map of `model` that is adapted.
+    pub(crate) fn widest_input(&self, model: &ModelConfig) -> usize {
+        let maps = projections(model).into_iter();
+        let adapted = maps.filter(|map| {
+            (0..model.num_hidden_layers).any(|layer| self.may_adapt(layer, map.name))
+        });
+        adapted.map(|map| map.inputs).max().unwrap_or(0)
+    }
+
     /// Numbers of an adapter of `model`: two matrices for every map that is adapted.
     pub(crate) fn parameters(&self, model: &ModelConfig) -> usize {
         let adapted = |name: &str| {
@@ -136,6 +147,15 @@ impl LoraConfig {
                 return Err(SettingError::new("target_modules", fault));
             }
         };
+        let dropout = match map.get("lora_dropout") {
+            None | Some(Value::Null) => 0.0,
+            Some(value) => value
+                .as_f64()
+                .filter(|rate| (0.0..1.0).contains(rate))
+                .ok_or_else(|| {
+                    SettingError::new("lora_dropout", "must be a number from 0 to below 1")
+                })?,
+        };
         let base = map
             .get("base_model_name_or_path")
             .and_then(Value::as_str)
@@ -147,6 +167,7 @@ impl LoraConfig {
                 .get("use_rslora")
                 .and_then(Value::as_bool)
                 .unwrap_or(false),
+            dropout,
             targets,
             base: base.to_owned(),
         })
@@ -167,7 +188,7 @@ impl LoraConfig {
             "base_model_name_or_path": self.base,
             "r": self.rank,
             "lora_alpha": if whole { json!(self.alpha as i64) } else { json!(self.alpha) },
-            "lora_dropout": 0.0,
+            "lora_dropout": self.dropout,
             "target_modules": targets,
             "use_rslora": self.rank_stabilised,
             "bias": "none",
@@ -179,8 +200,7 @@ impl LoraConfig {
     }
 }
 
-/// Keys that change what an adapter computes and are not implemented. `lora_dropout` is not among them: it acts only in
-/// training, where none is applied here.
+/// Keys that change what an adapter computes and are not implemented.
 fn refuse_unsupported(map: &Map<String, Value>) -> Result<(), SettingError> {
     let refused = |key: &str, fault: String| Err(SettingError::new(key, fault));
     if let Some(other) = map
@@ -254,6 +274,7 @@ mod tests {
             rank: 8,
             alpha: 16.0,
             rank_stabilised: false,
+            dropout: 0.05,
             targets: Targets::Names(vec!["q_proj".into(), "self_attn.v_proj".into()]),
             base: "Qwen/Qwen3-0.6B".into(),
         }
@@ -313,6 +334,7 @@ mod tests {
             ("layers_to_transform", json!([0])),
             ("target_modules", json!([])),
             ("r", json!(0)),
+            ("lora_dropout", json!(1.0)),
         ] {
             let mut map = plain().to_json();
             map[key] = value;

@@ -90,6 +90,7 @@ pub(crate) fn set(
         a: param(a, [inputs, config.rank]),
         b: param(b, [config.rank, outputs]),
         scale: config.scale(),
+        mask: None,
     });
 }
 
@@ -97,7 +98,7 @@ pub(crate) fn set(
 /// becomes f32.
 pub(crate) fn merge(decoder: &mut Decoder) {
     for (_, linear) in decoder.linears() {
-        let Some(LowRank { a, b, scale }) = linear.low_rank.take() else {
+        let Some(LowRank { a, b, scale, .. }) = linear.low_rank.take() else {
             continue;
         };
         let (weight, a, b) = (linear.matrix(), a.val(), b.val());

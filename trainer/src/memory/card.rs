@@ -1,6 +1,6 @@
 //! The same on a GPU: what its memory holds, not the processor's.
 
-use super::{F32, MemoryEstimate, MemoryPlan, Moment, Part, part};
+use super::{DROPPED, F32, MemoryEstimate, MemoryPlan, Moment, Part, part};
 use crate::backward::kept_layers;
 use crate::device::Workspace;
 use crate::generate::pass_bytes;
@@ -143,6 +143,7 @@ impl MemoryPlan<'_> {
                 vec![
                     activations,
                     part("one layer", layer, TOKENS),
+                    part(DROPPED, self.masks(), TOKENS),
                     part("gradients", before + head, "[policy.lora]"),
                 ],
             ),

@@ -52,6 +52,7 @@ fn adapter(rank: usize) -> LoraConfig {
         rank,
         alpha: 32.0,
         rank_stabilised: false,
+        dropout: 0.0,
         targets,
         base: String::new(),
     }

@@ -7,6 +7,7 @@
 
 use std::ops::Range;
 
+use super::dropout::key_after;
 use crate::sequence::alike;
 
 /// Some sequences of a pass.
@@ -56,6 +57,21 @@ impl Batch {
     /// Token ids, one per row.
     pub(crate) fn ids(&self) -> &[i32] {
         &self.ids
+    }
+
+    /// A key of each row, which depends on the tokens up to it in its sequence and on nothing else. `sequences` are those of the batch.
+    pub(crate) fn keys(&self, sequences: &[&[u32]]) -> Vec<u64> {
+        let mut keys = Vec::with_capacity(self.ids.len());
+        for (span, ids) in self.spans.iter().zip(sequences) {
+            let mut key = 0;
+            for (position, &id) in ids.iter().enumerate() {
+                key = key_after(key, id);
+                if position >= span.before() {
+                    keys.push(key);
+                }
+            }
+        }
+        keys
     }
 
     /// Position of each row's token in its sequence.
@@ -146,6 +162,18 @@ mod tests {
             vec![7, 8],
         ];
         assert_eq!(batch.spans().iter().map(rows).collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn keys_depend_on_what_stands_before_alone() {
+        let (first, second): ([u32; 4], [u32; 4]) = ([1, 2, 3, 4], [1, 2, 5, 4]);
+        let keys = |sequences: &[&[u32]]| Batch::new(sequences).keys(sequences);
+        let both = keys(&[&first, &second]);
+        let (alone, other) = (keys(&[&first]), keys(&[&second]));
+        assert_eq!(both, [alone.as_slice(), &other[2..]].concat());
+        assert_eq!(alone[..2], other[..2]);
+        assert_ne!(alone[3], other[3]);
+        assert_ne!(alone[0], keys(&[&[2, 1]])[1]);
     }
 
     proptest! {

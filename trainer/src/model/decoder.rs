@@ -1,6 +1,7 @@
 //! The decoder: field names are those of Hugging Face, so that checkpoints map onto them without a table.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use burn::module::{Module, ModuleMapper, Param};
 use burn::nn::{Embedding, EmbeddingConfig, RmsNorm};
@@ -8,12 +9,16 @@ use burn::tensor::{DType, Device, Int, Tensor};
 
 use super::attend::Heads;
 use super::dense::Dense;
+use super::dropout::{Dropout, Mask};
 use super::host;
 use super::layer::{Attention, Layer, Mlp, Projection, norm, projections};
 use super::linear::{LOW_RANK, Linear};
 use super::quantised::BLOCK_INPUTS;
 use super::{Batch, Kernels, KvCache, ModelConfig, Pass, RopeTables};
 use crate::device::{DeviceError, is_processor};
+
+/// The name of the head in checkpoints.
+const HEAD: &str = "lm_head";
 
 #[derive(Module, Debug)]
 struct Backbone {
@@ -163,6 +168,17 @@ impl Decoder {
         self.lm_head.as_ref()
     }
 
+    /// The same model with a head of its own: where it is tied, the embedding under the head's name. Nothing is copied.
+    #[must_use]
+    pub(crate) fn untied(mut self) -> Self {
+        if self.lm_head.is_none() {
+            let mut head = Linear::new(1, 1, false, &self.device());
+            head.set_matrix(self.embedding().transpose());
+            self.lm_head = Some(head);
+        }
+        self
+    }
+
     /// Hidden states of the last layer's output.
     pub(crate) fn finish(&self, x: Tensor<2>) -> Tensor<2> {
         self.kernels().normalise(&self.model.norm, x)
@@ -281,6 +297,14 @@ impl Decoder {
             .any(|(_, linear)| linear.low_rank.is_some())
     }
 
+    /// Returns true where any matrix is kept in 8 bits.
+    pub(crate) fn is_quantised(&self) -> bool {
+        self.clone()
+            .linears()
+            .iter()
+            .any(|(_, linear)| linear.is_quantised())
+    }
+
     /// The base without its adapter: the reference policy of a run that trains one, without a second copy.
     #[must_use]
     pub(crate) fn without_adapter(mut self) -> Self {
@@ -288,6 +312,19 @@ impl Decoder {
             linear.low_rank = None;
         }
         self
+    }
+
+    /// A copy that learns from the rows of one batch with dropout; its adapted head, if it has one, drops nothing. `rows`: the keys of
+    /// the rows ([`Batch::keys`]).
+    #[must_use]
+    pub(crate) fn dropping(&self, dropout: Dropout, rows: Vec<u64>) -> Self {
+        let (mut copy, rows): (Self, Arc<[u64]>) = (self.clone(), rows.into());
+        for (name, linear) in copy.linears() {
+            if let Some(low_rank) = linear.low_rank.as_mut().filter(|_| name != HEAD) {
+                low_rank.mask = Some(Mask::new(dropout, &name, &rows));
+            }
+        }
+        copy
     }
 
     /// Every linear map by its name in checkpoints; the head has one where it is not tied.
@@ -322,11 +359,7 @@ impl Decoder {
                 all.push((format!("model.layers.{index}.mlp.{name}"), linear));
             }
         }
-        all.extend(
-            self.lm_head
-                .iter_mut()
-                .map(|head| ("lm_head".to_owned(), head)),
-        );
+        all.extend(self.lm_head.iter_mut().map(|head| (HEAD.to_owned(), head)));
         all
     }
 
@@ -341,11 +374,7 @@ impl Decoder {
     ) -> Result<(), QuantiseError> {
         // Asking for the embedding itself would draw random numbers.
         let device = self.model.embed_tokens.weight.lazy_device();
-        for (name, linear) in self
-            .linears()
-            .into_iter()
-            .filter(|(name, _)| name != "lm_head")
-        {
+        for (name, linear) in self.linears().into_iter().filter(|(name, _)| name != HEAD) {
             let taken = std::mem::replace(linear, Linear::new(1, 1, false, &device));
             *linear = fill(&name, taken);
             linear

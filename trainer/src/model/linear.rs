@@ -5,9 +5,10 @@ use burn::nn::LinearConfig;
 use burn::tensor::{Device, Tensor};
 
 use super::Kernels;
+use super::dropout::Mask;
 use super::quantised::{BLOCK_INPUTS, Quantised};
 
-/// `y = x W + b`, and `+ s (x A) B` where it is adapted. The weight has the logical shape `[inputs, outputs]`, whatever
+/// `y = x W + b`, and `+ s (x A) B` where it is adapted, of `x` without what a mask drops. The weight has the logical shape `[inputs, outputs]`, whatever
 /// its order in memory.
 #[derive(Module, Debug)]
 pub(crate) struct Linear {
@@ -33,6 +34,29 @@ pub(crate) struct LowRank {
     /// `[rank, outputs]`
     pub(crate) b: Param<Tensor<2>>,
     pub(crate) scale: f64,
+    /// There in the copy of a decoder that learns from one batch with dropout.
+    #[module(skip)]
+    pub(crate) mask: Option<Mask>,
+}
+
+impl LowRank {
+    /// The factor of `(x A) B`, with the gain of what is not dropped.
+    pub(super) fn factor(&self) -> f64 {
+        self.scale * self.mask.as_ref().map_or(1.0, Mask::gain)
+    }
+
+    /// The mask of `x`, `[n, inputs]`, where some of it is dropped.
+    pub(super) fn mask_of(&self, x: &Tensor<2>) -> Option<Tensor<2>> {
+        self.mask.as_ref().map(|mask| mask.of(x))
+    }
+}
+
+/// `x` without what a mask drops.
+pub(super) fn masked(x: Tensor<2>, mask: Option<&Tensor<2>>) -> Tensor<2> {
+    match mask {
+        Some(mask) => x * mask.clone(),
+        None => x,
+    }
 }
 
 impl Linear {
@@ -62,6 +86,11 @@ impl Linear {
             (Some(weight), _) => weight.val(),
             (None, quantised) => quantised.as_ref().expect(ONE_OF_BOTH).widened(),
         }
+    }
+
+    /// Returns true where the weight is kept in 8 bits.
+    pub(super) fn is_quantised(&self) -> bool {
+        self.quantised.is_some()
     }
 
     /// Returns true for a map that is its weight and bias alone.
@@ -113,8 +142,11 @@ impl Linear {
             None => y,
         };
         match &self.low_rank {
-            Some(LowRank { a, b, scale }) => {
-                y + kernels.matmul(kernels.matmul(x, a.val()), b.val()) * *scale
+            Some(low_rank) => {
+                let LowRank { a, b, .. } = low_rank;
+                let mask = low_rank.mask_of(&x);
+                let x = masked(x, mask.as_ref());
+                y + kernels.matmul(kernels.matmul(x, a.val()), b.val()) * low_rank.factor()
             }
             None => y,
         }

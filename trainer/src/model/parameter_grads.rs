@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use burn::nn::RmsNorm;
 use burn::tensor::{DType, Tensor};
 
-use super::linear::{LOW_RANK, Linear, LowRank};
+use super::linear::{LOW_RANK, Linear, LowRank, masked};
 use super::{Decoder, Kernels};
 
 /// Gradients by the parameters that learn: those of an adapter where there is one, else all.
@@ -21,6 +21,16 @@ impl ParameterGrads {
         Self {
             adapted: decoder.is_adapted(),
             kernels: decoder.kernels(),
+            total: BTreeMap::new(),
+        }
+    }
+
+    /// Those of maps of an adapter.
+    #[cfg(test)]
+    pub(super) fn of_adapter(kernels: Kernels) -> Self {
+        Self {
+            adapted: true,
+            kernels,
             total: BTreeMap::new(),
         }
     }
@@ -60,10 +70,13 @@ impl ParameterGrads {
             );
             return below;
         }
-        let Some(LowRank { a, b, scale }) = &map.low_rank else {
+        let Some(low_rank) = &map.low_rank else {
             return below;
         };
-        let (a, grad) = (a.val(), grad * *scale);
+        let LowRank { a, b, .. } = low_rank;
+        let mask = low_rank.mask_of(&x);
+        let x = masked(x, mask.as_ref());
+        let (a, grad) = (a.val(), grad * low_rank.factor());
         let narrow = kernels.product(grad.clone(), b.val().transpose());
         self.add(
             format!("{path}.{LOW_RANK}.b"),
@@ -73,7 +86,7 @@ impl ParameterGrads {
             format!("{path}.{LOW_RANK}.a"),
             kernels.product(x.transpose(), narrow.clone()),
         );
-        below + kernels.product(narrow, a.transpose())
+        below + masked(kernels.product(narrow, a.transpose()), mask.as_ref())
     }
 
     /// Gradient by `x`, whose last dimension `norm` normalises.

@@ -185,7 +185,7 @@ fn episode(group: u64, member: u64) -> Episode {
     let logprobs: Vec<f32> = (0..50_u32)
         .map(|place| -f32::from_bits(0x3c00_0000 + place * 0x0012_3457 + member as u32))
         .collect();
-    episode.tokens.push_policy(&[7; 50], &logprobs, 3);
+    episode.tokens.push_policy(&[7; 50], &logprobs, 3, None);
     episode
 }
 

@@ -14,6 +14,8 @@ use super::stats::Counters;
 struct Health {
     failures: u32,
     last: String,
+    /// True once others take its place.
+    replaced: bool,
 }
 
 /// Calls one server again and again.
@@ -27,9 +29,9 @@ pub(super) struct Caller {
 }
 
 impl Caller {
-    pub(super) fn new(config: &RemoteConfig) -> Result<Self, RemoteError> {
+    pub(super) fn new(config: &RemoteConfig, url: &str) -> Result<Self, RemoteError> {
         Ok(Self {
-            client: config.client()?,
+            client: config.client(url)?,
             counters: Counters::default(),
             retry: config.retry(),
             give_up_after: config.give_up_after,
@@ -44,7 +46,7 @@ impl Caller {
     /// Fails once the server counts as gone.
     pub(super) fn alive(&self) -> Result<(), RemoteError> {
         let health = self.health();
-        if health.failures < self.give_up_after {
+        if health.failures < self.give_up_after && !health.replaced {
             return Ok(());
         }
         let url = self.client.base().to_owned();
@@ -57,7 +59,7 @@ impl Caller {
 
     /// Takes the outcome of a completion into account. Once gone, a late success does not bring the server back: some
     /// of the run's requests have been refused by then.
-    pub(super) fn note<T>(&self, outcome: &Result<T, RemoteError>) {
+    fn note<T>(&self, outcome: &Result<T, RemoteError>) {
         let mut health = self.health();
         match outcome {
             Ok(_) if health.failures < self.give_up_after => health.failures = 0,
@@ -66,6 +68,38 @@ impl Caller {
                 health.last = error.to_string();
             }
             _ => {}
+        }
+    }
+
+    /// Asks the server nothing more: others are there.
+    pub(super) fn give_up(&self, error: &RemoteError) {
+        let mut health = self.health();
+        if health.replaced {
+            return;
+        }
+        (health.replaced, health.last) = (true, error.to_string());
+        health.failures = health.failures.max(1);
+        tracing::warn!(
+            url = self.client.base(),
+            "server given up, others take its place: {error}"
+        );
+    }
+
+    /// Asks the server again.
+    pub(super) fn take_back(&self) {
+        *self.health() = Health::default();
+    }
+
+    /// Takes the outcome of a request into account, and counts it with its `tokens`.
+    pub(super) fn account<T>(&self, outcome: &Result<T, RemoteError>, tokens: usize) {
+        self.note(outcome);
+        let mut stats = self.counters.lock();
+        match outcome {
+            Ok(_) => {
+                stats.completed += 1;
+                stats.generated_tokens += tokens as u64;
+            }
+            Err(_) => stats.failed += 1,
         }
     }
 

@@ -1,5 +1,6 @@
 //! The server to ask, and the patience with it.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -7,6 +8,7 @@ use forage_net::{Client, HttpOptions, KeyHeader, Retry};
 use serde::{Deserialize, Serialize};
 
 use super::error::RemoteError;
+use crate::device::ComputeType;
 
 /// The protocol of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,19 +20,24 @@ pub enum RemoteKind {
     Sglang,
 }
 
-/// A server of completions.
+/// A server of completions, or several.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RemoteConfig {
     /// Its protocol.
     pub kind: RemoteKind,
-    /// Its address, `http://HOST:PORT`, without `/v1`.
-    pub url: String,
+    /// Its address, `http://HOST:PORT`, without `/v1`; several servers of the same model as a list.
+    #[serde(with = "one_or_several")]
+    pub url: Vec<String>,
     /// vLLM: the model's name there, as `/v1/models` lists it. SGLang serves one model, and takes none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
     /// Most tokens of one sequence, prompt and completion together.
     pub context: usize,
+    /// The type that the server computes in, `f32` or `bf16` (for f16 too): how far its log-probabilities may be from the trainer's
+    /// after a push. By default the type that the checkpoint's `config.json` names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dtype: Option<ComputeType>,
     /// File that holds the access token, sent as `Authorization: Bearer`; blanks and line ends around it are dropped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_file: Option<PathBuf>,
@@ -75,9 +82,10 @@ impl RemoteConfig {
     pub fn new(kind: RemoteKind, url: impl Into<String>, context: usize) -> Self {
         Self {
             kind,
-            url: url.into(),
+            url: vec![url.into()],
             model: None,
             context,
+            dtype: None,
             token_file: None,
             request_timeout_s: ten_minutes(),
             push_timeout_s: ten_minutes(),
@@ -95,7 +103,22 @@ impl RemoteConfig {
     pub fn check(&self) -> Result<(), RemoteError> {
         let timed = |seconds: f64| seconds > 0.0 && seconds <= 1e6;
         let model = self.model.as_ref().is_some_and(|model| !model.is_empty());
+        let distinct: BTreeSet<&str> = self
+            .url
+            .iter()
+            .map(|url| url.trim_end_matches('/'))
+            .collect();
         let faults = [
+            (
+                !self.url.is_empty(),
+                "url",
+                "is empty; write the address of a server, or a list of them",
+            ),
+            (
+                distinct.len() == self.url.len(),
+                "url",
+                "names a server twice",
+            ),
             (
                 self.context >= 2,
                 "context",
@@ -147,8 +170,8 @@ impl RemoteConfig {
     }
 
     /// Prepares calls; nothing is sent.
-    pub(super) fn client(&self) -> Result<Client, RemoteError> {
-        if self.url.trim_end_matches('/').ends_with("/v1") {
+    pub(super) fn client(&self, url: &str) -> Result<Client, RemoteError> {
+        if url.trim_end_matches('/').ends_with("/v1") {
             return Err(RemoteError::setting("url", "ends with /v1; leave that out"));
         }
         let options = HttpOptions {
@@ -157,7 +180,7 @@ impl RemoteConfig {
             token_file: self.token_file.clone(),
             ..HttpOptions::default()
         };
-        Ok(Client::new(&self.url, options, KeyHeader::Authorization)?)
+        Ok(Client::new(url, options, KeyHeader::Authorization)?)
     }
 
     pub(super) fn retry(&self) -> Retry {
@@ -166,5 +189,36 @@ impl RemoteConfig {
             backoff: Duration::from_millis(self.backoff_ms),
             deadline: None,
         }
+    }
+}
+
+/// A value that stands alone, or a list.
+mod one_or_several {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    #[derive(Deserialize)]
+    #[serde(untagged, expecting = "must be an address or a list of addresses")]
+    enum Form {
+        One(String),
+        Several(Vec<String>),
+    }
+
+    pub(super) fn serialize<S: Serializer>(
+        values: &[String],
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        match values {
+            [one] => one.serialize(serializer),
+            several => several.serialize(serializer),
+        }
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Vec<String>, D::Error> {
+        Ok(match Form::deserialize(deserializer)? {
+            Form::One(one) => vec![one],
+            Form::Several(several) => several,
+        })
     }
 }

@@ -48,6 +48,27 @@ impl RemoteFault {
             })
         )
     }
+
+    /// The server's words about a request that it does not answer.
+    pub(super) fn said(&self) -> &str {
+        match self {
+            Self::Net(Fault::Status { body, .. }) => body,
+            _ => "",
+        }
+    }
+
+    /// Returns true when the server found the request too long for its model's window. Every server has words of its own for that;
+    /// all of them name the context.
+    pub(super) fn is_length(&self) -> bool {
+        const WORDS: [&str; 4] = [
+            "context length",
+            "context_length",
+            "context size",
+            "context window",
+        ];
+        let said = self.said().to_lowercase();
+        self.is_refusal() && WORDS.iter().any(|words| said.contains(words))
+    }
 }
 
 impl From<Fault> for RemoteFault {
@@ -122,6 +143,14 @@ pub enum RemoteError {
         /// Why.
         what: String,
     },
+    /// A server has other weights than were pushed.
+    #[error("the server at {url} does not have the weights that were pushed: {what}")]
+    Unverified {
+        /// Its address.
+        url: String,
+        /// The figures, and the fix.
+        what: String,
+    },
     /// A folder cannot be pushed.
     #[error("`{}` cannot be pushed: {what}", path.display())]
     Folder {
@@ -147,6 +176,11 @@ impl RemoteError {
             _ => false,
         }
     }
+
+    /// Returns true when another server with the same weights may answer the request.
+    pub(super) fn is_of_server(&self) -> bool {
+        self.counts_against_server() || matches!(self, Self::GivenUp { .. } | Self::Weights { .. })
+    }
 }
 
 impl From<SettingError> for RemoteError {
@@ -162,6 +196,7 @@ impl From<RemoteError> for PolicyError {
             RemoteError::Request(_) => Self::BadRequest(message),
             RemoteError::GivenUp { .. }
             | RemoteError::Weights { .. }
+            | RemoteError::Unverified { .. }
             | RemoteError::NotReady { .. }
             | RemoteError::Setting { .. }
             | RemoteError::Folder { .. } => Self::Gone(message),

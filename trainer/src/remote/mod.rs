@@ -1,6 +1,7 @@
-//! Rollouts from vLLM and SGLang servers: tokens in, tokens out, through the trait that the engine here implements too.
+//! Rollouts from vLLM and SGLang servers: tokens in, tokens out, through the trait that the engine here implements too. Any other
+//! server of OpenAI's protocol is a policy that reads text ([`RemotePolicy::text`]): it is evaluated and not trained.
 //!
-//! [`RemotePolicy::connect`] waits for a server; [`RemotePolicy::push`] hands it new weights by way of a folder that
+//! [`RemotePolicy::connect`] waits for one server or several; `Server::push` hands one new weights by way of a folder that
 //! both sides see: an adapter as PEFT writes it, or a whole checkpoint.
 //!
 //! # What is checked
@@ -9,6 +10,15 @@
 //! [`RemoteError`], never an empty turn. What may pass (no connection, a connection that breaks off, time-outs, 429,
 //! 5xx, a body that cannot be used) is tried again; what the server refuses is not. After
 //! [`RemoteConfig::give_up_after`] requests in a row without an answer the policy is gone for good.
+//!
+//! # Pushes
+//! A push has succeeded when the server was seen to have the weights, not when it has answered 200: it is asked for the
+//! log-probabilities of a few texts (`trainer/src/push.rs`), in one request, and a push after which they are not the trainer's fails.
+//! vLLM's `echo` and SGLang's `logprob_start_len` compute the whole text, whatever prefixes the server keeps.
+//!
+//! # Several servers
+//! Episodes are dealt to servers by `Router`. Whoever is not seen to have the newest weights is not asked: a server that fails is given
+//! up as long as others are there, and is asked again once it has answered a push.
 //!
 //! # Versions
 //! An adapter is loaded under a name of its own for each version, so that a request is sampled under one adapter from
@@ -33,10 +43,14 @@ mod call;
 mod config;
 mod error;
 mod policy;
+mod probe;
 mod push;
 mod ready;
+mod router;
+mod server;
 mod sglang;
 mod stats;
+mod text;
 mod vllm;
 mod weights;
 
@@ -46,4 +60,7 @@ pub use policy::RemotePolicy;
 #[cfg(test)]
 pub(crate) use stats::RemoteStats;
 
+pub(crate) use probe::{Gap, Probe};
 pub(crate) use weights::PushKind;
+#[cfg(test)]
+pub(crate) use weights::Under;

@@ -1,173 +1,123 @@
-//! The policy that a server runs.
-
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+//! The policy that one server runs, or several.
 
 use async_trait::async_trait;
 use forage_contracts::policy::{Completion, GenerateRequest, Policy, PolicyError};
-use tokio::sync::Mutex;
+use futures::future::{join_all, try_join_all};
 
-use super::call::Caller;
-use super::config::{RemoteConfig, RemoteKind};
-use super::error::{RemoteError, RemoteFault};
-#[cfg(test)]
-use super::stats::RemoteStats;
-use super::weights::Weights;
-use super::{sglang, vllm};
+use super::config::RemoteConfig;
+use super::error::RemoteError;
+use super::router::Router;
+use super::server::Server;
+use crate::device::ComputeType;
 
-/// Temperatures below are greedy.
-const GREEDY: f32 = 1e-5;
-
-/// A vLLM or SGLang server as a [`Policy`]. Shared by all episodes; the server batches them.
+/// One or several vLLM or SGLang servers as a [`Policy`].
+///
+/// An episode stays on one server, with the others of its group, whose prefix the server keeps; a new group goes where the fewest
+/// episodes are. A server that fails after all tries is given up as long as another is there: what was asked of it is asked of
+/// another with the same tokens and seed, so that its episodes go on there, each token with the log-probability of the server that
+/// drew it.
 #[derive(Debug)]
 pub struct RemotePolicy {
-    pub(super) kind: RemoteKind,
-    /// Empty for a server that takes none.
-    pub(super) model: String,
-    pub(super) context: usize,
-    request_timeout: Duration,
-    pub(super) push_timeout: Duration,
-    pub(super) caller: Caller,
-    pub(super) weights: Weights,
-    /// One push at a time.
-    pub(super) pushing: Mutex<()>,
-    /// True when the server is too old to list token ids: found out at the first answer.
-    names: AtomicBool,
+    servers: Vec<Server>,
+    router: Router,
+    context: usize,
+    dtype: Option<ComputeType>,
 }
 
 impl RemotePolicy {
-    /// Checks the settings; nothing is sent.
-    pub(super) fn new(config: &RemoteConfig) -> Result<Self, RemoteError> {
+    /// Waits until every server answers and checks that it is the one meant.
+    ///
+    /// Their weights count as version 0 until the first push: where a run is resumed, push first.
+    ///
+    /// # Errors
+    /// [`RemoteError::Setting`] for settings that cannot be right, [`RemoteError::NotReady`] when
+    /// [`RemoteConfig::ready_timeout_s`] are over, or at once when waiting cannot help.
+    pub async fn connect(config: &RemoteConfig) -> Result<Self, RemoteError> {
         config.check()?;
+        let connecting = config.url.iter().map(|url| Server::connect(config, url));
+        let servers = try_join_all(connecting).await?;
         Ok(Self {
-            kind: config.kind,
-            model: config.model.clone().unwrap_or_default(),
+            router: Router::new(servers.len()),
+            servers,
             context: config.context,
-            request_timeout: config.request_timeout(),
-            push_timeout: config.push_timeout(),
-            caller: Caller::new(config)?,
-            weights: Weights::default(),
-            pushing: Mutex::default(),
-            names: AtomicBool::new(false),
+            dtype: config.dtype,
         })
     }
 
-    /// Counters since the start.
+    /// The servers, those that were given up included.
     #[cfg(test)]
-    pub(crate) fn stats(&self) -> RemoteStats {
-        *self.caller.counters.lock()
+    pub(crate) fn servers(&self) -> &[Server] {
+        &self.servers
+    }
+
+    /// Most tokens of a sequence.
+    pub(crate) fn context(&self) -> usize {
+        self.context
+    }
+
+    /// The type that the servers compute in, where the config says so.
+    pub(crate) fn dtype(&self) -> Option<ComputeType> {
+        self.dtype
+    }
+
+    /// The servers to push weights to: those in use and those of the others that answer again, or all of them where none does.
+    pub(crate) async fn there(&self) -> Vec<&Server> {
+        let there = join_all(self.servers.iter().map(Server::is_there)).await;
+        let found: Vec<&Server> = self
+            .servers
+            .iter()
+            .zip(there)
+            .filter_map(|(server, there)| there.then_some(server))
+            .collect();
+        if found.is_empty() {
+            self.servers.iter().collect()
+        } else {
+            found
+        }
     }
 
     /// Samples one completion, as [`Policy::generate`] with its error untranslated.
     ///
     /// # Errors
-    /// [`RemoteError`].
+    /// [`RemoteError`], of several servers that of the last one that was asked.
     pub async fn complete(&self, request: GenerateRequest) -> Result<Completion, RemoteError> {
-        self.caller.counters.lock().requests += 1;
-        let outcome = self.ask(request).await;
-        self.caller.note(&outcome);
-        let mut stats = self.caller.counters.lock();
-        match &outcome {
-            Ok(completion) => {
-                stats.completed += 1;
-                stats.generated_tokens += completion.tokens.len() as u64;
+        if let [server] = self.servers.as_slice() {
+            return server.complete(request).await;
+        }
+        let usable = |server: usize| self.servers[server].usable().is_ok();
+        loop {
+            // Where none is usable, the first says why.
+            let chosen = self.router.choose(&request, usable).unwrap_or(0);
+            let outcome = self.servers[chosen].complete(request.clone()).await;
+            match outcome {
+                Err(error) if error.is_of_server() && self.gives_up(chosen, &error, usable) => {}
+                outcome => return outcome,
             }
-            Err(_) => stats.failed += 1,
-        }
-        outcome
-    }
-
-    async fn ask(&self, mut request: GenerateRequest) -> Result<Completion, RemoteError> {
-        if let Some(fault) = self.refuse(&request) {
-            return Err(RemoteError::Request(fault));
-        }
-        self.usable()?;
-        if request.sampling.temperature < GREEDY {
-            request.sampling.temperature = 0.0;
-        }
-        let request = &request;
-        let path = match self.kind {
-            RemoteKind::Vllm => vllm::COMPLETIONS,
-            RemoteKind::Sglang => sglang::GENERATE,
-        };
-        let attempt = || self.attempt(path, request);
-        let completion = self
-            .caller
-            .retry(path, || self.usable(), |_| true, attempt)
-            .await?;
-        // A replacement of the weights may have failed meanwhile.
-        self.usable().map(|()| completion)
-    }
-
-    /// Fails unless there is a server with weights that are known.
-    fn usable(&self) -> Result<(), RemoteError> {
-        self.caller.alive()?;
-        let url = || self.caller.client.base().to_owned();
-        self.weights.unknown().map_or(Ok(()), |what| {
-            Err(RemoteError::Weights { url: url(), what })
-        })
-    }
-
-    /// The problem with a request, if there is one.
-    fn refuse(&self, request: &GenerateRequest) -> Option<String> {
-        let (count, context) = (request.tokens.len(), self.context);
-        if count == 0 {
-            Some("the prompt is empty".to_owned())
-        } else if count >= context {
-            Some(format!(
-                "{count} tokens leave no room in a context of {context}"
-            ))
-        } else if request.max_tokens == 0 {
-            Some("max_tokens must be at least 1".to_owned())
-        } else {
-            request
-                .sampling
-                .check()
-                .err()
-                .map(|error| error.to_string())
         }
     }
 
-    /// One try, under the weights of its moment.
-    async fn attempt(
-        &self,
-        path: &str,
-        request: &GenerateRequest,
-    ) -> Result<Completion, RemoteFault> {
-        let under = self.weights.under();
-        let granted = request.max_tokens.min(self.context - request.tokens.len());
-        let post = |json| self.caller.post(path, json, self.request_timeout);
-        let sampled = match self.kind {
-            RemoteKind::Sglang => sglang::sampled(
-                &post(sglang::body(request, &under, granted)).await?,
-                request,
-            )?,
-            RemoteKind::Vllm => loop {
-                let names = self.names.load(Ordering::Relaxed);
-                let body = vllm::body(request, &self.model, &under, granted, names);
-                match vllm::sampled(&post(body).await?, request)? {
-                    Some(sampled) => break sampled,
-                    None if names => {
-                        return Err(RemoteFault::Malformed(
-                            "no token ids in any form".to_owned(),
-                        ));
-                    }
-                    None => self.names.store(true, Ordering::Relaxed),
-                }
-            },
-        };
-        let version = self.weights.stamp(&under, sampled.weights.as_deref())?;
-        sampled.completion(granted, request.max_tokens, version)
+    /// Gives a server up if another is usable.
+    fn gives_up(&self, lost: usize, error: &RemoteError, usable: impl Fn(usize) -> bool) -> bool {
+        let other = (0..self.servers.len()).any(|server| server != lost && usable(server));
+        if other {
+            self.servers[lost].give_up(error);
+        }
+        other
     }
 }
 
 #[async_trait]
 impl Policy for RemotePolicy {
     fn version(&self) -> u64 {
-        self.weights.version()
+        let versions = self.servers.iter().map(Server::version);
+        versions.max().unwrap_or(0)
     }
 
     async fn generate(&self, request: GenerateRequest) -> Result<Completion, PolicyError> {
         Ok(self.complete(request).await?)
+    }
+
+    fn release(&self, episode: u64) {
+        self.router.release(episode);
     }
 }

@@ -9,12 +9,14 @@ use super::adapter::{absolute, name};
 use super::call::Step;
 use super::config::RemoteKind;
 use super::error::{RemoteError, RemoteFault};
-use super::policy::RemotePolicy;
-use super::weights::PushKind;
+use super::probe::{Gap, Probe};
+use super::server::Server;
+use super::weights::{PushKind, Replacing, Under};
 use super::{sglang, vllm};
 
-impl RemotePolicy {
-    /// Hands over the weights in `folder` as `version`; afterwards new requests are sampled under them.
+impl Server {
+    /// Hands over the weights in `folder` as `version` and asks whether the server has them; afterwards new requests are sampled
+    /// under them, also by a server that was given up before.
     ///
     /// The server must see the folder at the same place. Adapters: requests under way go on under the adapter they
     /// began with; the folder of an adapter must stay until two more have been pushed. Whole weights: vLLM is paused,
@@ -22,21 +24,22 @@ impl RemotePolicy {
     /// future: the server may stay paused.
     ///
     /// # Errors
-    /// [`RemoteError`]. The version stays as it was, unless vLLM has the weights and only does not resume. When whole
-    /// weights may have been replaced in part, every further request fails with [`RemoteError::Weights`] until a push
+    /// [`RemoteError`], of it [`RemoteError::Unverified`] when the server has other weights afterwards. The version stays as it was.
+    /// When whole weights may have been replaced in part, every further request fails with [`RemoteError::Weights`] until a push
     /// succeeds.
     pub(crate) async fn push(
         &self,
         folder: &Path,
         version: u64,
         kind: PushKind,
-    ) -> Result<(), RemoteError> {
+        probe: &Probe,
+    ) -> Result<Gap, RemoteError> {
         let _turn = self.pushing.lock().await;
         let (path, text) = absolute(folder)?;
-        match kind {
+        let gap = match kind {
             PushKind::Adapter => {
-                self.push_adapter(&name(&path, version)?, &text, version)
-                    .await?;
+                let name = name(&path, version)?;
+                self.push_adapter(&name, &text, version, probe).await?
             }
             PushKind::Full if !path.join("config.json").is_file() => {
                 return Err(RemoteError::Folder {
@@ -44,10 +47,11 @@ impl RemotePolicy {
                     what: "it has no config.json; save a whole checkpoint".into(),
                 });
             }
-            PushKind::Full => self.push_full(&text, version).await?,
-        }
+            PushKind::Full => self.push_full(&text, version, probe).await?,
+        };
         self.caller.counters.lock().pushes += 1;
-        Ok(())
+        self.caller.take_back();
+        Ok(gap)
     }
 
     async fn push_adapter(
@@ -55,7 +59,8 @@ impl RemotePolicy {
         name: &str,
         folder: &str,
         version: u64,
-    ) -> Result<(), RemoteError> {
+        probe: &Probe,
+    ) -> Result<Gap, RemoteError> {
         let (path, body) = match self.kind {
             RemoteKind::Vllm => (vllm::LOAD_ADAPTER, vllm::load_adapter(name, folder)),
             RemoteKind::Sglang => (sglang::LOAD_ADAPTER, sglang::load_adapter(name, folder)),
@@ -69,11 +74,21 @@ impl RemotePolicy {
             }
             self.step(path, &body).await?;
         }
+        // Nobody asks for it before it was seen to be right.
+        let under = Under {
+            version,
+            adapter: Some(name.to_owned()),
+        };
+        let seen = self.verify(probe, &under).await;
+        if seen.is_err() {
+            self.unload(name).await;
+        }
+        let gap = seen?;
         if let Some(unused) = self.weights.adapted(name, version) {
             // It only takes room; a server without room says so at the next load.
             self.unload(&unused).await;
         }
-        Ok(())
+        Ok(gap)
     }
 
     /// Unloads an adapter; false when the server had none of that name.
@@ -88,14 +103,36 @@ impl RemotePolicy {
             .is_ok()
     }
 
-    async fn push_full(&self, folder: &str, version: u64) -> Result<(), RemoteError> {
-        if self.kind == RemoteKind::Sglang {
+    async fn push_full(
+        &self,
+        folder: &str,
+        version: u64,
+        probe: &Probe,
+    ) -> Result<Gap, RemoteError> {
+        let named = self.kind == RemoteKind::Sglang;
+        let replacing = if named {
             let replacing = self.weights.replace(version);
-            self.step(sglang::UPDATE, &sglang::update(folder, version))
-                .await?;
-            replacing.done(true);
-            return Ok(());
-        }
+            let body = sglang::update(folder, version);
+            self.step(sglang::UPDATE, &body).await?;
+            replacing
+        } else {
+            self.replace_in_pause(folder, version).await?
+        };
+        // A server that is paused does not answer this. What is sampled meanwhile carries the version before.
+        let under = Under {
+            version,
+            adapter: None,
+        };
+        let gap = self.verify(probe, &under).await?;
+        replacing.done(named);
+        Ok(gap)
+    }
+
+    async fn replace_in_pause(
+        &self,
+        folder: &str,
+        version: u64,
+    ) -> Result<Replacing<'_>, RemoteError> {
         let paused = self.step(vllm::PAUSE, &json!({})).await;
         let replaced = match paused {
             Ok(()) => self.reload(folder, version).await,
@@ -103,15 +140,15 @@ impl RemotePolicy {
         };
         // Also where the pause seemed to fail: a server left paused answers nobody.
         let resumed = self.step(vllm::RESUME, &json!({})).await;
-        replaced.and(resumed)
+        let replacing = replaced?;
+        resumed.map(|()| replacing)
     }
 
-    async fn reload(&self, folder: &str, version: u64) -> Result<(), RemoteError> {
+    async fn reload(&self, folder: &str, version: u64) -> Result<Replacing<'_>, RemoteError> {
         let replacing = self.weights.replace(version);
         self.step(vllm::RPC, &vllm::reload(folder)).await?;
         self.step(vllm::RESET_CACHE, &json!({})).await?;
-        replacing.done(false);
-        Ok(())
+        Ok(replacing)
     }
 
     async fn step(&self, path: &str, body: &Value) -> Result<(), RemoteError> {

@@ -6,14 +6,17 @@ use forage_net::{Again, Fault, Request};
 
 use super::config::{RemoteConfig, RemoteKind};
 use super::error::{RemoteError, RemoteFault};
-use super::policy::RemotePolicy;
+use super::server::Server;
 use super::{sglang, vllm};
 
 /// Time between two questions at first and at most; a server that loads a model takes minutes.
 const FIRST_WAIT: Duration = Duration::from_millis(50);
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
 
-impl RemotePolicy {
+/// Longest time to wait for a server that was given up.
+const LOOK: Duration = Duration::from_secs(5);
+
+impl Server {
     /// Waits until the server answers and checks that it is the one meant.
     ///
     /// Its weights count as version 0 until the first push: where a run is resumed, push first.
@@ -21,14 +24,14 @@ impl RemotePolicy {
     /// # Errors
     /// [`RemoteError::Setting`] for settings that cannot be right, [`RemoteError::NotReady`] when
     /// [`RemoteConfig::ready_timeout_s`] are over, or at once when waiting cannot help.
-    pub async fn connect(config: &RemoteConfig) -> Result<Self, RemoteError> {
-        let policy = Self::new(config)?;
+    pub(super) async fn connect(config: &RemoteConfig, url: &str) -> Result<Self, RemoteError> {
+        let server = Self::new(config, url)?;
         let (started, most) = (
             Instant::now(),
             Duration::from_secs_f64(config.ready_timeout_s),
         );
         let not_ready = |what: String| {
-            let url = policy.caller.client.base().to_owned();
+            let url = server.caller.client.base().to_owned();
             RemoteError::NotReady {
                 url,
                 seconds: started.elapsed().as_secs_f64(),
@@ -38,7 +41,7 @@ impl RemotePolicy {
         let mut wait = FIRST_WAIT;
         loop {
             let left = most.saturating_sub(started.elapsed());
-            let fault = match policy.probe(left.min(policy.push_timeout)).await {
+            let fault = match server.probe(left.min(server.push_timeout)).await {
                 Ok(None) => break,
                 Ok(Some(what)) => return Err(not_ready(what)),
                 Err(fault) => fault,
@@ -50,7 +53,12 @@ impl RemotePolicy {
             tokio::time::sleep(wait).await;
             wait = (wait * 2).min(LONGEST_WAIT);
         }
-        Ok(policy)
+        Ok(server)
+    }
+
+    /// Returns true for a server that is in use, or that was given up and answers now.
+    pub(super) async fn is_there(&self) -> bool {
+        self.usable().is_ok() || matches!(self.probe(LOOK).await, Ok(None))
     }
 
     /// The reason not to use the server, if it answers and there is one.

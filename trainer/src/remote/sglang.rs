@@ -4,7 +4,7 @@ use forage_contracts::policy::{GenerateRequest, Sampling};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::answer::{Ended, Sampled, parse};
+use super::answer::{Ended, Sampled, of_text, parse};
 use super::error::RemoteFault;
 use super::weights::Under;
 
@@ -158,6 +158,59 @@ pub(super) fn sampled(body: &[u8], request: &GenerateRequest) -> Result<Sampled,
         ended,
         weights: meta.weight_version,
     })
+}
+
+/// The request for the log-probabilities of texts, of which nothing is continued. From position 0 on means that no prefix that the
+/// server keeps is used.
+pub(super) fn score(texts: &[Vec<u32>], under: &Under) -> Value {
+    let mut body = json!({
+        "input_ids": texts,
+        "sampling_params": {"max_new_tokens": 0, "temperature": 1.0},
+        "return_logprob": true,
+        "logprob_start_len": 0,
+        "stream": false,
+    });
+    if let Some(adapter) = &under.adapter {
+        body["lora_path"] = json!(vec![adapter; texts.len()]);
+    }
+    body
+}
+
+#[derive(Debug, Deserialize)]
+struct Score {
+    meta_info: ScoreMeta,
+}
+
+#[derive(Debug, Deserialize)]
+struct ScoreMeta {
+    /// Log-probability, token id, and the token's text or null.
+    input_token_logprobs: Vec<Vec<Value>>,
+}
+
+/// The log-probabilities of all but the first token of each text.
+pub(super) fn scored(body: &[u8], texts: &[Vec<u32>]) -> Result<Vec<Vec<f32>>, RemoteFault> {
+    let scores: Vec<Score> = parse(body)?;
+    if scores.len() != texts.len() {
+        let (found, asked) = (scores.len(), texts.len());
+        return Err(RemoteFault::Counts(format!(
+            "{found} answers for {asked} texts"
+        )));
+    }
+    let of = |(score, text): (Score, &Vec<u32>)| {
+        let entries = score.meta_info.input_token_logprobs;
+        let ids = entries
+            .iter()
+            .map(|entry| entry.get(1).and_then(Value::as_u64));
+        if !ids.eq(text.iter().map(|&id| Some(u64::from(id)))) {
+            let what = "another text was scored than the one sent".to_owned();
+            return Err(RemoteFault::Counts(what));
+        }
+        let logprobs = entries
+            .iter()
+            .map(|entry| entry.first().and_then(Value::as_f64));
+        of_text(text.len(), logprobs)
+    };
+    scores.into_iter().zip(texts).map(of).collect()
 }
 
 #[derive(Debug, Deserialize)]

@@ -4,7 +4,7 @@ use forage_contracts::policy::{GenerateRequest, Sampling};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::answer::{Ended, Sampled, parse};
+use super::answer::{Ended, Sampled, of_text, parse};
 use super::error::RemoteFault;
 use super::weights::Under;
 
@@ -92,6 +92,8 @@ struct Answer {
 #[derive(Debug, Deserialize)]
 struct Choice {
     #[serde(default)]
+    index: usize,
+    #[serde(default)]
     text: String,
     token_ids: Option<Vec<u32>>,
     prompt_token_ids: Option<Vec<u32>>,
@@ -155,6 +157,46 @@ pub(super) fn sampled(
         ended,
         weights: None,
     }))
+}
+
+/// The request for the log-probabilities of texts. The server echoes them and writes nothing (a vLLM one token, which it drops). It
+/// computes all of a text for it, whatever prefixes it keeps.
+pub(super) fn score(texts: &[Vec<u32>], model: &str, under: &Under) -> Value {
+    json!({
+        "model": under.adapter.as_deref().unwrap_or(model),
+        "prompt": texts,
+        "max_tokens": 0,
+        "echo": true,
+        "logprobs": 0,
+        "temperature": 1.0,
+        "return_token_ids": true,
+    })
+}
+
+/// The log-probabilities of all but the first token of each text.
+pub(super) fn scored(body: &[u8], texts: &[Vec<u32>]) -> Result<Vec<Vec<f32>>, RemoteFault> {
+    let mut choices = parse::<Answer>(body)?.choices;
+    choices.sort_by_key(|choice| choice.index);
+    if choices.len() != texts.len() {
+        let (found, asked) = (choices.len(), texts.len());
+        return Err(RemoteFault::Counts(format!(
+            "{found} choices for {asked} texts"
+        )));
+    }
+    let of = |(choice, text): (Choice, &Vec<u32>)| {
+        if choice
+            .prompt_token_ids
+            .is_some_and(|prompt| prompt != *text)
+        {
+            let what = "another text was scored than the one sent".to_owned();
+            return Err(RemoteFault::Counts(what));
+        }
+        let logprobs = choice
+            .logprobs
+            .ok_or_else(|| RemoteFault::Malformed("no `logprobs`".to_owned()))?;
+        of_text(text.len(), logprobs.token_logprobs.into_iter())
+    };
+    choices.into_iter().zip(texts).map(of).collect()
 }
 
 fn named(name: &str) -> Option<u32> {

@@ -15,10 +15,10 @@ pub(crate) enum PushKind {
 
 /// The weights that a request is sampled under, as known when it is sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Under {
-    pub(super) version: u64,
+pub(crate) struct Under {
+    pub(crate) version: u64,
     /// Name of the adapter on the server.
-    pub(super) adapter: Option<String>,
+    pub(crate) adapter: Option<String>,
 }
 
 #[derive(Debug, Default)]

@@ -30,6 +30,7 @@ pub(super) fn tree_jobs(
             seed: seed.child("episode", &[group as u64, member]),
             leaves: (member as usize >= trees)
                 .then(|| group * group_size + member as usize % trees),
+            temperature: None,
         })
     };
     tasks.iter().enumerate().flat_map(members).collect()

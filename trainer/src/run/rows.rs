@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, HashSet};
 
 use forage_contracts::{Ending, Episode, Metric, Provenance};
 
-use crate::learner::UpdateStats;
 use crate::metrics::Row;
+use crate::update::UpdateStats;
 
 /// Sets rewards, lengths and behaviour of a step's episodes; of those lost to infrastructure faults the number alone.
 /// `version`: optimizer steps that the weights about to learn have done.
@@ -205,8 +205,10 @@ pub(super) fn describe_update(row: &mut Row, stats: &UpdateStats) {
     row.set(Metric::KL_OLD, stats.approx_kl_old);
     row.set(Metric::KL_REFERENCE, stats.kl_reference);
     row.set(Metric::ENTROPY, stats.entropy);
-    row.set(Metric::MISMATCH, stats.mismatch);
-    row.set(Metric::RATIO_DEVIATION, stats.ratio_deviation_max);
+    if !stats.masked {
+        row.set(Metric::MISMATCH, stats.mismatch);
+        row.set(Metric::RATIO_DEVIATION, stats.ratio_deviation_max);
+    }
     row.set(Metric::CORRECTION_CUT, stats.correction_truncated_frac);
     row.set(Metric::CORRECTION_MASKED, stats.correction_masked_frac);
     row.set(Metric::GRADIENT, stats.grad_norm);
@@ -226,7 +228,7 @@ mod tests {
     fn episode(spans: &[&[u32]], kinds: Vec<TurnKind>) -> Episode {
         let mut tokens = TokenLog::with_prompt(&[1, 1, 1, 1, 1, 1, 1, 1]);
         for span in spans {
-            tokens.push_policy(span, &vec![-0.5; span.len()], 0);
+            tokens.push_policy(span, &vec![-0.5; span.len()], 0, None);
             tokens.push_environment(&[2, 2, 2, 2, 2, 2]);
         }
         let turn = |kind| Turn {
@@ -257,6 +259,7 @@ mod tests {
             prompt,
             turns,
             tokens,
+            conversation: None,
             ending,
             score: None,
             seed: None,

@@ -7,10 +7,11 @@ use std::time::Instant;
 use forage_contracts::{Episode, Metric};
 
 use super::{Run, RunError, describe_update};
-use crate::learner::{Learner, UpdateStats};
+use crate::learner::Learner;
 use crate::metrics::Row;
 use crate::sample::Sample;
 use crate::student::LearnError;
+use crate::update::UpdateStats;
 
 impl Run<'_> {
     /// Step `step`: rollouts, an update on them, and the weights to whoever samples next. Returns the metrics row and the
@@ -29,7 +30,7 @@ impl Run<'_> {
         describe_update(&mut row, &stats);
         row.set(Metric::TIME_UPDATE, started.elapsed().as_secs_f64());
         self.wait_for(ahead, step, &mut row).await?;
-        self.sync_weights(&stats, step).await?;
+        self.sync_weights(&stats, step, &mut row).await?;
         self.evaluate(step, &mut row).await?;
         Ok((row, episodes))
     }
@@ -42,11 +43,13 @@ impl Learner {
     /// # Errors
     /// [`LearnError::NonFinite`]; earlier steps on the same batch stay. [`LearnError::Ranks`] when a rank is lost.
     pub fn improve(&mut self, groups: Vec<Vec<Sample>>) -> Result<UpdateStats, LearnError> {
+        let masked = self.draw_masks();
         let (mut scored, counts) = self.advantages(groups);
         self.set_old_logprobs(&mut scored)?;
         let minibatches = self.minibatches(scored);
         let mut stats = UpdateStats {
             groups: counts,
+            masked,
             ..UpdateStats::default()
         };
         for minibatch in (0..self.epochs()).flat_map(|_| &minibatches) {

@@ -9,8 +9,8 @@ use crate::backward::gradients;
 use crate::grads::{NamedGrads, track};
 use crate::logprobs::{ScoreGrads, Scores, token_logprobs};
 use crate::lora::{self, LoraConfig, Targets};
-use crate::model::Decoder;
-use crate::sequence::Sequence;
+use crate::model::{Batch, Decoder, Dropout};
+use crate::sequence::{Sequence, ids};
 use burn::tensor::{DType, Device, Tensor};
 use rand::RngExt;
 
@@ -24,7 +24,11 @@ fn sequences(vocab: usize, seed: Seed) -> Vec<Sequence> {
         let targets = (1..length)
             .filter(|position| position % 3 != 0 && length > 2)
             .collect();
-        Sequence { ids, targets }
+        Sequence {
+            ids,
+            targets,
+            ..Sequence::default()
+        }
     };
     [17, 2, 40, 9, 23].into_iter().map(sequence).collect()
 }
@@ -43,14 +47,9 @@ fn grads(count: usize, entropies: bool, seed: Seed) -> ScoreGrads {
 }
 
 /// One graph through the whole decoder.
-fn whole(
-    model: &Tiny,
-    rows: &[&Sequence],
-    grads: &ScoreGrads,
-    temperature: f32,
-) -> (NamedGrads, Scores) {
+fn whole(model: &Tiny, rows: &[&Sequence], grads: &ScoreGrads) -> (NamedGrads, Scores) {
     let decoder = track(&model.decoder);
-    let found = token_logprobs(&decoder, &model.config, &model.rope, rows, temperature).unwrap();
+    let found = token_logprobs(&decoder, &model.config, &model.rope, rows).unwrap();
     let scores = found.scores();
     let constant = |values: &[f32]| Tensor::<1>::from_floats(values, &Device::flex()).autodiff();
     let mut loss = (found.logprobs * constant(&grads.logprobs)).sum();
@@ -90,18 +89,20 @@ fn assert_same(found: NamedGrads, expected: NamedGrads, what: &str) {
 
 fn compare(model: &Tiny, what: &str) {
     let seed = Seed::root(5);
-    let sequences = sequences(model.config.vocab_size, seed);
-    let rows: Vec<&Sequence> = sequences.iter().collect();
-    let count = rows.iter().map(|row| row.targets.len()).sum();
-    for (temperature, entropies) in [(1.0, false), (0.7, true)] {
+    let mut sequences = sequences(model.config.vocab_size, seed);
+    for (coldest, step, entropies) in [(1.0, 0.0, false), (0.7, 0.0, true), (0.7, 0.1, true)] {
+        for (index, row) in sequences.iter_mut().enumerate() {
+            row.temperatures = vec![coldest + step * index as f32; row.targets.len()];
+        }
+        let rows: Vec<&Sequence> = sequences.iter().collect();
+        let count = rows.iter().map(|row| row.targets.len()).sum();
         let grads = grads(count, entropies, seed.child("grads", &[]));
-        let (expected, at_once) = whole(model, &rows, &grads, temperature);
+        let (expected, at_once) = whole(model, &rows, &grads);
         let result = gradients(
             &model.decoder,
             &model.config,
             &model.rope,
             &rows,
-            temperature,
             |scores| (grads.clone(), scores.clone()),
         );
         let (found, scores) = result.unwrap();
@@ -117,7 +118,7 @@ fn compare(model: &Tiny, what: &str) {
                 "{what}: {found} is not {expected}"
             );
         }
-        assert_same(found, expected, &format!("{what} at {temperature}"));
+        assert_same(found, expected, &format!("{what} from {coldest} by {step}"));
     }
 }
 
@@ -141,7 +142,7 @@ fn gradients_in_bf16_point_where_those_in_f32_do() {
         let grads = grads(count, true, seed.child("grads", &[]));
         let of = |decoder: &Decoder| {
             let (config, rope) = (&model.config, &model.rope);
-            let found = gradients(decoder, config, rope, &rows, 1.0, |scores| {
+            let found = gradients(decoder, config, rope, &rows, |scores| {
                 (grads.clone(), scores.clone())
             });
             let (gradients, scores) = found.unwrap();
@@ -174,10 +175,43 @@ fn gradients_of_an_adapter_equal_the_whole_graph() {
             rank: 3,
             alpha: 6.0,
             rank_stabilised: false,
+            dropout: 0.0,
             targets: Targets::AllLinear,
             base: "base".to_owned(),
         };
         lora::attach(&mut model.decoder, &config, Seed::root(3)).unwrap();
+        compare(&model, name);
+    }
+}
+
+/// The same masks in the forward pass, in layers that are computed again and on the way back.
+#[test]
+fn gradients_of_an_adapter_with_dropout_equal_the_whole_graph() {
+    for name in FAMILIES {
+        let mut model = tiny(name, &Device::flex().autodiff());
+        let config = LoraConfig {
+            rank: 3,
+            alpha: 6.0,
+            rank_stabilised: false,
+            dropout: 0.3,
+            targets: Targets::AllLinear,
+            base: "base".to_owned(),
+        };
+        lora::attach(&mut model.decoder, &config, Seed::root(3)).unwrap();
+        // An adapter that changes something.
+        for (_, map) in model.decoder.linears() {
+            if let Some(low_rank) = &mut map.low_rank {
+                low_rank.b = low_rank.b.clone().map(|b| b + 0.1);
+            }
+        }
+        let sequences = sequences(model.config.vocab_size, Seed::root(5));
+        let ids = ids(sequences.iter());
+        let dropout = Dropout {
+            rate: config.dropout,
+            seed: Seed::root(8),
+        };
+        let keys = Batch::new(&ids).keys(&ids);
+        model.decoder = model.decoder.dropping(dropout, keys);
         compare(&model, name);
     }
 }
@@ -188,13 +222,13 @@ fn sequences_without_a_target_have_no_gradient() {
     let sequence = Sequence {
         ids: vec![1, 2, 3],
         targets: Vec::new(),
+        ..Sequence::default()
     };
     let found = gradients(
         &track(&model.decoder),
         &model.config,
         &model.rope,
         &[&sequence],
-        1.0,
         |_| (ScoreGrads::default(), ()),
     );
     assert!(found.is_none());

@@ -359,6 +359,7 @@ fn bare_tokens_need_neither_reward_nor_logprobs() {
     let expected = Sequence {
         ids: vec![5, 6, 7, 8],
         targets: vec![1, 3],
+        ..Sequence::default()
     };
     assert_eq!(read(&line, &start), expected);
     let choice = Choice {

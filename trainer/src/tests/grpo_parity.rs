@@ -39,6 +39,7 @@ fn members(fixture: &Value) -> (Vec<Scored>, Vec<Vec<f32>>) {
                 sequence: Sequence {
                     ids: tokens(&member["tokens"]),
                     targets: targets.clone(),
+                    ..Sequence::default()
                 },
             };
             (scored, at(&member["ref_logprobs"], &targets))
@@ -81,7 +82,6 @@ fn step(
             &model.config,
             &model.rope,
             &sequences,
-            1.0,
             |scores| loss(&rows, recipe, scores, Some(&reference)),
         )
     });

@@ -505,6 +505,7 @@ async fn an_adapter_s_folder_opens_with_its_base() {
         rank: 2,
         alpha: 4.0,
         rank_stabilised: true,
+        dropout: 0.0,
         targets,
         base: name,
     };

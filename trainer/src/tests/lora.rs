@@ -38,6 +38,7 @@ fn sequence() -> Sequence {
     Sequence {
         targets: (1..ids.len()).collect(),
         ids,
+        ..Sequence::default()
     }
 }
 
@@ -130,8 +131,7 @@ fn only_the_adapter_learns_and_its_gradients_are_those_of_peft() {
         let mut decoder = model.decoder;
         adapter::load(&mut decoder, &folder(&name)).unwrap();
         let tracked = track(&decoder);
-        let scored =
-            token_logprobs(&tracked, &model.config, &model.rope, &[&sequence()], 1.0).unwrap();
+        let scored = token_logprobs(&tracked, &model.config, &model.rope, &[&sequence()]).unwrap();
         let loss = scored.logprobs.mean().neg();
         assert_close(
             f64::from(loss.clone().into_scalar::<f32>()),
@@ -224,6 +224,7 @@ fn fresh(targets: Targets) -> LoraConfig {
         rank: 4,
         alpha: 8.0,
         rank_stabilised: false,
+        dropout: 0.0,
         targets,
         base: "tiny_qwen3".into(),
     }
@@ -248,7 +249,7 @@ fn a_half_precision_base_in_its_file_can_be_adapted_trained_and_merged() {
     let (half, exact) = (load(Precision::Half), load(Precision::Full));
     let gradients = |decoder: &Decoder| {
         let tracked = track(decoder);
-        let scored = token_logprobs(&tracked, &config, &full.rope, &[&sequence()], 1.0).unwrap();
+        let scored = token_logprobs(&tracked, &config, &full.rope, &[&sequence()]).unwrap();
         NamedGrads::collect(&tracked, &scored.logprobs.mean().backward())
     };
     let (found, expected) = (gradients(&half), gradients(&exact));
@@ -461,7 +462,7 @@ fn learns_beside_8_bits(family: &str) {
     let (eight, widened) = (adapted(kept()), adapted(widened));
     let rope = RopeTables::new(&config, 64, &Device::flex());
     let sequences = [&sequence()];
-    let (found, ()) = backward::gradients(&eight, &config, &rope, &sequences, 1.0, |scores| {
+    let (found, ()) = backward::gradients(&eight, &config, &rope, &sequences, |scores| {
         let count = scores.logprobs.len();
         (
             ScoreGrads {
@@ -473,7 +474,7 @@ fn learns_beside_8_bits(family: &str) {
     })
     .unwrap();
     let tracked = track(&widened);
-    let scored = token_logprobs(&tracked, &config, &rope, &sequences, 1.0).unwrap();
+    let scored = token_logprobs(&tracked, &config, &rope, &sequences).unwrap();
     let expected = NamedGrads::collect(&tracked, &scored.logprobs.mean().backward());
     assert_eq!(found.0.len(), expected.0.len());
     for (name, expected) in &expected.0 {

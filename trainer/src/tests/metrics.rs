@@ -61,6 +61,7 @@ fn imitated() -> BTreeSet<String> {
     let sequence = |first: u32| Sequence {
         ids: vec![first, 1, 2, 3],
         targets: vec![2, 3],
+        ..Sequence::default()
     };
     let lessons = Lessons::split((0..5).map(sequence).collect(), 0.2, Seed::root(3)).unwrap();
     let config = SftConfig {
@@ -91,9 +92,15 @@ async fn rows_and_the_table_have_the_same_names() {
     for name in &written {
         assert!(registry::metric(name).is_some(), "the table lacks {name}");
     }
-    // Those of turns that are paid, of searches and of several data sets are tested beside the row (`run/rows.rs`); a validation
-    // has the name of its measure.
-    written.extend([Metric::REWARD_TURNS, Metric::SEARCH_EMPTY].map(str::to_owned));
+    // Those of turns that are paid, of searches and of several data sets are tested beside the row (`run/rows.rs`), those of pushes
+    // with servers (`remote/verified.rs`); a validation has the name of its measure.
+    let elsewhere = [
+        Metric::REWARD_TURNS,
+        Metric::SEARCH_EMPTY,
+        Metric::PUSH_VERIFIED,
+        Metric::PUSH_GAP,
+    ];
+    written.extend(elsewhere.map(str::to_owned));
     for outcome in [Outcome::Answer, Outcome::Query] {
         let name = Metric::VAL.replace('*', outcome.measure());
         assert!(STEP_METRICS.iter().any(|metric| metric.name == name));

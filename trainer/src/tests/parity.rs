@@ -112,16 +112,15 @@ fn logprobs_equal_transformers_at_two_temperatures() {
             let all = Sequence {
                 targets: (1..ids.len()).collect(),
                 ids,
+                ..Sequence::default()
             };
             for (key, temperature) in [("1.0", 1.0), ("0.7", 0.7)] {
-                let scored = token_logprobs(
-                    &model.decoder,
-                    &model.config,
-                    &model.rope,
-                    &[&all],
-                    temperature,
-                )
-                .unwrap();
+                let all = Sequence {
+                    temperatures: vec![temperature; all.targets.len()],
+                    ..all.clone()
+                };
+                let scored =
+                    token_logprobs(&model.decoder, &model.config, &model.rope, &[&all]).unwrap();
                 let found: Vec<f32> = scored.logprobs.into_data().try_into_vec().unwrap();
                 for (found, expected) in found.iter().zip(&floats(&sequence["logprobs"][key])[1..])
                 {
@@ -144,11 +143,11 @@ fn loss_and_gradient_norm_equal_pytorch() {
             .map(|sequence| Sequence {
                 ids: tokens(&sequence["tokens"]),
                 targets: targets(&sequence["mask"]),
+                ..Sequence::default()
             })
             .collect();
         let rows: Vec<&Sequence> = sequences.iter().collect();
-        let scored =
-            token_logprobs(&model.decoder, &model.config, &model.rope, &rows, 1.0).unwrap();
+        let scored = token_logprobs(&model.decoder, &model.config, &model.rope, &rows).unwrap();
         let loss = scored.logprobs.mean().neg();
         assert_close(
             f64::from(loss.clone().into_scalar::<f32>()),

@@ -14,6 +14,7 @@ use crate::generate::{Engine, EngineConfig};
 use crate::grads::NamedGrads;
 use crate::learner::{Learner, UpdateConfig};
 use crate::logprobs::{ScoreGrads, Scores, token_logprobs};
+use crate::lora::{LoraConfig, Targets};
 use crate::model::Decoder;
 use crate::objective::{Algorithm, Credit, EntropyTerms, Recipe};
 use crate::optim::AdamWConfig;
@@ -72,6 +73,120 @@ async fn the_ratio_of_the_first_update_is_one() {
     );
 }
 
+/// As the driver draws them, the engine uses them and the update computes at them: for the same jobs the same ones, one each.
+#[tokio::test]
+async fn the_ratio_is_one_at_temperatures_of_the_episodes_own() {
+    let start = checkpoint(1);
+    let problem = problem(&start, &[("random", 1.0)]);
+    let update = UpdateConfig {
+        temperature: [0.7, 1.15],
+        ..update(1e-3)
+    };
+    let mut jobs = group_jobs(&problem.train[..3], 4, Seed::root(1));
+    update.temper(&mut jobs);
+    let drawn: Vec<f32> = jobs.iter().filter_map(|job| job.temperature).collect();
+    assert!(drawn.len() == jobs.len() && drawn.iter().all(|at| (0.7..=1.15).contains(at)));
+    assert!(drawn.iter().any(|&at| at < 0.85) && drawn.iter().any(|&at| at > 1.0));
+    let mut again = group_jobs(&problem.train[..3], 4, Seed::root(1));
+    update.temper(&mut again);
+    assert!(
+        again
+            .iter()
+            .map(|job| job.temperature.unwrap())
+            .eq(drawn.iter().copied())
+    );
+
+    let mut learner = learner(start, update);
+    let episodes = rollout(&learner, &problem, Sampling::FULL).run(jobs).await;
+    for (episode, at) in episodes.iter().zip(&drawn) {
+        let spans = episode.tokens.spans().iter();
+        let said: Vec<f32> = spans
+            .filter_map(|span| Some(span.sampling?.temperature))
+            .collect();
+        assert!(
+            !said.is_empty() && said.iter().all(|said| said.to_bits() == at.to_bits()),
+            "{said:?} {at}"
+        );
+    }
+    let mut forgotten = groups(&episodes);
+    for sample in forgotten.iter_mut().flatten() {
+        let Sequence {
+            targets,
+            temperatures,
+            ..
+        } = &mut sample.sequence;
+        assert_eq!(targets.len(), temperatures.len());
+        temperatures.clear();
+    }
+    let stats = learner.improve(groups(&episodes)).unwrap();
+    assert!(stats.updates == 1 && stats.tokens > 100, "{stats:?}");
+    assert!(stats.ratio_deviation_max < 1e-5, "{stats:?}");
+    let stats = learner.improve(forgotten).unwrap();
+    assert!(stats.ratio_deviation_max > 0.1, "{stats:?}");
+}
+
+/// Old log-probabilities of the trainer's have the masks of the batch; how it is cut changes nothing.
+#[tokio::test]
+async fn with_dropout_the_ratio_to_the_trainers_own_is_one() {
+    let start = |dropout: f64| {
+        let mut start = checkpoint(1);
+        let config = LoraConfig {
+            rank: 4,
+            alpha: 8.0,
+            rank_stabilised: false,
+            dropout,
+            targets: Targets::AllLinear,
+            base: "base".to_owned(),
+        };
+        start.adapt(config, Seed::root(2)).unwrap();
+        start
+    };
+    let problem = problem(&start(0.0), &[("random", 1.0)]);
+    let played = episodes(&learner(start(0.0), update(1e-2)), &problem, 1).await;
+    let learned = |dropout, budget, seed| {
+        let update = UpdateConfig {
+            micro_batch_tokens: budget,
+            ..update(1e-2)
+        };
+        let mut learner = learner(start(dropout), update);
+        learner.set_seed(Seed::root(seed));
+        // The second step is the first whose adapter changes anything.
+        let steps = [(); 2].map(|()| learner.improve(groups(&played)).unwrap());
+        (steps[1], adapter_of(&learner))
+    };
+    let (stats, whole) = learned(0.3, 10_000, 1);
+    assert!(
+        stats.approx_kl_old.abs() < 1e-6 && stats.mismatch > 1e-3,
+        "{stats:?}"
+    );
+    let (_, cut) = learned(0.3, 100, 1);
+    let most = whole
+        .iter()
+        .fold(0.0_f32, |most, value| most.max(value.abs()));
+    let apart = |other: &[f32]| {
+        let pairs = whole.iter().zip(other);
+        pairs.fold(0.0_f32, |most, (a, b)| most.max((a - b).abs())) / most
+    };
+    assert!(apart(&cut) < 1e-2, "{}", apart(&cut));
+    let (_, other) = learned(0.3, 10_000, 2);
+    let (_, none) = learned(0.0, 10_000, 1);
+    assert!(
+        apart(&other) > 5e-2 && apart(&none) > 5e-2,
+        "{} {}",
+        apart(&other),
+        apart(&none)
+    );
+}
+
+fn adapter_of(learner: &Learner) -> Vec<f32> {
+    let mut decoder = learner.checkpoint().decoder;
+    let maps = decoder.linears().into_iter();
+    let low_ranks = maps.filter_map(|(_, map)| map.low_rank.as_ref());
+    let parts = low_ranks.flat_map(|low_rank| [low_rank.a.val(), low_rank.b.val()]);
+    let numbers = |part: Tensor<2>| part.into_data().try_into_vec::<f32>().unwrap();
+    parts.flat_map(numbers).collect()
+}
+
 #[tokio::test]
 async fn learning_rate_zero_changes_nothing() {
     let start = checkpoint(1);
@@ -120,7 +235,7 @@ async fn an_update_raises_what_was_rewarded_and_lowers_what_was_not() {
                 .map(|episode| Sequence::from_log(&episode.tokens))
                 .collect();
             let rows: Vec<&Sequence> = sequences.iter().collect();
-            let scored = token_logprobs(&model.decoder, &model.config, &rope, &rows, 1.0).unwrap();
+            let scored = token_logprobs(&model.decoder, &model.config, &rope, &rows).unwrap();
             f64::from(scored.logprobs.mean().into_scalar::<f32>())
         };
         mean(true) - mean(false)
@@ -229,9 +344,10 @@ fn the_gradient_is_that_of_the_loss() {
     let sequence = Sequence {
         ids: vec![5, 9, 200, 31, 77, 8, 120],
         targets: vec![2, 3, 6],
+        ..Sequence::default()
     };
     let of = |decoder: &Decoder| {
-        token_logprobs(decoder, &model.config, &model.rope, &[&sequence], 1.0)
+        token_logprobs(decoder, &model.config, &model.rope, &[&sequence])
             .unwrap()
             .scores()
     };
@@ -256,7 +372,6 @@ fn the_gradient_is_that_of_the_loss() {
         &model.config,
         &model.rope,
         &[&sequence],
-        1.0,
         |scores| loss(&[&row], &recipe, scores, None),
     )
     .unwrap();
@@ -312,14 +427,9 @@ fn masked_tokens_have_no_gradient() {
             logprobs: vec![1.0; scores.logprobs.len()],
             entropies: Vec::new(),
         };
-        let found = backward::gradients(
-            &model.decoder,
-            &model.config,
-            &model.rope,
-            &rows,
-            1.0,
-            |s| (grads(s), ()),
-        );
+        let found = backward::gradients(&model.decoder, &model.config, &model.rope, &rows, |s| {
+            (grads(s), ())
+        });
         found.unwrap().0
     };
     let bytes = |gradients: &NamedGrads| -> Vec<u32> {
@@ -334,10 +444,12 @@ fn masked_tokens_have_no_gradient() {
     let first = Sequence {
         ids: vec![3, 14, 15, 92, 65],
         targets: vec![2, 3],
+        ..Sequence::default()
     };
     let changed = Sequence {
         ids: vec![3, 14, 15, 92, 200],
         targets: vec![2, 3],
+        ..Sequence::default()
     };
     assert_eq!(
         bytes(&gradient(std::slice::from_ref(&first))),
@@ -347,6 +459,7 @@ fn masked_tokens_have_no_gradient() {
     let silent = Sequence {
         ids: vec![7, 7, 7, 7, 7],
         targets: vec![],
+        ..Sequence::default()
     };
     let (alone, accompanied) = (
         gradient(std::slice::from_ref(&first)),

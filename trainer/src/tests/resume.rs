@@ -10,7 +10,9 @@ use forage_trainer::run::{
     Control, GrpoConfig, ReplayConfig, RunError, RunPlace, Source, run_grpo,
 };
 use forage_trainer::weights::Checkpoint;
-use forage_trainer::{AdamWConfig, LoraConfig, SentinelConfig, Targets, UpdateConfig, checkpoint};
+use forage_trainer::{
+    AdamWConfig, LoraConfig, Sample, SentinelConfig, Targets, UpdateConfig, checkpoint,
+};
 
 fn config() -> GrpoConfig {
     let optimizer = AdamWConfig {
@@ -153,6 +155,39 @@ async fn a_run_that_looks_ahead_resumes_with_the_episodes_it_had_played() {
 }
 
 #[tokio::test]
+async fn temperatures_of_the_episodes_are_those_of_before() {
+    let (whole, broken) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let update = UpdateConfig {
+        temperature: [0.7, 1.15],
+        ..config().update
+    };
+    let config = GrpoConfig { update, ..config() };
+    let (result, expected) = run_as(&config, checkpoint(1), whole.path(), false, u64::MAX).await;
+    result.unwrap();
+    for row in Row::read_all(&whole.path().join("metrics.jsonl")).unwrap() {
+        let deviation = row.get("mismatch/ratio_deviation_max");
+        assert!(deviation.is_none_or(|most| most < 1e-5), "{deviation:?}");
+    }
+    let _ = run_as(&config, checkpoint(1), broken.path(), false, 3).await;
+    let (result, found) = run_as(&config, checkpoint(1), broken.path(), true, u64::MAX).await;
+    result.unwrap();
+    assert!(expected == found, "weights differ");
+    assert_eq!(rows(whole.path()), rows(broken.path()));
+    // Recorded rollouts that do not say how each was drawn cannot be learned from at a range.
+    let recorded = r#"{"group":0,"ids":[1,2,3],"mask":[0,1,1],"logprobs":[0,-1,-1],"reward":1}"#;
+    let file = whole.path().join("recorded.jsonl");
+    std::fs::write(&file, recorded).unwrap();
+    let groups = Sample::read_groups(&file, 400, 8).unwrap();
+    let mut learner = learner(checkpoint(1), config.update.clone());
+    let (source, place) = (Source::Recorded(&groups), place(broken.path(), false));
+    let ran = run_grpo(&mut learner, source, &config, &place, |_, _, _| {
+        Control::Continue
+    });
+    let error = Box::pin(ran).await.unwrap_err().to_string();
+    assert!(error.contains("do not say at which temperature"), "{error}");
+}
+
+#[tokio::test]
 async fn a_run_that_replays_resumes_with_the_groups_it_had_kept() {
     let (whole, broken) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     // Look-ahead besides, so that a checkpoint holds episodes of both kinds.
@@ -232,6 +267,7 @@ async fn an_adapter_s_run_keeps_the_adapter_alone_and_resumes() {
             rank: 4,
             alpha: 8.0,
             rank_stabilised: false,
+            dropout: 0.1,
             targets,
             base: "base".to_owned(),
         };

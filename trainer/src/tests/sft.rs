@@ -175,6 +175,7 @@ fn resumed_equals_uninterrupted() {
             rank: 4,
             alpha: 8.0,
             rank_stabilised: false,
+            dropout: 0.0,
             targets,
             base: "base".to_owned(),
         };

@@ -39,7 +39,6 @@ fn step(model: &Tiny, rollouts: &Path, graph: bool, budget: usize) -> Decoder {
             &model.config,
             &model.rope,
             &sequences,
-            1.0,
             |scores| (loss(&rows, &recipe, scores, None).0, ()),
         )
     });
@@ -61,7 +60,7 @@ fn whole_graph(
     recipe: &Recipe,
 ) -> NamedGrads {
     let decoder = track(&model.decoder);
-    let found = token_logprobs(&decoder, &model.config, &model.rope, sequences, 1.0).unwrap();
+    let found = token_logprobs(&decoder, &model.config, &model.rope, sequences).unwrap();
     let grads = loss(rows, recipe, &found.scores(), None).0;
     let grads = Tensor::<1>::from_floats(grads.logprobs.as_slice(), &Device::flex()).autodiff();
     NamedGrads::collect(&decoder, &(found.logprobs * grads).sum().backward())

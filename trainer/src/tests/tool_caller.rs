@@ -108,6 +108,7 @@ pub(crate) fn write(folder: &Path) {
         Sequence {
             targets: (start..ids.len()).collect(),
             ids,
+            ..Sequence::default()
         }
     };
     let sequences: Vec<Sequence> = lessons.iter().map(sequence).collect();

@@ -2,6 +2,7 @@
 //! ones.
 
 mod finding;
+mod mismatch;
 
 use std::collections::BTreeMap;
 
@@ -45,8 +46,9 @@ pub(super) const WATCHED: &[&str] = &[
 type Rule = fn(&Facts<'_>) -> Option<Finding>;
 
 /// Every rule by the kind of its alarms, the gravest first.
-pub(super) const RULES: [(&str, Rule); 15] = [
+pub(super) const RULES: [(&str, Rule); 16] = [
     ("non_finite", |facts| facts.non_finite()),
+    ("mismatch", |facts| facts.mismatch()),
     ("divergence", |facts| facts.divergence()),
     ("gradient_explosion", |facts| facts.gradient_explosion()),
     ("kl_runaway", |facts| facts.kl_runaway()),

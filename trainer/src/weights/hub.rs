@@ -6,7 +6,8 @@ mod server;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use self::server::{Fault, Server, is_commit, is_plain};
+pub(crate) use self::server::is_plain;
+use self::server::{Fault, Server, is_commit};
 use super::files::{INDEX, SINGLE, shard_names};
 
 /// Where names are looked up.

@@ -24,6 +24,7 @@ use forage_env::{HfTokenizer, TokenizerError};
 pub(crate) use files::{Stored, check_readable, safetensors_files};
 pub use fill::Precision;
 pub(crate) use fill::load_decoder_as;
+pub(crate) use hub::is_plain;
 pub use hub::{Hub, HubError};
 pub(crate) use layout::{Kept, turned};
 pub(crate) use texts::GenerationDefaults;
@@ -196,6 +197,14 @@ impl Checkpoint {
     pub fn merge(mut self) -> Self {
         lora::merge(&mut self.decoder);
         self.lora = None;
+        self
+    }
+
+    /// The same model with a head of its own, equal to the embedding where it was tied.
+    #[must_use]
+    pub(crate) fn untied(mut self) -> Self {
+        self.decoder = self.decoder.untied();
+        self.config.tie_word_embeddings = false;
         self
     }
 

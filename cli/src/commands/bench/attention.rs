@@ -10,8 +10,9 @@ use forage_trainer::write_attention;
 
 use crate::terminal::out;
 
-/// Writes random projections of some sequences, what attention makes of them and its derivatives as safetensors, and prints the
-/// rows of each sequence as a line of JSON.
+/// Writes what attention makes of random projections.
+///
+/// Projections, results and derivatives go into a safetensors file; the rows of each sequence are printed as a line of JSON.
 #[derive(Args, Debug)]
 pub(crate) struct Attention {
     /// The file to write.

@@ -7,7 +7,7 @@ use forage_trainer::doctor::parity;
 
 use crate::terminal::out;
 
-/// Compares everything that training and generation run on a device with the processor.
+/// Compares all that runs on a device with the processor.
 #[derive(Args, Debug)]
 pub(crate) struct Parity {
     /// The device to compare.

@@ -14,8 +14,9 @@ use super::counters::Counters;
 use super::{Weights, open};
 use crate::terminal::out;
 
-/// Measures optimizer steps, one line of JSON per step. The objective is GRPO: advantages of the groups, clip 0.2 and 0.28,
-/// token mean, `AdamW` at 1e-3 without warm-up.
+/// Measures optimizer steps, one line of JSON per step.
+///
+/// The objective is GRPO: advantages of the groups, clip 0.2 and 0.28, token mean, `AdamW` at 1e-3 without warm-up.
 #[derive(Args, Debug)]
 pub(crate) struct Train {
     /// A checkpoint folder (of PEFT: the adapter in it is trained), or random:SHAPE, random:SHAPE:LAYERS.
@@ -59,6 +60,7 @@ impl Train {
                 rank: self.rank,
                 alpha: 2.0 * self.rank as f64,
                 rank_stabilised: false,
+                dropout: 0.0,
                 targets: Targets::AllLinear,
                 base: self.model.clone(),
             };

@@ -12,9 +12,12 @@ fn config(name: &str) -> RunConfig {
     Recipe::find(name).unwrap().config().unwrap()
 }
 
-fn settings(name: &str) -> BTreeMap<String, Value> {
+fn settings_of(name: &str) -> BTreeMap<Key, Value> {
+    settings(&named(Path::new(name), &[]).unwrap(), name).unwrap()
+}
+
+fn by_path(name: &str) -> BTreeMap<String, Value> {
     settings_of(name)
-        .unwrap()
         .into_iter()
         .map(|(key, value)| (key.path(), value))
         .collect()
@@ -94,7 +97,7 @@ fn recipes_leave_no_setting_of_the_environment_to_its_defaults() {
             "environment.settings",
             &mut as_written,
         );
-        let resolved = settings_of(recipe.name).unwrap();
+        let resolved = settings_of(recipe.name);
         let limits = |key: &Key| key.section.ends_with(".limits");
         for key in resolved
             .keys()
@@ -113,10 +116,7 @@ fn recipes_leave_no_setting_of_the_environment_to_its_defaults() {
 
 #[test]
 fn two_ports_of_one_recipe_differ_where_they_should() {
-    let differences = differences(
-        &settings_of("search_r1_v02").unwrap(),
-        &settings_of("verl").unwrap(),
-    );
+    let differences = differences(&settings_of("search_r1_v02"), &settings_of("verl"));
     let found = |path: &str| {
         let difference = differences
             .iter()
@@ -148,10 +148,7 @@ fn two_ports_of_one_recipe_differ_where_they_should() {
 
 #[test]
 fn tables_are_aligned_and_long_values_cut() {
-    let differences = differences(
-        &settings_of("search_r1_v02").unwrap(),
-        &settings_of("skyrl").unwrap(),
-    );
+    let differences = differences(&settings_of("search_r1_v02"), &settings_of("skyrl"));
     let text = as_text("search_r1_v02", "skyrl", &differences);
     let mut lines = text.lines();
     let column = lines.next().unwrap().find("search_r1_v02").unwrap();
@@ -179,7 +176,7 @@ fn tables_are_aligned_and_long_values_cut() {
 #[test]
 fn defaults_of_an_environment_are_no_difference() {
     let name = format!("{}/../configs/quickstart.toml", env!("CARGO_MANIFEST_DIR"));
-    let quickstart = settings(&name);
+    let quickstart = by_path(&name);
     assert_eq!(
         quickstart["environment.id"],
         Value::String("forage/search-r1-v0".to_owned())

@@ -16,8 +16,10 @@ use crate::config::read;
 use crate::progress::Watch;
 use crate::retrieval::RetrievalArgs;
 
-/// Serves an environment to trainers and agents that bring their own policy: OpenEnv's protocol over HTTP and WebSocket,
-/// Gymnasium's shape as JSON, tools over MCP and NeMo-Gym's routes, with /healthz, /readyz, /info and /metrics.
+/// Serves an environment to trainers and agents with a policy.
+///
+/// It speaks OpenEnv's protocol over HTTP and WebSocket, Gymnasium's shape as JSON, tools over MCP and NeMo-Gym's routes, with
+/// /healthz, /readyz, /info and /metrics.
 ///
 /// The questions are a config's, those of --questions with --index or --corpus, or else a generated world's.
 #[derive(Args, Debug)]

@@ -9,8 +9,9 @@ use forage_trainer::server::ServerConfig;
 use super::{Front, stopped};
 use crate::policy::PolicyArgs;
 
-/// Serves a policy: OpenAI's protocol at /v1/completions, /v1/chat/completions and /v1/models, with /healthz, /readyz and
-/// /metrics.
+/// Serves a policy by OpenAI's protocol.
+///
+/// Its routes are /v1/completions, /v1/chat/completions and /v1/models, with /healthz, /readyz and /metrics.
 #[derive(Args, Debug)]
 pub(crate) struct Policy {
     /// Checkpoint folder, name on the hub (ORG/NAME or ORG/NAME@REVISION), or builtin:quickstart.

@@ -12,8 +12,10 @@ use forage_retriever::{Index, Retriever as _};
 use super::{Front, stopped};
 use crate::retrieval::RetrievalArgs;
 
-/// Serves an index: the protocol of Search-R1's retrieval server (slime, verl and SkyRL speak it too), a search page for
-/// people at /, /healthz, /readyz, /info and /metrics.
+/// Serves an index to programs and people.
+///
+/// It speaks the protocol of Search-R1's retrieval server, as slime, verl and SkyRL do, and has a search page for people at /, with
+/// /healthz, /readyz, /info and /metrics.
 #[derive(Args, Debug)]
 pub(crate) struct Retriever {
     /// Index folder.

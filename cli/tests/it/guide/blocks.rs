@@ -62,7 +62,13 @@ pub(crate) fn chapters() -> Vec<String> {
 
 /// Every document with commands for readers, by its path from the root.
 pub(crate) fn documents() -> Vec<String> {
-    let readmes = ["README.md", "configs/README.md", "clients/python/README.md"].map(str::to_owned);
+    let readmes = [
+        "README.md",
+        "CONTRIBUTING.md",
+        "configs/README.md",
+        "clients/python/README.md",
+    ]
+    .map(str::to_owned);
     let built_in =
         ["quickstart", "quickstart-code"].map(|name| format!("configs/{name}/README.md"));
     let chapters = chapters().into_iter().map(|name| format!("docs/{name}"));

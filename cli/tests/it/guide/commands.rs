@@ -9,6 +9,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use super::blocks::{Block, blocks, documents, read, root};
+use super::published;
 
 /// Tags of blocks that are only read, by the unit test of `forage`'s arguments; the last by the tests of `examples/`.
 const READ_ONLY: [&str; 5] = [
@@ -26,6 +27,8 @@ const FILE: &str = "file=";
 const PATIENCE: Duration = Duration::from_mins(2);
 /// What a search says that found nothing: no example for a reader.
 const NOTHING: &str = "no passage matches";
+/// The document whose commands name what is published; its hub is a cache of miniatures.
+const FIRST_DAY: &str = "docs/first-day.md";
 /// The port that documents name; each has a free one here, so that they may run side by side.
 const PORT: &str = ":8000";
 
@@ -54,8 +57,11 @@ struct Place {
 }
 
 impl Place {
-    fn new() -> Self {
+    fn new(document: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
+        if document == FIRST_DAY {
+            published::cache(&folder.path().join("hub"));
+        }
         std::os::unix::fs::symlink(
             root().join("configs").canonicalize().unwrap(),
             folder.path().join("configs"),
@@ -92,6 +98,7 @@ impl Place {
             .current_dir(self.folder.path())
             .env("PATH", path.unwrap())
             .env("HF_HUB_OFFLINE", "1")
+            .env("HF_HUB_CACHE", self.folder.path().join("hub"))
             .stdin(Stdio::null())
             .stdout(log.try_clone().unwrap())
             .stderr(log)
@@ -148,11 +155,13 @@ impl Place {
 
 /// Runs what can be run of a document.
 fn follow(document: &str) -> Result<Tally, String> {
-    let mut place = Place::new();
+    let mut place = Place::new(document);
     let mut tally = Tally::default();
     for block in blocks(&read(document)) {
         if let Some(name) = block.tags.iter().find_map(|tag| tag.strip_prefix(FILE)) {
-            std::fs::write(place.folder.path().join(name), place.local(&block.text)).unwrap();
+            let path = place.folder.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, place.local(&block.text)).unwrap();
         }
         if !block.is_shell() {
             continue;

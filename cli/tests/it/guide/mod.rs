@@ -1,5 +1,6 @@
 //! The guide holds: its commands do what they are shown for, and it is a book without a dead link.
 
-mod blocks;
+pub(crate) mod blocks;
 mod book;
 mod commands;
+mod published;

@@ -174,7 +174,7 @@ fn a_policy_with_weights_criticises_itself() {
     );
     let (code, error) = fails(&[&eval[..], &["oracle"]].concat());
     assert!(
-        code == 2 && error.contains("scripts have no entropies"),
+        code == 2 && error.contains("scripts and servers tell no entropies"),
         "{error}"
     );
 }

@@ -66,7 +66,7 @@ pub(crate) fn episode(index: usize, correct: bool) -> Episode {
     let mut tokens = TokenLog::with_prompt(&ids(&prompt));
     for turn in &turns {
         let written = ids(&turn.policy);
-        tokens.push_policy(&written, &vec![-0.1; written.len()], 3);
+        tokens.push_policy(&written, &vec![-0.1; written.len()], 3, None);
         tokens.push_environment(&ids(&turn.observation));
     }
     tokens.push_forced(&ids("</answer>"));

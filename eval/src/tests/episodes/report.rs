@@ -2,7 +2,8 @@ use forage_env::{Alarm, Example, Severity};
 use forage_eval::report::{Arm, Recipe};
 use forage_eval::telemetry::course::StepItem;
 use forage_eval::{
-    Course, EvalSummary, Origin, Report, SeedEpisodes, StepTelemetry, Trajectory, Verdict,
+    Comparison, Course, EvalSummary, Origin, Report, SeedEpisodes, StepTelemetry, Trajectory,
+    Verdict,
 };
 use serde_json::{Value, json};
 
@@ -390,5 +391,30 @@ fn data_sets_stand_in_one_table() -> TestResult {
         json["evaluations"]["trained"]["by_source"]["nq"]["questions"],
         30
     );
+    Ok(())
+}
+
+#[test]
+fn two_evaluations_of_the_same_questions_are_paired() -> TestResult {
+    let start = two_sources(&|_| false, &|index| index < 5);
+    let trained = two_sources(&|index| index < 15, &|index| index < 4);
+    let comparison = Comparison::from_episodes(&start, &trained, SETTINGS)?;
+    let words = comparison.words("em", "start", "trained");
+    let gain = comparison.metrics["em"].difference;
+    let report = Report::new("two evaluations")
+        .evaluation("start", EvalSummary::from_episodes(&start, SETTINGS)?)
+        .evaluation("trained", EvalSummary::from_episodes(&trained, SETTINGS)?)
+        .comparison(["start", "trained"], comparison);
+    let html = report.render();
+    assert!(html.contains(&words.replace('<', "&lt;")), "{words}");
+    assert!(html.contains("<th scope=\"col\">trained - start</th>"));
+    let markdown = report.to_markdown();
+    assert!(
+        markdown.contains("| question by question | start | trained |"),
+        "{markdown}"
+    );
+    let json = report.to_json();
+    let shown = &json["comparison"]["comparison"]["metrics"]["em"]["difference"];
+    assert_eq!(shown["estimate"].as_f64(), Some(gain.estimate));
     Ok(())
 }

@@ -49,9 +49,13 @@ pub(in crate::model) fn softmax_backward(
     })
 }
 
-/// Log-probability of one token of each row of `logits`, `[rows, vocab]`, and the row's entropy, in nats, at a temperature
-/// of 1 / `inverse`.
-pub(crate) fn token_scores(logits: Tensor<2>, ids: &[i32], inverse: f32) -> (Vec<f32>, Vec<f32>) {
+/// Log-probability of one token of each row of `logits`, `[rows, vocab]`, and the row's entropy, in nats, at the temperatures
+/// 1 / `inverses`, `[rows]`.
+pub(crate) fn token_scores(
+    logits: Tensor<2>,
+    ids: &[i32],
+    inverses: &[f32],
+) -> (Vec<f32>, Vec<f32>) {
     let [rows, vocab] = logits.dims();
     let mut scores = vec![(0.0, 0.0); rows];
     read(logits, |logits| {
@@ -59,6 +63,7 @@ pub(crate) fn token_scores(logits: Tensor<2>, ids: &[i32], inverse: f32) -> (Vec
             Arch::new().dispatch(|| {
                 for (row, score) in scores.iter_mut().enumerate() {
                     let line = &logits[(first + row) * vocab..][..vocab];
+                    let inverse = inverses[first + row];
                     let level = Level::of(line, inverse);
                     *score = (
                         line[ids[first + row] as usize] * inverse - level.log_total,
@@ -76,17 +81,18 @@ pub(crate) fn token_scores(logits: Tensor<2>, ids: &[i32], inverse: f32) -> (Vec
     scores.into_iter().unzip()
 }
 
-/// Derivative by the logits z, at a temperature T of 1 / `inverse`, of a loss whose derivatives by log-probabilities and
+/// Derivative by the logits z, at temperatures T of 1 / `inverses`, of a loss whose derivatives by log-probabilities and
 /// entropies of the rows are g and h: (g (1\[target\] - p) - h p (ln p + H)) / T. `entropies` may be empty: none.
 pub(crate) fn logit_grads(
     logits: Tensor<2>,
     ids: &[i32],
     logprobs: &[f32],
     entropies: &[f32],
-    inverse: f32,
+    inverses: &[f32],
 ) -> Tensor<2> {
     let [_, vocab] = logits.dims();
     in_rows(logits, vocab, |row, line| {
+        let inverse = inverses[row];
         let level = Level::of(line, inverse);
         let g = logprobs[row] * inverse;
         if let Some(h) = entropies.get(row).map(|h| h * inverse) {
@@ -243,7 +249,10 @@ mod tests {
 
     #[test]
     fn token_scores_and_their_derivatives_equal_autodiff() {
-        for (rows, vocab, inverse) in [(1, 5, 1.0), (7, 100, 1.4), (40, 2048, 1.0)] {
+        for (rows, vocab, step) in [(1, 5, 0.0), (7, 100, 0.1), (40, 2048, 0.02)] {
+            let inverses: Vec<f32> = (0..rows).map(|row| 0.8 + step * row as f32).collect();
+            let column = TensorData::new(inverses.clone(), [rows, 1]);
+            let inverse = Tensor::<2>::from_data(column, &Device::flex()).autodiff();
             let logits = draw([rows, vocab], 5.0);
             let ids: Vec<i32> = (0..rows).map(|row| (row * 31 % vocab) as i32).collect();
             let (g, h) = (draw([rows], 1.0), draw([rows], 1.0));
@@ -258,7 +267,7 @@ mod tests {
                 .sum_dim(1)
                 .neg()
                 .reshape([rows]);
-            let (found, levels) = token_scores(logits.clone(), &ids, inverse as f32);
+            let (found, levels) = token_scores(logits.clone(), &ids, &inverses);
             let vector = |values: &[f32]| Tensor::<1>::from_floats(values, &Device::flex());
             assert!(worst(vector(&found), logprobs.clone().inner()) < 1e-5);
             assert!(worst(vector(&levels), entropies.clone().inner()) < 1e-5);
@@ -268,7 +277,7 @@ mod tests {
             let numbers = |x: Tensor<1>| x.into_data().try_into_vec::<f32>().unwrap();
             let (g, h) = (numbers(g), numbers(h));
             assert!(
-                worst(logit_grads(logits, &ids, &g, &h, inverse as f32), expected) < 1e-5,
+                worst(logit_grads(logits, &ids, &g, &h, &inverses), expected) < 1e-5,
                 "{rows} {vocab}"
             );
         }

@@ -1,6 +1,7 @@
 //! A server that speaks vLLM's and SGLang's published forms, and fails on demand.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use axum::body::{Body, Bytes};
@@ -16,6 +17,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{RwLock, Semaphore, watch};
 
 use super::model::{Model, Order};
+use super::served::{Served, score};
 use super::support::{sglang_order, vllm_order};
 
 /// What is done to the next completion.
@@ -40,7 +42,9 @@ pub(crate) enum Fault {
 
 /// What the server has and did.
 pub(crate) struct Fake {
-    pub(crate) model: Model,
+    pub(crate) model: Arc<Model>,
+    /// Completions until it dies; at 0 and below connections are reset, and what came before that breaks off.
+    pub(crate) lives: AtomicI64,
     /// The next completion takes the first.
     pub(crate) faults: Mutex<VecDeque<Fault>>,
     /// From now on every completion stalls.
@@ -52,6 +56,8 @@ pub(crate) struct Fake {
     pub(crate) adapters: Mutex<BTreeMap<String, String>>,
     /// Folder and version of the weights.
     pub(crate) weights: Mutex<(String, String)>,
+    /// The weights by which it scores texts, if it has any.
+    pub(crate) served: Option<Mutex<Served>>,
     /// The token it wants, if any.
     pub(crate) token: Option<String>,
     /// A vLLM without `return_token_ids`, `stop_reason` and `load_inplace`.
@@ -67,15 +73,17 @@ pub(crate) struct Fake {
 }
 
 impl Fake {
-    pub(crate) fn new(model: Model) -> Self {
+    pub(crate) fn new(model: impl Into<Arc<Model>>) -> Self {
         Self {
-            model,
+            model: model.into(),
+            lives: AtomicI64::new(i64::MAX),
             faults: Mutex::default(),
             stalled: Mutex::default(),
             broken: Mutex::default(),
             calls: Mutex::default(),
             adapters: Mutex::default(),
             weights: Mutex::new(("base".to_owned(), "default".to_owned())),
+            served: None,
             token: None,
             old: false,
             context: 512,
@@ -110,6 +118,10 @@ impl Fake {
         (fake, base)
     }
 
+    pub(crate) fn is_dead(&self) -> bool {
+        self.lives.load(Ordering::SeqCst) <= 0
+    }
+
     pub(crate) fn inject(&self, faults: impl IntoIterator<Item = Fault>) {
         self.faults.lock().unwrap().extend(faults);
     }
@@ -133,6 +145,10 @@ impl Listener for Door {
     async fn accept(&mut self) -> (Self::Io, Self::Addr) {
         loop {
             let (stream, address) = self.listener.accept().await.unwrap();
+            if self.fake.is_dead() {
+                stream.set_zero_linger().unwrap();
+                continue;
+            }
             let reset = self
                 .fake
                 .faults
@@ -157,6 +173,23 @@ async fn answer(
     headers: HeaderMap,
     body: Bytes,
 ) -> Response {
+    let spent = i64::from(COMPLETIONS.contains(&uri.path()));
+    if fake.lives.fetch_sub(spent, Ordering::SeqCst) <= 0 {
+        return broken_off(Bytes::new());
+    }
+    answer_alive(&fake, &uri, &headers, body).await
+}
+
+/// The paths of completions.
+const COMPLETIONS: [&str; 2] = ["/v1/completions", "/generate"];
+
+/// An answer that ends in the middle.
+fn broken_off(begin: Bytes) -> Response {
+    let pieces = futures::stream::iter([Ok(begin), Err(std::io::Error::other("the engine died"))]);
+    Body::from_stream(pieces).into_response()
+}
+
+async fn answer_alive(fake: &Fake, uri: &Uri, headers: &HeaderMap, body: Bytes) -> Response {
     let wanted = fake.token.as_ref().map(|token| format!("Bearer {token}"));
     let sent = headers
         .get("authorization")
@@ -181,8 +214,14 @@ async fn answer(
     if let Some((status, answer)) = fake.broken.lock().unwrap().get(&path) {
         return (StatusCode::from_u16(*status).unwrap(), Json(answer.clone())).into_response();
     }
+    let scored = body.get("echo").is_some() || body.get("logprob_start_len").is_some();
     match path.as_str() {
-        "/v1/completions" | "/generate" => generate(&fake, &path, &body).await,
+        "/v1/completions" | "/generate" if scored => {
+            let mut paused = fake.paused.subscribe();
+            paused.wait_for(|paused| !paused).await.unwrap();
+            score(fake, &path, &body)
+        }
+        "/v1/completions" | "/generate" => generate(fake, &path, &body).await,
         "/v1/models" => {
             Json(json!({"object": "list", "data": [{"id": "tiny", "max_model_len": fake.context}]}))
                 .into_response()
@@ -192,11 +231,11 @@ async fn answer(
             Json(json!({"model_path": "tiny", "is_generation": true, "weight_version": version}))
                 .into_response()
         }
-        _ => push(&fake, &path, &body).await,
+        _ => push(fake, &path, &body).await,
     }
 }
 
-fn refusal(status: u16, message: &str) -> Response {
+pub(crate) fn refusal(status: u16, message: &str) -> Response {
     (
         StatusCode::from_u16(status).unwrap(),
         Json(json!({"error": {"message": message}})),
@@ -258,10 +297,7 @@ async fn generate(fake: &Fake, path: &str, body: &Value) -> Response {
     // No JSON, but what Python writes for the number.
     let text = answer.to_string().replace("\"NaN\"", "NaN");
     if let Some(Fault::BreakOff) = fault {
-        let half = Bytes::copy_from_slice(&text.as_bytes()[..text.len() / 2]);
-        let pieces =
-            futures::stream::iter([Ok(half), Err(std::io::Error::other("the engine died"))]);
-        return Body::from_stream(pieces).into_response();
+        return broken_off(Bytes::copy_from_slice(&text.as_bytes()[..text.len() / 2]));
     }
     text.into_response()
 }
@@ -318,6 +354,12 @@ fn sglang_answer(fake: &Fake, order: &Order, completion: &Completion) -> Value {
     }})
 }
 
+fn reload(fake: &Fake, folder: &str) {
+    if let Some(served) = &fake.served {
+        served.lock().unwrap().reload(folder);
+    }
+}
+
 /// The steps of a push.
 async fn push(fake: &Fake, path: &str, body: &Value) -> Response {
     let (sglang, path) = (!path.starts_with("/v1/"), path.trim_start_matches("/v1"));
@@ -355,6 +397,7 @@ async fn push(fake: &Fake, path: &str, body: &Value) -> Response {
         "/update_weights_from_disk" => {
             let _alone = fake.flights.write().await;
             let text = |key: &str| body[key].as_str().unwrap().to_owned();
+            reload(fake, &text("model_path"));
             *fake.weights.lock().unwrap() = (text("model_path"), text("weight_version"));
             told(true, "updated")
         }
@@ -365,10 +408,9 @@ async fn push(fake: &Fake, path: &str, body: &Value) -> Response {
         }
         "/collective_rpc" if *fake.paused.borrow() => {
             assert_eq!(body["method"], "reload_weights");
-            body["kwargs"]["weights_path"]
-                .as_str()
-                .unwrap()
-                .clone_into(&mut fake.weights.lock().unwrap().0);
+            let folder = body["kwargs"]["weights_path"].as_str().unwrap();
+            reload(fake, folder);
+            folder.clone_into(&mut fake.weights.lock().unwrap().0);
             Json(json!({"results": [null]})).into_response()
         }
         "/reset_prefix_cache" => StatusCode::OK.into_response(),

@@ -204,7 +204,7 @@ async fn a_passing_fault_is_mended_by_the_next_try() {
                 expected(&request, "base"),
                 "{kind:?} {name}"
             );
-            let stats = policy.stats();
+            let stats = policy.servers()[0].stats();
             let mut counted = [0; 8];
             counted[counter] = 2;
             assert_eq!(faults(&stats), counted, "{kind:?} {name}");
@@ -226,7 +226,7 @@ async fn a_fault_that_stays_ends_typed_after_the_tries() {
             let error = policy.generate(request(2)).await.unwrap_err();
             assert!(becomes(&error), "{kind:?} {name}: {error:?}");
             assert!(error.to_string().contains("try 4"), "{error}");
-            let stats = policy.stats();
+            let stats = policy.servers()[0].stats();
             let mut counted = [0; 8];
             counted[counter] = 4;
             assert_eq!(faults(&stats), counted, "{kind:?} {name}");
@@ -301,8 +301,8 @@ async fn what_the_server_refuses_is_not_asked_again() {
         assert_eq!(
             (
                 fake.take_calls().len(),
-                policy.stats().retries,
-                policy.stats().statuses
+                policy.servers()[0].stats().retries,
+                policy.servers()[0].stats().statuses
             ),
             (6, 0, 6),
             "{kind:?}"
@@ -367,7 +367,13 @@ async fn a_stalled_engine_ends_the_run_and_does_not_hang_it() {
             policy.generate(request(0)).await,
             Err(PolicyError::Gone(_))
         ));
-        assert_eq!((policy.stats().failed, policy.stats().timeouts), (41, 8));
+        assert_eq!(
+            (
+                policy.servers()[0].stats().failed,
+                policy.servers()[0].stats().timeouts
+            ),
+            (41, 8)
+        );
     }
 }
 
@@ -384,7 +390,7 @@ async fn a_success_in_between_keeps_the_server() {
         }
         policy.generate(request(round)).await.unwrap();
     }
-    assert_eq!(policy.stats().failed, 15);
+    assert_eq!(policy.servers()[0].stats().failed, 15);
 }
 
 #[tokio::test]

@@ -6,9 +6,10 @@ use burn::tensor::Device;
 use forage_contracts::Tokenizer;
 use forage_contracts::policy::{Finish, GenerateRequest, Policy, Sampling};
 use forage_contracts::seed::Seed;
+use forage_trainer::remote::{Probe, Under};
 use forage_trainer::server::{Model, ServerConfig};
 use forage_trainer::weights::Checkpoint;
-use forage_trainer::{EngineConfig, RemoteConfig, RemoteKind, RemotePolicy, Workers};
+use forage_trainer::{EngineConfig, RemoteConfig, RemoteError, RemoteKind, RemotePolicy, Workers};
 use tokio::net::TcpListener;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -60,4 +61,34 @@ async fn a_real_engine_answers_the_same_through_a_socket() {
         stopped += usize::from(local.finish == Finish::Stop);
     }
     assert!(stopped > 0, "some end at a stop string");
+
+    // It takes no weights, but says which it has.
+    let texts: Vec<Vec<u32>> = [
+        "Who founded the city of the old bridge?",
+        "Where was the founder born? <search>founder",
+    ]
+    .map(|text| checkpoint.tokenizer.encode(text))
+    .to_vec();
+    let mut logprobs = Vec::new();
+    for text in &texts {
+        logprobs.push(model.engine.score(text.clone(), 1.0).await.unwrap());
+    }
+    let mut probe = Probe {
+        texts,
+        logprobs,
+        bound: 1e-6,
+    };
+    let under = Under {
+        version: 0,
+        adapter: None,
+    };
+    let gap = policy.servers()[0].verify(&probe, &under).await.unwrap();
+    assert!(gap.tokens > 8 && gap.max == 0.0, "{gap:?}");
+    probe.logprobs[1][2] -= 0.5;
+    let error = policy.servers()[0]
+        .verify(&probe, &under)
+        .await
+        .unwrap_err();
+    assert!(matches!(error, RemoteError::Unverified { .. }), "{error}");
+    assert!(error.to_string().contains("5.0e-1 at most"), "{error}");
 }

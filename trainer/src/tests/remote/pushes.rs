@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forage_contracts::policy::{Completion, Policy, PolicyError};
-use forage_trainer::remote::PushKind;
+use forage_trainer::remote::{Probe, PushKind};
 use forage_trainer::{RemoteError, RemoteFault, RemoteKind, RemotePolicy};
 use serde_json::json;
 use tempfile::TempDir;
@@ -14,6 +14,13 @@ use tokio::task::JoinHandle;
 use super::fake::{Fake, Fault};
 use super::model::Model;
 use super::support::{KINDS, config, connected, expected, request};
+
+/// Folders without weights: nothing is asked about them.
+const UNASKED: Probe = Probe {
+    texts: Vec::new(),
+    logprobs: Vec::new(),
+    bound: 0.0,
+};
 
 fn adapter(content: &str) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
@@ -80,8 +87,8 @@ async fn an_adapter_serves_the_requests_after_it_and_the_one_before_those_under_
         let mut before = "base".to_owned();
         for (version, folder) in (1..).zip(&folders) {
             let task = under_way(&fake, &policy).await;
-            policy
-                .push(folder.path(), version, PushKind::Adapter)
+            policy.servers()[0]
+                .push(folder.path(), version, PushKind::Adapter, &UNASKED)
                 .await
                 .unwrap();
             assert_eq!(policy.version(), version, "{kind:?}");
@@ -110,7 +117,7 @@ async fn an_adapter_serves_the_requests_after_it_and_the_one_before_those_under_
             assert_eq!(loaded.len(), 2.min(version as usize), "{kind:?}");
             before.clone_from(name);
         }
-        assert_eq!(policy.stats().pushes, 4);
+        assert_eq!(policy.servers()[0].stats().pushes, 4);
     }
 }
 
@@ -128,12 +135,12 @@ async fn an_adapter_the_server_has_already_comes_anew() {
             // The second run resumes at the same version with the same adapter.
             let policy = RemotePolicy::connect(&config(kind, &url)).await.unwrap();
             fake.take_calls();
-            policy
-                .push(folder.path(), 3, PushKind::Adapter)
+            policy.servers()[0]
+                .push(folder.path(), 3, PushKind::Adapter, &UNASKED)
                 .await
                 .unwrap();
-            policy
-                .push(folder.path(), 3, PushKind::Adapter)
+            policy.servers()[0]
+                .push(folder.path(), 3, PushKind::Adapter, &UNASKED)
                 .await
                 .unwrap();
             assert_eq!(adapters(&fake).len(), 1, "{kind:?}");
@@ -141,8 +148,8 @@ async fn an_adapter_the_server_has_already_comes_anew() {
         }
         // Another run's adapter of the same version has another name.
         let policy = RemotePolicy::connect(&config(kind, &url)).await.unwrap();
-        policy
-            .push(adapter("other").path(), 3, PushKind::Adapter)
+        policy.servers()[0]
+            .push(adapter("other").path(), 3, PushKind::Adapter, &UNASKED)
             .await
             .unwrap();
         assert_eq!(adapters(&fake).len(), 2, "{kind:?}");
@@ -156,7 +163,11 @@ async fn vllm_replaces_whole_weights_in_a_pause() {
     let task = under_way(&fake, &policy).await;
     let pushing = tokio::spawn({
         let (policy, path) = (Arc::clone(&policy), folder.path().to_owned());
-        async move { policy.push(&path, 4, PushKind::Full).await }
+        async move {
+            policy.servers()[0]
+                .push(&path, 4, PushKind::Full, &UNASKED)
+                .await
+        }
     });
     asked(&fake, PAUSE).await;
     // Comes in the pause and is sampled after it; what is known of it when it is sent is the old version.
@@ -164,7 +175,7 @@ async fn vllm_replaces_whole_weights_in_a_pause() {
         let policy = Arc::clone(&policy);
         async move { policy.generate(request(6)).await }
     });
-    while policy.stats().requests < 2 {
+    while policy.servers()[0].stats().requests < 2 {
         tokio::task::yield_now().await;
     }
     fake.gate.add_permits(1);
@@ -198,7 +209,11 @@ async fn sglang_says_under_which_weights_it_sampled() {
     let task = under_way(&fake, &policy).await;
     let pushing = tokio::spawn({
         let (policy, path) = (Arc::clone(&policy), folder.path().to_owned());
-        async move { policy.push(&path, 4, PushKind::Full).await }
+        async move {
+            policy.servers()[0]
+                .push(&path, 4, PushKind::Full, &UNASKED)
+                .await
+        }
     });
     asked(&fake, "/update_weights_from_disk").await;
     fake.gate.add_permits(1);
@@ -248,8 +263,8 @@ async fn a_failure_inside_a_success_is_one() {
             path.into(),
             (200, json!({"success": false, "error_message": "rank 99"})),
         );
-        let error = policy
-            .push(adapter("x").path(), 1, PushKind::Adapter)
+        let error = policy.servers()[0]
+            .push(adapter("x").path(), 1, PushKind::Adapter, &UNASKED)
             .await
             .unwrap_err();
         let RemoteError::Call {
@@ -263,8 +278,8 @@ async fn a_failure_inside_a_success_is_one() {
         assert_eq!(
             (
                 policy.version(),
-                policy.stats().refused,
-                policy.stats().pushes
+                policy.servers()[0].stats().refused,
+                policy.servers()[0].stats().pushes
             ),
             (0, 1, 0),
             "{kind:?}"
@@ -293,8 +308,8 @@ async fn whole_weights_replaced_in_part_are_not_sampled_from() {
         );
         let task = under_way(&fake, &policy).await;
         fake.gate.add_permits(1);
-        let error = policy
-            .push(whole().path(), 2, PushKind::Full)
+        let error = policy.servers()[0]
+            .push(whole().path(), 2, PushKind::Full, &UNASKED)
             .await
             .unwrap_err();
         assert!(error.to_string().contains("no space"), "{error}");
@@ -307,7 +322,10 @@ async fn whole_weights_replaced_in_part_are_not_sampled_from() {
         // A push that succeeds brings it back; a vLLM left paused would not answer.
         fake.broken.lock().unwrap().clear();
         let folder = whole();
-        policy.push(folder.path(), 3, PushKind::Full).await.unwrap();
+        policy.servers()[0]
+            .push(folder.path(), 3, PushKind::Full, &UNASKED)
+            .await
+            .unwrap();
         let completion = policy.generate(request(1)).await.unwrap();
         assert_eq!(
             completion,
@@ -331,9 +349,13 @@ async fn a_push_survives_a_passing_fault_and_says_what_the_server_lacks() {
         let folder = adapter("x");
         let pushing = tokio::spawn({
             let (policy, path) = (Arc::clone(&policy), folder.path().to_owned());
-            async move { policy.push(&path, 1, PushKind::Adapter).await }
+            async move {
+                policy.servers()[0]
+                    .push(&path, 1, PushKind::Adapter, &UNASKED)
+                    .await
+            }
         });
-        while policy.stats().retries == 0 {
+        while policy.servers()[0].stats().retries == 0 {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         fake.broken.lock().unwrap().clear();
@@ -343,8 +365,8 @@ async fn a_push_survives_a_passing_fault_and_says_what_the_server_lacks() {
             .lock()
             .unwrap()
             .insert(path.into(), (404, json!({"detail": "Not Found"})));
-        let error = policy
-            .push(folder.path(), 2, PushKind::Adapter)
+        let error = policy.servers()[0]
+            .push(folder.path(), 2, PushKind::Adapter, &UNASKED)
             .await
             .unwrap_err()
             .to_string();
@@ -362,7 +384,10 @@ async fn folders_that_cannot_be_pushed_are_named() {
         (empty.path(), PushKind::Adapter, "adapter_config.json"),
     ];
     for (folder, kind, word) in cases {
-        let error = policy.push(folder, 1, kind).await.unwrap_err();
+        let error = policy.servers()[0]
+            .push(folder, 1, kind, &UNASKED)
+            .await
+            .unwrap_err();
         assert!(matches!(error, RemoteError::Folder { .. }), "{error:?}");
         let message = error.to_string();
         assert!(

@@ -148,21 +148,35 @@ async fn settings_that_cannot_be_right_are_named() {
         (
             "url",
             RemoteConfig {
-                url: "localhost:8000".into(),
+                url: vec!["localhost:8000".into()],
                 ..fine.clone()
             },
         ),
         (
             "url",
             RemoteConfig {
-                url: "http://h/v1".into(),
+                url: vec!["http://h/v1".into()],
                 ..fine.clone()
             },
         ),
         (
             "url",
             RemoteConfig {
-                url: "http://user:word@h".into(),
+                url: vec!["http://user:word@h".into()],
+                ..fine.clone()
+            },
+        ),
+        (
+            "url",
+            RemoteConfig {
+                url: Vec::new(),
+                ..fine.clone()
+            },
+        ),
+        (
+            "url",
+            RemoteConfig {
+                url: ["http://h", "http://h/"].map(str::to_owned).to_vec(),
                 ..fine.clone()
             },
         ),

@@ -17,15 +17,20 @@ use super::fake::{Fake, Fault};
 use super::model::Model;
 use super::support::{KINDS, config};
 
-struct Stage {
-    fake: Arc<Fake>,
-    policy: Arc<RemotePolicy>,
-    rollout: Rollout,
-    jobs: Vec<Job>,
+pub(crate) struct Stage {
+    pub(crate) fakes: Vec<Arc<Fake>>,
+    pub(crate) policy: Arc<RemotePolicy>,
+    pub(crate) rollout: Rollout,
+    pub(crate) jobs: Vec<Job>,
 }
 
 /// Questions of a generated world, two episodes each, and an oracle behind a socket.
 async fn stage(kind: RemoteKind, timeout: f64) -> Stage {
+    stage_of(1, kind, timeout).await
+}
+
+/// The same with several servers, which have one memory.
+pub(crate) async fn stage_of(servers: usize, kind: RemoteKind, timeout: f64) -> Stage {
     let world = World::new(WorldSpec::new(100, 3)).unwrap();
     let tasks: Vec<Arc<Task>> = world
         .questions(Split::Train, 8)
@@ -53,18 +58,23 @@ async fn stage(kind: RemoteKind, timeout: f64) -> Stage {
             Cast::new(tokenizer.clone(), tasks.clone()).in_style(OracleStyle::Terse),
         )
         .unwrap();
-    let model = Model::oracle(oracle);
-    let (fake, url) = Fake {
-        context: 32_768,
-        ..Fake::new(model)
+    let model = Arc::new(Model::oracle(oracle));
+    let (mut fakes, mut urls) = (Vec::new(), Vec::new());
+    for _ in 0..servers {
+        let fake = Fake {
+            context: 32_768,
+            ..Fake::new(Arc::clone(&model))
+        };
+        let (fake, url) = fake.serve().await;
+        fakes.push(fake);
+        urls.push(url);
     }
-    .serve()
-    .await;
     let config = RemoteConfig {
         context: 32_768,
         retries: 1,
         request_timeout_s: timeout,
-        ..config(kind, &url)
+        url: urls,
+        ..config(kind, "")
     };
     let policy = Arc::new(RemotePolicy::connect(&config).await.unwrap());
     let job = |(group, task): (usize, &Arc<Task>)| {
@@ -74,6 +84,7 @@ async fn stage(kind: RemoteKind, timeout: f64) -> Stage {
             member,
             seed: Seed::root(1).child("job", &[group as u64, member]),
             leaves: None,
+            temperature: None,
         })
     };
     let jobs = tasks.iter().enumerate().flat_map(job).collect();
@@ -86,7 +97,7 @@ async fn stage(kind: RemoteKind, timeout: f64) -> Stage {
         presentation: Presentation::RAW,
     };
     Stage {
-        fake,
+        fakes,
         policy,
         rollout,
         jobs,
@@ -104,9 +115,7 @@ async fn episodes_of_an_oracle_behind_a_socket_are_right() {
     for kind in KINDS {
         let stage = stage(kind, 20.0).await;
         // Passing faults among them change nothing.
-        stage
-            .fake
-            .inject([Fault::Status(500), Fault::Reset, Fault::Body("<html>")]);
+        stage.fakes[0].inject([Fault::Status(500), Fault::Reset, Fault::Body("<html>")]);
         let episodes = stage.rollout.run(stage.jobs).await;
         let won = episodes
             .iter()
@@ -120,7 +129,7 @@ async fn episodes_of_an_oracle_behind_a_socket_are_right() {
         );
         assert!(won >= 12, "{kind:?}: {won} of 16 right");
         let turns: usize = episodes.iter().map(|episode| episode.turns.len()).sum();
-        let stats = stage.policy.stats();
+        let stats = stage.policy.servers()[0].stats();
         assert_eq!(
             (stats.completed, stats.failed, stats.retries),
             (turns as u64, 0, 3),
@@ -163,7 +172,7 @@ async fn faults_end_episodes_without_a_score() {
             let mut stage = stage(kind, timeout).await;
             // One after the other, so that both tries of a request meet a fault.
             stage.jobs.truncate(4);
-            stage.fake.inject([fault(), fault()]);
+            stage.fakes[0].inject([fault(), fault()]);
             let episodes = stage.rollout.run_bounded(stage.jobs, 1).await;
             let (healthy, failed) = split(&episodes);
             assert_eq!((healthy.len(), failed.len()), (3, 1), "{kind:?}");
@@ -190,7 +199,7 @@ async fn faults_end_episodes_without_a_score() {
 async fn a_server_that_stalls_stops_the_run() {
     for kind in KINDS {
         let stage = stage(kind, 0.25).await;
-        *stage.fake.stalled.lock().unwrap() = true;
+        *stage.fakes[0].stalled.lock().unwrap() = true;
         let started = Instant::now();
         let episodes = stage.rollout.run_bounded(stage.jobs, 4).await;
         assert!(
@@ -199,7 +208,7 @@ async fn a_server_that_stalls_stops_the_run() {
             started.elapsed()
         );
         // Four requests of two tries; three more were on their way when the fourth of them failed.
-        let timeouts = stage.policy.stats().timeouts;
+        let timeouts = stage.policy.servers()[0].stats().timeouts;
         assert!(
             (8..=11).contains(&timeouts),
             "{kind:?}: {timeouts} tries timed out"

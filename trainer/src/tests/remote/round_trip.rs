@@ -35,7 +35,7 @@ async fn completions_are_the_servers_to_the_token() {
         for end in [Finish::Stop, Finish::Eos, Finish::Length] {
             assert!(ends.contains(&end), "{kind:?}: {end:?} occurs");
         }
-        let stats = policy.stats();
+        let stats = policy.servers()[0].stats();
         assert_eq!(
             (stats.requests, stats.completed, stats.generated_tokens),
             (40, 40, tokens),

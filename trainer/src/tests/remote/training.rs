@@ -1,6 +1,7 @@
 //! Whole asynchronous runs on a server: rollouts there, updates here, weights pushed after each.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use forage_contracts::seed::Seed;
@@ -9,16 +10,17 @@ use forage_trainer::objective::{Algorithm, Bound, Correction, ObjectiveConfig, R
 use forage_trainer::run::{Control, GrpoConfig, RunError, RunPlace, Source, run_grpo};
 use forage_trainer::weights::Checkpoint;
 use forage_trainer::{
-    AdamWConfig, Learner, LoraConfig, OldLogprobs, RemoteConfig, RemoteKind, RemotePolicy, Targets,
-    UpdateConfig, Workers,
+    AdamWConfig, Learner, LoraConfig, OldLogprobs, RemoteConfig, RemoteKind, RemotePolicy,
+    SentinelConfig, Targets, UpdateConfig, Workers,
 };
 
 use super::fake::{Fake, Fault};
 use super::model::Model;
+use super::served::{Flaw, Served};
 use super::support::{KINDS, config};
 use crate::tests::common::problem::{checkpoint, problem, weights};
 
-fn grpo() -> GrpoConfig {
+pub(crate) fn grpo() -> GrpoConfig {
     let correction = Correction {
         level: RatioLevel::Token,
         bound: Bound::Truncate { cap: 2.0 },
@@ -45,38 +47,56 @@ fn grpo() -> GrpoConfig {
         group_size: 3,
         update,
         lookahead: true,
+        // The fake's tokens are not drawn from the weights, which is a grave alarm.
+        sentinel: SentinelConfig {
+            stop: false,
+            ..SentinelConfig::default()
+        },
         ..GrpoConfig::default()
     }
 }
 
-async fn learner(
+/// A learner whose episodes fakes sample, one per flaw, which were started with the same weights.
+pub(crate) async fn learner(
     kind: RemoteKind,
     start: Checkpoint,
+    flaws: &[Flaw],
     folder: &Path,
     timeout: f64,
-) -> (std::sync::Arc<Fake>, Learner) {
-    let (fake, url) = Fake::new(Model::Hash).serve().await;
+) -> (Vec<Arc<Fake>>, Learner) {
+    let (mut fakes, mut urls) = (Vec::new(), Vec::new());
+    for flaw in flaws {
+        let fake = Fake {
+            served: Some(Served::new(&start, *flaw).into()),
+            ..Fake::new(Model::Hash)
+        };
+        let (fake, url) = fake.serve().await;
+        fakes.push(fake);
+        urls.push(url);
+    }
     let config = RemoteConfig {
         request_timeout_s: timeout,
         context: 256,
-        ..config(kind, &url)
+        url: urls,
+        ..config(kind, "")
     };
     let policy = RemotePolicy::connect(&config).await.unwrap();
-    fake.take_calls();
+    for fake in &fakes {
+        fake.take_calls();
+    }
     let pushed = folder.join("pushed");
     std::fs::create_dir_all(&pushed).unwrap();
-    (
-        fake,
-        Learner::remote(start, grpo().update, 256, Workers::new(2), policy, pushed),
-    )
+    let learner = Learner::remote(start, grpo().update, 256, Workers::new(2), policy, pushed);
+    (fakes, learner)
 }
 
-fn adapted() -> Checkpoint {
+pub(crate) fn adapted() -> Checkpoint {
     let mut start = checkpoint(1);
     let config = LoraConfig {
         rank: 4,
         alpha: 8.0,
         rank_stabilised: false,
+        dropout: 0.0,
         targets: Targets::AllLinear,
         base: "base".to_owned(),
     };
@@ -84,7 +104,7 @@ fn adapted() -> Checkpoint {
     start
 }
 
-fn place(folder: &Path) -> RunPlace {
+pub(crate) fn place(folder: &Path) -> RunPlace {
     RunPlace {
         folder: folder.to_owned(),
         seed: 11,
@@ -105,7 +125,9 @@ async fn a_run_looks_ahead_by_one_update_and_survives_passing_faults() {
                 UpdateConfig::default(),
             ));
             let problem = problem(&start, &[("random", 1.0)]);
-            let (fake, mut learner) = learner(kind, start, folder.path(), 20.0).await;
+            let (fakes, mut learner) =
+                learner(kind, start, &[Flaw::None], folder.path(), 20.0).await;
+            let fake = &fakes[0];
             fake.inject([Fault::Status(500), Fault::Reset, Fault::Body("<html>")]);
             let watch = |_: &Row, _: &[_], _: &[_]| {
                 fake.inject([Fault::Status(503)]);
@@ -149,7 +171,7 @@ async fn a_run_looks_ahead_by_one_update_and_survives_passing_faults() {
     }
 }
 
-fn is_push(path: &str) -> bool {
+pub(crate) fn is_push(path: &str) -> bool {
     [
         "load_lora_adapter",
         "collective_rpc",
@@ -166,7 +188,8 @@ async fn a_server_that_stalls_ends_the_run_with_its_reason() {
         let folder = tempfile::tempdir().unwrap();
         let start = adapted();
         let problem = problem(&start, &[("random", 1.0)]);
-        let (fake, mut learner) = learner(kind, start, folder.path(), 0.3).await;
+        let (fakes, mut learner) = learner(kind, start, &[Flaw::None], folder.path(), 0.3).await;
+        let fake = &fakes[0];
         let watch = |row: &Row, _: &[_], _: &[_]| {
             *fake.stalled.lock().unwrap() = row.step() >= 1;
             Control::Continue

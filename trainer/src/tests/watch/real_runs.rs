@@ -1,5 +1,5 @@
 //! Real runs, written by `tests/fixtures/make_watch_fixtures.py`: one that learned, and its control with random rewards;
-//! queries that became better, and queries that became bags of keywords.
+//! queries that became better, and queries that became bags of keywords. Settings at fault.
 
 use forage_env::{Alarm, Severity};
 use forage_trainer::SentinelConfig;
@@ -90,4 +90,29 @@ fn the_collapse_of_searchlm_is_reported() {
             .any(|(_, message)| message.contains("few operators are left")),
         "{second:?}"
     );
+}
+
+#[test]
+fn settings_at_fault_are_named() {
+    for (config, key) in [
+        (
+            SentinelConfig {
+                patience: 0,
+                ..SentinelConfig::default()
+            },
+            "patience",
+        ),
+        (
+            SentinelConfig {
+                window: 9,
+                ..SentinelConfig::default()
+            },
+            "window",
+        ),
+    ] {
+        let error = Sentinel::new(config, true).unwrap_err().to_string();
+        assert!(error.starts_with(key), "{error}");
+    }
+    let error = serde_json::from_str::<SentinelConfig>(r#"{"windows": 3}"#).unwrap_err();
+    assert!(error.to_string().contains("windows"));
 }

@@ -88,6 +88,9 @@ impl Noise {
         let norm = self.scaled(0.4, 0.35);
         row.set("optim/grad_norm", spike * norm);
         row.set("optim/lr", 1e-6);
+        row.set("mismatch/policy_age_mean", 0.0);
+        row.set("mismatch/logprob_abs_diff", 0.01);
+        row.set("mismatch/ratio_deviation_max", 1.5);
         row.set(
             "response/tokens_mean",
             self.scaled(between(health.tokens), 1.0 / health.episodes.sqrt()),

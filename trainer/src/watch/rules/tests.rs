@@ -6,7 +6,14 @@ fn every_rule_reads_metrics_of_the_table() {
     let known: Vec<&str> = forage_env::registry::metrics()
         .map(|metric| metric.name)
         .collect();
-    for name in WATCHED.iter().chain(&[Metric::LEARNING_RATE]) {
+    let of_one_step = [
+        Metric::LEARNING_RATE,
+        Metric::MISMATCH,
+        Metric::RATIO_DEVIATION,
+        Metric::POLICY_AGE,
+        Metric::REPLAY_GROUPS,
+    ];
+    for name in WATCHED.iter().chain(&of_one_step) {
         assert!(known.contains(name), "{name}");
     }
 }

@@ -217,7 +217,7 @@ impl<'a> Server<'a> {
 }
 
 /// Tells whether an endpoint is reached in the open: over plain http, on another machine.
-pub(super) fn is_plain(endpoint: &str) -> bool {
+pub(crate) fn is_plain(endpoint: &str) -> bool {
     let Ok(address) = endpoint.parse::<Uri>() else {
         return true;
     };

@@ -4,6 +4,26 @@ use cubecl::prelude::*;
 
 use super::sum::sum_of_units;
 
+/// `1 / sqrt(mean(x^2) + epsilon)` of the `width` numbers from `first` on, the same in all units of the cube.
+#[cube]
+fn scale_of_row<F: Float>(
+    x: &[F],
+    first: usize,
+    width: usize,
+    epsilon: f32,
+    #[comptime] units: usize,
+) -> f32 {
+    let mut squares = 0.0f32;
+    let mut place = UNIT_POS as usize;
+    while place < width {
+        let value = f32::cast_from(x[first + place]);
+        squares += value * value;
+        place += units;
+    }
+    let total = sum_of_units(squares, units);
+    1.0f32 / (total / f32::cast_from(width as u32) + epsilon).sqrt()
+}
+
 /// `x / sqrt(mean(x^2) + epsilon) * gamma` (Zhang and Sennrich 2019), a row of `width` numbers per cube.
 #[cube(launch)]
 pub(in super::super) fn rms_norm<F: Float>(
@@ -18,16 +38,8 @@ pub(in super::super) fn rms_norm<F: Float>(
     let width = width as usize;
     let first = CUBE_POS_X as usize * width;
     let unit = UNIT_POS as usize;
-    let mut squares = 0.0f32;
+    let scale = scale_of_row::<F>(x, first, width, epsilon, units);
     let mut place = unit;
-    while place < width {
-        let value = f32::cast_from(x[first + place]);
-        squares += value * value;
-        place += units;
-    }
-    let total = sum_of_units(squares, units);
-    let scale = 1.0f32 / (total / f32::cast_from(width as u32) + epsilon).sqrt();
-    place = unit;
     while place < width {
         let value = f32::cast_from(x[first + place]) * scale;
         out[first + place] = F::cast_from(value * f32::cast_from(gamma[place]));
@@ -86,16 +98,8 @@ pub(in super::super) fn rms_norm_add<F: Float>(
     let width = width as usize;
     let first = CUBE_POS_X as usize * width;
     let unit = UNIT_POS as usize;
-    let mut squares = 0.0f32;
+    let scale = scale_of_row::<F>(y, first, width, epsilon, units);
     let mut place = unit;
-    while place < width {
-        let value = f32::cast_from(y[first + place]);
-        squares += value * value;
-        place += units;
-    }
-    let total = sum_of_units(squares, units);
-    let scale = 1.0f32 / (total / f32::cast_from(width as u32) + epsilon).sqrt();
-    place = unit;
     while place < width {
         let value = f32::cast_from(y[first + place]) * scale;
         let normed = value * f32::cast_from(gamma[place]);

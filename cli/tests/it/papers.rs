@@ -1,0 +1,302 @@
+//! The page of papers: every system is on it, and every file, test and name it gives exists.
+
+use std::collections::BTreeSet;
+
+use forage_env::Probe;
+use forage_env::registry::{find, rewards};
+use forage_lab::Twin;
+use forage_trainer::objective::{
+    AdvantageEntry, AlgorithmEntry, Entry, LossEntry, ObjectiveConfig,
+};
+use pulldown_cmark::Event;
+
+use crate::guide::blocks::{events, read, root};
+
+const PAGE: &str = "docs/papers.md";
+
+/// The systems, in the order of the page.
+const SYSTEMS: [&str; 74] = [
+    // Agents that search.
+    "Search-R1",
+    "Search-R1 on slime",
+    "Search with Python",
+    "SearchLM",
+    "SSRL",
+    "LightSearcher",
+    "Think2SQL",
+    // Losses and advantages.
+    "LUSPO",
+    "Lite PPO",
+    "Negative reinforcement",
+    "SSPO",
+    "ACE",
+    "SPAE",
+    "SIREN",
+    "VERL",
+    "LiPO",
+    "A-LoL",
+    "From SFT to RL for vulnerability detection",
+    // Data and curricula.
+    "Online difficulty filtering",
+    "DOTS with rollout replay",
+    "LIMR",
+    "SEELE",
+    "RoRecomp",
+    "ReST-RL",
+    "RECAP",
+    "DeepSearch",
+    "Cross-domain study",
+    "Layer-wise gradients",
+    "Causal reasoning testbed",
+    "Echo Chamber",
+    // Rewards and verifiers.
+    "Spurious Rewards",
+    "Noisy rewards",
+    "RLBFF",
+    "ArenaRL",
+    "Pitfalls of verifiers",
+    "Libra",
+    "Jekyll and Hyde",
+    "Clip and delta",
+    "Self-PRM",
+    "R3, regularised relevance",
+    "The alignment ceiling",
+    // Ranking.
+    "Rank-R1",
+    "ReasonRank",
+    "ERank",
+    "GroupRank",
+    "CertDR",
+    "Robustness of rankers",
+    "Pistis-RAG",
+    // Evaluation.
+    "rliable",
+    "Limits of RLVR",
+    "RL and distillation",
+    "Self-Critique",
+    "Open RL Benchmark",
+    "POSIX",
+    "LLM Swiss Round",
+    "PRISM",
+    "Survey of RL for language models",
+    // Outside.
+    "FORTRESS",
+    "USB",
+    "MOSSBench",
+    "CLS-RL",
+    "PEARL",
+    "GUI-Libra",
+    "WiNGPT-3.0",
+    "RLSQM",
+    "DR-RL",
+    "FlexMoRE",
+    "BEER",
+    "NeoRL-2",
+    // Beside them.
+    "GiGPO",
+    "Tree-GRPO",
+    "MT-GRPO",
+    "PPO with a critic",
+    "IGPO",
+];
+
+/// The kinds of entries that the page names: one, and several.
+const KINDS: [(&str, &str); 9] = [
+    ("advantage", "advantages"),
+    ("algorithm", "algorithms"),
+    ("credit", "credits"),
+    ("environment", "environments"),
+    ("loss", "losses"),
+    ("probe", "probes"),
+    ("recipe", "recipes"),
+    ("reward", "rewards"),
+    ("twin", "twins"),
+];
+
+/// A system on the page.
+struct Listed {
+    name: String,
+    state: String,
+    text: String,
+}
+
+impl Listed {
+    /// Whether there is something to show for it.
+    fn is_here(&self) -> bool {
+        ["built", "in part"].contains(&self.state.as_str())
+    }
+}
+
+/// The entries: `- **NAME** (number), *state*: text`.
+fn listed(page: &str) -> Vec<Listed> {
+    let entry = |part: &str| {
+        let part = part.split("\n\n").next().unwrap_or_default();
+        let (name, rest) = part.split_once("**").expect("a name in bold");
+        let (_, rest) = rest.split_once(", *").unwrap_or_else(|| {
+            panic!("{PAGE}: {name} has no state; write `, *built*:` after the name")
+        });
+        let (state, text) = rest
+            .split_once("*: ")
+            .unwrap_or_else(|| panic!("{PAGE}: the state of {name} does not end in `*: `"));
+        Listed {
+            name: name.to_owned(),
+            state: state.to_owned(),
+            text: text.to_owned(),
+        }
+    };
+    page.split("\n- **").skip(1).map(entry).collect()
+}
+
+/// What a text sets as code.
+fn code(text: &str) -> Vec<String> {
+    let pieces = events(text).filter_map(|(event, _)| match event {
+        Event::Code(code) => Some(code.into_string()),
+        _ => None,
+    });
+    pieces.collect()
+}
+
+/// The paths and tests among pieces of code: `path` and `path::function`.
+fn paths(text: &str) -> Vec<(String, Option<String>)> {
+    let code = code(text).into_iter();
+    let paths = code.filter(|code| code.contains('/') && !code.contains(' '));
+    let parts = paths.map(|code| match code.split_once("::") {
+        Some((path, function)) => (path.to_owned(), Some(function.to_owned())),
+        None => (code, None),
+    });
+    parts.collect()
+}
+
+/// The names of entries with their kinds: "loss `luspo`", "rewards `mrr` and `recall`".
+fn names(text: &str) -> Vec<(&'static str, String)> {
+    let mut found = Vec::new();
+    // The kind of the next piece of code, and whether several follow each other.
+    let mut next: Option<(&'static str, bool)> = None;
+    for (event, _) in events(text) {
+        match event {
+            Event::Text(text) => {
+                let goes_on = [",", "and", ", and"].contains(&text.trim())
+                    && next.is_some_and(|(_, several)| several);
+                if !goes_on {
+                    let word = text.split_whitespace().next_back().unwrap_or_default();
+                    let of = KINDS
+                        .iter()
+                        .find(|(one, several)| word == *one || word == *several);
+                    next = of.map(|&(one, several)| (one, word == several));
+                }
+            }
+            Event::Code(code) => {
+                if let Some((kind, several)) = next {
+                    found.push((kind, code.into_string()));
+                    next = several.then_some((kind, true));
+                }
+            }
+            Event::SoftBreak => {}
+            _ => next = None,
+        }
+    }
+    found
+}
+
+/// Whether a list has an entry of this name.
+fn has<E: Entry>(name: &str) -> bool {
+    E::registry().iter().any(|entry| entry.label().0 == name)
+}
+
+fn exists(kind: &str, name: &str) -> bool {
+    match kind {
+        "advantage" => has::<AdvantageEntry>(name),
+        "algorithm" => has::<AlgorithmEntry>(name),
+        "loss" => has::<LossEntry>(name),
+        "credit" => {
+            // One with settings is refused for another reason.
+            let read = toml::from_str::<ObjectiveConfig>(&format!("credit = \"{name}\""));
+            read.err()
+                .is_none_or(|error| !error.to_string().contains("unknown variant"))
+        }
+        "environment" => find(name).is_ok(),
+        "probe" => name.parse::<Probe>().is_ok(),
+        "recipe" => root().join(format!("configs/recipes/{name}.toml")).exists(),
+        "reward" => rewards().any(|entry| entry.name == name),
+        "twin" => name.parse::<Twin>().is_ok(),
+        other => panic!("no list of {other}"),
+    }
+}
+
+#[test]
+fn every_system_is_there_with_its_state() {
+    let page = read(PAGE);
+    let found = listed(&page);
+    let names: Vec<&str> = found.iter().map(|entry| entry.name.as_str()).collect();
+    assert_eq!(names, SYSTEMS, "{PAGE} and the list of systems differ");
+    for entry in &found {
+        let (name, state) = (&entry.name, entry.state.as_str());
+        assert!(
+            ["built", "in part", "not built", "outside"].contains(&state),
+            "{PAGE}: {name} is `{state}`"
+        );
+        if !entry.is_here() {
+            continue;
+        }
+        for part in ["Here: ", "Shown by: ", "Left out"] {
+            assert!(
+                entry.text.contains(part),
+                "{PAGE}: {name} is {state} and has no `{part}`"
+            );
+        }
+        let paths = paths(&entry.text);
+        assert!(
+            paths.iter().any(|(_, function)| function.is_none()),
+            "{PAGE}: {name} is {state} and names no file"
+        );
+        assert!(
+            paths.iter().any(|(_, function)| function.is_some()),
+            "{PAGE}: {name} is {state} and names no test"
+        );
+    }
+}
+
+#[test]
+fn every_file_and_test_it_names_exists() {
+    let paths = paths(&read(PAGE));
+    assert!(paths.len() > SYSTEMS.len(), "{} paths", paths.len());
+    for (path, function) in paths {
+        let file = root().join(&path);
+        assert!(file.exists(), "{PAGE}: `{path}` is not here");
+        if let Some(function) = function {
+            let text = std::fs::read_to_string(&file).expect("a source file");
+            assert!(
+                text.contains(&format!("fn {function}(")),
+                "{PAGE}: `{path}` has no `{function}`"
+            );
+        }
+    }
+}
+
+#[test]
+fn every_name_it_gives_is_in_its_list() {
+    let names = names(&read(PAGE));
+    let kinds: BTreeSet<&str> = names.iter().map(|(kind, _)| *kind).collect();
+    for (kind, _) in KINDS {
+        assert!(kinds.contains(kind), "{PAGE} names no {kind}");
+        assert!(!exists(kind, "none_such"), "a {kind} of any name exists");
+    }
+    for (kind, name) in names {
+        assert!(exists(kind, &name), "{PAGE}: there is no {kind} `{name}`");
+    }
+}
+
+#[test]
+fn names_are_read_behind_their_kinds() {
+    let text = "Losses `no`: loss `a` and `no`, rewards `b`, `c`\nand `d` (`no`); the probe `e`, credit\n`f`.";
+    let expected = [
+        ("loss", "a"),
+        ("reward", "b"),
+        ("reward", "c"),
+        ("reward", "d"),
+        ("probe", "e"),
+        ("credit", "f"),
+    ]
+    .map(|(kind, name)| (kind, name.to_owned()));
+    assert_eq!(names(text), expected);
+}

@@ -1,0 +1,267 @@
+//! Arguments as people type them, and answers as they read them.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn forage(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_forage"))
+        .args(arguments)
+        .output()
+        .unwrap()
+}
+
+fn stdout(arguments: &[&str]) -> String {
+    let output = forage(arguments);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{arguments:?}: {error}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn stderr(arguments: &[&str]) -> (Option<i32>, String) {
+    let output = forage(arguments);
+    assert!(!output.status.success(), "{arguments:?} succeeded");
+    let error = String::from_utf8(output.stderr).unwrap();
+    (output.status.code(), error)
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+/// A world and its index.
+fn world(folder: &Path) -> (PathBuf, PathBuf) {
+    let (world, index) = (folder.join("world"), folder.join("index"));
+    stdout(&[
+        "world",
+        "--pages",
+        "100",
+        "--seed",
+        "3",
+        "--out",
+        text(&world),
+    ]);
+    let corpus = world.join("beir");
+    stdout(&[
+        "index",
+        "build",
+        "--corpus",
+        text(&corpus),
+        "--out",
+        text(&index),
+    ]);
+    (world, index)
+}
+
+#[test]
+fn a_report_of_two_evaluations_is_paired() {
+    let folder = tempfile::tempdir().unwrap();
+    let (world, index) = world(folder.path());
+    let questions = world.join("questions.jsonl");
+    let evaluate = |policy: &str, limit: &str| {
+        let out = folder.path().join(format!("{policy}-{limit}.jsonl"));
+        let evaluation = [
+            "eval",
+            "--policy",
+            policy,
+            "--limit",
+            limit,
+            "--index",
+            text(&index),
+        ];
+        let files = ["--questions", text(&questions), "--out", text(&out)];
+        stdout(&[&evaluation[..], &files[..]].concat());
+        out
+    };
+    let [title, oracle] = ["search-title", "oracle"].map(|policy| evaluate(policy, "20"));
+    let shown = stdout(&["report", text(&title), text(&oracle), "--json"]);
+    let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
+    let paired = &shown["comparison"];
+    let compared = stdout(&["compare", text(&title), text(&oracle), "--json"]);
+    let compared: serde_json::Value = serde_json::from_str(&compared).unwrap();
+    assert_eq!(
+        paired["comparison"]["metrics"]["em"]["difference"],
+        compared["metrics"]["em"]["difference"]
+    );
+    assert_eq!(paired["a"], "search-title-20");
+    let words = paired["words"].as_str().unwrap();
+    assert!(
+        words.starts_with("oracle-20 beats search-title-20 by"),
+        "{words}"
+    );
+    let fewer = evaluate("oracle", "10");
+    let shown = stdout(&["report", text(&title), text(&fewer), "--json"]);
+    let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
+    assert!(shown["comparison"].is_null());
+    let notes = shown["notes"].to_string();
+    assert!(notes.contains("answer different questions"), "{notes}");
+}
+
+#[test]
+fn an_index_is_described_for_people_and_programs() {
+    let folder = tempfile::tempdir().unwrap();
+    let (world, index) = world(folder.path());
+    let shown = stdout(&["index", "info", text(&index)]);
+    let manifest = stdout(&["index", "info", text(&index), "--json"]);
+    let manifest: serde_json::Value = serde_json::from_str(&manifest).unwrap();
+    let passages = &manifest["counts"]["passages"];
+    for part in [
+        format!("{}: {passages} passages, ", index.display()),
+        format!(
+            "{} (beir), {passages} passages\n",
+            world.join("beir").display()
+        ),
+        "BM25, k1 0.9, b 0.4, analyzer lucene-english-".to_owned(),
+        "vectors   none".to_owned(),
+        " 0 changes since it was built".to_owned(),
+    ] {
+        assert!(shown.contains(&part), "{part}: {shown}");
+    }
+    let (code, error) = stderr(&["search", text(&index), "birthplace", "-k", "0"]);
+    assert!(
+        code == Some(2) && error.contains("number would be zero"),
+        "{error}"
+    );
+    let (_, error) = stderr(&[
+        "index",
+        "build",
+        "--corpus",
+        text(&world.join("beir")),
+        "--out",
+        text(&index),
+    ]);
+    assert!(error.contains("`--replace`"), "{error}");
+}
+
+#[test]
+fn a_recipe_stands_where_a_config_does() {
+    let run = |name: &str, change: &str| stderr(&["train", name, "--dry-run", "--set", change]);
+    let (code, error) = run("search_r1_v02", "grpo.step=3");
+    assert!(
+        code == Some(2) && error.contains("recipe search_r1_v02"),
+        "{error}"
+    );
+    assert!(error.contains("`step`"), "{error}");
+    let (code, error) = run("search_r1_v92", "grpo.steps=3");
+    assert!(
+        code == Some(2) && error.contains("did you mean `search_r1_v02`"),
+        "{error}"
+    );
+    let (code, error) = run("nowhere.toml", "grpo.steps=3");
+    assert!(
+        code == Some(2) && error.contains("no config file nowhere.toml"),
+        "{error}"
+    );
+}
+
+/// What a run needs to be told: a policy, what it searches, what it is asked.
+#[test]
+fn a_config_of_few_lines_trains() {
+    let folder = tempfile::tempdir().unwrap();
+    let (world, index) = world(folder.path());
+    let config = folder.path().join("mine.toml");
+    let lines = format!(
+        "[policy]\ncheckpoint = \"builtin:quickstart\"\n[data.files]\nindex = {:?}\ntrain = {:?}\n",
+        text(&index),
+        text(&world.join("questions.jsonl"))
+    );
+    std::fs::write(&config, lines).unwrap();
+    let plan = stdout(&["train", text(&config), "--dry-run"]);
+    for part in [
+        "seed = 1\n",
+        "id = \"search-r1\"",
+        "em = 1.0",
+        "context_tokens = 4096",
+    ] {
+        assert!(plan.contains(part), "{part}: {plan}");
+    }
+    let run = folder.path().join("run");
+    let train = |change: &[&str]| {
+        let mut arguments = vec!["train", text(&config), "--out", text(&run)];
+        for item in change {
+            arguments.extend(["--set", item]);
+        }
+        forage(&arguments)
+    };
+    let nowhere = ["--dry-run", "--set", "data.files.dev=nowhere.jsonl"];
+    let (code, error) = stderr(&[&["train", text(&config)][..], &nowhere[..]].concat());
+    assert!(
+        code == Some(2) && error.contains("data.files.dev: there is no nowhere.jsonl"),
+        "{error}"
+    );
+    let refused = train(&["grpo.steps=1"]);
+    let error = String::from_utf8_lossy(&refused.stderr);
+    assert!(
+        error.contains("max_episode_tokens is 4096, the policy's window 512"),
+        "{error}"
+    );
+    let small = [
+        "grpo.steps=1",
+        "grpo.prompts_per_step=2",
+        "environment.settings.prompt=short",
+        "environment.settings.max_turn_tokens=24",
+        "environment.settings.max_episode_tokens=320",
+        "data.train_questions=9000",
+        "grpo.evaluate_every=1",
+    ];
+    let trained = train(&small);
+    let said = String::from_utf8_lossy(&trained.stderr);
+    assert!(trained.status.success(), "{said}");
+    assert!(
+        said.contains("data.train_questions is 9000, and there are"),
+        "{said}"
+    );
+    assert!(
+        said.contains("names no `dev`: nothing is validated"),
+        "{said}"
+    );
+}
+
+#[test]
+fn settings_that_an_environment_lacks_are_refused_before_anything_is_opened() {
+    let config = Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs/smoke.toml");
+    let set = ["--dry-run", "--set", "environment.settings.topk=3"];
+    let (code, error) = stderr(&[&["train", text(&config)][..], &set[..]].concat());
+    assert!(code == Some(2) && error.contains("`topk`"), "{error}");
+}
+
+#[test]
+fn pages_are_not_read_from_passages() {
+    let folder = tempfile::tempdir().unwrap();
+    let (world, _) = world(folder.path());
+    let index = folder.path().join("passages");
+    let pages = world.join("pages/pages.jsonl");
+    stdout(&[
+        "index",
+        "build",
+        "--corpus",
+        text(&pages),
+        "--format",
+        "pages",
+        "--out",
+        text(&index),
+    ]);
+    let questions = world.join("questions.jsonl");
+    let asked = [
+        "--questions",
+        text(&questions),
+        "--index",
+        text(&index),
+        "--limit",
+        "2",
+    ];
+    let evaluate = ["eval", "--env", "code-search", "--policy", "oracle"];
+    let (_, error) = stderr(&[&evaluate[..], &asked[..]].concat());
+    assert!(error.contains("--format whole-pages"), "{error}");
+}
+
+#[test]
+fn completions_and_man_pages_know_every_command() {
+    let bash = stdout(&["shell", "completions", "bash"]);
+    assert!(bash.contains("forage__subcmd__quickstart") || bash.contains("forage__quickstart"));
+    let folder = tempfile::tempdir().unwrap();
+    stdout(&["shell", "man", text(folder.path())]);
+    for page in ["forage.1", "forage-train.1", "forage-index-build.1"] {
+        let page = std::fs::read_to_string(folder.path().join(page)).unwrap();
+        assert!(page.contains(".SH SYNOPSIS"), "{page}");
+    }
+}

@@ -1,0 +1,324 @@
+//! New weights for rollout servers: written into a folder that they see, handed over, and seen to have arrived.
+//!
+//! A server may answer 200 and go on with other weights: vLLM 0.32 on a processor keeps a tied output head as it was when whole
+//! weights are reloaded. So after every push it is asked for the log-probabilities of a few texts. Where they are
+//! not the trainer's, the same weights are pushed in another way, and where none holds the run ends with the figures.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use forage_contracts::Tokenizer;
+use futures::future::join_all;
+
+use crate::device::{ComputeType, is_processor};
+use crate::ranks::sample;
+use crate::remote::{Gap, Probe, PushKind, RemoteError, RemotePolicy};
+use crate::sequence::Sequence;
+use crate::student::{LearnError, Student};
+use crate::weights::{Checkpoint, FileType, WeightsError};
+
+/// Folders of pushed weights that stay: a server may read an adapter again as long as requests under it are under way.
+const KEPT: usize = 3;
+
+/// Most tokens of a text.
+const TEXT_TOKENS: usize = 48;
+
+/// Largest mean difference of log-probabilities, nats, where trainer and server compute the same f32 weights in f32. Small models
+/// stay below 1e-5, and rounding grows with depth.
+const BOUND_F32: f64 = 5e-5;
+
+/// The same where either of them rounds to fewer bits: bf16 or f16, TF32 in the products of a GPU, a base of 8 bits.
+const BOUND_ROUNDED: f64 = 0.05;
+
+/// What is asked about, behind a mark that no other push has.
+const TEXTS: [&str; 4] = [
+    "The river rises in the mountains, crosses three countries and reaches the sea near an old harbour.",
+    "Who wrote the first book about the founder of the city? <search>founder of the city</search>",
+    "In 1906 the company built a bridge of 425 metres; it was closed, repaired and opened again in 1951.",
+    "I need the year in which her brother was born, so I look for the family before I answer.",
+];
+
+/// A way to hand weights over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// The adapter alone.
+    Adapter,
+    /// All weights, an adapter merged into them.
+    Whole,
+    /// All weights, with the embedding once more under the name of the output head.
+    Untied,
+}
+
+impl Way {
+    /// The ways to hand over the weights of a checkpoint, the cheapest first.
+    fn all(checkpoint: &Checkpoint) -> Vec<Self> {
+        let adapter = checkpoint.lora.is_some().then_some(Self::Adapter);
+        let untied = checkpoint
+            .config
+            .tie_word_embeddings
+            .then_some(Self::Untied);
+        adapter
+            .into_iter()
+            .chain([Self::Whole])
+            .chain(untied)
+            .collect()
+    }
+
+    fn words(self) -> &'static str {
+        match self {
+            Self::Adapter => "pushed as an adapter",
+            Self::Whole => "pushed whole",
+            Self::Untied => "pushed whole with the embedding as `lm_head.weight`",
+        }
+    }
+
+    fn kind(self) -> PushKind {
+        match self {
+            Self::Adapter => PushKind::Adapter,
+            Self::Whole | Self::Untied => PushKind::Full,
+        }
+    }
+
+    fn folder(self, version: u64) -> String {
+        let rest = match self {
+            Self::Adapter => "",
+            Self::Whole => "-whole",
+            Self::Untied => "-untied",
+        };
+        format!("version-{version:06}{rest}")
+    }
+
+    /// The type of the numbers in the files.
+    fn file_type(self, checkpoint: &Checkpoint) -> FileType {
+        match self {
+            Self::Adapter => FileType::F32,
+            Self::Whole | Self::Untied => checkpoint.published_type(),
+        }
+    }
+
+    fn save(self, checkpoint: &Checkpoint, folder: &Path) -> Result<(), WeightsError> {
+        match self {
+            Self::Adapter => checkpoint.save_adapter(folder),
+            Self::Whole => checkpoint.save_as(folder, self.file_type(checkpoint)),
+            Self::Untied => {
+                let merged = checkpoint.clone().merge().untied();
+                merged.save_as(folder, self.file_type(checkpoint))
+            }
+        }
+    }
+}
+
+/// A push that servers were seen to have taken.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Pushed {
+    /// Servers that have it.
+    pub(crate) servers: usize,
+    /// The mean difference of log-probabilities from the trainer's, nats; of several servers the largest.
+    pub(crate) gap: f64,
+}
+
+/// Hands weights to one server or several.
+pub(crate) struct Pusher {
+    policy: Arc<RemotePolicy>,
+    /// Holds a folder for each version.
+    folder: PathBuf,
+    /// Most tokens of a sequence.
+    context: usize,
+    /// The way that held last.
+    way: Option<Way>,
+}
+
+impl Pusher {
+    /// Hands over by way of folders made in `folder`. `context`: most tokens of a sequence.
+    pub(crate) fn new(policy: RemotePolicy, folder: PathBuf, context: usize) -> Self {
+        Self {
+            policy: Arc::new(policy),
+            folder,
+            context,
+            way: None,
+        }
+    }
+
+    /// The policy of the servers.
+    pub(crate) fn policy(&self) -> &Arc<RemotePolicy> {
+        &self.policy
+    }
+
+    /// Hands the weights of `student` over as `version`, to all servers at once, in the first way that holds. A server that does not
+    /// take part is given up as long as another has them; one that was given up and answers again is in use afterwards.
+    ///
+    /// # Errors
+    /// [`LearnError::Save`] when they cannot be written, [`LearnError::Push`] when no server takes them, or one has others whatever
+    /// the way.
+    pub(crate) async fn push(
+        &mut self,
+        student: &Student,
+        version: u64,
+    ) -> Result<Pushed, LearnError> {
+        let checkpoint = student.checkpoint();
+        let policy = Arc::clone(&self.policy);
+        let mut left = policy.there().await;
+        let (mut seen, mut lost, mut tried) = (Vec::new(), Vec::new(), Vec::new());
+        for (attempt, way) in self.ways(checkpoint).into_iter().enumerate() {
+            let place = self.folder.join(way.folder(version));
+            way.save(checkpoint, &place)?;
+            let probe = self.probe(student, way, version, attempt);
+            let pushes = left
+                .iter()
+                .map(|server| server.push(&place, version, way.kind(), &probe));
+            let mut stale = Vec::new();
+            let outcomes = join_all(pushes).await;
+            for (server, outcome) in left.into_iter().zip(outcomes) {
+                let what = match outcome {
+                    Ok(gap) => {
+                        self.way = Some(way);
+                        seen.push(gap);
+                        continue;
+                    }
+                    Err(RemoteError::Unverified { what, .. }) => what,
+                    // A server need not offer every way.
+                    Err(error) if attempt > 0 => format!("it failed ({error})"),
+                    Err(error) => {
+                        lost.push((server, error));
+                        continue;
+                    }
+                };
+                let url = server.url();
+                tracing::warn!(version, url, way = way.words(), "push not taken: {what}");
+                tried.push((url, format!("{}, {what}", way.words())));
+                stale.push(server);
+            }
+            left = stale;
+            if left.is_empty() {
+                break;
+            }
+        }
+        if let Some(server) = left.first() {
+            let url = server.url();
+            let own = tried.iter().filter(|(of, _)| *of == url);
+            let figures: Vec<&str> = own.map(|(_, what)| what.as_str()).collect();
+            let what = format!(
+                "{}; {}",
+                figures.join("; "),
+                self.advice(checkpoint, version)
+            );
+            let url = url.to_owned();
+            return Err(RemoteError::Unverified { url, what }.into());
+        }
+        if seen.is_empty()
+            && let Some((_, error)) = lost.pop()
+        {
+            return Err(error.into());
+        }
+        for (server, error) in lost {
+            // It has the weights before these.
+            server.give_up(&error);
+        }
+        remove_old(&self.folder);
+        let gaps = seen.iter().map(|gap: &Gap| gap.mean);
+        let pushed = Pushed {
+            servers: seen.len(),
+            gap: gaps.fold(0.0, f64::max),
+        };
+        tracing::debug!(
+            version,
+            servers = pushed.servers,
+            gap = pushed.gap,
+            "push seen"
+        );
+        Ok(pushed)
+    }
+
+    /// The ways to try, the one that held last before all others.
+    fn ways(&self, checkpoint: &Checkpoint) -> Vec<Way> {
+        let mut ways = Way::all(checkpoint);
+        ways.sort_by_key(|way| Some(*way) != self.way);
+        ways
+    }
+
+    /// Texts that no push before had, so that nothing that a server keeps of a text can answer for it: each begins with a mark made
+    /// of the weights and of the try.
+    fn probe(&self, student: &Student, way: Way, version: u64, attempt: usize) -> Probe {
+        let checkpoint = student.checkpoint();
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&sample(&checkpoint.decoder).to_le_bytes());
+        hasher.update(&version.to_le_bytes());
+        hasher.update(&attempt.to_le_bytes());
+        let mark = hasher.finalize().to_hex();
+        // A server writes one token beyond a text.
+        let most = TEXT_TOKENS.min(self.context.min(self.policy.context()) - 1);
+        let texts = TEXTS.iter().map(|text| {
+            let mut ids = checkpoint
+                .tokenizer
+                .encode(&format!("{} {text}", &mark[..6]));
+            ids.truncate(most);
+            ids
+        });
+        let texts: Vec<Vec<u32>> = texts.filter(|text| text.len() > 1).collect();
+        let score = |ids: &Vec<u32>| {
+            let sequence = Sequence {
+                targets: (1..ids.len()).collect(),
+                ids: ids.clone(),
+                ..Sequence::default()
+            };
+            student.scores(&checkpoint.decoder, &[&sequence]).logprobs
+        };
+        Probe {
+            logprobs: texts.iter().map(score).collect(),
+            texts,
+            bound: self.bound(checkpoint, way),
+        }
+    }
+
+    /// The largest mean difference that rounding explains, nats.
+    fn bound(&self, checkpoint: &Checkpoint, way: Way) -> f64 {
+        let served = self.served(checkpoint);
+        let exact = served == ComputeType::F32
+            && way.file_type(checkpoint) == FileType::F32
+            && is_processor(&checkpoint.decoder.device())
+            && !checkpoint.decoder.is_quantised();
+        if exact { BOUND_F32 } else { BOUND_ROUNDED }
+    }
+
+    /// The type that the server computes in: as it was told, else as the checkpoint says.
+    fn served(&self, checkpoint: &Checkpoint) -> ComputeType {
+        let published = match checkpoint.published_type() {
+            FileType::F32 => ComputeType::F32,
+            FileType::Bf16 => ComputeType::Bf16,
+        };
+        self.policy.dtype().unwrap_or(published)
+    }
+
+    /// What to do about a server that has other weights whatever the way.
+    fn advice(&self, checkpoint: &Checkpoint, version: u64) -> String {
+        let model = match (&checkpoint.lora, Way::all(checkpoint).last()) {
+            (None, Some(last)) => {
+                let folder = self.folder.join(last.folder(version));
+                format!("the model in {}", folder.display())
+            }
+            (Some(lora), _) => format!("{} and adapters of rank {}", lora.base, lora.rank),
+            (None, None) => "the model that the run began with".to_owned(),
+        };
+        let mut advice = format!("restart the server with {model}, then resume the run (--resume)");
+        if self.served(checkpoint) == ComputeType::F32 {
+            advice.push_str(
+                "; if it computes in bf16 or f16 and the difference is small, write dtype = \"bf16\" in [sampler]",
+            );
+        }
+        advice
+    }
+}
+
+/// Removes all but the newest folders of pushed weights; what cannot be removed only takes space.
+fn remove_old(folder: &Path) {
+    let Ok(entries) = std::fs::read_dir(folder) else {
+        return;
+    };
+    let mut versions: Vec<PathBuf> = entries
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .collect();
+    versions.sort();
+    for old in versions.iter().rev().skip(KEPT) {
+        let _ = std::fs::remove_dir_all(old);
+    }
+}

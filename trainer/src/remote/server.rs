@@ -1,0 +1,168 @@
+//! One server.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use forage_contracts::policy::{Completion, GenerateRequest};
+use tokio::sync::Mutex;
+
+use super::call::Caller;
+use super::config::{RemoteConfig, RemoteKind};
+use super::error::{RemoteError, RemoteFault};
+#[cfg(test)]
+use super::stats::RemoteStats;
+use super::weights::Weights;
+use super::{sglang, vllm};
+
+/// A vLLM or SGLang server. Shared by all episodes; the server batches them.
+#[derive(Debug)]
+pub(crate) struct Server {
+    pub(super) kind: RemoteKind,
+    /// Empty for a server that takes none.
+    pub(super) model: String,
+    pub(super) context: usize,
+    request_timeout: Duration,
+    pub(super) push_timeout: Duration,
+    pub(super) caller: Caller,
+    pub(super) weights: Weights,
+    /// One push at a time.
+    pub(super) pushing: Mutex<()>,
+    /// True when the server is too old to list token ids: found out at the first answer.
+    names: AtomicBool,
+}
+
+impl Server {
+    /// The server at `url`; nothing is sent.
+    pub(super) fn new(config: &RemoteConfig, url: &str) -> Result<Self, RemoteError> {
+        Ok(Self {
+            kind: config.kind,
+            model: config.model.clone().unwrap_or_default(),
+            context: config.context,
+            request_timeout: config.request_timeout(),
+            push_timeout: config.push_timeout(),
+            caller: Caller::new(config, url)?,
+            weights: Weights::default(),
+            pushing: Mutex::default(),
+            names: AtomicBool::new(false),
+        })
+    }
+
+    /// The server's address.
+    pub(crate) fn url(&self) -> &str {
+        self.caller.client.base()
+    }
+
+    /// Counters since the start.
+    #[cfg(test)]
+    pub(crate) fn stats(&self) -> RemoteStats {
+        *self.caller.counters.lock()
+    }
+
+    /// Asks it nothing more, since others are there, until a push succeeds.
+    pub(crate) fn give_up(&self, error: &RemoteError) {
+        self.caller.give_up(error);
+    }
+
+    /// The version of the weights that it was seen to have.
+    pub(super) fn version(&self) -> u64 {
+        self.weights.version()
+    }
+
+    /// Samples one completion.
+    ///
+    /// # Errors
+    /// [`RemoteError`].
+    pub(super) async fn complete(
+        &self,
+        request: GenerateRequest,
+    ) -> Result<Completion, RemoteError> {
+        self.caller.counters.lock().requests += 1;
+        let outcome = self.ask(request).await;
+        let tokens = outcome.as_ref().map_or(0, |it| it.tokens.len());
+        self.caller.account(&outcome, tokens);
+        outcome
+    }
+
+    async fn ask(&self, mut request: GenerateRequest) -> Result<Completion, RemoteError> {
+        if let Some(fault) = self.refuse(&request) {
+            return Err(RemoteError::Request(fault));
+        }
+        self.usable()?;
+        if request.sampling.is_greedy() {
+            request.sampling.temperature = 0.0;
+        }
+        let request = &request;
+        let path = match self.kind {
+            RemoteKind::Vllm => vllm::COMPLETIONS,
+            RemoteKind::Sglang => sglang::GENERATE,
+        };
+        let attempt = || self.attempt(path, request);
+        let completion = self
+            .caller
+            .retry(path, || self.usable(), |_| true, attempt)
+            .await?;
+        // A replacement of the weights may have failed meanwhile.
+        self.usable().map(|()| completion)
+    }
+
+    /// Fails unless there is a server with weights that are known.
+    pub(super) fn usable(&self) -> Result<(), RemoteError> {
+        self.caller.alive()?;
+        let url = || self.caller.client.base().to_owned();
+        self.weights.unknown().map_or(Ok(()), |what| {
+            Err(RemoteError::Weights { url: url(), what })
+        })
+    }
+
+    /// The problem with a request, if there is one.
+    fn refuse(&self, request: &GenerateRequest) -> Option<String> {
+        let (count, context) = (request.tokens.len(), self.context);
+        if count == 0 {
+            Some("the prompt is empty".to_owned())
+        } else if count >= context {
+            Some(format!(
+                "{count} tokens leave no room in a context of {context}"
+            ))
+        } else if request.max_tokens == 0 {
+            Some("max_tokens must be at least 1".to_owned())
+        } else {
+            request
+                .sampling
+                .check()
+                .err()
+                .map(|error| error.to_string())
+        }
+    }
+
+    /// One try, under the weights of its moment.
+    async fn attempt(
+        &self,
+        path: &str,
+        request: &GenerateRequest,
+    ) -> Result<Completion, RemoteFault> {
+        let under = self.weights.under();
+        let granted = request.max_tokens.min(self.context - request.tokens.len());
+        let post = |json| self.caller.post(path, json, self.request_timeout);
+        let sampled = match self.kind {
+            RemoteKind::Sglang => sglang::sampled(
+                &post(sglang::body(request, &under, granted)).await?,
+                request,
+            )?,
+            RemoteKind::Vllm => loop {
+                let names = self.names.load(Ordering::Relaxed);
+                let body = vllm::body(request, &self.model, &under, granted, names);
+                match vllm::sampled(&post(body).await?, request)? {
+                    Some(sampled) => break sampled,
+                    None if names => {
+                        return Err(RemoteFault::Malformed(
+                            "no token ids in any form".to_owned(),
+                        ));
+                    }
+                    None => self.names.store(true, Ordering::Relaxed),
+                }
+            },
+        };
+        let version = self.weights.stamp(&under, sampled.weights.as_deref())?;
+        sampled.completion(granted, request.max_tokens, version)
+    }
+}

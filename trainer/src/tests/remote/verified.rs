@@ -1,0 +1,182 @@
+//! A push counts when the server was seen to have the weights: those that a server does not take are pushed in another way, or end
+//! the run.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+
+use forage_contracts::policy::{Policy, PolicyError};
+use forage_trainer::metrics::Row;
+use forage_trainer::run::{Control, RunError, Source, run_grpo};
+use forage_trainer::weights::Checkpoint;
+use forage_trainer::{LearnError, RemoteError, RemoteKind};
+use serde_json::Value;
+
+use super::served::Flaw;
+use super::support::{KINDS, request};
+use super::training::{adapted, grpo, is_push, learner, place};
+use crate::tests::common::problem::{checkpoint, problem};
+
+/// A run of three steps.
+struct Ran {
+    result: Result<(), RunError>,
+    rows: Vec<Row>,
+    /// What the server was asked for.
+    calls: Vec<(String, Value)>,
+    policy: Arc<dyn Policy>,
+}
+
+async fn run(kind: RemoteKind, start: Checkpoint, flaw: Flaw, folder: &Path) -> Ran {
+    let mut config = grpo();
+    (config.steps, config.lookahead) = (3, false);
+    let problem = problem(&start, &[("random", 1.0)]);
+    let (fakes, learner) = learner(kind, start, &[flaw], folder, 20.0).await;
+    let mut learner = Box::new(learner);
+    let (source, place) = (Source::Play(&problem), place(folder));
+    let ran = run_grpo(&mut learner, source, &config, &place, |_, _, _| {
+        Control::Continue
+    });
+    let result = Box::pin(ran).await;
+    Ran {
+        result,
+        rows: Row::read_all(&folder.join("metrics.jsonl")).unwrap(),
+        calls: fakes[0].take_calls(),
+        policy: learner.policy(),
+    }
+}
+
+impl Ran {
+    /// The texts that the server was asked about, by request.
+    fn asked(&self) -> Vec<Vec<Vec<u32>>> {
+        let asked = self
+            .calls
+            .iter()
+            .filter_map(|(path, body)| match path.as_str() {
+                "/v1/completions" if body.get("echo").is_some() => Some(&body["prompt"]),
+                "/generate" if body.get("logprob_start_len").is_some() => Some(&body["input_ids"]),
+                _ => None,
+            });
+        asked
+            .map(|texts| serde_json::from_value(texts.clone()).unwrap())
+            .collect()
+    }
+
+    /// The last parts of the folders that were pushed, in order.
+    fn pushed(&self) -> Vec<String> {
+        let pushes = self.calls.iter().filter(|(path, _)| is_push(path));
+        let folder = |(_, body): &(String, Value)| {
+            let places = ["/lora_path", "/kwargs/weights_path", "/model_path"];
+            let found = places.iter().find_map(|place| body.pointer(place)).unwrap();
+            let name = found.as_str().unwrap().rsplit_once('/').unwrap().1;
+            name.to_owned()
+        };
+        pushes.map(folder).collect()
+    }
+
+    fn metric(&self, name: &str) -> Vec<Option<f64>> {
+        self.rows.iter().map(|row| row.get(name)).collect()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_healthy_server_is_asked_once_per_push_about_texts_it_never_saw() {
+    for kind in KINDS {
+        for start in [checkpoint(1), checkpoint(1).untied(), adapted()] {
+            let folder = tempfile::tempdir().unwrap();
+            let ran = Box::pin(run(kind, start, Flaw::None, folder.path())).await;
+            ran.result.as_ref().unwrap();
+            let asked = ran.asked();
+            assert_eq!((ran.pushed().len(), asked.len()), (4, 4), "{kind:?}");
+            assert_eq!(ran.metric("push/verified"), [Some(1.0); 3], "{kind:?}");
+            let gaps = ran.metric("push/logprob_abs_diff");
+            assert!(
+                gaps.iter().all(|gap| gap.is_some_and(|gap| gap < 1e-5)),
+                "{kind:?}: {gaps:?}"
+            );
+            // What a server kept of a text under other weights begins otherwise.
+            let texts: Vec<&Vec<u32>> = asked.iter().flatten().collect();
+            assert!(texts.iter().all(|text| text.len() > 16));
+            let begins: BTreeSet<&[u32]> = asked.iter().map(|texts| &texts[0][..6]).collect();
+            assert_eq!(begins.len(), asked.len(), "{begins:?}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stale_head_is_found_in_its_step_and_mended_for_good() {
+    for kind in KINDS {
+        let folder = tempfile::tempdir().unwrap();
+        let ran = Box::pin(run(kind, checkpoint(1), Flaw::StaleHead, folder.path())).await;
+        ran.result.as_ref().unwrap();
+        let expected = [
+            // The server was started with these.
+            "version-000000-whole",
+            "version-000001-whole",
+            "version-000001-untied",
+            "version-000002-untied",
+            "version-000003-untied",
+        ];
+        assert_eq!(ran.pushed(), expected, "{kind:?}");
+        assert_eq!(ran.asked().len(), expected.len(), "{kind:?}");
+        assert_eq!(ran.metric("push/verified"), [Some(1.0); 3], "{kind:?}");
+        let gaps = ran.metric("push/logprob_abs_diff");
+        assert!(
+            gaps.iter().all(|gap| gap.is_some_and(|gap| gap < 1e-5)),
+            "{kind:?}: {gaps:?}"
+        );
+        assert_eq!(ran.policy.version(), 3);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn adapters_that_a_server_does_not_apply_are_merged_and_pushed_whole() {
+    for kind in KINDS {
+        let folder = tempfile::tempdir().unwrap();
+        let ran = Box::pin(run(kind, adapted(), Flaw::NoAdapters, folder.path())).await;
+        ran.result.as_ref().unwrap();
+        let expected = [
+            // A fresh adapter changes nothing.
+            "version-000000",
+            "version-000001",
+            "version-000001-whole",
+            "version-000002-whole",
+            "version-000003-whole",
+        ];
+        assert_eq!(ran.pushed(), expected, "{kind:?}");
+        assert_eq!(ran.metric("push/verified"), [Some(1.0); 3], "{kind:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_takes_no_weights_ends_the_run_with_the_figures() {
+    for kind in KINDS {
+        for (start, ways) in [(checkpoint(1), 2), (checkpoint(1).untied(), 1)] {
+            let folder = tempfile::tempdir().unwrap();
+            let ran = Box::pin(run(kind, start, Flaw::Deaf, folder.path())).await;
+            let Err(RunError::Learn {
+                step: 0,
+                source: LearnError::Push(error @ RemoteError::Unverified { .. }),
+            }) = &ran.result
+            else {
+                panic!("{kind:?}: {:?}", ran.result)
+            };
+            let message = error.to_string();
+            assert_eq!(
+                message.matches("nats on average").count(),
+                ways,
+                "{message}"
+            );
+            for word in ["http://127.0.0.1", "restart the server", "--resume", "5e-5"] {
+                assert!(message.contains(word), "{word}: {message}");
+            }
+            // The model to restart it with is there.
+            let last = ran.pushed().pop().unwrap();
+            assert!(message.contains(&last), "{message}");
+            assert!(folder.path().join("pushed").join(&last).is_dir());
+            assert_eq!(ran.pushed().len(), 1 + ways, "{kind:?}");
+            // Nobody samples from it any more.
+            let refused = ran.policy.generate(request(1)).await;
+            assert!(matches!(refused, Err(PolicyError::Gone(_))), "{refused:?}");
+        }
+    }
+}
