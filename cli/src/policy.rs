@@ -13,7 +13,7 @@ use forage_trainer::{Checkpoint, Precision, Workers};
 /// Seed of random weights.
 const WEIGHTS_SEED: u64 = 0;
 
-/// What a server is asked with, where a policy is one.
+/// The model and the token for a policy that is a server.
 #[derive(Args, Debug)]
 pub(crate) struct ServerArgs {
     /// Model to ask a server for, by a name that it lists; its only one by default.

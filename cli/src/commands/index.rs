@@ -129,7 +129,7 @@ pub(crate) struct Info {
     json: bool,
 }
 
-/// What people want to know of a manifest.
+/// The part of a manifest that is shown to people.
 #[derive(Deserialize)]
 struct Manifest {
     generation: u64,

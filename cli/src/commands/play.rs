@@ -97,7 +97,7 @@ impl Play {
         Ok(())
     }
 
-    /// What is played with: the person at the terminal, or the policy that is watched.
+    /// The player: the person at the terminal, or the policy that is watched.
     fn rollout(
         &self,
         sources: &Sources<'_>,
