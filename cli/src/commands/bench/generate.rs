@@ -95,7 +95,9 @@ impl Job {
         self.prompt + self.turns * self.new + (self.turns - 1) * self.observation
     }
 
-    async fn episode(&self, engine: &Engine, episode: usize, round: u64) -> Result<()> {
+    /// Plays one episode; returns the digest of the tokens it drew and of the bits of their log-probabilities.
+    async fn episode(&self, engine: &Engine, episode: usize, round: u64) -> Result<blake3::Hash> {
+        let mut digest = blake3::Hasher::new();
         let mut log = tokens(episode / self.members, round, 0..self.prompt);
         for turn in 0..self.turns {
             if turn > 0 {
@@ -114,10 +116,15 @@ impl Job {
                 sampling: self.sampling,
                 seed: Seed::root(round).child("episode", &[episode as u64, turn as u64]),
             };
-            log.extend(engine.generate(request).await?.tokens);
+            let drawn = engine.generate(request).await?;
+            for (token, logprob) in drawn.tokens.iter().zip(&drawn.logprobs) {
+                digest.update(&token.to_le_bytes());
+                digest.update(&logprob.to_bits().to_le_bytes());
+            }
+            log.extend(drawn.tokens);
         }
         engine.release(round * 1_000_000 + episode as u64);
-        Ok(())
+        Ok(digest.finalize())
     }
 }
 
@@ -170,10 +177,11 @@ impl Generate {
         let engine = Engine::start(checkpoint, config, Arc::clone(&pool));
         let mut counters = Counters::new(self.counters.clone());
         let (mut seconds, mut counted) = (Vec::new(), Vec::new());
+        let mut digest = blake3::Hasher::new();
         for round in 0..self.rounds {
             counters.since(checkpoint)?;
             let begin = Instant::now();
-            runtime.block_on(async {
+            let drawn = runtime.block_on(async {
                 let run = |episode| job.episode(&engine, episode, round);
                 let mut running = pin!(try_join_all((0..episodes).map(run)));
                 // The engine waits until it has every first request: which of them share a pass must not depend on which
@@ -188,6 +196,9 @@ impl Generate {
             })?;
             seconds.push(begin.elapsed().as_secs_f64());
             counted.extend(counters.since(checkpoint)?);
+            for episode in drawn {
+                digest.update(episode.as_bytes());
+            }
         }
         let best = seconds[1..].iter().copied().fold(f64::INFINITY, f64::min);
         let stats = engine.stats();
@@ -200,6 +211,8 @@ impl Generate {
             // On a GPU: what compiling and tuning kernels cost.
             "first_round_extra_s": seconds[0] - best,
             "round_seconds": seconds,
+            // Equal where two programs draw the same tokens with log-probabilities of the same bits, in every round.
+            "digest": digest.finalize().to_hex().as_str(),
             "counters": counted,
         });
         out(&row.to_string());
