@@ -2,7 +2,8 @@
 //! good, or which principles of a rubric hold.
 //!
 //! - `settings`: `[reward.judge]`; `prompt`: what is asked, every text of others inside fences that it cannot close;
-//!   `verdict`: the strict reading of replies; `client`: tries, budget and cache; `group`: several answers of a group together.
+//!   `verdict`: the strict reading of replies; `client`: tries, budget and cache; `group`: several answers of a group together;
+//!   `tournament`: two at a time, by a `scheme`.
 //!
 //! Whatever goes wrong is a [`JudgeError`] and so an infrastructure fault of the episode: it has no score, and is counted.
 
@@ -10,9 +11,11 @@ mod cache;
 mod client;
 mod group;
 mod prompt;
+mod scheme;
 mod settings;
 #[cfg(test)]
 mod tests;
+mod tournament;
 mod verdict;
 
 use async_trait::async_trait;
@@ -20,9 +23,10 @@ use async_trait::async_trait;
 #[cfg(test)]
 pub(crate) use client::Spent;
 pub use client::{Judge, JudgeError};
-pub(crate) use group::{BATCH, TOURNAMENT};
+pub(crate) use group::BATCH;
 pub(crate) use prompt::{Asked, Transcript};
 pub use settings::JudgeSettings;
+pub(crate) use tournament::TOURNAMENT;
 pub use verdict::Preference;
 pub(crate) use verdict::Verdict;
 

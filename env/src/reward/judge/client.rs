@@ -233,8 +233,23 @@ impl Judge {
         golds: &[String],
         answers: [&str; 2],
     ) -> Result<Preference, JudgeError> {
+        let pair = answers.map(|answer| (Some(answer), Transcript::Unknown));
+        self.prefer_work(question, golds, pair).await
+    }
+
+    /// Says which of two members of a group did better, in the order given; by the rubric, if there is one.
+    ///
+    /// # Errors
+    /// As [`Judge::is_right`].
+    pub(super) async fn prefer_work(
+        &self,
+        question: &str,
+        golds: &[String],
+        pair: [Shown<'_>; 2],
+    ) -> Result<Preference, JudgeError> {
+        let rubric = &self.settings.rubric;
         self.judged(
-            |room| pair_messages(question, golds, answers, room),
+            |room| pair_messages(question, golds, pair, rubric, room),
             read_preference,
         )
         .await

@@ -1,6 +1,4 @@
-//! Judging a group's answers beside each other: several in one request, or in pairs.
-
-use std::collections::BTreeSet;
+//! Judging several answers of a group in one request.
 
 use async_trait::async_trait;
 use forage_contracts::environment::Outcome;
@@ -9,7 +7,7 @@ use forage_contracts::{Episode, SettingError, Task};
 use futures::future::try_join_all;
 use serde_json::{Value, json};
 
-use super::{ENTRY, Judge, JudgeError, JudgeSettings, Preference, Transcript, points};
+use super::{ENTRY, Judge, JudgeError, JudgeSettings, TOURNAMENT, Transcript, points};
 use crate::reward::UNIT;
 use crate::reward::grading::normalize;
 
@@ -20,25 +18,20 @@ pub(crate) const BATCH: RewardEntry = RewardEntry {
     always: false,
     judges: Some(Outcome::Answer),
     range: UNIT,
-    schema: Some(|| schema("together", 8, "Most answers in one request.")),
+    schema: Some(|| {
+        let about = "Most answers in one request.";
+        let mut schema = schema([(
+            "together",
+            json!({"type": "integer", "minimum": 1, "default": 8, "description": about}),
+        )]);
+        if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) {
+            properties.shift_remove("rubric");
+        }
+        schema
+    }),
     make: Make::Group(|making| {
         let (judge, together) = judge(making, "together", 8)?;
         Ok(Box::new(Batch { judge, together }))
-    }),
-};
-
-/// The registry's entry of answers in pairs.
-pub(crate) const TOURNAMENT: RewardEntry = RewardEntry {
-    name: "tournament",
-    about: "share of a group's pairs that an answer wins, by a judge asked in both orders (settings: those of judge but \
-            rubric, rounds = 4)",
-    always: false,
-    judges: Some(Outcome::Answer),
-    range: UNIT,
-    schema: Some(|| schema("rounds", 4, "Answers that each one meets.")),
-    make: Make::Group(|making| {
-        let (judge, rounds) = judge(making, "rounds", 4)?;
-        Ok(Box::new(Tournament { judge, rounds }))
     }),
 };
 
@@ -47,33 +40,36 @@ fn judge(making: &Making, key: &str, default: usize) -> Result<(Judge, usize), S
     let mut settings = making.settings.clone();
     let count = match settings.shift_remove(key) {
         None => default,
-        Some(value) => value
-            .as_u64()
-            .filter(|&count| count >= 1)
-            .ok_or_else(|| SettingError::range(key, &value, "1 or more"))?
-            as usize,
+        Some(value) => count(key, &value)?,
     };
     let settings: JudgeSettings = serde_json::from_value(Value::Object(settings))?;
     if !settings.rubric.is_empty() {
-        let fault = format!("is for [reward.{}] alone; leave it out", ENTRY.name);
+        let fault = format!(
+            "is for [reward.{}] and [reward.{}]; leave it out",
+            ENTRY.name, TOURNAMENT.name
+        );
         return Err(SettingError::new("a rubric", fault));
     }
     Ok((Judge::new(settings)?, count))
 }
 
-/// JSON schema of such a judge: the settings of a judge without its rubric, and a count.
-fn schema(key: &str, default: usize, about: &str) -> Value {
+/// Reads a count of at least one.
+pub(super) fn count(key: &str, value: &Value) -> Result<usize, SettingError> {
+    let count = value.as_u64().filter(|&count| count >= 1);
+    let count = count.ok_or_else(|| SettingError::range(key, value, "1 or more"))?;
+    Ok(count as usize)
+}
+
+/// JSON schema of a judge with these settings beside its own.
+pub(super) fn schema<const N: usize>(more: [(&str, Value); N]) -> Value {
     let mut schema: Value = schemars::schema_for!(JudgeSettings).into();
     if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) {
-        properties.shift_remove("rubric");
-        let count =
-            json!({"type": "integer", "minimum": 1, "default": default, "description": about});
-        properties.insert(key.to_owned(), count);
+        properties.extend(more.map(|(key, schema)| (key.to_owned(), schema)));
     }
     schema
 }
 
-fn failed(name: &'static str, task: &Task, cause: &JudgeError) -> RewardError {
+pub(super) fn failed(name: &'static str, task: &Task, cause: &JudgeError) -> RewardError {
     RewardError {
         name: name.to_owned(),
         message: format!("task `{}`: {cause}", task.name()),
@@ -126,107 +122,5 @@ impl GroupReward for Batch {
             scores[member] = points(&verdict, members[member].answer().is_some());
         }
         Ok(scores)
-    }
-}
-
-/// Ranks the answers of a group by pairs, as `ArenaRL` ranks trajectories by a tournament: in round `d` member `i` meets
-/// member `i + d`, round the group, so that all meet equally many. A pair is shown in both orders; a judge that changes its mind
-/// with the order has called a tie. The score is the share won, ties counted half.
-///
-/// Nobody is asked where the outcome is plain: an answer beats none, equal answers tie. A group of one scores 0.5.
-#[derive(Debug)]
-pub(crate) struct Tournament {
-    /// Who judges.
-    pub judge: Judge,
-    /// Rounds; all pairs meet where it is half the group or more.
-    pub rounds: usize,
-}
-
-#[async_trait]
-impl GroupReward for Tournament {
-    fn name(&self) -> &'static str {
-        TOURNAMENT.name
-    }
-
-    async fn score_group(
-        &self,
-        task: &Task,
-        members: &[&Episode],
-    ) -> Result<Vec<(f32, Pieces)>, RewardError> {
-        let answers: Vec<Option<&str>> = members.iter().map(|member| member.answer()).collect();
-        let games = pairs(members.len(), self.rounds);
-        let played = try_join_all(
-            games
-                .iter()
-                .map(|&(a, b)| self.play(task, answers[a], answers[b])),
-        )
-        .await;
-        let played = played.map_err(|cause| failed(TOURNAMENT.name, task, &cause))?;
-        let mut records = vec![(0.0_f32, 0_u32); members.len()];
-        for ((a, b), won) in games.into_iter().zip(played) {
-            for (member, won) in [(a, won), (b, 1.0 - won)] {
-                records[member].0 += won;
-                records[member].1 += 1;
-            }
-        }
-        let share = |(won, games): (f32, u32)| if games == 0 { 0.5 } else { won / games as f32 };
-        Ok(records
-            .into_iter()
-            .map(|record| (share(record), Pieces::new()))
-            .collect())
-    }
-}
-
-impl Tournament {
-    /// What the first answer wins of a pair: 1, 0.5 or 0.
-    async fn play(&self, task: &Task, a: Option<&str>, b: Option<&str>) -> Result<f32, JudgeError> {
-        let (a, b) = match (a, b) {
-            (Some(a), Some(b)) => (a, b),
-            (a, b) => return Ok(0.5 + 0.5 * (f32::from(a.is_some()) - f32::from(b.is_some()))),
-        };
-        if normalize(a) == normalize(b) {
-            return Ok(0.5);
-        }
-        let first = self
-            .judge
-            .prefer(&task.question, &task.golds, [a, b])
-            .await?;
-        let second = self
-            .judge
-            .prefer(&task.question, &task.golds, [b, a])
-            .await?;
-        Ok(match (first, second) {
-            (Preference::A, Preference::B) => 1.0,
-            (Preference::B, Preference::A) => 0.0,
-            _ => 0.5,
-        })
-    }
-}
-
-/// Who meets whom in a group of `count`.
-fn pairs(count: usize, rounds: usize) -> BTreeSet<(usize, usize)> {
-    let meetings = (1..=rounds.min(count / 2))
-        .flat_map(|round| (0..count).map(move |member| (member, (member + round) % count)));
-    meetings.map(|(a, b)| (a.min(b), a.max(b))).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn all_meet_equally_many() {
-        assert_eq!(pairs(1, 4), BTreeSet::new());
-        assert_eq!(pairs(2, 4), [(0, 1)].into());
-        for (count, rounds, each) in [(5, 4, 4), (8, 4, 7), (8, 2, 4), (8, 100, 7), (9, 3, 6)] {
-            let pairs = pairs(count, rounds);
-            for member in 0..count {
-                let met = pairs
-                    .iter()
-                    .filter(|(a, b)| *a == member || *b == member)
-                    .count();
-                assert_eq!(met, each, "{count} members, {rounds} rounds");
-            }
-        }
     }
 }

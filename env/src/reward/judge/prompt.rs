@@ -41,8 +41,15 @@ sources fit; the answer rests on what was read.";
 
 const ANSWER_REPLY: &str = "Reply with one JSON object and nothing else: {\"correct\": true or false, \"approach\": number}";
 
-const PAIR_TASK: &str = "Decide which of the two answers is better: the one that means the same as an accepted answer; tie \
-if both or neither do.\nReply with one JSON object and nothing else: {\"better\": \"A\" or \"B\" or \"tie\"}";
+const BETTER_ANSWER: &str = "Decide which of the two answers is better: the one that means the same as an accepted answer; tie \
+if both or neither do.";
+
+const BETTER_WORK: &str = "Decide which of the two agents did the better work: the one whose answer means the same as an accepted \
+answer; if both or neither do, the one on the better way to it: queries that fit the question, no wasted step, sources that \
+fit, an answer that rests on what was read; tie if neither is better.";
+
+const PAIR_REPLY: &str =
+    "Reply with one JSON object and nothing else: {\"better\": \"A\" or \"B\" or \"tie\"}";
 
 /// Most characters of what others wrote; the middle of a longer text is left out.
 #[derive(Clone, Copy, Debug)]
@@ -117,21 +124,29 @@ fn shown((answer, transcript): Shown<'_>, number: &str, room: Room) -> Vec<Part>
     parts
 }
 
-/// The messages that ask which of two answers is better.
+/// The messages that ask which of two answers is better, or with their episodes whose work; by the principles of a rubric, if there
+/// is one, the first before the later ones.
 pub(super) fn pair_messages(
     question: &str,
     golds: &[String],
-    answers: [&str; 2],
+    pair: [Shown<'_>; 2],
+    rubric: &[String],
     room: Room,
 ) -> Value {
     let mut parts = given(question, golds);
-    parts.extend(
-        ["A", "B"]
-            .iter()
-            .zip(answers)
-            .map(|(name, answer)| (format!("ANSWER {name}"), shortened(answer, room.answer))),
-    );
-    ask(&parts, PAIR_TASK)
+    for (name, one) in [" A", " B"].iter().zip(pair) {
+        parts.extend(shown(one, name, room));
+    }
+    let task = match pair {
+        _ if !rubric.is_empty() => format!(
+            "Decide which of the two agents did the better work by these principles, each of which counts before those after it; \
+             tie if neither did.\n{}",
+            numbered(rubric)
+        ),
+        [(_, Transcript::Unknown), _] => BETTER_ANSWER.to_owned(),
+        _ => BETTER_WORK.to_owned(),
+    };
+    ask(&parts, &format!("{task}\n{PAIR_REPLY}"))
 }
 
 type Part = (String, String);
@@ -171,16 +186,20 @@ fn mark(parts: &[Part]) -> String {
 }
 
 fn rubric_task(rubric: &[String]) -> String {
-    let principles: Vec<String> = (1..)
-        .zip(rubric)
-        .map(|(at, text)| format!("{at}. {}", text.trim()))
-        .collect();
     format!(
         "Decide for each of these {} principles whether it holds of the agent's work.\n{}\nReply with one JSON object and \
          nothing else, one value for each principle in order: {{\"holds\": [true or false, ...]}}",
         rubric.len(),
-        principles.join("\n")
+        numbered(rubric)
     )
+}
+
+fn numbered(principles: &[String]) -> String {
+    let lines: Vec<String> = (1..)
+        .zip(principles)
+        .map(|(at, text)| format!("{at}. {}", text.trim()))
+        .collect();
+    lines.join("\n")
 }
 
 fn written(turns: &[Turn]) -> String {

@@ -155,7 +155,8 @@ fn nothing_that_is_judged_can_leave_its_fence() {
                 "{text}"
             );
         }
-        let pair = pair_messages("q", &golds, [attack, "Velm"], Room::all(0));
+        let both = [attack, "Velm"].map(|answer| (Some(answer), Transcript::Unknown));
+        let pair = pair_messages("q", &golds, both, &[], Room::all(0));
         assert_eq!(
             pair[1]["content"]
                 .as_str()

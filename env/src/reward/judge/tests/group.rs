@@ -114,6 +114,46 @@ async fn a_tournament_ranks_and_forgives_no_love_of_a_place() {
 }
 
 #[tokio::test]
+async fn a_knockout_compares_the_work_by_the_rubric() {
+    // The longer way is better, whatever the answers.
+    let server = Server::reading(|_, body| {
+        assert!(
+            body.contains("by these principles") && body.contains("1. It searched."),
+            "{body}"
+        );
+        let [a, b] = ["EPISODE A", "EPISODE B"].map(|name| part(body, name).expect("an episode"));
+        let better = if a.len() > b.len() { "A" } else { "B" };
+        Act::Say(200, completion(&format!(r#"{{"better": "{better}"}}"#)))
+    });
+    let written = serde_json::json!({"tournament": {
+        "weight": 1.0, "url": server.url(), "model": "m", "scheme": "single_elimination", "compares": "episodes",
+        "rubric": ["It searched."],
+    }});
+    let set = rewards(&written).expect("usable");
+    let mut group: Vec<Episode> = (0..)
+        .zip(["aa", "aaaa", "a", "aaa"])
+        .map(|(member, way)| Episode {
+            member,
+            ..episode(way, Some("Velm"))
+        })
+        .collect();
+    for task in group.iter_mut().map(|episode| &mut episode.task) {
+        task.golds.clear();
+    }
+    let found = parts(&set, &mut group, "tournament").await.expect("scored");
+    let expected = [1.0 / 3.0, 1.0, 0.0, 2.0 / 3.0];
+    assert!(
+        found
+            .iter()
+            .zip(expected)
+            .all(|(found, expected)| (found - expected).abs() < 1e-6),
+        "{found:?}"
+    );
+    // Three games against the first member and three of the knockout, each in both orders.
+    assert_eq!(server.bodies().len(), 12);
+}
+
+#[tokio::test]
 async fn a_batch_is_judged_in_one_request_and_every_verdict_finds_its_answer() {
     let server = Server::reading(|_, body| {
         let answers = (1..).map_while(|number| {
@@ -241,6 +281,20 @@ fn settings_of_group_parts_are_checked() {
         (
             serde_json::json!({"judge_batch": {"weight": 1.0, "url": "http://x", "model": "m", "rubric": ["a"]}}),
             "a rubric is for [reward.judge]",
+        ),
+        (
+            serde_json::json!({"tournament": {"weight": 1.0, "url": "http://x", "model": "m", "rubric": ["a"]}}),
+            "set compares",
+        ),
+        (
+            serde_json::json!({"tournament": {
+                "weight": 1.0, "url": "http://x", "model": "m", "rounds": 2, "scheme": "anchor",
+            }}),
+            "rounds follow from the size",
+        ),
+        (
+            serde_json::json!({"tournament": {"weight": 1.0, "url": "http://x", "model": "m", "scheme": "knockout"}}),
+            "single_elimination",
         ),
     ] {
         let error = rewards(&written).expect_err("refused").to_string();

@@ -1,0 +1,169 @@
+//! A tournament within a group: a judge compares two members at a time, and the standing at the end is the score.
+//!
+//! `ArenaRL` (arXiv 2601.06487) ranks the trajectories of a group so where no answer can be checked, and compares the schemes of
+//! [`Scheme`].
+
+use async_trait::async_trait;
+use forage_contracts::environment::Outcome;
+use forage_contracts::reward::{GroupReward, Make, Making, Pieces, RewardEntry, RewardError};
+use forage_contracts::{Episode, SettingError, Task};
+use futures::future::try_join_all;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value, json};
+
+use super::group::{count, failed, schema};
+use super::prompt::{Shown, Transcript};
+use super::scheme::{Game, Scheme};
+use super::{Judge, JudgeError, JudgeSettings, Preference};
+use crate::reward::UNIT;
+use crate::reward::grading::normalize;
+
+/// The registry's entry.
+pub(crate) const TOURNAMENT: RewardEntry = RewardEntry {
+    name: "tournament",
+    about: "standing of an episode in its group, by a judge that compares two at a time, in both orders (settings: those of \
+            judge, scheme = \"round_robin\", rounds, compares = \"answers\")",
+    always: false,
+    judges: Some(Outcome::Answer),
+    range: UNIT,
+    schema: Some(settings_schema),
+    make: Make::Group(|making| Ok(Box::new(Tournament::of(making)?))),
+};
+
+fn settings_schema() -> Value {
+    let mut scheme: Value = schemars::schema_for!(Scheme).into();
+    let mut compares: Value = schemars::schema_for!(Compares).into();
+    scheme["default"] = json!("round_robin");
+    compares["default"] = json!("answers");
+    for (schema, about) in [
+        (&mut scheme, "Who meets whom, and what the score is."),
+        (&mut compares, "What the judge is shown of the two."),
+    ] {
+        schema["description"] = json!(about);
+    }
+    let rounds = "Of a round robin the members that each one meets (4), of a Swiss tournament its rounds (as many as a \
+                  knockout has).";
+    let rounds = json!({"type": "integer", "minimum": 1, "description": rounds});
+    schema([
+        ("scheme", scheme),
+        ("rounds", rounds),
+        ("compares", compares),
+    ])
+}
+
+/// What a judge is shown of two members.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+enum Compares {
+    /// Their answers.
+    #[default]
+    Answers,
+    /// All that they wrote and read.
+    Episodes,
+}
+
+/// Ranks a group. A pair is shown in both orders; a judge that changes its mind with the order has called a tie.
+///
+/// Nobody is asked where the outcome is plain: an answer beats none, and of answers alone equal ones tie. A group of one
+/// scores 0.5.
+#[derive(Debug)]
+struct Tournament {
+    judge: Judge,
+    scheme: Scheme,
+    rounds: Option<usize>,
+    compares: Compares,
+}
+
+impl Tournament {
+    fn of(making: &Making) -> Result<Self, SettingError> {
+        let mut settings = making.settings.clone();
+        let scheme: Scheme = choice("scheme", &mut settings)?;
+        let rounds = settings.shift_remove("rounds");
+        if rounds.is_some() && !matches!(scheme, Scheme::RoundRobin | Scheme::Swiss) {
+            let fault = "follow from the size of the group in this scheme; leave them out";
+            return Err(SettingError::new("rounds", fault));
+        }
+        let compares: Compares = choice("compares", &mut settings)?;
+        let settings: JudgeSettings = serde_json::from_value(Value::Object(settings))?;
+        if !settings.rubric.is_empty() && compares == Compares::Answers {
+            let fault =
+                "is about the way to an answer: set compares = \"episodes\", or leave it out";
+            return Err(SettingError::new("a rubric", fault));
+        }
+        Ok(Self {
+            judge: Judge::new(settings)?,
+            scheme,
+            rounds: rounds.map(|rounds| count("rounds", &rounds)).transpose()?,
+            compares,
+        })
+    }
+
+    /// What the first of two members wins: 1, 0.5 or 0.
+    async fn play(&self, task: &Task, [a, b]: [&Episode; 2]) -> Result<f32, JudgeError> {
+        let (Some(answer_a), Some(answer_b)) = (a.answer(), b.answer()) else {
+            let has = |member: &Episode| f32::from(member.answer().is_some());
+            return Ok(0.5 + 0.5 * (has(a) - has(b)));
+        };
+        if self.compares == Compares::Answers && normalize(answer_a) == normalize(answer_b) {
+            return Ok(0.5);
+        }
+        let [a, b] = [a, b].map(|member| self.shown(member));
+        let first = self.judge.prefer_work(&task.question, &task.golds, [a, b]);
+        let second = self.judge.prefer_work(&task.question, &task.golds, [b, a]);
+        Ok(match (first.await?, second.await?) {
+            (Preference::A, Preference::B) => 1.0,
+            (Preference::B, Preference::A) => 0.0,
+            _ => 0.5,
+        })
+    }
+
+    fn shown<'a>(&self, member: &'a Episode) -> Shown<'a> {
+        let transcript = match self.compares {
+            Compares::Answers => Transcript::Unknown,
+            Compares::Episodes => Transcript::Turns(&member.turns),
+        };
+        (member.answer(), transcript)
+    }
+}
+
+/// The setting `key`, or its default where it is not written.
+fn choice<T: DeserializeOwned + Default>(
+    key: &str,
+    settings: &mut Map<String, Value>,
+) -> Result<T, SettingError> {
+    let Some(value) = settings.shift_remove(key) else {
+        return Ok(T::default());
+    };
+    serde_json::from_value(value)
+        .map_err(|error| SettingError::new(key, format!("cannot be read: {error}")))
+}
+
+#[async_trait]
+impl GroupReward for Tournament {
+    fn name(&self) -> &'static str {
+        TOURNAMENT.name
+    }
+
+    async fn score_group(
+        &self,
+        task: &Task,
+        members: &[&Episode],
+    ) -> Result<Vec<(f32, Pieces)>, RewardError> {
+        let mut played: Vec<Vec<Game>> = Vec::new();
+        loop {
+            let pairs = self.scheme.pairs(members.len(), self.rounds, &played);
+            if pairs.is_empty() {
+                break;
+            }
+            let games = pairs.into_iter().map(|[a, b]| async move {
+                let won = self.play(task, [members[a], members[b]]).await?;
+                Ok(Game { pair: [a, b], won })
+            });
+            let games = try_join_all(games).await;
+            played.push(games.map_err(|cause| failed(TOURNAMENT.name, task, &cause))?);
+        }
+        let scores = self.scheme.scores(members.len(), &played).into_iter();
+        Ok(scores.map(|score| (score, Pieces::new())).collect())
+    }
+}
