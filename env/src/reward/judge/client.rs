@@ -11,7 +11,9 @@ use tokio::sync::OnceCell;
 use super::cache::Cache;
 use super::prompt::{Asked, Room, Shown, Transcript, batch_messages, messages, pair_messages};
 use super::settings::JudgeSettings;
-use super::verdict::{Preference, Refusal, Verdict, read_preference, read_verdict, read_verdicts};
+use super::verdict::{
+    Form, Preference, Refusal, Verdict, read_preference, read_verdict, read_verdicts,
+};
 
 /// A judge gave no verdict. Never a bad score.
 #[derive(Debug, thiserror::Error)]
@@ -127,6 +129,9 @@ struct Choice {
 #[derive(Deserialize)]
 struct Message {
     content: Option<String>,
+    /// What a server with a parser for reasoning took out of the reply, by the two names in use; some send both.
+    reasoning: Option<String>,
+    reasoning_content: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -181,7 +186,8 @@ impl Judge {
             return Err(JudgeError::NoGold);
         }
         let read = |reply: &str| read_verdict(reply, rubric.len());
-        self.judged(|room| messages(question, rubric, room), read)
+        let form = Form::of(rubric.len());
+        self.judged(form, |room| messages(question, rubric, room), read)
             .await
     }
 
@@ -219,7 +225,8 @@ impl Judge {
             return Err(JudgeError::NoGold);
         }
         let read = |reply: &str| read_verdicts(reply, shown.len());
-        self.judged(|room| batch_messages(question, golds, shown, room), read)
+        let messages = |room| batch_messages(question, golds, shown, room);
+        self.judged(Form::Answers(shown.len()), messages, read)
             .await
     }
 
@@ -248,23 +255,21 @@ impl Judge {
         pair: [Shown<'_>; 2],
     ) -> Result<Preference, JudgeError> {
         let rubric = &self.settings.rubric;
-        self.judged(
-            |room| pair_messages(question, golds, pair, rubric, room),
-            read_preference,
-        )
-        .await
+        let messages = |room| pair_messages(question, golds, pair, rubric, room);
+        self.judged(Form::Pair, messages, read_preference).await
     }
 
     /// Asks with as much of the policy's texts as the server takes: their length is the policy's doing, so a server that
     /// refuses it is shown less. One that refuses even the least refuses everything, which is a fault of ours.
     async fn judged<T>(
         &self,
+        form: Form,
         messages: impl Fn(Room) -> Value + Send + Sync,
         read: impl Fn(&str) -> Result<T, Refusal> + Copy + Send + Sync,
     ) -> Result<T, JudgeError> {
         let transcript = self.settings.transcript_chars;
         let mut asked = messages(Room::all(transcript));
-        let mut reply = self.reply(&asked, read).await;
+        let mut reply = self.reply(form, &asked, read).await;
         for chars in SHORTER {
             if !matches!(&reply, Err(error) if error.refuses_request()) {
                 break;
@@ -277,7 +282,7 @@ impl Judge {
                 asked = shorter;
                 self.shortened.fetch_add(1, Ordering::Relaxed);
                 tracing::debug!(chars, "judge refuses the length of what it is shown");
-                reply = self.reply(&asked, read).await;
+                reply = self.reply(form, &asked, read).await;
             }
         }
         reply
@@ -285,14 +290,25 @@ impl Judge {
 
     async fn reply<T>(
         &self,
+        form: Form,
         messages: &Value,
         read: impl Fn(&str) -> Result<T, Refusal> + Copy + Send + Sync,
     ) -> Result<T, JudgeError> {
         let JudgeSettings {
-            model, max_tokens, ..
+            model,
+            max_tokens,
+            extra_body,
+            ..
         } = &self.settings;
-        let body =
-            json!({"model": model, "messages": messages, "temperature": 0, "max_tokens": max_tokens}).to_string();
+        let mut body = json!({"model": model, "messages": messages, "temperature": 0, "max_tokens": max_tokens});
+        if self.settings.structured {
+            let schema = json!({"name": "verdict", "strict": true, "schema": form.schema()});
+            body["response_format"] = json!({"type": "json_schema", "json_schema": schema});
+        }
+        for (key, value) in extra_body {
+            body[key] = value.clone();
+        }
+        let body = body.to_string();
         let key = blake3::hash(body.as_bytes()).to_hex().to_string();
         let cache = self
             .cache
@@ -395,9 +411,16 @@ impl Judge {
                 "the reply was cut off; raise max_tokens".to_owned(),
             ));
         }
-        let reply = message
-            .content
-            .ok_or_else(|| Fault::Unusable("the message has no content".to_owned()))?;
+        let reasoning = [message.reasoning, message.reasoning_content];
+        let reasoned = reasoning.iter().flatten().any(|text| !text.is_empty());
+        let reply = message.content.filter(|reply| !reply.is_empty());
+        let reply = reply.ok_or_else(|| {
+            Fault::Unusable(if reasoned {
+                "the message has reasoning and no content; raise max_tokens, or switch thinking off by extra_body".to_owned()
+            } else {
+                "the message has no content".to_owned()
+            })
+        })?;
         check(&reply).map_err(|refusal| Fault::Unusable(refusal.to_string()))?;
         Ok(reply)
     }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use forage_net::HttpOptions;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use super::client::JudgeError;
 use super::{BATCH, ENTRY, TOURNAMENT};
@@ -31,6 +32,13 @@ pub struct JudgeSettings {
     /// Most tokens of a reply.
     #[serde(default = "reply")]
     pub max_tokens: u32,
+    /// Whether the server is to hold replies to their form: a `response_format` with the JSON schema of a verdict.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub structured: bool,
+    /// Further fields of every request, as the server names them: `{ chat_template_kwargs = { enable_thinking = false } }` switches
+    /// a Qwen3's thinking off.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub extra_body: Map<String, Value>,
     /// Characters of an episode that the judge is shown; the middle of a longer one is left out.
     #[serde(default = "transcript")]
     pub transcript_chars: usize,
@@ -47,6 +55,17 @@ pub struct JudgeSettings {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rubric: Vec<String>,
 }
+
+/// Fields of a request that follow from the other settings.
+const OWN: [&str; 7] = [
+    "model",
+    "messages",
+    "temperature",
+    "max_tokens",
+    "response_format",
+    "n",
+    "stream",
+];
 
 fn a_minute() -> f64 {
     60.0
@@ -94,6 +113,8 @@ impl JudgeSettings {
             attempts: three(),
             concurrency: eight(),
             max_tokens: reply(),
+            structured: false,
+            extra_body: Map::new(),
             transcript_chars: transcript(),
             max_calls: None,
             max_total_tokens: None,
@@ -107,6 +128,12 @@ impl JudgeSettings {
     /// # Errors
     /// [`JudgeError::Setting`] with the key at fault.
     pub fn check(&self) -> Result<(), JudgeError> {
+        if let Some(key) = OWN.iter().find(|&&key| self.extra_body.contains_key(key)) {
+            return Err(JudgeError::Setting {
+                key: format!("extra_body.{key}"),
+                what: "is a field that the judge writes itself; leave it out".to_owned(),
+            });
+        }
         let faults = [
             (
                 !self.model.trim().is_empty(),

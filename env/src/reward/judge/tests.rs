@@ -51,6 +51,7 @@ fn only_the_exact_form_is_a_verdict() {
         "```json\n{\"correct\": true, \"approach\": 80}\n```",
         "```\n{\"correct\": true, \"approach\": 80}```",
         "<think>{\"correct\": false, \"approach\": 0}</think>\n{\"correct\": true, \"approach\": 80}",
+        "{\"correct\": false, \"approach\": 0}\n</think>\n\n{\"correct\": true, \"approach\": 80}",
     ];
     for reply in good {
         let expected = Verdict::Answer {
@@ -86,6 +87,7 @@ fn only_the_exact_form_is_a_verdict() {
         r#"<think>{"correct": true, "approach": 80}"#,
         "x<think></think>{\"correct\": true, \"approach\": 80}",
         "<think>a</think>b</think>{\"correct\": true, \"approach\": 80}",
+        "a</think>b</think>{\"correct\": true, \"approach\": 80}",
         "```json\n{\"correct\": true, \"approach\": 80}\n```\n```json\n{}\n```",
     ];
     for reply in bad {
@@ -112,6 +114,66 @@ fn only_the_exact_form_is_a_verdict() {
     ] {
         assert!(read_preference(reply).is_err(), "{reply}");
     }
+}
+
+#[tokio::test]
+async fn a_thinking_model_and_a_server_that_holds_to_schemas_are_asked_as_they_need_it() {
+    let server = Server::reading(|_, body| {
+        let body: serde_json::Value = serde_json::from_str(body).expect("JSON");
+        assert_eq!(body["chat_template_kwargs"]["enable_thinking"], false);
+        let form = &body["response_format"]["json_schema"]["schema"];
+        assert_eq!(form["required"], serde_json::json!(["correct", "approach"]));
+        Act::Say(200, completion(VERDICT))
+    });
+    let extra = serde_json::json!({"chat_template_kwargs": {"enable_thinking": false}});
+    let asked = JudgeSettings {
+        structured: true,
+        extra_body: extra.as_object().expect("a table").clone(),
+        ..settings(&server)
+    };
+    let (found, _) = score(&judged(asked), "Velm").await.expect("a score");
+    assert!((found - 0.95).abs() < 1e-6, "{found}");
+    // What was asked for and what is read are one form.
+    for (form, reply) in [
+        (super::verdict::Form::of(0), VERDICT.to_owned()),
+        (
+            super::verdict::Form::of(2),
+            r#"{"holds": [true, false]}"#.to_owned(),
+        ),
+        (
+            super::verdict::Form::Answers(1),
+            format!("{{\"verdicts\": [{VERDICT}]}}"),
+        ),
+        (
+            super::verdict::Form::Pair,
+            r#"{"better": "tie"}"#.to_owned(),
+        ),
+    ] {
+        let reply: serde_json::Value = serde_json::from_str(&reply).expect("JSON");
+        let named: Vec<&String> = reply.as_object().expect("an object").keys().collect();
+        assert_eq!(form.schema()["required"], serde_json::json!(named));
+    }
+    // A parser of reasoning that found nothing else.
+    let thinking = r#"{"choices": [{"message": {"content": null, "reasoning": "hm"}, "finish_reason": "stop"}]}"#;
+    let server = Server::start(move |_| Act::Say(200, thinking.to_owned()));
+    let error = score(&judged(settings(&server)), "Velm")
+        .await
+        .expect_err("a fault of ours");
+    assert!(
+        error
+            .to_string()
+            .contains("switch thinking off by extra_body"),
+        "{error}"
+    );
+    let taken = JudgeSettings {
+        extra_body: serde_json::json!({"model": "x"})
+            .as_object()
+            .expect("a table")
+            .clone(),
+        ..settings(&server)
+    };
+    let error = Judge::new(taken).expect_err("refused").to_string();
+    assert!(error.contains("`extra_body.model` is a field"), "{error}");
 }
 
 #[test]

@@ -1,9 +1,58 @@
 //! The strict reading of a judge's reply: one JSON object of exactly the asked form, or no verdict.
 //!
 //! Nothing is searched for inside a text: `yes` stands in `yesterday`, and a judge that quotes an answer may quote a
-//! verdict. What may stand around the object is one leading `<think>` block and one code fence around the whole.
+//! verdict. What may stand around the object is one leading `<think>` block, opened in the reply or in the
+//! prompt, and one code fence around the whole.
 
 use serde::Deserialize;
+use serde_json::{Value, json};
+
+/// The form of a reply.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Form {
+    /// A verdict on an answer.
+    Answer,
+    /// Verdicts on so many answers.
+    Answers(usize),
+    /// Which of so many principles hold.
+    Rubric(usize),
+    /// Which of two is better.
+    Pair,
+}
+
+impl Form {
+    /// That of a verdict by a rubric of so many principles, or without one.
+    pub(super) fn of(principles: usize) -> Self {
+        match principles {
+            0 => Self::Answer,
+            principles => Self::Rubric(principles),
+        }
+    }
+
+    /// Its JSON schema, for servers that hold a model to one.
+    pub(super) fn schema(self) -> Value {
+        let object = |properties: Value| {
+            let required: Vec<&String> = properties
+                .as_object()
+                .map(|properties| properties.keys().collect())
+                .unwrap_or_default();
+            json!({"type": "object", "required": required, "additionalProperties": false, "properties": properties})
+        };
+        let list = |items: Value, count: usize| json!({"type": "array", "items": items, "minItems": count, "maxItems": count});
+        let answer = || {
+            let approach = json!({"type": "number", "minimum": 0, "maximum": 100});
+            object(json!({"correct": {"type": "boolean"}, "approach": approach}))
+        };
+        match self {
+            Self::Answer => answer(),
+            Self::Answers(count) => object(json!({"verdicts": list(answer(), count)})),
+            Self::Rubric(count) => {
+                object(json!({"holds": list(json!({"type": "boolean"}), count)}))
+            }
+            Self::Pair => object(json!({"better": {"type": "string", "enum": ["A", "B", "tie"]}})),
+        }
+    }
+}
 
 /// What a judge found.
 #[derive(Clone, Debug, PartialEq)]
@@ -127,10 +176,16 @@ fn object<'a, T: Deserialize<'a>>(reply: &'a str) -> Result<T, Refusal> {
     serde_json::from_str(text).map_err(|cause| Refusal(cause.to_string()))
 }
 
-/// What stands behind a leading block of reasoning.
+/// What stands behind a leading block of reasoning, which some templates open at the end of the prompt: then the reply has its end
+/// alone.
 fn after_thinking(text: &str) -> Result<&str, Refusal> {
     let Some(thought) = text.strip_prefix("<think>") else {
-        return Ok(text);
+        return Ok(match text.split_once("</think>") {
+            Some((thought, rest)) if !thought.contains("<think>") && !rest.contains("</think>") => {
+                rest.trim()
+            }
+            _ => text,
+        });
     };
     let Some((_, rest)) = thought.split_once("</think>") else {
         return Err(Refusal(
