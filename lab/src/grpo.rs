@@ -6,7 +6,7 @@ use std::sync::Arc;
 use forage_env::reward::judge::JudgeSettings;
 use forage_trainer::device::ComputeType;
 use forage_trainer::memory::Workload;
-use forage_trainer::run::{Control, RunPlace, Source, run_grpo};
+use forage_trainer::run::{Control, GrpoConfig, RunPlace, Source, run_grpo};
 use forage_trainer::{
     Checkpoint, Learner, RankSettings, RemoteConfig, RemotePolicy, Sample, SentinelConfig, Workers,
 };
@@ -166,6 +166,7 @@ pub(crate) fn digest(config: &Resolved, experience: Experience<'_>) -> Result<St
     shape.grpo.keep_checkpoints = 0;
     shape.grpo.evaluate_every = 0;
     shape.grpo.sentinel = SentinelConfig::default();
+    shape.grpo.fault_share = GrpoConfig::default().fault_share;
     shape.grpo.update.parts = None;
     shape.tensorboard = None;
     if let Some(sampler) = &mut shape.sampler {
@@ -229,13 +230,15 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("rollouts.jsonl");
         std::fs::write(&file, "").unwrap();
-        let of = |rest: &str| {
+        let with = |rest: &str, more: &str| {
             let judge = format!("reward.judge={{ weight = 1.0, model = \"m\", {rest} }}");
-            let config = RunConfig::parse(quickstart, &[judge]).unwrap();
+            let config = RunConfig::parse(quickstart, &[judge, more.to_owned()]).unwrap();
             let config = config.resolve(None).unwrap();
             digest(&config, Experience::Recorded(&file)).unwrap()
         };
+        let of = |rest: &str| with(rest, "grpo.steps=1");
         let first = of("url = \"http://a\"");
+        assert_eq!(first, with("url = \"http://a\"", "grpo.fault_share=0.2"));
         assert_eq!(
             first,
             of("url = \"http://b:1\", max_calls = 9, cache = \"c\", attempts = 1")

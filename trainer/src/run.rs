@@ -69,6 +69,10 @@ pub struct GrpoConfig {
     pub lookahead: bool,
     /// Takes a part of each batch from earlier steps; none without it.
     pub(crate) replay: Option<ReplayConfig>,
+    /// Largest share of a step's episodes, rounded up to whole ones, that faults of the retriever, a judge, the sandbox or the sampler may
+    /// take before the run stops. They are never learned from.
+    #[serde(skip_serializing_if = "is_usual")]
+    pub fault_share: f64,
     /// What is learned from episodes by how they ended; all as they were scored without it.
     #[serde(skip_serializing_if = "Endings::are_plain")]
     pub(crate) endings: Endings,
@@ -89,13 +93,41 @@ impl Default for GrpoConfig {
             evaluate_every: 0,
             lookahead: false,
             replay: None,
+            fault_share: InfraBudget::default().share,
             endings: Endings::default(),
             sentinel: SentinelConfig::default(),
         }
     }
 }
 
+#[allow(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde hands over a reference"
+)]
+fn is_usual(share: &f64) -> bool {
+    share.to_bits() == InfraBudget::default().share.to_bits()
+}
+
 impl GrpoConfig {
+    /// How many faults of ours a batch may hold.
+    fn fault_budget(&self) -> InfraBudget {
+        InfraBudget {
+            share: self.fault_share,
+        }
+    }
+
+    /// Checks the share of faults.
+    ///
+    /// # Errors
+    /// [`SettingError`], which names the key at fault and the fix.
+    pub fn check_faults(&self) -> Result<(), SettingError> {
+        if (0.0..1.0).contains(&self.fault_share) {
+            return Ok(());
+        }
+        let fault = format!("is {}: write 0 up to below 1", self.fault_share);
+        Err(SettingError::new("fault_share", fault))
+    }
+
     /// Questions that a step plays: those per step without the replayed.
     pub fn prompts_played(&self) -> usize {
         self.prompts_per_step
@@ -353,7 +385,8 @@ impl<'a> Run<'a> {
             let own = self.play(problem, tasks, step).await;
             self.collect(own, tasks, step)?
         };
-        InfraBudget::default()
+        self.config
+            .fault_budget()
             .check(&episodes)
             .map_err(|source| RunError::Infra { step, source })?;
         self.config.endings.mark(&mut episodes);
@@ -478,7 +511,8 @@ impl<'a> Run<'a> {
         let every = self.config.evaluate_every;
         if every > 0 && (step + 1).is_multiple_of(every) {
             let seed = Seed::root(self.place.seed);
-            evaluate(self.learner, problem, seed, step, row).await?;
+            let budget = self.config.fault_budget();
+            evaluate(self.learner, problem, budget, seed, step, row).await?;
         }
         Ok(())
     }
@@ -538,6 +572,7 @@ impl<'a> Run<'a> {
 pub(crate) async fn evaluate(
     learner: &Learner,
     problem: &Problem,
+    budget: InfraBudget,
     seed: Seed,
     step: u64,
     row: &mut Row,
@@ -548,7 +583,7 @@ pub(crate) async fn evaluate(
     let own = play_own(rollout, jobs, ranks).await;
     let episodes = own.and_then(|own| ranks.episodes(own, &all));
     let episodes = episodes.map_err(lost_at(step))?;
-    InfraBudget::default()
+    budget
         .check(&episodes)
         .map_err(|source| RunError::Infra { step, source })?;
     let measure = problem.factory.spec().outcome.measure();

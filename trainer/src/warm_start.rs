@@ -174,8 +174,10 @@ pub async fn warm_start(
             let mut row = learner.imitate(&sequences).map_err(failed)?.row(step);
             if last && (done.is_multiple_of(config.evaluate_every.max(1)) || done == stage.steps) {
                 learner.publish().await.map_err(failed)?;
-                let seed = Seed::root(0);
-                if let Some(found) = evaluate(learner, problem, seed, step, &mut row).await? {
+                let (budget, seed) = (InfraBudget::default(), Seed::root(0));
+                if let Some(found) =
+                    evaluate(learner, problem, budget, seed, step, &mut row).await?
+                {
                     reached = found;
                 }
             }

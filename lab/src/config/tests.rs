@@ -142,6 +142,7 @@ fn overrides_reach_nested_keys_and_nonsense_is_refused() {
         "grpo.steps",
         "grpo.group_size=1",
         "grpo.steps=\"many\"",
+        "grpo.fault_share=1.0",
         "seed.x=1",
         "reward.em=0",
         "reward.emm=1",
