@@ -1,15 +1,19 @@
-// Drives the report and the retriever's search page in headless Chromium, with the keyboard where there is a key:
-// node drive.mjs REPORT.html SERVER_URL SHOTS. Prints a line per check; the exit code is 1 when one failed.
-import { chromium } from "playwright-core";
+// Drives the report, the retriever's search page and the page that follows a run in headless Chromium, with the keyboard where
+// there is a key: node drive.mjs REPORT.html SERVER_URL RUN_URL SHOTS. Prints a line per check; the exit code is 1 when one failed.
+import { readFileSync } from "node:fs";
+import { createRequire } from "node:module";
 import { pathToFileURL } from "node:url";
+import { chromium } from "playwright-core";
 
-const [report, server, shots] = process.argv.slice(2);
+const [report, server, live, shots] = process.argv.slice(2);
+const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 const url = pathToFileURL(report).href;
 const TRAJECTORIES = 10000;
 const INTERACTIVE_MS = 3000;
 const ANSWER_MS = 500;
 const STEP_MS = 10000;
 const PHONE = { width: 390, height: 844 };
+const WIDTHS = [400, 768, 1280];
 const browser = await chromium.launch({
   executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium",
   args: [
@@ -42,7 +46,7 @@ async function visit(name, address, options, steps) {
   }
   await page.screenshot({ path: `${shots}/${name.replaceAll(" ", "-")}.png` });
   const home = address.startsWith("file:") ? [address] : [];
-  const strange = asked.filter((one) => (home.length ? !home.includes(one.split("#")[0]) : !one.startsWith(server)));
+  const strange = asked.filter((one) => (home.length ? !home.includes(one.split("#")[0]) : !one.startsWith(new URL(address).origin)));
   check(`${name}: nothing on the console`, said.length === 0, said.join("; "));
   check(`${name}: no request to another place`, strange.length === 0, strange.join(", "));
   await context.close();
@@ -186,6 +190,27 @@ for (const [name, options] of [
     check(`${name}: the address names the query`, page.url().includes("birth"));
     check(`${name}: as wide as the screen`, await asWideAsTheScreen(page));
   });
+}
+
+// Every page at three widths, light and dark: nothing is cut off sideways, and axe finds no fault.
+for (const [name, address, ready] of [
+  ["report", url, "#detail .segment"],
+  ["search page", `${server}?q=birth`, "article"],
+  ["live page", live, "svg"],
+]) {
+  for (const colorScheme of ["light", "dark"]) {
+    for (const width of WIDTHS) {
+      const where = `${name} ${colorScheme} ${width}`;
+      await visit(where, address, { colorScheme, viewport: { width, height: 900 }, bypassCSP: true }, async (page) => {
+        await page.waitForSelector(ready, { state: "attached" });
+        check(`${where}: as wide as the screen`, await asWideAsTheScreen(page));
+        await page.evaluate(axe);
+        const found = await page.evaluate(() => globalThis.axe.run(document, { resultTypes: ["violations"] }));
+        const faults = found.violations.map((one) => `${one.id} at ${one.nodes.slice(0, 3).map((node) => node.target).join(", ")}`);
+        check(`${where}: axe finds no violation`, faults.length === 0, faults.join("; "));
+      });
+    }
+  }
 }
 
 await browser.close();

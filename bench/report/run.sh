@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# The report of a run with 10,000 trajectories, and the retriever's search page, in headless Chromium: time to interactive,
-# filters, search, groups, comparison, keyboard alone, a phone's width, dark and light, no console message, no request.
-# Takes a scratch folder; screenshots are left in it. Under two minutes.
+# The report of a run with 10,000 trajectories, the retriever's search page and the page that follows a run, in headless Chromium:
+# time to interactive, filters, search, groups, comparison, keyboard alone, no console message, no request elsewhere; each at
+# three widths, dark and light, without a violation that axe finds. Takes a scratch folder; screenshots are left in it. Some
+# three minutes.
 #
-# Needs Chromium (CHROMIUM, /usr/bin/chromium), Node and playwright-core, which npm fetches into the scratch folder.
+# Needs Chromium (CHROMIUM, /usr/bin/chromium), Node, and playwright-core and axe-core, which npm fetches into the scratch folder.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 scratch=$(realpath -m "${1:?usage: bench/report/run.sh SCRATCH_FOLDER}")
@@ -22,13 +23,17 @@ time "$forage" report "$scratch/large" --out "$scratch/report.html"
 ls -l "$scratch/report.html"
 
 cd "$scratch"
-[ -d node_modules/playwright-core ] || npm install --silent --no-save playwright-core > npm.log 2>&1
+[ -d node_modules/axe-core ] || npm install --silent --no-save playwright-core axe-core > npm.log 2>&1
 cp "$here/drive.mjs" .
 "$forage" serve retriever small/index --addr 127.0.0.1:18099 > server.log 2>&1 &
 server=$!
-trap 'kill "$server"' EXIT
-for _ in $(seq 100); do
-    curl --silent --fail --output /dev/null http://127.0.0.1:18099/readyz && break
-    sleep 0.1
+"$forage" serve run small/trained --addr 127.0.0.1:18098 > live.log 2>&1 &
+live=$!
+trap 'kill "$server" "$live"' EXIT
+for port in 18099 18098; do
+    for _ in $(seq 100); do
+        curl --silent --fail --output /dev/null "http://127.0.0.1:$port/readyz" && break
+        sleep 0.1
+    done
 done
-node drive.mjs "$scratch/report.html" http://127.0.0.1:18099/ "$scratch/shots"
+node drive.mjs "$scratch/report.html" http://127.0.0.1:18099/ http://127.0.0.1:18098/ "$scratch/shots"
