@@ -6,6 +6,7 @@ mod config;
 mod guide;
 mod help;
 mod log;
+mod openapi;
 mod papers;
 mod policy;
 mod python;

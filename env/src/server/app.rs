@@ -351,6 +351,7 @@ impl App {
 
 impl Service for App {
     type Fault = Fault;
+    const OPENAPI: Option<&'static str> = Some(include_str!("openapi.json"));
     /// `OpenEnv`'s word for it.
     const HEALTH: &'static str = r#"{"status":"healthy"}"#;
 

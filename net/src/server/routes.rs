@@ -23,6 +23,9 @@ pub trait Service: Send + Sync + 'static {
     /// The answer to `GET /healthz`.
     const HEALTH: &'static str = r#"{"status":"ok"}"#;
 
+    /// The description of its routes in OpenAPI's form, the answer to `GET /openapi.json`; none of a server that is for people.
+    const OPENAPI: Option<&'static str> = None;
+
     /// The part that all servers share.
     fn base(&self) -> &Arc<Base>;
 
@@ -51,7 +54,10 @@ pub trait Service: Send + Sync + 'static {
 /// password of `Authorization: Basic`, for clients that take only `http://user:TOKEN@host`. Without a token in the
 /// configuration all requests pass.
 pub fn router<S: Service>(app: &Arc<S>, guarded: Router<Arc<S>>, open: Router<Arc<S>>) -> Router {
-    let guarded = guarded.route("/metrics", get(metrics::<S>));
+    let mut guarded = guarded.route("/metrics", get(metrics::<S>));
+    if let Some(description) = S::OPENAPI {
+        guarded = guarded.route("/openapi.json", get(move || async { json(description) }));
+    }
     guard(guarded, app)
         .merge(open)
         .route("/healthz", get(health::<S>))

@@ -54,6 +54,7 @@ impl App {
 
 impl Service for App {
     type Fault = Fault;
+    const OPENAPI: Option<&'static str> = Some(include_str!("openapi.json"));
 
     fn base(&self) -> &Arc<Base> {
         &self.base
