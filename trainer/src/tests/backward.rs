@@ -9,7 +9,7 @@ use crate::backward::gradients;
 use crate::grads::{NamedGrads, track};
 use crate::logprobs::{ScoreGrads, Scores, token_logprobs};
 use crate::lora::{self, LoraConfig, Targets};
-use crate::model::{Batch, Decoder, Dropout};
+use crate::model::{Batch, Decoder, Dropout, ModelConfig, RopeTables};
 use crate::sequence::{Sequence, ids};
 use burn::tensor::{DType, Device, Tensor};
 use rand::RngExt;
@@ -130,11 +130,13 @@ fn gradients_of_all_weights_equal_the_whole_graph() {
 }
 
 /// Products and activations in bf16 beside weights in f32: the direction of the gradient is that of f32, for a loss whose tokens pull
-/// in both directions, where rounding shows most.
+/// in both directions, where rounding shows most. Of weights as they are usually drawn the cosine is above .999; the tiny models' are
+/// drawn ten times as wide. `PyTorch`'s autocast finds the same of both (`compare_autocast.py` beside the fixtures).
 #[test]
 fn gradients_in_bf16_point_where_those_in_f32_do() {
-    for name in FAMILIES {
-        let model = tiny(name, &Device::flex());
+    let device = Device::flex();
+    let wide = FAMILIES.map(|name| (name, tiny(name, &device), 0.995));
+    for (name, model, least) in wide.into_iter().chain([("usual", usual(&device), 0.9995)]) {
         let seed = Seed::root(5);
         let sequences = sequences(model.config.vocab_size, seed);
         let rows: Vec<&Sequence> = sequences.iter().collect();
@@ -157,13 +159,29 @@ fn gradients_in_bf16_point_where_those_in_f32_do() {
         };
         let lengths = dot(&found, &found).sqrt() * dot(&expected, &expected).sqrt();
         let cosine = dot(&found, &expected) / lengths;
-        assert!(cosine > 0.995 && cosine < 1.0 - 1e-9, "{name}: {cosine}");
+        assert!(cosine > least && cosine < 1.0 - 1e-9, "{name}: {cosine}");
         for (found, exact) in scores.logprobs.iter().zip(&exact.logprobs) {
             assert!(
                 (found - exact).abs() < 0.02 + 0.02 * exact.abs(),
                 "{name}: {found} is not {exact}"
             );
         }
+    }
+}
+
+/// Four layers of 256 with weights as they are usually drawn.
+fn usual(device: &Device) -> Tiny {
+    let config = ModelConfig {
+        hidden_size: 256,
+        intermediate_size: 1024,
+        num_hidden_layers: 4,
+        head_dim: 64,
+        ..tiny("tiny_qwen2", device).config
+    };
+    Tiny {
+        decoder: Decoder::random(&config, Seed::root(3), device),
+        rope: RopeTables::new(&config, 128, device),
+        config,
     }
 }
 
