@@ -23,7 +23,7 @@ pub trait Service: Send + Sync + 'static {
     /// The answer to `GET /healthz`.
     const HEALTH: &'static str = r#"{"status":"ok"}"#;
 
-    /// The description of its routes in OpenAPI's form, the answer to `GET /openapi.json`; none of a server that is for people.
+    /// The description of its routes in `OpenAPI`'s form, the answer to `GET /openapi.json`; none of a server that is for people.
     const OPENAPI: Option<&'static str> = None;
 
     /// The part that all servers share.
@@ -56,7 +56,10 @@ pub trait Service: Send + Sync + 'static {
 pub fn router<S: Service>(app: &Arc<S>, guarded: Router<Arc<S>>, open: Router<Arc<S>>) -> Router {
     let mut guarded = guarded.route("/metrics", get(metrics::<S>));
     if let Some(description) = S::OPENAPI {
-        guarded = guarded.route("/openapi.json", get(move || async { json(description) }));
+        guarded = guarded.route(
+            "/openapi.json",
+            get(move || async move { json(description) }),
+        );
     }
     guard(guarded, app)
         .merge(open)

@@ -7,12 +7,10 @@ use forage_contracts::seed::Seed;
 use crate::tests::common::problem::{checkpoint, learner, problem, weights};
 use forage_trainer::metrics::Row;
 use forage_trainer::run::{
-    Control, Endings, GrpoConfig, ReplayConfig, RunError, RunPlace, Source, run_grpo,
+    Control, GrpoConfig, ReplayConfig, RunError, RunPlace, Source, run_grpo,
 };
 use forage_trainer::weights::Checkpoint;
-use forage_trainer::{
-    AdamWConfig, LoraConfig, Sample, SentinelConfig, Targets, UpdateConfig, checkpoint,
-};
+use forage_trainer::{AdamWConfig, LoraConfig, Sample, Targets, UpdateConfig, checkpoint};
 
 fn config() -> GrpoConfig {
     let optimizer = AdamWConfig {
@@ -33,11 +31,7 @@ fn config() -> GrpoConfig {
         checkpoint_every: 2,
         keep_checkpoints: 2,
         evaluate_every: 2,
-        trees: None,
-        lookahead: false,
-        replay: None,
-        endings: Endings::default(),
-        sentinel: SentinelConfig::default(),
+        ..GrpoConfig::default()
     }
 }
 

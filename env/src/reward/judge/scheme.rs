@@ -49,13 +49,12 @@ impl Scheme {
     ) -> Vec<[usize; 2]> {
         match self {
             Self::RoundRobin if played.is_empty() => circle(count, rounds.unwrap_or(ROUNDS)),
-            Self::RoundRobin => Vec::new(),
             Self::Anchor | Self::SingleElimination | Self::DoubleElimination
                 if played.is_empty() =>
             {
                 (1..count).map(|member| [0, member]).collect()
             }
-            Self::Anchor => Vec::new(),
+            Self::RoundRobin | Self::Anchor => Vec::new(),
             Self::SingleElimination => knockout(&Bracket::of(count, played).standing(1)[0]),
             Self::DoubleElimination => {
                 let standing = Bracket::of(count, played).standing(2);
