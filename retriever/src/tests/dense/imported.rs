@@ -38,7 +38,7 @@ async fn vector_files_of_other_programs_are_imported() {
     let import = || {
         Index::embed(
             &fixture.index,
-            VectorSource::File(&file),
+            VectorSource::Files(std::slice::from_ref(&file)),
             VectorIndexKind::Quantised,
             &mut |_, _| {},
         )
@@ -90,7 +90,7 @@ fn a_flat_index_by_distance_needs_vectors_of_one_norm() {
     let import = |name: &str| {
         Index::embed(
             &index,
-            VectorSource::File(&fixture(name)),
+            VectorSource::Files(&[fixture(name)]),
             VectorIndexKind::Flat,
             &mut |_, _| {},
         )
