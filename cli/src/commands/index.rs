@@ -102,9 +102,9 @@ pub(crate) struct Embed {
     /// Folder of the BERT encoder (E5, BGE, MiniLM).
     #[arg(long, required_unless_present = "vectors", conflicts_with = "vectors")]
     encoder: Option<PathBuf>,
-    /// Vectors made elsewhere, one per passage in corpus order: .npy, or a FAISS flat or IVF-Flat file; all its pieces in order
-    /// where it comes in several.
-    #[arg(long, num_args = 1.., value_name = "FILE")]
+    /// Vectors made elsewhere, one per passage in corpus order: .npy, or a FAISS flat or IVF-Flat file. Given again for each
+    /// further piece of a file in pieces.
+    #[arg(long, value_name = "FILE")]
     vectors: Vec<PathBuf>,
     /// quantised, flat, ivf or graph.
     #[arg(long, default_value = "quantised")]
