@@ -94,13 +94,13 @@ pub(crate) struct Merge {
 
 /// Gives the passages vectors, for dense and hybrid search.
 ///
-/// Passages that have theirs keep them.
+/// Passages that have theirs keep them. Without --encoder and --vectors, another --kind of index is made of those.
 #[derive(Args, Debug)]
 pub(crate) struct Embed {
     /// Index folder.
     index: PathBuf,
     /// Folder of the BERT encoder (E5, BGE, MiniLM).
-    #[arg(long, required_unless_present = "vectors", conflicts_with = "vectors")]
+    #[arg(long, conflicts_with = "vectors")]
     encoder: Option<PathBuf>,
     /// Vectors made elsewhere, one per passage in corpus order: .npy, or a FAISS flat or IVF-Flat file. Given again for each
     /// further piece of a file in pieces.
@@ -345,6 +345,7 @@ impl Embed {
             .transpose()?;
         let source = match &encoder {
             Some(encoder) => VectorSource::Encoder(encoder.as_ref()),
+            None if self.vectors.is_empty() => VectorSource::Kept,
             None => VectorSource::Files(&self.vectors),
         };
         let request = VectorIndexRequest {

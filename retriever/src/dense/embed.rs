@@ -28,6 +28,8 @@ pub enum VectorSource<'a> {
     /// A `.npy` array or a FAISS index (`IndexFlat`, `IndexIVFFlat`) of rows made elsewhere, one per passage in the order of the
     /// corpus; in one piece, or in several in order.
     Files(&'a [PathBuf]),
+    /// The vectors that the index has, for another index over them.
+    Kept,
 }
 
 /// The index to build over vectors.
@@ -79,8 +81,9 @@ impl Index {
     /// got their vector, and of how many need one.
     ///
     /// Segments that have vectors of the same encoder keep them: after passages were added only those are encoded, and another
-    /// `index` encodes nothing. Rows of a file are read where they are: neither memory nor disk holds a copy besides the index's. Other vectors are replaced. Everything is written to new files and becomes part of the index
-    /// when its manifest is renamed; killed before that, the index is as it was.
+    /// `index` encodes nothing. Other vectors are replaced. Rows of a file are read where they are, without a copy besides the
+    /// index's own. Everything is written to new files and becomes part of the index when its manifest is renamed; killed before
+    /// that, the index is as it was.
     ///
     /// # Errors
     /// Failures of the encoder; [`RetrieverError::Vectors`] for vectors that cannot be searched (named by row) or rows that are
@@ -95,6 +98,7 @@ impl Index {
         let mut source = match source {
             VectorSource::Encoder(encoder) => RowSource::Encoder(encoder),
             VectorSource::Files(files) => RowSource::Rows(VectorRows::open(files)?),
+            VectorSource::Kept => RowSource::Kept,
         };
         embed_rows(&opened, &mut source, index.into(), progress)
     }
@@ -104,6 +108,7 @@ impl Index {
 enum RowSource<'a> {
     Encoder(&'a dyn Encoder),
     Rows(VectorRows),
+    Kept,
 }
 
 fn embed_rows(
@@ -170,11 +175,17 @@ impl Plan {
         source: &RowSource<'_>,
         request: VectorIndexRequest,
     ) -> Result<Self, RetrieverError> {
-        let (encoder, dimension) = match source {
-            RowSource::Encoder(encoder) => (Some(encoder.identity()), encoder.dimension()),
-            RowSource::Rows(rows) => {
+        let old = DenseManifest::of(index.manifest(), index.place())?;
+        let (encoder, dimension) = match (source, &old) {
+            (RowSource::Encoder(encoder), _) => (Some(encoder.identity()), encoder.dimension()),
+            (RowSource::Rows(rows), _) => {
                 check_count(rows.path(), rows.rows(), index)?;
                 (None, rows.dimension())
+            }
+            (RowSource::Kept, Some(old)) => (old.encoder.clone(), old.dimension),
+            (RowSource::Kept, None) => {
+                let what = "the index has none yet; name their encoder or their file";
+                return Err(fault(index.place(), what));
             }
         };
         let kind = request.kind;
@@ -192,11 +203,17 @@ impl Plan {
             superseded: Vec::new(),
             new_folder: format!("dense-{:06}", index.manifest().generation + 1),
         };
-        let Some(old) = DenseManifest::of(index.manifest(), index.place())? else {
+        let Some(old) = old else {
             return Ok(plan);
         };
-        let same = (&old.encoder, old.dimension) == (&plan.dense.encoder, dimension);
-        if old.encoder.is_none() || !same {
+        let stay = match source {
+            RowSource::Encoder(_) => {
+                (&old.encoder, old.dimension) == (&plan.dense.encoder, dimension)
+            }
+            RowSource::Rows(_) => false,
+            RowSource::Kept => true,
+        };
+        if !stay {
             plan.superseded = old.folders.into_values().collect();
             return Ok(plan);
         }
@@ -381,6 +398,13 @@ fn write_rows(
                     rows.read(row, &mut window[at * dimension..(at + 1) * dimension])?;
                 }
                 window
+            }
+            RowSource::Kept => {
+                let what = format!(
+                    "segment `{}` has none, its passages were added later; name the encoder",
+                    segment.info.name
+                );
+                return Err(fault(&segment.info.folder, what));
             }
         };
         sink(&rows)?;

@@ -1,4 +1,5 @@
-//! Search over an inverted file: rows lie in lists around centroids, a query reads the lists that lie nearest to it.
+//! Search over an inverted file (Jégou, Douze and Schmid, 2011): rows lie in lists around centroids, a query reads the lists
+//! that lie nearest to it.
 //!
 //! Lists hold codes of eight bits per coordinate; the best by code are scored again in full precision. How many lists are
 //! read is measured when the index is made (see [`probes`]).
@@ -178,7 +179,18 @@ impl VectorIndex for IvfIndex {
         allowed: Option<&[bool]>,
         cancel: &CancelFlag,
     ) -> Result<Vec<Vec<(u32, f32)>>, RetrieverError> {
-        let queries = queries.par_chunks_exact(self.vectors.dimension());
+        let dimension = self.vectors.dimension();
+        if queries.len() == dimension {
+            // Other work of the pool is not waited for.
+            return Ok(vec![self.nearest(
+                queries,
+                k,
+                self.nprobe,
+                allowed,
+                cancel,
+            )?]);
+        }
+        let queries = queries.par_chunks_exact(dimension);
         let answers = queries.map(|query| self.nearest(query, k, self.nprobe, allowed, cancel));
         answers.collect()
     }

@@ -72,7 +72,9 @@ fn inverted(source: &mut Pieces) -> Result<Header, Flaw> {
         .checked_add(8)
         .and_then(|row| row.checked_mul(rows));
     if needed.is_none_or(|needed| needed > source.left()) {
-        return Err(broken(&format!("{rows} rows of {dimension} numbers")));
+        return Err(broken(&format!(
+            "has a FAISS header of {rows} rows of {dimension} numbers, more than it holds"
+        )));
     }
     let _: [u8; 16] = take(source)?;
     let magic = take(source)?;
@@ -120,10 +122,12 @@ fn lists(source: &mut Pieces, rows: u64, row_bytes: u64) -> Result<Vec<u64>, Fla
     let pairs = match &form {
         b"full" if words == count => 1,
         b"sprs" if words.is_multiple_of(2) => 2,
-        _ => return Err(broken("the sizes of its lists")),
+        _ => return Err(broken("gives the sizes of its lists in an unknown form")),
     };
     if words > source.left() / 8 {
-        return Err(broken(&format!("{count} lists")));
+        return Err(broken(&format!(
+            "speaks of {count} lists, more than it holds"
+        )));
     }
     let mut sizes = Vec::with_capacity((words / pairs) as usize);
     for _ in 0..words / pairs {
@@ -136,13 +140,17 @@ fn lists(source: &mut Pieces, rows: u64, row_bytes: u64) -> Result<Vec<u64>, Fla
         let first = source.position();
         let (codes, ids) = (size.checked_mul(row_bytes), size.checked_mul(8));
         let (Some(codes), Some(ids)) = (codes, ids) else {
-            return Err(broken(&format!("a list of {size} rows")));
+            return Err(broken(&format!(
+                "has a list of {size} rows, more than it holds"
+            )));
         };
         if codes
             .checked_add(ids)
             .is_none_or(|bytes| bytes > source.left())
         {
-            return Err(broken(&format!("a list of {size} rows")));
+            return Err(broken(&format!(
+                "has a list of {size} rows, more than it holds"
+            )));
         }
         source.skip(codes);
         let mut raw = vec![0; ids as usize];
@@ -161,7 +169,7 @@ fn lists(source: &mut Pieces, rows: u64, row_bytes: u64) -> Result<Vec<u64>, Fla
         }
     }
     if source.left() > 0 {
-        return Err(broken("its lists, after which more follows"));
+        return Err(broken("goes on after its lists"));
     }
     match places.iter().position(|&place| place == NOWHERE) {
         None => Ok(places),
@@ -173,7 +181,7 @@ fn lists(source: &mut Pieces, rows: u64, row_bytes: u64) -> Result<Vec<u64>, Fla
 
 fn broken(what: &str) -> Flaw {
     Flaw::new(format!(
-        "has a FAISS header that does not fit its {what}; fetch or write the file again (all pieces of it, in order)"
+        "{what}; fetch or write the file again (all pieces of it, in order)"
     ))
 }
 

@@ -64,7 +64,7 @@ impl Centroids {
                 nearest(lifted, &cells)
             })
             .collect::<Vec<u32>>();
-        let mut members = vec![Vec::new(); cells.len() / width.max(1)];
+        let mut members = vec![Vec::new(); cells.len() / width];
         for (&row, cell) in sample.iter().zip(nearest_cell) {
             members[cell as usize].push(row);
         }
@@ -72,7 +72,7 @@ impl Centroids {
         let (mut before, mut first) = (0, vec![0]);
         for rows in &members {
             before += rows.len();
-            first.push(before * count / sample.len().max(1));
+            first.push(before * count / sample.len());
         }
         let parts: Vec<Vec<f32>> = members
             .par_iter()
