@@ -79,7 +79,7 @@ impl DenseManifest {
                 named.push('\n');
             }
             if let Some(probing) = self.ivf.get(&segment.name) {
-                named.push_str(&format!("nprobe={}\n", probing.nprobe));
+                named.extend(["nprobe=", &probing.nprobe.to_string(), "\n"]);
             }
         }
         named

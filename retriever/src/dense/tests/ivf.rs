@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use serde::Deserialize;
 
 use super::*;
+use crate::dense::ivf::default_lists;
 
 #[derive(Deserialize)]
 struct Reference {
@@ -138,7 +139,7 @@ fn files_are_the_same_on_every_number_of_threads_and_in_memory() {
     let queries = clustered(6, 40, 24, true);
     let built = IvfIndex::build(Arc::clone(&vectors)).unwrap();
     let path = folder.path().join("own");
-    IvfIndex::save(&path, &vectors, ivf::default_lists(3000)).unwrap();
+    IvfIndex::save(&path, &vectors, default_lists(3000)).unwrap();
     let own = IvfIndex::load(&path, Arc::clone(&vectors), 1).unwrap();
     let own = IvfIndex::load(&path, vectors, own.measured(None).unwrap().nprobe).unwrap();
     assert_eq!(built.parameters(), own.parameters());
