@@ -1,6 +1,7 @@
-"""Dense search side by side, in rounds, on one thread: dense.py WORK ROUNDS. Called by run.sh.
+"""Dense search side by side, in rounds, on one thread: dense.py WORK ROUNDS [NAME...]. Called by run.sh.
 
-For the graphs of the peers the search breadth is the smallest of a doubling series with recall@10 of at least .95.
+For the graphs and lists of the peers the search breadth (lists: those that are read) is the smallest of a doubling series with
+recall@10 of at least .95. With names only the engines whose name begins with one of them run, and no ratios are made.
 """
 
 import json
@@ -14,13 +15,12 @@ from pathlib import Path
 os.environ["OMP_NUM_THREADS"] = "1"
 
 import faiss
-import hnswlib
 import numpy as np
-from usearch.index import Index
 
 RELEASE = f"{os.environ.get('CARGO_TARGET_DIR', 'target')}/release"
 
 DIMENSION, K, RECALL, M, BREADTH = 384, 10, 0.95, 16, 100
+ROWS_PER_CENTROID = 64  # of the sample that centroids are trained on, as ours
 BREADTHS = (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 1024)
 PROGRAM = f"{RELEASE}/examples/vector_bench"
 
@@ -103,7 +103,21 @@ def peers(vectors):
             index.hnsw.efSearch = breadth
         return index.search(queries, K)[1]
 
+    def faiss_lists():
+        lists = round(4 * len(vectors) ** 0.5)
+        index = faiss.index_factory(DIMENSION, f"IVF{lists},SQ8", faiss.METRIC_INNER_PRODUCT)
+        index.cp.max_points_per_centroid = ROWS_PER_CENTROID
+        index.train(vectors)
+        index.add(vectors)
+        return index
+
+    def faiss_lists_search(index, queries, breadth):
+        index.nprobe = breadth
+        return index.search(queries, K)[1]
+
     def hnsw():
+        import hnswlib
+
         index = hnswlib.Index(space="ip", dim=DIMENSION)
         index.init_index(len(vectors), ef_construction=BREADTH, M=M)
         index.add_items(vectors, num_threads=1)
@@ -114,6 +128,8 @@ def peers(vectors):
         return index.knn_query(queries, k=K, num_threads=1)[0]
 
     def usearch():
+        from usearch.index import Index
+
         index = Index(ndim=DIMENSION, metric="ip", dtype="f32", connectivity=M, expansion_add=BREADTH)
         index.add(np.arange(len(vectors)), vectors, threads=1)
         return index
@@ -123,20 +139,22 @@ def peers(vectors):
         return np.asarray(index.search(queries, K, threads=1).keys).reshape(len(queries), K)
 
     faiss.omp_set_num_threads(1)
-    yield Peer("faiss Flat", faiss_flat, faiss_search, ())
-    yield Peer("faiss Flat", faiss_flat, faiss_search, (), batch=True)
-    yield Peer("faiss HNSW", faiss_hnsw, faiss_search)
-    yield Peer("hnswlib", hnsw, hnsw_search)
-    yield Peer("usearch", usearch, usearch_search)
+    yield "faiss Flat", lambda: Peer("faiss Flat", faiss_flat, faiss_search, ())
+    yield "faiss Flat", lambda: Peer("faiss Flat", faiss_flat, faiss_search, (), batch=True)
+    yield "faiss IVF-SQ8", lambda: Peer("faiss IVF-SQ8", faiss_lists, faiss_lists_search)
+    yield "faiss HNSW", lambda: Peer("faiss HNSW", faiss_hnsw, faiss_search)
+    yield "hnswlib", lambda: Peer("hnswlib", hnsw, hnsw_search)
+    yield "usearch", lambda: Peer("usearch", usearch, usearch_search)
 
 
 def main():
-    work, rounds = Path(sys.argv[1]), int(sys.argv[2])
+    work, rounds, names = Path(sys.argv[1]), int(sys.argv[2]), tuple(sys.argv[3:])
     vectors = np.fromfile(work / "vectors.f32", dtype=np.float32).reshape(-1, DIMENSION)
     queries = np.fromfile(work / "queries.f32", dtype=np.float32).reshape(-1, DIMENSION)
     truth = np.fromfile(work / "truth.u32", dtype=np.uint32).reshape(-1, K)
-    plan = [("flat", "single"), ("flat", "batch"), ("quantised", "single"), ("quantised", "batch"), ("graph", "single")]
-    engines = [Forage(kind, mode, work) for kind, mode in plan] + list(peers(vectors))
+    plan = [(kind, mode) for kind in ("flat", "quantised", "ivf") for mode in ("single", "batch")] + [("graph", "single")]
+    ours = [(f"forage {kind}", lambda kind=kind, mode=mode: Forage(kind, mode, work)) for kind, mode in plan]
+    engines = [make() for name, make in [*ours, *peers(vectors)] if name.startswith(names or "")]
     for engine in engines:
         engine.settle(queries, truth)
     for _ in range(rounds):
@@ -150,8 +168,10 @@ def main():
         figures[f"{engine.name} {mode}"] = {"recall": engine.recall, "cpu_us": cpu, "breadth": engine.breadth, **built}
         print(
             f"{engine.name:18} {mode:7} {engine.recall:9.4f} {engine.breadth or '':>7} {cpu:8.0f}"
-            f" {built['build_cpu_s']:11.1f} {built['added_kb'] / 1024:8.0f}"
+            f" {built['build_cpu_s']:11.1f} {built['added_kb'] / 1024:8.0f} {built.get('parameters', '')}"
         )
+    if names:
+        return
     # One query at a time on both sides: the peers' graphs gain nothing from batches.
     ours = [one for name, one in figures.items() if name.startswith("forage") and name.endswith("single")]
     best = min(one["cpu_us"] for one in ours if one["recall"] >= RECALL)

@@ -10,7 +10,7 @@ fuzz_target!(|data: &[u8]| {
         .expect("a temporary folder");
     let path = folder.path().join("file");
     std::fs::write(&path, data).expect("room for a small file");
-    let Ok(mut rows) = VectorRows::open(&path) else {
+    let Ok(mut rows) = VectorRows::open(&[path]) else {
         return;
     };
     let numbers = rows.rows() as usize * rows.dimension();
@@ -18,12 +18,11 @@ fuzz_target!(|data: &[u8]| {
         numbers * 2 <= data.len(),
         "more numbers than the file has room for"
     );
-    let mut read = 0;
-    loop {
-        match rows.next_rows(3) {
-            Ok(Some(next)) => read += next.len(),
-            Ok(None) => break assert_eq!(read, numbers),
-            Err(_) => break,
+    let mut vector = vec![0.0; rows.dimension()];
+    for row in 0..rows.rows() {
+        if rows.read(row, &mut vector).is_ok() {
+            assert!(vector.iter().all(|value| value.is_finite()));
         }
     }
+    assert!(rows.read(rows.rows(), &mut vector).is_err());
 });

@@ -1,4 +1,4 @@
-//! Times a vector index: `vector_bench flat|quantised|graph VECTORS QUERIES DIMENSION K FOUND`.
+//! Times a vector index: `vector_bench flat|quantised|ivf|graph VECTORS QUERIES DIMENSION K FOUND`.
 //!
 //! VECTORS and QUERIES are rows of little-endian f32. The row numbers found are written to FOUND (u32, K per query) for
 //! whoever knows the exact ones. Prints one JSON line when the index is built, then one for every line read: `single` (one

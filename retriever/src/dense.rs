@@ -8,10 +8,13 @@ mod embed;
 mod flat;
 mod graph;
 pub(crate) mod import;
+mod ivf;
 mod kernel;
+mod lift;
 mod quantised;
 pub(crate) mod retriever;
 pub(crate) mod storage;
+mod table;
 mod vectors;
 
 use std::fmt;
@@ -23,11 +26,12 @@ use forage_contracts::retriever::{CancelFlag, RetrieverError};
 use serde::de::IntoDeserializer;
 use serde::{Deserialize, Serialize};
 
-pub use embed::{EmbedSummary, VectorSource};
+pub use embed::{EmbedSummary, VectorIndexRequest, VectorSource};
 pub(crate) use flat::FlatIndex;
 pub(crate) use graph::GraphIndex;
 
 pub use import::VectorRows;
+pub(crate) use ivf::IvfIndex;
 pub(crate) use quantised::QuantisedIndex;
 
 pub(crate) use retriever::MODE;
@@ -37,7 +41,7 @@ pub use vectors::VectorFile;
 /// Largest magnitude of a coordinate: sums of products of such numbers stay finite at any dimension in use.
 const LARGEST: f32 = 1e15;
 
-/// A kind of index over vectors. In configs and on the command line: `flat`, `quantised`, `graph`.
+/// A kind of index over vectors. In configs and on the command line: `flat`, `quantised`, `ivf`, `graph`.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize,
 )]
@@ -48,6 +52,9 @@ pub enum VectorIndexKind {
     /// Every vector is compared by codes of four bits per coordinate; the best are scored again in full precision.
     #[default]
     Quantised,
+    /// An inverted file: the lists of vectors around the centroids nearest to a query are compared, by codes of eight bits per
+    /// coordinate; the best are scored again in full precision. How many lists are read is measured when it is built.
+    Ivf,
     /// A navigable small-world graph over the vectors: the time of a query grows with the logarithm of their number.
     Graph,
 }
@@ -61,6 +68,7 @@ impl VectorIndexKind {
         Ok(match self {
             Self::Flat => Box::new(FlatIndex::new(vectors)),
             Self::Quantised => Box::new(QuantisedIndex::build(vectors)?),
+            Self::Ivf => Box::new(IvfIndex::build(vectors)?),
             Self::Graph => Box::new(GraphIndex::build(vectors)?),
         })
     }
@@ -70,6 +78,7 @@ impl VectorIndexKind {
         match self {
             Self::Flat => "flat",
             Self::Quantised => "quantised",
+            Self::Ivf => "ivf",
             Self::Graph => "graph",
         }
     }

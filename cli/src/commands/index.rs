@@ -1,14 +1,15 @@
 //! `forage index`: building, growing, embedding, checking and describing index folders.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::{Args, Subcommand};
 use forage_lab::{Observer, RetrieverConfig, fetch_file};
 use forage_retriever::{
     AddRequest, Bm25Params, BuildRequest, BuildSummary, CorpusFormat, Index as RetrieverIndex,
-    VectorIndexKind, VectorSource,
+    VectorIndexKind, VectorIndexRequest, VectorSource,
 };
 use forage_trainer::device::DeviceSpec;
 use serde::Deserialize;
@@ -93,20 +94,27 @@ pub(crate) struct Merge {
 
 /// Gives the passages vectors, for dense and hybrid search.
 ///
-/// Passages that have theirs keep them.
+/// Passages that have theirs keep them. Without --encoder and --vectors, another --kind of index is made of those.
 #[derive(Args, Debug)]
 pub(crate) struct Embed {
     /// Index folder.
     index: PathBuf,
     /// Folder of the BERT encoder (E5, BGE, MiniLM).
-    #[arg(long, required_unless_present = "vectors", conflicts_with = "vectors")]
+    #[arg(long, conflicts_with = "vectors")]
     encoder: Option<PathBuf>,
-    /// Vectors made elsewhere, one per passage in corpus order: .npy, or a FAISS flat file.
-    #[arg(long)]
-    vectors: Option<PathBuf>,
-    /// quantised, flat or graph.
+    /// Vectors made elsewhere, one per passage in corpus order: .npy, or a FAISS flat or IVF-Flat file. Given again for each
+    /// further piece of a file in pieces.
+    #[arg(long, value_name = "FILE")]
+    vectors: Vec<PathBuf>,
+    /// quantised, flat, ivf or graph.
     #[arg(long, default_value = "quantised")]
     kind: VectorIndexKind,
+    /// Lists of an ivf index [default: 4 times the square root of the passages].
+    #[arg(long)]
+    lists: Option<NonZeroUsize>,
+    /// Lists that a query reads [default: the fewest that find 99 % of the 10 nearest, measured].
+    #[arg(long, value_name = "LISTS")]
+    nprobe: Option<NonZeroUsize>,
     /// Device of the encoder: cpu, cuda:0, ...
     #[arg(long, default_value = "cpu")]
     device: DeviceSpec,
@@ -172,6 +180,15 @@ struct Vectors {
     dimension: usize,
     encoder: Option<String>,
     folders: BTreeMap<String, String>,
+    #[serde(default)]
+    ivf: BTreeMap<String, Probing>,
+}
+
+#[derive(Deserialize)]
+struct Probing {
+    lists: usize,
+    nprobe: usize,
+    recall: f64,
 }
 
 impl Index {
@@ -254,6 +271,12 @@ impl Info {
                 )
             }
         });
+        for (segment, probing) in index.dense.iter().flat_map(|vectors| &vectors.ivf) {
+            lines.push(format!(
+                "lists     {}, {} of them read; recall@10 {:.4} with passages as queries ({segment})",
+                probing.lists, probing.nprobe, probing.recall
+            ));
+        }
         let files = index
             .segments
             .iter()
@@ -308,18 +331,29 @@ impl Add {
 
 impl Embed {
     fn run(self) -> Result<()> {
+        if self.kind != VectorIndexKind::Ivf && (self.lists.is_some() || self.nprobe.is_some()) {
+            bail!(
+                "--lists and --nprobe are settings of --kind ivf, not of {}",
+                self.kind
+            );
+        }
         let watch = Watch::new();
         let encoder = self
             .encoder
             .as_deref()
             .map(|folder| RetrieverConfig::encoder(folder, self.device))
             .transpose()?;
-        let source = match (&encoder, &self.vectors) {
-            (Some(encoder), _) => VectorSource::Encoder(encoder.as_ref()),
-            (None, Some(file)) => VectorSource::File(file),
-            (None, None) => unreachable!("clap asks for one of the two"),
+        let source = match &encoder {
+            Some(encoder) => VectorSource::Encoder(encoder.as_ref()),
+            None if self.vectors.is_empty() => VectorSource::Kept,
+            None => VectorSource::Files(&self.vectors),
         };
-        let summary = RetrieverIndex::embed(&self.index, source, self.kind, &mut show(&watch))?;
+        let request = VectorIndexRequest {
+            kind: self.kind,
+            lists: self.lists.map(NonZeroUsize::get),
+            nprobe: self.nprobe.map(NonZeroUsize::get),
+        };
+        let summary = RetrieverIndex::embed(&self.index, source, request, &mut show(&watch))?;
         out(&format!(
             "{}: {} passages embedded, vectors of {} numbers, {}",
             self.index.display(),

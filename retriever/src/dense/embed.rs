@@ -8,11 +8,12 @@ use std::sync::Arc;
 use forage_contracts::retriever::{Encoder, RetrieverError, TextKind};
 
 use super::import::{VectorMetric, VectorRows};
-use super::storage::{DenseManifest, VECTORS_FILE, index_file, save_index};
+use super::ivf::default_lists;
+use super::storage::{DenseManifest, VECTORS_FILE, lists_file};
 use super::vectors::{VectorFile, VectorWriter};
-use super::{VectorIndexKind, fault};
+use super::{GraphIndex, IvfIndex, QuantisedIndex, VectorIndexKind, fault};
 use crate::error::IndexError;
-use crate::index::{Document, Index, Manifest, Segment};
+use crate::index::{Document, Index, Manifest, Segment, SegmentManifest};
 
 /// Passages that are put in order of length together.
 const WINDOW: usize = 4096;
@@ -24,12 +25,36 @@ const TEXTS_AT_ONCE: usize = 64;
 pub enum VectorSource<'a> {
     /// A model reads title and text of every passage.
     Encoder(&'a dyn Encoder),
-    /// A `.npy` array or a FAISS flat index of rows made elsewhere, one per passage in the order of the corpus.
-    File(&'a Path),
+    /// A `.npy` array or a FAISS index (`IndexFlat`, `IndexIVFFlat`) of rows made elsewhere, one per passage in the order of the
+    /// corpus; in one piece, or in several in order.
+    Files(&'a [PathBuf]),
+    /// The vectors that the index has, for another index over them.
+    Kept,
+}
+
+/// The index to build over vectors.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct VectorIndexRequest {
+    /// Its kind.
+    pub kind: VectorIndexKind,
+    /// Lists of an inverted file, per segment; four times the square root of its passages, or those that are there.
+    pub lists: Option<usize>,
+    /// Lists that a query reads at least; as few as find 99 % of the ten nearest passages, with passages as queries, or as
+    /// many as were read before.
+    pub nprobe: Option<usize>,
+}
+
+impl From<VectorIndexKind> for VectorIndexRequest {
+    fn from(kind: VectorIndexKind) -> Self {
+        Self {
+            kind,
+            ..Self::default()
+        }
+    }
 }
 
 /// The result of embedding.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct EmbedSummary {
     /// The index folder.
     pub path: PathBuf,
@@ -56,8 +81,9 @@ impl Index {
     /// got their vector, and of how many need one.
     ///
     /// Segments that have vectors of the same encoder keep them: after passages were added only those are encoded, and another
-    /// `kind` encodes nothing. Other vectors are replaced. Everything is written to new files and becomes part of the index
-    /// when its manifest is renamed; killed before that, the index is as it was.
+    /// `index` encodes nothing. Other vectors are replaced. Rows of a file are read where they are, without a copy besides the
+    /// index's own. Everything is written to new files and becomes part of the index when its manifest is renamed; killed before
+    /// that, the index is as it was.
     ///
     /// # Errors
     /// Failures of the encoder; [`RetrieverError::Vectors`] for vectors that cannot be searched (named by row) or rows that are
@@ -65,44 +91,34 @@ impl Index {
     pub fn embed(
         folder: impl AsRef<Path>,
         source: VectorSource<'_>,
-        kind: VectorIndexKind,
+        index: impl Into<VectorIndexRequest>,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<EmbedSummary, RetrieverError> {
-        let folder = folder.as_ref();
-        let index = Self::open(folder)?;
-        let file = match source {
-            VectorSource::Encoder(encoder) => {
-                return embed_rows(&index, RowSource::Encoder(encoder), kind, progress);
-            }
-            VectorSource::File(file) => file,
+        let opened = Self::open(folder)?;
+        let mut source = match source {
+            VectorSource::Encoder(encoder) => RowSource::Encoder(encoder),
+            VectorSource::Files(files) => RowSource::Rows(VectorRows::open(files)?),
+            VectorSource::Kept => RowSource::Kept,
         };
-        let scratch = folder.with_file_name(format!(
-            ".{}.vectors",
-            folder.file_name().unwrap_or_default().display()
-        ));
-        let embedded = copy_rows(file, &index, &scratch)
-            .and_then(|rows| embed_rows(&index, RowSource::Rows(&rows), kind, progress));
-        // The copy has served, one way or the other; the next import writes over what cannot be removed.
-        let _ = fs::remove_file(&scratch);
-        embedded
+        embed_rows(&opened, &mut source, index.into(), progress)
     }
 }
 
 /// [`VectorSource`] with the rows of a file within reach.
-#[derive(Clone, Copy)]
-pub(super) enum RowSource<'a> {
+enum RowSource<'a> {
     Encoder(&'a dyn Encoder),
-    Rows(&'a VectorFile),
+    Rows(VectorRows),
+    Kept,
 }
 
 fn embed_rows(
     index: &Index,
-    source: RowSource<'_>,
-    kind: VectorIndexKind,
+    source: &mut RowSource<'_>,
+    request: VectorIndexRequest,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<EmbedSummary, RetrieverError> {
     let folder = index.place();
-    let mut plan = Plan::new(index, source, kind)?;
+    let mut plan = Plan::new(index, source, request)?;
     if plan.is_done(index.manifest()) {
         return Ok(EmbedSummary {
             path: folder.to_owned(),
@@ -144,7 +160,10 @@ fn embed_rows(
 /// The vectors there are and those to be made.
 struct Plan {
     dense: DenseManifest,
-    /// Folders of vectors that are replaced, relative to those of segments.
+    request: VectorIndexRequest,
+    /// Numbers of lists that there were, by segment.
+    lists: BTreeMap<String, usize>,
+    /// Folders of vectors and files of lists that are replaced, relative to those of segments.
     superseded: Vec<String>,
     /// Name of new folders.
     new_folder: String,
@@ -153,43 +172,88 @@ struct Plan {
 impl Plan {
     fn new(
         index: &Index,
-        source: RowSource<'_>,
-        kind: VectorIndexKind,
+        source: &RowSource<'_>,
+        request: VectorIndexRequest,
     ) -> Result<Self, RetrieverError> {
-        let (encoder, dimension) = match source {
-            RowSource::Encoder(encoder) => (Some(encoder.identity()), encoder.dimension()),
-            RowSource::Rows(rows) => {
+        let old = DenseManifest::of(index.manifest(), index.place())?;
+        let (encoder, dimension) = match (source, &old) {
+            (RowSource::Encoder(encoder), _) => (Some(encoder.identity()), encoder.dimension()),
+            (RowSource::Rows(rows), _) => {
                 check_count(rows.path(), rows.rows(), index)?;
                 (None, rows.dimension())
             }
-        };
-        let new_folder = format!("dense-{:06}", index.manifest().generation + 1);
-        let old = DenseManifest::of(index.manifest(), index.place())?;
-        let (superseded, dense) = match old {
-            Some(old)
-                if encoder.is_some() && old.encoder == encoder && old.dimension == dimension =>
-            {
-                (Vec::new(), DenseManifest { kind, ..old })
-            }
-            old => {
-                let superseded = old.map_or(Vec::new(), |old| old.folders.into_values().collect());
-                (
-                    superseded,
-                    DenseManifest {
-                        encoder,
-                        dimension,
-                        unit: true,
-                        kind,
-                        folders: BTreeMap::new(),
-                    },
-                )
+            (RowSource::Kept, Some(old)) => (old.encoder.clone(), old.dimension),
+            (RowSource::Kept, None) => {
+                let what = "the index has none yet; name their encoder or their file";
+                return Err(fault(index.place(), what));
             }
         };
-        Ok(Self {
-            dense,
-            superseded,
-            new_folder,
-        })
+        let kind = request.kind;
+        let mut plan = Self {
+            dense: DenseManifest {
+                encoder,
+                dimension,
+                unit: true,
+                kind,
+                folders: BTreeMap::new(),
+                ivf: BTreeMap::new(),
+            },
+            request,
+            lists: BTreeMap::new(),
+            superseded: Vec::new(),
+            new_folder: format!("dense-{:06}", index.manifest().generation + 1),
+        };
+        let Some(old) = old else {
+            return Ok(plan);
+        };
+        let stay = match source {
+            RowSource::Encoder(_) => {
+                (&old.encoder, old.dimension) == (&plan.dense.encoder, dimension)
+            }
+            RowSource::Rows(_) => false,
+            RowSource::Kept => true,
+        };
+        if !stay {
+            plan.superseded = old.folders.into_values().collect();
+            return Ok(plan);
+        }
+        plan.dense = DenseManifest { kind, ..old };
+        if kind == VectorIndexKind::Ivf {
+            plan.keep_lists(index);
+        } else {
+            plan.dense.ivf.clear();
+        }
+        Ok(plan)
+    }
+
+    /// Keeps what there is where the request does not ask for something else.
+    fn keep_lists(&mut self, index: &Index) {
+        for segment in index.segments() {
+            let name = &segment.info.name;
+            let Some(old) = self.dense.ivf.get(name).copied() else {
+                continue;
+            };
+            self.lists.insert(name.clone(), old.lists);
+            let lists = self.lists_of(segment);
+            if lists != old.lists {
+                let folder = &self.dense.folders[name];
+                self.superseded
+                    .push(format!("{folder}/{}", lists_file(old.lists)));
+            }
+            let nprobe = self.request.nprobe.map(|nprobe| nprobe.clamp(1, lists));
+            if lists != old.lists || nprobe.is_some_and(|nprobe| nprobe != old.nprobe) {
+                self.dense.ivf.remove(name);
+            }
+        }
+    }
+
+    fn lists_of(&self, segment: &Segment) -> usize {
+        let rows = segment.len();
+        let there = self.lists.get(&segment.info.name).copied();
+        let lists = self.request.lists.or(there);
+        lists
+            .unwrap_or_else(|| default_lists(rows))
+            .clamp(rows.min(1), rows)
     }
 
     fn missing<'i>(&self, index: &'i Index) -> impl Iterator<Item = &'i Segment> {
@@ -200,10 +264,14 @@ impl Plan {
     }
 
     fn is_done(&self, manifest: &Manifest) -> bool {
+        let is_ivf = self.dense.kind == VectorIndexKind::Ivf;
         manifest.segments.iter().all(|segment| {
-            self.dense.folders.get(&segment.name).is_some_and(|folder| {
-                index_file(self.dense.kind)
-                    .is_none_or(|file| segment.files.contains_key(&format!("{folder}/{file}")))
+            let name = &segment.name;
+            self.dense.folders.get(name).is_some_and(|folder| {
+                let file = self.dense.index_file(name);
+                (!is_ivf || file.is_some())
+                    && file
+                        .is_none_or(|file| segment.files.contains_key(&format!("{folder}/{file}")))
             })
         }) && DenseManifest::of(manifest, Path::new(""))
             .is_ok_and(|old| old.as_ref() == Some(&self.dense))
@@ -212,7 +280,7 @@ impl Plan {
     fn write(
         &mut self,
         index: &Index,
-        source: RowSource<'_>,
+        source: &mut RowSource<'_>,
         progress: &mut dyn FnMut(u64),
     ) -> Result<(), RetrieverError> {
         let mut done = 0;
@@ -231,44 +299,71 @@ impl Plan {
                     Ok(())
                 })?;
                 self.dense.unit &= writer.finish()?.unit;
+                check_metric(source, self.dense.unit)?;
                 self.dense
                     .folders
                     .insert(name.clone(), self.new_folder.clone());
             }
-            let inner = &self.dense.folders[name];
-            let indexed = index_file(self.dense.kind).map(|file| format!("{inner}/{file}"));
-            if indexed.is_some_and(|file| !entry.files.contains_key(&file)) {
-                let folder = segment.info.folder.join(inner);
-                let vectors = VectorFile::open(&folder.join(VECTORS_FILE), self.dense.dimension)?;
-                save_index(self.dense.kind, &folder, Arc::new(vectors))?;
-            }
+            self.write_index(segment, entry)?;
         }
         Ok(())
     }
+
+    /// Builds the index of a segment where it is not there yet.
+    fn write_index(
+        &mut self,
+        segment: &Segment,
+        entry: &SegmentManifest,
+    ) -> Result<(), RetrieverError> {
+        let name = &segment.info.name;
+        let inner = &self.dense.folders[name];
+        let folder = segment.info.folder.join(inner);
+        let is_there = |file: &str| entry.files.contains_key(&format!("{inner}/{file}"));
+        let vectors = || {
+            let vectors = VectorFile::open(&folder.join(VECTORS_FILE), self.dense.dimension)?;
+            Ok::<_, RetrieverError>(Arc::new(vectors))
+        };
+        if self.dense.kind == VectorIndexKind::Ivf && !self.dense.ivf.contains_key(name) {
+            let (lists, vectors) = (self.lists_of(segment), vectors()?);
+            let file = lists_file(lists);
+            if !is_there(&file) {
+                IvfIndex::save(&folder.join(&file), &vectors, lists)?;
+            }
+            let written = IvfIndex::load(&folder.join(&file), vectors, 1)?;
+            let probing = written.measured(self.request.nprobe)?;
+            self.dense.ivf.insert(name.clone(), probing);
+            return Ok(());
+        }
+        let Some(file) = self.dense.index_file(name).filter(|file| !is_there(file)) else {
+            return Ok(());
+        };
+        let path = folder.join(file);
+        match self.dense.kind {
+            VectorIndexKind::Flat | VectorIndexKind::Ivf => Ok(()),
+            VectorIndexKind::Quantised => QuantisedIndex::build(vectors()?)?.save(&path),
+            VectorIndexKind::Graph => GraphIndex::build(vectors()?)?.save(&path),
+        }
+    }
 }
 
-/// Copies the rows of a file of another program to where they can be read in any order.
-fn copy_rows(file: &Path, index: &Index, scratch: &Path) -> Result<VectorFile, RetrieverError> {
-    let mut rows = VectorRows::open(file)?;
-    check_count(file, rows.rows() as usize, index)?;
-    let mut writer = VectorWriter::create(scratch, rows.dimension())?;
-    while let Some(window) = rows.next_rows(WINDOW)? {
-        writer.append(&window)?;
+/// An index by distance ranks as inner products do only where all vectors have one norm.
+fn check_metric(source: &RowSource<'_>, unit: bool) -> Result<(), RetrieverError> {
+    match source {
+        RowSource::Rows(rows) if !unit && rows.metric() == Some(VectorMetric::L2) => {
+            let what = "ranks by distance, and its vectors have different norms: their inner products rank otherwise; \
+                        normalise the vectors and write an IndexFlatIP";
+            Err(fault(rows.path(), what))
+        }
+        _ => Ok(()),
     }
-    if !writer.finish()?.unit && rows.metric() == Some(VectorMetric::L2) {
-        let what = "ranks by distance, and its vectors have different norms: their inner products rank otherwise; \
-                    normalise the vectors and write an IndexFlatIP";
-        return Err(fault(file, what));
-    }
-    VectorFile::open(scratch, rows.dimension())
 }
 
-fn check_count(path: &Path, rows: usize, index: &Index) -> Result<(), RetrieverError> {
-    if rows == index.len() {
+fn check_count(path: &Path, rows: u64, index: &Index) -> Result<(), RetrieverError> {
+    if rows == index.len() as u64 {
         return Ok(());
     }
     let dropped = index.manifest().counts.dropped_duplicates;
-    let fix = if dropped > 0 && rows as u64 == index.len() as u64 + dropped {
+    let fix = if dropped > 0 && rows == index.len() as u64 + dropped {
         format!(
             ", of which {dropped} duplicates were dropped; build the index again keeping duplicates"
         )
@@ -280,9 +375,9 @@ fn check_count(path: &Path, rows: usize, index: &Index) -> Result<(), RetrieverE
 }
 
 /// The vectors of a segment in the order of ranks, a window at a time.
-pub(super) fn write_rows(
+fn write_rows(
     segment: &Segment,
-    source: RowSource<'_>,
+    source: &mut RowSource<'_>,
     sink: &mut dyn FnMut(&[f32]) -> Result<(), RetrieverError>,
 ) -> Result<(), RetrieverError> {
     let count = segment.len();
@@ -291,14 +386,25 @@ pub(super) fn write_rows(
             (start..count.min(start + WINDOW)).map(|rank| segment.local_at_rank(rank as u32));
         let locals: Vec<u32> = locals.collect::<Result<_, IndexError>>()?;
         let rows = match source {
-            RowSource::Encoder(encoder) => encode(segment, &locals, encoder)?,
+            RowSource::Encoder(encoder) => encode(segment, &locals, *encoder)?,
             RowSource::Rows(rows) => {
-                let base = segment.info.base;
-                locals
-                    .iter()
-                    .flat_map(|local| rows.row((base + local) as usize))
-                    .copied()
-                    .collect()
+                // In the order of the file, which reads ahead; ids order rows otherwise.
+                let dimension = rows.dimension();
+                let mut order: Vec<usize> = (0..locals.len()).collect();
+                order.sort_unstable_by_key(|&at| locals[at]);
+                let mut window = vec![0.0; locals.len() * dimension];
+                for at in order {
+                    let row = u64::from(segment.info.base) + u64::from(locals[at]);
+                    rows.read(row, &mut window[at * dimension..(at + 1) * dimension])?;
+                }
+                window
+            }
+            RowSource::Kept => {
+                let what = format!(
+                    "segment `{}` has none, its passages were added later; name the encoder",
+                    segment.info.name
+                );
+                return Err(fault(&segment.info.folder, what));
             }
         };
         sink(&rows)?;

@@ -26,6 +26,46 @@ pub(super) fn products(one: &[f32], many: [&[f32]; GROUP]) -> [f32; GROUP] {
     group(one, many)
 }
 
+/// `<one, m>` for each row `m` of `many`, one row after another, each as long as `one`; `visit` gets its number.
+pub(super) fn each_product(one: &[f32], many: &[f32], mut visit: impl FnMut(u32, f32)) {
+    let whole = many.len() / (GROUP * one.len()) * (GROUP * one.len());
+    let (groups, rest) = many.split_at(whole);
+    let mut row = 0;
+    for group in groups.chunks_exact(GROUP * one.len()) {
+        let rows = std::array::from_fn(|at| &group[at * one.len()..(at + 1) * one.len()]);
+        for product in products(one, rows) {
+            visit(row, product);
+            row += 1;
+        }
+    }
+    for other in rest.chunks_exact(one.len()) {
+        visit(row, product(one, other));
+        row += 1;
+    }
+}
+
+/// `<query, codes>` in whole numbers, exact in any order; the caller keeps the sum within an `i32`.
+pub(super) fn code_product(query: &[i16], codes: &[i8]) -> i32 {
+    #[cfg(target_arch = "x86_64")]
+    if let Some(product) = x86::code_product(query, codes) {
+        return product;
+    }
+    codes_single(query, codes)
+}
+
+/// Compilers turn this into multiplications of pairs with a sum (`pmaddwd` and its like).
+#[inline(always)]
+#[allow(
+    clippy::inline_always,
+    reason = "must be compiled with the instructions of its caller"
+)]
+fn codes_single(query: &[i16], codes: &[i8]) -> i32 {
+    let pairs = query.iter().zip(codes);
+    pairs
+        .map(|(&one, &other)| i32::from(one) * i32::from(other))
+        .sum()
+}
+
 type Lanes = [f32; LANES];
 
 #[inline(always)]
@@ -139,6 +179,19 @@ mod x86 {
         None
     }
 
+    pub(super) fn code_product(query: &[i16], codes: &[i8]) -> Option<i32> {
+        if is_x86_feature_detected!("avx2") {
+            // SAFETY: the processor has AVX2, the only thing the function asks for.
+            return Some(unsafe { codes_avx2(query, codes) });
+        }
+        None
+    }
+
+    #[target_feature(enable = "avx2")]
+    fn codes_avx2(query: &[i16], codes: &[i8]) -> i32 {
+        super::codes_single(query, codes)
+    }
+
     #[target_feature(enable = "avx512f")]
     fn single_avx512(one: &[f32], other: &[f32]) -> f32 {
         super::single(one, other)
@@ -167,6 +220,15 @@ mod tests {
     use super::*;
 
     proptest! {
+        #[test]
+        fn products_of_codes_are_exact(
+            pairs in prop::collection::vec((-4000_i16..4000, any::<i8>()), 0..300),
+        ) {
+            let (query, codes): (Vec<i16>, Vec<i8>) = pairs.iter().copied().unzip();
+            let exact: i64 = pairs.iter().map(|&(one, other)| i64::from(one) * i64::from(other)).sum();
+            prop_assert_eq!(i64::from(code_product(&query, &codes)), exact);
+        }
+
         #[test]
         fn bits_depend_on_nothing_but_the_two_vectors(
             rows in (1_usize..70).prop_flat_map(|dimension| {

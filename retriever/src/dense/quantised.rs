@@ -16,8 +16,8 @@ const BITS: usize = 4;
 /// Dimensions of the codes are multiples of this; vectors are padded with zeros.
 const DIMENSION_STEP: usize = 8;
 /// Candidates that are scored again, per hit asked for and at least.
-const CANDIDATES_PER_HIT: usize = 4;
-const FEWEST_CANDIDATES: usize = 40;
+pub(super) const CANDIDATES_PER_HIT: usize = 4;
+pub(super) const FEWEST_CANDIDATES: usize = 40;
 /// Queries that go over the codes together, between two looks at the flag that ends the search.
 const QUERIES_AT_ONCE: usize = 64;
 /// Rows coded at once while building.

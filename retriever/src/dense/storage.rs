@@ -3,6 +3,7 @@
 //! ```text
 //! seg-000001/dense-000002/vectors.f32   rows in the byte order of ids (f32 LE)
 //! seg-000001/dense-000002/codes.tv      codes of a quantised index
+//! seg-000001/dense-000002/lists-800.bin lists of an inverted file, by their number
 //! seg-000001/dense-000002/links.bin     links of a graph
 //! ```
 //!
@@ -15,15 +16,16 @@ use std::sync::Arc;
 use forage_contracts::retriever::RetrieverError;
 use serde::{Deserialize, Serialize};
 
+use super::ivf::Probing;
 use super::vectors::VectorFile;
-use super::{FlatIndex, GraphIndex, QuantisedIndex, VectorIndex, VectorIndexKind, fault};
+use super::{FlatIndex, GraphIndex, IvfIndex, QuantisedIndex, VectorIndex, VectorIndexKind, fault};
 use crate::error::IndexError;
 use crate::index::{Manifest, SegmentManifest};
 
 pub(super) const VECTORS_FILE: &str = "vectors.f32";
 
 /// The entry `dense` of `manifest.json`, about the vectors. Sizes and digests of the files stand with their segment.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct DenseManifest {
     /// [`crate::Encoder::identity`] of what made the vectors; none for vectors that were imported.
@@ -36,6 +38,9 @@ pub(crate) struct DenseManifest {
     pub kind: VectorIndexKind,
     /// Folder of the vectors within that of the segment, by segment. Segments added since have none.
     pub folders: BTreeMap<String, String>,
+    /// How the lists of an inverted file are read, by segment.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub ivf: BTreeMap<String, Probing>,
 }
 
 impl DenseManifest {
@@ -64,10 +69,8 @@ impl DenseManifest {
         let mut named = String::new();
         for segment in &manifest.segments {
             let folder = self.folders.get(&segment.name).map_or("", String::as_str);
-            for file in [Some(VECTORS_FILE), index_file(self.kind)]
-                .into_iter()
-                .flatten()
-            {
+            let index_file = self.index_file(&segment.name);
+            for file in std::iter::once(VECTORS_FILE).chain(index_file.as_deref()) {
                 let digest = segment
                     .files
                     .get(&format!("{folder}/{file}"))
@@ -75,8 +78,21 @@ impl DenseManifest {
                 named.push_str(digest);
                 named.push('\n');
             }
+            if let Some(probing) = self.ivf.get(&segment.name) {
+                named.extend(["nprobe=", &probing.nprobe.to_string(), "\n"]);
+            }
         }
         named
+    }
+
+    /// The file of a segment's index besides the vectors.
+    pub(super) fn index_file(&self, segment: &str) -> Option<String> {
+        match self.kind {
+            VectorIndexKind::Flat => None,
+            VectorIndexKind::Quantised => Some("codes.tv".to_owned()),
+            VectorIndexKind::Ivf => Some(lists_file(self.ivf.get(segment)?.lists)),
+            VectorIndexKind::Graph => Some("links.bin".to_owned()),
+        }
     }
 
     /// Opens the vectors of a segment and their index.
@@ -105,42 +121,24 @@ impl DenseManifest {
                 format!("{rows} rows for {passages} passages; embed the index again"),
             ));
         }
-        open_index(self.kind, &folder, vectors)
+        let path = folder.join(self.index_file(&segment.name).unwrap_or_default());
+        Ok(match self.kind {
+            VectorIndexKind::Flat => Box::new(FlatIndex::new(vectors)),
+            VectorIndexKind::Quantised => Box::new(QuantisedIndex::load(&path, vectors)?),
+            VectorIndexKind::Ivf => {
+                let Some(probing) = self.ivf.get(&segment.name) else {
+                    let what =
+                        "the manifest does not say how its lists are read; embed the index again";
+                    return Err(fault(&folder, what));
+                };
+                Box::new(IvfIndex::load(&path, vectors, probing.nprobe)?)
+            }
+            VectorIndexKind::Graph => Box::new(GraphIndex::load(&path, vectors)?),
+        })
     }
 }
 
-/// The file of an index besides the vectors.
-pub(super) fn index_file(kind: VectorIndexKind) -> Option<&'static str> {
-    match kind {
-        VectorIndexKind::Flat => None,
-        VectorIndexKind::Quantised => Some("codes.tv"),
-        VectorIndexKind::Graph => Some("links.bin"),
-    }
-}
-
-fn open_index(
-    kind: VectorIndexKind,
-    folder: &Path,
-    vectors: Arc<VectorFile>,
-) -> Result<Box<dyn VectorIndex>, RetrieverError> {
-    let path = folder.join(index_file(kind).unwrap_or_default());
-    Ok(match kind {
-        VectorIndexKind::Flat => Box::new(FlatIndex::new(vectors)),
-        VectorIndexKind::Quantised => Box::new(QuantisedIndex::load(&path, vectors)?),
-        VectorIndexKind::Graph => Box::new(GraphIndex::load(&path, vectors)?),
-    })
-}
-
-/// Builds an index over vectors and writes its other file into `folder`.
-pub(super) fn save_index(
-    kind: VectorIndexKind,
-    folder: &Path,
-    vectors: Arc<VectorFile>,
-) -> Result<(), RetrieverError> {
-    let path = folder.join(index_file(kind).unwrap_or_default());
-    match kind {
-        VectorIndexKind::Flat => Ok(()),
-        VectorIndexKind::Quantised => QuantisedIndex::build(vectors)?.save(&path),
-        VectorIndexKind::Graph => GraphIndex::build(vectors)?.save(&path),
-    }
+/// The file of so many lists. Another number is another file, so that no file that a manifest names is written to.
+pub(super) fn lists_file(lists: usize) -> String {
+    format!("lists-{lists}.bin")
 }

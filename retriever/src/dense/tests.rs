@@ -9,6 +9,8 @@ use rand_like::Numbers;
 use super::vectors::VectorWriter;
 use super::*;
 
+mod ivf;
+
 /// A small generator, so that tests need no more than a seed.
 mod rand_like {
     pub(super) struct Numbers(u64);
@@ -122,6 +124,7 @@ fn every_kind(vectors: &Arc<VectorFile>) -> Vec<Box<dyn VectorIndex>> {
     vec![
         Box::new(FlatIndex::new(Arc::clone(vectors))),
         Box::new(QuantisedIndex::build(Arc::clone(vectors)).unwrap()),
+        Box::new(IvfIndex::build(Arc::clone(vectors)).unwrap()),
         Box::new(GraphIndex::build(Arc::clone(vectors)).unwrap()),
     ]
 }

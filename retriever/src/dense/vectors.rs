@@ -5,8 +5,8 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use forage_contracts::retriever::RetrieverError;
-use tantivy::directory::{Directory, MmapDirectory, OwnedBytes};
 
+use super::table::Table;
 use super::{LARGEST, fault, first_unusable, kernel};
 use crate::error::IndexError;
 
@@ -19,13 +19,7 @@ pub struct VectorFile {
     path: PathBuf,
     dimension: usize,
     rows: usize,
-    data: Data,
-}
-
-enum Data {
-    /// Mapped by tantivy, which keeps unsafe code out of this crate. A mapping begins on a page, so it is aligned.
-    Mapped(OwnedBytes),
-    Owned(Vec<f32>),
+    data: Table<f32>,
 }
 
 impl VectorFile {
@@ -34,42 +28,12 @@ impl VectorFile {
     /// # Errors
     /// [`RetrieverError::Vectors`] when the file is missing or does not hold whole rows.
     pub fn open(path: &Path, dimension: usize) -> Result<Self, RetrieverError> {
-        if cfg!(target_endian = "big") {
-            return Err(fault(
-                path,
-                "the file is little-endian and this processor is not; use another machine",
-            ));
-        }
-        let bytes = map(path)?;
-        let row_bytes = 4 * dimension;
-        if dimension == 0 || !bytes.len().is_multiple_of(row_bytes) {
-            let found = bytes.len();
-            let what = format!(
-                "{found} bytes are not whole rows of {dimension} numbers; make the vectors again"
-            );
-            return Err(fault(path, what));
-        }
-        if bytes.is_empty() {
-            // There is nothing to map, so nothing that could be aligned.
-            return Ok(Self {
-                path: path.to_owned(),
-                dimension,
-                rows: 0,
-                data: Data::Owned(Vec::new()),
-            });
-        }
-        if bytemuck::try_cast_slice::<u8, f32>(&bytes).is_err() {
-            return Err(fault(
-                path,
-                "the mapping is not aligned to four bytes; copy the file to a local disk",
-            ));
-        }
-        let rows = bytes.len() / row_bytes;
+        let data = Table::open(path, 4 * dimension, "make the vectors again")?;
         Ok(Self {
             path: path.to_owned(),
             dimension,
-            rows,
-            data: Data::Mapped(bytes),
+            rows: data.values().len() / dimension,
+            data,
         })
     }
 
@@ -84,7 +48,7 @@ impl VectorFile {
             path,
             dimension,
             rows: values.len() / dimension,
-            data: Data::Owned(values),
+            data: Table::Owned(values),
         })
     }
 
@@ -105,11 +69,7 @@ impl VectorFile {
 
     /// All rows, one after another.
     pub fn values(&self) -> &[f32] {
-        match &self.data {
-            // The cast was tried when the file was opened.
-            Data::Mapped(bytes) => bytemuck::cast_slice(bytes),
-            Data::Owned(values) => values,
-        }
+        self.data.values()
     }
 
     /// One row.
@@ -242,27 +202,4 @@ fn check_rows(
     let norm = |vector: &[f32]| kernel::product(vector, vector).sqrt();
     let is_unit = |vector| (norm(vector) - 1.0).abs() <= UNIT_TOLERANCE;
     Ok(values.chunks_exact(dimension).all(is_unit))
-}
-
-/// Maps a whole file.
-pub(super) fn map(path: &Path) -> Result<OwnedBytes, RetrieverError> {
-    let unreadable = |cause: String| {
-        fault(
-            path,
-            format!("cannot be mapped ({cause}); make the vectors again"),
-        )
-    };
-    let folder = path
-        .parent()
-        .filter(|folder| !folder.as_os_str().is_empty())
-        .unwrap_or(Path::new("."));
-    let name = path
-        .file_name()
-        .ok_or_else(|| unreadable("not a file".to_owned()))?;
-    let directory = MmapDirectory::open(folder).map_err(|cause| unreadable(cause.to_string()))?;
-    let file = directory
-        .open_read(Path::new(name))
-        .map_err(|cause| unreadable(cause.to_string()))?;
-    file.read_bytes()
-        .map_err(|cause| unreadable(cause.to_string()))
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use forage_retriever::dense::retriever::DenseRetriever;
 use forage_retriever::dense::storage::DenseManifest;
-use forage_retriever::dense::{VectorIndexKind, VectorSource};
+use forage_retriever::dense::{VectorIndexKind, VectorIndexRequest, VectorSource};
 use forage_retriever::{
     AddRequest, BuildRequest, CorpusFormat, Encoder, Filter, Hit, Index, Passage, Query, Retriever,
     RetrieverError, TextKind,
@@ -224,6 +224,7 @@ async fn hits_are_the_best_of_all_segments_for_every_kind() {
     for (kind, embedded) in [
         (VectorIndexKind::Flat, 420),
         (VectorIndexKind::Quantised, 0),
+        (VectorIndexKind::Ivf, 0),
         (VectorIndexKind::Graph, 0),
     ] {
         assert_eq!(fixture.embed(&encoder, kind), embedded);
@@ -251,14 +252,20 @@ async fn hits_are_the_best_of_all_segments_for_every_kind() {
     assert_eq!(encoder.encoded(), 420, "another kind encodes nothing");
     fingerprints.sort();
     fingerprints.dedup();
-    assert_eq!(fingerprints.len(), 3);
+    assert_eq!(fingerprints.len(), 4);
 }
 
 #[tokio::test]
 async fn filters_restrict_the_hits() {
+    for kind in [VectorIndexKind::Quantised, VectorIndexKind::Ivf] {
+        filters_restrict_the_hits_of(kind).await;
+    }
+}
+
+async fn filters_restrict_the_hits_of(kind: VectorIndexKind) {
     let fixture = built(200);
     let encoder = HashedWords::new("words");
-    fixture.embed(&encoder, VectorIndexKind::Quantised);
+    fixture.embed(&encoder, kind);
     let retriever = fixture.open(&encoder).unwrap();
     let filter: Filter = serde_json::from_str(r#"{"title": ["T1"]}"#).unwrap();
     let kept: Vec<Passage> = passages(0, 200)
@@ -395,9 +402,15 @@ fn a_failed_embedding_leaves_the_index_as_it_was() {
 
 #[test]
 fn damaged_vectors_are_errors_not_answers() {
+    for kind in [VectorIndexKind::Graph, VectorIndexKind::Ivf] {
+        damaged_vectors_are_errors_not_answers_of(kind);
+    }
+}
+
+fn damaged_vectors_are_errors_not_answers_of(kind: VectorIndexKind) {
     let fixture = built(30);
     let encoder = HashedWords::new("words");
-    fixture.embed(&encoder, VectorIndexKind::Graph);
+    fixture.embed(&encoder, kind);
     let index = Arc::new(Index::open(&fixture.index).unwrap());
     let segment = &index.manifest().segments[0];
     for name in segment
@@ -419,6 +432,69 @@ fn damaged_vectors_are_errors_not_answers() {
             "{name}"
         );
         fs::write(&path, bytes).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn lists_and_probes_can_be_chosen_and_stay() {
+    let fixture = built(300);
+    let encoder = HashedWords::new("words");
+    let embed = |lists, nprobe| {
+        let request = VectorIndexRequest {
+            kind: VectorIndexKind::Ivf,
+            lists,
+            nprobe,
+        };
+        let source = VectorSource::Encoder(encoder.as_ref());
+        let summary = Index::embed(&fixture.index, source, request, &mut |_, _| {}).unwrap();
+        Index::verify(&fixture.index).unwrap();
+        let index = Index::open(&fixture.index).unwrap();
+        let files = &index.manifest().segments[0].files;
+        let lists: Vec<String> = files
+            .keys()
+            .filter_map(|name| name.split_once("/lists-"))
+            .map(|(_, lists)| lists.to_owned())
+            .collect();
+        let probing = summary.dense.ivf.values().next().copied().unwrap();
+        (probing, lists, index.manifest().generation)
+    };
+    // 4 sqrt(300) = 69.3
+    let (own, files, generation) = embed(None, None);
+    assert_eq!((own.lists, files), (69, vec!["69.bin".to_owned()]));
+    assert!(
+        own.recall >= 0.99 && (1..=69).contains(&own.nprobe),
+        "{own:?}"
+    );
+    assert_eq!(embed(None, None).2, generation, "nothing to do");
+    let one = fixture.open(&encoder).unwrap().fingerprint();
+    let (fewer, files, _) = embed(Some(20), None);
+    assert_eq!(
+        (fewer.lists, files),
+        (20, vec!["20.bin".to_owned()]),
+        "the old lists are gone"
+    );
+    let (read, ..) = embed(None, Some(1));
+    assert_eq!((read.lists, read.nprobe), (20, 1));
+    assert!(read.recall < fewer.recall);
+    let other = fixture.open(&encoder).unwrap().fingerprint();
+    assert_ne!(one, other);
+    let (kept, _, generation) = embed(None, None);
+    assert_eq!(kept, read, "what was chosen stays");
+    assert_eq!(embed(Some(20), Some(1)).2, generation);
+    let (most, ..) = embed(Some(1000), Some(1000));
+    assert_eq!((most.lists, most.nprobe, most.recall), (300, 300, 1.0));
+    assert_ne!(fixture.open(&encoder).unwrap().fingerprint(), other);
+    // Passages that were added get lists of their own.
+    fixture.add(300, 340);
+    let (_, _, _) = embed(None, None);
+    let answers = fixture
+        .open(&encoder)
+        .unwrap()
+        .search(&queries(), 8)
+        .await
+        .unwrap();
+    for (query, hits) in queries().iter().zip(&answers) {
+        assert_like(hits, &expected(&passages(0, 340), &query.text, 8));
     }
 }
 

@@ -4,6 +4,7 @@ use forage_contracts::retriever::RetrieverError;
 use hnsw_rs::prelude::{Distance, Hnsw};
 
 use super::links::{Links, Nodes};
+use crate::dense::lift::Lift;
 use crate::dense::vectors::VectorFile;
 use crate::dense::{fault, kernel};
 
@@ -12,8 +13,6 @@ const NEIGHBOURS: usize = 16;
 /// Rows kept while looking for the neighbours of a new one: `efConstruction`.
 const KEPT_WHILE_BUILDING: usize = 128;
 const MOST_LAYERS: usize = 16;
-/// Norms closer to each other than this count as one: no dimension is added.
-const SAME_NORM: f32 = 1e-3;
 
 /// Named in fingerprints.
 pub(super) const PARAMETERS: &str = "hnsw M=16 efConstruction=128";
@@ -48,43 +47,13 @@ pub(super) fn link(vectors: &VectorFile) -> Result<Links, RetrieverError> {
     );
     let mut lifted = Vec::new();
     for row in 0..rows {
-        lift.apply(vectors.row(row), &mut lifted);
+        lifted.clear();
+        lift.append(vectors.row(row), &mut lifted);
         graph.insert_slice((&lifted, row));
     }
     let (entry, mut layers) = take_links(&graph, rows);
     connect(entry, &mut layers[0]);
     Links::new(entry, &layers, vectors.path())
-}
-
-/// Turns the largest inner product into the smallest distance: all vectors are brought to norm 1 by one common factor and,
-/// where their norms differ, one more coordinate (Bachrach et al., 2014). Queries get a zero there, which changes nothing.
-struct Lift {
-    largest: f32,
-    extra: bool,
-}
-
-impl Lift {
-    fn of(vectors: &VectorFile) -> Self {
-        let norm = |row: usize| kernel::product(vectors.row(row), vectors.row(row)).sqrt();
-        let (mut smallest, mut largest) = (f32::INFINITY, 0.0_f32);
-        for row in 0..vectors.rows() {
-            smallest = smallest.min(norm(row));
-            largest = largest.max(norm(row));
-        }
-        Self {
-            largest: largest.max(f32::MIN_POSITIVE),
-            extra: largest - smallest > SAME_NORM * largest,
-        }
-    }
-
-    fn apply(&self, vector: &[f32], lifted: &mut Vec<f32>) {
-        lifted.clear();
-        lifted.extend(vector.iter().map(|value| value / self.largest));
-        if self.extra {
-            let square = kernel::product(lifted, lifted);
-            lifted.push((1.0 - square).max(0.0).sqrt());
-        }
-    }
 }
 
 /// The entry row, and for every layer its nodes with their neighbours, nearest first.

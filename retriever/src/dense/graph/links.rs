@@ -10,9 +10,8 @@ use std::ops::Range;
 use std::path::Path;
 
 use forage_contracts::retriever::RetrieverError;
-use tantivy::directory::OwnedBytes;
 
-use crate::dense::vectors::map;
+use crate::dense::table::Table;
 use crate::dense::{Flaw, fault};
 use crate::error::IndexError;
 
@@ -24,14 +23,9 @@ const MOST_LAYERS: usize = 32;
 
 /// Neighbours of every row in every layer. Everything in it has been checked: no lookup can fail.
 pub(super) struct Links {
-    table: Table,
+    table: Table<u32>,
     entry: u32,
     layers: Vec<Layer>,
-}
-
-enum Table {
-    Mapped(OwnedBytes),
-    Owned(Vec<u32>),
 }
 
 /// The offsets of a layer's parts, in words of four bytes.
@@ -73,21 +67,15 @@ impl Links {
 
     /// Maps a file and checks it.
     pub(super) fn open(path: &Path, rows: usize) -> Result<Self, RetrieverError> {
-        let bytes = map(path)?;
-        if bytemuck::try_cast_slice::<u8, u32>(&bytes).is_err() {
-            return Err(fault(
-                path,
-                "the file of links is cut short; embed the index again",
-            ));
-        }
-        Self::check(Table::Mapped(bytes), rows)
+        let table = Table::open(path, size_of::<u32>(), "embed the index again")?;
+        Self::check(table, rows)
             .map_err(|flaw| fault(path, format!("{flaw}; embed the index again")))
     }
 
     pub(super) fn save(&self, path: &Path) -> Result<(), RetrieverError> {
         let write = || {
             let mut file = std::fs::File::create(path)?;
-            std::io::Write::write_all(&mut file, bytemuck::cast_slice(self.table.words()))?;
+            std::io::Write::write_all(&mut file, bytemuck::cast_slice(self.table.values()))?;
             file.sync_all()
         };
         Ok(write().map_err(IndexError::io("write", path))?)
@@ -104,7 +92,7 @@ impl Links {
 
     /// The neighbours of a row; none where it is not in the layer.
     pub(super) fn of(&self, layer: usize, row: u32) -> &[u32] {
-        let words = self.table.words();
+        let words = self.table.values();
         let parts = &self.layers[layer];
         let node = if layer == 0 {
             row as usize
@@ -122,8 +110,8 @@ impl Links {
     }
 
     /// Checks that every number in the table points into it.
-    fn check(table: Table, rows: usize) -> Result<Self, Flaw> {
-        let words = table.words();
+    fn check(table: Table<u32>, rows: usize) -> Result<Self, Flaw> {
+        let words = table.values();
         let Some(&[magic, found, entry, count]) = words.first_chunk::<HEADER_WORDS>() else {
             return Err(Flaw::new("the file of links has no header"));
         };
@@ -191,15 +179,5 @@ impl Layer {
             && offsets
                 .last()
                 .is_some_and(|&end| end as usize == edges.len())
-    }
-}
-
-impl Table {
-    fn words(&self) -> &[u32] {
-        match self {
-            // The cast was tried when the file was opened.
-            Self::Mapped(bytes) => bytemuck::cast_slice(bytes),
-            Self::Owned(words) => words,
-        }
     }
 }

@@ -38,7 +38,7 @@ async fn vector_files_of_other_programs_are_imported() {
     let import = || {
         Index::embed(
             &fixture.index,
-            VectorSource::File(&file),
+            VectorSource::Files(std::slice::from_ref(&file)),
             VectorIndexKind::Quantised,
             &mut |_, _| {},
         )
@@ -64,6 +64,40 @@ async fn vector_files_of_other_programs_are_imported() {
     for (query, hits) in queries().iter().zip(&answers) {
         assert_like(hits, &expected(&all, &query.text, 6));
     }
+    // Another index over them needs neither the file nor an encoder.
+    fs::remove_file(&file).unwrap();
+    let vectors = |index: &Index| {
+        let files = &index.manifest().segments[0].files;
+        let vectors = files
+            .iter()
+            .find(|(name, _)| name.ends_with("/vectors.f32"));
+        vectors.map(|(name, record)| (name.clone(), record.blake3.clone()))
+    };
+    let before = vectors(&Index::open(&fixture.index).unwrap());
+    let again = |kind: VectorIndexKind| {
+        Index::embed(&fixture.index, VectorSource::Kept, kind, &mut |_, _| {})
+    };
+    for kind in [VectorIndexKind::Ivf, VectorIndexKind::Flat] {
+        let summary = again(kind).unwrap();
+        assert_eq!((summary.embedded, summary.kind()), (0, kind));
+        assert_eq!(vectors(&Index::open(&fixture.index).unwrap()), before);
+        let retriever = fixture.open(&HashedWords::new("words")).unwrap();
+        let answers = retriever.search(&queries(), 6).await.unwrap();
+        for (query, hits) in queries().iter().zip(&answers) {
+            assert_like(hits, &expected(&all, &query.text, 6));
+        }
+    }
+    fixture.add(45, 50);
+    let missing = again(VectorIndexKind::Ivf).unwrap_err().to_string();
+    assert!(missing.contains("added later"), "{missing}");
+    let none = built(3);
+    let none = Index::embed(
+        &none.index,
+        VectorSource::Kept,
+        VectorIndexKind::Flat,
+        &mut |_, _| {},
+    );
+    assert!(none.unwrap_err().to_string().contains("none yet"));
     let left: Vec<String> = fs::read_dir(fixture.folder.path())
         .unwrap()
         .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
@@ -90,7 +124,7 @@ fn a_flat_index_by_distance_needs_vectors_of_one_norm() {
     let import = |name: &str| {
         Index::embed(
             &index,
-            VectorSource::File(&fixture(name)),
+            VectorSource::Files(&[fixture(name)]),
             VectorIndexKind::Flat,
             &mut |_, _| {},
         )
