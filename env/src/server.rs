@@ -23,6 +23,7 @@
 //! away in the middle of a step does not tear the episode: the step is finished, and its answer can be asked for again
 //! under the same `request_id`.
 
+mod aggregate;
 mod app;
 mod body;
 mod fault;

@@ -87,18 +87,32 @@ attempts = 1
 timeout_ms = 500
 [environment]
 id = "search-r1"
+[environment.settings]
+prompt = "short"
 [reward]
 em = 1.0
 """
 
 
 @pytest.fixture(scope="session")
-def dead_url(world: World) -> Iterator[str]:
-    """A server whose retriever was there when it started, and is gone."""
-    config, index = world.folder / "dead.toml", world.folder / "index"
-    corpus = str(world.folder / "search-r1/wiki.jsonl")
-    build = [BINARY, "index", "build", "--corpus", corpus, "--format", "search-r1", "--out", str(index)]
+def index(world: World) -> Path:
+    """An index of the world."""
+    folder, corpus = world.folder / "index", str(world.folder / "search-r1/wiki.jsonl")
+    build = [BINARY, "index", "build", "--corpus", corpus, "--format", "search-r1", "--out", str(folder)]
     subprocess.run(build, check=True, capture_output=True)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def retriever_url(index: Path) -> Iterator[str]:
+    with serving(str(index), kind="retriever") as address:
+        yield address
+
+
+@pytest.fixture(scope="session")
+def dead_url(world: World, index: Path) -> Iterator[str]:
+    """A server whose retriever was there when it started, and is gone."""
+    config = world.folder / "dead.toml"
     with ExitStack() as stack:
         with serving(str(index), kind="retriever") as retriever:
             questions = world.folder / "search-r1/train.jsonl"

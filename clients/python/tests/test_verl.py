@@ -1,4 +1,4 @@
-"""Against stand-ins for the parts of verl that are called; verl itself needs GPUs."""
+"""Against stand-ins for the parts of verl that are called, where verl is not installed; `test_real_verl.py` has verl itself."""
 
 import asyncio
 import importlib
@@ -34,16 +34,10 @@ class Engine:
 
 @pytest.fixture
 def verl(monkeypatch):
-    registered = {}
-
-    def register(name):
-        return lambda kind: registered.setdefault(name, kind)
-
     members = {
         "AgentLoopBase": AgentLoopBase,
         "AgentLoopOutput": SimpleNamespace,
         "AgentLoopMetrics": SimpleNamespace,
-        "register": register,
     }
     parts = ["verl", "verl.experimental", "verl.experimental.agent_loop", "verl.experimental.agent_loop.agent_loop"]
     for name in parts:
@@ -51,14 +45,13 @@ def verl(monkeypatch):
         monkeypatch.setitem(sys.modules, name, module)
     module.__dict__.update(members)
     monkeypatch.delitem(sys.modules, "forage_client.verl", raising=False)
-    importlib.import_module("forage_client.verl")
-    yield registered["forage"]
+    yield importlib.import_module("forage_client.verl").ForageAgentLoop
     sys.modules.pop("forage_client.verl", None)
 
 
-def run(kind, engine, url, **row):
+def run(kind, engine, url, backend="vllm", prompt_length=2000, **row):
     async def one():
-        rollout = SimpleNamespace(response_length=2000)
+        rollout = SimpleNamespace(response_length=2000, prompt_length=prompt_length, name=backend)
         config = SimpleNamespace(actor_rollout_ref=SimpleNamespace(rollout=rollout))
         loop = kind(
             trainer_config=SimpleNamespace(config=config),
@@ -87,6 +80,10 @@ def test_an_output_is_filled(verl, url, world):
     assert second[2]["include_stop_str_in_output"]
     assert second[2]["max_tokens"] > 0
     assert second[2]["temperature"] == 1.0
+    engine = Engine(world.golds[0])
+    run(verl, engine, url, backend="sglang", task_index=0)
+    assert engine.asked[0][2]["no_stop_trim"]
+    assert "include_stop_str_in_output" not in engine.asked[0][2]
 
 
 def test_a_fault_is_raised(verl, dead_url):
@@ -101,5 +98,8 @@ def test_what_is_missing_is_named(verl, url, world):
         run(verl, Engine(""), url)
     with pytest.raises(RuntimeError, match="calculate_log_probs"):
         run(verl, Engine("", log_probs=None), url, task_index=0)
-    with pytest.raises(RuntimeError, match="aborted"):
-        run(verl, Engine("", stop_reason="aborted"), url, task_index=0)
+    for words in ("aborted", "abort"):
+        with pytest.raises(RuntimeError, match="aborted"):
+            run(verl, Engine("", stop_reason=words), url, task_index=0)
+    with pytest.raises(ValueError, match="max_prompt_length"):
+        run(verl, Engine(""), url, prompt_length=10, task_index=0)

@@ -1,12 +1,13 @@
 //! The routes of a NeMo-Gym resources server: `/seed_session` begins an episode and names it in a cookie, a route per tool
-//! takes a turn, `/verify` takes the last message as the last turn and gives the reward.
+//! takes a turn, `/verify` takes the last message as the last turn and gives the reward (`aggregate` has the last route).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::body::Body;
-use axum::extract::{Path, State};
+use axum::extract::{Path, Request, State};
 use axum::http::{HeaderMap, HeaderValue, header};
+use axum::middleware::Next;
 use axum::response::Response;
 use forage_contracts::policy::Finish;
 use forage_contracts::{Limit, Score};
@@ -24,7 +25,7 @@ use super::tools;
 
 type Shared = State<Arc<App>>;
 /// A row of a data set, of which little is read.
-type Row = BTreeMap<String, Box<RawValue>>;
+pub(super) type Row = BTreeMap<String, Box<RawValue>>;
 
 /// The session's cookie.
 const COOKIE: &str = "forage_session";
@@ -39,13 +40,31 @@ pub(super) async fn seed_session(State(app): Shared, body: Body) -> Response {
         let mut response = json_response(
             &json!({"episode_id": view.episode_id, "task_id": view.task_id, "prompt": reply.text}),
         );
-        let cookie = format!("{COOKIE}={}; Path=/; HttpOnly", view.episode_id);
-        if let Ok(cookie) = HeaderValue::from_str(&cookie) {
-            response.headers_mut().insert(header::SET_COOKIE, cookie);
-        }
+        name_session(&mut response, &view.episode_id);
         Ok(response)
     };
     app.observe("seed_session", work).await
+}
+
+/// Names the session in an answer.
+fn name_session(response: &mut Response, id: &str) {
+    let cookie = format!("{COOKIE}={id}; Path=/; HttpOnly");
+    if let Ok(cookie) = HeaderValue::from_str(&cookie) {
+        response.headers_mut().insert(header::SET_COOKIE, cookie);
+    }
+}
+
+/// Names a request's session in its answer, refusals included: NeMo-Gym's agents send the cookies of the last answer they
+/// had, whatever route it came from, and no older ones.
+pub(super) async fn keep_session(request: Request, next: Next) -> Response {
+    let id = cookie(request.headers());
+    let mut response = next.run(request).await;
+    if let Some(id) = id
+        && !response.headers().contains_key(header::SET_COOKIE)
+    {
+        name_session(&mut response, &id);
+    }
+    response
 }
 
 /// Which question a row of a data set asks: the row's own fields, or those of its `verifier_metadata`. Its other fields are
@@ -219,7 +238,7 @@ fn last_message(response: &RawValue) -> Option<String> {
 }
 
 /// A value that has this type, or nothing.
-fn lenient<'a, T: Deserialize<'a>>(value: &'a RawValue) -> Option<T> {
+pub(super) fn lenient<'a, T: Deserialize<'a>>(value: &'a RawValue) -> Option<T> {
     serde_json::from_str(value.get()).ok()
 }
 

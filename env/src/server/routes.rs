@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::app::App;
 use super::fault::json_response;
-use super::{gym, mcp, nemo, openenv, socket, tools};
+use super::{aggregate, gym, mcp, nemo, openenv, socket, tools};
 
 type Shared = State<Arc<App>>;
 
@@ -41,9 +41,11 @@ pub(super) fn router(app: &Arc<App>) -> Router {
         .route("/gym/close", post(gym::close))
         .route("/seed_session", post(nemo::seed_session))
         .route("/verify", post(nemo::verify))
+        .route("/aggregate_metrics", post(aggregate::aggregate_metrics))
         .route("/{tool}", post(nemo::tool))
         .route("/info", get(info))
         .route("/tasks", get(tasks))
+        .layer(middleware::from_fn(nemo::keep_session))
         .merge(tools);
     forage_net::router(app, guarded, Router::new())
 }

@@ -186,6 +186,7 @@ async fn a_token_is_asked_for() {
         "/seed_session",
         "/search",
         "/verify",
+        "/aggregate_metrics",
     ] {
         let (status, answer) = server.post(route, json!({})).await;
         assert_eq!(

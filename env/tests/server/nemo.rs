@@ -1,7 +1,7 @@
 //! The routes of a NeMo-Gym resources server.
 
 use forage_env::server::ServerConfig;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::support::{Server, search};
 
@@ -47,12 +47,19 @@ async fn a_rollout_is_seeded_played_and_verified() {
     let row = json!({"responses_create_params": {"input": "Who?"}, "verifier_metadata": {"task_id": task}});
     let (status, seeded, cookie) = send(&server, "/seed_session", None, row.clone()).await;
     assert_eq!((status, &seeded["task_id"]), (200, &json!(task)));
+    // NeMo-Gym's agents keep the cookies of the last answer alone, a refusal's too.
     let cookie = cookie.expect("a cookie");
-    let (_, found, _) = send(&server, "/search", Some(&cookie), json!({"query": gold})).await;
+    let (_, found, cookie) = send(&server, "/search", Some(&cookie), json!({"query": gold})).await;
     assert!(
         found["result"].as_str().expect("text").contains(&gold),
         "{found}"
     );
+    let cookie = cookie.expect("the cookie again");
+    for route in ["/no_such_tool", "/close", "/search"] {
+        let (status, refused, kept) = send(&server, route, Some(&cookie), json!([1])).await;
+        assert!((400..500).contains(&status), "{route}: {refused}");
+        assert_eq!(kept.as_ref(), Some(&cookie), "{route}");
+    }
     let (status, wrong, _) = send(&server, "/search", Some(&cookie), json!({"text": 1})).await;
     assert_eq!(status, 200);
     assert!(
@@ -137,4 +144,46 @@ async fn rows_are_verified_without_a_session_too() {
         404
     );
     assert_eq!(server.metric("sessions_active").await, 0);
+}
+
+#[tokio::test]
+async fn metrics_are_aggregated_as_nemo_gym_does() {
+    let fixture = include_str!("../fixtures/nemo_aggregate.json");
+    let fixture: Value = serde_json::from_str(fixture).expect("JSON");
+    let server = Server::start(search(), ServerConfig::default()).await;
+    let request = fixture["request"].clone();
+    let answer = server.ok("/aggregate_metrics", request).await;
+    assert_alike(&answer, &fixture["answer"]);
+    let nothing = server
+        .ok("/aggregate_metrics", json!({"verify_responses": []}))
+        .await;
+    let empty = json!({"group_level_metrics": [], "agent_metrics": {}, "key_metrics": {}});
+    assert_eq!(nothing, empty);
+}
+
+/// Equal but for the rounding of numbers.
+fn assert_alike(found: &Value, expected: &Value) {
+    match (found, expected) {
+        (Value::Object(ours), Value::Object(theirs)) => {
+            let names = |map: &Map<String, Value>| {
+                let mut names: Vec<String> = map.keys().cloned().collect();
+                names.sort();
+                names
+            };
+            assert_eq!(names(ours), names(theirs));
+            for (name, value) in ours {
+                assert_alike(value, &theirs[name]);
+            }
+        }
+        (Value::Array(ours), Value::Array(theirs)) => {
+            assert_eq!(ours.len(), theirs.len());
+            for (ours, theirs) in ours.iter().zip(theirs) {
+                assert_alike(ours, theirs);
+            }
+        }
+        _ => match (found.as_f64(), expected.as_f64()) {
+            (Some(ours), Some(theirs)) => assert!((ours - theirs).abs() < 1e-12, "{ours} {theirs}"),
+            _ => assert_eq!(found, expected),
+        },
+    }
 }

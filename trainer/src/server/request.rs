@@ -81,7 +81,9 @@ impl Common {
                 min_p: min_p.unwrap_or(defaults.min_p),
             },
             stop: fields.texts("stop", MAX_STOPS)?,
-            include_stop: fields.flag("include_stop_str_in_output")?,
+            // vLLM's name, and SGLang's.
+            include_stop: fields.flag("include_stop_str_in_output")?
+                | fields.flag("no_stop_trim")?,
             seed: fields
                 .integer("seed", i64::MIN..=i64::MAX)?
                 .map(i64::cast_unsigned),

@@ -14,9 +14,8 @@ The rows need `agent_name: forage` (or it is the default agent loop) and `task_i
 A sample of verl's always has a reward. So a fault is played anew, up to three times, and then raised, which ends verl's step:
 better than a reward of 0 that nobody earned.
 
-verl itself needs GPUs. This module was run against small stand-ins for the parts of verl it calls (`AgentLoopBase`,
-`AgentLoopOutput`, `register`, the server manager's `generate`, in the shapes verl published in January 2026), with the real
-environment server behind it; not inside of verl.
+It ran in verl 0.9.1 on the processor: verl's own data set, agent loop workers and load balancer under Ray, with a policy server
+where verl has vLLM or SGLang (`tests/test_real_verl.py`). What follows a batch of episodes, verl's update, needs GPUs and did not.
 """
 
 import os
@@ -26,7 +25,7 @@ from functools import lru_cache
 from typing import Any
 from uuid import uuid4
 
-from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput, register
+from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput
 
 from .client import Client
 from .tokens import Codec, Episode, Generation, play
@@ -47,7 +46,7 @@ def _server(base_url: str, token: str | None) -> tuple[Client, Info, ThreadPoolE
     return client, client.info(), ThreadPoolExecutor(_CALLS, thread_name_prefix="forage")
 
 
-@register("forage")
+# Not `@register`: run at the import, it would put an entry without arguments in the place of the YAML file's.
 class ForageAgentLoop(AgentLoopBase):  # type: ignore[misc]
     """Plays one sample's episode, ids in and ids out."""
 
@@ -63,7 +62,11 @@ class ForageAgentLoop(AgentLoopBase):  # type: ignore[misc]
         super().__init__(*args, **kwargs)
         self._server = _server(base_url, os.environ.get("FORAGE_TOKEN"))
         self._codec = Codec(self.tokenizer, chat=chat)
-        self._response_length = int(self.config.actor_rollout_ref.rollout.response_length)
+        rollout = self.config.actor_rollout_ref.rollout
+        self._prompt_length, self._response_length = int(rollout.prompt_length), int(rollout.response_length)
+        # SGLang takes no parameter it does not know.
+        keep = "no_stop_trim" if rollout.name == "sglang" else "include_stop_str_in_output"
+        self._kept = {keep: True}
 
     async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> Any:
         """Plays the episode of a row.
@@ -77,7 +80,7 @@ class ForageAgentLoop(AgentLoopBase):  # type: ignore[misc]
             both of the length of `response_ids`; `reward_score` is the episode's.
 
         Raises:
-            ValueError: the row names no task.
+            ValueError: the row names no task, or the environment's prompt is longer than verl's `prompt_length`.
             Fault: it lasted over three attempts.
         """
         client, info, threads = self._server
@@ -91,7 +94,12 @@ class ForageAgentLoop(AgentLoopBase):  # type: ignore[misc]
         async def turn(episode: Episode) -> Generation:
             nonlocal sampled_s
             begin = time.monotonic()
-            limits = {"max_tokens": episode.room, "stop": list(info.stop), "include_stop_str_in_output": True}
+            if (length := len(episode.transcript.prompt_ids)) > self._prompt_length:
+                raise ValueError(
+                    f"the environment's prompt has {length} tokens, and actor_rollout_ref.rollout.prompt_length is "
+                    f"{self._prompt_length}; raise data.max_prompt_length"
+                )
+            limits = {"max_tokens": episode.room, "stop": list(info.stop), **self._kept}
             output = await self.server_manager.generate(
                 request_id=request_id,
                 prompt_ids=episode.context,
@@ -125,7 +133,7 @@ def _generation(output: Any, room: int, eos: int | None) -> Generation:
     Raises:
         RuntimeError: the engine gave up, or gave no log-probabilities.
     """
-    if getattr(output, "stop_reason", None) == "aborted":
+    if getattr(output, "stop_reason", None) in ("aborted", "abort"):  # vLLM's word, SGLang's
         raise RuntimeError("the engine aborted a turn; its episode has no reward, and a sample of verl's needs one")
     ids = [int(token) for token in output.token_ids]
     if output.log_probs is None:

@@ -209,11 +209,15 @@ async fn stop_strings_end_the_text_wherever_tokens_end() {
             (&json!(whole[..place]), &json!("stop")),
             "{stop:?}"
         );
+        for keep in ["include_stop_str_in_output", "no_stop_trim"] {
+            let mut body = body.clone();
+            body[keep] = true.into();
+            assert_eq!(
+                server.answer(PATH, &body).await["choices"][0]["text"],
+                whole[..place + stop.len()]
+            );
+        }
         body["include_stop_str_in_output"] = true.into();
-        assert_eq!(
-            server.answer(PATH, &body).await["choices"][0]["text"],
-            whole[..place + stop.len()]
-        );
         assert_eq!(
             joined(&server.events(PATH, &body).await, "/choices/0/text"),
             whole[..place + stop.len()]
