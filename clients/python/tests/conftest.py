@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from forage_client import Client
+from forage import Client
 
 BINARY = os.environ.get("FORAGE_BIN", "")
 QUESTIONS = 40

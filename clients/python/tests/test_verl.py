@@ -8,7 +8,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 from policy import Bytes, agrees, script, written
 
-from forage_client import Infra
+from forage import Infra
 
 
 class AgentLoopBase:
@@ -50,10 +50,10 @@ def verl(monkeypatch):
         module = ModuleType(name)
         monkeypatch.setitem(sys.modules, name, module)
     module.__dict__.update(members)
-    monkeypatch.delitem(sys.modules, "forage_client.verl", raising=False)
-    importlib.import_module("forage_client.verl")
+    monkeypatch.delitem(sys.modules, "forage.verl", raising=False)
+    importlib.import_module("forage.verl")
     yield registered["forage"]
-    sys.modules.pop("forage_client.verl", None)
+    sys.modules.pop("forage.verl", None)
 
 
 def run(kind, engine, url, **row):
