@@ -1,6 +1,7 @@
 """A server of an environment: the routes of `forage serve env` that rollouts use, with the standard library alone."""
 
 import json
+import math
 import os
 import socketserver
 import sys
@@ -191,6 +192,8 @@ class _Server(ThreadingHTTPServer):
         reply = self._ours(lambda: env.step(turn), session)
         if not isinstance(reply, Reply):
             raise self._broken(session, f"step returned {type(reply).__name__}; return a forage.Reply")
+        if not isinstance(reply.reward, (int, float)) or not math.isfinite(reply.reward):
+            raise self._broken(session, f"step returned the reward {reply.reward!r}; it must be a finite number")
         session.turn += 1
         session.prefix = reply.forced_prefix or ""
         cut = not reply.done and (session.turn >= self.spec["max_turns"] or finish == "context")
@@ -345,7 +348,7 @@ class _Handler(BaseHTTPRequestHandler):
             status = refused.status
             text = json.dumps({"code": refused.code, "cause": refused.cause, "detail": str(refused)})
         except (TypeError, ValueError) as error:
-            # A reward that is not finite, or a record that JSON has no form for.
+            # A record that JSON has no form for.
             status = 503
             text = json.dumps(
                 {"code": "EXECUTION_ERROR", "cause": "environment", "detail": f"the reply is no JSON: {error}"}
