@@ -32,8 +32,14 @@ class Program(BuildHookInterface[Any]):
         if not program.is_file():
             raise FileNotFoundError(f"FORAGE_BIN is {program}, which is no file; name the forage program")
         build_data["shared_scripts"] = {str(program): "forage"}
+        licences = ("LICENSE-APACHE", "LICENSE-MIT", "NOTICE")
+        build_data["extra_metadata"] = {str(self._repository / name): name for name in licences}
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-{_runs_on(program)}"
+
+    @property
+    def _repository(self) -> Path:
+        return Path(self.root).parents[1]
 
     def _compiled(self) -> Path:
         command = [
@@ -45,7 +51,7 @@ class Program(BuildHookInterface[Any]):
             "forage",
             "--message-format=json-render-diagnostics",
         ]
-        made = subprocess.run(command, cwd=Path(self.root).parents[1], stdout=subprocess.PIPE, check=True)
+        made = subprocess.run(command, cwd=self._repository, stdout=subprocess.PIPE, check=True)
         messages = [json.loads(line) for line in made.stdout.splitlines()]
         (program,) = {
             one["executable"] for one in messages if one.get("executable") and one["target"]["name"] == "forage"

@@ -24,7 +24,7 @@ def run(world, tmp_path_factory: pytest.TempPathFactory) -> forage.Run:
 
 def test_a_run_is_read(run):
     assert run.config["grpo"]["steps"] == 2
-    assert [row["step"] for row in run.metrics] == [1, 2]
+    assert [row["step"] for row in run.metrics] == [0, 1]
     assert all("reward/mean" in row for row in run.metrics)
     assert (run.policy / "config.json").exists()
     assert (run.verdict, run.parts) == (None, {})
@@ -36,7 +36,7 @@ def test_metrics_are_a_table(run):
     pandas = pytest.importorskip("pandas", reason="pandas is not installed")
     frame = run.frame()
     assert isinstance(frame, pandas.DataFrame)
-    assert frame["step"].tolist() == [1, 2]
+    assert frame["step"].tolist() == [0, 1]
     assert frame["reward/mean"].tolist() == [row["reward/mean"] for row in run.metrics]
 
 
