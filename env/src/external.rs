@@ -22,7 +22,7 @@ use forage_contracts::{EnvEntry, Passages, RegistryError, Resolved, Split, Task}
 use serde_json::{Map, Value};
 
 use settings::ExternalSettings;
-use wire::{ExternalError, Server};
+use wire::{ExternalError, Info, Server};
 
 /// The registry's entry.
 pub(crate) const ENTRY: EnvEntry = EnvEntry {
@@ -102,22 +102,20 @@ impl External {
     /// Asks every server what it serves.
     fn factory(settings: &ExternalSettings) -> Result<Self, ExternalError> {
         let mut servers = Vec::new();
-        let mut spec: Option<EnvSpec> = None;
+        let mut first: Option<Info> = None;
         for (place, url) in settings.url.iter().enumerate() {
             let info = wire::once(settings, place, Server::info)?;
-            let found = info.spec(settings, url)?;
-            match &spec {
-                Some(first) if *first != found => {
-                    let [first, second] = [&settings.url[0], url].map(String::clone);
-                    return Err(ExternalError::Differ { first, second });
-                }
-                _ => spec = Some(found),
-            }
             servers.push(Arc::new(Server::new(settings, place)?.taking(&info)));
+            if first.get_or_insert_with(|| info.clone()) != &info {
+                let [first, second] = [&settings.url[0], url].map(String::clone);
+                return Err(ExternalError::Differ { first, second });
+            }
         }
-        let spec = spec.ok_or(ExternalError::NoServer)?;
+        let (Some(info), Some(url)) = (first, settings.url.first()) else {
+            return Err(ExternalError::NoServer);
+        };
         Ok(Self {
-            spec,
+            spec: info.spec(settings, url)?,
             servers,
             next: AtomicUsize::new(0),
         })

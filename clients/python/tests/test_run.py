@@ -81,7 +81,7 @@ def test_a_served_index_is_searched(world):
         assert found[0].id
         assert found[0].text
         assert retriever.search_many([world.questions[0], world.questions[1]], k=2)[0] == found
-        with pytest.raises(forage.Invalid, match="mode"):
+        with pytest.raises(forage.Invalid, match="'bm25'"):
             retriever.search("town", mode="clairvoyant")
 
 

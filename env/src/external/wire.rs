@@ -197,15 +197,16 @@ pub(super) fn episode_name() -> String {
 }
 
 /// The answer of `/info`; what else it says is not needed here.
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 pub(super) struct Info {
     spec: Spec,
     #[serde(default)]
     takes_tasks: bool,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 struct Spec {
+    /// The server's own name for what it serves.
     id: String,
     #[serde(default)]
     outcome: Outcome,
@@ -241,7 +242,7 @@ impl Info {
             return unfit("a stop string is empty, which ends every turn at once; leave it out");
         }
         Ok(EnvSpec {
-            id: spec.id.clone(),
+            id: super::ENTRY.id.to_owned(),
             outcome: spec.outcome,
             max_turns: spec.max_turns,
             max_turn_tokens: settings.max_turn_tokens.unwrap_or(spec.max_turn_tokens),

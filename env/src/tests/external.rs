@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use axum::Router;
 use axum::routing::{get, post};
-use forage_contracts::environment::{EnvFactory, Outcome};
+use forage_contracts::environment::{EnvFactory, EnvSpec, Outcome};
 use forage_contracts::seed::Seed;
 use forage_contracts::{Boundary, ByteTokenizer, Ending, Episode, RegistryError, Split, Task};
 use forage_env::CheckPlan;
@@ -55,7 +55,11 @@ async fn an_environment_on_a_server_plays_as_here() {
     let local = factory(settings(), library());
     let servers = [serve(local.clone()).await, serve(local.clone()).await];
     let far = external(json!({"url": servers})).expect("served");
-    assert_eq!(far.spec(), local.spec());
+    let spec = EnvSpec {
+        id: "forage/external-v0".to_owned(),
+        ..local.spec().clone()
+    };
+    assert_eq!(far.spec(), &spec);
     let (here, there) = (
         played(local, &TURNS).await,
         played(far.clone(), &TURNS).await,
@@ -142,7 +146,10 @@ async fn a_servers_limits_questions_and_rewards_are_taken() {
     let written = json!({"url": url, "max_episode_tokens": 256});
     let far = external(written.clone()).expect("served");
     let spec = far.spec();
-    assert_eq!((spec.id.as_str(), spec.max_turns), ("mine/guess-v0", 4));
+    assert_eq!(
+        (spec.max_turns, spec.stop.as_slice()),
+        (4, ["</answer>".to_owned()].as_slice())
+    );
     assert_eq!((spec.max_turn_tokens, spec.max_episode_tokens), (64, 256));
     let questions = find("external").expect("registered").questions;
     let questions = questions.expect("the server's");
@@ -157,7 +164,7 @@ async fn a_servers_limits_questions_and_rewards_are_taken() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_environment_that_failed_is_asked_once_and_a_busy_server_again() {
-    let failed = json!({"code": "EXECUTION_ERROR", "cause": "environment", "detail": "ValueError: no (guess.py:12 in step)"});
+    let failed = json!({"code": "EXECUTION_ERROR", "cause": "environment", "detail": "guess.py:12 in step: ValueError: no"});
     let (url, steps) = fixed(info(&json!({})), (503, failed)).await;
     let episode = played(external(json!({"url": url})).expect("served"), &TURNS).await;
     assert!(episode.ending.is_infra());

@@ -301,10 +301,10 @@ class _Server(ThreadingHTTPServer):
 
 
 def _told(error: Exception) -> str:
-    """An exception in a line, with the place that raised it."""
+    """An exception in a line, after the place that raised it."""
     words = traceback.format_exception_only(error)[-1].strip()
     place = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{words} ({os.path.basename(place.filename)}:{place.lineno} in {place.name})"
+    return f"{os.path.basename(place.filename)}:{place.lineno} in {place.name}: {words}"
 
 
 def _field(body: dict[str, Any], name: str, kind: type[Any]) -> Any:
