@@ -6,6 +6,7 @@
 
 mod commands;
 mod config;
+mod environment;
 mod figures;
 mod jsonl;
 mod log;

@@ -71,8 +71,9 @@ impl Resources {
     }
 }
 
-/// Makes the first `count` questions of a split.
-type MakeQuestions = fn(split: Split, count: usize, seed: Seed) -> Vec<Task>;
+/// Makes the first `count` questions of a split, under settings as written.
+type MakeQuestions =
+    fn(settings: Value, split: Split, count: usize, seed: Seed) -> Result<Vec<Task>, RegistryError>;
 
 /// Hands numbers about a step's episodes over, each by its name.
 type StepMetrics = fn(&[Episode], &mut dyn FnMut(&str, f64));
@@ -111,8 +112,8 @@ pub struct EnvEntry {
     pub schema: Option<fn() -> Value>,
     /// Settings for scripted policies, whose tokens are bytes, about four to one of a model's; for settings as written.
     pub for_bytes: fn(Map<String, Value>) -> Map<String, Value>,
-    /// The first `count` questions of a split, for an environment that brings its own; a function of the split and the seed,
-    /// splits share nothing.
+    /// The first `count` questions of a split, for an environment that brings its own; a function of the settings, the split and the
+    /// seed. Splits share nothing.
     pub questions: Option<MakeQuestions>,
     /// Its scripted policies; [`ScriptEntry::ORACLE`] demonstrates how to be right.
     pub scripts: &'static [ScriptEntry],

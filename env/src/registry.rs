@@ -12,14 +12,18 @@ use serde_json::Value;
 
 use crate::reward::{
     altered, answers, controls, costs, format, judge, majority, published, random, rankings,
-    retrieval, search_r1 as whole_text,
+    retrieval, search_r1 as whole_text, turns,
 };
-use crate::{code_search, query_writer, search_r1};
+use crate::{code_search, external, query_writer, search_r1};
 
 /// Every built-in environment. A new one is a file and a line here, and is then covered by the conformance tests; one from
 /// outside is registered through [`crate::Plugins`].
-pub(crate) const ENVIRONMENTS: &[EnvEntry] =
-    &[search_r1::ENTRY, code_search::ENTRY, query_writer::ENTRY];
+pub(crate) const ENVIRONMENTS: &[EnvEntry] = &[
+    search_r1::ENTRY,
+    code_search::ENTRY,
+    query_writer::ENTRY,
+    external::ENTRY,
+];
 
 pub(crate) static ENVIRONMENT_REGISTRY: Registry<EnvEntry> = Registry::new(ENVIRONMENTS);
 
@@ -64,6 +68,7 @@ pub(crate) const REWARDS: &[RewardEntry] = &[
     costs::SEARCH_COST,
     costs::REDUNDANT_SEARCHES,
     costs::LENGTH,
+    turns::ENTRY,
     random::ENTRY,
     controls::CONSTANT,
     controls::ANY_SEARCH,

@@ -26,6 +26,7 @@ pub(crate) mod altered;
 pub(crate) mod controls;
 pub(crate) mod costs;
 pub(crate) mod random;
+pub(crate) mod turns;
 
 pub(crate) mod set;
 pub(crate) mod settings;

@@ -519,7 +519,12 @@ fn pick<'a, T>(items: &'a [T], rng: &mut impl rand::Rng) -> &'a T {
 }
 
 /// Questions of a split; no two splits share a database.
-fn questions(split: Split, count: usize, seed: Seed) -> Vec<Task> {
+fn questions(
+    _settings: Value,
+    split: Split,
+    count: usize,
+    seed: Seed,
+) -> Result<Vec<Task>, RegistryError> {
     let name = match split {
         Split::Train => "train",
         Split::Dev => "dev",
@@ -529,7 +534,7 @@ fn questions(split: Split, count: usize, seed: Seed) -> Vec<Task> {
         let made = question(split, name, index, seed.child(name, &[index]));
         made.expect("a database in memory takes what is put into it")
     };
-    (0..count as u64).map(made).collect()
+    Ok((0..count as u64).map(made).collect())
 }
 
 fn question(split: Split, name: &str, index: u64, seed: Seed) -> rusqlite::Result<Task> {

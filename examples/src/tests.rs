@@ -17,7 +17,7 @@ use forage_trainer::{
     Architecture, Checkpoint, Decoder, EngineConfig, Learner, ModelConfig, Sample, Sequence,
     UpdateConfig, Workers,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{plugins, sql};
 
@@ -34,7 +34,8 @@ fn factory() -> Arc<dyn EnvFactory> {
 }
 
 fn tasks(count: usize) -> Vec<Task> {
-    (sql::ENTRY.questions.expect("its own questions"))(Split::Train, count, Seed::root(1))
+    let questions = sql::ENTRY.questions.expect("its own questions");
+    questions(Value::Null, Split::Train, count, Seed::root(1)).expect("made")
 }
 
 /// Installs the plug-ins once per process; any test that needs them may come first.
@@ -250,7 +251,7 @@ async fn queries_read_and_do_nothing_else() {
 #[test]
 fn splits_share_no_database_and_questions_follow_from_the_seed() {
     let questions = sql::ENTRY.questions.expect("its own questions");
-    let of = |split, seed| questions(split, 30, Seed::root(seed));
+    let of = |split, seed| questions(Value::Null, split, 30, Seed::root(seed)).expect("made");
     assert_eq!(of(Split::Train, 1), of(Split::Train, 1));
     assert_ne!(of(Split::Train, 1), of(Split::Train, 2));
     let train: Vec<String> = of(Split::Train, 1)

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use forage_contracts::seed::Seed;
-use forage_contracts::{OpenWiki, Pages, Split, Task};
+use forage_contracts::{OpenWiki, Pages, RegistryError, Split, Task};
 use forage_env::{
     Labels, QuestionCounts, Wiki, World, WorldSpec, digest_ids, pick_ids, read_tasks, registry,
     split_by_index,
@@ -13,6 +13,7 @@ use forage_env::{
 use forage_retriever::{
     Bm25Retriever, BuildRequest, CorpusFormat, Index, NoPassages, Retriever, Tape,
 };
+use serde_json::{Map, Value};
 
 use crate::config::{DataConfig, Digests, FilesConfig, OwnQuestions, Resolved};
 use crate::error::{Context, Result, RunError, bail};
@@ -122,7 +123,8 @@ impl Data {
             (.., Some(OwnQuestions { seed })) => {
                 let own =
                     own.with_context(|| format!("{environment} has no questions of its own"))?;
-                (Corpus::none(), own_splits(own, data, seed))
+                let settings = config.environment.settings.clone();
+                (Corpus::none(), own_splits(own, &settings, data, seed)?)
             }
             _ => bail!("data needs one of [data.world], [data.files] and [data.own]"),
         };
@@ -264,25 +266,35 @@ fn pages_in(index: Arc<Index>) -> OpenWiki {
 }
 
 /// As [`forage_contracts::EnvEntry::questions`].
-type MakeQuestions = fn(Split, usize, Seed) -> Vec<Task>;
+type MakeQuestions = fn(Value, Split, usize, Seed) -> Result<Vec<Task>, RegistryError>;
 
 /// Questions that an environment brings along.
-fn own_splits(own: MakeQuestions, data: &DataConfig, seed: u64) -> [Tasks; 3] {
-    let tasks = |split, count| own_questions(own, split, count, seed);
+fn own_splits(
+    own: MakeQuestions,
+    settings: &Map<String, Value>,
+    data: &DataConfig,
+    seed: u64,
+) -> Result<[Tasks; 3]> {
+    let tasks = |split, count| own_questions(own, settings.clone(), split, count, seed);
     let [train, dev, test] = data.counts();
-    [
-        tasks(Split::Train, train),
-        tasks(Split::Dev, dev),
-        tasks(Split::Test, test),
-    ]
+    Ok([
+        tasks(Split::Train, train)?,
+        tasks(Split::Dev, dev)?,
+        tasks(Split::Test, test)?,
+    ])
 }
 
 /// The first questions of a split that an environment brings along.
-pub(crate) fn own_questions(own: MakeQuestions, split: Split, count: usize, seed: u64) -> Tasks {
-    own(split, count, Seed::root(seed))
-        .into_iter()
-        .map(Arc::new)
-        .collect()
+pub(crate) fn own_questions(
+    own: MakeQuestions,
+    settings: Map<String, Value>,
+    split: Split,
+    count: usize,
+    seed: u64,
+) -> Result<Tasks> {
+    let made = own(settings.into(), split, count, Seed::root(seed));
+    let made = made.in_config("[data.own]")?;
+    Ok(made.into_iter().map(Arc::new).collect())
 }
 
 fn load_world(

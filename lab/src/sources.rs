@@ -62,7 +62,8 @@ impl Sources<'_> {
         let searched = self.index.is_some() || self.corpus.is_some();
         let own = registry::find(self.environment)?.questions;
         if let Some(own) = own.filter(|_| !searched) {
-            let tasks = own_questions(own, self.split, count, self.seed);
+            let settings = serde_json::Map::new();
+            let tasks = own_questions(own, settings, self.split, count, self.seed)?;
             return Ok((Corpus::none(), tasks));
         }
         let pages = self

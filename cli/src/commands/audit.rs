@@ -9,6 +9,7 @@ use forage_trainer::doctor::Check;
 use serde::Serialize;
 
 use super::recipes;
+use crate::environment::EnvironmentArgs;
 use crate::progress::Watch;
 use crate::terminal::out;
 
@@ -34,6 +35,8 @@ pub(crate) struct Audit {
     /// Compute device instead of the config's: cpu, cuda:0, ...
     #[arg(long)]
     device: Option<DeviceSpec>,
+    #[command(flatten)]
+    environment: EnvironmentArgs,
     /// Print as JSON.
     #[arg(long)]
     json: bool,
@@ -68,7 +71,8 @@ impl Status {
 }
 
 impl Audit {
-    pub(crate) fn run(self) -> Result<()> {
+    pub(crate) fn run(mut self) -> Result<()> {
+        let _servers = self.environment.start(&mut self.overrides)?;
         // Without the warnings of other commands: they are checks here.
         let config = recipes::named(&self.config, &self.overrides)?.resolve(self.device)?;
         let checks = config.audit(self.groups, &Watch::new())?;

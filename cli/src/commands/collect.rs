@@ -9,6 +9,7 @@ use forage_lab::{CollectOptions, collect};
 use forage_trainer::device::DeviceSpec;
 
 use crate::config::read;
+use crate::environment::EnvironmentArgs;
 use crate::policy::ServerArgs;
 use crate::progress::Watch;
 use crate::terminal::out;
@@ -49,6 +50,8 @@ pub(crate) struct Collect {
     /// Change a config value: key.path=value; may be repeated.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     overrides: Vec<String>,
+    #[command(flatten)]
+    environment: EnvironmentArgs,
     /// Keep what the retriever answers in this file, for `forage replay --tools`.
     #[arg(long, value_name = "FILE")]
     record_tools: Option<PathBuf>,
@@ -64,7 +67,8 @@ enum Kept {
 }
 
 impl Collect {
-    pub(crate) fn run(self) -> Result<()> {
+    pub(crate) fn run(mut self) -> Result<()> {
+        let _servers = self.environment.start(&mut self.overrides)?;
         let config = read(&self.config, &self.overrides, self.device)?;
         let options = CollectOptions {
             policy: self.policy,

@@ -13,6 +13,7 @@ use forage_trainer::device::DeviceSpec;
 use serde_json::{Map, Value};
 
 use crate::config::read;
+use crate::environment::EnvironmentArgs;
 use crate::policy::ServerArgs;
 use crate::progress::Watch;
 use crate::retrieval::RetrievalArgs;
@@ -86,6 +87,8 @@ pub(crate) struct Eval {
     /// Change a config value: key.path=value; may be repeated.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     overrides: Vec<String>,
+    #[command(flatten)]
+    environment: EnvironmentArgs,
     /// Print as JSON.
     #[arg(long)]
     json: bool,
@@ -134,6 +137,11 @@ impl Eval {
         if let Some(What::Retrieval(retrieval)) = self.what {
             return retrieval.run();
         }
+        if self.environment.any() && self.config.is_none() && self.controls.is_empty() {
+            let what = "--env-command serves the environment of a config; name one";
+            return Err(RunError::config(what).into());
+        }
+        let _servers = self.environment.start(&mut self.overrides)?;
         if !self.controls.is_empty() {
             return self.study();
         }

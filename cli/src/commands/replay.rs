@@ -8,6 +8,7 @@ use forage_env::Difference;
 use forage_lab::{Different, Replayed, Resolved, replay_files};
 use forage_trainer::GradientPair;
 
+use crate::environment::EnvironmentArgs;
 use crate::progress::Watch;
 use crate::terminal::out;
 
@@ -40,6 +41,8 @@ pub(crate) struct Replay {
     /// Change a config value: key.path=value; may be repeated.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     overrides: Vec<String>,
+    #[command(flatten)]
+    environment: EnvironmentArgs,
     /// Print as JSON.
     #[arg(long)]
     json: bool,
@@ -49,7 +52,8 @@ pub(crate) struct Replay {
 const SHOWN: usize = 160;
 
 impl Replay {
-    pub(crate) fn run(self) -> Result<()> {
+    pub(crate) fn run(mut self) -> Result<()> {
+        let _servers = self.environment.start(&mut self.overrides)?;
         let config = Resolved::read(&self.config, &self.overrides, None)?;
         let found = replay_files(
             &config,

@@ -8,6 +8,7 @@ use forage_lab::{RunError, TrainOptions, Twin, train};
 use forage_trainer::device::DeviceSpec;
 
 use crate::config::read;
+use crate::environment::EnvironmentArgs;
 use crate::progress::Watch;
 use crate::ranks::RankArgs;
 use crate::terminal::{note, out};
@@ -50,11 +51,14 @@ pub(crate) struct Train {
     #[arg(long)]
     device: Option<DeviceSpec>,
     #[command(flatten)]
+    environment: EnvironmentArgs,
+    #[command(flatten)]
     ranks: RankArgs,
 }
 
 impl Train {
-    pub(crate) fn run(self) -> Result<()> {
+    pub(crate) fn run(mut self) -> Result<()> {
+        let _servers = self.environment.start(&mut self.overrides)?;
         let name = self
             .config
             .file_stem()

@@ -1,7 +1,6 @@
 """A real server, over a small generated world whose answers are known here."""
 
 import json
-import os
 import re
 import subprocess
 from collections.abc import Iterator
@@ -11,9 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from forage_client import Client
+from forage import Client, program
 
-BINARY = os.environ.get("FORAGE_BIN", "")
+
+def _program() -> str:
+    try:
+        return str(program())
+    except FileNotFoundError:
+        return ""
+
+
+BINARY = _program()
 QUESTIONS = 40
 
 
@@ -51,7 +58,7 @@ def serving(*arguments: str, kind: str = "env") -> Iterator[str]:
 @pytest.fixture(scope="session")
 def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     if not BINARY:
-        pytest.skip("FORAGE_BIN is not set; write the path of the forage binary to it")
+        pytest.skip("there is no forage program; write its path to FORAGE_BIN")
     folder = tmp_path_factory.mktemp("world") / "world"
     subprocess.run([BINARY, "world", "--pages", "200", "--out", str(folder)], check=True, capture_output=True)
     rows = [json.loads(line) for line in (folder / "search-r1/train.jsonl").read_text().splitlines()[:QUESTIONS]]

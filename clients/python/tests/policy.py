@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from forage_client.tokens import Generation
+from forage.tokens import Generation
 
 
 class Bytes:

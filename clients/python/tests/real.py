@@ -9,7 +9,7 @@ from pathlib import Path
 from shutil import copytree
 from types import ModuleType
 
-import forage_client as forage
+import forage
 
 __all__ = ["CHECKPOINT", "CONFIG", "adapter", "chat_checkpoint", "forage"]
 

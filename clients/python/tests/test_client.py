@@ -5,7 +5,7 @@ import time
 import pytest
 from conftest import QUESTIONS, serving
 
-from forage_client import (
+from forage import (
     Capacity,
     Client,
     Conflict,

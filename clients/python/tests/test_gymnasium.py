@@ -6,8 +6,8 @@ gymnasium = pytest.importorskip("gymnasium", reason="gymnasium is not installed"
 
 from gymnasium.utils.env_checker import check_env  # noqa: E402
 
-from forage_client import Conflict, Infra  # noqa: E402
-from forage_client.gymnasium import BatchFault, Words  # noqa: E402
+from forage import Conflict, Infra  # noqa: E402
+from forage.gymnasium import BatchFault, Words  # noqa: E402
 
 ID = "forage/episode-v0"
 

@@ -10,7 +10,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 from policy import Bytes, agrees, script, written
 
-from forage_client import slime
+from forage import slime
 
 
 @dataclass

@@ -4,8 +4,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from policy import Bytes, agrees, script, written
 
-from forage_client import Client, Infra
-from forage_client.tokens import Codec, Episode, play
+from forage import Client, Infra
+from forage.tokens import Codec, Episode, play
 
 CODEC = Codec(Bytes())
 

@@ -17,8 +17,8 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 from conftest import serving  # noqa: E402
 from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen2Config, Qwen2ForCausalLM  # noqa: E402
 
-from forage_client import Client  # noqa: E402
-from forage_client.trl import Rollout, environment_factory, environment_reward, rows, tool_rows  # noqa: E402
+from forage import Client  # noqa: E402
+from forage.trl import Rollout, environment_factory, environment_reward, rows, tool_rows  # noqa: E402
 
 CONFIGS = Path(__file__).parents[3] / "configs"
 
@@ -212,7 +212,7 @@ def test_faults_are_no_rewards(dead_url, tmp_path):
         args = arguments(tmp_path)
 
     def searching(trainer, episodes, stop):
-        from forage_client.tokens import Generation
+        from forage.tokens import Generation
 
         ids = tokenizer.encode("<search>x</search>")
         return [Generation(ids, [-1.0] * len(ids), "stop") for _ in episodes]

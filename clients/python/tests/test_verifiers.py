@@ -14,7 +14,7 @@ vf = pytest.importorskip("verifiers", reason="verifiers is not installed")
 
 from openai import AsyncOpenAI  # noqa: E402
 
-from forage_client.verifiers import ForageFault, load_environment  # noqa: E402
+from forage.verifiers import ForageFault, load_environment  # noqa: E402
 
 
 @pytest.fixture

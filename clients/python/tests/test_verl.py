@@ -8,7 +8,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 from policy import Bytes, agrees, script, written
 
-from forage_client import Infra
+from forage import Infra
 
 
 class AgentLoopBase:
@@ -44,9 +44,9 @@ def verl(monkeypatch):
         module = ModuleType(name)
         monkeypatch.setitem(sys.modules, name, module)
     module.__dict__.update(members)
-    monkeypatch.delitem(sys.modules, "forage_client.verl", raising=False)
-    yield importlib.import_module("forage_client.verl").ForageAgentLoop
-    sys.modules.pop("forage_client.verl", None)
+    monkeypatch.delitem(sys.modules, "forage.verl", raising=False)
+    yield importlib.import_module("forage.verl").ForageAgentLoop
+    sys.modules.pop("forage.verl", None)
 
 
 def run(kind, engine, url, backend="vllm", prompt_length=2000, **row):

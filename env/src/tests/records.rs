@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use forage_contracts::scripted::{Cast, ScriptEntry};
 use forage_contracts::{ByteTokenizer, EnvEntry};
-use forage_env::registry::{ENVIRONMENTS, make};
+use forage_env::registry::make;
 use forage_env::reward::RewardSet;
 use forage_env::rollout::EpisodeRecord;
 use serde_json::{Map, Value};
 
 use super::common::{jobs, resources, rollout, task};
+use super::conformance::of_this_process;
 
 /// The record of the oracle's episode.
 async fn record(entry: &EnvEntry) -> Value {
@@ -51,7 +52,7 @@ fn folded(value: Value) -> Value {
 
 #[tokio::test]
 async fn records_are_written_as_they_were_reviewed() {
-    for entry in ENVIRONMENTS {
+    for entry in of_this_process() {
         let [_, _, name] = entry.names();
         let record = folded(record(entry).await);
         let text = serde_json::to_string_pretty(&record).expect("JSON");

@@ -175,7 +175,8 @@ impl Played<'_> {
 
     fn rewards(&self) -> Check {
         let (mut low, mut high) = (0.0_f32, 0.0_f32);
-        for (name, weighting) in &self.config.reward {
+        let weighed = self.config.reward.iter();
+        for (name, weighting) in weighed.filter(|(_, weighting)| weighting.weight() != 0.0) {
             let Some(entry) = rewards().find(|entry| entry.name == name) else {
                 continue;
             };

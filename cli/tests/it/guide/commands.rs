@@ -97,6 +97,8 @@ impl Place {
             .args(["-euo", "pipefail", "-c", script])
             .current_dir(self.folder.path())
             .env("PATH", path.unwrap())
+            // As if the package were installed.
+            .env("PYTHONPATH", root().join("clients/python/src"))
             .env("HF_HUB_OFFLINE", "1")
             .env("HF_HUB_CACHE", self.folder.path().join("hub"))
             .stdin(Stdio::null())

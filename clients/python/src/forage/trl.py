@@ -75,7 +75,7 @@ class ToolEnvironment:
         """
         task = {name: row[name] for name in ("task_id", "task_index", "seed", "member") if row.get(name) is not None}
         if not {"task_id", "task_index"} & task.keys():
-            raise ValueError("a row has neither `task_id` nor `task_index`; see forage_client.trl.tool_rows")
+            raise ValueError("a row has neither `task_id` nor `task_index`; see forage.trl.tool_rows")
         self._leave()
         self._fault = None
         self._session = self._client.reset(**task)

@@ -1,8 +1,8 @@
 """verifiers: a `MultiTurnEnv` (the series 0.2; 0.3 moved that class and 0.4 dropped it).
 
 ```
-import forage_client.verifiers as forage
-env = forage.load_environment(base_url="http://localhost:8000")
+from forage.verifiers import load_environment
+env = load_environment(base_url="http://localhost:8000")
 env.evaluate_sync(client=..., model=..., num_examples=20)
 ```
 

@@ -31,7 +31,8 @@ class Observation:
         seed: of the episode.
         terminated: the task itself ended.
         truncated: a limit ended it.
-        kind: the turn as it was understood: `calls` with tools, queries and ids of documents shown, `answer` or `invalid`; None after a reset.
+        kind: the turn as it was understood: `calls` with tools, queries and ids of documents shown, `answer` or `invalid`; None
+            after a reset.
         ending: how the episode ended; None before.
         score: of the whole episode; None before its end.
         ignored_chars: characters behind the stop string, which nobody read.

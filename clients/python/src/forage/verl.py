@@ -4,7 +4,7 @@ In a YAML file that `actor_rollout_ref.rollout.agent.agent_loop_config_path` nam
 
 ```
 - name: forage
-  _target_: forage_client.verl.ForageAgentLoop
+  _target_: forage.verl.ForageAgentLoop
   base_url: http://localhost:8000
 ```
 

@@ -2,8 +2,8 @@
 
 ```
 FORAGE_URL=http://localhost:8000 FORAGE_TOKEN=... python train.py ... \\
-    --custom-generate-function-path forage_client.slime.generate \\
-    --dynamic-sampling-filter-path forage_client.slime.keep_scored
+    --custom-generate-function-path forage.slime.generate \\
+    --dynamic-sampling-filter-path forage.slime.keep_scored
 ```
 
 The rows need `task_id` or `task_index` in their metadata (`--metadata-key`), so that a group plays one question; `seed` and

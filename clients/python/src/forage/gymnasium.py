@@ -1,13 +1,13 @@
 """Gymnasium: `forage/episode-v0`, one environment or many.
 
 ```
-import gymnasium, forage_client.gymnasium
+import gymnasium, forage.gymnasium
 env = gymnasium.make("forage/episode-v0", base_url="http://localhost:8000")
 envs = gymnasium.make_vec("forage/episode-v0", num_envs=64, vectorization_mode="vector_entry_point", base_url=...)
 ```
 
 An action is a turn's text, an observation what the policy reads next; everything else is in `info`, under the server's own names.
-The episode's score comes with the last reward. A fault is raised (`forage_client.Infra` and its like): it is never a reward of 0.
+The episode's score comes with the last reward. A fault is raised (`forage.Infra` and its like): it is never a reward of 0.
 """
 
 from collections.abc import Sequence
@@ -268,8 +268,8 @@ def register() -> None:
     if "forage/episode-v0" not in gymnasium.registry:
         gymnasium.register(
             id="forage/episode-v0",
-            entry_point="forage_client.gymnasium:ForageEnv",
-            vector_entry_point="forage_client.gymnasium:ForageVectorEnv",
+            entry_point="forage.gymnasium:ForageEnv",
+            vector_entry_point="forage.gymnasium:ForageVectorEnv",
         )
 
 

@@ -1,8 +1,8 @@
 """SkyRL-gym: an environment for SkyRL's trainer.
 
 ```
-import forage_client.skyrl
-forage_client.skyrl.register()   # then environment.env_class=forage
+import forage.skyrl
+forage.skyrl.register()   # then environment.env_class=forage
 ```
 
 The server is that of FORAGE_URL, its token that of FORAGE_TOKEN: SkyRL's config has no place for settings of other people's

@@ -1,0 +1,177 @@
+//! Servers of an environment that a command line starts: `--env-command`.
+
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+
+use crate::terminal::note;
+
+/// The command that serves the environment.
+#[derive(Args, Debug)]
+pub(crate) struct EnvironmentArgs {
+    /// Start this command for as long as this one runs; it serves the environment, as a file that ends in `forage.serve(...)` does, and
+    /// its address becomes environment.settings.url. In quotes: --env-command "python guess.py".
+    #[arg(long, value_name = "COMMAND")]
+    env_command: Option<String>,
+    /// Processes of --env-command, which take episodes in turns.
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "env_command",
+        value_parser = clap::value_parser!(u16).range(1..))]
+    env_workers: u16,
+}
+
+/// Told to the processes, which then take a free port, and end when their standard input does.
+const TOLD: &str = "FORAGE_ENV_COMMAND";
+/// What a process says of its address.
+const LISTENING: &str = "listening on ";
+/// Longest time until a process listens.
+const START: Duration = Duration::from_mins(2);
+/// Time for a process to end by itself.
+const END: Duration = Duration::from_secs(6);
+
+/// Processes that end when this is dropped.
+pub(crate) struct Servers(Vec<Child>);
+
+impl EnvironmentArgs {
+    /// Whether there is a command.
+    pub(crate) fn any(&self) -> bool {
+        self.env_command.is_some()
+    }
+
+    /// Starts the processes, and adds the override that names their addresses.
+    pub(crate) fn start(&self, overrides: &mut Vec<String>) -> Result<Servers> {
+        let mut servers = Servers(Vec::new());
+        let Some(command) = &self.env_command else {
+            return Ok(servers);
+        };
+        let heard: Vec<_> = (0..self.env_workers)
+            .map(|_| servers.add(command))
+            .collect::<Result<_>>()?;
+        let addresses: Vec<String> = heard
+            .into_iter()
+            .map(|heard| match heard.recv_timeout(START) {
+                Ok(address) => Ok(address),
+                Err(mpsc::RecvTimeoutError::Disconnected) => {
+                    bail!("--env-command `{command}` ended without a line `{LISTENING}http://HOST:PORT`")
+                }
+                Err(mpsc::RecvTimeoutError::Timeout) => {
+                    bail!(
+                        "--env-command `{command}` printed no line `{LISTENING}http://HOST:PORT` within {} s",
+                        START.as_secs()
+                    )
+                }
+            })
+            .collect::<Result<_>>()?;
+        let addresses = toml::Value::from(addresses);
+        overrides.push(format!("environment.settings.url={addresses}"));
+        Ok(servers)
+    }
+}
+
+impl Servers {
+    /// Starts a process; gives what will hear of its address.
+    fn add(&mut self, command: &str) -> Result<mpsc::Receiver<String>> {
+        let mut child = Command::new("sh")
+            // In the place of the shell, so that ending it ends the server.
+            .args(["-c", &format!("exec {command}")])
+            .env(TOLD, "1")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            // Ctrl-c is for this process, which may have a step to finish.
+            .process_group(0)
+            .spawn()
+            .with_context(|| format!("--env-command `{command}` cannot be started"))?;
+        let said = child.stdout.take();
+        self.0.push(child);
+        let said = said.context("a process without an output")?;
+        let (tell, heard) = mpsc::channel();
+        std::thread::Builder::new()
+            .name("environment".to_owned())
+            .spawn(move || listen(said, &tell))
+            .context("start a thread for --env-command")?;
+        Ok(heard)
+    }
+}
+
+/// Tells of the address, and passes on what else the process prints.
+fn listen(said: ChildStdout, tell: &mpsc::Sender<String>) {
+    let mut told = false;
+    for line in BufReader::new(said).lines().map_while(Result::ok) {
+        let address = line.strip_prefix(LISTENING).filter(|_| !told);
+        let address = address.and_then(|rest| rest.split([',', ' ']).next());
+        match address {
+            Some(address) => {
+                told = true;
+                // Nobody listens where another process failed to start.
+                let _ = tell.send(address.to_owned());
+            }
+            None => note(&line),
+        }
+    }
+}
+
+impl Drop for Servers {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            // The end of its input tells it to end.
+            drop(child.stdin.take());
+        }
+        let begun = Instant::now();
+        for child in &mut self.0 {
+            while matches!(child.try_wait(), Ok(None)) && begun.elapsed() < END {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            // An error means that it has ended.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn started(command: &str, workers: u16) -> Result<(Servers, Vec<String>)> {
+        let arguments = EnvironmentArgs {
+            env_command: Some(command.to_owned()),
+            env_workers: workers,
+        };
+        let mut overrides = Vec::new();
+        let servers = arguments.start(&mut overrides)?;
+        Ok((servers, overrides))
+    }
+
+    #[test]
+    fn addresses_of_all_processes_become_a_setting() {
+        let script = "sh -c 'echo warming up; echo listening on http://127.0.0.1:77, mine; cat'";
+        let (servers, overrides) = started(script, 2).unwrap();
+        let set = r#"environment.settings.url=["http://127.0.0.1:77", "http://127.0.0.1:77"]"#;
+        assert_eq!(overrides, [set]);
+        assert_eq!(servers.0.len(), 2);
+        let ids: Vec<u32> = servers.0.iter().map(Child::id).collect();
+        drop(servers);
+        for id in ids {
+            assert!(!std::path::Path::new(&format!("/proc/{id}")).exists());
+        }
+    }
+
+    #[test]
+    fn a_command_that_does_not_serve_is_told() {
+        let error = started("echo hello", 1).err().unwrap().to_string();
+        assert!(
+            error.contains("`echo hello` ended without a line"),
+            "{error}"
+        );
+        let none = EnvironmentArgs {
+            env_command: None,
+            env_workers: 1,
+        };
+        let mut overrides = Vec::new();
+        assert!(none.start(&mut overrides).unwrap().0.is_empty() && overrides.is_empty());
+    }
+}

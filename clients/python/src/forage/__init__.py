@@ -1,0 +1,65 @@
+"""The forage program from Python, and what plays with it.
+
+- `program` says where the program is, `quickstart` runs it, `Run` reads the folder of a run.
+- `Environment`, `Question`, `Reply` and `serve`: an environment of one's own, for `forage train` and `forage eval`.
+- `Client` and `Vector` play the episodes of `forage serve env`, `Retriever` searches in what `forage serve retriever` serves.
+
+All of this needs nothing but the standard library. The adapters stand in modules of their own, named after what they adapt to:
+`gymnasium`, `trl`, `verifiers`, `slime`, `verl`.
+"""
+
+from .client import Client, Session
+from .environment import Environment, Question, Reply
+from .errors import (
+    Capacity,
+    Conflict,
+    Fault,
+    ForageError,
+    Infra,
+    Invalid,
+    Refused,
+    SessionLost,
+    Stopping,
+    Unauthorized,
+    Unreachable,
+)
+from .launch import program, quickstart
+from .retriever import Passage, Retriever
+from .run import Run
+from .server import serve
+from .vector import Turn, Vector
+from .wire import Finish, Info, Observation, Score, Step, Task, Tool
+
+__all__ = [
+    "Capacity",
+    "Client",
+    "Conflict",
+    "Environment",
+    "Fault",
+    "Finish",
+    "ForageError",
+    "Info",
+    "Infra",
+    "Invalid",
+    "Observation",
+    "Passage",
+    "Question",
+    "Refused",
+    "Reply",
+    "Retriever",
+    "Run",
+    "Score",
+    "Session",
+    "SessionLost",
+    "Step",
+    "Stopping",
+    "Task",
+    "Tool",
+    "Turn",
+    "Unauthorized",
+    "Unreachable",
+    "Vector",
+    "program",
+    "quickstart",
+    "serve",
+]

@@ -1,0 +1,145 @@
+"""An environment as a class: what `forage train` and `forage eval` play when it is served (`serve`)."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = ["Environment", "Question", "Reply"]
+
+
+@dataclass(frozen=True)
+class Question:
+    """What an episode is about.
+
+    Attributes:
+        id: unique within its data set.
+        text: what the policy is asked.
+        golds: accepted answers, the best first: what the rewards `em` and `f1` compare with.
+        evidence: ids of the passages that hold the evidence, where they are known.
+        data_source: the data set.
+        split: `train`, `dev` or `test`.
+    """
+
+    id: str
+    text: str
+    golds: tuple[str, ...]
+    evidence: tuple[str, ...] = ()
+    data_source: str = ""
+    split: str = "train"
+
+    def __post_init__(self) -> None:
+        """Refuses a question that nothing is right for.
+
+        Raises:
+            ValueError: there are no golds.
+        """
+        golds = (self.golds,) if isinstance(self.golds, str) else tuple(self.golds)
+        if not golds:
+            raise ValueError(f"question {self.id!r} has no golds; give it at least one accepted answer")
+        object.__setattr__(self, "golds", golds)
+        object.__setattr__(self, "evidence", tuple(self.evidence))
+
+    @classmethod
+    def read(cls, task: Mapping[str, Any]) -> "Question":
+        """From a task as forage writes it."""
+        names = ("id", "golds", "evidence", "data_source", "split")
+        return cls(text=task["question"], **{name: task[name] for name in names if name in task})
+
+    def task(self) -> dict[str, Any]:
+        """The task as forage reads it."""
+        fields = {name: getattr(self, name) for name in ("id", "golds", "evidence", "data_source", "split")}
+        return {"question": self.text} | fields
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What an environment makes of a turn. `call`, `answer` and `invalid` make the usual ones.
+
+    Attributes:
+        text: what the policy reads next, put behind its turn as it is.
+        reward: for this turn, finite: what the reward `return` adds up.
+        done: whether the episode is over.
+        kind: the turn as it was understood, in the form of records: see `docs/environment-server.md`.
+        forced_prefix: text that the next turn begins with, without the policy having written it.
+    """
+
+    text: str = ""
+    reward: float = 0.0
+    done: bool = False
+    kind: Mapping[str, Any] = field(default_factory=lambda: {"kind": "calls", "calls": [{"tool": "turn"}]})
+    forced_prefix: str | None = None
+
+    @classmethod
+    def call(
+        cls,
+        tool: str,
+        text: str,
+        reward: float = 0.0,
+        *,
+        queries: Iterable[str] = (),
+        shown: Iterable[str] = (),
+        **arguments: Any,
+    ) -> "Reply":
+        """The policy used a tool and reads `text`.
+
+        Args:
+            tool: its name in records.
+            text: what the policy reads next.
+            reward: for this turn.
+            queries: those that were sent to a retriever, which count as searches.
+            shown: ids of the passages in `text`, the best first.
+            arguments: the tool's, for records.
+        """
+        call = {"tool": tool, "arguments": arguments, "queries": list(queries), "shown": list(shown)}
+        return cls(text, reward, kind={"kind": "calls", "calls": [call]})
+
+    @classmethod
+    def answer(cls, answer: object, reward: float = 0.0) -> "Reply":
+        """The policy answered, which ends the episode; `em` and `f1` compare the answer with the golds."""
+        return cls(reward=reward, done=True, kind={"kind": "answer", "answer": str(answer)})
+
+    @classmethod
+    def invalid(cls, fault: str, text: str = "", reward: float = 0.0, *, done: bool = False) -> "Reply":
+        """The turn is none that the environment knows: `fault` says why, `text` tells the policy."""
+        return cls(text, reward, done, {"kind": "invalid", "fault": fault})
+
+
+class Environment:
+    """One episode at a time: a subclass has `reset` and `step`, and `questions` where no config names a file of them.
+
+    An instance is made for each episode, and its methods are called one after the other; those of other episodes run beside
+    them, in threads. An episode must be a function of its question, seed and turns, or it cannot be checked and replayed: draw
+    from `random.Random(seed)`.
+
+    What a policy writes is never a fault: answer it with what is wrong (`Reply.invalid`). An exception is a fault of the
+    environment: its episode ends without a reward, is told and counted, and no group learns from it.
+
+    Attributes:
+        id: `NAMESPACE/NAME-vN`.
+        max_turns: most turns of an episode.
+        max_turn_tokens: most tokens of a turn.
+        max_episode_tokens: most tokens of an episode, prompt and replies included.
+        stop: strings that end a turn; they are part of it.
+    """
+
+    id: str = "mine/environment-v0"
+    max_turns: int = 4
+    max_turn_tokens: int = 128
+    max_episode_tokens: int = 1024
+    stop: tuple[str, ...] = ("</answer>",)
+
+    @classmethod
+    def questions(cls, split: str, count: int, seed: int) -> Iterable[Question]:
+        """The first `count` questions of a split, for `[data.own]`; splits must share nothing."""
+        raise NotImplementedError(f"{cls.__name__} has no `questions`; write it, or name files in [data.files]")
+
+    def reset(self, question: Question, seed: int) -> str:
+        """Begins the episode; returns the opening prompt."""
+        raise NotImplementedError(f"{type(self).__name__} has no `reset`")
+
+    def step(self, turn: str) -> Reply:
+        """Reacts to what the policy wrote."""
+        raise NotImplementedError(f"{type(self).__name__} has no `step`")
+
+    def close(self) -> None:
+        """Gives back what the episode holds; called once, however it ended."""

@@ -1,0 +1,62 @@
+"""Searches in an index that `forage serve retriever` serves."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .http import Http
+
+__all__ = ["Passage", "Retriever"]
+
+
+@dataclass(frozen=True)
+class Passage:
+    """A passage that was found; `score` is the retriever's, higher is better."""
+
+    id: str
+    title: str
+    text: str
+    score: float
+
+
+class Retriever:
+    """A server of `forage serve retriever`. Threads may share it."""
+
+    def __init__(self, base_url: str, token: str | None = None, *, timeout: float = 60.0) -> None:
+        """Connects to nothing yet.
+
+        Args:
+            base_url: like `http://localhost:8000`.
+            token: the server's, where it has one.
+            timeout: seconds to wait for an answer.
+
+        Raises:
+            ValueError: `base_url` is no address.
+        """
+        self._http = Http(base_url, token, timeout, 0.0)
+
+    def search(self, query: str, k: int = 3, *, mode: str | None = None) -> list[Passage]:
+        """The best passages for a query, as `search_many` finds them."""
+        (found,) = self.search_many([query], k, mode=mode)
+        return found
+
+    def search_many(self, queries: Sequence[str], k: int = 3, *, mode: str | None = None) -> list[list[Passage]]:
+        """The best passages for each query, in one request.
+
+        Args:
+            queries: as many as the server takes at a time.
+            k: most passages for each.
+            mode: `bm25`, `boolean`, `dense` or `hybrid`, where the index has it; the server's by default.
+
+        Raises:
+            Invalid: the server does not take this.
+            Fault: the server failed. It is never an empty list.
+        """
+        body = {"queries": list(queries), "topk": k, "return_scores": True, "mode": mode}
+        answer = self._http.post("/retrieve", body)
+        return [[_passage(hit) for hit in hits] for hits in answer["result"]]
+
+
+def _passage(hit: dict[str, dict[str, str] | float]) -> Passage:
+    document, score = hit["document"], hit["score"]
+    assert isinstance(document, dict) and isinstance(score, (int, float))  # noqa: PT018
+    return Passage(document["id"], document["title"], document["text"], score)

@@ -1,0 +1,97 @@
+"""Folders of runs, read."""
+
+import json
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas
+
+__all__ = ["Run"]
+
+
+class Run:
+    """The folder of a run, which may still be going on: everything is read when it is asked for.
+
+    A quickstart is made of runs: `parts["trained"]` and `parts["control"]`, with the verdict in the folder around them.
+
+    Attributes:
+        folder: the folder.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        """Looks whether a run was begun there.
+
+        Raises:
+            FileNotFoundError: it is not the folder of a run.
+        """
+        self.folder = Path(folder)
+        if not (self.folder / "metrics.jsonl").exists() and not self.parts:
+            raise FileNotFoundError(
+                f"{self.folder} holds no run: there is no metrics.jsonl in it, nor in trained/ or control/"
+            )
+
+    def __repr__(self) -> str:
+        """With the folder."""
+        return f"Run({str(self.folder)!r})"
+
+    @property
+    def parts(self) -> dict[str, "Run"]:
+        """The runs within this one, by name: those of a quickstart and its twins."""
+        places = [self.folder / name for name in ("trained", "control")] + sorted(self.folder.glob("twins/*"))
+        return {place.name: Run(place) for place in places if (place / "metrics.jsonl").exists()}
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The config with every key, as it was when the run began.
+
+        Raises:
+            FileNotFoundError: the run has none, or only its parts do.
+        """
+        return tomllib.loads((self.folder / "config.toml").read_text())
+
+    @property
+    def metrics(self) -> list[dict[str, Any]]:
+        """A row for each step, by the names of `docs/metrics.md`; no metric stands in every row.
+
+        Raises:
+            FileNotFoundError: only the run's parts have rows.
+        """
+        return _rows(self.folder / "metrics.jsonl")
+
+    @property
+    def alarms(self) -> list[dict[str, Any]]:
+        """What the sentinel raised, in the order of steps."""
+        path = self.folder / "alarms.jsonl"
+        return _rows(path) if path.exists() else []
+
+    @property
+    def verdict(self) -> dict[str, Any] | None:
+        """What a quickstart came to; None before its end, and of other runs."""
+        path = self.folder / "verdict.json"
+        if not path.exists():
+            return None
+        verdict: dict[str, Any] = json.loads(path.read_text())
+        return verdict
+
+    @property
+    def policy(self) -> Path | None:
+        """The trained policy, a folder as Hugging Face has them; None before the end of the run."""
+        path = self.folder / "policy"
+        return path if path.is_dir() else None
+
+    def frame(self) -> "pandas.DataFrame":
+        """`metrics` as a table with a column for each metric, NaN where a step has none.
+
+        Raises:
+            ModuleNotFoundError: pandas is not installed (`pip install forage[pandas]`).
+        """
+        import pandas
+
+        return pandas.DataFrame(self.metrics)
+
+
+def _rows(path: Path) -> list[dict[str, Any]]:
+    # What stands behind the last line end is being written.
+    return [json.loads(line) for line in path.read_text().split("\n")[:-1]]

@@ -1,0 +1,382 @@
+"""A server of an environment: the routes of `forage serve env` that rollouts use, with the standard library alone."""
+
+import json
+import math
+import os
+import socketserver
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, ClassVar
+
+from .environment import Environment, Question, Reply
+
+__all__ = ["serve"]
+
+# Episodes at a time, and how long one of them may wait for a turn.
+_PLACES = 4096
+_IDLE_S = 600.0
+# Episodes that are over whose last answer is kept, in case that it was lost.
+_KEPT = 1024
+_BODY_BYTES = 8 << 20
+_ACTION_BYTES = 256 << 10
+
+
+def serve(make: type[Environment] | Callable[[], Environment], *, host: str = "127.0.0.1", port: int = 8000) -> None:
+    """Serves an environment until the process is stopped.
+
+    `forage train CONFIG --env-command "python FILE"` starts the process that calls this, and stops it; the port is then a free
+    one. Without `--env-command`, the config names the address: `environment.settings.url = "http://127.0.0.1:8000"`.
+
+    Args:
+        make: the class, or a function that makes an environment for an episode.
+        host: address to listen on. Whoever reaches it plays: on a network that is not yours, put a proxy before it.
+        port: port to listen on; 0 takes a free one.
+    """
+    # Set by forage where it has started this process: it says so by its end of a pipe how long it lives.
+    started = "FORAGE_ENV_COMMAND" in os.environ
+    server = _Server((host, 0 if started else port), make)
+    if started:
+        threading.Thread(target=_stop_with_parent, args=(server,), daemon=True).start()
+    print(f"listening on http://{server.server_name}:{server.server_port}, {server.spec['id']}", flush=True)
+    try:
+        server.serve_forever()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        server.end()
+
+
+def _stop_with_parent(server: "_Server") -> None:
+    sys.stdin.buffer.read()
+    # A `close` that hangs would keep the process.
+    late = threading.Timer(5.0, os._exit, (1,))
+    late.daemon = True
+    late.start()
+    server.shutdown()
+
+
+class _Refused(Exception):
+    """A request that is answered with an error."""
+
+    def __init__(self, status: int, code: str, cause: str, detail: str) -> None:
+        super().__init__(detail)
+        self.status, self.code, self.cause = status, code, cause
+
+
+def _invalid(detail: str) -> _Refused:
+    return _Refused(422, "VALIDATION_ERROR", "invalid", detail)
+
+
+class _Session:
+    """An episode. Whoever holds `lock` plays."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.lock = threading.Lock()
+        self.used = time.monotonic()
+        self.env: Environment | None = None
+        self.question: Question
+        self.seed = self.turn = 0
+        self.prefix = ""
+        # The request that was answered last, which may come again because its answer was lost.
+        self.last: tuple[str, dict[str, Any]] | None = None
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 1024
+
+    def __init__(self, address: tuple[str, int], make: type[Environment] | Callable[[], Environment]) -> None:
+        self._make = make
+        first = make()
+        self.spec: dict[str, Any] = {
+            "id": first.id,
+            "outcome": "answer",
+            "max_turns": first.max_turns,
+            "max_turn_tokens": first.max_turn_tokens,
+            "max_episode_tokens": first.max_episode_tokens,
+            "stop": [first.stop] if isinstance(first.stop, str) else list(first.stop),
+            "append_eos_after_stop": False,
+            "tools": [],
+        }
+        self._questions = first.questions
+        self._sessions: dict[str, _Session] = {}
+        self._over: dict[str, _Session] = {}
+        self._swept = time.monotonic()
+        self._guard = threading.Lock()
+        super().__init__(address, _Handler)
+
+    def server_bind(self) -> None:
+        # Without the look-up of the host's name, which may take seconds.
+        socketserver.TCPServer.server_bind(self)
+        self.server_name, self.server_port = self.server_address[:2]  # type: ignore[assignment]
+
+    # Routes: from a body to an answer.
+
+    def info(self, _: dict[str, Any]) -> dict[str, Any]:
+        limits = {
+            "sessions": _PLACES,
+            "session_ttl_s": _IDLE_S,
+            "body_bytes": _BODY_BYTES,
+            "action_bytes": _ACTION_BYTES,
+        }
+        return {
+            "name": "forage-python",
+            "spec": self.spec,
+            "takes_tasks": True,
+            "tasks": 0,
+            "tools": [],
+            "limits": limits,
+        }
+
+    def questions(self, body: dict[str, Any]) -> dict[str, Any]:
+        asked = (_field(body, "split", str), _field(body, "count", int), _field(body, "seed", int))
+        found = self._ours(lambda: list(self._questions(*asked)))
+        tasks = [question.task() | {"split": asked[0]} for question in found]
+        for task in tasks:
+            task["data_source"] = task["data_source"] or self.spec["id"]
+        return {"tasks": tasks}
+
+    def reset(self, body: dict[str, Any]) -> dict[str, Any]:
+        name, task = _field(body, "episode_id", str), _field(body, "task", dict)
+        try:
+            question = Question.read(task)
+        except (KeyError, TypeError, ValueError) as error:
+            raise _invalid(f"`task` is no task: {error!r}") from error
+        seed = _field(body, "seed", int)
+        session = self._place(name)
+        with session.lock:
+            self._close(session)
+            env = session.env = self._ours(self._make, session)
+            session.question, session.seed = question, seed
+            session.turn, session.prefix, session.last = 0, "", None
+            prompt = self._ours(lambda: env.reset(question, seed), session)
+            if not isinstance(prompt, str):
+                raise self._broken(session, f"reset returned {type(prompt).__name__}; return the opening prompt, a str")
+            return {"observation": self._seen(session, prompt, None), "reward": None, "done": False, "episode_id": name}
+
+    def step(self, body: dict[str, Any]) -> dict[str, Any]:
+        name, action = _field(body, "episode_id", str), _field(body, "action", dict)
+        turn, request = _field(action, "text", str), body.get("request_id")
+        session = self._known(name)
+        with session.lock:
+            if request is not None and session.last is not None and session.last[0] == request:
+                return session.last[1]
+            if (env := session.env) is None:
+                raise _Refused(
+                    409, "SESSION_ERROR", "episode_over", f"the episode of `{name}` is over; reset to begin another"
+                )
+            answer = self._turn(session, env, turn, action.get("finish"))
+            if request is not None:
+                session.last = (str(request), answer)
+            if answer["done"]:
+                self._end(session)
+            return answer
+
+    def close(self, body: dict[str, Any]) -> dict[str, Any]:
+        name = _field(body, "episode_id", str)
+        session = self._known(name)
+        with session.lock:
+            self._end(session)
+        return {"episode_id": name, "closed": True}
+
+    def _turn(self, session: _Session, env: Environment, turn: str, finish: str | None) -> dict[str, Any]:
+        if not turn.startswith(session.prefix):
+            turn = session.prefix + turn
+        ends = [turn.find(stop) + len(stop) for stop in self.spec["stop"] if stop in turn]
+        turn = turn[: min(ends, default=len(turn))]
+        reply = self._ours(lambda: env.step(turn), session)
+        if not isinstance(reply, Reply):
+            raise self._broken(session, f"step returned {type(reply).__name__}; return a forage.Reply")
+        if not isinstance(reply.reward, (int, float)) or not math.isfinite(reply.reward):
+            raise self._broken(session, f"step returned the reward {reply.reward!r}; it must be a finite number")
+        session.turn += 1
+        session.prefix = reply.forced_prefix or ""
+        cut = not reply.done and (session.turn >= self.spec["max_turns"] or finish == "context")
+        seen = self._seen(session, "" if reply.done or cut else reply.text, reply.kind)
+        seen |= {"terminated": reply.done, "truncated": cut}
+        return {"observation": seen, "reward": reply.reward, "done": reply.done or cut, "episode_id": session.name}
+
+    def _seen(self, session: _Session, text: str, kind: Any) -> dict[str, Any]:
+        question = session.question
+        return {
+            "text": text,
+            "episode_id": session.name,
+            "task_id": question.id,
+            "question": question.text,
+            "data_source": question.data_source,
+            "turn": session.turn,
+            "max_turns": self.spec["max_turns"],
+            "stop": self.spec["stop"],
+            "forced_prefix": session.prefix or None,
+            "seed": session.seed,
+            "terminated": False,
+            "truncated": False,
+            "info": {"kind": kind, "ending": None, "score": None, "ignored_chars": 0},
+        }
+
+    # Sessions.
+
+    def _place(self, name: str) -> _Session:
+        """The session of this name, a new one where there is none."""
+        now = time.monotonic()
+        if now - self._swept > 1.0:
+            self._swept = now
+            self._sweep(now)
+        with self._guard:
+            if name not in self._sessions:
+                if (active := len(self._sessions)) >= _PLACES:
+                    raise _Refused(503, "CAPACITY_REACHED", "overloaded", f"{active} of {_PLACES} sessions are open")
+                self._over.pop(name, None)
+                self._sessions[name] = _Session(name)
+            self._sessions[name].used = now
+            return self._sessions[name]
+
+    def _known(self, name: str) -> _Session:
+        with self._guard:
+            session = self._sessions.get(name) or self._over.get(name)
+            if session is None:
+                raise _Refused(
+                    404, "SESSION_ERROR", "unknown_session", f"there is no session `{name}`; reset to begin one"
+                )
+            session.used = time.monotonic()
+            return session
+
+    def _sweep(self, now: float) -> None:
+        """Ends the episodes that nobody has played for long."""
+        with self._guard:
+            idle = [session for session in self._sessions.values() if now - session.used > _IDLE_S]
+        for session in idle:
+            if session.lock.acquire(blocking=False):
+                try:
+                    self._end(session)
+                finally:
+                    session.lock.release()
+
+    def _end(self, session: _Session) -> None:
+        """Gives the place of an episode back. The caller holds its lock."""
+        with self._guard:
+            if self._sessions.get(session.name) is session:
+                del self._sessions[session.name]
+                self._over[session.name] = session
+                if len(self._over) > _KEPT:
+                    del self._over[next(iter(self._over))]
+        self._close(session)
+
+    @staticmethod
+    def _close(session: _Session) -> None:
+        env, session.env = session.env, None
+        try:
+            if env is not None:
+                env.close()
+        except Exception:
+            # The episode is over, and keeps what it earned.
+            traceback.print_exc()
+
+    def end(self) -> None:
+        """Ends all episodes, and closes the socket."""
+        self.server_close()
+        for session in list(self._sessions.values()):
+            if session.lock.acquire(timeout=1.0):
+                self._end(session)
+
+    # The environment's own code, whose faults are ours to tell.
+
+    def _ours(self, work: Callable[[], Any], session: _Session | None = None) -> Any:
+        """What the environment's code returns; an exception of it is a fault, which ends the episode."""
+        try:
+            return work()
+        except Exception as error:
+            traceback.print_exc()
+            raise self._broken(session, _told(error)) from error
+
+    def _broken(self, session: _Session | None, what: str) -> _Refused:
+        if session is not None:
+            self._end(session)
+        return _Refused(503, "EXECUTION_ERROR", "environment", what)
+
+
+def _told(error: Exception) -> str:
+    """An exception in a line, after the place that raised it."""
+    words = traceback.format_exception_only(error)[-1].strip()
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{os.path.basename(place.filename)}:{place.lineno} in {place.name}: {words}"
+
+
+def _field(body: dict[str, Any], name: str, kind: type[Any]) -> Any:
+    value = body.get(name)
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise _invalid(f"`{name}` must be of JSON's kind for {kind.__name__}")
+    return value
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Server
+    protocol_version = "HTTP/1.1"
+    # An answer is one packet, sent at once.
+    wbufsize = -1
+    disable_nagle_algorithm = True
+    # Of a connection without a request.
+    timeout = 60
+    routes: ClassVar[dict[str, str]] = {
+        "/reset": "reset",
+        "/step": "step",
+        "/close": "close",
+        "/questions": "questions",
+    }
+
+    def do_GET(self) -> None:
+        self._answer({"/info": self.server.info, "/healthz": lambda _: {}, "/readyz": lambda _: {}}.get(self.path))
+
+    def do_POST(self) -> None:
+        name = self.routes.get(self.path)
+        self._answer(None if name is None else getattr(self.server, name))
+
+    def _answer(self, route: Callable[[dict[str, Any]], dict[str, Any]] | None) -> None:
+        status = 200
+        try:
+            body = self._body()
+            if route is None:
+                raise _Refused(404, "VALIDATION_ERROR", "not_found", f"there is no {self.command} {self.path}")
+            answer = route(body)
+            text = json.dumps(answer, allow_nan=False)
+        except _Refused as refused:
+            status = refused.status
+            text = json.dumps({"code": refused.code, "cause": refused.cause, "detail": str(refused)})
+        except (TypeError, ValueError) as error:
+            # A record that JSON has no form for.
+            status = 503
+            text = json.dumps(
+                {"code": "EXECUTION_ERROR", "cause": "environment", "detail": f"the reply is no JSON: {error}"}
+            )
+        content = text.encode()
+        self.send_response_only(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def _body(self) -> dict[str, Any]:
+        """The request's fields. No web page gets this far: browsers name their page as the origin, or cannot send JSON."""
+        length = int(self.headers.get("Content-Length") or 0)
+        if length > _BODY_BYTES:
+            self.close_connection = True
+            raise _Refused(413, "VALIDATION_ERROR", "too_large", f"a body may have {_BODY_BYTES} bytes")
+        content = self.rfile.read(length)
+        if self.headers.get("Origin") is not None:
+            raise _Refused(403, "VALIDATION_ERROR", "foreign_origin", "web pages do not play here")
+        if self.command == "GET":
+            return {}
+        if not (self.headers.get("Content-Type") or "").startswith("application/json"):
+            raise _Refused(415, "VALIDATION_ERROR", "not_json", "send application/json")
+        try:
+            body = json.loads(content)
+        except ValueError as error:
+            raise _Refused(422, "INVALID_JSON", "json", f"not JSON: {error}") from error
+        if not isinstance(body, dict):
+            raise _invalid("the body must be an object")
+        return body

@@ -1,0 +1,100 @@
+"""Folders of runs, the program, and searches over a served index."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import BINARY, serving
+
+import forage
+
+
+@pytest.fixture(scope="session")
+def run(world, tmp_path_factory: pytest.TempPathFactory) -> forage.Run:
+    """Two steps of training."""
+    folder = tmp_path_factory.mktemp("run") / "run"
+    config = Path(__file__).parents[3] / "configs/smoke.toml"
+    command = [BINARY, "train", str(config), "--set", "grpo.steps=2", "--out", str(folder)]
+    subprocess.run(command, check=True, capture_output=True)
+    return forage.Run(folder)
+
+
+def test_a_run_is_read(run):
+    assert run.config["grpo"]["steps"] == 2
+    assert [row["step"] for row in run.metrics] == [0, 1]
+    assert all("reward/mean" in row for row in run.metrics)
+    assert (run.policy / "config.json").exists()
+    assert (run.verdict, run.parts) == (None, {})
+    assert run.alarms == [] or {"step", "metric"} & run.alarms[0].keys()
+    assert repr(run).startswith("Run('")
+
+
+def test_metrics_are_a_table(run):
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    frame = run.frame()
+    assert isinstance(frame, pandas.DataFrame)
+    assert frame["step"].tolist() == [0, 1]
+    assert frame["reward/mean"].tolist() == [row["reward/mean"] for row in run.metrics]
+
+
+def test_a_row_that_is_being_written_is_left_out(tmp_path):
+    with pytest.raises(FileNotFoundError, match="holds no run"):
+        forage.Run(tmp_path)
+    trained = tmp_path / "trained"
+    trained.mkdir()
+    (trained / "metrics.jsonl").write_text('{"step": 1}\n{"ste')
+    (tmp_path / "verdict.json").write_text(json.dumps({"gain": 0.5}))
+    run = forage.Run(tmp_path)
+    assert run.parts["trained"].metrics == [{"step": 1}]
+    assert run.verdict == {"gain": 0.5}
+    assert run.policy is None
+
+
+def test_the_program(world, monkeypatch, tmp_path):
+    path = forage.program()
+    told = subprocess.run([path, "--version"], check=True, capture_output=True, text=True).stdout
+    assert told.startswith("forage ")
+    monkeypatch.setenv("FORAGE_BIN", str(tmp_path / "nothing"))
+    with pytest.raises(FileNotFoundError, match="FORAGE_BIN names"):
+        forage.program()
+
+
+def test_a_quickstart_that_fails_says_so(world, tmp_path, capfd):
+    with pytest.raises(subprocess.CalledProcessError):
+        forage.quickstart(tmp_path / "run", settings={"grpo.stepz": 1})
+    assert "stepz" in capfd.readouterr().err
+
+
+def test_a_served_index_is_searched(world):
+    index = world.folder / "searched"
+    corpus = str(world.folder / "search-r1/wiki.jsonl")
+    build = [BINARY, "index", "build", "--corpus", corpus, "--format", "search-r1", "--out", str(index)]
+    subprocess.run(build, check=True, capture_output=True)
+    with serving(str(index), kind="retriever") as url:
+        retriever = forage.Retriever(url)
+        found = retriever.search(world.questions[0], k=2)
+        assert len(found) == 2
+        assert found[0].score >= found[1].score
+        assert found[0].id
+        assert found[0].text
+        assert retriever.search_many([world.questions[0], world.questions[1]], k=2)[0] == found
+        with pytest.raises(forage.Invalid, match="'bm25'"):
+            retriever.search("town", mode="clairvoyant")
+
+
+def test_importing_brings_no_other_package():
+    code = (
+        "import sys, forage; print([name for name in ('numpy', 'pandas', 'gymnasium', 'torch') if name in sys.modules])"
+    )
+    source = str(Path(forage.__file__).parents[1])
+    ran = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | {"PYTHONPATH": source},
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert ran.stdout == "[]\n"

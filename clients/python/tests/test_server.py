@@ -1,0 +1,279 @@
+"""Environments in Python: their server, asked as rollouts ask it, and in rollouts of the program."""
+
+import http.client
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from conftest import BINARY
+
+from forage import Question, Reply
+from forage.errors import Conflict, Infra, Invalid, SessionLost
+from forage.http import Http
+
+ENVIRONMENT = """
+import os, random, re, time
+import forage
+
+
+class Guess(forage.Environment):
+    id = "mine/guess-v0"
+    max_turns = 3
+    stop = ("</answer>", "</think>")
+    max_turn_tokens = 24
+    max_episode_tokens = 320
+
+    @classmethod
+    def questions(cls, split, count, seed):
+        draw = random.Random(f"{split} {seed}")
+        for place in range(count):
+            yield forage.Question(f"{split}-{place}", f"What is in box {place} of {split}?", [str(draw.randint(1, 100))])
+
+    def reset(self, question, seed):
+        self.number, self.seed = int(question.golds[0]), seed
+        return f"{question.text} <answer>7</answer>?\\n"
+
+    def step(self, turn):
+        found = re.search(r"<answer>\\s*(-?\\w+)\\s*</answer>", turn)
+        if "crash" in turn:
+            raise ValueError("the number is gone")
+        if "wrong type" in turn:
+            return turn
+        if "not finite" in turn:
+            return forage.Reply("x", reward=float("nan"))
+        if "seed" in turn:
+            return forage.Reply(str(self.seed), forced_prefix="So ")
+        if not found or not found[1].isdigit():
+            return forage.Reply.invalid("no number", "\\nA number!\\n")
+        if int(found[1]) == self.number:
+            return forage.Reply.answer(self.number, 1.0)
+        return forage.Reply.call("guess", "\\nNo.\\n", -0.25, number=int(found[1]))
+
+    def close(self):
+        with open(os.environ["CLOSED"], "a") as file:
+            file.write("closed\\n")
+
+
+forage.serve(Guess)
+"""
+TASK = Question("1", "What is in the box?", ("42",)).task()
+
+
+@contextmanager
+def started(folder: Path) -> Iterator[str]:
+    """The address of a server that was started as forage starts it."""
+    script = folder / "guess.py"
+    script.write_text(ENVIRONMENT)
+    source = str(Path(sys.modules["forage"].__file__).parents[1])
+    variables = os.environ | {"FORAGE_ENV_COMMAND": "1", "PYTHONPATH": source, "CLOSED": str(folder / "closed")}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, script], text=True, env=variables, **pipes) as server:
+        try:
+            line = server.stdout.readline()
+            found = re.fullmatch(r"listening on (http://127.0.0.1:\d+), mine/guess-v0\n", line)
+            assert found, line
+            yield found[1]
+        finally:
+            server.stdin.close()
+            assert server.wait(20) == 0, "it ends with whoever has started it"
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with started(tmp_path_factory.mktemp("guess")) as address:
+        yield address
+
+
+@pytest.fixture
+def ask(url: str) -> Http:
+    return Http(url, None, 20.0, 0.0)
+
+
+def reset(ask: Http, name: str, **changes: object) -> dict:
+    return ask.post("/reset", {"episode_id": name, "seed": 7, "task": TASK} | changes)
+
+
+def step(ask: Http, name: str, text: str, request: str | None = None, **action: object) -> dict:
+    return ask.post("/step", {"episode_id": name, "action": {"text": text} | action, "request_id": request})
+
+
+def test_an_episode(ask):
+    begun = reset(ask, "a")
+    assert begun["observation"]["text"] == "What is in the box? <answer>7</answer>?\n"
+    assert (begun["reward"], begun["done"]) == (None, False)
+    missed = step(ask, "a", "<answer>41</answer>")
+    assert (missed["observation"]["text"], missed["reward"], missed["done"]) == ("\nNo.\n", -0.25, False)
+    call = {"tool": "guess", "arguments": {"number": 41}, "queries": [], "shown": []}
+    assert missed["observation"]["info"]["kind"] == {"kind": "calls", "calls": [call]}
+    end = step(ask, "a", "<answer>42</answer> and what nobody reads <answer>1</answer>")
+    assert (end["reward"], end["done"], end["observation"]["terminated"]) == (1.0, True, True)
+    assert end["observation"]["info"]["kind"] == {"kind": "answer", "answer": "42"}
+    with pytest.raises(Conflict):
+        step(ask, "a", "<answer>42</answer>")
+
+
+def test_limits_truncate(ask):
+    reset(ask, "limit")
+    for done in (False, False, True):
+        answer = step(ask, "limit", "<answer>1</answer>")
+        assert (answer["done"], answer["observation"]["truncated"]) == (done, done)
+    assert answer["observation"]["text"] == ""
+    reset(ask, "context")
+    assert step(ask, "context", "<answer>1</answer>", finish="context")["observation"]["truncated"]
+
+
+def test_a_turn_that_is_sent_again_is_taken_once(ask):
+    reset(ask, "again")
+    first = step(ask, "again", "<answer>1</answer>", "turn-1")
+    assert step(ask, "again", "<answer>1</answer>", "turn-1") == first
+    last = step(ask, "again", "<answer>42</answer>", "turn-2")
+    assert (last["observation"]["turn"], last["done"]) == (2, True)
+    assert step(ask, "again", "<answer>42</answer>", "turn-2") == last
+
+
+def test_what_the_policy_writes_is_no_fault(ask):
+    reset(ask, "policy")
+    for text in ("", "<answer>" * 1000 + "\x00\ud7ff"):
+        answer = step(ask, "policy", text)
+        assert answer["observation"]["info"]["kind"] == {"kind": "invalid", "fault": "no number"}
+
+
+@pytest.mark.parametrize(
+    ("turn", "told"),
+    [
+        ("crash", r"guess.py:\d+ in step: ValueError: the number is gone"),
+        ("wrong type", "step returned str; return a forage.Reply"),
+        ("not finite", "the reward nan; it must be a finite number"),
+    ],
+)
+def test_a_fault_ends_the_episode(ask, turn, told):
+    reset(ask, turn)
+    with pytest.raises(Infra, match=told) as caught:
+        step(ask, turn, turn, "turn-1")
+    assert caught.value.cause == "environment"
+    with pytest.raises(Conflict):
+        step(ask, turn, "<answer>42</answer>")
+    assert not reset(ask, turn)["done"], "the name is free again"
+
+
+def test_seed_and_forced_prefix(ask):
+    reset(ask, "seed", seed=2**64 - 1)
+    answer = step(ask, "seed", "seed")
+    assert (answer["observation"]["text"], answer["observation"]["forced_prefix"]) == (str(2**64 - 1), "So ")
+    assert step(ask, "seed", "<answer>42</answer>")["done"]
+
+
+def test_questions_and_limits(ask):
+    asked = {"split": "dev", "count": 3, "seed": 5}
+    tasks = ask.post("/questions", asked)["tasks"]
+    assert tasks == ask.post("/questions", asked)["tasks"]
+    assert [(task["id"], task["split"], task["data_source"]) for task in tasks] == [
+        (f"dev-{place}", "dev", "mine/guess-v0") for place in range(3)
+    ]
+    assert 1 <= int(tasks[0]["golds"][0]) <= 100
+    info = ask.get("/info")
+    assert info["takes_tasks"]
+    assert (info["spec"]["max_turns"], info["spec"]["stop"]) == (3, ["</answer>", "</think>"])
+
+
+def test_episodes_are_closed_however_they_end(tmp_path):
+    with started(tmp_path) as address:
+        ask = Http(address, None, 20.0, 0.0)
+        closed = tmp_path / "closed"
+        for name in "abc":
+            reset(ask, name)
+        step(ask, "a", "<answer>42</answer>")
+        assert closed.read_text().count("closed") == 1
+        ask.post("/close", {"episode_id": "b"})
+        assert closed.read_text().count("closed") == 2
+        with pytest.raises(SessionLost):
+            ask.post("/close", {"episode_id": "never"})
+    assert closed.read_text().count("closed") == 3
+
+
+def test_refusals(ask, url):
+    for body in ({"episode_id": "x", "seed": 1}, {"episode_id": 1, "seed": 1, "task": TASK}):
+        with pytest.raises(Invalid):
+            ask.post("/reset", body)
+    with pytest.raises(Invalid, match="no golds"):
+        reset(ask, "x", task=TASK | {"golds": []})
+    with pytest.raises(Invalid, match="there is no POST /nothing"):
+        ask.post("/nothing", {})
+    plain = http.client.HTTPConnection(url.removeprefix("http://"))
+    for headers, expected in (
+        ({"Content-Type": "text/plain"}, 415),
+        ({"Content-Type": "application/json", "Origin": "http://elsewhere"}, 403),
+        ({"Content-Type": "application/json"}, 422),
+    ):
+        plain.request("POST", "/reset", "no JSON", headers)
+        answer = plain.getresponse()
+        assert (answer.status, set(json.loads(answer.read()))) == (expected, {"code", "cause", "detail"})
+
+
+def test_a_question_needs_something_that_is_right():
+    assert Question("1", "Who?", "Ada").golds == ("Ada",)
+    with pytest.raises(ValueError, match="no golds"):
+        Question("1", "Who?", ())
+    assert Question.read(TASK | {"hops": 2, "oracle": []}).task() == TASK
+    assert Reply().kind["kind"] == "calls"
+
+
+CONFIG = """
+seed = 1
+[policy]
+checkpoint = "builtin:quickstart"
+[data]
+train_questions = 8
+dev_questions = 0
+test_questions = 40
+[data.own]
+seed = 7
+[environment]
+id = "external"
+[reward]
+return = 1.0
+"""
+
+
+def evaluated(folder: Path, policy: str, *more: str) -> subprocess.CompletedProcess[str]:
+    (folder / "guess.toml").write_text(CONFIG)
+    (folder / "guess.py").write_text(ENVIRONMENT)
+    source = str(Path(sys.modules["forage"].__file__).parents[1])
+    variables = os.environ | {"PYTHONPATH": source, "CLOSED": str(folder / "closed")}
+    command = [
+        BINARY,
+        "eval",
+        "guess.toml",
+        "--env-command",
+        f"{sys.executable} guess.py",
+        "--policy",
+        policy,
+        "--json",
+    ]
+    return subprocess.run([*command, *more], cwd=folder, env=variables, capture_output=True, text=True)
+
+
+@pytest.mark.skipif(not BINARY, reason="there is no forage program; write its path to FORAGE_BIN")
+def test_rollouts_play_it(tmp_path):
+    ran = evaluated(tmp_path, "oracle", "--env-workers", "2", "--out", "episodes.jsonl")
+    assert ran.returncode == 0, ran.stderr
+    episodes = [json.loads(line) for line in (tmp_path / "episodes.jsonl").read_text().splitlines()]
+    assert [episode["reward"] for episode in episodes] == [1.0] * 40
+    replayed = [BINARY, "replay", "episodes.jsonl", "--config", "guess.toml", "--policy", "oracle"]
+    replayed += ["--env-command", f"{sys.executable} guess.py"]
+    source = str(Path(sys.modules["forage"].__file__).parents[1])
+    variables = os.environ | {"PYTHONPATH": source, "CLOSED": str(tmp_path / "closed")}
+    subprocess.run(replayed, cwd=tmp_path, env=variables, check=True, capture_output=True)
+
+
+@pytest.mark.skipif(not BINARY, reason="there is no forage program; write its path to FORAGE_BIN")
+def test_rollouts_mask_its_faults(tmp_path):
+    ran = evaluated(tmp_path, "constant:crash")
+    assert ran.returncode == 1
+    assert re.search(r"guess.py:\d+ in step: ValueError: the number is gone", ran.stderr), ran.stderr

@@ -1,0 +1,48 @@
+//! Settings.
+
+use forage_contracts::{OneOrMany, RegistryError, SettingError};
+use forage_net::HttpOptions;
+use serde::{Deserialize, Serialize};
+
+/// Settings of `forage/external-v0`; missing keys take their defaults, unknown keys are errors.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct ExternalSettings {
+    /// Address of the server, or of several that serve the same environment and take episodes in turns; `--env-command` starts them and
+    /// writes their addresses here.
+    #[serde(with = "OneOrMany")]
+    #[schemars(schema_with = "one_or_many")]
+    pub(super) url: Vec<String>,
+    /// Most tokens of a turn; the server's number by default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) max_turn_tokens: Option<usize>,
+    /// Most tokens of an episode, prompt and observations included; the server's number by default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) max_episode_tokens: Option<usize>,
+    /// Limits and credentials of calls, for each server.
+    pub(super) http: HttpOptions,
+}
+
+impl ExternalSettings {
+    /// Refuses settings without a server or with limits of 0.
+    pub(super) fn check(&self) -> Result<(), RegistryError> {
+        let error = if self.url.is_empty() {
+            let fault = "names no server: write http://HOST:PORT, or give the command that starts one with --env-command";
+            SettingError::new("`url`", fault)
+        } else if self.max_turn_tokens == Some(0) {
+            SettingError::range("`max_turn_tokens`", 0, "at least 1")
+        } else if self.max_episode_tokens == Some(0) {
+            SettingError::range("`max_episode_tokens`", 0, "at least 1")
+        } else {
+            return Ok(());
+        };
+        Err(RegistryError::Settings(Box::new(error)))
+    }
+}
+
+/// The schema of an address or a list of addresses.
+fn one_or_many(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    schemars::json_schema!({
+        "anyOf": [{ "type": "string" }, { "type": "array", "items": { "type": "string" } }]
+    })
+}

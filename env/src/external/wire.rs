@@ -1,0 +1,321 @@
+//! What is said to the server and what it answers.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use forage_contracts::environment::{Action, EnvSpec, Observation, Outcome, Step, TurnKind};
+use forage_contracts::seed::Seed;
+use forage_contracts::{Split, Task};
+use forage_net::{Again, Client, Fault, KeyHeader, NetError, Request, Retry};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+
+use super::settings::ExternalSettings;
+
+/// Why an environment on a server cannot be played.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ExternalError {
+    #[error("`url` names no server")]
+    NoServer,
+    /// An address or a limit that cannot work.
+    #[error(transparent)]
+    Setting(#[from] forage_net::SettingError),
+    /// A call failed.
+    #[error(transparent)]
+    Call(#[from] NetError),
+    #[error("{url} serves an environment that cannot be played: {what}")]
+    Unfit { url: String, what: &'static str },
+    #[error("{first} and {second} serve different environments; several addresses must serve one")]
+    Differ { first: String, second: String },
+    #[error("the thread that asks the server cannot be started")]
+    Thread(#[from] std::io::Error),
+}
+
+/// A server, and how it is asked.
+pub(super) struct Server {
+    client: Client,
+    retry: Retry,
+    timeout: Duration,
+    permits: Semaphore,
+    /// Whether a reset brings the whole task; else the task's name, for a server that has the same tasks.
+    takes_tasks: bool,
+}
+
+impl Server {
+    /// Prepares calls of the server at `place` of the settings; nothing is sent.
+    pub(super) fn new(settings: &ExternalSettings, place: usize) -> Result<Self, ExternalError> {
+        let http = settings.http.clone();
+        let url = settings.url.get(place).ok_or(ExternalError::NoServer)?;
+        Ok(Self {
+            retry: Retry {
+                attempts: http.attempts,
+                backoff: Duration::from_millis(http.backoff_ms),
+                deadline: Some(Duration::from_millis(http.deadline_ms)),
+            },
+            timeout: Duration::from_millis(http.timeout_ms),
+            permits: Semaphore::new(http.concurrency.clamp(1, Semaphore::MAX_PERMITS)),
+            client: Client::new(url, http, KeyHeader::Named("x-api-key"))?,
+            takes_tasks: false,
+        })
+    }
+
+    /// The same server, asked in the way that it wants.
+    pub(super) fn taking(self, info: &Info) -> Self {
+        Self {
+            takes_tasks: info.takes_tasks,
+            ..self
+        }
+    }
+
+    pub(super) fn url(&self) -> &str {
+        self.client.base()
+    }
+
+    /// What is served.
+    pub(super) async fn info(&self) -> Result<Info, ExternalError> {
+        self.ask(Request::get(self.client.at("/info"))).await
+    }
+
+    /// The server's own questions, the first `count` of a split.
+    pub(super) async fn questions(
+        &self,
+        split: Split,
+        count: usize,
+        seed: Seed,
+    ) -> Result<Vec<Task>, ExternalError> {
+        let body = json!({"split": split, "count": count, "seed": seed.0});
+        let found: Questions = self.post("/questions", &body).await?;
+        Ok(found.tasks)
+    }
+
+    pub(super) async fn reset(
+        &self,
+        name: &str,
+        task: &Task,
+        seed: Seed,
+    ) -> Result<Answer, ExternalError> {
+        let mut body = json!({"episode_id": name, "seed": seed.0});
+        if self.takes_tasks {
+            body["task"] = json!(task);
+        } else {
+            body["task_id"] = task.name().into();
+        }
+        self.post("/reset", &body).await
+    }
+
+    /// Takes turn `number`, from 1. Asked again, the server gives the answer that was lost.
+    pub(super) async fn step(
+        &self,
+        name: &str,
+        number: usize,
+        action: &Action,
+    ) -> Result<Answer, ExternalError> {
+        let turn = json!({"text": action.text, "finish": action.finish});
+        let body =
+            json!({"episode_id": name, "action": turn, "request_id": format!("turn-{number}")});
+        self.post("/step", &body).await
+    }
+
+    /// Lets the server forget an episode. That it knows none is as well, and one that it keeps expires.
+    pub(super) async fn close(&self, name: &str) {
+        let request = Request::json(self.client.at("/close"), &json!({"episode_id": name}));
+        let _ = self.client.send(&request, self.timeout).await;
+    }
+
+    async fn post<A: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &Value,
+    ) -> Result<A, ExternalError> {
+        self.ask(Request::json(self.client.at(path), body)).await
+    }
+
+    /// As `Client::call`, but that an environment that failed is not asked again: its episode is over.
+    async fn ask<A: DeserializeOwned>(&self, request: Request) -> Result<A, ExternalError> {
+        // The semaphore is never closed; each call holds its place for a bounded time.
+        let _permit = self.permits.acquire().await;
+        let begun = Instant::now();
+        let (mut attempts, deadline) = (0, self.retry.deadline.unwrap_or(self.timeout));
+        let attempt = |number| {
+            attempts = number;
+            let limit = deadline.saturating_sub(begun.elapsed()).min(self.timeout);
+            let request = &request;
+            async move {
+                let answer = self.client.send(request, limit).await?;
+                serde_json::from_slice(&answer).map_err(|error| Fault::Protocol(error.to_string()))
+            }
+        };
+        let answer = self.retry.run(attempt, again).await;
+        answer.map_err(|fault| {
+            let url = self.url().to_owned();
+            NetError {
+                url,
+                fault,
+                attempts,
+            }
+            .into()
+        })
+    }
+}
+
+fn again(fault: &Fault) -> Again {
+    match fault {
+        Fault::Status { body, .. } if body.contains("\"EXECUTION_ERROR\"") => Again::Never,
+        other => other.again(),
+    }
+}
+
+/// Asks a server one thing before there is a run: from any thread, inside of a runtime or outside. The connection ends with it.
+pub(super) fn once<T: Send>(
+    settings: &ExternalSettings,
+    place: usize,
+    ask: impl AsyncFnOnce(&Server) -> Result<T, ExternalError> + Send,
+) -> Result<T, ExternalError> {
+    let server = Server::new(settings, place)?;
+    std::thread::scope(|scope| {
+        let asked = scope.spawn(|| {
+            let runtime = tokio::runtime::Builder::new_current_thread();
+            let runtime = { runtime }.enable_all().build()?;
+            runtime.block_on(ask(&server))
+        });
+        asked
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+/// A name for an episode that no other process gives.
+pub(super) fn episode_name() -> String {
+    static PROCESS: LazyLock<u64> = LazyLock::new(|| RandomState::new().hash_one(0_u8));
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    format!("{:016x}-{number}", *PROCESS)
+}
+
+/// The answer of `/info`; what else it says is not needed here.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub(super) struct Info {
+    spec: Spec,
+    #[serde(default)]
+    takes_tasks: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+struct Spec {
+    /// The server's own name for what it serves.
+    id: String,
+    #[serde(default)]
+    outcome: Outcome,
+    max_turns: usize,
+    max_turn_tokens: usize,
+    max_episode_tokens: usize,
+    stop: Vec<String>,
+    #[serde(default)]
+    append_eos_after_stop: bool,
+    #[serde(default)]
+    tools: Vec<Value>,
+}
+
+impl Info {
+    /// The facts about the environment, with the limits of the settings where they have some.
+    pub(super) fn spec(
+        &self,
+        settings: &ExternalSettings,
+        url: &str,
+    ) -> Result<EnvSpec, ExternalError> {
+        let spec = &self.spec;
+        let unfit = |what| {
+            let url = url.to_owned();
+            Err(ExternalError::Unfit { url, what })
+        };
+        if spec.outcome != Outcome::Answer {
+            return unfit("its episodes are judged by a ranking, and only answers are judged here");
+        }
+        if spec.max_turns == 0 || spec.max_turn_tokens == 0 || spec.max_episode_tokens == 0 {
+            return unfit("a limit of turns or tokens is 0; it must be at least 1");
+        }
+        if spec.stop.iter().any(String::is_empty) {
+            return unfit("a stop string is empty, which ends every turn at once; leave it out");
+        }
+        Ok(EnvSpec {
+            id: super::ENTRY.id.to_owned(),
+            outcome: spec.outcome,
+            max_turns: spec.max_turns,
+            max_turn_tokens: settings.max_turn_tokens.unwrap_or(spec.max_turn_tokens),
+            max_episode_tokens: settings
+                .max_episode_tokens
+                .unwrap_or(spec.max_episode_tokens),
+            stop: spec.stop.clone(),
+            append_eos_after_stop: spec.append_eos_after_stop,
+            tools: spec.tools.clone(),
+        })
+    }
+}
+
+#[derive(Debug, Deserialize)]
+struct Questions {
+    tasks: Vec<Task>,
+}
+
+/// The answer to a reset or a step.
+#[derive(Debug, Deserialize)]
+pub(super) struct Answer {
+    observation: Seen,
+    #[serde(default)]
+    reward: Option<f32>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Seen {
+    text: String,
+    #[serde(default)]
+    results: Vec<String>,
+    #[serde(default)]
+    forced_prefix: Option<String>,
+    #[serde(default)]
+    terminated: bool,
+    #[serde(default)]
+    info: Told,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct Told {
+    #[serde(default)]
+    kind: Option<TurnKind>,
+}
+
+impl Answer {
+    /// As the answer to a reset.
+    pub(super) fn observation(self) -> Observation {
+        Observation {
+            text: self.observation.text,
+            results: self.observation.results,
+        }
+    }
+
+    /// As the answer to a turn.
+    pub(super) fn step(self, url: &str) -> Result<Step, ExternalError> {
+        let Seen {
+            text,
+            results,
+            forced_prefix,
+            terminated,
+            info,
+        } = self.observation;
+        let kind = info.kind.ok_or_else(|| ExternalError::Unfit {
+            url: url.to_owned(),
+            what: "the answer to a turn has no `info.kind`",
+        })?;
+        Ok(Step {
+            observation: Observation { text, results },
+            reward: self.reward.unwrap_or_default(),
+            terminated,
+            kind,
+            forced_prefix,
+        })
+    }
+}

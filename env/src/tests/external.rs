@@ -1,0 +1,215 @@
+//! An environment on a server plays as it does here; what fails there is a fault, and nothing else is.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use axum::Router;
+use axum::routing::{get, post};
+use forage_contracts::environment::{EnvFactory, EnvSpec, Outcome};
+use forage_contracts::seed::Seed;
+use forage_contracts::{Boundary, ByteTokenizer, Ending, Episode, RegistryError, Split, Task};
+use forage_env::CheckPlan;
+use forage_env::registry::{find, make};
+use forage_env::reward::RewardSet;
+use forage_env::server::{Served, ServerConfig};
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+
+use super::common::{Down, factory, jobs, library, lines, resources, rollout, settings, task};
+
+/// Serves an environment as `forage serve env` does, for as long as the test runs.
+async fn serve(factory: Arc<dyn EnvFactory>) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let url = format!("http://{}", listener.local_addr().expect("bound"));
+    let served = Served {
+        factory,
+        tasks: Arc::from([Arc::new(task())]),
+        rewards: Arc::new(RewardSet::measure(Outcome::Answer)),
+        tokenizer: Arc::new(ByteTokenizer),
+    };
+    tokio::spawn(served.serve(listener, ServerConfig::default(), std::future::pending()));
+    url
+}
+
+fn external(settings: Value) -> Result<Arc<dyn EnvFactory>, RegistryError> {
+    make("external", settings, resources())
+}
+
+async fn played(factory: Arc<dyn EnvFactory>, turns: &[&'static str]) -> Episode {
+    let mut rollout = rollout(lines(turns), factory);
+    let weights = BTreeMap::from([("em".to_owned(), 1.0), ("return".to_owned(), 1.0)]);
+    let rewards = RewardSet::new(Outcome::Answer, &weights, Seed::root(0));
+    rollout.rewards = Arc::new(rewards.expect("registered"));
+    rollout.run(jobs(task(), 1)).await.remove(0)
+}
+
+const TURNS: [&str; 3] = [
+    "<search>mayor of Orlen</search>",
+    "I wonder",
+    "<answer>Velm</answer>",
+];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_environment_on_a_server_plays_as_here() {
+    let local = factory(settings(), library());
+    let servers = [serve(local.clone()).await, serve(local.clone()).await];
+    let far = external(json!({"url": servers})).expect("served");
+    let spec = EnvSpec {
+        id: "forage/external-v0".to_owned(),
+        ..local.spec().clone()
+    };
+    assert_eq!(far.spec(), &spec);
+    let (here, there) = (
+        played(local, &TURNS).await,
+        played(far.clone(), &TURNS).await,
+    );
+    assert_eq!((&there.prompt, &there.ending), (&here.prompt, &here.ending));
+    assert_eq!(there.tokens, here.tokens);
+    for (there, here) in there.turns.iter().zip(&here.turns) {
+        assert_eq!(
+            (&there.kind, &there.observation),
+            (&here.kind, &here.observation)
+        );
+    }
+    // The server pays its own score with the last turn.
+    let parts = |episode: &Episode| episode.score.clone().expect("scored").parts;
+    assert_eq!((parts(&here)["em"], parts(&here)["return"]), (1.0, 0.0));
+    assert_eq!((parts(&there)["em"], parts(&there)["return"]), (1.0, 1.0));
+
+    let plan = CheckPlan::of(find("external").expect("registered"));
+    let rewards = RewardSet::exact_match();
+    let checked = plan
+        .check(far.as_ref(), &[task()], &rewards, Seed::root(0))
+        .await;
+    assert_eq!(checked, Ok(()));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_fails_there_is_a_fault_of_the_environment() {
+    let dead = factory(settings(), Arc::new(Down));
+    let far = external(json!({"url": serve(dead).await})).expect("served");
+    let episode = played(far, &TURNS).await;
+    let Ending::Infra { boundary, message } = &episode.ending else {
+        panic!("{:?}", episode.ending)
+    };
+    assert_eq!(*boundary, Boundary::Environment);
+    assert!(
+        message.contains("the retriever failed") && message.contains("after 1 attempts"),
+        "{message}"
+    );
+    assert!(episode.score.is_none() && episode.turns.is_empty());
+}
+
+/// A server with fixed answers, and the number of its steps.
+async fn fixed(info: Value, step: (u16, Value)) -> (String, Arc<AtomicUsize>) {
+    let steps = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&steps);
+    let reset = |body: String| async move {
+        let body: Value = serde_json::from_str(&body).expect("JSON");
+        assert_eq!(body["task"], json!(task()), "the whole task");
+        json!({"observation": {"text": "Begin."}}).to_string()
+    };
+    let step = move || {
+        count.fetch_add(1, Ordering::SeqCst);
+        let (status, body) = (step.0, step.1.to_string());
+        let status = axum::http::StatusCode::from_u16(status).expect("a status");
+        async move { (status, body) }
+    };
+    let asked = json!({"tasks": [task()]}).to_string();
+    let router = Router::new()
+        .route("/info", get(move || async move { info.to_string() }))
+        .route("/reset", post(reset))
+        .route("/step", post(step))
+        .route("/questions", post(move || async move { asked }));
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let url = format!("http://{}", listener.local_addr().expect("bound"));
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    (url, steps)
+}
+
+fn info(changes: &Value) -> Value {
+    let mut spec = json!({
+        "id": "mine/guess-v0", "max_turns": 4, "max_turn_tokens": 64, "max_episode_tokens": 512, "stop": ["</answer>"],
+    });
+    for (key, value) in changes.as_object().expect("changes") {
+        spec[key] = value.clone();
+    }
+    json!({"spec": spec, "takes_tasks": true})
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_servers_limits_questions_and_rewards_are_taken() {
+    let kind = json!({"kind": "answer", "answer": "Velm"});
+    let end = json!({"observation": {"text": "", "terminated": true, "info": {"kind": kind}}, "reward": 2.5});
+    let (url, _) = fixed(info(&json!({})), (200, end)).await;
+    let written = json!({"url": url, "max_episode_tokens": 256});
+    let far = external(written.clone()).expect("served");
+    let spec = far.spec();
+    assert_eq!(
+        (spec.max_turns, spec.stop.as_slice()),
+        (4, ["</answer>".to_owned()].as_slice())
+    );
+    assert_eq!((spec.max_turn_tokens, spec.max_episode_tokens), (64, 256));
+    let questions = find("external").expect("registered").questions;
+    let questions = questions.expect("the server's");
+    let found: Vec<Task> = questions(written, Split::Train, 1, Seed(7)).expect("served");
+    assert_eq!(found, [task()]);
+    let episode = played(far, &["<answer>Velm</answer>"]).await;
+    assert_eq!(
+        (episode.prompt.as_str(), episode.reward()),
+        ("Begin.", Some(3.5))
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_environment_that_failed_is_asked_once_and_a_busy_server_again() {
+    let failed = json!({"code": "EXECUTION_ERROR", "cause": "environment", "detail": "guess.py:12 in step: ValueError: no"});
+    let (url, steps) = fixed(info(&json!({})), (503, failed)).await;
+    let episode = played(external(json!({"url": url})).expect("served"), &TURNS).await;
+    assert!(episode.ending.is_infra());
+    assert!(format!("{:?}", episode.ending).contains("guess.py:12"));
+    assert_eq!(steps.load(Ordering::SeqCst), 1);
+
+    let busy = json!({"code": "CAPACITY_REACHED"});
+    let (url, steps) = fixed(info(&json!({})), (503, busy)).await;
+    let http = json!({"attempts": 3, "backoff_ms": 1});
+    let far = external(json!({"url": url, "http": http})).expect("served");
+    assert!(played(far, &TURNS).await.ending.is_infra());
+    assert_eq!(steps.load(Ordering::SeqCst), 3);
+
+    let mute = json!({"observation": {"text": "more"}});
+    let (url, _) = fixed(info(&json!({})), (200, mute)).await;
+    let episode = played(external(json!({"url": url})).expect("served"), &TURNS).await;
+    assert!(format!("{:?}", episode.ending).contains("no `info.kind`"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_cannot_be_played_is_refused_with_the_reason() {
+    let refused = |settings: Value| {
+        let error = external(settings).err().expect("refused");
+        let cause = std::error::Error::source(&error).expect("a cause");
+        format!("{error}: {cause}")
+    };
+    assert!(refused(json!({})).contains("--env-command"));
+    assert!(
+        refused(json!({"url": "http://127.0.0.1:9", "max_turn_tokens": 0})).contains("at least 1")
+    );
+    assert!(refused(json!({"url": "localhost"})).contains("http://HOST:PORT"));
+    let http = json!({"attempts": 1});
+    assert!(refused(json!({"url": "http://127.0.0.1:9", "http": http})).contains("cannot connect"));
+    let end = || (200, json!({}));
+    for (changes, reason) in [
+        (json!({"outcome": "query"}), "judged by a ranking"),
+        (json!({"max_turns": 0}), "at least 1"),
+        (json!({"stop": [""]}), "leave it out"),
+        (json!({"stop": "x"}), "does not fit the protocol"),
+    ] {
+        let (url, _) = fixed(info(&changes), end()).await;
+        let found = refused(json!({"url": url}));
+        assert!(found.contains(reason), "{found}");
+    }
+    let (one, _) = fixed(info(&json!({})), end()).await;
+    let (other, _) = fixed(info(&json!({"max_turns": 5})), end()).await;
+    assert!(refused(json!({"url": [one, other]})).contains("different environments"));
+}
