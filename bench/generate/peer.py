@@ -1,4 +1,4 @@
-"""The jobs of `forage bench generate` in transformers: peer.py MODEL full|half cpu|cuda JOB, one line of JSON."""
+"""The jobs of `forage bench generate` in transformers: peer.py MODEL f32|bf16 cpu|cuda JOB, one line of JSON."""
 
 import json
 import os
@@ -20,7 +20,7 @@ def tokens(rows, number, start, end):
 def main():
     folder, precision, device, job = sys.argv[1:]
     torch.set_default_device(device)
-    dtype = torch.bfloat16 if precision == "half" else torch.float32
+    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
     model = Qwen2ForCausalLM.from_pretrained(folder, dtype=dtype).to(device).eval()
     kind, *numbers = job.split(":")
     numbers = list(map(int, numbers))

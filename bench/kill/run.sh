@@ -40,6 +40,8 @@ while [ "$killed" -lt "$kills" ]; do
 done
 [ -d "$work/broken/policy" ] || (train --out "$work/broken" $resume >>"$work/broken.log" 2>&1)
 same=true
+# A run that ended before its kills has not been tried.
+[ "$killed" -eq "$kills" ] || { same=false; echo "only $killed of $kills kills met a run" >&2; }
 for file in policy/model.safetensors "$last/optimizer.safetensors" "$last/state.json"; do
     cmp -s "$work/whole/$file" "$work/broken/$file" || { same=false; echo "differs: $file" >&2; }
 done

@@ -1,4 +1,4 @@
-"""Lucene in this process, set up as Anserini sets it up. Needs PYTHONPATH, JAR and JAVA_HOME from bench/peers.sh."""
+"""Lucene in this process, set up as Anserini sets it up. Needs PYTHONPATH, JAR and JAVA_HOME from `harness.peers.Anserini`."""
 
 import os
 
@@ -31,11 +31,8 @@ class Analyzer:
         return str(self.String.join("\n", terms)).split("\n") if terms.size() else []
 
 
-class Searcher:
-    """The query, similarity and tie order of Anserini's `SearchCollection -bm25`, scores as Lucene computes them.
-
-    `SearchCollection` itself rounds scores to four decimals and then pulls ties apart.
-    """
+class Index:
+    """A bare `IndexSearcher` with the query and similarity of Anserini's `SearchCollection -bm25`."""
 
     def __init__(self, index, k1=0.9, b=0.4):
         lucene = jpype.JPackage("org").apache.lucene
@@ -45,6 +42,30 @@ class Searcher:
         self.searcher.setSimilarity(lucene.search.similarities.BM25Similarity(k1, b))
         self.generator = jpype.JClass("io.anserini.search.query.BagOfWordsQueryGenerator")()
         self.analyzer = english_analyzer()
+
+    def query(self, text):
+        return self.generator.buildQuery("contents", self.analyzer, text)
+
+    def best(self, text, k):
+        """Lucene's `TopDocs`: numbers of documents and scores."""
+        return self.searcher.search(self.query(text), k)
+
+    def stored(self, text, k):
+        """The lines that were indexed of the best k, as Java's strings."""
+        found = self.best(text, k)
+        fields = self.searcher.storedFields()
+        return [fields.document(hit.doc).get("raw") for hit in found.scoreDocs]
+
+
+class Searcher(Index):
+    """Ids and scores with the tie order of Anserini's `SearchCollection`, scores as Lucene computes them.
+
+    `SearchCollection` itself rounds scores to four decimals and then pulls ties apart.
+    """
+
+    def __init__(self, index):
+        super().__init__(index)
+        lucene = jpype.JPackage("org").apache.lucene
         fields = lucene.search.SortField
         self.order = lucene.search.Sort(fields.FIELD_SCORE, fields("id", fields.Type.STRING_VAL))
         self.ids = self._read_ids(lucene)
@@ -59,6 +80,5 @@ class Searcher:
 
     def __call__(self, text, k):
         """[(id, score)] of the best k."""
-        query = self.generator.buildQuery("contents", self.analyzer, text)
-        found = self.searcher.search(query, k, self.order, True)
+        found = self.searcher.search(self.query(text), k, self.order, True)
         return [(self.ids[entry.doc], float(entry.score)) for entry in found.scoreDocs]

@@ -74,6 +74,8 @@ if [ ! -d "$work/broken/policy" ]; then
     ranks=()
 fi
 same=true
+# A run that ended before its kills has not been tried.
+[ "$killed" -eq "$kills" ] || { same=false; echo "only $killed of $kills kills met a run" >&2; }
 for file in policy/model.safetensors "$last/optimizer.safetensors" "$last/state.json"; do
     cmp -s "$work/whole/$file" "$work/broken/$file" || { same=false; echo "differs: $file" >&2; }
 done

@@ -2,8 +2,8 @@
 
     peer.py ENGINE INDEX CORPUS QUERIES K
 
-ENGINE: lucene, bm25s-numpy, bm25s-numba, rank-bm25. Prints one JSON line when ready, then one for every line read: `single`,
-`batch` or `parallel`. CPU time is that of the whole process, its Java or numba threads included.
+ENGINE: lucene, bm25s-numpy, bm25s-numba, rank-bm25. Prints one JSON line when ready, then one for every line read: `single`
+and `batch`, `parallel` (bm25s), `stored` and `scores` (Lucene). CPU time is that of the whole process, its Java or numba threads included.
 """
 
 import json
@@ -21,24 +21,23 @@ def texts(corpus):
 
 
 class Lucene:
-    """Anserini's searcher through JPype, what Pyserini's `LuceneSearcher` is a thin cover of."""
+    """A bare `IndexSearcher` through JPype: numbers and scores, or what is stored beside them."""
 
     def __init__(self, index, corpus, k):
         import anserini
-        import jpype
 
         anserini.start()
-        self.searcher = jpype.JClass("io.anserini.search.SimpleSearcher")(str(index))
-        self.searcher.set_bm25(0.9, 0.4)
-        self.ArrayList = jpype.JClass("java.util.ArrayList")
-        self.k = k
+        self.index, self.k = anserini.Index(index), k
 
     def search(self, query):
-        return self.searcher.search(query, self.k)
+        return self.index.best(query, self.k)
 
-    def batch(self, queries, threads):
-        names = self.ArrayList([str(number) for number in range(len(queries))])
-        return self.searcher.batch_search(self.ArrayList(queries), names, self.k, threads)
+    def stored(self, query):
+        return self.index.stored(query, self.k)
+
+    def scores(self, queries):
+        found = [float(hit.score) for query in queries for hit in self.search(query).scoreDocs]
+        return {"sum": sum(found), "hits": len(found)}
 
 
 class Bm25s:
@@ -70,9 +69,6 @@ class RankBm25:
         scores = self.model.get_scores(query.lower().split())
         return self.numpy.argpartition(scores, -self.k)[-self.k :]
 
-    def batch(self, queries, threads):
-        return [self.search(query) for query in queries]
-
 
 def build_bm25s(corpus, out):
     import bm25s
@@ -96,13 +92,13 @@ def timed(queries, work):
     return {"wall_us": wall / len(queries) * 1e6, "cpu_us": cpu / len(queries) * 1e6, "rss_kb": resident_kb()}
 
 
-def single(engine, queries):
+def single(search, queries):
     walls = []
 
     def work():
         for query in queries:
             begun = time.perf_counter()
-            engine.search(query)
+            search(query)
             walls.append(time.perf_counter() - begun)
 
     report = timed(queries, work)
@@ -130,8 +126,10 @@ def main():
     threads = len(os.sched_getaffinity(0))
     for line in sys.stdin:
         command = line.strip()
-        if command == "single":
-            report = single(engine, queries)
+        if command in ("single", "stored"):
+            report = single(engine.search if command == "single" else engine.stored, queries)
+        elif command == "scores":
+            report = engine.scores(queries)
         else:
             report = timed(queries, lambda: engine.batch(queries, 1 if command == "batch" else threads))
         print(json.dumps(report), flush=True)

@@ -1,4 +1,5 @@
-"""Whole GRPO steps of TRL on the processor: trl_step.py MODEL PROMPT (a JSON string), one line of JSON per step after the first.
+"""Whole GRPO steps of TRL on the processor: trl_step.py MODEL PROMPT STEPS MICRO_BATCHES, one line of JSON per step
+after the first. PROMPT is a JSON string.
 
 16 prompts x 8 completions of 64 tokens, one optimizer step, no reference model; rewards are coins.
 """
@@ -16,6 +17,7 @@ from trl import GRPOConfig, GRPOTrainer
 
 torch.set_num_threads(2)
 MODEL, PROMPT = sys.argv[1], json.loads(sys.argv[2])
+STEPS, MICRO_BATCHES = map(int, sys.argv[3:])
 tokenizer = AutoTokenizer.from_pretrained(MODEL)
 tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
 model = AutoModelForCausalLM.from_pretrained(MODEL, dtype=torch.float32)
@@ -40,10 +42,11 @@ class Clock(TrainerCallback):
 config = GRPOConfig(
     output_dir=tempfile.mkdtemp(),
     use_cpu=True,
-    per_device_train_batch_size=128,
+    per_device_train_batch_size=128 // MICRO_BATCHES,
+    gradient_accumulation_steps=MICRO_BATCHES,
     num_generations=8,
     max_completion_length=64,
-    max_steps=6,
+    max_steps=STEPS,
     learning_rate=3e-4,
     temperature=1.0,
     beta=0.0,

@@ -1,7 +1,8 @@
 //! Scripted episodes per second of each environment: in this process, over HTTP and over WebSocket, by sessions at a time.
 //!
 //! The oracle's turns are recorded first, in the rollout driver; then the same texts are played each way, rewards included,
-//! and every episode must end with the recorded reward. Clients and server share the machine.
+//! every observation in process must be the recorded one, and every episode must end with the recorded reward. Clients and
+//! server share the machine.
 //!
 //! `cargo run --release -p forage -p forage-env --example environment_load -- [SECONDS] [FILE]`; FILE receives the search
 //! episodes as texts, for `bench/environment/peer.py`.
@@ -158,7 +159,9 @@ impl Script {
                 .map(|turn| turn.policy.as_str())
                 .collect();
             let task = &episode.task;
-            json!({"question": task.question, "golds": task.golds, "turns": turns}).to_string()
+            let right = episode.reward().is_some_and(|reward| reward > 0.0);
+            json!({"question": task.question, "golds": task.golds, "turns": turns, "right": right})
+                .to_string()
                 + "\n"
         };
         self.episodes
@@ -267,8 +270,16 @@ impl Script {
         .await?;
         let mut earned = 0.0;
         for turn in &recorded.turns {
-            let action = Action::new(turn.policy.clone());
-            earned += env.step(&action).await?.reward;
+            let step = env.step(&Action::new(turn.policy.clone())).await?;
+            // The score below reads the recorded episode: it is this one only if the environment answered as it did then.
+            if step.observation.text != turn.observation {
+                return Err(format!(
+                    "episode {index} reads {:?} instead of {:?}",
+                    step.observation.text, turn.observation
+                )
+                .into());
+            }
+            earned += step.reward;
         }
         let score = self.rewards.score(&recorded.task, recorded).await?;
         Ok(Some(f64::from(earned + score.total)))

@@ -1,4 +1,4 @@
-//! Measures the environment alone: oracle episodes over a generated world with BM25 in memory.
+//! Measures the environment alone: oracle episodes over a generated world with BM25 in memory; prints one line of JSON.
 //!
 //! `cargo run --release -p forage-env --example scripted_rollouts -- [PAGES] [EPISODES] [THREADS]`
 
@@ -116,25 +116,17 @@ impl Totals {
     }
 
     fn print(&self, pages: u64, threads: u64, seconds: f64) {
-        let per_second = |count: usize| count as f64 / seconds;
-        let episodes = self.episodes as f32;
-        println!(
-            "pages {pages}, worker threads {threads}, episodes {}, infra faults {}",
-            self.episodes, self.infra
-        );
-        println!("episodes/s {:.0}", per_second(self.episodes));
-        println!("searches/s {:.0}", per_second(self.searches));
-        println!(
-            "tokens/episode {:.0}",
-            self.tokens as f64 / self.episodes as f64
-        );
-        println!("oracle exact match {:.3}", self.reward / episodes);
-        let held = self.infra == 0 && per_second(self.episodes) >= 5000.0;
-        let figures = format!(
-            r#"{{"episodes_per_s": {:.0}, "searches_per_s": {:.0}}}"#,
-            per_second(self.episodes),
-            per_second(self.searches)
-        );
-        println!(r#"{{"bench": "rollout", "held": {held}, "figures": {figures}}}"#);
+        let (episodes, searches) = (self.episodes as f64, self.searches as f64);
+        let report = json!({
+            "pages": pages,
+            "threads": threads,
+            "episodes": self.episodes,
+            "episodes_per_s": episodes / seconds,
+            "searches_per_s": searches / seconds,
+            "tokens_per_episode": self.tokens as f64 / episodes,
+            "exact_match": f64::from(self.reward) / episodes,
+            "infra_faults": self.infra,
+        });
+        println!("{report}");
     }
 }

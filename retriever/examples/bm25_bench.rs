@@ -1,8 +1,9 @@
 //! Times BM25 over an index: `bm25_bench INDEX QUERIES K [THREADS]`.
 //!
 //! Prints one JSON line when the index is open, then one for every line read: `single` (queries one after the other, each
-//! timed), `batch` (all queries at once on one thread) or `parallel` (all at once on THREADS threads, default all cores).
-//! So a driver can interleave rounds with other systems. Times are microseconds; CPU time is that of the searching threads.
+//! timed), `stored` (the same, and the title and text of every hit), `batch` (all queries at once on one thread), `parallel` (all
+//! at once on THREADS threads, default all cores) or `scores` (the number of all hits and the sum of their scores). So a driver
+//! can compare with other systems. Times are microseconds; CPU time is that of the searching threads.
 
 use std::error::Error;
 use std::fs;
@@ -36,7 +37,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     );
     for line in std::io::stdin().lock().lines() {
         let report = match line?.trim() {
-            "single" => single(&retriever, &queries, k)?,
+            "single" => single(&queries, |query| search(&retriever, query, k))?,
+            "stored" => single(&queries, |query| {
+                let hits = retriever.search_one(query, k);
+                std::hint::black_box(hits.map_err(|error| error.to_string())?);
+                Ok(())
+            })?,
+            "scores" => scores(&retriever, &queries, k)?,
             "batch" => timed(queries.len(), || {
                 queries
                     .iter()
@@ -65,16 +72,31 @@ fn search(retriever: &Bm25Retriever, query: &str, k: usize) -> Result<(), String
     Ok(())
 }
 
-fn single(
+/// What another engine's answers can be compared by: summed in f64, whatever the order of ties.
+fn scores(
     retriever: &Bm25Retriever,
     queries: &[String],
     k: usize,
+) -> Result<serde_json::Value, Box<dyn Error>> {
+    let (mut hits, mut sum) = (0, 0.0);
+    for query in queries {
+        for (_, score) in retriever.search_ids(query, k)? {
+            hits += 1;
+            sum += f64::from(score);
+        }
+    }
+    Ok(json!({"hits": hits, "sum": sum}))
+}
+
+fn single(
+    queries: &[String],
+    search: impl Fn(&str) -> Result<(), String>,
 ) -> Result<serde_json::Value, Box<dyn Error>> {
     let mut walls = Vec::with_capacity(queries.len());
     let mut report = timed(queries.len(), || {
         queries.iter().try_for_each(|query| {
             let begun = Instant::now();
-            let result = search(retriever, query, k);
+            let result = search(query);
             walls.push(begun.elapsed());
             result
         })

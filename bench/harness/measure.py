@@ -1,0 +1,132 @@
+"""Rounds of a benchmark, its result, and what the result says of the aims."""
+
+import datetime
+import json
+import math
+import os
+import statistics
+import subprocess
+
+from harness.declare import ROOT, BenchError
+
+
+def machine():
+    """Processor, cores and memory."""
+    with open("/proc/cpuinfo") as lines:
+        model = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "unknown")
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return {"cpu": model, "cores": os.cpu_count(), "memory_gib": round(memory, 1)}
+
+
+def commit():
+    """The commit that is checked out, and whether the tree differs from it."""
+    git = lambda *words: subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True).stdout.strip()
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", ":!bench/results", ":!docs")
+    return {"commit": git("rev-parse", "--short=12", "HEAD") or None, "changed": bool(changed)}
+
+
+def observe(groups, turn):
+    """One round: every side once, each group beginning with another of its sides than in the round before."""
+    seen = {}
+    for group in groups:
+        first = turn % len(group)
+        for side in [*group[first:], *group[:first]]:
+            for name, value in side.measure().items():
+                name = f"{side.name}/{name}"
+                if name in seen:
+                    raise BenchError(f"two sides observe `{name}`")
+                seen[name] = value
+    return seen
+
+
+def figures(benchmark, seen):
+    """The declared figures of a round: those observed, then those computed from them."""
+    found = {}
+    for figure in benchmark.figures:
+        if figure.of is None:
+            if figure.name not in seen:
+                raise BenchError(f"no side gave the declared figure `{figure.name}`; there are {', '.join(sorted(seen))}")
+            found[figure.name] = _number(figure, seen[figure.name])
+    for figure in benchmark.figures:
+        if figure.of is not None:
+            try:
+                found[figure.name] = _number(figure, figure.of(found))
+            except ZeroDivisionError:
+                raise BenchError(f"the figure `{figure.name}` divides by a figure that is 0") from None
+    return found
+
+
+def _number(figure, value):
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise BenchError(f"the figure `{figure.name}` is {value!r}, which is no number")
+    return value
+
+
+def check(benchmark, seen):
+    """Raises where a declared equality does not hold in a round."""
+    for equality in benchmark.equalities:
+        missing = [name for name in equality.observed if name not in seen]
+        if missing:
+            raise BenchError(f"“{equality.about}” cannot be checked: no side gave {', '.join(missing)}")
+        if difference := equality.differing(seen):
+            raise BenchError(f"“{equality.about}” does not hold: {difference}")
+
+
+def judge(benchmark, medians):
+    """Every aim with the value it is compared with."""
+    return [
+        {
+            "about": aim.about,
+            "figure": aim.figure,
+            "comparison": aim.comparison,
+            "bound": aim.bound,
+            "value": medians[aim.figure],
+            "held": aim.holds(medians[aim.figure]),
+        }
+        for aim in benchmark.aims
+    ]
+
+
+def measure(name, benchmark, workspace, rounds, say=lambda text: None):
+    """Runs a benchmark; its result as it is written to bench/results."""
+    load, begun = os.getloadavg()[0], datetime.datetime.now(datetime.timezone.utc)
+    say(f"{name}: {benchmark.title}")
+    groups = benchmark.sides(workspace)
+    found = []
+    for turn in range(rounds):
+        say(f"{name}: round {turn + 1} of {rounds}")
+        seen = observe(groups, turn)
+        check(benchmark, seen)
+        found.append(figures(benchmark, seen))
+    return result(name, benchmark, workspace.parameters, found) | {
+        "machine": machine() | {"load_at_start": round(load, 2)},
+        "date": begun.date().isoformat(),
+        **commit(),
+    }
+
+
+def result(name, benchmark, parameters, rounds):
+    """What rounds of figures come to."""
+    summary = {}
+    for figure in benchmark.figures:
+        values = [found[figure.name] for found in rounds]
+        summary[figure.name] = {
+            "unit": figure.unit,
+            "better": figure.better or None,
+            "min": min(values),
+            "median": statistics.median(values),
+            "max": max(values),
+            "rounds": values,
+        }
+    aims = judge(benchmark, {figure: found["median"] for figure, found in summary.items()})
+    return {
+        "bench": name,
+        # Without an aim there is nothing to hold.
+        "held": all(aim["held"] for aim in aims) if aims else None,
+        "aims": aims,
+        "equalities": [equality.about for equality in benchmark.equalities],
+        "rounds": len(rounds),
+        "peers": benchmark.versions(),
+        "parameters": json.loads(json.dumps(dict(parameters))),
+        "figures": summary,
+    }

@@ -1,0 +1,38 @@
+"""Checkpoints of random weights that several benchmarks run, made by transformers."""
+
+import json
+
+from harness.declare import ROOT
+from harness.peers import Venv
+from harness.workspace import digest
+
+TORCH = Venv("torch==2.15.0", "transformers==5.23.0")
+SMALL = {
+    "hidden_size": 192,
+    "intermediate_size": 512,
+    "num_hidden_layers": 6,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 2,
+    "vocab_size": 2048,
+}
+# The shape of Qwen2.5-0.5B.
+HALF_BILLION = {
+    "hidden_size": 896,
+    "intermediate_size": 4864,
+    "num_hidden_layers": 24,
+    "num_attention_heads": 14,
+    "num_key_value_heads": 2,
+    "vocab_size": 151936,
+}
+# For rehearsals.
+TINY = SMALL | {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4}
+
+
+def model(work, shape, weights):
+    """The folder of a Qwen2 checkpoint, `weights` f32 or bf16."""
+    maker, tokenizer = ROOT / "bench/generate/model.py", ROOT / "configs/quickstart"
+    names = ("tokenizer.json", "tokenizer_config.json")
+    key = {"shape": shape, "weights": weights, "peers": TORCH.versions, "maker": digest(maker)}
+    key |= {"tokenizer": digest(*(tokenizer / name for name in names))}
+    make = lambda folder: work.run(TORCH.python(work.home), maker, folder, weights, json.dumps(shape), tokenizer)
+    return work.input("model", key, make)

@@ -1,0 +1,305 @@
+"""The harness itself: rounds with real programs as sides, what ends a benchmark, inputs that are kept, and the documents' blocks."""
+
+import contextlib
+import io
+import json
+import os
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+from unittest import mock
+
+from harness import cli, measure, sides
+from harness.declare import Aim, BenchError, Benchmark, Cell, Equality, Figure, Table
+from harness.peers import Venv
+from harness.workspace import Workspace
+
+# A program that is driven: a line when it is ready, then what it is told.
+DRIVEN = """
+import json, sys
+print(json.dumps({"opened": 3}), flush=True)
+for line in sys.stdin:
+    if line.strip() == "die":
+        sys.exit("out of luck")
+    print(json.dumps({"value": int(line)}), flush=True)
+"""
+# A benchmark in a tree of its own; `slow` and `word` come from the environment.
+DECLARATION = """
+import sys
+from harness.declare import Aim, Benchmark, Cell, Equality, Figure, Table
+from harness.sides import Command
+
+def side(name, code):
+    return Command(name, [sys.executable, "-c", code])
+
+ONE = 'import json, os; print(json.dumps({"s": 1.0, "word": "same"}))'
+OTHER = 'import json, os; print(json.dumps({"s": float(os.environ["SLOW"]), "word": os.environ["WORD"]}))'
+
+BENCHMARK = Benchmark(
+    title="Two programs",
+    sides=lambda work: [[side("one", ONE), side("other", OTHER)]],
+    parameters={"size": 10},
+    rehearsal={"size": 1},
+    figures=[
+        Figure("one/s", "s", "lower"),
+        Figure("other/s", "s", "lower"),
+        Figure("ratio", "ratio", "higher", lambda found: found["other/s"] / found["one/s"]),
+    ],
+    aims=[Aim("ratio", ">=", 2, "times as fast")],
+    equalities=[Equality("the same word", ["one/word", "other/word"])],
+    tables=[Table(("", "s"), [["one", Cell("one/s", 1)], ["other", Cell("other/s", 1)]])],
+)
+"""
+
+
+def python(code):
+    return [sys.executable, "-c", code]
+
+
+def declared(**changes):
+    plain = {
+        "title": "a test",
+        "sides": lambda work: [],
+        "parameters": {},
+        "rehearsal": {},
+        "figures": [Figure("a/x", "s", "lower"), Figure("double", "s", "lower", lambda found: 2 * found["a/x"])],
+        "aims": [Aim("double", "<=", 4, "short")],
+    }
+    return Benchmark(**plain | changes)
+
+
+class Declared(unittest.TestCase):
+    def refused(self, words, **changes):
+        with self.assertRaisesRegex(BenchError, words):
+            declared(**changes)
+
+    def test_what_could_not_fail_is_refused(self):
+        self.refused("nothing could fail", aims=[])
+        self.refused("no figure `y`", aims=[Aim("y", "<=", 1, "")])
+        self.refused("not towards what is better", aims=[Aim("double", ">=", 1, "")])
+        self.refused("is none of", aims=[Aim("double", "~", 1, "")])
+        self.refused("nothing to compare", equalities=[Equality("alone", ["a/x"])])
+        self.refused("at least 3", rounds=2)
+        self.refused("declared twice: a/x", figures=[Figure("a/x", "s"), Figure("a/x", "s")], aims=[Aim("a/x", "<=", 1, "")])
+        self.refused("for a table", tables=[Table(("h",), [[Cell("a/y")]])])
+        self.refused("other parameters", rehearsal={"size": 1})
+
+    def test_versions_are_exact(self):
+        for loose in ("torch", "torch>=2", "torch==2.*"):
+            with self.assertRaisesRegex(BenchError, "no exact version"):
+                Venv(loose)
+        home = Path("/home")
+        self.assertNotEqual(Venv("torch==2.1").folder(home), Venv("torch==2.2").folder(home))
+
+
+class Sides(unittest.TestCase):
+    def test_a_command_gives_its_last_line_and_its_peak(self):
+        seen = sides.Command("a", python("print('noise'); print('{\"x\": 1}'); print('{\"x\": 2}')")).measure()
+        self.assertEqual(seen["x"], 2)
+        self.assertGreater(seen["peak_mib"], 1)
+
+    def test_a_command_that_fails_or_says_nothing_ends_the_benchmark(self):
+        with self.assertRaisesRegex(BenchError, "ended with 3:\nbroken"):
+            code = "import sys; print('{\"x\": 1}'); print('broken', file=sys.stderr); sys.exit(3)"
+            sides.Command("a", python(code)).measure()
+        with self.assertRaisesRegex(BenchError, "ended with -9"):
+            sides.Command("a", python("import os; os.kill(os.getpid(), 9)")).measure()
+        with self.assertRaisesRegex(BenchError, "printed no JSON"):
+            sides.Command("a", python("pass")).measure()
+
+    def test_a_driven_program_is_asked_line_by_line(self):
+        seen = sides.Driven("a", python(DRIVEN), {"one": "1", "two": "2"}, warm=["7"]).measure()
+        self.assertEqual(seen, {"ready/opened": 3, "one/value": 1, "two/value": 2})
+
+    def test_a_driven_program_that_ends_early_ends_the_benchmark(self):
+        with self.assertRaisesRegex(BenchError, "out of luck"):
+            sides.Driven("a", python(DRIVEN), {"one": "die"}).measure()
+        with self.assertRaisesRegex(BenchError, "ended with 0"):
+            sides.Driven("a", python("pass"), {"one": "1"}).measure()
+
+
+class Rounds(unittest.TestCase):
+    def test_sides_take_turns_and_each_goes_first(self):
+        order = []
+
+        def side(name):
+            return sides.Function(name, lambda: order.append(name) or {"x": len(order)})
+
+        groups = [[side("a"), side("b"), side("c")], [side("d")]]
+        for turn in range(3):
+            measure.observe(groups, turn)
+        self.assertEqual("".join(order), "abcd" "bcad" "cabd")
+
+    def test_two_sides_cannot_observe_the_same(self):
+        side = sides.Function("a", lambda: {"x": 1})
+        with self.assertRaisesRegex(BenchError, "two sides observe `a/x`"):
+            measure.observe([[side, side]], 0)
+
+    def test_figures_are_numbers(self):
+        for value in (float("nan"), float("inf"), None, "1", True):
+            with self.assertRaisesRegex(BenchError, "is no number"):
+                measure.figures(declared(), {"a/x": value})
+        ratio = Figure("ratio", "", "lower", lambda found: 1 / found["a/x"])
+        zero = declared(figures=[Figure("a/x", "s"), ratio], aims=[Aim("ratio", "<=", 1, "")])
+        with self.assertRaisesRegex(BenchError, "divides by a figure that is 0"):
+            measure.figures(zero, {"a/x": 0})
+
+    def test_a_result_has_the_spread_and_judges_the_median(self):
+        rounds = [measure.figures(declared(), {"a/x": value}) for value in (1.0, 9.0, 2.0)]
+        found = measure.result("test", declared(), {}, rounds)
+        self.assertEqual(found["figures"]["double"] | {"unit": None}, {
+            "unit": None, "better": "lower", "min": 2.0, "median": 4.0, "max": 18.0, "rounds": [2.0, 18.0, 4.0],
+        })  # fmt: skip
+        self.assertEqual((found["held"], found["aims"][0]["value"]), (True, 4.0))
+        rounds[0] = measure.figures(declared(), {"a/x": 2.1})
+        self.assertIs(measure.result("test", declared(), {}, rounds)["held"], False)
+
+    def test_numbers_may_differ_by_the_tolerance_alone(self):
+        equality = Equality("sums", ["a", "b"], tolerance=1e-3)
+        self.assertFalse(equality.differing({"a": 1000.0, "b": 1000.5}))
+        self.assertTrue(equality.differing({"a": 1000.0, "b": 1002.0}))
+        self.assertTrue(Equality("sums", ["a", "b"]).differing({"a": 1000.0, "b": 1000.5}))
+
+
+class Inputs(unittest.TestCase):
+    def setUp(self):
+        self.home = self.enterContext(tempfile.TemporaryDirectory())
+        self.work = Workspace({}, self.home, self.home)
+        self.made = []
+
+    def make(self, folder):
+        self.made.append(folder)
+        (folder / "data").write_text("x" * len(self.made))
+
+    def half(self, folder):
+        (folder / "half").write_text("x")
+        raise ZeroDivisionError
+
+    def test_an_input_is_made_once_for_each_workload(self):
+        one = self.work.input("corpus", {"size": 1}, self.make)
+        self.assertEqual(self.work.input("corpus", {"size": 1}, self.make), one)
+        other = self.work.input("corpus", {"size": 2}, self.make)
+        self.assertEqual(self.made, [one, other])
+
+    def test_an_input_of_another_workload_is_refused(self):
+        folder = self.work.input("corpus", {"size": 1}, self.make)
+        stamp = folder / "input.json"
+        stamp.write_text(json.dumps(json.loads(stamp.read_text()) | {"key": {"size": 7}}))
+        with self.assertRaisesRegex(BenchError, "another workload.*size: 7 instead of 1"):
+            self.work.input("corpus", {"size": 1}, self.make)
+
+    def test_an_input_that_was_changed_is_refused(self):
+        (self.work.input("corpus", {"size": 1}, self.make) / "data").write_text("longer")
+        with self.assertRaisesRegex(BenchError, "changed after it was made"):
+            self.work.input("corpus", {"size": 1}, self.make)
+
+    def test_half_an_input_is_made_again(self):
+        with self.assertRaises(ZeroDivisionError):
+            self.work.input("corpus", {"size": 1}, self.half)
+        folder = self.work.input("corpus", {"size": 1}, self.make)
+        self.assertEqual({path.name for path in folder.iterdir()}, {"data", "input.json"})
+
+
+class Tree(unittest.TestCase):
+    """The command line in a tree with one benchmark and one document."""
+
+    def setUp(self):
+        self.root = Path(self.enterContext(tempfile.TemporaryDirectory()))
+        folder = self.root / "bench/two"
+        folder.mkdir(parents=True)
+        (folder / "benchmark.py").write_text(DECLARATION)
+        (self.root / "docs").mkdir()
+        self.page = self.root / "docs/results.md"
+        self.page.write_text("# Results\n\nBefore.\n\n<!-- bench:two -->\n<!-- /bench:two -->\n\nAfter.\n")
+        self.enterContext(mock.patch.dict(os.environ, {"SLOW": "3", "WORD": "same"}))
+
+    def run_it(self, *given):
+        out, error = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(error):
+            status = cli.main(list(given), self.root)
+        return status, out.getvalue(), error.getvalue()
+
+    @property
+    def result(self):
+        return json.loads((self.root / "bench/results/two.json").read_text())
+
+    def test_a_benchmark_leaves_its_result(self):
+        status, _, error = self.run_it("two")
+        self.assertEqual(status, 0, error)
+        found = self.result
+        self.assertEqual((found["bench"], found["held"], found["rounds"], found["parameters"]), ("two", True, 3, {"size": 10}))
+        self.assertEqual(found["figures"]["ratio"]["rounds"], [3.0, 3.0, 3.0])
+        self.assertEqual(set(found["machine"]), {"cpu", "cores", "memory_gib", "load_at_start"})
+        self.assertEqual({"date", "commit", "changed", "peers"} - set(found), set())
+
+    def test_an_aim_that_is_missed_is_a_result(self):
+        with mock.patch.dict(os.environ, {"SLOW": "1.5"}):
+            status, out, _ = self.run_it("two")
+        self.assertEqual((status, self.result["held"]), (0, False))
+        self.assertIn("MISSED times as fast", out)
+
+    def test_what_must_be_equal_ends_it_without_a_result(self):
+        with mock.patch.dict(os.environ, {"WORD": "other"}):
+            status, _, error = self.run_it("--all")
+        self.assertEqual(status, 1)
+        self.assertRegex(error, "error: two: “the same word” does not hold: one/word = 'same', other/word = 'other'")
+        self.assertFalse((self.root / "bench/results").exists())
+
+    def test_a_failing_side_ends_it_without_a_result(self):
+        with mock.patch.dict(os.environ, {"SLOW": "not a number"}):
+            status, _, error = self.run_it("two")
+        self.assertEqual(status, 1)
+        self.assertIn("could not convert string to float", error)
+        self.assertFalse((self.root / "bench/results").exists())
+
+    def test_a_rehearsal_is_not_written(self):
+        self.assertEqual(self.run_it("two", "--rehearse")[0], 0)
+        self.assertFalse((self.root / "bench/results").exists())
+
+    def test_an_unknown_benchmark_is_named(self):
+        self.assertIn("no benchmark `three`: there are two", self.run_it("three")[2])
+
+    def test_documents_show_what_was_measured(self):
+        self.assertIn("run bench/run --docs", self.run_it("--docs", "--check")[2])
+        self.assertEqual(self.run_it("--docs")[0], 0)
+        self.assertIn("has not been run", self.page.read_text())
+        self.assertEqual(self.run_it("--docs", "--check")[0], 0)
+        self.run_it("two")
+        self.assertEqual(self.run_it("--docs", "--check")[0], 1)
+        self.assertEqual(self.run_it("--docs")[0], 0)
+        text = self.page.read_text()
+        self.assertTrue(text.startswith("# Results\n\nBefore.\n\n<!-- bench:two -->\n|  | s |\n|---|---|\n| one | 1.0 |\n| other | 3.0 |\n"))
+        self.assertIn("| times as fast | at least 2 | 3 (3 to 3) | yes |", text)
+        self.assertTrue(text.endswith("<!-- /bench:two -->\n\nAfter.\n"))
+        self.page.write_text(text.replace("| other | 3.0 |", "| other | 2.0 |"))
+        self.assertEqual(self.run_it("--docs", "--check")[0], 1)
+        self.run_it("--docs")
+        self.assertEqual(self.page.read_text(), text)
+
+    def test_a_figure_of_another_declaration_is_refused(self):
+        self.run_it("two")
+        for change in ({"parameters": {"size": 11}}, {"aims": []}, {"peers": {"torch": "1.0"}}):
+            path = self.root / "bench/results/two.json"
+            kept = path.read_text()
+            path.write_text(json.dumps(json.loads(kept) | change))
+            self.assertIn(f"has other {next(iter(change))} than the declaration", self.run_it("--docs")[2])
+            path.write_text(kept)
+
+    def test_markers_are_checked(self):
+        cases = {
+            "<!-- bench:two -->\n": "no end of the block",
+            "<!-- /bench:two -->\n": "does not fit",
+            "<!-- bench:two -->\n<!-- /bench:two -->\n" * 2: "stands in docs/results.md:1 too",
+            "<!-- bench:one -->\n<!-- /bench:one -->\n": "no benchmark `one`",
+            "nothing\n": "no document has a block of two",
+        }
+        for text, words in cases.items():
+            self.page.write_text(text)
+            status, _, error = self.run_it("--docs", "--check")
+            self.assertEqual(status, 1)
+            self.assertIn(words, error)
+
+
+if __name__ == "__main__":
+    unittest.main()
