@@ -20,5 +20,5 @@ pub use engine::EngineSection;
 pub use policy::{Base, LoraSection, PolicyConfig};
 pub use resolved::{Generation, Resolved};
 pub use run::{EnvironmentConfig, EvaluationConfig, RunConfig};
-pub(crate) use stamp::Stamp;
+pub(crate) use stamp::{Stamp, version};
 pub use warm_start::WarmStartSection;
