@@ -95,12 +95,7 @@ fn list(folder: &Path, json: bool) -> Result<()> {
         let cells = FIGURES.map(|(_, figure)| figure(run).unwrap_or_else(|| "-".to_owned()));
         std::iter::once(run.name()).chain(cells).collect()
     }));
-    out(&printable(&columns(&rows)));
-    for run in &runs {
-        if let Some(fault) = &run.fault {
-            out(&printable(&format!("{} is damaged: {fault}", run.name())));
-        }
-    }
+    out(&printable(&(columns(&rows) + &faults(&runs))));
     Ok(())
 }
 
@@ -150,14 +145,28 @@ fn interval(found: Interval) -> String {
     }
 }
 
-/// The runs of these folders, each of which is one.
+/// The runs of these folders, each of which is one or holds its parts.
 fn opened(folders: &[PathBuf]) -> Result<Vec<TrackedRun>> {
-    let runs: Vec<TrackedRun> = folders
-        .iter()
-        .flat_map(|path| TrackedRun::of(path))
-        .collect();
-    let damaged = runs.iter().find_map(|run| run.fault.as_ref());
-    damaged.map_or(Ok(runs.clone()), |fault| bail!("{fault}"))
+    if let Some(missing) = folders.iter().find(|folder| !folder.is_dir()) {
+        bail!(
+            "there is no folder {}; name one of a run, `forage runs list` shows them",
+            missing.display()
+        );
+    }
+    let parts = folders.iter().flat_map(|path| TrackedRun::of(path));
+    Ok(parts.collect())
+}
+
+/// What is wrong with those that are damaged, a line each.
+fn faults(runs: &[TrackedRun]) -> String {
+    let of = |run: &TrackedRun| {
+        Some(format!(
+            "\n{} is damaged: {}",
+            run.name(),
+            run.fault.as_ref()?
+        ))
+    };
+    runs.iter().filter_map(of).collect()
 }
 
 fn show(run: &Path, json: bool) -> Result<()> {
@@ -166,7 +175,7 @@ fn show(run: &Path, json: bool) -> Result<()> {
         out(&json!({ "runs": runs }).to_string());
         return Ok(());
     }
-    out(&printable(&side_by_side(&runs)));
+    out(&printable(&(side_by_side(&runs) + &faults(&runs))));
     let evaluations = &runs[0].evaluations;
     if !evaluations.is_empty() {
         out(&printable(&format!(
@@ -195,7 +204,14 @@ fn compare(folders: &[PathBuf], bootstrap: Bootstrap, json: bool) -> Result<()> 
     let differences = TrackedRun::differences(&runs);
     let (first, others) = folders.split_first().context("clap asks for two")?;
     let mut paired = Vec::new();
-    for other in others {
+    let is_damaged = |folder: &Path| {
+        let of = |run: &&TrackedRun| run.path == folder;
+        runs.iter().find(of).is_some_and(|run| run.fault.is_some())
+    };
+    let whole = others
+        .iter()
+        .filter(|other| !is_damaged(other) && !is_damaged(first));
+    for other in whole {
         for (name, found) in TrackedRun::paired(first, other, bootstrap)? {
             paired.push((other, name, found));
         }
@@ -212,7 +228,7 @@ fn compare(folders: &[PathBuf], bootstrap: Bootstrap, json: bool) -> Result<()> 
         out(&all.to_string());
         return Ok(());
     }
-    let mut text = side_by_side(&runs);
+    let mut text = side_by_side(&runs) + &faults(&runs);
     if differences.is_empty() {
         text += "\n\nTheir settings are the same.";
     } else {
