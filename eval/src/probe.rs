@@ -236,7 +236,9 @@ impl Sensitivity {
 pub(crate) fn posix(logprobs: &[Vec<Vec<f32>>]) -> Option<f64> {
     let prompts = logprobs.len();
     let level = |prompt: usize, response: usize| {
-        let tokens = logprobs[prompt].get(response).filter(|tokens| !tokens.is_empty())?;
+        let tokens = logprobs[prompt]
+            .get(response)
+            .filter(|tokens| !tokens.is_empty())?;
         let sum: f64 = tokens.iter().map(|&logprob| f64::from(logprob)).sum();
         Some(sum / tokens.len() as f64)
     };

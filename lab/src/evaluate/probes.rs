@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use forage_contracts::{Episode, Provenance, TokenLog};
 use forage_contracts::policy::Sampling;
 use forage_contracts::seed::Seed;
+use forage_contracts::{Episode, Provenance, TokenLog};
 use forage_env::{PassageProbe, Probe};
 use forage_eval::{Bootstrap, Critique, ProbeResult, QuestionKey, Sensitivity};
 use forage_trainer::{Sequence, Workers};
@@ -87,7 +87,9 @@ impl Plain<'_> {
         }
         let found = Sensitivity::of(&sets, self.bootstrap())?;
         Ok(match &self.exam.player.weights {
-            Some(weights) => found.with_logprobs(&self.logprobs(weights, &sets), self.bootstrap())?,
+            Some(weights) => {
+                found.with_logprobs(&self.logprobs(weights, &sets), self.bootstrap())?
+            }
             None => found,
         })
     }
@@ -102,14 +104,18 @@ impl Plain<'_> {
             let asked: Option<Vec<&Episode>> = sets.iter().map(|set| set.get(place)).collect();
             let asked = asked.filter(|asked| asked.iter().all(|one| !one.ending.is_infra()))?;
             let pairs = asked.iter().flat_map(|prompt| {
-                asked.iter().map(|response| reprompted(&response.tokens, &prompt.tokens))
+                asked
+                    .iter()
+                    .map(|response| reprompted(&response.tokens, &prompt.tokens))
             });
             let pairs: Vec<Sequence> = pairs.collect();
             let fits = |pair: &Sequence| !pair.targets.is_empty() && pair.ids.len() <= longest;
             pairs.iter().all(fits).then_some(pairs)
         });
         let sequences: Vec<Sequence> = questions.flatten().collect();
-        let mut found = weights.logprobs(&sequences, &self.workers(weights)).into_iter();
+        let mut found = weights
+            .logprobs(&sequences, &self.workers(weights))
+            .into_iter();
         let count = sequences.len() / (wordings * wordings);
         let mut next = || found.by_ref().take(wordings).collect::<Vec<_>>();
         (0..count)
