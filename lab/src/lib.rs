@@ -52,7 +52,7 @@ pub use audit::Audited;
 pub use collect::{CollectOptions, collect};
 pub use config::{
     Base, DataConfig, Digests, EngineSection, EnvironmentConfig, EvaluationConfig, FilesConfig,
-    Generation, LoraSection, PolicyConfig, Resolved, RunConfig, WarmStartSection,
+    Generation, LoraSection, PolicyConfig, Resolved, RunConfig,
 };
 pub use data::{Corpus, Data};
 pub use error::{Result, RunError};

@@ -12,6 +12,7 @@ use crate::stats::{
     minimum_detectable_effect, paired_bootstrap, paired_permutation, performance_profile,
     probability_of_improvement, stratified_bootstrap, stratified_bootstrap_pair, wilson,
 };
+use crate::swiss;
 
 type TestResult = Result<(), Box<dyn std::error::Error>>;
 
@@ -26,6 +27,7 @@ struct References {
     runs: Vec<Runs>,
     interquartile: Vec<Interquartile>,
     posix: Vec<Posix>,
+    swiss: Vec<Swiss>,
     permutation: Vec<Permutation>,
     multiple: Vec<Multiple>,
     power: Vec<PowerCase>,
@@ -60,6 +62,13 @@ struct Interquartile {
 struct Posix {
     logprobs: Vec<Vec<Vec<f32>>>,
     index: f64,
+}
+
+#[derive(Deserialize)]
+struct Swiss {
+    scores: Vec<Vec<f64>>,
+    out: usize,
+    points: Vec<f64>,
 }
 
 #[derive(Deserialize)]
@@ -213,6 +222,30 @@ fn the_prompt_sensitivity_index_equals_its_definition_in_numpy() -> TestResult {
     let same = vec![vec![vec![-0.5_f32, -2.0]; 3]; 3];
     assert!(posix(&same).is_some_and(|index| index.abs() < 1e-12));
     assert_eq!(posix(&same[..1]), None, "one wording");
+    Ok(())
+}
+
+#[test]
+fn points_of_a_swiss_contest_equal_exact_ones_and_those_of_numpy() -> TestResult {
+    let cases = references()?.swiss;
+    assert_eq!(cases.len(), 10);
+    for Swiss {
+        scores,
+        out,
+        points,
+    } in cases
+    {
+        let contests = 100_000;
+        let found = swiss::points(&scores, out, contests, 5);
+        // Points of a contest lie within its rounds, so their standard deviation is at most half of that; both sides may be drawn.
+        let rounds = scores[0].len() as f64;
+        let tolerance = 5.0 * (rounds / 2.0) * (2.0 / contests as f64).sqrt();
+        let mut pairs = found.iter().zip(&points);
+        let close = pairs.all(|(found, expected)| (found - expected).abs() <= tolerance);
+        assert!(close, "{found:?} {points:?}");
+        let again = swiss::points(&scores, out, 1000, 5);
+        assert_eq!(again, swiss::points(&scores, out, 1000, 5), "seeded");
+    }
     Ok(())
 }
 

@@ -21,4 +21,4 @@ pub use policy::{Base, LoraSection, PolicyConfig};
 pub use resolved::{Generation, Resolved};
 pub use run::{EnvironmentConfig, EvaluationConfig, RunConfig};
 pub(crate) use stamp::{Stamp, version};
-pub use warm_start::WarmStartSection;
+pub(crate) use warm_start::WarmStartSection;

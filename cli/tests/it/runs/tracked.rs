@@ -181,3 +181,38 @@ fn runs_are_compared_by_settings_figures_and_questions() {
     let (code, error) = fails(&["runs", "list", text(&folder.path().join("none"))]);
     assert!(code == 1 && error.contains("cannot read"), "{error}");
 }
+
+#[test]
+fn three_policies_are_ranked() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = |name: &str| folder.path().join(name);
+    let files = ["oracle", "search-title", "constant:Velm"].map(|policy| {
+        let file = place(policy).with_extension("jsonl");
+        done(&["eval", SMOKE, "--policy", policy, "--out", text(&file)]);
+        file
+    });
+    let words: Vec<&str> = std::iter::once("compare")
+        .chain(files.iter().map(|file| text(file)))
+        .collect();
+    let found = json(&words);
+    let points = found["standings"]["points"].as_array().unwrap();
+    assert_eq!(
+        (
+            points.len(),
+            found["standings"]["rounds"].as_array().unwrap().len()
+        ),
+        (3, 1)
+    );
+    assert!(points[0].as_f64() > points[2].as_f64(), "{points:?}");
+    assert_eq!(found["against_first"].as_array().unwrap().len(), 2);
+    let told = done(&words);
+    assert!(
+        told.contains("expected points") && told.contains("oracle.jsonl beats"),
+        "{told}"
+    );
+    let (code, error) = fails(&[&words[..], &["--margin", "searches=1"]].concat());
+    assert!(
+        code == 2 && error.contains("cannot be used with"),
+        "{error}"
+    );
+}
