@@ -51,8 +51,8 @@ mod warm_start;
 pub use audit::Audited;
 pub use collect::{CollectOptions, collect};
 pub use config::{
-    Base, DataConfig, Digests, EngineSection, EnvironmentConfig, EvaluationConfig, FilesConfig,
-    Generation, LoraSection, PolicyConfig, Resolved, RunConfig,
+    Base, DataConfig, EngineSection, EnvironmentConfig, EvaluationConfig, FilesConfig, Generation,
+    LoraSection, PolicyConfig, Resolved, RunConfig,
 };
 pub use data::{Corpus, Data};
 pub use error::{Result, RunError};

@@ -14,8 +14,8 @@ mod tests;
 mod warm_start;
 
 pub(crate) use baseline::Baseline;
-pub(crate) use data::OwnQuestions;
-pub use data::{DataConfig, Digests, FilesConfig};
+pub use data::{DataConfig, FilesConfig};
+pub(crate) use data::{Digests, OwnQuestions};
 pub use engine::EngineSection;
 pub use policy::{Base, LoraSection, PolicyConfig};
 pub use resolved::{Generation, Resolved};
