@@ -111,13 +111,15 @@ impl Standings {
 /// Expected points of each policy by `scores[policy][round]`: the mean over simulated contests, whose pairings are drawn. Each round but
 /// the last eliminates `out` of those with the fewest points, as long as more than two are in.
 pub(crate) fn points(scores: &[Vec<f64>], out: usize, contests: usize, seed: u64) -> Vec<f64> {
-    let rounds = scores.first().map_or(0, Vec::len);
+    let count = scores.first().map_or(0, Vec::len);
+    let of_round = |round: usize| scores.iter().map(|scores| scores[round]).collect();
+    let rounds: Vec<Vec<f64>> = (0..count).map(of_round).collect();
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let mut sums = vec![0_u64; scores.len()];
     for _ in 0..contests {
         let mut halves = vec![0_u64; scores.len()];
         let mut active: Vec<usize> = (0..scores.len()).collect();
-        for round in 0..rounds {
+        for (round, levels) in rounds.iter().enumerate() {
             shuffle(&mut active, &mut rng);
             // Stable: policies of equal standing stay in the order that was drawn.
             active.sort_by_key(|&policy| halves[policy]);
@@ -126,7 +128,7 @@ pub(crate) fn points(scores: &[Vec<f64>], out: usize, contests: usize, seed: u64
             // Of an odd group the last meets nobody and wins nothing: luck shall not carry it up.
             for pair in groups.flat_map(|group| group.chunks_exact(2)) {
                 let [a, b] = [pair[0], pair[1]];
-                match scores[a][round].total_cmp(&scores[b][round]) {
+                match levels[a].total_cmp(&levels[b]) {
                     Ordering::Greater => halves[a] += 2,
                     Ordering::Less => halves[b] += 2,
                     Ordering::Equal => {
@@ -135,7 +137,7 @@ pub(crate) fn points(scores: &[Vec<f64>], out: usize, contests: usize, seed: u64
                     }
                 }
             }
-            if round + 1 < rounds {
+            if round + 1 < count {
                 eliminate(&mut active, &halves, out, &mut rng);
             }
         }

@@ -205,13 +205,19 @@ impl TrackedRun {
         Some(words(time))
     }
 
-    /// The settings that are not the same in all of these runs by their paths, `[run]` each; `None` where a run has none.
+    /// The settings that are not the same in all of these runs by their paths, `[run]` each; `None` where a run has none. Damaged runs
+    /// are not asked.
     pub fn differences(runs: &[Self]) -> BTreeMap<&str, Vec<Option<&Value>>> {
-        let keys = runs.iter().flat_map(|run| run.settings.keys());
-        let values = |key: &String| runs.iter().map(|run| run.settings.get(key)).collect();
-        let mut found: BTreeMap<&str, Vec<Option<&Value>>> =
-            keys.map(|key| (key.as_str(), values(key))).collect();
-        found.retain(|_, values| values.windows(2).any(|pair| pair[0] != pair[1]));
+        let whole = || runs.iter().filter(|run| run.fault.is_none());
+        let mut found = BTreeMap::new();
+        for key in whole().flat_map(|run| run.settings.keys()) {
+            let mut values = whole().map(|run| run.settings.get(key));
+            let first = values.next();
+            if values.any(|value| Some(value) != first) {
+                let all = runs.iter().map(|run| run.settings.get(key));
+                found.insert(key.as_str(), all.collect());
+            }
+        }
         found
     }
 

@@ -127,7 +127,9 @@ impl Compare {
         out(&standings.to_text(&names));
         for (found, name) in compared.iter().zip(&names[1..]) {
             out(&found.words(standings.measure, &names[0], name));
-            found.caveat().iter().for_each(|caveat| out(caveat));
+            if let Some(caveat) = found.caveat() {
+                out(&caveat);
+            }
         }
         Ok(())
     }

@@ -210,7 +210,7 @@ fn compare(folders: &[PathBuf], bootstrap: Bootstrap, json: bool) -> Result<()> 
     };
     let whole = others
         .iter()
-        .filter(|other| !is_damaged(other) && !is_damaged(first));
+        .filter(|other| !is_damaged(other.as_path()) && !is_damaged(first.as_path()));
     for other in whole {
         for (name, found) in TrackedRun::paired(first, other, bootstrap)? {
             paired.push((other, name, found));
@@ -235,12 +235,10 @@ fn compare(folders: &[PathBuf], bootstrap: Bootstrap, json: bool) -> Result<()> 
         let mut rows = vec![vec!["setting".to_owned()]];
         rows[0].extend(runs.iter().map(TrackedRun::name));
         rows.extend(differences.iter().map(|(key, values)| {
-            let cell = |value: &Option<&Value>| {
-                value.map_or("-".to_owned(), |value| short(value.to_string()))
-            };
-            std::iter::once((*key).to_owned())
-                .chain(values.iter().map(cell))
-                .collect()
+            let cells = values
+                .iter()
+                .map(|value| value.map_or("-".to_owned(), |value| short(value.to_string())));
+            std::iter::once((*key).to_owned()).chain(cells).collect()
         }));
         let _ = write!(text, "\n\n{}", columns(&rows));
     }
@@ -248,7 +246,7 @@ fn compare(folders: &[PathBuf], bootstrap: Bootstrap, json: bool) -> Result<()> 
         let [a, b] = [first, other].map(|path| path.display().to_string());
         let told = match found {
             Ok(found) => {
-                let measures = [Outcome::Answer, Outcome::Query].map(|outcome| outcome.measure());
+                let measures = [Outcome::Answer, Outcome::Query].map(Outcome::measure);
                 let measure = measures
                     .into_iter()
                     .find(|measure| found.difference(measure).is_some());

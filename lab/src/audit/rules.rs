@@ -60,7 +60,7 @@ impl Audited {
             let settings = json!({"published": {"weight": 1.0, "grader": grader}});
             (grader, settings)
         });
-        let audit = |(name, weights): (&'static str, Value)| {
+        let audit = |(name, weights): (&'static str, Value)| -> Result<(&'static str, Agreement)> {
             let weights = serde_json::from_value(weights)?;
             let rule = RewardSet::configured(Outcome::Answer, &weights, Seed::root(seed))?;
             let mut judged = Vec::new();
@@ -81,7 +81,7 @@ impl Audited {
 
 /// The answers of this crate with their places.
 fn held() -> Result<Vec<(String, Value)>> {
-    let row = |(index, line): (usize, &str)| {
+    let row = |(index, line): (usize, &str)| -> Result<(String, Value)> {
         Ok((
             format!("labelled answer {}", index + 1),
             serde_json::from_str(line)?,

@@ -7,7 +7,7 @@ use forage_contracts::seed::Seed;
 use forage_contracts::{Episode, Provenance, TokenLog};
 use forage_env::{PassageProbe, Probe};
 use forage_eval::{Bootstrap, Critique, ProbeResult, QuestionKey, Sensitivity};
-use forage_trainer::{Sequence, Workers};
+use forage_trainer::{Checkpoint, Sequence, Workers};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -106,7 +106,7 @@ impl Plain<'_> {
             let pairs = asked.iter().flat_map(|prompt| {
                 asked
                     .iter()
-                    .map(|response| reprompted(&response.tokens, &prompt.tokens))
+                    .map(move |response| reprompted(&response.tokens, &prompt.tokens))
             });
             let pairs: Vec<Sequence> = pairs.collect();
             let fits = |pair: &Sequence| !pair.targets.is_empty() && pair.ids.len() <= longest;
