@@ -216,7 +216,9 @@ fn the_prompt_sensitivity_index_equals_its_definition_in_numpy() -> TestResult {
         // The fixture's numbers are not f32's.
         assert!((found - case.index).abs() < 1e-6, "{found} {}", case.index);
         let mut silent = case.logprobs.clone();
-        silent.iter_mut().for_each(|row| row[0].clear());
+        for row in &mut silent {
+            row[0].clear();
+        }
         assert_eq!(posix(&silent), None, "a response without tokens");
     }
     let same = vec![vec![vec![-0.5_f32, -2.0]; 3]; 3];
