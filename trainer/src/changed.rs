@@ -108,13 +108,12 @@ fn change(
         let pairs = before.iter().zip(after);
         pairs.filter(|(a, b)| differ(**a, **b)).count()
     };
-    let difference: Vec<f64> = before
-        .iter()
-        .zip(after)
-        .map(|(&a, &b)| f64::from(b) - f64::from(a))
-        .collect();
-    let length = |values: &mut dyn Iterator<Item = f64>| values.map(|x| x * x).sum::<f64>().sqrt();
-    let norm = length(&mut difference.iter().copied());
+    let difference: Vec<f32> = before.iter().zip(after).map(|(a, b)| b - a).collect();
+    let length = |values: &[f32]| {
+        let squares = values.iter().map(|&x| f64::from(x).powi(2));
+        squares.sum::<f64>().sqrt()
+    };
+    let norm = length(&difference);
     let stable_rank = match *shape {
         [rows, columns] if norm > 0.0 && rows > 0 => {
             let largest = largest_singular_value(&difference, columns, workers);
@@ -127,16 +126,16 @@ fn change(
         entries: before.len(),
         changed: count(|a, b| a.to_bits() != b.to_bits()),
         changed_in_bf16: count(|a, b| bf16::from_f32(a).to_bits() != bf16::from_f32(b).to_bits()),
-        norm: length(&mut before.iter().map(|&x| f64::from(x))),
+        norm: length(before),
         difference: norm,
         stable_rank,
     }
 }
 
 /// The largest singular value of a matrix with so many columns that is not 0, by power iteration from a vector that is always the same.
-fn largest_singular_value(matrix: &[f64], columns: usize, workers: &Workers) -> f64 {
-    let rows: Vec<&[f64]> = matrix.chunks(columns).collect();
-    let parts: Vec<&[&[f64]]> = rows
+fn largest_singular_value(matrix: &[f32], columns: usize, workers: &Workers) -> f64 {
+    let rows: Vec<&[f32]> = matrix.chunks(columns).collect();
+    let parts: Vec<&[&[f32]]> = rows
         .chunks(rows.len().div_ceil(workers.threads().max(1)))
         .collect();
     let mut rng = Seed::root(0).child("power iteration", &[]).rng();
@@ -147,9 +146,10 @@ fn largest_singular_value(matrix: &[f64], columns: usize, workers: &Workers) -> 
         let products = workers.map(parts.len(), |part| {
             let mut sum = vec![0.0; columns];
             for row in parts[part] {
-                let along: f64 = row.iter().zip(&vector).map(|(a, x)| a * x).sum();
+                let wide = || row.iter().map(|&x| f64::from(x));
+                let along: f64 = wide().zip(&vector).map(|(a, x)| a * x).sum();
                 sum.iter_mut()
-                    .zip(*row)
+                    .zip(wide())
                     .for_each(|(sum, a)| *sum += along * a);
             }
             sum
