@@ -115,7 +115,7 @@ fn change(
     };
     let norm = length(&difference);
     let stable_rank = match *shape {
-        [rows, columns] if norm > 0.0 && rows > 0 => {
+        [_, columns] if norm > 0.0 => {
             let largest = largest_singular_value(&difference, columns, workers);
             Some((norm / largest).powi(2))
         }
