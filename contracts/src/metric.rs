@@ -103,6 +103,7 @@ step_metrics! {
         "Validation exact match, each data set counted once";
     VAL_NDCG_MACRO = "val/ndcg_macro" ["score" "data sets"] Higher
         "Validation NDCG@10, each data set counted once";
+    VAL_QUESTIONS = "val/questions" ["questions" "validation"] Neither "Validation questions with a score";
     VAL = "val/*" ["score" "validation questions"] Higher "Another measure of the validation questions";
     RESPONSE_TOKENS = "response/tokens_mean" ["tokens" "episodes"] Neither "Response tokens";
     RESPONSE_ALL_TOKENS = "response/tokens_with_observations_mean" ["tokens" "episodes"] Neither

@@ -394,11 +394,11 @@ pub(crate) fn signed(value: f64) -> String {
 const EXAMPLES: usize = 3;
 
 /// Episodes by question.
-type Asked<'a> = BTreeMap<QuestionKey, Vec<&'a Episode>>;
+pub(crate) type Asked<'a> = BTreeMap<QuestionKey, Vec<&'a Episode>>;
 /// Values by question.
 pub(crate) type Values = BTreeMap<QuestionKey, Vec<f64>>;
 
-fn check_same_questions(a: &Asked<'_>, b: &Asked<'_>) -> Result<(), CompareError> {
+pub(crate) fn check_same_questions(a: &Asked<'_>, b: &Asked<'_>) -> Result<(), CompareError> {
     let keys_a: BTreeSet<&QuestionKey> = a.keys().collect();
     let keys_b: BTreeSet<&QuestionKey> = b.keys().collect();
     let missing_in_b = keys_a.difference(&keys_b).count();

@@ -21,6 +21,8 @@ pub struct Labelled {
 pub struct Agreement {
     /// Answers judged.
     pub answers: usize,
+    /// Those that are labelled right.
+    pub right: usize,
     /// Share of verdicts equal to the label.
     pub accuracy: Interval,
     /// Cohen's kappa: agreement beyond what the shares of yes and no would give by chance. `None` where both sides say the
@@ -53,6 +55,7 @@ impl Agreement {
         let pick = |items: &[usize]| items.iter().map(|&item| rows[item]).collect::<Vec<_>>();
         Ok(Self {
             answers: rows.len(),
+            right: rows.iter().filter(|row| row.label).count(),
             accuracy: bootstrap_mean(&equal, settings)?,
             kappa: bootstrap_statistic(rows.len(), settings, |items| kappa(&pick(items)))?,
             false_positives: count(true, false),

@@ -15,6 +15,7 @@
 //! - `decomposition`: what of a gain is searching, finding, reading, guessing.
 //! - `effort`: searches per episode against the hops of the question.
 //! - `compare`: two sets of episodes on the same questions.
+//! - `swiss`: three and more, ranked by a contest over data sets.
 //! - `verdict`: start, trained and control in one honest statement, written to `verdict.json`.
 //! - `probe`: the same policy plain and under a change.
 //! - `study`: several seeds beside their spurious twins.
@@ -40,6 +41,7 @@ mod retrieval;
 mod stats;
 mod study;
 mod summary;
+mod swiss;
 mod telemetry;
 mod text;
 mod trajectory;
@@ -57,6 +59,7 @@ pub use retrieval::{RetrievalMetric, RetrievalReport};
 pub use stats::{Bootstrap, Interval, NonInferiority, StatsError};
 pub use study::{SeedEpisodes, Study, StudyError};
 pub use summary::{EvalSummary, Metric};
+pub use swiss::Standings;
 pub use telemetry::{Course, StepTelemetry, Telemetry};
 pub use trajectory::{Origin, Segment, Trajectory};
 pub use verdict::{Verdict, VerdictError};

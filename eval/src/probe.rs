@@ -8,8 +8,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::compare::{CompareError, Comparison};
 use crate::measures::{by_question, clusters};
-use crate::stats::{Bootstrap, Interval, StatsError, bootstrap_statistic, mean, mean_interval};
-use crate::summary::{EvalSummary, number};
+use crate::stats::{
+    Bootstrap, Interval, StatsError, bootstrap_mean, bootstrap_statistic, mean, mean_interval,
+};
+use crate::summary::{EvalSummary, Metric, number};
 use crate::telemetry::Telemetry;
 use crate::text::{self, ends};
 
@@ -125,6 +127,9 @@ pub struct Sensitivity {
     pub spread: Interval,
     /// Questions asked under every wording.
     pub questions: usize,
+    /// POSIX ([`Self::with_logprobs`]) over the questions that have it; absent for a policy without weights.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub index: Option<Metric>,
 }
 
 impl Sensitivity {
@@ -176,7 +181,30 @@ impl Sensitivity {
             wordings,
             spread,
             questions: shared.len(),
+            index: None,
         })
+    }
+
+    /// Adds the prompt sensitivity index (Chatterjee et al. 2024, POSIX): how far the log-probability of a response, over its length,
+    /// moves when its prompt is put in other words. The mean over all pairs of a response and a prompt that is not its own, then over
+    /// questions; 0 where the words of the prompt change nothing. `questions` has the log-probabilities of the tokens of each response
+    /// after each prompt, `[question][prompt][response][token]`, nats; a response stands at the place of the prompt it was given to.
+    ///
+    /// # Errors
+    /// [`StatsError`] for log-probabilities that are not finite, and when the bootstrap's settings are out of range.
+    pub fn with_logprobs(
+        mut self,
+        questions: &[Vec<Vec<Vec<f32>>>],
+        bootstrap: Bootstrap,
+    ) -> Result<Self, StatsError> {
+        let values: Vec<f64> = questions.iter().filter_map(|found| posix(found)).collect();
+        if !values.is_empty() {
+            self.index = Some(Metric {
+                interval: bootstrap_mean(&values, bootstrap)?,
+                questions: values.len(),
+            });
+        }
+        Ok(self)
     }
 
     /// The measure under each wording, and the spread.
@@ -191,10 +219,35 @@ impl Sensitivity {
             });
         let mut rows: Vec<_> = named.collect();
         rows.push(text::row("spread", self.spread));
+        if let Some(index) = self.index {
+            rows.push(text::row("POSIX (nats per token)", index.interval));
+        }
         let table = text::table(&["wording", &self.measure, "interval"], rows);
         format!(
             "probe paraphrased-prompt\n{table}{} questions\n",
             self.questions
         )
     }
+}
+
+/// The prompt sensitivity index of one question, `[prompt][response][token]`: the mean, over all pairs of a response and a prompt that is
+/// not its own, of `|ln P(response | prompt) - ln P(response | its own prompt)|` over the response's tokens. `None` of fewer than two
+/// prompts and where a response has no token.
+pub(crate) fn posix(logprobs: &[Vec<Vec<f32>>]) -> Option<f64> {
+    let prompts = logprobs.len();
+    let level = |prompt: usize, response: usize| {
+        let tokens = logprobs[prompt]
+            .get(response)
+            .filter(|tokens| !tokens.is_empty())?;
+        let sum: f64 = tokens.iter().map(|&logprob| f64::from(logprob)).sum();
+        Some(sum / tokens.len() as f64)
+    };
+    let mut moved = Vec::new();
+    for response in 0..prompts {
+        let own = level(response, response)?;
+        for prompt in (0..prompts).filter(|&prompt| prompt != response) {
+            moved.push((level(prompt, response)? - own).abs());
+        }
+    }
+    (!moved.is_empty()).then(|| mean(&moved))
 }

@@ -27,11 +27,10 @@ pub(crate) use normal::normal_cdf;
 pub(crate) use paired::{mcnemar_exact, paired_bootstrap, paired_bootstrap_clusters};
 pub(crate) use permutation::paired_permutation;
 pub(crate) use power::minimum_detectable_effect;
-pub(crate) use proportion::mean_interval;
-#[cfg(test)]
-pub(crate) use proportion::wilson;
+pub(crate) use proportion::{mean_interval, wilson};
 pub(crate) use stratified::{
-    performance_profile, probability_of_improvement, stratified_bootstrap_pair,
+    interquartile_mean, performance_profile, probability_of_improvement, stratified_bootstrap,
+    stratified_bootstrap_pair,
 };
 
 /// An estimate with the ends of its confidence interval.
@@ -93,6 +92,14 @@ impl Bootstrap {
     /// [`StatsError`] without values, for values that are not finite, and when the settings are out of range.
     pub fn mean(self, values: &[f64]) -> Result<Interval, StatsError> {
         bootstrap_mean(values, self)
+    }
+
+    /// The share of successes with Wilson's score interval.
+    ///
+    /// # Errors
+    /// [`StatsError`] without trials, for more successes than trials, and when the confidence is out of range.
+    pub fn share(self, successes: u64, trials: u64) -> Result<Interval, StatsError> {
+        wilson(successes, trials, self.confidence)
     }
 
     /// `95 % interval`.

@@ -5,6 +5,7 @@
 //! compared by itself ([`Comparison`]); a [`Verdict`](crate::verdict::Verdict) is the study of one seed, kept in a file.
 
 mod chosen;
+mod seeds;
 mod words;
 
 pub(crate) use words::late_words;
@@ -14,18 +15,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use forage_contracts::Episode;
 use forage_contracts::environment::Outcome;
 use serde::{Deserialize, Serialize};
-use statrs::distribution::{ContinuousCDF, StudentsT};
 
 use crate::at_k::CurveComparison;
 use crate::compare::{CompareError, Comparison, Difference};
 use crate::effort::Effort;
 use crate::measures::{QuestionKey, by_question, clusters, sources};
 use crate::stats::{
-    Bootstrap, Interval, LEVEL, ProfilePoint, StatsError, bootstrap_mean, holm, macro_average,
-    mean, performance_profile, probability_of_improvement, standard_deviation,
-    stratified_bootstrap_pair,
+    Bootstrap, Interval, LEVEL, ProfilePoint, StatsError, holm, macro_average, mean,
+    performance_profile,
 };
 use crate::telemetry::Course;
+use seeds::{by_seed, differences, interquartile, lead, over_seeds, student_p};
 
 /// One seed: the episodes of every policy on its held-out questions.
 #[derive(Clone, Debug)]
@@ -111,6 +111,9 @@ pub struct Study {
     /// The gain of each arm over its data sets, each counted once, where there are several.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) macro_gain: BTreeMap<String, Interval>,
+    /// The interquartile mean of each arm's scores over seeds and data sets, with its bootstrap interval over runs; of several seeds.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) interquartile_mean: BTreeMap<String, Interval>,
     /// Questions of all seeds, those asked under several counted once.
     pub questions: usize,
     /// The settings of the intervals.
@@ -286,6 +289,7 @@ impl Study {
             pass_at_k: CurveComparison::over_seeds(policies.iter().copied(), bootstrap)?,
             effort: Effort::of(&policies, bootstrap)?,
             late_gain: BTreeMap::new(),
+            interquartile_mean: interquartile(&arms, &by_source, bootstrap)?,
             arms,
             baselines,
             by_source,
@@ -472,95 +476,6 @@ fn scores(episodes: &[Episode], measure: &str) -> Scores {
         .collect()
 }
 
-/// `b - a` of the questions that both sides have, seed by seed.
-fn differences(a: &[Scores], b: &[Scores]) -> Vec<Scores> {
-    let paired = a.iter().zip(b).map(|(a, b)| {
-        b.iter()
-            .filter_map(|(asked, value)| Some((asked.clone(), value - a.get(asked)?)))
-            .collect()
-    });
-    paired.collect()
-}
-
-/// Means of the differences over seeds, question by question.
-fn by_asked(differences: &[Scores]) -> Vec<f64> {
-    let mut questions: BTreeMap<&QuestionKey, Vec<f64>> = BTreeMap::new();
-    for (asked, value) in differences.iter().flatten() {
-        questions.entry(asked).or_default().push(*value);
-    }
-    questions
-        .into_values()
-        .map(|values| mean(&values))
-        .collect()
-}
-
-/// Mean of each seed's values over its questions.
-fn by_seed(values: &[Scores]) -> Vec<f64> {
-    let seeds = values.iter();
-    seeds
-        .map(|seed| mean(&seed.values().copied().collect::<Vec<_>>()))
-        .collect()
-}
-
-/// Mean of `b - a` over seeds, and the interval of `Arm::gain`.
-fn over_seeds(a: &[Scores], b: &[Scores], bootstrap: Bootstrap) -> Result<Interval, StatsError> {
-    let differences = differences(a, b);
-    let seeds = by_seed(&differences);
-    let estimate = mean(&seeds);
-    let questions = bootstrap_mean(&by_asked(&differences), bootstrap)?;
-    // The bootstrap's interval lies about the mean over questions, which weighs seeds by their questions.
-    let shift = estimate - questions.estimate;
-    let half = student_half_width(&seeds, bootstrap.confidence);
-    Ok(Interval {
-        estimate,
-        low: (questions.low + shift).min(estimate - half),
-        high: (questions.high + shift).max(estimate + half),
-    })
-}
-
-/// Half the width of Student's interval of the mean of several values.
-fn student_half_width(values: &[f64], confidence: f64) -> f64 {
-    let count = values.len() as f64;
-    let student = StudentsT::new(0.0, 1.0, count - 1.0);
-    student.map_or(0.0, |student| {
-        student.inverse_cdf(f64::midpoint(1.0, confidence)) * standard_deviation(values)
-            / count.sqrt()
-    })
-}
-
-/// Two-sided p-value of Student's t-test that the mean of several values is 0. Runs of a seed are one observation, however many
-/// questions they were asked.
-fn student_p(values: &[f64]) -> f64 {
-    let count = values.len() as f64;
-    let (centre, error) = (mean(values), standard_deviation(values) / count.sqrt());
-    if error <= f64::EPSILON * centre.abs() {
-        return if centre.abs() > 0.0 { 0.0 } else { 1.0 };
-    }
-    let student = StudentsT::new(0.0, 1.0, count - 1.0);
-    student.map_or(1.0, |student| {
-        (2.0 * student.cdf(-(centre / error).abs())).min(1.0)
-    })
-}
-
-fn lead(twin: &[Scores], trained: &[Scores], bootstrap: Bootstrap) -> Result<Lead, StatsError> {
-    let p = student_p(&by_seed(&differences(twin, trained)));
-    let finals = |side: &[Scores]| -> Vec<Vec<f64>> {
-        by_seed(side).into_iter().map(|seed| vec![seed]).collect()
-    };
-    let improvement = stratified_bootstrap_pair(
-        &finals(trained),
-        &finals(twin),
-        bootstrap,
-        probability_of_improvement,
-    )?;
-    Ok(Lead {
-        difference: over_seeds(twin, trained, bootstrap)?,
-        improvement,
-        p,
-        p_adjusted: p,
-    })
-}
-
 /// Holm's adjustment for the number of leads.
 pub(crate) fn adjust(arms: &mut [Arm]) -> Result<(), StatsError> {
     let mut leads: Vec<&mut Lead> = arms
@@ -573,25 +488,4 @@ pub(crate) fn adjust(arms: &mut [Arm]) -> Result<(), StatsError> {
         .zip(adjusted)
         .for_each(|(lead, p)| lead.p_adjusted = p);
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Student's distribution function is `1/2 + atan(t) / pi` with one degree of freedom and `1/2 + t / (2 sqrt(2 + t^2))` with two.
-    #[test]
-    fn the_test_over_seeds_is_students() {
-        // Mean 0.2, standard error 0.1.
-        let two = student_p(&[0.1, 0.3]);
-        let expected = 1.0 - 2.0 / std::f64::consts::PI * 2.0_f64.atan();
-        assert!((two - expected).abs() < 1e-9, "{two} {expected}");
-        // Mean 0.2, standard deviation 0.1.
-        let three = student_p(&[-0.1, -0.2, -0.3]);
-        let t = 0.2 / (0.1 / 3.0_f64.sqrt());
-        let expected = 1.0 - t / (2.0 + t * t).sqrt();
-        assert!((three - expected).abs() < 1e-9, "{three} {expected}");
-        assert!((student_p(&[0.0, 0.0]) - 1.0).abs() < 1e-12);
-        assert!(student_p(&[0.4, 0.4, 0.4]) < 1e-12);
-    }
 }

@@ -220,6 +220,7 @@ impl Verdict {
             late_gain: BTreeMap::new(),
             by_source: BTreeMap::new(),
             macro_gain: BTreeMap::new(),
+            interquartile_mean: BTreeMap::new(),
             questions: self.n,
             bootstrap: gain.bootstrap,
         }

@@ -1,4 +1,6 @@
-//! The audit of a judge: how far its verdicts can be trusted.
+//! The audit of a judge, and of rules in its place: how far their verdicts can be trusted.
+
+mod rules;
 
 use std::sync::Arc;
 
@@ -20,6 +22,15 @@ enum Golds {
     One(String),
     /// Several.
     Several(Vec<String>),
+}
+
+impl Golds {
+    fn list(self) -> Vec<String> {
+        match self {
+            Self::One(gold) => vec![gold],
+            Self::Several(golds) => golds,
+        }
+    }
 }
 
 /// A labelled answer, or two answers to the same question.
@@ -77,15 +88,7 @@ impl Resolved {
         if rows.is_empty() {
             bail!("there are no answers to judge; write one JSON object per line");
         }
-        let rows: Vec<(String, AuditRow)> = rows
-            .into_iter()
-            .map(|(place, row)| {
-                let form = "not a labelled answer or a pair; see `forage judge audit --help`";
-                let row =
-                    serde_json::from_value(row).with_context(|| format!("{place}: {form}"))?;
-                Ok((place, row))
-            })
-            .collect::<Result<_>>()?;
+        let rows = parsed(rows)?;
         let found = runtime()?.block_on(async {
             let mut tasks = JoinSet::new();
             for (place, row) in rows {
@@ -123,6 +126,15 @@ impl Resolved {
     }
 }
 
+fn parsed(rows: Vec<(String, Value)>) -> Result<Vec<(String, AuditRow)>> {
+    let row = |(place, row): (String, Value)| {
+        let form = "not a labelled answer or a pair; see `forage judge audit --help`";
+        let row = serde_json::from_value(row).with_context(|| format!("{place}: {form}"))?;
+        Ok((place, row))
+    };
+    rows.into_iter().map(row).collect()
+}
+
 fn judge_of(config: &Resolved) -> Result<Judge> {
     let weighting = config.reward.get("judge");
     let weighting = weighting.in_config("it has no [reward.judge]")?;
@@ -137,10 +149,6 @@ fn judge_of(config: &Resolved) -> Result<Judge> {
 }
 
 async fn examine(judge: &Judge, row: AuditRow) -> Result<Found> {
-    let list = |gold| match gold {
-        Golds::One(gold) => vec![gold],
-        Golds::Several(golds) => golds,
-    };
     match row {
         AuditRow::Answer {
             question,
@@ -148,7 +156,7 @@ async fn examine(judge: &Judge, row: AuditRow) -> Result<Found> {
             answer,
             label,
         } => {
-            let golds = list(gold);
+            let golds = gold.list();
             Ok(Found::Answer(Labelled {
                 verdict: judge.is_right(&question, &golds, &answer).await?,
                 label,
@@ -160,7 +168,7 @@ async fn examine(judge: &Judge, row: AuditRow) -> Result<Found> {
             gold,
             answers: [a, b],
         } => {
-            let golds = list(gold);
+            let golds = gold.list();
             let written = judge.prefer(&question, &golds, [&a, &b]).await?;
             let swapped = judge.prefer(&question, &golds, [&b, &a]).await?;
             Ok(Found::Pair([written, swapped]))

@@ -63,13 +63,13 @@ impl RunFolder {
     }
 }
 
-/// The course of a run; `None` where it has left no telemetry.
-pub(crate) fn course(layout: &RunLayout, bootstrap: Bootstrap) -> Result<Option<Course>> {
+/// The steps of a run; none where it has left no telemetry.
+pub(crate) fn steps(layout: &RunLayout) -> Result<Vec<StepTelemetry>> {
     let path = layout.telemetry();
+    let mut steps = Vec::new();
     if !path.exists() {
-        return Ok(None);
+        return Ok(steps);
     }
-    let mut steps: Vec<StepTelemetry> = Vec::new();
     for (index, row) in Row::read_all(&path)?.into_iter().enumerate() {
         let step = serde_json::from_value(Value::Object(row.0)).with_context(|| {
             format!(
@@ -80,10 +80,24 @@ pub(crate) fn course(layout: &RunLayout, bootstrap: Bootstrap) -> Result<Option<
         })?;
         steps.push(step);
     }
+    Ok(steps)
+}
+
+/// The course of a run; `None` where it has left no telemetry.
+pub(crate) fn course(layout: &RunLayout, bootstrap: Bootstrap) -> Result<Option<Course>> {
+    course_of(layout, &steps(layout)?, bootstrap)
+}
+
+/// The course of a run by its steps.
+pub(crate) fn course_of(
+    layout: &RunLayout,
+    steps: &[StepTelemetry],
+    bootstrap: Bootstrap,
+) -> Result<Option<Course>> {
     if steps.is_empty() {
         return Ok(None);
     }
-    let course = Course::of(&steps, bootstrap)
-        .with_context(|| format!("{} cannot be used", path.display()))?;
+    let course = Course::of(steps, bootstrap)
+        .with_context(|| format!("{} cannot be used", layout.telemetry().display()))?;
     Ok(Some(course))
 }

@@ -101,7 +101,7 @@ pub struct Data {
     /// Held-out questions.
     pub test: Tasks,
     /// Digests of the questions, with their own labels.
-    pub digests: Digests,
+    pub(crate) digests: Digests,
 }
 
 impl Data {

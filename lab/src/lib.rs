@@ -43,6 +43,7 @@ mod sft;
 mod sources;
 mod study;
 mod throughput;
+mod tracked;
 mod train;
 mod twins;
 mod warm_start;
@@ -50,8 +51,8 @@ mod warm_start;
 pub use audit::Audited;
 pub use collect::{CollectOptions, collect};
 pub use config::{
-    Base, DataConfig, Digests, EngineSection, EnvironmentConfig, EvaluationConfig, FilesConfig,
-    Generation, LoraSection, PolicyConfig, Resolved, RunConfig, WarmStartSection,
+    Base, DataConfig, EngineSection, EnvironmentConfig, EvaluationConfig, FilesConfig, Generation,
+    LoraSection, PolicyConfig, Resolved, RunConfig,
 };
 pub use data::{Corpus, Data};
 pub use error::{Result, RunError};
@@ -67,8 +68,9 @@ pub use retrieval::RetrieverConfig;
 pub use run_folder::{Reading, Records, RunFolder, Source};
 pub use runtime::runtime;
 pub use session::Session;
-pub use sft::{FineTuned, SftOptions, sft};
+pub use sft::{SftOptions, sft};
 pub use sources::Sources;
 pub use study::{Studied, study};
+pub use tracked::TrackedRun;
 pub use train::{TrainOptions, Trained, train};
 pub use twins::Twin;

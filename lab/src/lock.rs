@@ -42,6 +42,12 @@ impl RunLock {
             Err(_) => Ok(()),
         }
     }
+
+    /// Tells whether a process works on the run, as far as that can be told.
+    pub(crate) fn is_held(folder: &Path) -> bool {
+        let file = File::open(folder.join(FILE));
+        file.is_ok_and(|mut file| matches!(held(&mut file), Ok(Some(_))))
+    }
 }
 
 /// A file that this process alone writes until this is dropped, with all that take their names from it.
@@ -173,7 +179,9 @@ mod tests {
             assert!(error.contains("run is in use by"), "{error}");
             assert!(error.contains(&holder), "{error}");
         }
+        assert!(RunLock::is_held(&run));
         drop(held);
+        assert!(!RunLock::is_held(&run) && !RunLock::is_held(folder.path()));
         RunLock::check_free(&run).unwrap();
         RunLock::take(&run).unwrap();
     }

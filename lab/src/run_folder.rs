@@ -13,7 +13,7 @@ use forage_trainer::metrics::Row;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::conduct::course;
+use crate::conduct::{course_of, steps};
 use crate::config::Stamp;
 use crate::error::{Context, Result, bail};
 use crate::layout::{PARTS, RunLayout};
@@ -28,8 +28,8 @@ pub struct RunFolder {
     pub records: Vec<Records>,
     /// The resolved config, or the settings of supervised fine-tuning, as they are in the folder.
     pub(crate) config: Option<String>,
-    settings: Value,
-    evaluations: Vec<(String, PathBuf)>,
+    pub(crate) settings: Value,
+    pub(crate) evaluations: Vec<(String, PathBuf)>,
     tokenizer: Option<HfTokenizer>,
 }
 
@@ -50,6 +50,9 @@ pub struct Records {
     /// The last row has no end yet.
     half_written: bool,
     rollouts: Vec<(u64, PathBuf)>,
+    /// Scored episodes of all steps; none of a run whose policy does not play.
+    pub(crate) episodes: Option<u64>,
+    pub(crate) layout: RunLayout,
 }
 
 /// A file of episodes.
@@ -118,7 +121,7 @@ impl RunFolder {
             }
         }
         let evaluations = evaluations(&layout);
-        let begun = settings["grpo"].is_object();
+        let begun = settings["grpo"].is_object() || settings["learning"].is_object();
         let bare = records.is_empty() && evaluations.is_empty() && !layout.verdict().exists();
         if bare && !begun {
             bail!(
@@ -281,11 +284,13 @@ impl Records {
         let written =
             std::fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
         let modified = std::fs::metadata(&path).and_then(|found| found.modified());
+        let played = self::steps(layout)?;
+        let episodes = played.iter().map(|step| step.episodes() as u64).sum();
         Ok(Self {
             name: name.to_owned(),
             rows: Row::read_all(&path)?,
             alarms: alarms(&layout.alarms())?,
-            course: course(layout, bootstrap)?,
+            course: course_of(layout, &played, bootstrap)?,
             steps,
             age: modified
                 .ok()
@@ -293,6 +298,8 @@ impl Records {
                 .unwrap_or_default(),
             half_written: written.last().is_some_and(|&last| last != b'\n'),
             rollouts: rollouts(&layout.rollouts()),
+            episodes: (!played.is_empty()).then_some(episodes),
+            layout: layout.clone(),
         })
     }
 
@@ -414,7 +421,7 @@ impl Source {
 }
 
 /// `12 s`, `5 min`, `3 h`, `2 d`.
-fn words(age: Duration) -> String {
+pub(crate) fn words(age: Duration) -> String {
     match age.as_secs() {
         seconds @ 0..120 => format!("{seconds} s"),
         seconds @ 120..7200 => format!("{} min", seconds / 60),
@@ -433,7 +440,7 @@ fn bootstrap(settings: &Value) -> Bootstrap {
 }
 
 /// The settings in TOML or JSON; null where the file is of another form.
-fn settings(text: &str) -> Value {
+pub(crate) fn settings(text: &str) -> Value {
     toml::from_str(text)
         .ok()
         .or_else(|| serde_json::from_str(text).ok())

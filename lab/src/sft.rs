@@ -13,13 +13,14 @@ use forage_trainer::{
 use serde::Serialize;
 use serde_json::json;
 
-use crate::config::{LoraSection, Resolved};
+use crate::config::{LoraSection, Resolved, version};
 use crate::error::{Context, Result, RunError};
 use crate::grpo::{control, hash_file};
 use crate::layout::RunLayout;
 use crate::memory;
 use crate::observer::{Observer, line};
 use crate::policy::{adapt, open_policy, save};
+use crate::train::Trained;
 
 /// The policy, the demonstrations and the settings of a run. As JSON it is the record of how the run was started.
 #[derive(Clone, Debug, Serialize)]
@@ -52,21 +53,12 @@ pub struct SftOptions {
     pub resume: bool,
 }
 
-/// Fine-tuning at its end.
-#[derive(Clone, Debug)]
-pub struct FineTuned {
-    /// The folder of the policy.
-    pub policy: PathBuf,
-    /// The peak of the memory beside its estimate, in a sentence.
-    pub memory: Option<String>,
-}
-
 /// Teaches a policy demonstrations. Blocks.
 ///
 /// # Errors
 /// When an option is out of range, the folder is taken or has nothing to resume, a file cannot be used, memory does not suffice,
 /// or the run fails or is stopped on the way.
-pub fn sft(options: &SftOptions, observer: &dyn Observer) -> Result<FineTuned> {
+pub fn sft(options: &SftOptions, observer: &dyn Observer) -> Result<Trained> {
     let config = &options.learning;
     config
         .check()
@@ -93,7 +85,9 @@ pub fn sft(options: &SftOptions, observer: &dyn Observer) -> Result<FineTuned> {
         ranks: None,
     };
     let _lock = layout.claim(options.resume)?;
-    let settings = format!("{:#}\n", json!(options));
+    let mut settings = json!(options);
+    settings["stamp"] = json!({ "version": version() });
+    let settings = format!("{settings:#}\n");
     layout.record(&layout.sft_settings(), &settings, options.resume)?;
     let estimate = options.memory(&start, &lessons);
     observer.say(&memory::check(&estimate)?);
@@ -108,8 +102,10 @@ pub fn sft(options: &SftOptions, observer: &dyn Observer) -> Result<FineTuned> {
         control(observer.is_stopped())
     })?;
     save(&trained, &layout.policy())?;
-    Ok(FineTuned {
+    Ok(Trained {
         policy: layout.policy(),
+        twins: Vec::new(),
+        forked: None,
         memory: memory::outcome(&estimate, None),
     })
 }

@@ -19,6 +19,7 @@
 //! - `bert`: encoders and cross-encoders for dense retrieval and reranking; nothing else here uses them.
 //! - `ranks`: several processes that train one policy.
 //! - [`memory`]: what a run will take, before it starts. `bench`: optimizer steps to be timed.
+//! - `changed`: what sets the weights of two checkpoints apart.
 //! - `first_update`: an update taken apart, for `forage audit`.
 //! - `push`: new weights for a server, and whether it has them.
 //! - `learner`, [`run`], `warm_start`, `sft_run`, [`checkpoint`], [`metrics`]: a training run. `watch`: what its numbers say.
@@ -68,6 +69,7 @@ mod bench;
 mod first_update;
 pub mod memory;
 
+mod changed;
 mod compared;
 mod learner;
 mod push;
@@ -84,6 +86,7 @@ mod watch;
 pub use bench::{MeasuredStep, write_attention};
 pub use bert::{BertEncoder, BertError, BertReranker};
 pub use bpe::train_tokenizer;
+pub use changed::WeightChange;
 pub use compared::GradientPair;
 pub use demonstrations::{Choice as DemonstrationChoice, Demonstrations};
 pub use generate::{Engine, EngineConfig, EngineStats};

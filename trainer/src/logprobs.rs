@@ -85,6 +85,18 @@ impl Checkpoint {
     /// Entropies at the targets of each sequence, `[sequence][target]`, nats, at temperature 1, under these weights as
     /// f32.
     pub fn entropies(&self, sequences: &[Sequence], workers: &Workers) -> Vec<Vec<f32>> {
+        let found = self.scores(sequences, workers).into_iter();
+        found.map(|scores| scores.entropies).collect()
+    }
+
+    /// Log-probabilities of the targets of each sequence, `[sequence][target]`, nats, at temperature 1, under these weights as
+    /// f32.
+    pub fn logprobs(&self, sequences: &[Sequence], workers: &Workers) -> Vec<Vec<f32>> {
+        let found = self.scores(sequences, workers).into_iter();
+        found.map(|scores| scores.logprobs).collect()
+    }
+
+    fn scores(&self, sequences: &[Sequence], workers: &Workers) -> Vec<Scores> {
         let Self {
             config, decoder, ..
         } = self;
@@ -101,7 +113,7 @@ impl Checkpoint {
                 ..sequences[index].clone()
             };
             let found = token_logprobs(decoder, config, &rope, &[&plain]);
-            found.map_or_else(Vec::new, |found| found.scores().entropies)
+            found.map(|found| found.scores()).unwrap_or_default()
         })
     }
 }

@@ -1,4 +1,4 @@
-//! `forage compare`: two sets of recorded episodes on the same questions.
+//! `forage compare`: sets of recorded episodes on the same questions.
 
 use std::path::{Path, PathBuf};
 
@@ -7,27 +7,32 @@ use clap::Args;
 use forage_contracts::Episode;
 use forage_contracts::environment::Outcome;
 use forage_env::EpisodeRecord;
-use forage_eval::{Bootstrap, Comparison, CurveComparison, NonInferiority};
+use forage_eval::{Bootstrap, Comparison, CurveComparison, NonInferiority, Standings};
 use forage_lab::page;
 
 use crate::terminal::out;
 
-/// Compares two policies on the same questions.
+/// Compares policies on the same questions.
 ///
 /// Takes the episodes that `forage eval --out` wrote and compares them in words, in numbers and drawn. With several samples of each question it also says whether B adds capability or sharpens sampling.
 ///
 /// With --out it writes a page as well: every metric, each data set and their average, how both fail (answers without a search, repeated instructions, stray answers, tags left open) with episodes that do, and transcripts side by side.
+///
+/// Three and more policies are ranked by a simulated Swiss-system contest over the data sets, and each is compared with A in words.
 #[derive(Args, Debug)]
 pub(crate) struct Compare {
     /// Episodes of the first policy.
     a: PathBuf,
     /// Episodes of the second policy.
     b: PathBuf,
+    /// Episodes of further policies.
+    #[arg(conflicts_with_all = ["margins", "out"])]
+    more: Vec<PathBuf>,
     /// How much worse B may be in a metric, searches=0.5 for instance: tests that it is not. Choose it before looking; may be
     /// repeated.
     #[arg(long = "margin", value_name = "METRIC=VALUE", value_parser = margin)]
     margins: Vec<(String, f64)>,
-    /// Seed of the bootstrap.
+    /// Seed of bootstrap and contest.
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Page to write beside what is printed.
@@ -51,6 +56,9 @@ fn margin(text: &str) -> Result<(String, f64), String> {
 impl Compare {
     pub(crate) fn run(self) -> Result<()> {
         let bootstrap = Bootstrap::new(self.seed);
+        if !self.more.is_empty() {
+            return self.rank(bootstrap);
+        }
         let [a, b] = [read(&self.a)?, read(&self.b)?];
         let comparison = Comparison::from_episodes(&a, &b, bootstrap)?;
         let margins = self.margins.iter().map(|(metric, margin)| {
@@ -93,6 +101,35 @@ impl Compare {
         out(&comparison.to_text("A", "B"));
         if let Some(path) = &self.out {
             out(&path.display().to_string());
+        }
+        Ok(())
+    }
+}
+
+impl Compare {
+    /// Ranks three policies or more.
+    fn rank(&self, bootstrap: Bootstrap) -> Result<()> {
+        let files: Vec<&PathBuf> = [&self.a, &self.b].into_iter().chain(&self.more).collect();
+        let sets: Vec<Vec<Episode>> = files.iter().map(|file| read(file)).collect::<Result<_>>()?;
+        let standings = Standings::of(&sets, self.seed)?;
+        let others = sets[1..].iter();
+        let compared = others.map(|set| Comparison::from_episodes(&sets[0], set, bootstrap));
+        let compared: Vec<Comparison> = compared.collect::<Result<_, _>>()?;
+        if self.json {
+            let all = serde_json::json!({"policies": files, "standings": standings, "against_first": compared});
+            out(&all.to_string());
+            return Ok(());
+        }
+        let names: Vec<String> = files
+            .iter()
+            .map(|file| file.display().to_string())
+            .collect();
+        out(&standings.to_text(&names));
+        for (found, name) in compared.iter().zip(&names[1..]) {
+            out(&found.words(standings.measure, &names[0], name));
+            if let Some(caveat) = found.caveat() {
+                out(&caveat);
+            }
         }
         Ok(())
     }

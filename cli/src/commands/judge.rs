@@ -1,26 +1,31 @@
-//! `forage judge`: how far a run's judge can be trusted.
+//! `forage judge`: how far a run's judge, and rules in its place, can be trusted.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
 use forage_eval::Interval;
 use forage_lab::{Audited, RunError};
+use serde_json::Value;
 
 use crate::config::read;
+use crate::figures::columns;
 use crate::jsonl;
 use crate::terminal::out;
 
-/// Measures how far a config's judge can be trusted.
+/// Measures how far judges and rules can be trusted.
 #[derive(Subcommand, Debug)]
 pub(crate) enum Judge {
     Audit(Audit),
+    Rules(Rules),
 }
 
 impl Judge {
     pub(crate) fn run(self) -> Result<()> {
-        let Self::Audit(command) = self;
-        command.run()
+        match self {
+            Self::Audit(command) => command.run(),
+            Self::Rules(command) => command.run(),
+        }
     }
 }
 
@@ -45,19 +50,69 @@ pub(crate) struct Audit {
     json: bool,
 }
 
+/// Compares rules with labelled answers: exact match, published graders.
+///
+/// Prints how often each rule calls a wrong answer right and a right one wrong, agreement, and Cohen's kappa. A rule calls right what it
+/// pays half or more of a right answer's reward.
+#[derive(Args, Debug)]
+pub(crate) struct Rules {
+    /// Labelled answers, lines of {"question", "gold", "answer", "label"}; by default a small set that the program holds.
+    file: Option<PathBuf>,
+    /// Seed of the bootstrap.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Print as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Rules {
+    fn run(self) -> Result<()> {
+        let rows = self.file.as_deref().map(rows).transpose()?;
+        let found = Audited::of_rules(rows, self.seed)?;
+        if self.json {
+            out(&serde_json::to_string(&found)?);
+            return Ok(());
+        }
+        let heads = [
+            "rule",
+            "wrong, called right",
+            "right, called wrong",
+            "accuracy",
+            "kappa",
+        ];
+        let mut table = vec![heads.map(str::to_owned).to_vec()];
+        let shown = |found: Interval| {
+            let [low, high] = found.ends();
+            format!("{:.3} [{low:.3}, {high:.3}]", found.estimate)
+        };
+        table.extend(found.iter().map(|(name, found)| {
+            let wrong = found.answers - found.right;
+            vec![
+                (*name).to_owned(),
+                format!("{} of {wrong}", found.false_positives),
+                format!("{} of {}", found.false_negatives, found.right),
+                shown(found.accuracy),
+                found.kappa.map_or("-".to_owned(), shown),
+            ]
+        }));
+        out(&columns(&table));
+        Ok(())
+    }
+}
+
+/// Labelled answers with their places.
+fn rows(file: &Path) -> Result<Vec<(String, Value)>> {
+    let form = "a labelled answer or a pair; see `forage judge audit --help`";
+    let place = |number: usize| format!("{}, line {number}", file.display());
+    let lines = jsonl::read(file, form)?.into_iter();
+    Ok(lines.map(|line| (place(line.number), line.value)).collect())
+}
+
 impl Audit {
     fn run(self) -> Result<()> {
         let config = read(&self.config, &[], None)?;
-        let form = "a labelled answer or a pair; see `forage judge audit --help`";
-        let rows = jsonl::read(&self.file, form)?
-            .into_iter()
-            .map(|line| {
-                (
-                    format!("{}, line {}", self.file.display(), line.number),
-                    line.value,
-                )
-            })
-            .collect();
+        let rows = rows(&self.file)?;
         let found = config
             .audit_judge(rows, self.seed)
             .map_err(|error| match error {

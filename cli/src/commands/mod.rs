@@ -21,6 +21,7 @@ mod quickstart;
 pub(crate) mod recipes;
 mod replay;
 mod report;
+mod runs;
 mod search;
 mod serve;
 mod sft;
@@ -68,6 +69,8 @@ enum Command {
     Data(data::Data),
     #[command(subcommand)]
     Judge(judge::Judge),
+    #[command(subcommand)]
+    Runs(runs::Runs),
     Inspect(inspect::Inspect),
     Watch(watch::Watch),
     Report(report::ReportArgs),
@@ -114,6 +117,7 @@ const GROUPS: [(&str, &[&str]); 5] = [
     (
         "Inspect",
         &[
+            "runs",
             "inspect",
             "watch",
             "report",
@@ -163,6 +167,7 @@ impl Cli {
             Command::Compare(command) => command.run(),
             Command::Data(command) => command.run(),
             Command::Judge(command) => command.run(),
+            Command::Runs(command) => command.run(),
             Command::Inspect(command) => command.run(),
             Command::Watch(command) => command.run(),
             Command::Report(command) => command.run(),

@@ -1,7 +1,9 @@
 //! `forage policy`: a policy from scripts, without a server.
 
+mod changes;
+
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, Subcommand};
@@ -19,7 +21,7 @@ use crate::policy::PolicyArgs;
 use crate::progress::Watch;
 use crate::terminal::note;
 
-/// Continues or scores a file of prompts with a policy.
+/// Continues or scores prompts with a policy; compares weights.
 ///
 /// The input has a prompt per line, {"id", "text"} or {"id", "tokens"}; the output has a row for each, in the same order,
 /// and appears when it is complete. A prompt the policy cannot answer has {"id", "error": {"kind", "message"}}, and the
@@ -28,6 +30,7 @@ use crate::terminal::note;
 pub(crate) enum Policy {
     Generate(Box<Generate>),
     Logprobs(Box<Logprobs>),
+    Changes(changes::Changes),
 }
 
 impl Policy {
@@ -35,6 +38,7 @@ impl Policy {
         match self {
             Self::Generate(command) => command.run(),
             Self::Logprobs(command) => command.run(),
+            Self::Changes(command) => command.run(),
         }
     }
 }
@@ -107,6 +111,39 @@ struct Prompt {
     id: Value,
     text: Option<String>,
     tokens: Option<Vec<u32>>,
+}
+
+impl Prompt {
+    fn read(path: &Path) -> Result<Vec<Line<Self>>> {
+        jsonl::read(path, "{\"id\", \"text\"} or {\"id\", \"tokens\"}")
+    }
+}
+
+impl Line<Prompt> {
+    /// Its id and its tokens, of which there is one at least; `file` is for errors.
+    fn tokens(
+        self,
+        file: &Path,
+        tokenizer: &dyn Tokenizer,
+        vocab_size: usize,
+    ) -> Result<(Value, Vec<u32>)> {
+        let place = || format!("{}, line {}", file.display(), self.number);
+        let tokens = match (self.value.text, self.value.tokens) {
+            (Some(text), None) => tokenizer.encode(&text),
+            (None, Some(tokens)) => tokens,
+            _ => bail!("{}: give `text` or `tokens`, one of them", place()),
+        };
+        if tokens.is_empty() {
+            bail!("{}: the prompt has no tokens", place());
+        }
+        if let Some(id) = tokens.iter().find(|&&id| id as usize >= vocab_size) {
+            bail!(
+                "{}: token id {id} is outside the vocabulary of {vocab_size}",
+                place()
+            );
+        }
+        Ok((self.value.id, tokens))
+    }
 }
 
 /// The outcome of a prompt.
@@ -216,13 +253,12 @@ impl Files {
         T: Serialize + Send + 'static,
         F: Future<Output = Result<T, PolicyError>> + Send + 'static,
     {
-        let lines: Vec<Line<Prompt>> =
-            jsonl::read(&self.input, "{\"id\", \"text\"} or {\"id\", \"tokens\"}")?;
+        let lines = Prompt::read(&self.input)?;
         let output = Output::create(&self.output)?;
         let model = self.policy.start(self.model.as_deref())?;
         let prompts = lines
             .into_iter()
-            .map(|line| self.prompt(line, &model))
+            .map(|line| line.tokens(&self.input, &model.tokenizer, model.vocab_size))
             .collect::<Result<Vec<_>>>()?;
         let count = prompts.len();
         let (ids, tokens): (Vec<Value>, Vec<Vec<u32>>) = prompts.into_iter().unzip();
@@ -244,26 +280,6 @@ impl Files {
         }
         note(&format!("{count} rows in {}", self.output.display()));
         Ok(())
-    }
-
-    fn prompt(&self, line: Line<Prompt>, model: &Model) -> Result<(Value, Vec<u32>)> {
-        let place = || format!("{}, line {}", self.input.display(), line.number);
-        let tokens = match (line.value.text, line.value.tokens) {
-            (Some(text), None) => model.tokenizer.encode(&text),
-            (None, Some(tokens)) => tokens,
-            _ => bail!("{}: give `text` or `tokens`, one of them", place()),
-        };
-        if tokens.is_empty() {
-            bail!("{}: the prompt has no tokens", place());
-        }
-        if let Some(id) = tokens.iter().find(|&&id| id as usize >= model.vocab_size) {
-            bail!(
-                "{}: token id {id} is outside the vocabulary of {}",
-                place(),
-                model.vocab_size
-            );
-        }
-        Ok((line.value.id, tokens))
     }
 
     async fn outcomes<T, F>(

@@ -11,6 +11,7 @@ use forage_lab::{RunConfig, RunError, TrainOptions, train};
 use serde_json::{Map, Value as Json, json};
 use toml::{Table, Value};
 
+use crate::figures::columns;
 use crate::progress::Watch;
 use crate::terminal::out;
 
@@ -353,23 +354,15 @@ fn as_text(a: &str, b: &str, differences: &[Difference]) -> String {
     if differences.is_empty() {
         return format!("{a} and {b} say the same");
     }
-    let mut rows = vec![[String::new(), a.to_owned(), b.to_owned()]];
+    let mut rows = vec![vec![String::new(), a.to_owned(), b.to_owned()]];
     rows.extend(differences.iter().map(|difference| {
-        [
+        vec![
             difference.path.clone(),
             shown(difference.a.as_ref()),
             shown(difference.b.as_ref()),
         ]
     }));
-    let width = |column: usize| {
-        rows.iter()
-            .map(|row| row[column].chars().count())
-            .max()
-            .unwrap_or(0)
-    };
-    let (path, left) = (width(0), width(1));
-    let line = |[key, a, b]: &[String; 3]| format!("{key:path$}  {a:left$}  {b}");
-    rows.iter().map(line).collect::<Vec<_>>().join("\n")
+    columns(&rows)
 }
 
 /// A value on one line, `-` for none.
@@ -384,6 +377,11 @@ fn shown(value: Option<&Value>) -> String {
         }
         Some(value) => value.to_string(),
     };
+    short(text)
+}
+
+/// A cell of a table, cut where it is too long.
+pub(super) fn short(text: String) -> String {
     if text.chars().count() <= WIDTH {
         return text;
     }

@@ -195,3 +195,75 @@ fn a_prompt_without_an_answer_is_a_row_and_a_failure() {
         assert!(rows[1]["logprobs"].is_array());
     }
 }
+
+#[test]
+fn changes_of_a_run_are_shown_by_layer() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("run");
+    let smoke = concat!(env!("CARGO_MANIFEST_DIR"), "/../configs/smoke.toml");
+    let call = |arguments: &[&str]| {
+        let ran = Command::new(env!("CARGO_BIN_EXE_forage"))
+            .args(arguments)
+            .output()
+            .unwrap();
+        assert!(ran.status.success(), "{}", stderr(&ran));
+        String::from_utf8(ran.stdout).unwrap()
+    };
+    let run = run.to_str().unwrap();
+    call(&["train", smoke, "--out", run, "--set", "grpo.steps=1"]);
+    let texts = [
+        json!({"id": 1, "text": "Who is the mentor of Velm?"}),
+        json!({"id": 2, "tokens": [70, 71, 72]}),
+    ];
+    let texts = lines(folder.path(), &texts);
+    let input = ["--input", texts.to_str().unwrap()];
+    let words = [
+        &["policy", "changes", "builtin:quickstart", run][..],
+        &input[..],
+    ]
+    .concat();
+    let found: Value = serde_json::from_str(&call(&[&words[..], &["--json"]].concat())).unwrap();
+    let parameters = found["parameters"].as_array().unwrap();
+    let sum = |key: &str| {
+        parameters
+            .iter()
+            .map(|one| one[key].as_u64().unwrap())
+            .sum::<u64>()
+    };
+    assert!(
+        sum("changed") > sum("entries") / 2,
+        "AdamW moves nearly every weight"
+    );
+    assert!(sum("changed_in_bf16") < sum("changed"));
+    for one in parameters {
+        let [norm, difference] = ["norm", "difference"].map(|key| one[key].as_f64().unwrap());
+        assert!(difference < norm, "a step is small: {one}");
+        assert!(
+            one["stable_rank"].as_f64().is_none_or(|rank| rank >= 0.999),
+            "{one}"
+        );
+    }
+    let alignment = found["linear_cka"].as_array().unwrap();
+    let told = call(&words);
+    assert!(
+        told.contains("linear CKA") && told.contains("mlp.up_proj.weight"),
+        "{told}"
+    );
+    let layers = parameters.iter().filter(|one| {
+        one["parameter"]
+            .as_str()
+            .unwrap()
+            .ends_with(".mlp.up_proj.weight")
+    });
+    assert_eq!(alignment.len(), layers.count());
+    let near = |cka: &Value| cka.as_f64().is_some_and(|cka| cka > 0.9 && cka < 1.0001);
+    assert!(alignment.iter().all(near), "{alignment:?}");
+    let same = call(&["policy", "changes", run, run, "--json"]);
+    let same: Value = serde_json::from_str(&same).unwrap();
+    let parameters = same["parameters"].as_array().unwrap();
+    assert!(
+        parameters
+            .iter()
+            .all(|one| one["changed"] == 0 && one["stable_rank"].is_null())
+    );
+}

@@ -103,6 +103,20 @@ pub struct PublishedSettings {
 }
 
 impl PublishedSettings {
+    /// Every grader by the name that settings give it.
+    pub const GRADERS: [&str; 10] = [
+        "search_r1_v01",
+        "search_r1_v02",
+        "search_r1_v03",
+        "slime",
+        "verl",
+        "skyrl",
+        "tinker",
+        "torchtitan",
+        "minisearch",
+        "spurious",
+    ];
+
     /// JSON schema of the settings: the grader is written, the rest has its values.
     fn schema() -> Value {
         let mut schema: Value = schemars::schema_for!(Self).into();
@@ -442,4 +456,20 @@ fn spurious(task: &Task, text: &str) -> f32 {
     };
     let answer = after.trim_end_matches(|letter| "</answer>".contains(letter));
     f32::from(u8::from(exact_match(answer, &task.golds)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_grader_has_its_name_in_the_list() {
+        let listed = PublishedSettings::GRADERS.map(|name| {
+            let settings = PublishedSettings::read(serde_json::json!({ "grader": name }));
+            settings.expect("a grader").grader
+        });
+        let schema: Value = schemars::schema_for!(Grader).into();
+        let all = schema["oneOf"].as_array().expect("each with its words");
+        assert_eq!(all.len(), listed.len(), "{schema}");
+    }
 }

@@ -54,8 +54,9 @@ impl Study {
         let table = text::table(&headers, rows.collect());
         let plural = if self.seeds() == 1 { "" } else { "s" };
         format!(
-            "{table}{}{}{} questions, {} seed{plural}\n",
+            "{table}{}{}{}{} questions, {} seed{plural}\n",
             self.sources_text(),
+            self.interquartile_text(),
             self.profile_text(),
             self.questions,
             self.seeds()
@@ -85,6 +86,24 @@ impl Study {
         }));
         rows.push(row("all questions", &|arm| Some(arm.gain)));
         text::table(&headers, rows)
+    }
+
+    /// The interquartile mean of each arm; empty of one seed.
+    fn interquartile_text(&self) -> String {
+        let scored = self.arms.iter().filter_map(|arm| {
+            let found = self.interquartile_mean.get(&arm.name)?;
+            Some(text::row(&arm.name, *found))
+        });
+        let rows: Vec<Vec<String>> = scored.collect();
+        if rows.is_empty() {
+            return String::new();
+        }
+        let over = if self.by_source.is_empty() {
+            "over seeds"
+        } else {
+            "over seeds and data sets"
+        };
+        text::table(&[over, "interquartile mean", "interval"], rows)
     }
 
     /// Share of seeds above each tenth.

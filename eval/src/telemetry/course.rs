@@ -64,6 +64,11 @@ impl StepTelemetry {
             examples,
         }
     }
+
+    /// The number of its scored episodes.
+    pub fn episodes(&self) -> usize {
+        self.items.get("reward").map_or(0, |item| item.episodes)
+    }
 }
 
 /// The change of an item over a run.

@@ -6,11 +6,13 @@ use serde::Deserialize;
 use crate::at_k::{Attempts, majority_at_k, pass_at_k};
 use crate::calibration::Calibration;
 use crate::cost::{PerCorrect, per_correct};
+use crate::probe::posix;
 use crate::stats::{
-    Better, Bootstrap, Interval, NonInferiority, holm, mcnemar_exact, minimum_detectable_effect,
-    paired_bootstrap, paired_permutation, performance_profile, probability_of_improvement,
-    stratified_bootstrap_pair, wilson,
+    Better, Bootstrap, Interval, NonInferiority, holm, interquartile_mean, mcnemar_exact,
+    minimum_detectable_effect, paired_bootstrap, paired_permutation, performance_profile,
+    probability_of_improvement, stratified_bootstrap, stratified_bootstrap_pair, wilson,
 };
+use crate::swiss;
 
 type TestResult = Result<(), Box<dyn std::error::Error>>;
 
@@ -23,6 +25,9 @@ const SETTINGS: Bootstrap = Bootstrap {
 #[derive(Deserialize)]
 struct References {
     runs: Vec<Runs>,
+    interquartile: Vec<Interquartile>,
+    posix: Vec<Posix>,
+    swiss: Vec<Swiss>,
     permutation: Vec<Permutation>,
     multiple: Vec<Multiple>,
     power: Vec<PowerCase>,
@@ -44,6 +49,26 @@ struct Runs {
     thresholds: Vec<f64>,
     profile: Vec<f64>,
     band: Vec<[f64; 2]>,
+}
+
+#[derive(Deserialize)]
+struct Interquartile {
+    scores: Vec<Vec<f64>>,
+    mean: f64,
+    ends: [f64; 2],
+}
+
+#[derive(Deserialize)]
+struct Posix {
+    logprobs: Vec<Vec<Vec<f32>>>,
+    index: f64,
+}
+
+#[derive(Deserialize)]
+struct Swiss {
+    scores: Vec<Vec<f64>>,
+    out: usize,
+    points: Vec<f64>,
 }
 
 #[derive(Deserialize)]
@@ -161,6 +186,67 @@ fn profiles_equal_rliable() -> TestResult {
             );
             assert!(close_ends(point.share, band, step), "{point:?} {band:?}");
         }
+    }
+    Ok(())
+}
+
+#[test]
+fn interquartile_means_equal_rliable() -> TestResult {
+    for case in references()?.interquartile {
+        let found = stratified_bootstrap(&case.scores, SETTINGS, interquartile_mean)?;
+        let found = found.ok_or("defined")?;
+        assert!(close(found.estimate, case.mean), "{found:?} {}", case.mean);
+        // Scores of the third pair are quarters, and their means on a lattice.
+        let inner = case.scores.concat().len().div_ceil(2);
+        let step = 0.25 / inner as f64;
+        assert!(
+            close_ends(found, case.ends, step),
+            "{found:?} {:?}",
+            case.ends
+        );
+    }
+    assert_eq!(interquartile_mean(&[]), None);
+    Ok(())
+}
+
+#[test]
+fn the_prompt_sensitivity_index_equals_its_definition_in_numpy() -> TestResult {
+    for case in references()?.posix {
+        let found = posix(&case.logprobs).ok_or("defined")?;
+        // The fixture's numbers are not f32's.
+        assert!((found - case.index).abs() < 1e-6, "{found} {}", case.index);
+        let mut silent = case.logprobs.clone();
+        for row in &mut silent {
+            row[0].clear();
+        }
+        assert_eq!(posix(&silent), None, "a response without tokens");
+    }
+    let same = vec![vec![vec![-0.5_f32, -2.0]; 3]; 3];
+    assert!(posix(&same).is_some_and(|index| index.abs() < 1e-12));
+    assert_eq!(posix(&same[..1]), None, "one wording");
+    Ok(())
+}
+
+#[test]
+fn points_of_a_swiss_contest_equal_exact_ones_and_those_of_numpy() -> TestResult {
+    let cases = references()?.swiss;
+    assert_eq!(cases.len(), 10);
+    for Swiss {
+        scores,
+        out,
+        points,
+    } in cases
+    {
+        let contests = 100_000;
+        let found = swiss::points(&scores, out, contests, 5);
+        // Points of a contest lie within its rounds, so their standard deviation is at most half of that; both sides may be drawn.
+        let rounds = scores[0].len() as f64;
+        let tolerance = 5.0 * (rounds / 2.0) * (2.0 / contests as f64).sqrt();
+        let mut pairs = found.iter().zip(&points);
+        let close = pairs.all(|(found, expected)| (found - expected).abs() <= tolerance);
+        assert!(close, "{found:?} {points:?}");
+        let again = swiss::points(&scores, out, 1000, 5);
+        assert_eq!(again, swiss::points(&scores, out, 1000, 5), "seeded");
     }
     Ok(())
 }

@@ -33,7 +33,7 @@ pub struct DataConfig {
     pub files: Option<FilesConfig>,
     /// Digests of the questions, as a run's resolved config has them: a run on other questions is refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub digests: Option<Digests>,
+    pub(crate) digests: Option<Digests>,
     /// The environment's own questions, where it brings some.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) own: Option<OwnQuestions>,
@@ -58,7 +58,7 @@ impl DataConfig {
 /// [`forage_env::digest_ids`] of each split that has questions.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Digests {
+pub(crate) struct Digests {
     /// Training questions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub train: Option<String>,

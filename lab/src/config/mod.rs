@@ -14,11 +14,11 @@ mod tests;
 mod warm_start;
 
 pub(crate) use baseline::Baseline;
-pub(crate) use data::OwnQuestions;
-pub use data::{DataConfig, Digests, FilesConfig};
+pub use data::{DataConfig, FilesConfig};
+pub(crate) use data::{Digests, OwnQuestions};
 pub use engine::EngineSection;
 pub use policy::{Base, LoraSection, PolicyConfig};
 pub use resolved::{Generation, Resolved};
 pub use run::{EnvironmentConfig, EvaluationConfig, RunConfig};
-pub(crate) use stamp::Stamp;
-pub use warm_start::WarmStartSection;
+pub(crate) use stamp::{Stamp, version};
+pub(crate) use warm_start::WarmStartSection;

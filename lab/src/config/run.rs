@@ -61,7 +61,7 @@ pub struct RunConfig {
     #[serde(default)]
     pub evaluation: EvaluationConfig,
     /// The recipe of `--from-scratch`; not needed otherwise.
-    pub warm_start: Option<WarmStartSection>,
+    pub(crate) warm_start: Option<WarmStartSection>,
     /// Digests of the texts behind it, as recipes and runs write them.
     #[serde(default, skip_serializing_if = "Stamp::is_empty")]
     pub(crate) stamp: Stamp,

@@ -24,6 +24,9 @@ pub(crate) struct Stamp {
     /// BLAKE3 of the policy's chat template, where it plays in chats.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub template: Option<String>,
+    /// The version of forage that started the run, and the commit it was built from where its build named one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
 }
 
 impl Stamp {
@@ -75,9 +78,16 @@ impl RunConfig {
         Stamp {
             prompt: self.prompt().as_deref().map(digest),
             template: template.map(|template| digest(template.source())),
+            version: Some(version()),
             ..self.stamp.clone()
         }
     }
+}
+
+/// The version of this program, `0.1.0+COMMIT` where its build was told the commit in `FORAGE_COMMIT`.
+pub(crate) fn version() -> String {
+    let commit = option_env!("FORAGE_COMMIT").map(|commit| format!("+{commit}"));
+    env!("CARGO_PKG_VERSION").to_owned() + &commit.unwrap_or_default()
 }
 
 fn digest(text: &str) -> String {
@@ -101,6 +111,8 @@ mod tests {
         let plain = stamp(&[]);
         assert!(plain.prompt.is_some() && plain.template.is_none());
         assert_eq!(plain.recipe.as_deref(), Some("mine"));
+        let version = plain.version.as_deref();
+        assert!(version.is_some_and(|found| found.starts_with(env!("CARGO_PKG_VERSION"))));
         assert_eq!(stamp(&["grpo.steps=3"]), plain);
         let text = "environment.settings.prompt={ text = \"Search. {question}\" }";
         assert_eq!(plain.differing(&stamp(&[text])), ["prompt"]);

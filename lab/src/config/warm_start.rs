@@ -9,7 +9,7 @@ use crate::error::{Context, Result, refuse};
 /// The way from nothing to a policy that knows the protocol.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct WarmStartSection {
+pub(crate) struct WarmStartSection {
     /// Seed of weights and demonstrations.
     pub seed: u64,
     /// World of the demonstrations; its seed must differ from the world learned in later.

@@ -47,6 +47,12 @@ pub struct EvaluateOptions {
 }
 
 impl EvaluateOptions {
+    /// Tells whether a probe reads the policy's weights, where it has some.
+    pub(super) fn reads_weights(&self) -> bool {
+        let reading = [Probe::SelfCritique, Probe::ParaphrasedPrompt];
+        self.probes.iter().any(|probe| reading.contains(probe))
+    }
+
     /// Claims the files that will be written, for as long as the locks are kept: before any work is done.
     pub(super) fn claim(&self) -> Result<Vec<FileLock>> {
         let files = [&self.out, &self.record_tools];

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use forage_contracts::Episode;
 use forage_contracts::policy::Sampling;
 use forage_contracts::seed::Seed;
+use forage_contracts::{Episode, Provenance, TokenLog};
 use forage_env::{PassageProbe, Probe};
 use forage_eval::{Bootstrap, Critique, ProbeResult, QuestionKey, Sensitivity};
-use forage_trainer::{Sequence, Workers};
+use forage_trainer::{Checkpoint, Sequence, Workers};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -85,7 +85,50 @@ impl Plain<'_> {
             let session = self.session.with_settings(settings)?;
             sets.push(self.play(&session, &format!("{name}-{}", place + 1))?);
         }
-        Ok(Sensitivity::of(&sets, self.bootstrap())?)
+        let found = Sensitivity::of(&sets, self.bootstrap())?;
+        Ok(match &self.exam.player.weights {
+            Some(weights) => {
+                found.with_logprobs(&self.logprobs(weights, &sets), self.bootstrap())?
+            }
+            None => found,
+        })
+    }
+
+    /// Log-probabilities of the policy's tokens of each wording's episode after the prompt of each wording, with what it read in
+    /// between, `[question][prompt][response][token]`, nats. Questions that a fault took under some wording, to which nothing was
+    /// written or which do not fit the model are left out.
+    fn logprobs(&self, weights: &Checkpoint, sets: &[Vec<Episode>]) -> Vec<Vec<Vec<Vec<f32>>>> {
+        let wordings = sets.len();
+        let longest = weights.config.max_position_embeddings;
+        let questions = (0..self.episodes.len()).filter_map(|place| {
+            let asked: Option<Vec<&Episode>> = sets.iter().map(|set| set.get(place)).collect();
+            let asked = asked.filter(|asked| asked.iter().all(|one| !one.ending.is_infra()))?;
+            let pairs = asked.iter().flat_map(|prompt| {
+                asked
+                    .iter()
+                    .map(move |response| reprompted(&response.tokens, &prompt.tokens))
+            });
+            let pairs: Vec<Sequence> = pairs.collect();
+            let fits = |pair: &Sequence| !pair.targets.is_empty() && pair.ids.len() <= longest;
+            pairs.iter().all(fits).then_some(pairs)
+        });
+        let sequences: Vec<Sequence> = questions.flatten().collect();
+        let mut found = weights
+            .logprobs(&sequences, &self.workers(weights))
+            .into_iter();
+        let count = sequences.len() / (wordings * wordings);
+        let mut next = || found.by_ref().take(wordings).collect::<Vec<_>>();
+        (0..count)
+            .map(|_| (0..wordings).map(|_| next()).collect())
+            .collect()
+    }
+
+    fn workers(&self, weights: &Checkpoint) -> Workers {
+        Workers::for_model(
+            self.exam.threads,
+            &weights.config,
+            &weights.decoder.device(),
+        )
     }
 
     /// Asks for another way than that of the first attempt, and compares how certain the policy is along both.
@@ -99,11 +142,7 @@ impl Plain<'_> {
         };
         let factory = Probe::second_attempt(Arc::clone(&self.session.factory), self.episodes);
         let second = self.play(&self.session.with_factory(factory), name)?;
-        let workers = Workers::for_model(
-            self.exam.threads,
-            &weights.config,
-            &weights.decoder.device(),
-        );
+        let workers = self.workers(weights);
         let entropies = |episodes: &[&Episode]| {
             let sequences: Vec<Sequence> = episodes
                 .iter()
@@ -140,5 +179,46 @@ impl Plain<'_> {
             write_episodes(&beside, episodes.iter().cloned())?;
         }
         Ok(episodes)
+    }
+}
+
+/// An episode's tokens after the prompt of another one, the policy's as targets.
+fn reprompted(response: &TokenLog, prompt: &TokenLog) -> Sequence {
+    let opening = |log: &TokenLog| {
+        let first = log.spans().first();
+        first
+            .filter(|span| span.provenance == Provenance::Prompt)
+            .map_or(0, |span| span.end)
+    };
+    let [own, other] = [response, prompt].map(opening);
+    let Sequence { ids, targets, .. } = Sequence::from_log(response);
+    let moved = targets.iter().map(|target| target - own + other);
+    Sequence {
+        ids: [&prompt.ids()[..other], &ids[own..]].concat(),
+        targets: moved.filter(|&target| target > 0).collect(),
+        ..Sequence::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_response_keeps_its_tokens_after_another_prompt() {
+        let log = |prompt: &[u32]| {
+            let mut log = TokenLog::with_prompt(prompt);
+            log.push_policy(&[7, 8], &[-1.0; 2], 0, None);
+            log.push_environment(&[5]);
+            log.push_policy(&[9], &[-1.0], 0, None);
+            log.push_forced(&[6]);
+            log
+        };
+        let (short, long) = (log(&[1]), log(&[2, 3, 4]));
+        let found = reprompted(&short, &long);
+        assert_eq!(found.ids, [2, 3, 4, 7, 8, 5, 9, 6]);
+        assert_eq!(found.targets, [3, 4, 6], "what the policy wrote");
+        assert_eq!(reprompted(&long, &short).targets, [1, 2, 4]);
+        assert_eq!(reprompted(&long, &long), Sequence::from_log(&long));
     }
 }

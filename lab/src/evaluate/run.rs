@@ -1,7 +1,7 @@
 //! The evaluation of any policy on questions, from greedy and sampled episodes.
 
 use forage_contracts::policy::Sampling;
-use forage_env::{ChatSettings, Probe, Rollout, registry};
+use forage_env::{ChatSettings, Rollout, registry};
 use forage_trainer::device::DeviceSpec;
 
 use super::exam::{EvaluateOptions, Evaluation, Exam};
@@ -36,7 +36,7 @@ pub fn evaluate(
         model: options.model.as_deref(),
         token_file: options.token_file.clone(),
         tokens_of: options.tokens_of.as_deref(),
-        keep_weights: options.probes.contains(&Probe::SelfCritique),
+        keep_weights: options.reads_weights(),
         ..Opening::of(config, options.policy.as_deref(), &generation)
     };
     let player = opening.open(&tasks)?;
@@ -137,7 +137,7 @@ impl Sources<'_> {
             environment: self.environment,
             chat: is_server(name).then_some(&chat),
             generation,
-            keep_weights: options.probes.contains(&Probe::SelfCritique),
+            keep_weights: options.reads_weights(),
         };
         let player = opening.open(tasks)?;
         let mut environment = opening.limits(&EnvironmentConfig::plain(self.environment)?)?;

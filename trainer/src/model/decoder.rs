@@ -95,6 +95,22 @@ impl Decoder {
         self.finish(x)
     }
 
+    /// Hidden states of whole sequences after each layer, the final norm aside: `[layer]` of `[tokens, hidden]`, in the order of the batch.
+    pub(crate) fn states(
+        &self,
+        config: &ModelConfig,
+        rope: &RopeTables,
+        batch: &Batch,
+    ) -> Vec<Tensor<2>> {
+        let dense = Dense::new(config, rope, batch, self);
+        let layers = (0..self.depth()).map(|index| self.layer(index));
+        let after = layers.scan(self.embed(batch.ids()), |x, layer| {
+            *x = layer.keep(x.clone(), config, &dense, false).1;
+            Some(x.clone())
+        });
+        after.collect()
+    }
+
     /// Final hidden states of new tokens that continue sequences in `cache`.
     ///
     /// # Shapes

@@ -113,8 +113,8 @@ pub(super) fn describe_episodes(row: &mut Row, episodes: &[Episode], version: u6
     );
 }
 
-/// Sets the mean of a part of the score over the development questions, that of each data set, where there are several, and the
-/// mean of these. Returns the first; `None` without a scored episode.
+/// Sets the mean of a part of the score over the development questions and their number, the mean of each data set, where there are
+/// several, and the mean of these. Returns the first; `None` without a scored episode.
 pub(super) fn describe_validation(
     row: &mut Row,
     episodes: &[Episode],
@@ -134,6 +134,10 @@ pub(super) fn describe_validation(
     let all = mean(&sources.values().flatten().copied().collect::<Vec<f64>>())?;
     let mut set = |name: &str, value: f64| row.set(&Metric::VAL.replace('*', name), value);
     set(measure, all);
+    set(
+        "questions",
+        sources.values().map(Vec::len).sum::<usize>() as f64,
+    );
     if sources.len() > 1 {
         let means: Vec<f64> = sources.values().filter_map(|values| mean(values)).collect();
         for (source, mean) in sources.keys().zip(&means) {
@@ -381,6 +385,7 @@ mod tests {
         let names = ["val/em", "val/nq/em", "val/hotpotqa/em", "val/em_macro"];
         let found = names.map(|name| row.get(name));
         assert_eq!(found, [Some(0.75), Some(1.0), Some(0.0), Some(0.5)]);
+        assert_eq!(row.get(Metric::VAL_QUESTIONS), Some(4.0), "one was lost");
         let mut one = Row::new(0);
         assert_eq!(describe_validation(&mut one, &[nq], "em"), Some(1.0));
         assert_eq!(one.get("val/nq/em"), None, "it is val/em");

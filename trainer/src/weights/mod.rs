@@ -32,6 +32,7 @@ use texts::{Companions, Facts};
 pub use write::FileType;
 pub(crate) use write::SaveOptions;
 pub(crate) use write::Written;
+pub(crate) use write::parameters;
 pub(crate) use write::save_decoder_as;
 
 use crate::file_error::FileError;

@@ -120,8 +120,8 @@ pub(crate) fn save_file(path: &Path, tensors: Vec<(String, Written)>) -> Result<
         .map_err(|error| fail(error.to_string()))
 }
 
-/// Every parameter in the order of the decoder.
-fn parameters(decoder: &Decoder, file_type: FileType) -> Vec<(String, Written)> {
+/// Every parameter in the order of the decoder, by its name in checkpoints.
+pub(crate) fn parameters(decoder: &Decoder, file_type: FileType) -> Vec<(String, Written)> {
     let mut collect = Collect {
         file_type,
         path: Vec::new(),

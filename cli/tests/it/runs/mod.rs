@@ -4,4 +4,5 @@ mod report;
 mod sft;
 mod support;
 mod telemetry;
+mod tracked;
 mod watch;

@@ -143,6 +143,30 @@ fn an_evaluation_is_probed_on_the_same_questions() {
 }
 
 #[test]
+fn a_policy_with_weights_has_a_prompt_sensitivity_index() {
+    let eval = [
+        "eval",
+        SMOKE,
+        "--limit",
+        "5",
+        "--samples",
+        "0",
+        "--probe",
+        "paraphrased-prompt",
+        "--policy",
+    ];
+    let found = json(&[&eval[..], &["builtin:quickstart"]].concat());
+    let index = &found["probes"][0]["index"];
+    assert_eq!(index["questions"], 5, "{index}");
+    let [estimate, low, high] = ["estimate", "low", "high"].map(|key| index[key].as_f64().unwrap());
+    assert!(0.0 < low && low <= estimate && estimate <= high, "{index}");
+    let told = done(&[&eval[..], &["builtin:quickstart"]].concat());
+    assert!(told.contains("POSIX (nats per token)"), "{told}");
+    let script = json(&[&eval[..], &["oracle"]].concat());
+    assert_eq!(script["probes"][0]["index"], serde_json::Value::Null);
+}
+
+#[test]
 fn a_policy_with_weights_criticises_itself() {
     let eval = [
         "eval",

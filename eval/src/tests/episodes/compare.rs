@@ -1,5 +1,5 @@
 use forage_contracts::Episode;
-use forage_eval::{CompareError, Comparison};
+use forage_eval::{CompareError, Comparison, Standings};
 
 use super::fixtures::{SETTINGS, episodes, infra};
 use super::summary::two_sources;
@@ -186,5 +186,49 @@ fn data_sets_are_compared_by_themselves() -> TestResult {
     );
     let one = Comparison::from_episodes(&start[..30], &trained[..30], SETTINGS)?;
     assert!(one.by_source.is_empty() && one.macro_average.is_empty());
+    Ok(())
+}
+
+#[test]
+fn several_policies_are_ranked_over_data_sets() -> TestResult {
+    let set =
+        |nq: usize, hotpotqa: usize| two_sources(&|index| index < nq, &|index| index < hotpotqa);
+    let mut weak = set(3, 1);
+    // A question that is lost for one policy counts for none.
+    weak[0] = Episode {
+        task: weak[0].task.clone(),
+        ..infra(0)
+    };
+    let sets = [set(12, 8), set(24, 4), set(15, 9), weak];
+    let found = Standings::of(&sets, 3)?;
+    assert_eq!(
+        (found.measure, &found.rounds[..]),
+        ("em", &["hotpotqa".to_owned(), "nq".to_owned()][..])
+    );
+    let near = |a: f64, b: f64| (a - b).abs() < 1e-9;
+    assert!(
+        near(found.scores[1][1], 23.0 / 29.0) && near(found.scores[0][0], 0.8),
+        "{found:?}"
+    );
+    // By hand: of three ways to pair the first round two leave a and c ahead, of whom c wins the second; one leaves b and c, of whom b does.
+    let expected = [1.0, 4.0 / 3.0, 5.0 / 3.0, 0.0];
+    let mut pairs = found.points.iter().zip(expected);
+    assert!(
+        pairs.all(|(found, expected)| (found - expected).abs() < 0.02),
+        "{found:?}"
+    );
+    assert_eq!(found, Standings::of(&sets, 3)?);
+    let names = ["a", "b", "c", "d"].map(str::to_owned);
+    let text = found.to_text(&names);
+    assert!(
+        text.contains("expected points") && text.contains("em of each data set decides; 2 rounds"),
+        "{text}"
+    );
+    let other = [set(12, 8), episodes(7, |_| true)];
+    assert!(matches!(
+        Standings::of(&other, 3),
+        Err(CompareError::Questions { .. })
+    ));
+    assert!(matches!(Standings::of(&[], 3), Err(CompareError::Empty)));
     Ok(())
 }

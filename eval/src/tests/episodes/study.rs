@@ -205,6 +205,10 @@ fn data_sets_have_gains_of_their_own() -> TestResult {
         assert!(near(gain("nq"), 0.5) && near(gain("hotpotqa"), -0.1));
         assert!(!found.by_source.contains_key("lost"), "nothing was scored");
         assert!(near(found.macro_gain["trained"].estimate, 0.2));
+        // Of 0.4, 0.4, 0.5 and 0.5 the inner two; one seed has no other run to draw.
+        let inner = found.interquartile_mean.get("trained");
+        assert_eq!(inner.is_some(), seeds.len() > 1);
+        assert!(inner.is_none_or(|inner| near(inner.estimate, 0.45)));
         let text = found.to_text();
         assert!(
             text.contains("gain by data set") && text.contains("macro average"),

@@ -1,0 +1,292 @@
+//! `forage runs`: the runs of a folder, listed, shown, compared and exported.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use clap::Subcommand;
+use forage_contracts::environment::Outcome;
+use forage_eval::{Bootstrap, Interval};
+use forage_lab::TrackedRun;
+use serde_json::{Value, json};
+
+use super::recipes::short;
+use crate::figures::{columns, number, printable};
+use crate::terminal::{note, out};
+
+/// Lists, shows, compares and exports tracked runs.
+///
+/// Everything is read from the folders of the runs; a run that is damaged, unfinished or going on is shown as that.
+#[derive(Subcommand, Debug)]
+pub(crate) enum Runs {
+    /// Lists the runs in a folder.
+    ///
+    /// A line for each: state, steps, last and best validation with a 95 % interval where the number of questions is known, episodes,
+    /// time, alarms, seed, recipe, version, and the beginning of the config's digest. The runs of a quickstart and the twins of a run
+    /// have lines of their own.
+    List {
+        /// Folder with runs, in it or in folders of it.
+        #[arg(default_value = "runs")]
+        folder: PathBuf,
+        /// Print as JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Shows one in figures.
+    Show {
+        /// Run folder of `forage train`, `sft` or `quickstart`.
+        run: PathBuf,
+        /// Print as JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Compares two or more: settings, figures, evaluations.
+    ///
+    /// Prints the settings in which their configs differ and their figures side by side. Where two folders hold evaluations of the same name
+    /// on the same questions (`evaluation/NAME.jsonl`), it prints their paired difference with its interval, the first run against each other one.
+    Compare {
+        /// Run folders, the first to compare the others with.
+        #[arg(required = true, num_args = 2..)]
+        runs: Vec<PathBuf>,
+        /// Seed of the bootstrap.
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// Print as JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Writes every metric of every step as CSV.
+    ///
+    /// The columns are run, metric, step and value. Damaged runs are named and left out.
+    Export {
+        /// Run folders, or folders with runs.
+        #[arg(default_value = "runs")]
+        folders: Vec<PathBuf>,
+        /// File to write, instead of printing.
+        #[arg(long)]
+        out: Option<PathBuf>,
+    },
+}
+
+impl Runs {
+    pub(crate) fn run(self) -> Result<()> {
+        match self {
+            Self::List { folder, json } => list(&folder, json),
+            Self::Show { run, json } => show(&run, json),
+            Self::Compare { runs, seed, json } => compare(&runs, Bootstrap::new(seed), json),
+            Self::Export { folders, out } => export(&folders, out.as_deref()),
+        }
+    }
+}
+
+fn list(folder: &Path, json: bool) -> Result<()> {
+    let runs = TrackedRun::all(folder)?;
+    if json {
+        out(&json!({ "runs": runs }).to_string());
+        return Ok(());
+    }
+    if runs.is_empty() {
+        out(&format!("{} holds no run", folder.display()));
+        return Ok(());
+    }
+    let mut rows = vec![vec!["run".to_owned()]];
+    rows[0].extend(FIGURES.map(|(name, _)| name.to_owned()));
+    rows.extend(runs.iter().map(|run| {
+        let cells = FIGURES.map(|(_, figure)| figure(run).unwrap_or_else(|| "-".to_owned()));
+        std::iter::once(run.name()).chain(cells).collect()
+    }));
+    out(&printable(&(columns(&rows) + &faults(&runs))));
+    Ok(())
+}
+
+/// The figures of a run with their names, `None` where it has none.
+type Figure = fn(&TrackedRun) -> Option<String>;
+const FIGURES: [(&str, Figure); 11] = [
+    ("state", |run| Some(run.state.to_owned())),
+    ("steps", |run| {
+        let of = run.steps_planned.map(|planned| format!("/{planned}"));
+        Some(format!("{}{}", run.steps, of.unwrap_or_default()))
+    }),
+    ("validation", |run| run.validation.map(str::to_owned)),
+    ("last", |run| Some(interval(run.last()?.1))),
+    ("best (step)", |run| {
+        let (step, found) = run.best()?;
+        Some(format!("{} ({step})", interval(found)))
+    }),
+    ("episodes", |run| Some(run.episodes?.to_string())),
+    ("time", TrackedRun::time),
+    ("alarms", |run| {
+        let counts = run
+            .alarms
+            .iter()
+            .map(|(kind, count)| format!("{count} {kind}"));
+        let counts: Vec<String> = counts.collect();
+        (!counts.is_empty()).then(|| counts.join(", "))
+    }),
+    ("seed", |run| Some(run.seed?.to_string())),
+    ("recipe, version", |run| {
+        let recipe = run.recipe.as_deref().unwrap_or("-");
+        Some(format!("{recipe}, {}", run.version.as_deref()?))
+    }),
+    ("config", |run| {
+        let digest = run.config_digest.as_ref()?;
+        Some(digest.chars().take(8).collect())
+    }),
+];
+
+/// `0.412 [0.330, 0.500]`; without ends where they are the estimate.
+fn interval(found: Interval) -> String {
+    let estimate = number(found.estimate);
+    if found.high > found.low {
+        let [low, high] = found.ends().map(number);
+        format!("{estimate} [{low}, {high}]")
+    } else {
+        estimate
+    }
+}
+
+/// The runs of these folders, each of which is one or holds its parts.
+fn opened(folders: &[PathBuf]) -> Result<Vec<TrackedRun>> {
+    if let Some(missing) = folders.iter().find(|folder| !folder.is_dir()) {
+        bail!(
+            "there is no folder {}; name one of a run, `forage runs list` shows them",
+            missing.display()
+        );
+    }
+    let parts = folders.iter().flat_map(|path| TrackedRun::of(path));
+    Ok(parts.collect())
+}
+
+/// What is wrong with those that are damaged, a line each.
+fn faults(runs: &[TrackedRun]) -> String {
+    let of = |run: &TrackedRun| {
+        Some(format!(
+            "\n{} is damaged: {}",
+            run.name(),
+            run.fault.as_ref()?
+        ))
+    };
+    runs.iter().filter_map(of).collect()
+}
+
+fn show(run: &Path, json: bool) -> Result<()> {
+    let runs = opened(&[run.to_owned()])?;
+    if json {
+        out(&json!({ "runs": runs }).to_string());
+        return Ok(());
+    }
+    out(&printable(&(side_by_side(&runs) + &faults(&runs))));
+    let evaluations = &runs[0].evaluations;
+    if !evaluations.is_empty() {
+        out(&printable(&format!(
+            "evaluations: {}",
+            evaluations.join("; ")
+        )));
+    }
+    Ok(())
+}
+
+/// A row per figure, a column per run.
+fn side_by_side(runs: &[TrackedRun]) -> String {
+    let mut rows = vec![vec![String::new()]];
+    rows[0].extend(runs.iter().map(TrackedRun::name));
+    rows.extend(FIGURES.map(|(name, figure)| {
+        let cells = runs
+            .iter()
+            .map(|run| figure(run).unwrap_or_else(|| "-".to_owned()));
+        std::iter::once(name.to_owned()).chain(cells).collect()
+    }));
+    columns(&rows)
+}
+
+fn compare(folders: &[PathBuf], bootstrap: Bootstrap, json: bool) -> Result<()> {
+    let runs = opened(folders)?;
+    let differences = TrackedRun::differences(&runs);
+    let (first, others) = folders.split_first().context("clap asks for two")?;
+    let mut paired = Vec::new();
+    let is_damaged = |folder: &Path| {
+        let of = |run: &&TrackedRun| run.path == folder;
+        runs.iter().find(of).is_some_and(|run| run.fault.is_some())
+    };
+    let whole = others
+        .iter()
+        .filter(|other| !is_damaged(other.as_path()) && !is_damaged(first.as_path()));
+    for other in whole {
+        for (name, found) in TrackedRun::paired(first, other, bootstrap)? {
+            paired.push((other, name, found));
+        }
+    }
+    if json {
+        let paired = paired.iter().map(|(other, name, found)| match found {
+            Ok(found) => json!({"a": first, "b": other, "evaluation": name, "comparison": found}),
+            Err(error) => {
+                json!({"a": first, "b": other, "evaluation": name, "error": error.to_string()})
+            }
+        });
+        let paired: Vec<Value> = paired.collect();
+        let all = json!({"runs": runs, "differences": differences, "paired": paired});
+        out(&all.to_string());
+        return Ok(());
+    }
+    let mut text = side_by_side(&runs) + &faults(&runs);
+    if differences.is_empty() {
+        text += "\n\nTheir settings are the same.";
+    } else {
+        let mut rows = vec![vec!["setting".to_owned()]];
+        rows[0].extend(runs.iter().map(TrackedRun::name));
+        rows.extend(differences.iter().map(|(key, values)| {
+            let cells = values
+                .iter()
+                .map(|value| value.map_or("-".to_owned(), |value| short(value.to_string())));
+            std::iter::once((*key).to_owned()).chain(cells).collect()
+        }));
+        let _ = write!(text, "\n\n{}", columns(&rows));
+    }
+    for (other, name, found) in &paired {
+        let [a, b] = [first, other].map(|path| path.display().to_string());
+        let told = match found {
+            Ok(found) => {
+                let measures = [Outcome::Answer, Outcome::Query].map(Outcome::measure);
+                let measure = measures
+                    .into_iter()
+                    .find(|measure| found.difference(measure).is_some());
+                found.words(measure.unwrap_or("reward"), &a, &b)
+            }
+            Err(error) => format!("{a} and {b} cannot be compared: {error}."),
+        };
+        let _ = write!(text, "\n\n{name}: {told}");
+    }
+    out(&printable(&text));
+    Ok(())
+}
+
+fn export(folders: &[PathBuf], file: Option<&Path>) -> Result<()> {
+    let mut text = "run,metric,step,value\n".to_owned();
+    for folder in folders {
+        for run in TrackedRun::all(folder)? {
+            if let Some(fault) = &run.fault {
+                note(&printable(&format!("{} is left out: {fault}", run.name())));
+            }
+            let name = field(&run.name());
+            for (step, metric, value) in run.values()? {
+                let _ = writeln!(text, "{name},{},{step},{value}", field(&metric));
+            }
+        }
+    }
+    let Some(file) = file else {
+        out(text.trim_end());
+        return Ok(());
+    };
+    std::fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))?;
+    out(&file.display().to_string());
+    Ok(())
+}
+
+/// A field of CSV (RFC 4180), in quotes where it needs them.
+fn field(text: &str) -> String {
+    if text.contains([',', '"', '\n', '\r']) {
+        format!("\"{}\"", text.replace('"', "\"\""))
+    } else {
+        text.to_owned()
+    }
+}

@@ -1,0 +1,364 @@
+//! Runs among others: which there are in a folder, how far each has come, and what sets some of them apart.
+//!
+//! A folder of runs is its own registry: everything is read from what the runs left in theirs, and nothing is kept beside.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use forage_contracts::{Direction, Metric, STEP_METRICS};
+use forage_env::Alarm;
+use forage_eval::{Bootstrap, Comparison, Interval};
+use forage_trainer::metrics::Row;
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::error::{Context, Result, RunError};
+use crate::layout::RunLayout;
+use crate::lock::RunLock;
+use crate::run_folder::{Records, RunFolder, settings, words};
+
+/// Folders between the one that is searched and a run.
+const DEPTH: usize = 3;
+/// The measures of a validation, of which a run has one.
+const VALIDATIONS: [&str; 3] = [Metric::VAL_EM, Metric::VAL_NDCG, Metric::SFT_VAL_LOSS];
+/// The seconds of a step.
+const TIMES: [&str; 3] = [Metric::TIME_ROLLOUT, Metric::TIME_UPDATE, Metric::TIME_WAIT];
+
+/// A run in figures, as its folder has them; of a quickstart one of its runs, of a run with twins one of those.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct TrackedRun {
+    /// The folder, of the whole where the run is a part.
+    pub path: PathBuf,
+    /// The name of a part: `trained`, `control`, a twin's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub part: Option<String>,
+    /// `done`, `running` (a process has its folder), `unfinished` or `damaged`.
+    pub state: &'static str,
+    /// The record that cannot be read, of a damaged run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fault: Option<String>,
+    /// Steps that are done.
+    pub steps: u64,
+    /// Steps that the config asks for, where it says.
+    pub steps_planned: Option<u64>,
+    /// BLAKE3 of the config, or of the settings of fine-tuning, as it is in the folder.
+    pub config_digest: Option<String>,
+    /// The seed.
+    pub seed: Option<u64>,
+    /// The recipe that the config was made from.
+    pub recipe: Option<String>,
+    /// The version of forage that started it.
+    pub version: Option<String>,
+    /// The metric of its validations.
+    pub validation: Option<&'static str>,
+    /// Every validation by its step. An exact match has Wilson's interval over the questions; where their number or the spread is not
+    /// recorded, both ends are the estimate.
+    pub validations: BTreeMap<u64, Interval>,
+    /// Scored episodes that it played to learn from.
+    pub episodes: Option<u64>,
+    /// Seconds of all steps, validations and checkpoints aside.
+    pub seconds: Option<f64>,
+    /// Alarms of the sentinel and signs of telemetry, by gravity.
+    pub alarms: BTreeMap<&'static str, usize>,
+    /// Names of the evaluations in its folder.
+    pub evaluations: Vec<String>,
+    /// The settings by their paths.
+    #[serde(skip)]
+    settings: BTreeMap<String, Value>,
+    #[serde(skip)]
+    metrics: PathBuf,
+}
+
+impl TrackedRun {
+    /// The runs in a folder and the folders in it, in the order of their paths. One that is damaged is among them.
+    ///
+    /// # Errors
+    /// When the folder cannot be read.
+    pub fn all(folder: &Path) -> Result<Vec<Self>> {
+        let mut found = Vec::new();
+        find(folder, DEPTH, &mut found).with_context(|| {
+            let folder = folder.display();
+            format!("cannot read {folder}; name a folder with runs, the --out of forage train or one above it")
+        })?;
+        Ok(found.iter().flat_map(|path| Self::of(path)).collect())
+    }
+
+    /// The run in a folder, or its parts: a quickstart's two runs, a run and its twins.
+    pub fn of(path: &Path) -> Vec<Self> {
+        let run = match RunFolder::peek(path) {
+            Ok(run) => run,
+            Err(error) => {
+                return vec![Self {
+                    path: path.to_owned(),
+                    state: "damaged",
+                    fault: Some(causes(&error)),
+                    ..Self::default()
+                }];
+            }
+        };
+        let whole = RunLayout::new(path);
+        let evaluations: Vec<String> = run
+            .evaluations
+            .iter()
+            .map(|(name, _)| name.clone())
+            .collect();
+        let bare = Self {
+            path: path.to_owned(),
+            steps_planned: run.settings["grpo"]["steps"].as_u64(),
+            evaluations,
+            ..Self::default()
+        };
+        if run.records.is_empty() {
+            let state = state(&whole, &whole, run.verdict.is_some());
+            return vec![Self { state, ..bare }.configured(run.config.as_deref())];
+        }
+        let part = |records: &Records| {
+            let own = records.layout.config();
+            let config = std::fs::read_to_string(own).ok().or(run.config.clone());
+            let part = (records.name != run.name).then(|| records.name.clone());
+            let enough = records.steps.is_none_or(|steps| records.done() >= steps);
+            let found = Self {
+                part,
+                state: state(&records.layout, &whole, enough),
+                ..bare.clone()
+            };
+            found.configured(config.as_deref()).recorded(records)
+        };
+        run.records.iter().map(part).collect()
+    }
+
+    /// Adds what the config says.
+    fn configured(mut self, config: Option<&str>) -> Self {
+        let Some(text) = config else {
+            return self;
+        };
+        let found = settings(text);
+        let stamped = |key: &str| found["stamp"][key].as_str().map(str::to_owned);
+        self.config_digest = Some(blake3::hash(text.as_bytes()).to_hex().to_string());
+        self.seed = found["seed"].as_u64();
+        self.recipe = stamped("recipe");
+        self.version = stamped("version");
+        flatten(&found, "", &mut self.settings);
+        self
+    }
+
+    /// Adds what the records say.
+    fn recorded(mut self, records: &Records) -> Self {
+        self.steps = records.done();
+        self.episodes = records.episodes;
+        self.metrics = records.layout.metrics();
+        let rows = &records.rows;
+        let has = |name: &&&str| rows.iter().any(|row| row.get(name).is_some());
+        self.validation = VALIDATIONS.iter().find(has).copied();
+        if let Some(name) = self.validation {
+            let of = |row: &Row| Some((row.step(), validated(row, name)?));
+            self.validations = rows.iter().filter_map(of).collect();
+        }
+        let timed = |row: &Row| {
+            let parts: Vec<f64> = TIMES.iter().filter_map(|name| row.get(name)).collect();
+            (!parts.is_empty()).then(|| parts.iter().sum::<f64>())
+        };
+        let times: Vec<f64> = rows.iter().filter_map(timed).collect();
+        self.seconds = (!times.is_empty()).then(|| times.iter().sum());
+        let signs = records.course.iter().flat_map(|course| &course.alarms);
+        for Alarm { severity, .. } in records.alarms.iter().chain(signs) {
+            *self.alarms.entry(severity.name()).or_default() += 1;
+        }
+        self
+    }
+
+    /// Its path, and its part where it is one.
+    pub fn name(&self) -> String {
+        let path = self.path.display();
+        self.part
+            .as_ref()
+            .map_or_else(|| path.to_string(), |part| format!("{path}: {part}"))
+    }
+
+    /// The last validation and its step.
+    pub fn last(&self) -> Option<(u64, Interval)> {
+        self.validations
+            .last_key_value()
+            .map(|(step, found)| (*step, *found))
+    }
+
+    /// The best validation and its step, the first of several. It was chosen for being high: its interval is that of a step by itself.
+    pub fn best(&self) -> Option<(u64, Interval)> {
+        let name = self.validation?;
+        let metric = STEP_METRICS.iter().find(|metric| metric.name == name)?;
+        let sign = if metric.better == Direction::Lower {
+            -1.0
+        } else {
+            1.0
+        };
+        let pairs = self.validations.iter().rev();
+        let best =
+            pairs.max_by(|(_, a), (_, b)| (sign * a.estimate).total_cmp(&(sign * b.estimate)));
+        best.map(|(step, found)| (*step, *found))
+    }
+
+    /// Its seconds in words.
+    pub fn time(&self) -> Option<String> {
+        let time = Duration::try_from_secs_f64(self.seconds?).ok()?;
+        Some(words(time))
+    }
+
+    /// The settings that are not the same in all of these runs by their paths, `[run]` each; `None` where a run has none. Damaged runs
+    /// are not asked.
+    pub fn differences(runs: &[Self]) -> BTreeMap<&str, Vec<Option<&Value>>> {
+        let whole = || runs.iter().filter(|run| run.fault.is_none());
+        let mut found = BTreeMap::new();
+        for key in whole().flat_map(|run| run.settings.keys()) {
+            let mut values = whole().map(|run| run.settings.get(key));
+            let first = values.next();
+            if values.any(|value| Some(value) != first) {
+                let all = runs.iter().map(|run| run.settings.get(key));
+                found.insert(key.as_str(), all.collect());
+            }
+        }
+        found
+    }
+
+    /// Compares the evaluations of the same name in the folders of two runs, question by question; of each the error where they
+    /// asked different questions or cannot be read.
+    ///
+    /// # Errors
+    /// When a folder is not of a run.
+    pub fn paired(
+        a: &Path,
+        b: &Path,
+        bootstrap: Bootstrap,
+    ) -> Result<BTreeMap<String, Result<Comparison>>> {
+        let [a, b] = [RunFolder::peek(a)?, RunFolder::peek(b)?];
+        let of = |run: &RunFolder| {
+            let sources = run.sources().into_iter();
+            let evaluations = sources.filter(|source| source.origin.step.is_none());
+            evaluations
+                .map(|source| (source.origin.run.clone(), source))
+                .collect::<BTreeMap<_, _>>()
+        };
+        let (a, b) = (of(&a), of(&b));
+        let both = a.into_iter().filter_map(|(name, a)| {
+            let b = b.get(&name)?;
+            let compare = || -> Result<Comparison> {
+                let [a, b] = [a.read()?.episodes, b.read()?.episodes];
+                Ok(Comparison::from_episodes(&a, &b, bootstrap)?)
+            };
+            Some((name, compare()))
+        });
+        Ok(both.collect())
+    }
+
+    /// Every number of its `metrics.jsonl`: the step, the metric and the value, step after step.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn values(&self) -> Result<Vec<(u64, String, f64)>> {
+        if !self.metrics.exists() {
+            return Ok(Vec::new());
+        }
+        let rows = Row::read_all(&self.metrics)?;
+        let numbers = rows.into_iter().flat_map(|row| {
+            let step = row.step();
+            let numbers = row.0.into_iter().filter(|(name, _)| name != "step");
+            numbers.filter_map(move |(name, value)| Some((step, name, value.as_f64()?)))
+        });
+        Ok(numbers.collect())
+    }
+}
+
+/// Adds the folders of runs at or below this one; those of a run's parts are not looked for.
+fn find(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) -> std::io::Result<()> {
+    let layout = RunLayout::new(folder);
+    let marks = [
+        layout.config(),
+        layout.sft_settings(),
+        layout.metrics(),
+        layout.verdict(),
+    ];
+    if marks.iter().any(|mark| mark.exists()) {
+        found.push(folder.to_owned());
+        return Ok(());
+    }
+    let entries: Vec<_> = std::fs::read_dir(folder)?.collect::<Result<_, _>>()?;
+    let is_folder = |entry: &std::fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
+    let mut inside: Vec<PathBuf> = entries
+        .iter()
+        .filter(|entry| is_folder(entry))
+        .map(std::fs::DirEntry::path)
+        .collect();
+    inside.sort();
+    for path in inside.iter().filter(|_| depth > 0) {
+        // A folder of somebody else may not be readable, and holds nothing to list then.
+        let _ = find(path, depth - 1, found);
+    }
+    Ok(())
+}
+
+/// The state of a run in `own`, which is `whole` or a part of it, and has taken `enough` steps or has not.
+fn state(own: &RunLayout, whole: &RunLayout, enough: bool) -> &'static str {
+    // A quickstart keeps one policy for both of its runs; a twin has a config and a policy of its own.
+    let policy = if own.config().exists() {
+        own.policy()
+    } else {
+        whole.policy()
+    };
+    if enough && (policy.exists() || whole.verdict().exists()) {
+        "done"
+    } else if RunLock::is_held(own.folder()) || RunLock::is_held(whole.folder()) {
+        "running"
+    } else {
+        "unfinished"
+    }
+}
+
+/// A validation of a step with its interval.
+fn validated(row: &Row, name: &str) -> Option<Interval> {
+    let estimate = row.get(name)?;
+    let alone = Interval {
+        estimate,
+        low: estimate,
+        high: estimate,
+    };
+    let questions = row
+        .get(Metric::VAL_QUESTIONS)
+        .filter(|_| name == Metric::VAL_EM);
+    let Some(questions) = questions else {
+        return Some(alone);
+    };
+    let right = (estimate * questions).round();
+    let found = Bootstrap::new(1).share(right as u64, questions as u64);
+    Some(found.unwrap_or(alone))
+}
+
+/// Adds the values of nested tables by their paths; lists are values.
+fn flatten(value: &Value, path: &str, found: &mut BTreeMap<String, Value>) {
+    let Value::Object(table) = value else {
+        found.insert(path.to_owned(), value.clone());
+        return;
+    };
+    for (name, value) in table {
+        let path = if path.is_empty() {
+            name.clone()
+        } else {
+            format!("{path}.{name}")
+        };
+        flatten(value, &path, found);
+    }
+}
+
+/// An error with its causes on one line.
+fn causes(error: &RunError) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(found) = cause {
+        let words = found.to_string();
+        if !text.ends_with(&words) {
+            text = format!("{text}: {words}");
+        }
+        cause = found.source();
+    }
+    text
+}
