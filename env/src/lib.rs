@@ -36,6 +36,7 @@ mod plugins;
 mod probe;
 mod query_writer;
 pub mod registry;
+mod rerank;
 mod search_r1;
 mod settings;
 

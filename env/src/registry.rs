@@ -14,12 +14,16 @@ use crate::reward::{
     altered, answers, controls, costs, format, judge, majority, published, random, rankings,
     retrieval, search_r1 as whole_text,
 };
-use crate::{code_search, query_writer, search_r1};
+use crate::{code_search, query_writer, rerank, search_r1};
 
 /// Every built-in environment. A new one is a file and a line here, and is then covered by the conformance tests; one from
 /// outside is registered through [`crate::Plugins`].
-pub(crate) const ENVIRONMENTS: &[EnvEntry] =
-    &[search_r1::ENTRY, code_search::ENTRY, query_writer::ENTRY];
+pub(crate) const ENVIRONMENTS: &[EnvEntry] = &[
+    search_r1::ENTRY,
+    code_search::ENTRY,
+    query_writer::ENTRY,
+    rerank::ENTRY,
+];
 
 pub(crate) static ENVIRONMENT_REGISTRY: Registry<EnvEntry> = Registry::new(ENVIRONMENTS);
 
@@ -49,11 +53,11 @@ pub(crate) const REWARDS: &[RewardEntry] = &[
     retrieval::ENTRY,
     published::ENTRY,
     rankings::NDCG,
-    query_writer::rewards::GAIN,
+    rankings::GAIN,
     rankings::MRR,
     rankings::RECALL,
     rankings::RETRIEVED,
-    query_writer::rewards::SYNTAX,
+    rankings::SYNTAX,
     query_writer::searchlm::NDCG,
     query_writer::searchlm::V1,
     query_writer::searchlm::V2,
