@@ -126,6 +126,9 @@ pub(crate) fn actions(text: &str) -> usize {
         let _ = query_writer::parse(text, take);
     }
     let _ = query_writer::parse_call(text);
+    for form in rerank::Form::ALL {
+        form.read(text, &["a", "7"]);
+    }
     whole_text::is_valid_whole_text(text);
     let asked = SEARCH
         .iter()

@@ -31,6 +31,8 @@ use form::Verdict;
 use settings::RerankSettings;
 use turn::RankTurn;
 
+pub(crate) use form::Form;
+
 /// The registry's entry.
 pub(crate) const ENTRY: EnvEntry = EnvEntry {
     last: |ranking| Tag::turn("", Tag::Answer.both(), ranking),

@@ -34,7 +34,7 @@ pub(super) const HEADER: &str = "Passages:";
 /// A fault in what a turn says of its window. The turn is used as far as it can be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Fault {
+pub(crate) enum Fault {
     /// No block between answer tags is closed.
     NoAnswer,
     /// A name that no passage of the window has.
@@ -49,7 +49,7 @@ pub(super) enum Fault {
 
 /// What a turn says of its window.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Verdict {
+pub(crate) struct Verdict {
     /// The passages, as places of the window, best first: those that were named, then the others in the order in which they
     /// were shown. As shown where scores are given.
     pub order: Vec<usize>,
@@ -60,7 +60,7 @@ pub(super) struct Verdict {
 }
 
 impl Form {
-    pub(super) const ALL: [Self; 5] = [
+    pub(crate) const ALL: [Self; 5] = [
         Self::Pointwise,
         Self::Pairwise,
         Self::Setwise,
@@ -126,7 +126,7 @@ impl Form {
 
     /// Reads a turn about a window of passages with these ids. A passage is named by its number in the window, from 1, or by
     /// its id; a number goes before an id.
-    pub(super) fn read(self, turn: &str, ids: &[&str]) -> Verdict {
+    pub(crate) fn read(self, turn: &str, ids: &[&str]) -> Verdict {
         let [open, close] = Tag::Answer.both();
         let unread = Verdict {
             order: (0..ids.len()).collect(),

@@ -10,7 +10,7 @@ use forage_retriever::Bm25Retriever;
 use proptest::prelude::*;
 use serde_json::json;
 
-use super::form::{Fault, Form};
+use super::form::Fault;
 use super::*;
 use crate::check::{CheckFailure, CheckPlan};
 use crate::reward::RewardSet;
