@@ -228,7 +228,7 @@ fn scored(answer: &str, ids: &[&str], mut verdict: Verdict) -> Verdict {
         match named.and_then(|(name, rest)| Some((place(name.trim(), ids)?, rest))) {
             None => verdict.faults.push(Fault::Unknown),
             Some((place, _)) if verdict.scores[place].is_some() => {
-                verdict.faults.push(Fault::Extra)
+                verdict.faults.push(Fault::Extra);
             }
             Some((place, rest)) => {
                 verdict.scores[place] =

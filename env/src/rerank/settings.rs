@@ -192,7 +192,7 @@ impl RerankSettings {
     /// Windows over `count` candidates in the order of turns, each as places of the list as it is by then; at least one.
     ///
     /// Scores are given from front to back, everything once. Else a window slides from the end of the list to its front, as in
-    /// RankGPT (arXiv 2304.09542); the last one of a pass is cut to what is left, so that every passage is seen. Picks of
+    /// `RankGPT` (arXiv 2304.09542); the last one of a pass is cut to what is left, so that every passage is seen. Picks of
     /// a later pass leave alone what earlier ones brought to the front: a bubble sort, as in PRP (arXiv 2306.17563) and
     /// Setwise (arXiv 2310.09497).
     pub(super) fn windows(&self, count: usize) -> Vec<Range<usize>> {

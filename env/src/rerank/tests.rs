@@ -110,6 +110,7 @@ fn grades(episode: &Episode) -> Vec<i32> {
 #[test]
 fn windows_slide_as_published() {
     let windows = |written: Value, count| settings(written).windows(count);
+    let only = |range: Range<usize>| vec![range];
     let listwise =
         |window: usize, step: usize, count| windows(json!({"window": window, "step": step}), count);
     // RankGPT's own setting: nine windows of twenty over a hundred passages.
@@ -505,7 +506,8 @@ async fn the_contract_is_kept_in_every_form() {
         let factory = Rerank::factory(settings, index()).expect("settings");
         let rewards = RewardSet::measure(Outcome::Ranking);
         let plan = CheckPlan::of(&ENTRY);
-        let checked = plan.check(factory.as_ref(), &[task()], &rewards, Seed::root(1));
+        let tasks = [task()];
+        let checked = plan.check(factory.as_ref(), &tasks, &rewards, Seed::root(1));
         let failures = checked.await.err().unwrap_or_default();
         // The entry's gold names passages and gives no scores.
         let scores = |failure: &CheckFailure| matches!(failure, CheckFailure::Scores { .. });
