@@ -31,7 +31,7 @@ pub enum Limit {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "how")]
 pub enum Ending {
-    /// The policy gave an answer, or the query it was asked for.
+    /// The policy gave an answer, or what it was asked to rank by.
     Answered,
     /// A limit ended it.
     Truncated {

@@ -37,6 +37,7 @@ mod plugins;
 mod probe;
 mod query_writer;
 pub mod registry;
+mod rerank;
 mod search_r1;
 mod settings;
 

@@ -13,7 +13,6 @@
 mod action;
 mod keywords;
 mod metrics;
-pub(crate) mod rewards;
 mod scripts;
 pub(crate) mod searchlm;
 mod settings;
@@ -87,7 +86,7 @@ pub(crate) const ENTRY: EnvEntry = EnvEntry {
     ..EnvEntry::new(
         "forage/query-writer-v0",
         "one query in boolean syntax, judged by the ranking it gives",
-        Outcome::Query,
+        Outcome::Ranking,
         "<reasoning>look</reasoning><query>\"first query\" OR second</query>",
         |settings, resources| {
             let settings: QueryWriterSettings = serde_json::from_value(settings)?;

@@ -14,7 +14,7 @@ use crate::reward::{
     altered, answers, controls, costs, format, judge, majority, published, random, rankings,
     retrieval, search_r1 as whole_text, turns,
 };
-use crate::{code_search, external, query_writer, search_r1};
+use crate::{code_search, external, query_writer, rerank, search_r1};
 
 /// Every built-in environment. A new one is a file and a line here, and is then covered by the conformance tests; one from
 /// outside is registered through [`crate::Plugins`].
@@ -22,6 +22,7 @@ pub(crate) const ENVIRONMENTS: &[EnvEntry] = &[
     search_r1::ENTRY,
     code_search::ENTRY,
     query_writer::ENTRY,
+    rerank::ENTRY,
     external::ENTRY,
 ];
 
@@ -53,11 +54,11 @@ pub(crate) const REWARDS: &[RewardEntry] = &[
     retrieval::ENTRY,
     published::ENTRY,
     rankings::NDCG,
-    query_writer::rewards::GAIN,
+    rankings::GAIN,
     rankings::MRR,
     rankings::RECALL,
     rankings::RETRIEVED,
-    query_writer::rewards::SYNTAX,
+    rankings::SYNTAX,
     query_writer::searchlm::NDCG,
     query_writer::searchlm::V1,
     query_writer::searchlm::V2,
@@ -127,6 +128,9 @@ pub(crate) fn actions(text: &str) -> usize {
         let _ = query_writer::parse(text, take);
     }
     let _ = query_writer::parse_call(text);
+    for form in rerank::Form::ALL {
+        form.read(text, &["a", "7"]);
+    }
     whole_text::is_valid_whole_text(text);
     let asked = SEARCH
         .iter()

@@ -27,12 +27,15 @@ pub(crate) const MEASURES: &[Metric] = &[
         "retrieval",
         "A reference answer among the passages that were shown",
     ),
-    scored("ndcg", "NDCG@10 of the query's ranking"),
-    scored("gain", "NDCG@10 above that of the question's own keywords"),
+    scored("ndcg", "NDCG@10 of the ranking"),
+    scored(
+        "gain",
+        "NDCG@10 above that of the question's own keywords, or of the first stage",
+    ),
     scored("mrr", "Reciprocal rank of the first relevant passage"),
     scored("recall", "Relevant passages that were found"),
-    scored("retrieved", "Queries that found a relevant passage"),
-    scored("syntax", "Queries whose syntax needed no repair"),
+    scored("retrieved", "Rankings with a relevant passage"),
+    scored("syntax", "Rankings for which nothing written needed repair"),
     scored("ndcg_searchlm", "NDCG as SearchLM pays it"),
     share(
         "published_differs",
@@ -228,9 +231,9 @@ pub(crate) fn display_rank(name: &str) -> (usize, &str) {
     (place.unwrap_or(usize::MAX), name)
 }
 
-/// The metric that a breakdown is shown of, among those there are: exact match, or NDCG where episodes end in queries.
+/// The metric that a breakdown is shown of, among those there are: exact match, or NDCG where episodes end in rankings.
 pub(crate) fn headline<T>(metrics: &BTreeMap<String, T>) -> &'static str {
-    [Outcome::Answer, Outcome::Query]
+    [Outcome::Answer, Outcome::Ranking]
         .map(Outcome::measure)
         .into_iter()
         .find(|measure| metrics.contains_key(*measure))

@@ -34,7 +34,7 @@ pub(crate) struct Detail {
 /// The result of a run on held-out questions. Written to `verdict.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
-    /// The measure of the figures: exact match where episodes end in answers, NDCG@10 where they end in queries.
+    /// The measure of the figures: exact match where episodes end in answers, NDCG@10 where they end in rankings.
     #[serde(default)]
     pub outcome: Outcome,
     /// Exact match, or what [`Self::outcome`] is measured in, before reinforcement learning.

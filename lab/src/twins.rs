@@ -55,9 +55,9 @@ impl Twin {
     pub(crate) fn of(self, config: &Resolved) -> Result<Resolved> {
         let relabelled = LABELS.contains(&self.0);
         let outcome = registry::find(&config.environment.id)?.outcome;
-        if relabelled && outcome == Outcome::Query {
+        if relabelled && outcome == Outcome::Ranking {
             bail!(
-                "twin `{}` changes answers, and queries are graded by passages; use random",
+                "twin `{}` changes answers, and rankings are graded by passages; use random",
                 self.0
             );
         }

@@ -13,8 +13,9 @@ pub enum Outcome {
     /// An answer, compared with the task's golds.
     #[default]
     Answer,
-    /// A query, whose passages are compared with the task's judgments.
-    Query,
+    /// A ranking, that of a query or one that the policy wrote itself, compared with the task's judgments.
+    #[serde(alias = "query")]
+    Ranking,
 }
 
 impl Outcome {
@@ -22,7 +23,7 @@ impl Outcome {
     pub fn measure(self) -> &'static str {
         match self {
             Self::Answer => "em",
-            Self::Query => "ndcg",
+            Self::Ranking => "ndcg",
         }
     }
 
@@ -30,7 +31,7 @@ impl Outcome {
     pub fn words(self) -> [&'static str; 2] {
         match self {
             Self::Answer => ["exact match", "EM"],
-            Self::Query => ["NDCG@10", "NDCG"],
+            Self::Ranking => ["NDCG@10", "NDCG"],
         }
     }
 
@@ -38,25 +39,25 @@ impl Outcome {
     pub fn of(episodes: &[Episode]) -> Self {
         let scores = episodes.iter().find_map(|episode| episode.score.as_ref());
         let has = |part: &str| scores.is_some_and(|score| score.parts.contains_key(part));
-        if has(Self::Query.measure()) && !has(Self::Answer.measure()) {
-            Self::Query
+        if has(Self::Ranking.measure()) && !has(Self::Answer.measure()) {
+            Self::Ranking
         } else {
             Self::Answer
         }
     }
 
     /// Whether a demonstration is one to learn from: it reached its end, and a careful one earned what it was for in full. A hasty
-    /// one may fail, and a hasty query may break the protocol: that is part of what it shows.
+    /// one may fail, and where a ranking is asked for it may break the protocol: that is part of what it shows.
     pub fn teaches(self, episode: &Episode, careful: bool) -> bool {
         let ended = match episode.ending {
             Ending::Answered => true,
-            Ending::Malformed { .. } => self == Self::Query && !careful,
+            Ending::Malformed { .. } => self == Self::Ranking && !careful,
             Ending::Truncated { .. } | Ending::Infra { .. } => false,
         };
         let needed: &[&str] = match self {
             _ if !careful => &[],
             Self::Answer => &["em"],
-            Self::Query => &["mrr", "syntax"],
+            Self::Ranking => &["mrr", "syntax"],
         };
         let scores = episode.score.as_ref();
         let earned = |part: &&str| scores.is_some_and(|score| score.parts[*part] >= 1.0);
@@ -76,10 +77,10 @@ impl Outcome {
     pub fn check(self, task: &Task) -> Result<(), EnvError> {
         let missing = match self {
             Self::Answer if task.golds.is_empty() => "has no accepted answer; give it `golds`",
-            Self::Query if task.judgments().is_empty() => {
+            Self::Ranking if task.judgments().is_empty() => {
                 "has no judged passage; give it `qrels` or `evidence`, or read it from a BEIR folder"
             }
-            Self::Answer | Self::Query => return Ok(()),
+            Self::Answer | Self::Ranking => return Ok(()),
         };
         Err(EnvError::Task {
             task: task.name(),

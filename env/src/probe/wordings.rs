@@ -36,9 +36,10 @@ mod tests {
             ("search-r1", json!({})),
             ("code-search", json!({})),
             ("query-writer", json!({})),
+            ("rerank", json!({})),
         ];
-        let short =
-            ["search-r1", "code-search", "query-writer"].map(|id| (id, json!({"prompt": "short"})));
+        let short = ["search-r1", "code-search", "query-writer", "rerank"]
+            .map(|id| (id, json!({"prompt": "short"})));
         for (id, settings) in plain.into_iter().chain(short) {
             let found = Probe::wordings(id, &settings).expect("wordings");
             let texts: std::collections::BTreeSet<String> =

@@ -6,27 +6,28 @@
 //! repairs, and a query that had to be repaired earns 0 here. Its second reward subtracts what keywords find without 89 stop
 //! words, a list that is not part of its publication: ours are those of `keywords.rs`.
 
+use async_trait::async_trait;
 use forage_contracts::environment::Outcome;
-use forage_contracts::reward::{Make, RewardEntry};
+use forage_contracts::reward::{Make, Reward, RewardEntry, RewardError};
+use forage_contracts::{Episode, Task};
 
-use super::rewards::Judged;
 use super::turn::QueryTurn;
-use crate::reward::UNIT;
 use crate::reward::ranking::{Graded, Judgments};
-use crate::reward::rankings::DEPTH;
+use crate::reward::rankings::{DEPTH, Ranked};
+use crate::reward::{UNIT, judgments};
 
 /// Its NDCG alone, beside the true one.
 pub(crate) const NDCG: RewardEntry = RewardEntry {
     name: "ndcg_searchlm",
-    about: "queries: NDCG@10 against the best order of what was found, as SearchLM reports it",
+    about: "rankings: NDCG@10 against the best order of what was found, as SearchLM reports it",
     always: true,
-    judges: Some(Outcome::Query),
+    judges: Some(Outcome::Ranking),
     range: UNIT,
     schema: None,
     make: Make::Plain(|_| {
-        Box::new(Judged {
+        Box::new(Ranked {
             name: "ndcg_searchlm",
-            score: |turn, judgments| Facts::of(turn, judgments).ndcg as f32,
+            score: |judged| judged.found().ndcg_searchlm(DEPTH),
         })
     }),
 };
@@ -36,7 +37,7 @@ pub(crate) const V1: RewardEntry = RewardEntry {
     name: "searchlm_v1",
     about: "queries: SearchLM's first reward, 0.6 ndcg_searchlm + 0.4 mrr, which short keyword queries win",
     always: false,
-    judges: Some(Outcome::Query),
+    judges: Some(Outcome::Ranking),
     range: UNIT,
     schema: None,
     make: Make::Plain(|_| {
@@ -52,7 +53,7 @@ pub(crate) const V2: RewardEntry = RewardEntry {
     name: "searchlm_v2",
     about: "queries: SearchLM's second reward: gain over keywords, halved without operators, and a bonus for reasoning",
     always: false,
-    judges: Some(Outcome::Query),
+    judges: Some(Outcome::Ranking),
     range: [0.0, 1.15],
     schema: None,
     make: Make::Plain(|_| {
@@ -62,6 +63,25 @@ pub(crate) const V2: RewardEntry = RewardEntry {
         })
     }),
 };
+
+/// A score of the query that its episode was for; 0 without one.
+struct Judged {
+    name: &'static str,
+    score: fn(&QueryTurn, &Judgments) -> f32,
+}
+
+#[async_trait]
+impl Reward for Judged {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    async fn score(&self, task: &Task, episode: &Episode) -> Result<f32, RewardError> {
+        let judgments = judgments(self.name, task)?;
+        let turn = QueryTurn::of(episode);
+        Ok(turn.map_or(0.0, |turn| (self.score)(&turn, &judgments)))
+    }
+}
 
 /// Facts about a query that the rewards look at.
 #[derive(Clone, Copy, Debug, PartialEq)]

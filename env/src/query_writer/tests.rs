@@ -130,7 +130,7 @@ async fn parts(text: &str) -> BTreeMap<String, f32> {
         writes(text),
         library(),
         &tasks,
-        RewardSet::measure(Outcome::Query),
+        RewardSet::measure(Outcome::Ranking),
     )
     .await
     .remove(0);
@@ -325,8 +325,8 @@ async fn parts_say_what_was_earned_for_what() {
 #[tokio::test]
 async fn the_contract_is_kept_and_registered() {
     let rewards = RewardSet::new(
-        Outcome::Query,
-        &crate::reward::RewardSet::default_weights(Outcome::Query),
+        Outcome::Ranking,
+        &crate::reward::RewardSet::default_weights(Outcome::Ranking),
         Seed::root(0),
     );
     let factory = QueryWriter::factory(settings(), library()).expect("settings");
@@ -379,7 +379,7 @@ impl BooleanSearch for Down {
 
 #[tokio::test]
 async fn faults_of_ours_have_no_score() {
-    let rewards = || RewardSet::measure(Outcome::Query);
+    let rewards = || RewardSet::measure(Outcome::Ranking);
     let policy = || writes("<query>tides</query>");
     let down = play(policy(), Arc::new(Down), &[Arc::new(task())], rewards())
         .await
@@ -465,7 +465,7 @@ async fn scripts_earn_what_they_should() {
     let bytes = || Arc::new(ByteTokenizer);
     let run = |policy: Arc<dyn Policy>| {
         let (index, tasks) = (Arc::clone(&index), &tasks);
-        async move { play(policy, index, tasks, RewardSet::measure(Outcome::Query)).await }
+        async move { play(policy, index, tasks, RewardSet::measure(Outcome::Ranking)).await }
     };
     let oracle = |haste| {
         let cast = Cast::new(bytes(), tasks.iter().cloned()).hasty(haste);
@@ -516,8 +516,8 @@ proptest! {
     ], reasoning in "[a-z ]{0,400}") {
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
         let text = format!("<reasoning>{reasoning}</reasoning><query>{query}</query>");
-        for entry in REWARDS.iter().filter(|entry| entry.fits(Outcome::Query)) {
-            let rewards = RewardSet::new(Outcome::Query, &[(entry.name.to_owned(), 1.0)].into(), Seed::root(0));
+        for entry in REWARDS.iter().filter(|entry| entry.fits(Outcome::Ranking)) {
+            let rewards = RewardSet::new(Outcome::Ranking, &[(entry.name.to_owned(), 1.0)].into(), Seed::root(0));
             let episodes = runtime.block_on(play(writes(&text), library(), &[Arc::new(task())], rewards.expect("fits")));
             let total = episodes[0].reward().expect("scored");
             let [low, high] = entry.range;

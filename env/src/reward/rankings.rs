@@ -1,11 +1,13 @@
 //! Rewards of the ranking that an episode ends in, compared with the task's relevance judgments; 0 without a ranking.
 
 use async_trait::async_trait;
-use forage_contracts::environment::Outcome;
+use forage_contracts::environment::{Call, Outcome};
 use forage_contracts::{Episode, Task};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
 
 use super::ranking::{Graded, Judgments};
-use super::{Make, Reward, RewardEntry, RewardError, UNIT, judgments};
+use super::{Make, Reward, RewardEntry, RewardError, UNIT, indicator, judgments};
 
 /// Passages that NDCG looks at.
 pub(crate) const DEPTH: usize = 10;
@@ -13,11 +15,30 @@ pub(crate) const DEPTH: usize = 10;
 /// NDCG of the first ten passages, with the ideal order of all that is judged.
 pub(crate) const NDCG: RewardEntry = entry(
     "ndcg",
-    "queries: NDCG@10 of what the query found, as trec_eval computes it",
+    "rankings: NDCG@10 as trec_eval computes it",
     Make::Plain(|_| {
         Box::new(Ranked {
             name: "ndcg",
-            score: |found, judgments| Graded::new(found, judgments).ndcg(DEPTH),
+            score: |judged| judged.found().ndcg(DEPTH),
+        })
+    }),
+);
+
+/// NDCG less that of the ranking to beat, and not below 0: what the question's own keywords find, or a first stage.
+///
+/// Members of a group share that ranking, so that only the bound at 0 changes what is learned: whatever ranks no better
+/// earns nothing here.
+pub(crate) const GAIN: RewardEntry = entry(
+    "gain",
+    "rankings: NDCG@10 above that of the question's own keywords, or of the first stage",
+    Make::Plain(|_| {
+        Box::new(Ranked {
+            name: "gain",
+            score: |judged| {
+                let [found, baseline] =
+                    [judged.found(), judged.baseline()].map(|ranking| ranking.ndcg(DEPTH) as f32);
+                f64::from((found - baseline).max(0.0))
+            },
         })
     }),
 );
@@ -25,23 +46,23 @@ pub(crate) const NDCG: RewardEntry = entry(
 /// One over the rank of the first relevant passage among all; 0 when there is none.
 pub(crate) const MRR: RewardEntry = entry(
     "mrr",
-    "queries: one over the rank of the first relevant passage",
+    "rankings: one over the rank of the first relevant passage",
     Make::Plain(|_| {
         Box::new(Ranked {
             name: "mrr",
-            score: |found, judgments| Graded::new(found, judgments).reciprocal_rank(found.len()),
+            score: |judged| judged.found().reciprocal_rank(judged.ids.len()),
         })
     }),
 );
 
-/// Share of the relevant passages among all that were found, as many as the environment's `limit`.
+/// Share of the relevant passages among all that were found, as many as the environment's settings allow.
 pub(crate) const RECALL: RewardEntry = entry(
     "recall",
-    "queries: share of the relevant passages found",
+    "rankings: share of the relevant passages found",
     Make::Plain(|_| {
         Box::new(Ranked {
             name: "recall",
-            score: |found, judgments| Graded::new(found, judgments).recall(found.len()),
+            score: |judged| judged.found().recall(judged.ids.len()),
         })
     }),
 );
@@ -49,13 +70,29 @@ pub(crate) const RECALL: RewardEntry = entry(
 /// 1 when any passage is relevant.
 pub(crate) const RETRIEVED: RewardEntry = entry(
     "retrieved",
-    "queries: anything relevant was found",
+    "rankings: anything relevant was found",
     Make::Plain(|_| {
         Box::new(Ranked {
             name: "retrieved",
-            score: |found, judgments| {
-                let relevant = |id: &String| judgments.get(id).is_some_and(|grade| *grade > 0);
-                f64::from(u8::from(found.iter().any(relevant)))
+            score: |judged| {
+                let relevant =
+                    |id: &String| judged.judgments.get(id).is_some_and(|grade| *grade > 0);
+                f64::from(indicator(judged.ids.iter().any(relevant)))
+            },
+        })
+    }),
+);
+
+/// 1 when nothing that the policy wrote had to be mended, whatever was found.
+pub(crate) const SYNTAX: RewardEntry = entry(
+    "syntax",
+    "rankings: nothing that was written needed repair",
+    Make::Plain(|_| {
+        Box::new(Ranked {
+            name: "syntax",
+            score: |judged| {
+                let sound = |call| Recorded::of(call).repairs.is_empty();
+                f64::from(indicator(judged.episode.calls().all(sound)))
             },
         })
     }),
@@ -66,17 +103,53 @@ const fn entry(name: &'static str, about: &'static str, make: Make) -> RewardEnt
         name,
         about,
         always: true,
-        judges: Some(Outcome::Query),
+        judges: Some(Outcome::Ranking),
         range: UNIT,
         schema: None,
         make,
     }
 }
 
+/// What environments record for these rewards in the payload of a call ([`Call::payload`]).
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Recorded {
+    repairs: Vec<IgnoredAny>,
+    #[serde(alias = "keywords_found")]
+    baseline: Vec<String>,
+}
+
+impl Recorded {
+    fn of(call: &Call) -> Self {
+        Self::deserialize(&call.payload).unwrap_or_default()
+    }
+}
+
+/// The ranking that an episode ended in.
+pub(crate) struct Judged<'a> {
+    episode: &'a Episode,
+    ids: &'a [String],
+    judgments: &'a Judgments,
+}
+
+impl Judged<'_> {
+    /// The ranking beside its judgments.
+    pub(crate) fn found(&self) -> Graded {
+        Graded::new(self.ids, self.judgments)
+    }
+
+    /// The ranking to beat beside the same judgments; an empty one where none is recorded.
+    fn baseline(&self) -> Graded {
+        let last = self.episode.calls().last();
+        let recorded = last.map(Recorded::of).unwrap_or_default();
+        Graded::new(&recorded.baseline, self.judgments)
+    }
+}
+
 /// A measure of the ranking.
-struct Ranked {
-    name: &'static str,
-    score: fn(&[String], &Judgments) -> f64,
+pub(crate) struct Ranked {
+    pub(crate) name: &'static str,
+    pub(crate) score: fn(&Judged<'_>) -> f64,
 }
 
 #[async_trait]
@@ -87,7 +160,13 @@ impl Reward for Ranked {
 
     async fn score(&self, task: &Task, episode: &Episode) -> Result<f32, RewardError> {
         let judgments = judgments(self.name, task)?;
-        let found = episode.ranking();
-        Ok(found.map_or(0.0, |found| (self.score)(found, &judgments) as f32))
+        let score = |ids| {
+            (self.score)(&Judged {
+                episode,
+                ids,
+                judgments: &judgments,
+            })
+        };
+        Ok(episode.ranking().map_or(0.0, score) as f32)
     }
 }

@@ -11,12 +11,12 @@ use super::settings::Weighting;
 use crate::registry::{REWARD_REGISTRY, rewards as registered};
 
 impl RewardSet {
-    /// What is weighted where nobody says: exact match; for queries mostly the true ranking, some of it only as far as it beats
-    /// the question's keywords, and a little for valid syntax and for finding anything relevant at all.
+    /// What is weighted where nobody says: exact match; for rankings mostly true NDCG, some of it only as far as it beats the
+    /// baseline, and a little for writing what was asked for and for finding anything relevant at all.
     pub fn default_weights(outcome: Outcome) -> BTreeMap<String, f32> {
         let weights: &[(&str, f32)] = match outcome {
             Outcome::Answer => &[("em", 1.0)],
-            Outcome::Query => &[
+            Outcome::Ranking => &[
                 ("ndcg", 0.5),
                 ("gain", 0.2),
                 ("mrr", 0.1),
@@ -105,7 +105,7 @@ fn unfit(name: &str, outcome: Outcome) -> RewardSetError {
         .map(|entry| entry.name);
     let outcome = match outcome {
         Outcome::Answer => "an answer",
-        Outcome::Query => "a query",
+        Outcome::Ranking => "a ranking",
     };
     RewardSetError::Unfit {
         name: name.to_owned(),

@@ -303,7 +303,7 @@ fn unknown_rewards_name_the_nearest() {
     let weights = BTreeMap::from([("em".to_owned(), f32::NAN)]);
     let refused = RewardSet::new(Outcome::Answer, &weights, Seed::root(0));
     assert!(matches!(refused, Err(RewardSetError::NotFinite { .. })));
-    for (outcome, name) in [(Outcome::Answer, "ndcg"), (Outcome::Query, "em")] {
+    for (outcome, name) in [(Outcome::Answer, "ndcg"), (Outcome::Ranking, "em")] {
         let weights = BTreeMap::from([(name.to_owned(), 1.0)]);
         let error = RewardSet::new(outcome, &weights, Seed::root(0))
             .expect_err("judges other episodes")

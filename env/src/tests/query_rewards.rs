@@ -68,9 +68,9 @@ async fn every_reward_of_every_query_is_equal() {
             .expect("rows");
     let named = REWARDS
         .iter()
-        .filter(|entry| entry.judges == Some(Outcome::Query));
+        .filter(|entry| entry.judges == Some(Outcome::Ranking));
     let weights = named.map(|entry| (entry.name.to_owned(), 1.0)).collect();
-    let rewards = RewardSet::new(Outcome::Query, &weights, Seed::root(0)).expect("fit");
+    let rewards = RewardSet::new(Outcome::Ranking, &weights, Seed::root(0)).expect("fit");
     let mut earned = BTreeMap::<String, usize>::new();
     for row in &rows {
         let episode = episode(row);

@@ -105,6 +105,15 @@ async fn query_episodes_are_the_drivers() {
 }
 
 #[tokio::test]
+async fn ranking_episodes_are_the_drivers() {
+    replay(
+        "rerank",
+        json!({"form": "setwise", "candidates": 7, "window": 3, "passes": 2}),
+    )
+    .await;
+}
+
+#[tokio::test]
 async fn code_episodes_are_the_drivers() {
     replay("code-search", json!({})).await;
 }

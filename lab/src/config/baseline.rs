@@ -81,12 +81,12 @@ impl Baseline {
                     config.evaluation.samples
                 ))
             }
-            Self::MajorityOf if entry.outcome == Outcome::Query => Some(format!(
-                "votes on answers, and {} ends in queries; use best_of_8",
+            Self::MajorityOf if entry.outcome == Outcome::Ranking => Some(format!(
+                "votes on answers, and {} ends in rankings; use best_of_8",
                 entry.id
             )),
-            Self::ForcedSearch if entry.outcome == Outcome::Query => Some(format!(
-                "is for episodes that may end without a search, and {} is judged by one; remove it",
+            Self::ForcedSearch if entry.outcome == Outcome::Ranking => Some(format!(
+                "is for episodes that end in answers, and {} ends in rankings; remove it",
                 entry.id
             )),
             Self::ForcedSearch | Self::Demonstrations if config.policy.chat.is_some() => Some(

@@ -73,7 +73,7 @@ fn questions(config: &Resolved, data: &Data) -> Check {
 fn answers(entry: &EnvEntry, train: &[Task], dev: &[Task]) -> Check {
     let lacks = |task: &&Task| match entry.outcome {
         Outcome::Answer => task.golds.iter().all(|gold| gold.trim().is_empty()),
-        Outcome::Query => task.judgments().is_empty(),
+        Outcome::Ranking => task.judgments().is_empty(),
     };
     let blank = |task: &&Task| {
         entry.outcome == Outcome::Answer && task.golds.iter().any(|gold| gold.trim().is_empty())
