@@ -76,7 +76,7 @@ pub struct GrpoConfig {
     /// Times that a step may ask more questions in place of the groups that the objective's filter drops (DAPO's dynamic sampling,
     /// arXiv 2503.14476), until its batch is full. By default it learns from what is left.
     #[serde(skip_serializing_if = "is_zero")]
-    pub refills: usize,
+    pub(crate) refills: usize,
     /// Takes a part of each batch from earlier steps; none without it.
     pub(crate) replay: Option<ReplayConfig>,
     /// What is learned from episodes by how they ended; all as they were scored without it.

@@ -2,7 +2,8 @@
 //!
 //! The paper plays a reference set anew at every selection, compares questions by embeddings of a language model with a trained
 //! head, and calibrates the predictions. Here the questions that the run has just asked are the reference, so nothing is played
-//! for it, questions are compared by the words they have in common, and predictions stay as they are.
+//! for it, questions are compared by the words they have in common, predictions stay as they are, and every step chooses, where the
+//! paper's every second one does.
 
 use std::collections::{BTreeMap, HashMap};
 

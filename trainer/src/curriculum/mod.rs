@@ -42,7 +42,7 @@ const CURRICULA: &[CurriculumEntry] = &[
             "alignment",
             "uniform for so many epochs, then without the questions whose alignment 1 - sum of (r_k - m_k)^2 / sum of (1 - m_k)^2 is \
              not above the threshold, r_k the mean accuracy when it was asked for the k-th time, m_k the mean of r_k over questions: \
-             LIMR (arXiv 2502.11886, threshold .6)",
+             LIMR (arXiv 2502.11886, threshold .6; its code measures 21 epochs)",
             alignment::draw,
         )
     },

@@ -124,24 +124,26 @@ fn moderate_questions_come_as_often_as_their_weights_say() {
 #[test]
 fn a_step_asks_no_question_twice_before_it_has_asked_all() {
     let questions = numbered(6);
-    let curriculum = chosen(
-        json!({"difficulty": {"target": 0.5, "temperature": 1e-3, "reference": 4, "attention": 0.1}}),
-    );
-    let asked = |step: u64| {
-        [0, 1, 2, 3].map(|question| Asked {
+    let curriculum = chosen(json!({"difficulty": {
+        "target": 0.5, "temperature": 1e-3, "reference": 4, "attention": 0.1,
+    }}));
+    // The first three are moderate, the fourth is easy, and of the others their mean is expected.
+    let asked = |step| {
+        [(0, 0.5), (1, 0.5), (2, 0.5), (3, 1.0)].map(|(question, accuracy)| Asked {
             question,
             step,
-            accuracy: Some(0.5),
+            accuracy: Some(accuracy),
         })
     };
-    // Those that the step asked are the likeliest, and wait all the same.
-    let (now, before) = (asked(100), asked(99));
+    let set = |places: &[usize]| places.iter().copied().collect::<BTreeSet<_>>();
+    let before = asked(99);
+    let (first, _) = drawn(&curriculum, &inputs(&questions, &before, 3));
+    assert_eq!(set(&first), BTreeSet::from([0, 1, 2]));
+    let now = asked(100);
     let (more, _) = drawn(&curriculum, &inputs(&questions, &now, 8));
-    assert_eq!(BTreeSet::from_iter(&more[..2]), BTreeSet::from([&4, &5]));
+    assert_eq!(set(&more[..2]), BTreeSet::from([4, 5]));
+    assert_eq!((set(&more[2..5]), more[5]), (BTreeSet::from([0, 1, 2]), 3));
     assert_eq!(more[..2], more[6..], "then from the beginning");
-    let (first, difficulty) = drawn(&curriculum, &inputs(&questions, &before, 4));
-    assert!(first.len() == 4 && difficulty == Some(0.5));
-    assert_ne!(first, drawn(&curriculum, &inputs(&questions, &now, 4)).0);
 }
 
 #[test]
@@ -229,6 +231,9 @@ fn an_epoch_has_every_question_once_however_it_is_cut_into_steps() {
 
 #[test]
 fn settings_out_of_range_and_draws_that_cannot_be_are_refused() {
+    const BAD: CurriculumEntry = CurriculumEntry::new("bad", "beyond the end", |_, inputs, _| {
+        vec![inputs.questions.len(); inputs.count]
+    });
     for (written, expected) in [
         (
             json!({"difficulty": {"target": 1.5, "temperature": 1.0, "reference": 8, "attention": 1.0}}),
@@ -254,9 +259,6 @@ fn settings_out_of_range_and_draws_that_cannot_be_are_refused() {
         let error = chosen(written).check().unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");
     }
-    const BAD: CurriculumEntry = CurriculumEntry::new("bad", "beyond the end", |_, inputs, _| {
-        vec![inputs.questions.len(); inputs.count]
-    });
     let bad = Curriculum {
         entry: &BAD,
         settings: Settings::of(&[], &[]),

@@ -38,6 +38,7 @@ fn config() -> GrpoConfig {
         replay: None,
         endings: Endings::default(),
         sentinel: SentinelConfig::default(),
+        ..GrpoConfig::default()
     }
 }
 
