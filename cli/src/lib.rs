@@ -1,7 +1,7 @@
 //! `forage`: train and evaluate language models that search.
 //!
 //! Arguments and printing; the library crates compute, and runs are functions of `forage_lab`. The face of this library is one
-//! function: a crate with an environment, a reward, a loss or an advantage of its own calls [`main_with`] from its `main` and has
+//! function: a crate with an environment, a reward, a loss or a curriculum of its own calls [`main_with`] from its `main` and has
 //! every command with them in it (`docs/plugging-in.md`).
 
 mod commands;

@@ -1,9 +1,9 @@
 //! Everything that a program adds to what is built in, in one table.
 
-use forage_contracts::EnvEntry;
 use forage_contracts::question::QuestionEntry;
 use forage_contracts::retriever::RetrieverEntry;
 use forage_contracts::reward::RewardEntry;
+use forage_contracts::{CurriculumEntry, EnvEntry};
 use forage_retriever::{CorpusEntry, ModeEntry};
 use forage_trainer::Family;
 use forage_trainer::objective::{AdvantageEntry, LossEntry};
@@ -74,6 +74,13 @@ impl Plugins {
     #[must_use]
     pub fn advantage(mut self, entry: AdvantageEntry) -> Self {
         self.trainer.advantages.push(entry);
+        self
+    }
+
+    /// Adds a curriculum.
+    #[must_use]
+    pub fn curriculum(mut self, entry: CurriculumEntry) -> Self {
+        self.trainer.curricula.push(entry);
         self
     }
 

@@ -6,13 +6,15 @@
 //! - a reward: [`reward`], which sees a [`Task`] and an [`Episode`];
 //! - a retriever that brings its own passages: [`retriever`];
 //! - a corpus format or a question format: [`CorpusEntry`], [`question`], over the [`Row`]s of a file;
-//! - a loss or an advantage: [`objective`], over plain slices.
+//! - a loss or an advantage: [`objective`], over plain slices;
+//! - a curriculum: [`CurriculumEntry`], over what was asked before.
 //!
 //! What runs them is in the crates above: indexes in `forage-retriever`, built-in environments, rewards and the rollout driver in
 //! `forage-env`, the learner in `forage-trainer`. A search mode works on an index folder, and so its entry is in
 //! `forage-retriever`.
 
 mod corpus;
+mod curriculum;
 mod entry;
 pub mod environment;
 mod episode;
@@ -37,6 +39,7 @@ mod tokenizer;
 mod tokens;
 
 pub use corpus::{CorpusEntry, Passage};
+pub use curriculum::{Asked, CurriculumEntry, CurriculumInputs};
 pub use entry::{
     EnvEntry, OpenWiki, Passages, Pieces, RegistryError, Resolved, Resources, Vocabulary,
 };

@@ -129,6 +129,10 @@ step_metrics! {
     REPLAY_AGE = "replay/policy_age_mean" ["updates" "replayed episodes"] Lower "Age of replayed episodes";
     REPLAY_AGE_MAX = "replay/policy_age_max" ["updates" "replayed episodes"] Lower
         "Age of the oldest replayed episode";
+    DIFFICULTY = "curriculum/difficulty_mean" ["share" "questions of the step, those of refills aside"] Neither
+        "Predicted difficulty of the questions asked";
+    QUESTIONS_LEFT = "curriculum/questions_left" ["questions" "step"] Neither "Questions that the curriculum still asks";
+    REFILLED = "curriculum/refilled_groups" ["groups" "step"] Lower "Groups played besides, because others were dropped";
     NO_VARIANCE = "group/zero_std_frac" ["share" "groups"] Lower "Groups without spread";
     FILTERED = "group/filtered_frac" ["share" "groups"] Neither "Groups that the filter left out";
     UPDATES = "policy/updates" ["updates" "step"] Neither "Optimizer steps on the batch";

@@ -1,5 +1,6 @@
 //! The command line of forage with plug-ins of somebody else's in it.
 
+mod by_hops;
 mod median;
 mod mistral;
 mod notes;
@@ -28,6 +29,7 @@ fn plugins() -> Plugins {
         .mode(trigrams::MODE)
         .loss(tapered::ENTRY)
         .advantage(median::ENTRY)
+        .curriculum(by_hops::ENTRY)
         .family(mistral::ENTRY)
 }
 

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Once};
 
 use forage_contracts::environment::{Action, EnvFactory};
+use forage_contracts::objective::Settings;
 use forage_contracts::policy::Sampling;
 use forage_contracts::scripted::{Cast, ScriptEntry, Scripted};
 use forage_contracts::seed::Seed;
-use forage_contracts::{ByteTokenizer, Resources, Split, Task, Tokenizer};
+use forage_contracts::{ByteTokenizer, CurriculumInputs, Resources, Split, Task, Tokenizer};
 use forage_env::reward::{RewardSet, Weighting};
 use forage_env::{Alarm, CheckPlan, Job, Presentation, Rollout, read_tasks, replay};
 use forage_eval::{Bootstrap, Telemetry};
@@ -19,7 +20,7 @@ use forage_trainer::{
 };
 use serde_json::{Value, json};
 
-use super::{plugins, sql};
+use super::{by_hops, plugins, sql};
 
 fn resources() -> Resources {
     Resources::new(
@@ -369,6 +370,27 @@ fn a_step_is_trained_with_the_loss_and_the_advantage_that_a_config_names() {
     assert!(stats.grad_norm > 0.0);
     // The median is 0.125, below which two of four earned; the mean would be above three.
     assert!((stats.clip_frac - 0.5).abs() < 1e-9, "{stats:?}");
+}
+
+#[test]
+fn a_curriculum_from_outside_asks_by_its_own_order() {
+    let task = |hops| {
+        Arc::new(Task {
+            hops,
+            ..Task::new(format!("{hops}"), "Who?")
+        })
+    };
+    let questions = [3, 1, 2].map(task);
+    let inputs = CurriculumInputs {
+        questions: &questions,
+        asked: &[],
+        drawn: 2,
+        step: 1,
+        count: 4,
+        seed: Seed::root(1),
+    };
+    let drawn = (by_hops::ENTRY.draw)(&Settings::of(&[], &[]), &inputs, &mut |_, _| {});
+    assert_eq!(drawn, [0, 1, 2, 0]);
 }
 
 #[test]

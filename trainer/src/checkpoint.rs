@@ -13,6 +13,7 @@ use forage_contracts::Episode;
 use forage_env::{EpisodeRecord, EpisodeWriter, RecordError};
 use serde::{Deserialize, Serialize};
 
+use crate::curriculum::Memory;
 use crate::file_error::FileError;
 use crate::model::{Decoder, ModelConfig};
 use crate::optim::{AdamW, AdamWConfig};
@@ -88,6 +89,8 @@ pub(crate) struct Restored {
     pub(crate) ahead: Option<Vec<Episode>>,
     /// Episodes kept to be replayed, group after group, oldest first.
     pub(crate) replay: Vec<Episode>,
+    /// What was asked.
+    pub(crate) memory: Memory,
     /// The rest.
     pub(crate) state: RunState,
 }
@@ -101,6 +104,8 @@ pub(crate) struct Snapshot<'a> {
     pub(crate) ahead: Option<&'a [Episode]>,
     /// Groups kept to be replayed, oldest first.
     pub(crate) replay: &'a [Vec<Episode>],
+    /// What was asked, where that is kept.
+    pub(crate) memory: Option<&'a Memory>,
     pub(crate) sentinel: Option<&'a Sentinel>,
     /// The entropy that the objective holds, if it holds one.
     pub(crate) anchor: Option<f32>,
@@ -110,6 +115,8 @@ pub(crate) struct Snapshot<'a> {
 const AHEAD: &str = "ahead.jsonl";
 /// File of the episodes kept to be replayed.
 const REPLAY: &str = "replay.jsonl";
+/// File of what was asked.
+const ASKED: &str = "asked.json";
 
 /// Writes `run/checkpoints/step-N` and removes all but the newest `keep`.
 ///
@@ -142,6 +149,7 @@ fn write(folder: &Path, snapshot: &Snapshot<'_>, state: &RunState) -> Result<(),
         optimizer,
         ahead,
         replay,
+        memory,
         ..
     } = snapshot;
     std::fs::create_dir_all(folder).map_err(at(folder))?;
@@ -155,6 +163,10 @@ fn write(folder: &Path, snapshot: &Snapshot<'_>, state: &RunState) -> Result<(),
     }
     if !replay.is_empty() {
         write_episodes(&folder.join(REPLAY), replay.iter().flatten())?;
+    }
+    if let Some(memory) = memory {
+        let path = folder.join(ASKED);
+        std::fs::write(&path, serde_json::json!(memory).to_string()).map_err(at(&path))?;
     }
     write_state(folder, state)?;
     sums::seal(folder)
@@ -228,6 +240,18 @@ fn episodes(path: &Path) -> Result<Option<Vec<Episode>>, RecordError> {
         .map(|record| Ok(record?.episode))
         .collect::<Result<_, _>>()
         .map(Some)
+}
+
+/// What a file says was asked; nothing where there is none.
+fn asked(path: &Path) -> Result<Memory, CheckpointError> {
+    if !path.exists() {
+        return Ok(Memory::default());
+    }
+    let text = std::fs::read_to_string(path).map_err(at(path))?;
+    serde_json::from_str(&text).map_err(|error| CheckpointError::File {
+        path: path.to_owned(),
+        message: format!("is damaged: {error}"),
+    })
 }
 
 /// The files of a checkpoint by their names within its folder.
@@ -392,11 +416,13 @@ pub(crate) fn load(
     )?;
     let ahead = episodes(&folder.join(AHEAD))?;
     let replay = episodes(&folder.join(REPLAY))?.unwrap_or_default();
+    let memory = asked(&folder.join(ASKED))?;
     Ok(Restored {
         decoder,
         optimizer,
         ahead,
         replay,
+        memory,
         state,
     })
 }

@@ -16,6 +16,7 @@
 //! - `sample`, `demonstrations`, `sequence`, `logprobs`, `backward`, `workers`, `grads`, `optim`: a gradient step,
 //!   piece by piece.
 //! - [`objective`]: the GRPO family as functions over slices; `update`: the sequences of each optimizer step, and their loss.
+//! - `curriculum`: which questions a step asks.
 //! - `bert`: encoders and cross-encoders for dense retrieval and reranking; nothing else here uses them.
 //! - `ranks`: several processes that train one policy.
 //! - [`memory`]: what a run will take, before it starts. `bench`: optimizer steps to be timed.
@@ -61,6 +62,8 @@ mod optim;
 mod workers;
 
 pub mod objective;
+
+mod curriculum;
 mod ranks;
 mod student;
 mod update;

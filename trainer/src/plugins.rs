@@ -1,18 +1,20 @@
-//! Losses, advantages and model families from outside, beside the built-in ones.
+//! Losses, advantages, curricula and model families from outside, beside the built-in ones.
 
-use forage_contracts::EntryError;
 use forage_contracts::objective::{AdvantageEntry, LossEntry, Settings};
+use forage_contracts::{CurriculumEntry, EntryError};
 
 use crate::model::Family;
 use crate::objective::Entry;
 
-/// Losses, advantages and model families that a program adds to the built-in ones.
+/// Losses, advantages, curricula and model families that a program adds to the built-in ones.
 #[derive(Clone, Debug, Default)]
 pub struct Plugins {
     /// Losses.
     pub losses: Vec<LossEntry>,
     /// Advantages.
     pub advantages: Vec<AdvantageEntry>,
+    /// Curricula.
+    pub curricula: Vec<CurriculumEntry>,
     /// Model families.
     pub families: Vec<Family>,
 }
@@ -25,9 +27,11 @@ impl Plugins {
     pub fn install(self) -> Result<(), EntryError> {
         check(&self.losses)?;
         check(&self.advantages)?;
+        check(&self.curricula)?;
         Family::registry().check(&self.families)?;
         LossEntry::registry().install(self.losses)?;
         AdvantageEntry::registry().install(self.advantages)?;
+        CurriculumEntry::registry().install(self.curricula)?;
         Family::registry().install(self.families)
     }
 }

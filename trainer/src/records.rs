@@ -49,6 +49,9 @@ pub enum RunError {
     /// Rollouts cannot be replayed as the settings say.
     #[error("grpo.replay: {0}")]
     Replay(SettingError),
+    /// Questions cannot be asked as the settings say.
+    #[error("grpo.{0}")]
+    Questions(SettingError),
     /// Episodes cannot be learned from as the rules for endings say.
     #[error("grpo.endings: {0}")]
     Endings(SettingError),

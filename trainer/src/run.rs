@@ -2,12 +2,14 @@
 
 mod endings;
 mod jobs;
+mod questions;
 mod replay;
 mod rows;
 mod sharing;
 mod step;
 mod together;
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -16,21 +18,22 @@ use forage_contracts::policy::Sampling;
 use forage_contracts::seed::Seed;
 use forage_contracts::{Episode, Metric, SettingError, Task};
 use forage_env::reward::RewardSet;
-use forage_env::{Alarm, InfraBudget, Job, Presentation, Rollout, Severity, registry};
+use forage_env::{Alarm, InfraBudget, Job, Presentation, Rollout, Severity};
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinHandle;
 use tracing::Instrument;
 
 pub(crate) use endings::Endings;
 pub use jobs::group_jobs;
-use jobs::{dealt, step_tasks, tree_jobs};
+use jobs::{dealt, tree_jobs};
 use replay::Buffer;
 pub(crate) use replay::ReplayConfig;
-use rows::{describe_episodes, describe_replay, describe_update, describe_validation};
+use rows::{describe_replay, describe_update, describe_validation};
 use sharing::share;
 use together::Held;
 
 use crate::checkpoint::{self, Snapshot};
+use crate::curriculum::{Curriculum, Memory};
 use crate::learner::{Learner, UpdateConfig};
 use crate::metrics::Row;
 use crate::objective::Credit;
@@ -67,6 +70,13 @@ pub struct GrpoConfig {
     /// Plays the episodes of the next step while this one is learned from: they are one update old, for which the ratio (and
     /// a correction, if the objective has one) makes up.
     pub lookahead: bool,
+    /// Which questions a step asks.
+    #[serde(skip_serializing_if = "Curriculum::is_uniform")]
+    pub(crate) curriculum: Curriculum,
+    /// Times that a step may ask more questions in place of the groups that the objective's filter drops (DAPO's dynamic sampling,
+    /// arXiv 2503.14476), until its batch is full. By default it learns from what is left.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(crate) refills: usize,
     /// Takes a part of each batch from earlier steps; none without it.
     pub(crate) replay: Option<ReplayConfig>,
     /// Largest share of a step's episodes, rounded up to whole ones, that faults of the retriever, a judge, the sandbox or the sampler may
@@ -92,6 +102,8 @@ impl Default for GrpoConfig {
             keep_checkpoints: 2,
             evaluate_every: 0,
             lookahead: false,
+            curriculum: Curriculum::uniform(),
+            refills: 0,
             replay: None,
             fault_share: InfraBudget::default().share,
             endings: Endings::default(),
@@ -169,6 +181,14 @@ impl GrpoConfig {
     }
 }
 
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde hands over a reference"
+)]
+fn is_zero(count: &usize) -> bool {
+    *count == 0
+}
+
 /// The questions of a run, with the environment and the rewards.
 #[derive(Clone)]
 pub struct Problem {
@@ -176,7 +196,7 @@ pub struct Problem {
     pub factory: Arc<dyn EnvFactory>,
     /// Scores episodes.
     pub rewards: Arc<RewardSet>,
-    /// Questions to learn from, visited in a seeded order that changes every epoch.
+    /// Questions to learn from.
     pub train: Arc<[Arc<Task>]>,
     /// Questions for the evaluations during the run.
     pub dev: Arc<[Arc<Task>]>,
@@ -219,6 +239,9 @@ pub async fn run_grpo(
         let error = SettingError::new("recorded rollouts", fault);
         return Err(RunError::Replay(error));
     }
+    let checked = config.check_questions();
+    let checked = checked.and_then(|()| config.check_questions_source(plays));
+    checked.map_err(RunError::Questions)?;
     let checked = config.check_endings();
     let checked = checked.and_then(|()| config.endings.check_source(plays));
     checked.map_err(RunError::Endings)?;
@@ -253,6 +276,7 @@ pub async fn run_grpo(
         sentinel,
         ahead: None,
         buffer: Buffer::default(),
+        memory: questions::memory(source, config),
         held: None,
     };
     let mut records = None;
@@ -281,6 +305,8 @@ struct Run<'a> {
     ahead: Option<Vec<Episode>>,
     /// Groups of earlier steps; empty where none are replayed.
     buffer: Buffer,
+    /// What was asked; not kept where nothing reads it.
+    memory: Option<Memory>,
     /// The state before the step under way, for a checkpoint when a rank is lost in it; at rank 0 of several alone.
     held: Option<Held>,
 }
@@ -355,58 +381,16 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// The questions of a step; none where rollouts are recorded.
-    fn tasks(&self, step: u64) -> Vec<Arc<Task>> {
-        match self.source {
-            Source::Play(problem) => step_tasks(
-                &problem.train,
-                self.config.prompts_played(),
-                self.place.seed,
-                step,
-            ),
-            Source::Recorded(_) => Vec::new(),
-        }
-    }
-
-    /// Plays a group of episodes per task, unless that was done while the last step was learned from.
-    async fn rollouts(
-        &mut self,
-        tasks: &[Arc<Task>],
-        step: u64,
-        row: &mut Row,
-    ) -> Result<Vec<Episode>, RunError> {
-        let Source::Play(problem) = self.source else {
-            return Ok(Vec::new());
-        };
-        let started = Instant::now();
-        let mut episodes = if let Some(episodes) = self.ahead.take() {
-            episodes
-        } else {
-            let own = self.play(problem, tasks, step).await;
-            self.collect(own, tasks, step)?
-        };
-        self.config
-            .fault_budget()
-            .check(&episodes)
-            .map_err(|source| RunError::Infra { step, source })?;
-        self.config.endings.mark(&mut episodes);
-        describe_episodes(row, &episodes, self.learner.optimizer().steps());
-        self.config.endings.describe(row, &episodes);
-        if let Ok(entry) = registry::find(&problem.factory.spec().id) {
-            (entry.metrics)(&episodes, &mut |name, value| row.set(name, value));
-        }
-        row.set(Metric::TIME_ROLLOUT, started.elapsed().as_secs_f64());
-        Ok(episodes)
-    }
-
     /// Starts the episodes of the next step under the weights of this one.
-    fn look_ahead(&self, step: u64) -> Option<JoinHandle<Played>> {
-        let Source::Play(problem) = self.source else {
-            return None;
-        };
+    fn look_ahead(&self, step: u64) -> Result<Option<JoinHandle<Played>>, RunError> {
         let next = step + 1;
         let due = self.config.lookahead && next < self.config.steps;
-        due.then(|| tokio::spawn(self.play(problem, &self.tasks(next), next)))
+        let (Source::Play(problem), true) = (self.source, due) else {
+            return Ok(None);
+        };
+        let questions = self.questions(next, &mut Row::default())?;
+        let playing = self.play(problem, &questions, 0, next);
+        Ok(Some(tokio::spawn(playing)))
     }
 
     /// Waits for the episodes of the next step. They are all of the weights before this step's update: how old they are does
@@ -422,7 +406,8 @@ impl<'a> Run<'a> {
             let own = ahead
                 .await
                 .unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()));
-            self.ahead = Some(self.collect(own, &self.tasks(step + 1), step + 1)?);
+            let groups = 0..self.config.prompts_played();
+            self.ahead = Some(self.collect(own, groups, step + 1)?);
             row.set(Metric::TIME_WAIT, started.elapsed().as_secs_f64());
         }
         Ok(())
@@ -453,34 +438,39 @@ impl<'a> Run<'a> {
         groups
     }
 
-    /// The episodes of a step's tasks.
-    fn jobs(&self, tasks: &[Arc<Task>], step: u64) -> Vec<Job> {
-        let size = self.config.group_size;
-        let seed = Seed::root(self.place.seed).child("rollout", &[step]);
-        let mut jobs = tree_jobs(tasks, size, self.config.trees.unwrap_or(size), seed);
-        self.config.update.temper(&mut jobs);
-        jobs
-    }
-
-    /// Plays this rank's share of the episodes of a step's tasks, under the weights that were published last.
+    /// Plays this rank's share of a group of episodes per question, under the weights that were published last. Groups are numbered
+    /// from `first` on.
     fn play(
         &self,
         problem: &Problem,
-        tasks: &[Arc<Task>],
+        questions: &[usize],
+        first: usize,
         step: u64,
     ) -> impl Future<Output = Played> + Send + use<> {
+        let size = self.config.group_size;
+        let tasks = questions
+            .iter()
+            .map(|&place| Arc::clone(&problem.train[place]));
+        let tasks: Vec<Arc<Task>> = tasks.collect();
+        let seed = Seed::root(self.place.seed).child("rollout", &[step]);
+        let trees = self.config.trees.unwrap_or(size);
+        let mut jobs = tree_jobs(&tasks, first, size, trees, seed);
+        self.config.update.temper(&mut jobs);
         let rollout = rollout(self.learner, problem, Sampling::FULL);
-        play_own(rollout, self.jobs(tasks, step), &self.ranks)
+        play_own(rollout, jobs, &self.ranks)
     }
 
-    /// The episodes of all ranks.
+    /// The episodes of all ranks in these groups.
     fn collect(
         &self,
         own: Played,
-        tasks: &[Arc<Task>],
+        groups: Range<usize>,
         step: u64,
     ) -> Result<Vec<Episode>, RunError> {
-        let all = names(&self.jobs(tasks, step));
+        let members = 0..self.config.group_size as u64;
+        let all: Vec<(u64, u64)> = groups
+            .flat_map(|group| members.clone().map(move |member| (group as u64, member)))
+            .collect();
         let episodes = own.and_then(|own| self.ranks.episodes(own, &all));
         episodes.map_err(lost_at(step))
     }
@@ -523,6 +513,7 @@ impl<'a> Run<'a> {
             optimizer: self.learner.optimizer(),
             ahead: self.ahead.as_deref(),
             replay: self.buffer.groups(),
+            memory: self.memory.as_ref(),
             sentinel: Some(&self.sentinel),
             anchor: self.learner.anchor(),
         }
@@ -557,6 +548,9 @@ impl<'a> Run<'a> {
         self.ahead = restored.ahead;
         if self.config.replay.is_some() {
             self.buffer = Buffer::of(&restored.replay);
+        }
+        if let Some(memory) = &mut self.memory {
+            memory.restore(restored.memory);
         }
         let failed = |source| RunError::Learn { step, source };
         self.learner

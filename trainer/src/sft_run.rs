@@ -229,6 +229,7 @@ pub fn run_sft(
             optimizer: &student.optimizer,
             ahead: None,
             replay: &[],
+            memory: None,
             sentinel: None,
             anchor: None,
         })?;

@@ -89,6 +89,19 @@ impl Scored {
     }
 }
 
+impl Recipe {
+    /// Returns whether the filter keeps a group; without one it does.
+    pub(crate) fn keeps(&self, group: &[Sample]) -> bool {
+        let Some(filter) = self.filter else {
+            return true;
+        };
+        let reward = |sample: &Sample| self.reward_of(&sample.member());
+        let rewards: Vec<f32> = group.iter().map(reward).collect();
+        let accuracies: Vec<f32> = group.iter().map(|sample| sample.accuracy).collect();
+        filter.keeps(&rewards, &accuracies)
+    }
+}
+
 /// Advantages of a batch of groups, given to tokens. Groups that teach nothing are left out and counted. `shifts`: log-probability
 /// of each member's policy tokens less that under the reference, in order, nats; `sentence_ends`: whether each token id ends a
 /// sentence. Either is empty where the recipe does not read it.
@@ -112,18 +125,8 @@ pub(crate) fn score(
         .map(|group| group.iter().map(&mut member).collect())
         .collect();
     let outcomes = recipe.advantages(&members);
-    let rewards: Vec<Vec<f32>> = members
-        .iter()
-        .map(|group| {
-            group
-                .iter()
-                .map(|member| recipe.reward_of(member))
-                .collect()
-        })
-        .collect();
     let mut scored = Vec::new();
     for (index, (group, outcome)) in groups.into_iter().zip(outcomes).enumerate() {
-        let accuracies: Vec<f32> = group.iter().map(|sample| sample.accuracy).collect();
         let flat = match outcome {
             GroupOutcome::ZeroVariance => &mut counts.zero_variance,
             GroupOutcome::NoDirection => &mut counts.no_direction,
@@ -140,10 +143,7 @@ pub(crate) fn score(
                 .map(|sample| vec![0.0; sample.sequence.targets.len()])
                 .collect(),
         };
-        if recipe
-            .filter
-            .is_some_and(|filter| !filter.keeps(&rewards[index], &accuracies))
-        {
+        if !recipe.keeps(&group) {
             counts.filtered += 1;
             continue;
         }

@@ -120,7 +120,15 @@ fn the_contracts_are_light() {
 /// The plug-ins of the examples that search no index need nothing but the contracts.
 #[test]
 fn plugins_are_written_against_the_contracts() {
-    for plugin in ["median", "notes", "quiz", "rows_match", "sql", "tapered"] {
+    for plugin in [
+        "by_hops",
+        "median",
+        "notes",
+        "quiz",
+        "rows_match",
+        "sql",
+        "tapered",
+    ] {
         let path = root().join(format!("{OUTSIDE}/src/{plugin}.rs"));
         let text = std::fs::read_to_string(path).unwrap();
         let named = text.split("use forage_").skip(1);

@@ -51,6 +51,7 @@ impl RunConfig {
             }
         }
         self.grpo.check_trees().in_config("[grpo]")?;
+        self.grpo.check_questions().in_config("[grpo]")?;
         self.grpo.check_replay().in_config("[grpo.replay]")?;
         self.grpo.check_faults().in_config("[grpo]")?;
         self.grpo.check_endings().in_config("[grpo.endings]")?;

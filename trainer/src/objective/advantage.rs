@@ -71,7 +71,7 @@ impl Advantage {
 /// W-REINFORCE is 0.1 and 1), and stronger correction of errors that the policy has grown surer of (ACE, arXiv 2602.21420).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct SignWeights {
+pub(crate) struct SignWeights {
     /// Factor on advantages above 0.
     pub positive: f64,
     /// Factor on advantages below 0.

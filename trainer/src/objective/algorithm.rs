@@ -20,12 +20,12 @@ use super::loss::PolicyLoss;
 #[serde(deny_unknown_fields)]
 pub struct Recipe {
     /// The groups that are learned from; all without it.
-    pub filter: Option<GroupFilter>,
+    pub(crate) filter: Option<GroupFilter>,
     /// Rewards to advantages.
     pub advantage: Advantage,
     /// Factors on advantages by sign.
     #[serde(default)]
-    pub signs: SignWeights,
+    pub(crate) signs: SignWeights,
     /// Advantages of episodes to those of tokens.
     #[serde(default)]
     pub credit: Credit,
@@ -37,7 +37,7 @@ pub struct Recipe {
     pub kl: Option<KlPenalty>,
     /// Entropy bonus and mask.
     #[serde(default)]
-    pub entropy: EntropyTerms,
+    pub(crate) entropy: EntropyTerms,
     /// Token losses to the step's loss.
     pub aggregation: Aggregation,
 }

@@ -22,11 +22,11 @@ pub struct ObjectiveConfig {
     #[serde(default)]
     pub algorithm: Algorithm,
     /// The groups that are learned from.
-    pub filter: Option<GroupFilter>,
+    pub(crate) filter: Option<GroupFilter>,
     /// Rewards to advantages.
     pub advantage: Option<Advantage>,
     /// Factors on advantages by sign.
-    pub signs: Option<SignWeights>,
+    pub(crate) signs: Option<SignWeights>,
     /// Advantages of episodes to those of tokens.
     pub credit: Option<Credit>,
     /// The loss of a token.
@@ -36,7 +36,7 @@ pub struct ObjectiveConfig {
     /// The penalty for leaving the reference; a coefficient of 0 takes away the algorithm's.
     pub kl: Option<KlPenalty>,
     /// Entropy bonus and mask.
-    pub entropy: Option<EntropyTerms>,
+    pub(crate) entropy: Option<EntropyTerms>,
     /// Token losses to the step's loss.
     pub aggregation: Option<Aggregation>,
 }

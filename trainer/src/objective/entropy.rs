@@ -8,7 +8,7 @@ use super::anchored::AnchoredEntropy;
 /// The terms of the loss that read entropy; by default none.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct EntropyTerms {
+pub(crate) struct EntropyTerms {
     /// The loss of a token is lowered by this times its entropy (PPO, Schulman et al. 2017); 0 for no bonus. Search-R1's
     /// is 0.001, by a default its scripts do not mention.
     pub bonus: f64,

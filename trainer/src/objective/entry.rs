@@ -1,4 +1,4 @@
-//! Entries of the lists of losses and advantages, and the choice of one in a configuration.
+//! Entries of lists that read settings, and the choice of one in a configuration.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use serde::ser::Serializer;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-/// An entry with settings: a loss, an advantage or an algorithm.
+/// An entry with settings: a loss, an advantage, an algorithm or a curriculum.
 pub trait Entry: forage_contracts::Entry + Copy {
     /// The settings that it reads.
     fn settings(&self) -> &'static [Setting];
@@ -26,7 +26,7 @@ pub trait Entry: forage_contracts::Entry + Copy {
 #[serde(try_from = "Written", bound = "E: Entry")]
 pub struct Choice<E: 'static> {
     pub(crate) entry: &'static E,
-    pub(super) settings: Settings,
+    pub(crate) settings: Settings,
 }
 
 /// A choice as it is written.
@@ -64,7 +64,7 @@ impl<E: Entry> Choice<E> {
     }
 
     /// Checks the ranges.
-    pub(super) fn check(&self) -> Result<(), SettingError> {
+    pub(crate) fn check(&self) -> Result<(), SettingError> {
         self.settings
             .check()
             .map_err(|error| error.in_table(&table::<E>(self.name())))

@@ -10,7 +10,7 @@ const FLAT: f64 = 1e-6;
 /// A rule that keeps or drops whole groups before advantages.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum GroupFilter {
+pub(crate) enum GroupFilter {
     /// Keeps groups whose rewards vary: unbiased standard deviation above 1e-6 (dynamic sampling, DAPO; slime).
     ZeroVariance,
     /// Keeps groups whose mean accuracy lies between `lowest` and `highest`: neither too hard nor too easy (online difficulty

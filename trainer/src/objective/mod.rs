@@ -37,7 +37,7 @@ mod step;
 mod tests;
 mod turns;
 
-pub use advantage::{Advantage, SignWeights};
+pub use advantage::Advantage;
 pub use aggregate::Aggregation;
 pub(crate) use algorithm::Algorithm;
 pub use algorithm::{AlgorithmEntry, Recipe};
@@ -46,9 +46,8 @@ pub use config::ObjectiveConfig;
 pub(crate) use correction::CorrectionCounts;
 pub use correction::{Bound, Correction, RatioLevel};
 pub use credit::Credit;
-pub use entropy::EntropyTerms;
+pub(crate) use entropy::EntropyTerms;
 pub use entry::{Choice, Entry};
-pub use filter::GroupFilter;
 pub use forage_contracts::objective::{
     AdvantageEntry, Group, GroupOutcome, LossEntry, Setting, Settings, TokenInputs, TokenTerms,
 };

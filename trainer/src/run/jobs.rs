@@ -7,27 +7,29 @@ use forage_contracts::seed::Seed;
 use forage_env::Job;
 
 use crate::ranks::Ranks;
-use crate::sequence::shuffled;
 
 /// `group_size` jobs per task, in order, each an episode of its own.
 pub fn group_jobs(tasks: &[Arc<Task>], group_size: usize, seed: Seed) -> Vec<Job> {
-    tree_jobs(tasks, group_size, group_size, seed)
+    tree_jobs(tasks, 0, group_size, group_size, seed)
 }
 
-/// `group_size` jobs per task, in order: the first `trees` are episodes of their own, the others leave them in turn.
+/// `group_size` jobs per task, in order: the first `trees` are episodes of their own, the others leave them in turn. Groups are
+/// numbered from `first` on.
 pub(super) fn tree_jobs(
     tasks: &[Arc<Task>],
+    first: usize,
     group_size: usize,
     trees: usize,
     seed: Seed,
 ) -> Vec<Job> {
     let members = |(group, task): (usize, &Arc<Task>)| {
         let task = Arc::clone(task);
+        let number = (first + group) as u64;
         (0..group_size as u64).map(move |member| Job {
             task: Arc::clone(&task),
-            group: group as u64,
+            group: number,
             member,
-            seed: seed.child("episode", &[group as u64, member]),
+            seed: seed.child("episode", &[number, member]),
             leaves: (member as usize >= trees)
                 .then(|| group * group_size + member as usize % trees),
             temperature: None,
@@ -49,30 +51,4 @@ pub(super) fn dealt(jobs: Vec<Job>, ranks: &Ranks) -> Vec<Job> {
         }
     }
     own
-}
-
-/// The tasks of a step: a walk through the tasks in an order drawn anew for each epoch, a function of seed and step.
-pub(super) fn step_tasks(
-    tasks: &[Arc<Task>],
-    count: usize,
-    seed: u64,
-    step: u64,
-) -> Vec<Arc<Task>> {
-    let first = step as usize * count;
-    let mut order = (usize::MAX, Vec::new());
-    (first..first + count)
-        .map(|index| {
-            let epoch = index / tasks.len();
-            if order.0 != epoch {
-                order = (
-                    epoch,
-                    shuffled(
-                        tasks.len(),
-                        Seed::root(seed).child("order", &[epoch as u64]),
-                    ),
-                );
-            }
-            Arc::clone(&tasks[order.1[index % tasks.len()]])
-        })
-        .collect()
 }

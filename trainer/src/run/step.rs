@@ -1,4 +1,4 @@
-//! One training step on one page: tasks, episodes, advantages, minibatches, gradients, optimizer, weight sync, metrics row.
+//! One training step on one page: questions, episodes, advantages, minibatches, gradients, optimizer, weight sync, metrics row.
 //!
 //! Every call is a function of the weights, the run's seed and the step, so a step replays exactly.
 
@@ -18,9 +18,9 @@ impl Run<'_> {
     /// episodes; recorded rollouts have none.
     pub(super) async fn step(&mut self, step: u64) -> Result<(Row, Vec<Episode>), RunError> {
         let mut row = Row::new(step);
-        let tasks = self.tasks(step);
-        let episodes = self.rollouts(&tasks, step, &mut row).await?;
-        let ahead = self.look_ahead(step);
+        let questions = self.questions(step, &mut row)?;
+        let episodes = self.rollouts(&questions, step, &mut row).await?;
+        let ahead = self.look_ahead(step)?;
         let groups = self.groups(&episodes, step, &mut row);
         let started = Instant::now();
         let stats = self

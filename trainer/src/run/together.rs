@@ -7,6 +7,7 @@ use forage_contracts::Episode;
 
 use super::{GrpoConfig, Run, RunError, RunPlace, lost_at};
 use crate::checkpoint::{self, Snapshot};
+use crate::curriculum::Memory;
 use crate::optim::AdamW;
 use crate::ranks::{Ranks, Vote};
 use crate::records::Records;
@@ -36,6 +37,7 @@ pub(super) struct Held {
     optimizer: AdamW,
     ahead: Option<Vec<Episode>>,
     replay: Vec<Vec<Episode>>,
+    memory: Option<Memory>,
     sentinel: Sentinel,
     anchor: Option<f32>,
 }
@@ -51,6 +53,7 @@ impl Run<'_> {
                 optimizer: self.learner.optimizer().clone(),
                 ahead: self.ahead.clone(),
                 replay: self.buffer.groups().to_vec(),
+                memory: self.memory.clone(),
                 sentinel: self.sentinel.clone(),
                 anchor: self.learner.anchor(),
             });
@@ -118,6 +121,7 @@ impl Run<'_> {
             optimizer: &held.optimizer,
             ahead: held.ahead.as_deref(),
             replay: &held.replay,
+            memory: held.memory.as_ref(),
             sentinel: Some(&held.sentinel),
             anchor: held.anchor,
         };

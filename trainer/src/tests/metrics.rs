@@ -34,8 +34,13 @@ fn names(folder: &Path) -> BTreeSet<String> {
 async fn reinforced() -> BTreeSet<String> {
     let folder = tempfile::tempdir().unwrap();
     let start = checkpoint(1);
+    let curriculum = serde_json::json!({"difficulty": {
+        "target": 0.5, "temperature": 0.1, "reference": 1, "attention": 0.2,
+    }});
     let config = GrpoConfig {
         steps: 3,
+        curriculum: serde_json::from_value(curriculum).unwrap(),
+        refills: 1,
         prompts_per_step: 2,
         group_size: 3,
         evaluate_every: 2,
@@ -97,12 +102,13 @@ async fn rows_and_the_table_have_the_same_names() {
         assert!(registry::metric(name).is_some(), "the table lacks {name}");
     }
     // Those of turns that are paid, of published graders, of searches and of several data sets are tested beside the row (`run/rows.rs`), those of pushes
-    // with servers (`remote/verified.rs`); a validation has the name of its measure.
+    // with servers (`remote/verified.rs`), what a curriculum leaves out beside it (`curriculum/tests.rs`); a validation has the name of its measure.
     let elsewhere = [
         Metric::REWARD_TURNS,
         Metric::PUBLISHED_DIFFERS,
         Metric::PUBLISHED_EXCESS,
         Metric::SEARCH_EMPTY,
+        Metric::QUESTIONS_LEFT,
         Metric::PUSH_VERIFIED,
         Metric::PUSH_GAP,
     ];

@@ -178,7 +178,7 @@ fn ranks_learn_what_one_process_learns() {
     assert!(other != expected, "the parts decide the order of sums");
 }
 
-/// Look-ahead, replay, trees, several optimizer steps, and the trainer's own log-probabilities.
+/// Look-ahead, replay, trees, a curriculum that fills batches again, several optimizer steps, and the trainer's own log-probabilities.
 fn every_part() -> GrpoConfig {
     let replay = Some(ReplayConfig {
         capacity: 4,
@@ -189,9 +189,14 @@ fn every_part() -> GrpoConfig {
         old_logprobs: Some(OldLogprobs::Sampler),
         ..config().update
     };
+    let curriculum = serde_json::json!({"difficulty": {
+        "target": 0.5, "temperature": 0.1, "reference": 2, "attention": 0.2,
+    }});
     GrpoConfig {
         prompts_per_step: 4,
         trees: Some(2),
+        curriculum: serde_json::from_value(curriculum).unwrap(),
+        refills: 1,
         replay,
         lookahead: true,
         update,

@@ -1,0 +1,179 @@
+//! The questions of a step, and the episodes that are played of them.
+
+use std::time::Instant;
+
+use forage_contracts::environment::Outcome;
+use forage_contracts::seed::Seed;
+use forage_contracts::{Asked, CurriculumInputs, Episode, Metric, SettingError};
+use forage_env::registry;
+
+use super::rows::describe_episodes;
+use super::{GrpoConfig, Problem, Run, RunError, Source};
+use crate::curriculum::Memory;
+use crate::metrics::Row;
+use crate::objective::Credit;
+use crate::sample::Sample;
+
+impl GrpoConfig {
+    /// Checks which questions are asked, and what is asked besides.
+    ///
+    /// # Errors
+    /// [`SettingError`], which names the key at fault and the fix.
+    pub fn check_questions(&self) -> Result<(), SettingError> {
+        self.curriculum.check()?;
+        if self.refills == 0 {
+            return Ok(());
+        }
+        let recipe = self.update.objective.recipe(1);
+        let fault = if recipe.filter.is_none() {
+            "is set, and no group is dropped; set update.objective.filter, or leave it out"
+        } else if matches!(recipe.credit, Credit::InformationGain { .. }) {
+            "is set, and with credit information_gain it is not known before the update which groups are dropped; leave it out"
+        } else {
+            return Ok(());
+        };
+        Err(SettingError::new("refills", fault))
+    }
+
+    /// Refuses what has no meaning where nothing is played.
+    pub(super) fn check_questions_source(&self, plays: bool) -> Result<(), SettingError> {
+        let fault = "is set, and recorded rollouts come in their own order; leave it out";
+        if plays || self.is_plain() {
+            return Ok(());
+        }
+        let key = if self.refills > 0 {
+            "refills"
+        } else {
+            "curriculum"
+        };
+        Err(SettingError::new(key, fault))
+    }
+
+    /// Returns whether every step asks as many questions as every other, in an order that follows from the seed alone.
+    fn is_plain(&self) -> bool {
+        self.refills == 0 && self.curriculum.is_uniform()
+    }
+}
+
+/// The memory of a run before its first step, where it keeps one.
+pub(super) fn memory(source: Source<'_>, config: &GrpoConfig) -> Option<Memory> {
+    match source {
+        Source::Play(problem) if !config.is_plain() => Some(Memory::of(&problem.train)),
+        Source::Play(_) | Source::Recorded(_) => None,
+    }
+}
+
+impl Run<'_> {
+    /// The places of the questions that a step asks first; none where rollouts are recorded. The same whenever it is called between
+    /// what the step before asked last and what this one does.
+    pub(super) fn questions(&self, step: u64, row: &mut Row) -> Result<Vec<usize>, RunError> {
+        let Source::Play(problem) = self.source else {
+            return Ok(Vec::new());
+        };
+        let count = self.config.prompts_played();
+        self.draw(problem, count, step, &mut |name, value| {
+            row.set(name, value)
+        })
+    }
+
+    fn draw(
+        &self,
+        problem: &Problem,
+        count: usize,
+        step: u64,
+        note: &mut dyn FnMut(&'static str, f64),
+    ) -> Result<Vec<usize>, RunError> {
+        let asked = self.memory.as_ref().map(Memory::asked);
+        let inputs = CurriculumInputs {
+            questions: &problem.train,
+            asked: asked.unwrap_or_default(),
+            drawn: asked.map_or(step as usize * count, <[Asked]>::len),
+            step,
+            count,
+            seed: Seed::root(self.place.seed),
+        };
+        let drawn = self.config.curriculum.draw(&inputs, note);
+        drawn.map_err(RunError::Questions)
+    }
+
+    /// Plays a group of episodes per question, unless that was done while the last step was learned from, and refills the batch.
+    pub(super) async fn rollouts(
+        &mut self,
+        questions: &[usize],
+        step: u64,
+        row: &mut Row,
+    ) -> Result<Vec<Episode>, RunError> {
+        let Source::Play(problem) = self.source else {
+            return Ok(Vec::new());
+        };
+        let started = Instant::now();
+        let mut episodes = if let Some(episodes) = self.ahead.take() {
+            episodes
+        } else {
+            let own = self.play(problem, questions, 0, step).await;
+            self.collect(own, 0..questions.len(), step)?
+        };
+        self.take_in(questions, &mut episodes, step);
+        let infra = |source| RunError::Infra { step, source };
+        let budget = self.config.fault_budget();
+        budget.check(&episodes).map_err(infra)?;
+        for _ in 0..self.config.refills {
+            let missing = self.missing(&episodes);
+            if missing == 0 {
+                break;
+            }
+            let more = self.draw(problem, missing, step, &mut |_, _| {})?;
+            let first = episodes.len() / self.config.group_size;
+            let own = self.play(problem, &more, first, step).await;
+            let mut played = self.collect(own, first..first + missing, step)?;
+            self.take_in(&more, &mut played, step);
+            episodes.extend(played);
+            budget.check(&episodes).map_err(infra)?;
+        }
+        if self.config.refills > 0 {
+            let groups = episodes.len() / self.config.group_size;
+            row.set(Metric::REFILLED, (groups - questions.len()) as f64);
+        }
+        describe_episodes(row, &episodes, self.learner.optimizer().steps());
+        self.config.endings.describe(row, &episodes);
+        if let Ok(entry) = registry::find(&problem.factory.spec().id) {
+            (entry.metrics)(&episodes, &mut |name, value| row.set(name, value));
+        }
+        row.set(Metric::TIME_ROLLOUT, started.elapsed().as_secs_f64());
+        Ok(episodes)
+    }
+
+    /// Marks episodes by the rules for their endings, and remembers what became of their questions.
+    fn take_in(&mut self, questions: &[usize], episodes: &mut [Episode], step: u64) {
+        self.config.endings.mark(episodes);
+        if let Some(memory) = &mut self.memory {
+            let groups = episodes.chunks(self.config.group_size);
+            memory.extend(
+                questions
+                    .iter()
+                    .zip(groups)
+                    .map(|(&question, group)| Asked {
+                        question,
+                        step,
+                        accuracy: accuracy(group),
+                    }),
+            );
+        }
+    }
+
+    /// Groups that a batch lacks, because the filter will drop some of those that were played.
+    fn missing(&self, episodes: &[Episode]) -> usize {
+        let kept = episodes.chunks(self.config.group_size).filter(|group| {
+            let samples: Vec<Sample> = group.iter().filter_map(Sample::of).collect();
+            self.learner.recipe.keeps(&samples)
+        });
+        self.config.prompts_played().saturating_sub(kept.count())
+    }
+}
+
+/// Mean accuracy of the scored episodes of a group; none where there is none.
+fn accuracy(group: &[Episode]) -> Option<f32> {
+    let scores = group.iter().filter_map(|episode| episode.score.as_ref());
+    let scores: Vec<f32> = scores.map(Outcome::accuracy).collect();
+    (!scores.is_empty()).then(|| scores.iter().sum::<f32>() / scores.len() as f32)
+}
