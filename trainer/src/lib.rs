@@ -69,6 +69,7 @@ mod first_update;
 pub mod memory;
 
 mod compared;
+mod critic;
 mod learner;
 mod push;
 mod records;

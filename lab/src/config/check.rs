@@ -32,9 +32,10 @@ impl RunConfig {
             lora.check().in_config("[policy.lora]")?;
         }
         self.retriever.check().in_config("[retriever]")?;
-        if self.grpo.group_size < 2 {
+        let least = 1 + usize::from(self.grpo.update.compares_members());
+        if self.grpo.group_size < least {
             refuse!(
-                "grpo.group_size is {}: a group needs at least 2 episodes to compare",
+                "grpo.group_size is {}: a group needs at least {least} episodes; with one there is nothing to compare",
                 self.grpo.group_size
             );
         }
