@@ -60,7 +60,7 @@ impl CriticConfig {
     }
 
     fn check(&self, policy: AdamWConfig) -> Result<(), SettingError> {
-        if !(self.clip > 0.0) {
+        if self.clip.is_nan() || self.clip <= 0.0 {
             return Err(SettingError::range("clip", self.clip, "above 0"));
         }
         self.optimizer(policy).check()

@@ -296,16 +296,16 @@ impl Learner {
             }
         });
         let (optimizer, budget) = (config.optimizer, config.micro_batch_tokens);
-        let student = |model, optimizer| {
-            Student::new(model, optimizer, context, budget, workers.clone()).computing_in(in_bf16)
+        let student = |model, optimizer, workers| {
+            Student::new(model, optimizer, context, budget, workers).computing_in(in_bf16)
         };
         let critic = |settings: CriticConfig| {
-            let own = settings.optimizer(optimizer);
-            Critic::new(&checkpoint, settings, |model| student(model, own))
+            let (own, workers) = (settings.optimizer(optimizer), workers.clone());
+            Critic::new(&checkpoint, settings, |model| student(model, own, workers))
         };
         Self {
             critic: config.critic().map(critic),
-            student: student(checkpoint, optimizer),
+            student: student(checkpoint, optimizer, workers),
             reference,
             config,
             recipe,

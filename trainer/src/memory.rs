@@ -38,6 +38,10 @@ const HELD_BACK_BY_WORKER: usize = 22 * MIB;
 
 /// Everything an estimate depends on.
 #[derive(Clone, Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "facts of a run that do not depend on each other"
+)]
 pub struct MemoryPlan<'a> {
     /// Shape of the model.
     pub model: &'a ModelConfig,

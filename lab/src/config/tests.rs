@@ -263,6 +263,9 @@ fn a_critic_is_spelled_out_and_needs_no_groups() {
     assert!(written.contains("[grpo.update.objective.credit.gae]"));
     let again = checked(&written, &[]).unwrap();
     assert_eq!(again.to_toml().unwrap(), written);
+    let head = "policy.lora={ rank = 4, alpha = 8, targets = [\"lm_head\"] }".to_owned();
+    let error = format!("{:#}", checked(QUICKSTART, &[ppo, head]).unwrap_err());
+    assert!(error.contains("policy.lora.targets names"), "{error}");
     let other = "grpo.update.critic.clip=0.2".to_owned();
     let error = format!("{:#}", checked(QUICKSTART, &[other]).unwrap_err());
     assert!(error.contains("critic is read by credit.gae"), "{error}");

@@ -55,9 +55,9 @@ pub enum Credit {
         /// Discount per policy token, 0 to 1.
         gamma: f64,
     },
-    /// A_t = d_t + gamma lambda A_(t+1) with d_t = r_t + gamma v_(t+1) - v_t over the policy tokens of an episode, whitened over
-    /// those of the batch: generalised advantage estimation (Schulman et al. 2016, arXiv 1506.02438). v_t is what the critic says
-    /// before token t is written (`grpo.update.critic`), 0 after the last; r_t is a turn's reward at its last token, and 0 elsewhere.
+    /// `A_t = d_t + gamma lambda A_(t+1)` with `d_t = r_t + gamma v_(t+1) - v_t` over the policy tokens of an episode, whitened over
+    /// those of the batch: generalised advantage estimation (Schulman et al. 2016, arXiv 1506.02438). v is what the critic says
+    /// before a token is written (`grpo.update.critic`), 0 after the last; r is a turn's reward at its last token, and 0 elsewhere.
     /// The token after a turn's last is the next turn's first, whatever was read in between, as in verl. PPO's (Schulman et al.
     /// 2017); Search-R1 and verl 1 and 1.
     Gae {

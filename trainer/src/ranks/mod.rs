@@ -26,7 +26,6 @@ use std::time::Duration;
 pub(crate) use exchange::Vote;
 use link::{Farewell, Link, Losses};
 pub(crate) use sample::sample;
-pub(crate) use sum::Sums;
 
 use crate::workers::Parts;
 
