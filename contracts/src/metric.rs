@@ -157,6 +157,11 @@ step_metrics! {
     GRADIENT = "optim/grad_norm" ["norm" "updates"] Neither "Gradient norm";
     LEARNING_RATE = "optim/lr" ["rate" "step"] Neither "Learning rate";
     OPTIM_TOKENS = "optim/tokens" ["tokens" "step"] Neither "Tokens learned from";
+    VALUE_LOSS = "critic/loss" ["reward squared" "updates of the critic"] Neither "Loss of the critic's values";
+    VALUE_EXPLAINED = "critic/explained_variance" ["share" "response tokens"] Higher
+        "Variance of the returns that the critic explained before it learned from them";
+    VALUE_CLIP = "critic/clip_frac" ["share" "response tokens"] Neither "Tokens whose value was not moved on";
+    VALUE_GRADIENT = "critic/grad_norm" ["norm" "updates of the critic"] Neither "Gradient norm of the critic";
     SFT_LOSS = "sft/loss" ["nats" "learned tokens"] Lower "Loss of demonstrations";
     SFT_VAL_LOSS = "sft/val_loss" ["nats" "held-out tokens"] Lower "Loss of held-out demonstrations";
     TIME_ROLLOUT = "time/rollout_s" ["seconds" "step"] Lower "Time of the rollouts";

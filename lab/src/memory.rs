@@ -234,6 +234,7 @@ fn planned<T>(
         in_bf16: config.grpo.update.dtype == Some(ComputeType::Bf16),
         moments_in_8_bits: config.grpo.update.optimizer.moments_in_8_bits,
         updates: config.grpo.update.minibatches * config.grpo.update.epochs,
+        critic: config.grpo.update.has_critic(),
     };
     then(plan)
 }

@@ -137,6 +137,7 @@ impl SftOptions {
             in_bf16: false,
             moments_in_8_bits: false,
             updates: 1,
+            critic: false,
         };
         memory::estimate(&plan, self.device)
     }

@@ -72,6 +72,8 @@ struct Work<'a> {
     longest_turn: f64,
     /// Forward passes beside those of the gradient.
     passes: f64,
+    /// A critic learns too.
+    critic: bool,
     epochs: f64,
     updates: f64,
     micro_batch_tokens: f64,
@@ -184,12 +186,20 @@ impl Work<'_> {
         let tokens = self.episodes * (prompt + self.written + self.read);
         // Back takes twice as much as forwards, half of it for weights that learn.
         let gradient = if self.adapted { 2.0 } else { 3.0 };
-        let forwards = self.epochs * gradient + self.passes;
-        let products = tokens * forwards * (2.0 * self.weights() + self.attention()) / rate;
-        let batches = self.epochs * (tokens / self.micro_batch_tokens).max(1.0);
+        let learning = self.epochs * gradient;
+        let forwards = learning + self.passes;
+        let mut operations = forwards * (2.0 * self.weights() + self.attention());
+        let (mut learners, mut trained) = (1.0, self.trained);
+        if self.critic {
+            // It says a number of each token where the policy has a head, and once before it learns.
+            operations += (learning + 1.0) * (2.0 * self.inner() + self.attention());
+            (learners, trained) = (2.0, 2.0 * trained);
+        }
+        let products = tokens * operations / rate;
+        let batches = learners * self.epochs * (tokens / self.micro_batch_tokens).max(1.0);
         let launches = batches * self.layers() * assumed.training_launches * launch;
         // Gradient, weight and moments read; weight, moments and a copy in bf16 written.
-        let optimizer = self.updates * self.trained * 30.0 / memory;
+        let optimizer = self.updates * trained * 30.0 / memory;
 
         let copied = HALF
             * if self.adapted {
@@ -264,7 +274,12 @@ fn work<'a>(config: &Resolved, start: &'a Start, assumed: &Assumed) -> Work<'a> 
     let part = (longest as f64 / usual).min(1.0);
     let length = usual * part;
     let cached = (engine.cache_tokens as f64 / length).max(1.0);
-    let penalty = update.objective.recipe(longest).kl.is_some();
+    let penalty = match update.objective.recipe(longest).kl {
+        // Before the batch is learned from, under the policy and under the reference.
+        Some(penalty) if penalty.in_reward => 2.0,
+        Some(_) => update.epochs as f64,
+        None => 0.0,
+    };
     let trainers = update.old_logprobs == Some(OldLogprobs::Trainer);
     let episodes = config.grpo.prompts_per_step * config.grpo.group_size;
     Work {
@@ -278,7 +293,8 @@ fn work<'a>(config: &Resolved, start: &'a Start, assumed: &Assumed) -> Work<'a> 
         written: written * part,
         read: read * part,
         longest_turn: assumed.longest_turn * part,
-        passes: f64::from(u8::from(trainers)) + if penalty { update.epochs as f64 } else { 0.0 },
+        passes: f64::from(u8::from(trainers)) + penalty,
+        critic: update.has_critic(),
         epochs: update.epochs as f64,
         updates: (update.minibatches * update.epochs) as f64,
         micro_batch_tokens: update.micro_batch_tokens as f64,
@@ -344,6 +360,15 @@ mod tests {
         ];
         let ((full, _), (adapted, _)) = (of("Qwen2.5-3B", &[]), of("Qwen2.5-3B", &adapter));
         assert!(adapted.update < full.update && adapted.push < full.push);
+        // A critic runs as often as the policy, without the vocabulary's head.
+        let [alone, beside] = ["reinforce_pp", "ppo"].map(|algorithm| {
+            let objective = format!("grpo.update.objective={{ algorithm = \"{algorithm}\" }}");
+            of("Qwen2.5-3B", &[&objective]).0.update
+        });
+        assert!(
+            beside > 1.7 * alone && beside < 2.0 * alone,
+            "{beside} {alone}"
+        );
         // Twice as many rows that decode at a time read the weights half as often.
         let (few, _) = of("Qwen2.5-3B", &["engine.sequences=64"]);
         assert!(few.rollouts > full.rollouts);

@@ -7,14 +7,14 @@
 //! derivative is written out (`LayerBackward`), so that no graph is built; tests hold them equal to one graph of Burn's
 //! autodiff through the whole decoder, and to `PyTorch`.
 
-use burn::tensor::{DType, IndexingUpdateOp, Int, Tensor};
+use burn::tensor::{DType, IndexingUpdateOp, Int, Tensor, TensorData};
 
 use crate::device::Workspace;
 use crate::grads::NamedGrads;
 use crate::logprobs::{Logits, ScoreGrads, Scores, Targets};
 use crate::model::{
-    Batch, Decoder, Dense, Kept, LayerBackward, LayerSizes, Linear, ModelConfig, ParameterGrads,
-    RopeTables, attention_numbers,
+    Batch, Decoder, Dense, HEAD, Kept, Kernels, LayerBackward, LayerSizes, Linear, ModelConfig,
+    ParameterGrads, RopeTables, attention_numbers,
 };
 use crate::sequence::{BatchSize, Sequence, ids};
 
@@ -30,24 +30,46 @@ pub(crate) fn gradients<T>(
     sequences: &[&Sequence],
     loss: impl FnOnce(&Scores) -> (ScoreGrads, T),
 ) -> Option<(NamedGrads, T)> {
+    let limit = Workspace::of(&decoder.device()).kept_bytes;
     within(
-        Workspace::of(&decoder.device()).kept_bytes,
+        limit,
         decoder,
         config,
         rope,
         sequences,
-        loss,
+        |backward, targets, hidden| backward.logprobs(targets, hidden, loss),
     )
 }
 
-/// [`gradients`] with at most `limit` bytes of activations kept.
+/// As [`gradients`], of a loss of what the value `head` says before each target.
+pub(crate) fn value_gradients<T>(
+    decoder: &Decoder,
+    head: &Linear,
+    config: &ModelConfig,
+    rope: &RopeTables,
+    sequences: &[&Sequence],
+    loss: impl FnOnce(&[f32]) -> (Vec<f32>, T),
+) -> Option<(NamedGrads, T)> {
+    let limit = Workspace::of(&decoder.device()).kept_bytes;
+    within(
+        limit,
+        decoder,
+        config,
+        rope,
+        sequences,
+        |backward, _, hidden| backward.values(head, hidden, loss),
+    )
+}
+
+/// Gradients with at most `limit` bytes of activations kept. `head` makes the loss of the hidden states of the targets, `[targets,
+/// hidden]`, and returns its derivative by them and the rest.
 fn within<T>(
     limit: usize,
     decoder: &Decoder,
     config: &ModelConfig,
     rope: &RopeTables,
     sequences: &[&Sequence],
-    loss: impl FnOnce(&Scores) -> (ScoreGrads, T),
+    head: impl FnOnce(&mut Backward<'_>, &Targets, &Tensor<2>) -> (Tensor<2>, T),
 ) -> Option<(NamedGrads, T)> {
     let batch = Batch::new(&ids(sequences.iter().copied()));
     let device = decoder.device();
@@ -57,15 +79,12 @@ fn within<T>(
     // Only rows that predict a target reach the head.
     let all = last.zeros_like();
     let last = last.select(0, targets.rows(&device));
-    let picked = decoder.finish(last.clone());
-    let mut logits = Logits::new(&targets, decoder, &picked);
-    let (grads, rest) = loss(&targets.logprobs(&logits).scores());
-
     let mut backward = Backward {
         decoder,
         parameters: ParameterGrads::of(decoder),
     };
-    let grad = backward.head(&targets, &mut logits, &grads);
+    let picked = decoder.finish(last.clone());
+    let (grad, rest) = head(&mut backward, &targets, &picked);
     let grad = backward
         .parameters
         .norm("model.norm", decoder.norm(), last, grad);
@@ -187,6 +206,17 @@ impl Held {
 /// Name of the embedding, which is the head as well where that is tied.
 const EMBEDDING: &str = "model.embed_tokens.weight";
 
+/// `[n]`: what a value head makes of hidden states, `[n, hidden]`, in f32.
+///
+/// # Panics
+/// When the device is lost.
+pub(crate) fn values(head: &Linear, hidden: Tensor<2>) -> Vec<f32> {
+    let kernels = Kernels::of(&hidden.device());
+    let found = head.forward(kernels, hidden.cast(DType::F32));
+    let found = found.into_data().convert::<f32>();
+    found.try_into_vec().expect("converted just before")
+}
+
 /// The last matrix of a decoder.
 #[expect(
     clippy::large_enum_variant,
@@ -205,6 +235,39 @@ struct Backward<'a> {
 }
 
 impl Backward<'_> {
+    /// Through a loss of log-probabilities: its derivative by the hidden states of the targets, and the rest of what it returned.
+    fn logprobs<T>(
+        &mut self,
+        targets: &Targets,
+        hidden: &Tensor<2>,
+        loss: impl FnOnce(&Scores) -> (ScoreGrads, T),
+    ) -> (Tensor<2>, T) {
+        let mut logits = Logits::new(targets, self.decoder, hidden);
+        let (grads, rest) = loss(&targets.logprobs(&logits).scores());
+        (self.head(targets, &mut logits, &grads), rest)
+    }
+
+    /// The same of values, in f32 whatever the decoder computes in. The head learns beside an adapter too.
+    fn values<T>(
+        &mut self,
+        head: &Linear,
+        hidden: &Tensor<2>,
+        loss: impl FnOnce(&[f32]) -> (Vec<f32>, T),
+    ) -> (Tensor<2>, T) {
+        let device = hidden.device();
+        let (kernels, x) = (Kernels::of(&device), hidden.clone().cast(DType::F32));
+        let (grads, rest) = loss(&values(head, x.clone()));
+        let count = grads.len();
+        let grad = TensorData::new(grads, [count, 1]);
+        let grad = Tensor::<2>::from_data(grad, (&device, DType::F32));
+        let parameters = &mut self.parameters;
+        parameters.add(format!("{HEAD}.bias"), grad.clone().sum_dim(0));
+        let by_weight = kernels.product(x.transpose(), grad.clone());
+        parameters.add(format!("{HEAD}.weight"), by_weight);
+        let below = kernels.product(grad, head.matrix().transpose());
+        (below.cast(hidden.dtype()), rest)
+    }
+
     /// Pushes `grads` back through softmax and head: the gradient by the hidden states under it, `[targets, hidden]`.
     fn head(&mut self, targets: &Targets, logits: &mut Logits, grads: &ScoreGrads) -> Tensor<2> {
         // A matrix kept in half precision is widened once.
@@ -216,7 +279,7 @@ impl Backward<'_> {
             let grad = targets.grad(&chunk, logits.take(&chunk), grads);
             let grad = grad.cast(hidden.dtype());
             parts.push(match &head {
-                Head::Own(map) => self.parameters.linear("lm_head", map, hidden, grad),
+                Head::Own(map) => self.parameters.linear(HEAD, map, hidden, grad),
                 Head::Tied(weight) => self.tied(weight, hidden, grad),
             });
         }
@@ -291,7 +354,14 @@ mod tests {
             logprobs: weights.collect(),
             entropies: Vec::new(),
         };
-        let found = within(limit, &decoder, &config, &rope, sequences, |_| (grads, ()));
+        let found = within(
+            limit,
+            &decoder,
+            &config,
+            &rope,
+            sequences,
+            |b, targets, hidden| b.logprobs(targets, hidden, |_| (grads, ())),
+        );
         let numbers = |tensor: Tensor<1>| tensor.into_data().try_into_vec::<f32>().unwrap();
         found.unwrap().0.0.into_values().flat_map(numbers).collect()
     }

@@ -16,7 +16,7 @@ use crate::optim::AdamWConfig;
 use crate::sample::Sample;
 use crate::sequence::{BatchSize, MicroBatch, Sequence};
 use crate::student::{LearnError, SftStats, Student};
-use crate::update::{Scored, TokenSums, loss, minibatches, score};
+use crate::update::{Readings, Scored, TokenSums, loss, minibatches, score};
 use crate::weights::{Checkpoint, Precision};
 use crate::workers::Workers;
 
@@ -50,11 +50,15 @@ impl MeasuredStep {
         let recipe = Algorithm::default().recipe(1);
         let context = checkpoint.config.max_position_embeddings.min(32_768);
         let groups = Sample::read_groups(rollouts, checkpoint.config.vocab_size, context)?;
-        let rows = minibatches(score(groups, &recipe, &[], &[]).0, 1, &recipe)
-            .pop()
-            .ok_or_else(|| {
-                Fault::from("has no group with a direction; its rewards must differ").of(rollouts)
-            })?;
+        let rows = minibatches(
+            score(groups, &recipe, &Readings::default(), &[]).0,
+            1,
+            &recipe,
+        )
+        .pop()
+        .ok_or_else(|| {
+            Fault::from("has no group with a direction; its rewards must differ").of(rollouts)
+        })?;
         let lengths = rows.iter().map(|row| row.sequence.ids.len());
         let longest = lengths.max().unwrap_or(0);
         let device = checkpoint.decoder.device();
@@ -117,6 +121,7 @@ impl MeasuredStep {
             in_bf16: self.student.computes_in_bf16(),
             moments_in_8_bits: false,
             updates: 1,
+            critic: false,
         };
         plan.estimate().peak()
     }

@@ -2,7 +2,8 @@
 //!
 //! `checkpoints/step-000050/` holds `model/` (a Hugging Face folder, or a PEFT folder where an adapter is trained: the
 //! base does not change), `optimizer.safetensors`, `state.json` and, where episodes are played ahead, `ahead.jsonl`; where they are
-//! replayed, `replay.jsonl`. `BLAKE3SUMS` has the digests of all of them, which are checked before anything is read. It is
+//! replayed, `replay.jsonl`; where a critic learns, `critic/` with its own `model/`, `head.safetensors` and
+//! `optimizer.safetensors`. `BLAKE3SUMS` has the digests of all of them, which are checked before anything is read. It is
 //! written under another name and renamed at the end, so a run killed or out of disk leaves no half checkpoint.
 
 mod sums;
@@ -13,6 +14,7 @@ use forage_contracts::Episode;
 use forage_env::{EpisodeRecord, EpisodeWriter, RecordError};
 use serde::{Deserialize, Serialize};
 
+use crate::critic::{self, Critic};
 use crate::curriculum::Memory;
 use crate::file_error::FileError;
 use crate::model::{Decoder, ModelConfig};
@@ -41,6 +43,9 @@ pub(crate) struct RunState {
     /// The entropy that the objective holds, nats; only runs that hold one have it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) anchor: Option<f32>,
+    /// Optimizer updates of the critic; only runs that have one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) critic_updates: Option<u64>,
 }
 
 /// Format this version writes.
@@ -85,6 +90,8 @@ pub(crate) struct Restored {
     pub(crate) decoder: Decoder,
     /// Moments.
     pub(crate) optimizer: AdamW,
+    /// Weights and moments of the critic, if the run has one.
+    pub(crate) critic: Option<(Decoder, AdamW)>,
     /// Episodes of the next step, if it was played ahead.
     pub(crate) ahead: Option<Vec<Episode>>,
     /// Episodes kept to be replayed, group after group, oldest first.
@@ -100,6 +107,8 @@ pub(crate) struct Snapshot<'a> {
     /// Weights, or base and adapter.
     pub(crate) model: Checkpoint,
     pub(crate) optimizer: &'a AdamW,
+    /// Weights and moments of the critic, if there is one.
+    pub(crate) critic: Option<(&'a Checkpoint, &'a AdamW)>,
     /// Episodes of the next step, if it was played ahead.
     pub(crate) ahead: Option<&'a [Episode]>,
     /// Groups kept to be replayed, oldest first.
@@ -117,6 +126,8 @@ const AHEAD: &str = "ahead.jsonl";
 const REPLAY: &str = "replay.jsonl";
 /// File of what was asked.
 const ASKED: &str = "asked.json";
+/// Folder of the critic.
+const CRITIC: &str = "critic";
 
 /// Writes `run/checkpoints/step-N` and removes all but the newest `keep`.
 ///
@@ -147,6 +158,7 @@ fn write(folder: &Path, snapshot: &Snapshot<'_>, state: &RunState) -> Result<(),
     let Snapshot {
         model,
         optimizer,
+        critic,
         ahead,
         replay,
         memory,
@@ -158,6 +170,9 @@ fn write(folder: &Path, snapshot: &Snapshot<'_>, state: &RunState) -> Result<(),
         None => model.save(&folder.join("model"))?,
     }
     optimizer.save(&folder.join("optimizer.safetensors"))?;
+    if let Some(state) = *critic {
+        critic::save(state, &folder.join(CRITIC))?;
+    }
     if let Some(episodes) = ahead {
         write_episodes(&folder.join(AHEAD), episodes.iter())?;
     }
@@ -378,7 +393,8 @@ fn read_state(folder: &Path) -> Result<RunState, CheckpointError> {
     Ok(state)
 }
 
-/// Reads a checkpoint folder of a run that started from `start`, with settings of digest `config_digest`.
+/// Reads a checkpoint folder of a run that started from `start`, with settings of digest `config_digest`, and the state of its
+/// `critic`: none where the checkpoint is of a run that had no critic, whose own then begins anew.
 ///
 /// # Errors
 /// [`CheckpointError`] that names what is missing, damaged or different.
@@ -387,6 +403,7 @@ pub(crate) fn load(
     config_digest: &str,
     optimizer: AdamWConfig,
     start: &Checkpoint,
+    critic: Option<&Critic>,
 ) -> Result<Restored, CheckpointError> {
     let state = read_state(folder)?;
     if state.config_digest != config_digest {
@@ -408,6 +425,10 @@ pub(crate) fn load(
             ModelConfig::from_file(&model.join("config.json")).map_err(WeightsError::from)?;
         Decoder::load(&model, &config, &device)?
     };
+    let critic = critic.zip(state.critic_updates);
+    let critic =
+        critic.map(|(critic, updates)| critic.load(&folder.join(CRITIC), updates, optimizer));
+    let critic = critic.transpose()?;
     let optimizer = AdamW::load(
         optimizer,
         state.updates,
@@ -420,6 +441,7 @@ pub(crate) fn load(
     Ok(Restored {
         decoder,
         optimizer,
+        critic,
         ahead,
         replay,
         memory,

@@ -10,6 +10,7 @@ use forage_contracts::policy::Policy;
 use forage_contracts::seed::Seed;
 use serde::{Deserialize, Serialize};
 
+use crate::critic::{Critic, CriticConfig};
 use crate::device::{ComputeType, is_processor};
 use crate::generate::{Engine, EngineConfig};
 use crate::grads::NamedGrads;
@@ -19,16 +20,18 @@ use crate::model::Decoder;
 use crate::objective::{Credit, ObjectiveConfig, Recipe};
 use crate::optim::{AdamW, AdamWConfig};
 use crate::push::{Pushed, Pusher};
-use crate::ranks::{Ranks, sample, share};
+use crate::ranks::{Ranks, sample};
 use crate::remote::RemotePolicy;
 use crate::sample::Sample;
 use crate::scoring::sentence_ends;
 use crate::sequence::{BatchSize, Sequence};
 use crate::student::{LearnError, SftStats, Student};
 use crate::temperature;
-use crate::update::{GroupCounts, Scored, TokenSums, hold_entropy, loss, minibatches, score};
+use crate::update::{
+    GroupCounts, Scored, TokenSums, ValueStats, hold_entropy, loss, minibatches, score,
+};
 use crate::weights::Checkpoint;
-use crate::workers::{Parts, Workers};
+use crate::workers::Workers;
 
 /// The log-probabilities that the ratio of an objective compares with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -82,6 +85,9 @@ pub struct UpdateConfig {
     pub objective: ObjectiveConfig,
     /// The optimizer.
     pub optimizer: AdamWConfig,
+    /// The critic of credit `gae`, by default that of the published systems; no other credit has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) critic: Option<CriticConfig>,
 }
 
 impl Default for UpdateConfig {
@@ -98,6 +104,7 @@ impl Default for UpdateConfig {
             unlearned_tag: None,
             objective: ObjectiveConfig::default(),
             optimizer: AdamWConfig::default(),
+            critic: None,
         }
     }
 }
@@ -154,7 +161,23 @@ impl UpdateConfig {
         }
         self.optimizer
             .check()
-            .map_err(|error| error.of("optimizer"))
+            .map_err(|error| error.of("optimizer"))?;
+        self.check_critic()
+    }
+
+    /// The same with what names and defaults stand for. `max_tokens`: see [`ObjectiveConfig::recipe`].
+    #[must_use]
+    pub fn spelled_out(&self, max_tokens: usize) -> Self {
+        Self {
+            objective: self.objective.spelled_out(max_tokens),
+            critic: self.critic(),
+            ..self.clone()
+        }
+    }
+
+    /// Returns whether episodes are compared with others of their question.
+    pub fn compares_members(&self) -> bool {
+        self.objective.recipe(1).advantage.name() != "reinforce_pp"
     }
 
     /// The key of the objective that needs the trainer's own log-probabilities, if any does, and why.
@@ -187,6 +210,8 @@ impl UpdateConfig {
 /// Weights that learn, with the engine that samples from them.
 pub struct Learner {
     pub(crate) student: Student,
+    /// The value model, kept only where the objective reads one.
+    pub(crate) critic: Option<Critic>,
     /// The frozen start, kept only when the objective refers to it; of an adapted start its base, which is shared.
     pub(crate) reference: Option<Decoder>,
     pub(crate) config: UpdateConfig,
@@ -271,9 +296,16 @@ impl Learner {
             }
         });
         let (optimizer, budget) = (config.optimizer, config.micro_batch_tokens);
+        let student = |model, optimizer, workers| {
+            Student::new(model, optimizer, context, budget, workers).computing_in(in_bf16)
+        };
+        let critic = |settings: CriticConfig| {
+            let (own, workers) = (settings.optimizer(optimizer), workers.clone());
+            Critic::new(&checkpoint, settings, |model| student(model, own, workers))
+        };
         Self {
-            student: Student::new(checkpoint, optimizer, context, budget, workers)
-                .computing_in(in_bf16),
+            critic: config.critic().map(critic),
+            student: student(checkpoint, optimizer, workers),
             reference,
             config,
             recipe,
@@ -294,6 +326,9 @@ impl Learner {
     /// Begins what learning draws at the run's seed.
     pub(crate) fn set_seed(&mut self, seed: Seed) {
         self.student.set_seed(seed);
+        if let Some(critic) = &mut self.critic {
+            critic.set_seed(seed);
+        }
     }
 
     /// Draws the masks of dropout, if there are any, for the steps on a batch: the same for all of them, so that ratios between them
@@ -310,7 +345,14 @@ impl Learner {
 
     /// Digest of a sample of the weights.
     pub(crate) fn sample(&self) -> u64 {
-        sample(&self.student.checkpoint().decoder)
+        let own = sample(&self.student.checkpoint().decoder);
+        let critic = self.critic_state().map(|(model, _)| sample(&model.decoder));
+        critic.map_or(own, |critic| own ^ critic.rotate_left(1))
+    }
+
+    /// Weights and moments of the critic, for checkpoints, where there is one.
+    pub(crate) fn critic_state(&self) -> Option<(&Checkpoint, &AdamW)> {
+        self.critic.as_ref().map(Critic::state)
     }
 
     /// The policy to roll out: the weights that were published last.
@@ -357,9 +399,13 @@ impl Learner {
         &mut self,
         decoder: Decoder,
         optimizer: AdamW,
+        of_critic: Option<(Decoder, AdamW)>,
     ) -> Result<(), LearnError> {
         self.student.set_decoder(decoder);
         self.student.optimizer = optimizer;
+        if let (Some(critic), Some(state)) = (&mut self.critic, of_critic) {
+            critic.restore(state);
+        }
         self.publish().await?;
         Ok(())
     }
@@ -443,8 +489,27 @@ impl Learner {
             }
             sequence.nucleus = anchored.map_or(0.0, |anchored| anchored.top_p);
         }
-        let shifts = self.shifts(&groups)?;
-        Ok(score(groups, &self.recipe, &shifts, &self.sentence_ends))
+        let readings = self.readings(&groups)?;
+        Ok(score(groups, &self.recipe, &readings, &self.sentence_ends))
+    }
+
+    /// Returns whether the critic is to learn without the policy.
+    pub(crate) fn waits_for_critic(&self) -> bool {
+        self.critic.as_ref().is_some_and(Critic::has_head_start)
+    }
+
+    /// The optimizer steps of the critic on a batch, where there is one.
+    ///
+    /// # Errors
+    /// As `Critic::learn`.
+    pub(crate) fn learn_values(
+        &mut self,
+        minibatches: &[Vec<Scored>],
+    ) -> Result<Option<ValueStats>, LearnError> {
+        let UpdateConfig { epochs, parts, .. } = self.config;
+        let critic = self.critic.as_mut();
+        let learned = critic.map(|critic| critic.learn(minibatches, epochs, &self.ranks, parts));
+        learned.transpose()
     }
 
     /// Passes over a batch.
@@ -496,19 +561,15 @@ impl Learner {
         let all: Vec<&Sequence> = sequences(scored).collect();
         let batches = self.student.cut(all.iter().copied());
         let ranks = &self.ranks;
-        let count = self.config.parts.unwrap_or(ranks.size());
-        let jobs = |part| share(batches.len(), count, part);
-        let own = ranks.own(count);
-        let first = jobs(own.start).start;
-        let ends = own.map(|part| jobs(part).end - first).collect();
-        let parts = Parts::new(ends, ranks.is_first());
-        let batches = &batches[first..first + parts.jobs()];
+        let (own, parts) = ranks.deal(batches.len(), self.config.parts);
+        let batches = &batches[own];
         let of_batch =
             |rows: &Vec<usize>| -> Vec<&Sequence> { rows.iter().map(|&row| all[row]).collect() };
         self.work
             .grow(batches.iter().map(|rows| BatchSize::of(&of_batch(rows))));
         let (student, recipe) = (&self.student, &self.recipe);
         let reference = self.reference.as_ref();
+        let reference = reference.filter(|_| recipe.loss_reads_reference());
         let is_over = || ranks.loss().is_some();
         let of_rows = |rows: &Vec<usize>| {
             let reference =
@@ -533,50 +594,4 @@ fn sequences(scored: &[Scored]) -> impl Iterator<Item = &Sequence> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_cannot_go_together_is_named() {
-        let read = |text: &str| toml::from_str::<UpdateConfig>(text).unwrap();
-        let gain = "[objective]\nalgorithm = \"grpo\"\ncredit.information_gain.gamma = 1.0\n";
-        let lead = "answer_lead = \"<answer>\"\n";
-        let anchored = "[objective.entropy.anchored]\nweight = 0.005\ntop_p = 0.8\npeaks = 0.2\n";
-        let sampler = "old_logprobs = \"sampler\"\n";
-        for (text, expected) in [
-            (gain.to_owned(), "set answer_lead"),
-            (lead.to_owned(), "answer_lead is read by"),
-            (
-                "unlearned_tag = \"<i>\"".to_owned(),
-                "unlearned_tag must be",
-            ),
-            (
-                [sampler, anchored].concat(),
-                "objective.entropy.anchored needs entropies",
-            ),
-            (
-                anchored.replace("0.8", "0.0"),
-                "entropy.anchored.top_p is 0",
-            ),
-            (
-                "[objective]\nsigns = { positive = 1.0, negative = 1.0, overconfident = -1.0 }"
-                    .to_owned(),
-                "signs.overconfident is -1",
-            ),
-        ] {
-            let error = read(&text).check().unwrap_err().to_string();
-            assert!(error.contains(expected), "{error}");
-        }
-        for text in [
-            [lead, gain].concat(),
-            anchored.to_owned(),
-            "unlearned_tag = \"information\"".to_owned(),
-        ] {
-            assert!(read(&text).check().is_ok(), "{text}");
-        }
-        assert_eq!(
-            read(anchored).old_logprobs_where(true),
-            OldLogprobs::Trainer
-        );
-    }
-}
+mod tests;

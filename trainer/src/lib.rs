@@ -74,6 +74,7 @@ pub mod memory;
 
 mod changed;
 mod compared;
+mod critic;
 mod learner;
 mod push;
 mod records;

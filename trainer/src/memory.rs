@@ -38,6 +38,10 @@ const HELD_BACK_BY_WORKER: usize = 22 * MIB;
 
 /// Everything an estimate depends on.
 #[derive(Clone, Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "facts of a run that do not depend on each other"
+)]
 pub struct MemoryPlan<'a> {
     /// Shape of the model.
     pub model: &'a ModelConfig,
@@ -65,6 +69,8 @@ pub struct MemoryPlan<'a> {
     pub moments_in_8_bits: bool,
     /// Optimizer steps between two times that the engine gets the weights.
     pub updates: usize,
+    /// True where a critic learns beside the policy.
+    pub critic: bool,
 }
 
 /// The work of a run: before it starts the most that its limits allow, after its end what there was.
@@ -284,12 +290,35 @@ impl MemoryPlan<'_> {
         }
     }
 
+    /// Weights of the critic that are not the policy's: all that learn, its head not counted.
+    fn critic_weights(&self) -> usize {
+        let all = if self.adapter.is_some() || self.model.tie_word_embeddings {
+            self.trained()
+        } else {
+            self.trained() - self.embedding()
+        };
+        if self.critic { all } else { 0 }
+    }
+
+    /// What a critic holds from the first step to the last: weights, with a copy of `copied` bytes each, and moments. Its
+    /// gradients take no more than the policy's, and are gone by then.
+    fn critic_parts(&self, copied: usize) -> [Part; 2] {
+        let weights = self.critic_weights();
+        let moments = AdamW::moments_bytes(weights, self.moments_in_8_bits);
+        let fix = "[policy.lora]";
+        [
+            part("weights of the critic", weights * (F32 + copied), fix),
+            part("moments of the critic", moments, fix),
+        ]
+    }
+
     fn always(&self) -> Vec<Part> {
         let given = |holds: bool, bytes: usize| if holds { bytes } else { 0 };
         let full = self.adapter.is_none();
         let plays = given(self.work.played_tokens > 0, PLAYS);
         let reference = given(self.reference && full, self.model.parameters() * F32);
-        let engines = 1 + usize::from(self.engine.is_some());
+        let engines = 1 + usize::from(self.engine.is_some()) + usize::from(self.critic);
+        let [critic, critic_moments] = self.critic_parts(0);
         // A base beside an adapter is arranged once and shared.
         let arranged = given(
             self.engine.is_some() && full,
@@ -329,6 +358,8 @@ impl MemoryPlan<'_> {
             ),
             part("key-value cache", cache, "engine.cache_mib"),
             part("position tables", tables * engines, "engine.context_tokens"),
+            critic,
+            critic_moments,
         ]
     }
 

@@ -511,6 +511,7 @@ impl<'a> Run<'a> {
         Snapshot {
             model: self.learner.checkpoint(),
             optimizer: self.learner.optimizer(),
+            critic: self.learner.critic_state(),
             ahead: self.ahead.as_deref(),
             replay: self.buffer.groups(),
             memory: self.memory.as_ref(),
@@ -534,8 +535,8 @@ impl<'a> Run<'a> {
             return Ok(0);
         };
         let optimizer = self.config.update.optimizer;
-        let start = self.learner.checkpoint();
-        let restored = checkpoint::load(&newest, config_digest, optimizer, &start)?;
+        let (start, critic) = (self.learner.checkpoint(), self.learner.critic.as_ref());
+        let restored = checkpoint::load(&newest, config_digest, optimizer, &start, critic)?;
         if !self.ranks.is_first() {
             // It was a copy, which nobody needs any more.
             let _ = std::fs::remove_dir_all(&newest);
@@ -554,7 +555,7 @@ impl<'a> Run<'a> {
         }
         let failed = |source| RunError::Learn { step, source };
         self.learner
-            .restore(restored.decoder, restored.optimizer)
+            .restore(restored.decoder, restored.optimizer, restored.critic)
             .await
             .map_err(failed)?;
         Ok(step)

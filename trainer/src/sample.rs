@@ -134,7 +134,8 @@ impl Sample {
             turns: &self.turns,
             states,
             tree: self.tree,
-            shift: 0.0,
+            shifts: &[],
+            values: &[],
         }
     }
 }

@@ -1,8 +1,6 @@
 //! What the weights say of a batch before it is learned from: log-probabilities to compare with, how far the policy has left its
 //! reference, and what each turn told it about the answer.
 
-use std::ops::Range;
-
 use forage_contracts::Tokenizer;
 
 use crate::learner::Learner;
@@ -12,7 +10,7 @@ use crate::objective::Credit;
 use crate::ranks::RankError;
 use crate::sample::Sample;
 use crate::sequence::Sequence;
-use crate::update::Scored;
+use crate::update::{Readings, Scored};
 
 impl Learner {
     /// Leaves out what is not learned from, and pays turns for what they told, where the config asks for it.
@@ -57,24 +55,29 @@ impl Learner {
         Ok(())
     }
 
-    /// Log-probability of each sample's policy tokens less that under the reference, in order, nats; none unless the advantage
-    /// reads it.
+    /// What the recipe reads of the weights besides rewards: those of the policy, its reference and the critic.
     ///
     /// # Errors
     /// [`RankError`] when a rank is lost.
-    pub(crate) fn shifts(&self, groups: &[Vec<Sample>]) -> Result<Vec<f32>, RankError> {
-        let reads = self.recipe.advantage.reads_reference();
-        let Some(reference) = self.reference.as_ref().filter(|_| reads) else {
-            return Ok(Vec::new());
-        };
+    pub(crate) fn readings(&self, groups: &[Vec<Sample>]) -> Result<Readings, RankError> {
         let samples = groups.iter().flatten();
         let sequences: Vec<&Sequence> = samples.map(|sample| &sample.sequence).collect();
-        let now = self.score_all(None, &sequences)?;
-        let before = self.score_all(Some(reference), &sequences)?;
-        let sum =
-            |scores: &Scores| -> f64 { scores.logprobs.iter().map(|&lp| f64::from(lp)).sum() };
-        let shift = |(now, before): (&Scores, &Scores)| (sum(now) - sum(before)) as f32;
-        Ok(now.iter().zip(&before).map(shift).collect())
+        let mut readings = Readings::default();
+        let reads_shifts = self.recipe.reads_shifts();
+        if let Some(reference) = self.reference.as_ref().filter(|_| reads_shifts) {
+            let now = self.score_all(None, &sequences)?;
+            let before = self.score_all(Some(reference), &sequences)?;
+            let shifts = |(now, before): (&Scores, &Scores)| {
+                let pairs = now.logprobs.iter().zip(&before.logprobs);
+                pairs.map(|(now, before)| now - before).collect()
+            };
+            readings.shifts = now.iter().zip(&before).map(shifts).collect();
+        }
+        if let Some(critic) = &self.critic {
+            let found = self.on_all_ranks(&sequences, |batch| [critic.values(batch)])?;
+            readings.values = found.into_iter().flatten().collect();
+        }
+        Ok(readings)
     }
 
     /// Puts the trainer's own log-probabilities in place of the sampler's, keeps entropies where the objective reads them, and drops
@@ -118,40 +121,54 @@ impl Learner {
         sequences: &[&Sequence],
     ) -> Result<Vec<Scores>, RankError> {
         let student = &self.student;
+        let found = self.on_all_ranks(sequences, |batch| {
+            let scores = match reference {
+                Some(reference) => student.scores(reference, batch),
+                None => student.scores(&student.decoder_of(batch), batch),
+            };
+            [scores.logprobs, scores.entropies]
+        })?;
+        let scores = |[logprobs, entropies]: [Vec<f32>; 2]| Scores {
+            logprobs,
+            entropies,
+        };
+        Ok(found.into_iter().map(scores).collect())
+    }
+
+    /// `N` numbers of each target of each sequence, which `job` finds for the sequences of a micro-batch, on all ranks together.
+    ///
+    /// # Errors
+    /// [`RankError`] when a rank is lost.
+    fn on_all_ranks<const N: usize>(
+        &self,
+        sequences: &[&Sequence],
+        job: impl Fn(&[&Sequence]) -> [Vec<f32>; N] + Sync,
+    ) -> Result<Vec<[Vec<f32>; N]>, RankError> {
+        let student = &self.student;
         let batches = student.cut(sequences.iter().copied());
         let own = student.map(&batches[self.ranks.own(batches.len())], |rows| {
             if self.ranks.loss().is_some() {
-                return Scores::default();
+                return [const { Vec::new() }; N];
             }
             let batch: Vec<&Sequence> = rows.iter().map(|&row| sequences[row]).collect();
-            match reference {
-                Some(reference) => student.scores(reference, &batch),
-                None => student.scores(&student.decoder_of(&batch), &batch),
-            }
+            job(&batch)
         });
         let count = |row: &usize| sequences[*row].targets.len();
         let counts: Vec<usize> = batches
             .iter()
             .map(|rows| rows.iter().map(count).sum())
             .collect();
-        let found = self.ranks.scores(own, &counts)?;
-        let mut all = vec![Scores::default(); sequences.len()];
-        for (rows, scores) in batches.into_iter().zip(found) {
+        let found = self.ranks.numbers(own, &counts)?;
+        let mut all = vec![[const { Vec::new() }; N]; sequences.len()];
+        for (rows, numbers) in batches.into_iter().zip(found) {
             let mut start = 0;
             for row in rows {
                 let range = start..start + count(&row);
                 start = range.end;
-                all[row] = part(&scores, range);
+                all[row] = numbers.each_ref().map(|kind| kind[range.clone()].to_vec());
             }
         }
         Ok(all)
-    }
-}
-
-fn part(scores: &Scores, range: Range<usize>) -> Scores {
-    Scores {
-        logprobs: scores.logprobs[range.clone()].to_vec(),
-        entropies: scores.entropies[range].to_vec(),
     }
 }
 

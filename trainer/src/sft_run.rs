@@ -225,6 +225,7 @@ pub fn run_sft(
         records.write(&row)?;
         let control = watch(&row);
         records.end(step + 1, control, false, || Snapshot {
+            critic: None,
             model: student.checkpoint().clone(),
             optimizer: &student.optimizer,
             ahead: None,

@@ -36,6 +36,17 @@ pub enum LearnError {
         /// Its origin; `None` when only the sum of finite numbers is not finite.
         source: Option<NonFinite>,
     },
+    /// The gradient of the critic is not finite; its weights are as before.
+    #[error(
+        "the gradient norm of the critic is {norm}; its step was not taken; lower grpo.update.critic.learning_rate or begin again from an \
+         earlier checkpoint (--from RUN/checkpoints/step-N)"
+    )]
+    Critic {
+        /// Global gradient norm.
+        norm: f64,
+        /// Its origin; `None` when only the sum of finite numbers is not finite.
+        source: Option<NonFinite>,
+    },
     /// The engine is gone.
     #[error(transparent)]
     Policy(#[from] PolicyError),
@@ -48,6 +59,16 @@ pub enum LearnError {
     /// Another rank is lost, or stopped.
     #[error(transparent)]
     Ranks(#[from] RankError),
+}
+
+impl LearnError {
+    /// The same error, of a critic's step.
+    pub(crate) fn of_critic(self) -> Self {
+        match self {
+            Self::NonFinite { norm, source } => Self::Critic { norm, source },
+            other => other,
+        }
+    }
 }
 
 /// Numbers of one optimizer step, of supervised fine-tuning or measured.

@@ -3,7 +3,7 @@
 use forage_contracts::objective::{GroupOutcome, TokenInputs};
 
 use crate::logprobs::{ScoreGrads, Scores};
-use crate::objective::{AnchoredEntropy, Member, ObjectiveStats, Recipe};
+use crate::objective::{AnchoredEntropy, Member, ObjectiveStats, Recipe, explained_variance};
 use crate::sample::Sample;
 use crate::sequence::Sequence;
 
@@ -24,6 +24,36 @@ pub(crate) struct GroupCounts {
     pub no_direction: usize,
 }
 
+/// What weights say of the policy tokens of each sample before a batch is learned from. Without samples where nothing reads it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Readings {
+    /// `[samples][tokens]`: log-probability less that under the reference, nats.
+    pub shifts: Vec<Vec<f32>>,
+    /// `[samples][tokens]`: the critic's values.
+    pub values: Vec<Vec<f32>>,
+}
+
+/// What else a batch's rewards say of the policy tokens of a sample.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Lesson {
+    /// `[n]`: the critic's values before the batch is learned from; empty without a critic.
+    pub values: Vec<f32>,
+    /// `[n]`: what it is to say; empty without a critic.
+    pub returns: Vec<f32>,
+    /// Sum of the estimates of a penalty that was part of the reward, nats.
+    pub paid: f64,
+}
+
+impl Lesson {
+    fn of(member: &Member, recipe: &Recipe) -> Self {
+        Self {
+            values: member.values.to_vec(),
+            returns: recipe.returns(member),
+            paid: recipe.paid(member),
+        }
+    }
+}
+
 /// A sequence with all that its loss needs besides its current log-probabilities.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Scored {
@@ -37,6 +67,8 @@ pub(crate) struct Scored {
     pub proximal: Vec<f32>,
     /// `[n]`.
     pub advantages: Vec<f32>,
+    /// What the critic learns, and what was paid for leaving the reference.
+    pub lesson: Lesson,
     /// Of each of its tokens in the step's loss.
     pub weight: f32,
     /// Tokens of each sentence, in order; each turn is one unless the loss reads them.
@@ -52,7 +84,7 @@ impl Scored {
     /// each token id ends a sentence.
     fn of(
         mut sample: Sample,
-        mut advantages: Vec<f32>,
+        (mut advantages, mut lesson): (Vec<f32>, Lesson),
         group: usize,
         sentence_ends: &[bool],
     ) -> Self {
@@ -61,10 +93,12 @@ impl Scored {
             sample.sequence.temperatures.clear();
             sample.logprobs.clear();
             advantages.clear();
+            lesson = Lesson::default();
         }
         Self {
             group: group as u64,
             advantages,
+            lesson,
             sentences: sample.sentences(sentence_ends),
             proximal: sample.logprobs.clone(),
             sampler: sample.logprobs,
@@ -77,9 +111,13 @@ impl Scored {
         &self.entropies
     }
 
-    /// Returns whether its loss is constant, so that running it is a waste; it has counted in the step's weights by then.
+    /// Returns whether its loss is constant, and there is nothing for a critic to learn, so that running it is a waste; it has counted
+    /// in the step's weights by then.
     fn is_inert(&self, recipe: &Recipe) -> bool {
-        let moves = recipe.kl.is_some() || recipe.entropy.moves() || recipe.loss.penalises();
+        let moves = recipe.penalty().is_some()
+            || recipe.entropy.moves()
+            || recipe.loss.penalises()
+            || !self.lesson.returns.is_empty();
         self.sequence.targets.is_empty()
             || (!moves
                 && self
@@ -102,22 +140,23 @@ impl Recipe {
     }
 }
 
-/// Advantages of a batch of groups, given to tokens. Groups that teach nothing are left out and counted. `shifts`: log-probability
-/// of each member's policy tokens less that under the reference, in order, nats; `sentence_ends`: whether each token id ends a
-/// sentence. Either is empty where the recipe does not read it.
+/// Advantages of a batch of groups, given to tokens. Groups that teach nothing are left out and counted. `sentence_ends`: whether
+/// each token id ends a sentence; empty where the recipe does not read it.
 pub(crate) fn score(
     groups: Vec<Vec<Sample>>,
     recipe: &Recipe,
-    shifts: &[f32],
+    readings: &Readings,
     sentence_ends: &[bool],
 ) -> (Vec<Scored>, GroupCounts) {
     let mut counts = GroupCounts {
         groups: groups.len(),
         ..GroupCounts::default()
     };
-    let mut shifts = shifts.iter().copied();
+    let mut shifts = readings.shifts.iter();
+    let mut values = readings.values.iter();
     let mut member = |sample| Member {
-        shift: shifts.next().unwrap_or(0.0),
+        shifts: shifts.next().map_or(&[], Vec::as_slice),
+        values: values.next().map_or(&[], Vec::as_slice),
         ..Sample::member(sample)
     };
     let members: Vec<Vec<Member>> = groups
@@ -125,8 +164,18 @@ pub(crate) fn score(
         .map(|group| group.iter().map(&mut member).collect())
         .collect();
     let outcomes = recipe.advantages(&members);
+    let lessons: Vec<Vec<Lesson>> = members
+        .iter()
+        .map(|group| {
+            group
+                .iter()
+                .map(|member| Lesson::of(member, recipe))
+                .collect()
+        })
+        .collect();
     let mut scored = Vec::new();
-    for (index, (group, outcome)) in groups.into_iter().zip(outcomes).enumerate() {
+    let all = groups.into_iter().zip(outcomes).zip(lessons);
+    for (index, ((group, outcome), lessons)) in all.enumerate() {
         let flat = match outcome {
             GroupOutcome::ZeroVariance => &mut counts.zero_variance,
             GroupOutcome::NoDirection => &mut counts.no_direction,
@@ -147,8 +196,9 @@ pub(crate) fn score(
             counts.filtered += 1;
             continue;
         }
-        let scored_of = |(sample, advantages)| Scored::of(sample, advantages, index, sentence_ends);
-        scored.extend(group.into_iter().zip(advantages).map(scored_of));
+        let learned = advantages.into_iter().zip(lessons);
+        let scored_of = |(sample, learned)| Scored::of(sample, learned, index, sentence_ends);
+        scored.extend(group.into_iter().zip(learned).map(scored_of));
     }
     (scored, counts)
 }
@@ -240,6 +290,65 @@ impl std::ops::AddAssign for TokenSums {
     }
 }
 
+/// Sums over the policy tokens of some sequences, of a critic.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct ValueSums {
+    /// Policy tokens.
+    pub tokens: usize,
+    /// The step's share of the loss.
+    pub loss: f64,
+    /// Tokens at which the bound of the loss acts.
+    pub clipped: usize,
+}
+
+impl std::ops::AddAssign for ValueSums {
+    fn add_assign(&mut self, other: Self) {
+        self.tokens += other.tokens;
+        self.loss += other.loss;
+        self.clipped += other.clipped;
+    }
+}
+
+/// Numbers of a critic's updates on one batch.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct ValueStats {
+    /// Optimizer steps done.
+    pub updates: usize,
+    /// Mean over the steps of the loss.
+    pub loss: f64,
+    /// Share of tokens at which the bound of the loss acted.
+    pub clip_frac: f64,
+    /// Share of the returns' variance that its values explained before it learned from them.
+    pub explained_variance: f64,
+    /// Largest global gradient norm before clipping.
+    pub grad_norm: f64,
+    tokens: usize,
+}
+
+impl ValueStats {
+    /// Those of before the first step on these sequences.
+    pub(crate) fn of<'a>(rows: impl Iterator<Item = &'a Scored>) -> Self {
+        let pairs = rows.flat_map(|row| {
+            let values = row.lesson.values.iter().copied();
+            values.zip(row.lesson.returns.iter().copied())
+        });
+        Self {
+            explained_variance: explained_variance(&pairs.collect::<Vec<_>>()),
+            ..Self::default()
+        }
+    }
+
+    /// Adds an optimizer step.
+    pub(crate) fn add(&mut self, sums: &ValueSums, grad_norm: f64) {
+        self.updates += 1;
+        self.loss += (sums.loss - self.loss) / self.updates as f64;
+        let clipped = self.clip_frac * self.tokens as f64 + sums.clipped as f64;
+        self.tokens += sums.tokens;
+        self.clip_frac = clipped / self.tokens.max(1) as f64;
+        self.grad_norm = self.grad_norm.max(grad_norm);
+    }
+}
+
 /// Numbers of the updates on one batch; means are over the policy tokens that were run.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct UpdateStats {
@@ -247,7 +356,9 @@ pub struct UpdateStats {
     pub(crate) groups: GroupCounts,
     /// The policy computed with masks of dropout, which the sampler knew nothing of: [`Self::mismatch`] is not of the two alone.
     pub(crate) masked: bool,
-    /// Optimizer steps done: 0 when no group had a direction.
+    /// Those of the critic, if there is one.
+    pub(crate) values: Option<ValueStats>,
+    /// Optimizer steps done: 0 when no group had a direction, or the critic has its head start.
     pub updates: usize,
     /// Policy tokens that were run, over all passes.
     pub tokens: usize,
@@ -310,7 +421,7 @@ impl UpdateStats {
 }
 
 /// Loss and derivative of some sequences of a step: `scores` are those of all their targets, in order, under the weights
-/// being trained, `reference` those under the reference, `[n]`, read only if the recipe has a penalty.
+/// being trained, `reference` those under the reference, `[n]`, read only if the loss has a penalty.
 ///
 /// # Panics
 /// When numbers differ, or a recipe with a penalty is given no reference.
@@ -335,11 +446,12 @@ pub(crate) fn loss(
             entropies: &scores.entropies[range.clone()],
             sentences: &row.sentences,
         };
-        let found = recipe.sequence(
+        let mut found = recipe.sequence(
             &inputs,
             reference.map(|reference| &reference[range.clone()]),
             row.weight,
         );
+        found.stats.kl += row.lesson.paid;
         let entropies = &scores.entropies[range];
         let entropy: f64 = entropies.iter().map(|&entropy| f64::from(entropy)).sum();
         let held: f64 = row

@@ -84,6 +84,7 @@ macro_rules! recipes {
 const RECIPES: &[Recipe] = recipes! {
     "search_r1_v01": "Search-R1 v0.1: GRPO, 305 batches of 512 x 5 in 10 steps each";
     "search_r1_v02": "Search-R1 v0.2: GRPO, 1,005 batches of 512 x 5 in 10 steps each";
+    "search_r1_v02_ppo": "Search-R1 v0.2: PPO with a critic, 1,005 batches of 512 in 2 steps each";
     "search_r1_v03": "Search-R1 v0.3: half the rate, exact match and format as reward";
     "slime": "slime's Search-R1: clip-higher, 32 x 8 in one step, two turns";
     "verl": "verl's Search-R1-like: 512 x 5 in 2 steps, dual clip, two turns";

@@ -30,11 +30,18 @@ impl RunConfig {
         }
         if let Some(lora) = &self.policy.lora {
             lora.check().in_config("[policy.lora]")?;
+            let heads = |targets: &Vec<String>| targets.iter().all(|name| name == "lm_head");
+            if self.grpo.update.has_critic() && lora.targets.as_ref().is_some_and(heads) {
+                refuse!(
+                    "policy.lora.targets names the head alone, and a critic has another one: name maps of the layers too, q_proj say"
+                );
+            }
         }
         self.retriever.check().in_config("[retriever]")?;
-        if self.grpo.group_size < 2 {
+        let least = 1 + usize::from(self.grpo.update.compares_members());
+        if self.grpo.group_size < least {
             refuse!(
-                "grpo.group_size is {}: a group needs at least 2 episodes to compare",
+                "grpo.group_size is {}: a group needs at least {least} episodes; with one there is nothing to compare",
                 self.grpo.group_size
             );
         }

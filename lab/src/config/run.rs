@@ -194,7 +194,7 @@ impl RunConfig {
     pub fn to_toml(&self) -> Result<String> {
         let mut config = self.clone();
         let update = &mut config.grpo.update;
-        update.objective = update.objective.spelled_out(self.engine.context_tokens);
+        *update = update.spelled_out(self.engine.context_tokens);
         Ok(toml::to_string_pretty(&config)?)
     }
 }

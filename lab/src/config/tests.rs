@@ -255,6 +255,24 @@ fn the_resolved_config_reads_back_as_itself() {
 }
 
 #[test]
+fn a_critic_is_spelled_out_and_needs_no_groups() {
+    let ppo = "grpo.update.objective={ algorithm = \"ppo\" }".to_owned();
+    let alone = "grpo.group_size=1".to_owned();
+    let config = checked(QUICKSTART, &[ppo.clone(), alone]).unwrap();
+    let written = config.to_toml().unwrap();
+    assert!(written.contains("[grpo.update.critic]"), "{written}");
+    assert!(written.contains("[grpo.update.objective.credit.gae]"));
+    let again = checked(&written, &[]).unwrap();
+    assert_eq!(again.to_toml().unwrap(), written);
+    let head = "policy.lora={ rank = 4, alpha = 8, targets = [\"lm_head\"] }".to_owned();
+    let error = format!("{:#}", checked(QUICKSTART, &[ppo, head]).unwrap_err());
+    assert!(error.contains("policy.lora.targets names"), "{error}");
+    let other = "grpo.update.critic.clip=0.2".to_owned();
+    let error = format!("{:#}", checked(QUICKSTART, &[other]).unwrap_err());
+    assert!(error.contains("critic is read by credit.gae"), "{error}");
+}
+
+#[test]
 fn rules_for_endings_are_read_and_written() {
     let rules = "grpo.endings={ out_of_tokens = \"mask\", malformed = { penalty = 0.5 } }";
     let config = checked(QUICKSTART, &[rules.to_owned()]).unwrap();

@@ -142,7 +142,8 @@ impl MemoryPlan<'_> {
             let element = if engine.bf16 { HALF } else { F32 };
             engine.cache_tokens * KvCache::numbers_per_position(self.model) * element
         });
-        let engines = 1 + usize::from(self.engine.is_some());
+        let engines = 1 + usize::from(self.engine.is_some()) + usize::from(self.critic);
+        let [critic, critic_moments] = self.critic_parts(if self.in_bf16 { HALF } else { 0 });
         vec![
             part(
                 "weights",
@@ -176,6 +177,8 @@ impl MemoryPlan<'_> {
                 engines * RopeTables::bytes(self.model, self.context) / 2,
                 "engine.context_tokens",
             ),
+            critic,
+            critic_moments,
         ]
     }
 

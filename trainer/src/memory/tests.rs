@@ -45,6 +45,7 @@ fn plan(model: &ModelConfig, tokens: usize) -> MemoryPlan<'_> {
         in_bf16: false,
         moments_in_8_bits: false,
         updates: 1,
+        critic: false,
     }
 }
 
@@ -298,6 +299,49 @@ fn what_a_card_holds_follows_from_how_updates_compute() {
     assert!(lines.contains("the head in f32"), "{lines}");
     assert!(!adapted.estimate().table().contains("the head in f32"));
     assert!(peak(&adapted) < peak(&full));
+}
+
+#[test]
+fn a_critic_takes_weights_and_moments_of_its_own() {
+    let [tied, untied] = ["Qwen2.5-0.5B", "OLMo-2-0425-1B"].map(|name| {
+        let model = ModelConfig::published(name).unwrap();
+        assert_eq!(model.tie_word_embeddings, name == "Qwen2.5-0.5B");
+        model
+    });
+    let lora = adapter(16);
+    let tables = RopeTables::bytes(&tied, 8) as u64;
+    let taken = |plan: &MemoryPlan<'_>| {
+        let with = MemoryPlan {
+            critic: true,
+            ..plan.clone()
+        };
+        with.estimate().needed() - plan.estimate().needed()
+    };
+    let of = |model| taken(&plan(model, 8));
+    // 4 bytes of weights and 8 of moments; a head of the vocabulary that is not the embedding is left out.
+    assert_eq!(of(&tied), 12 * tied.parameters() as u64 + tables);
+    let head = untied.vocab_size * untied.hidden_size;
+    let tables = RopeTables::bytes(&untied, 8) as u64;
+    let weights = (untied.parameters() - head) as u64;
+    assert_eq!(of(&untied), 12 * weights + tables);
+    // Beside an adapter the base is the policy's.
+    let adapted = MemoryPlan {
+        adapter: Some(&lora),
+        ..plan(&tied, 8)
+    };
+    assert!(taken(&adapted) < 13 * adapted.trained() as u64);
+    let on_card = MemoryPlan {
+        card_bytes: Some(80_000_000_000),
+        in_bf16: true,
+        ..plan(&tied, 8)
+    };
+    // A copy in bf16 besides, and a sixteenth of all that for pages that are not filled.
+    let expected = 14 * tied.parameters() as u64;
+    let found = taken(&on_card);
+    assert!(
+        found > expected && found < expected / 10 * 11,
+        "{found} {expected}"
+    );
 }
 
 #[test]

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use burn::module::{Module, ModuleMapper, Param};
+use burn::module::{Module, ModuleMapper, Param, ParamId};
 use burn::nn::{Embedding, EmbeddingConfig, RmsNorm};
-use burn::tensor::{DType, Device, Int, Tensor};
+use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 
 use super::attend::Heads;
 use super::dense::Dense;
@@ -18,7 +18,7 @@ use super::{Batch, Kernels, KvCache, ModelConfig, Pass, RopeTables};
 use crate::device::{DeviceError, is_processor};
 
 /// The name of the head in checkpoints.
-const HEAD: &str = "lm_head";
+pub(crate) const HEAD: &str = "lm_head";
 
 #[derive(Module, Debug)]
 struct Backbone {
@@ -192,6 +192,26 @@ impl Decoder {
             head.set_matrix(self.embedding().transpose());
             self.lm_head = Some(head);
         }
+        self
+    }
+
+    /// The same model with a value head in place of its own: a linear map to one number, in f32. `weight`: `[hidden]`.
+    #[must_use]
+    pub(crate) fn with_value_head(mut self, weight: Vec<f32>, bias: f32) -> Self {
+        let (device, inputs) = (self.device(), weight.len());
+        let mut head = Linear::new(inputs, 1, true, &device);
+        let weight = TensorData::new(weight, [inputs, 1]);
+        head.set_matrix(Tensor::from_data(weight, (&device, DType::F32)));
+        let bias = Tensor::from_data(TensorData::new(vec![bias], [1]), (&device, DType::F32));
+        head.bias = Some(Param::initialized(ParamId::new(), bias));
+        self.lm_head = Some(head);
+        self
+    }
+
+    /// The same model without a head of its own.
+    #[must_use]
+    pub(crate) fn without_head(mut self) -> Self {
+        self.lm_head = None;
         self
     }
 

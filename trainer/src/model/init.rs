@@ -161,6 +161,15 @@ impl Decoder {
     pub fn random(config: &ModelConfig, seed: Seed, device: &Device) -> Self {
         filled(config, NORMAL, seed, Precision::Full, device)
     }
+
+    /// The same model with a fresh value head, drawn as the matrices of [`Self::random`] are.
+    #[must_use]
+    pub(crate) fn with_fresh_value_head(self, seed: Seed) -> Self {
+        let [hidden] = self.norm().gamma.val().dims();
+        let mut rng = seed.rng();
+        let weight = (0..hidden).map(|_| (STD * normal(&mut rng)) as f32);
+        self.with_value_head(weight.collect(), 0.0)
+    }
 }
 
 /// As [`Decoder::random`] for large models that are only measured: other numbers, of the same deviation and nearly normal,

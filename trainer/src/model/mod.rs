@@ -26,6 +26,7 @@ pub use config::{ModelConfig, RopeScaling};
 #[cfg(feature = "gpu")]
 pub(crate) use cube::{Choice, Cuts, Wanted, adamw, choose, logit_grads, token_scores};
 pub use decoder::Decoder;
+pub(crate) use decoder::HEAD;
 pub(crate) use dense::{Dense, attention_numbers};
 pub(crate) use dropout::Dropout;
 pub use families::{Architecture, Family, NormPlacement, Published, QkNorm};

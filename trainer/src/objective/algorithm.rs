@@ -57,6 +57,7 @@ pub struct AlgorithmEntry {
     /// The paper, or the system whose constants these are.
     pub about: &'static str,
     advantage: Part,
+    credit: Credit,
     loss: Part,
     aggregation: Aggregation,
     filter: Option<GroupFilter>,
@@ -74,6 +75,7 @@ const fn row(
         name,
         about,
         advantage,
+        credit: Credit::Constant,
         loss,
         aggregation,
         filter: None,
@@ -105,6 +107,7 @@ pub(super) const ALGORITHMS: &[AlgorithmEntry] = {
                 estimator: KlEstimator::LowVar,
                 coefficient: 1e-3,
                 unbiased: false,
+                in_reward: false,
             }),
             ..row(
                 "search_r1",
@@ -147,6 +150,19 @@ pub(super) const ALGORITHMS: &[AlgorithmEntry] = {
             SYMMETRIC,
             TokenMean,
         ),
+        AlgorithmEntry {
+            credit: Credit::Gae {
+                gamma: 1.0,
+                lambda: 1.0,
+            },
+            ..row(
+                "ppo",
+                "Schulman et al. 2017 with a critic, by the values of verl and Search-R1",
+                ("reinforce_pp", &[]),
+                SYMMETRIC,
+                TokenMean,
+            )
+        },
         row(
             "gspo",
             "Zheng et al. 2025",
@@ -260,6 +276,7 @@ impl Algorithm {
     pub fn recipe(self, max_tokens: usize) -> Recipe {
         let AlgorithmEntry {
             advantage,
+            credit,
             loss,
             aggregation,
             filter,
@@ -270,7 +287,7 @@ impl Algorithm {
             filter,
             advantage: Advantage::of(advantage.0, advantage.1),
             signs: SignWeights::default(),
-            credit: Credit::Constant,
+            credit,
             loss: PolicyLoss::of(loss.0, loss.1),
             correction: None,
             kl,

@@ -123,6 +123,16 @@ impl ObjectiveConfig {
         {
             return range("kl.coefficient", penalty.coefficient, "0 or more");
         }
+        if let Some(toll) = recipe.toll() {
+            if !recipe.credit.reads_token_rewards() {
+                let fault = "takes it off the reward of each token; set credit to gae or reward_to_go, or leave it out";
+                return Err(SettingError::new("kl.in_reward", fault));
+            }
+            if toll.unbiased {
+                let fault = "weighs a penalty of the loss; leave it out beside in_reward";
+                return Err(SettingError::new("kl.unbiased", fault));
+            }
+        }
         if let Some(GroupFilter::AccuracyBand { lowest, highest }) = recipe.filter
             && !(0.0 <= lowest && lowest < highest && highest <= 1.0)
         {
@@ -189,6 +199,7 @@ mod tests {
             estimator: KlEstimator::K3,
             coefficient: -1.0,
             unbiased: false,
+            in_reward: false,
         };
         assert!(
             fault(ObjectiveConfig {
@@ -240,6 +251,22 @@ mod tests {
                 "credit.process_supervision compares",
             ),
             (
+                "ppo",
+                Credit::Gae {
+                    gamma: 1.0,
+                    lambda: 1.5,
+                },
+                "credit.gae.lambda is 1.5",
+            ),
+            (
+                "grpo",
+                Credit::Gae {
+                    gamma: 1.0,
+                    lambda: 1.0,
+                },
+                "set advantage = \"reinforce_pp\"",
+            ),
+            (
                 "grpo",
                 Credit::RewardToGo { gamma: 1.0 },
                 "set advantage = \"reinforce_pp\"",
@@ -249,6 +276,20 @@ mod tests {
                 fault(credit(algorithm, part)).contains(expected),
                 "{part:?}"
             );
+        }
+        for (algorithm, kl, expected) in [
+            ("search_r1", "in_reward = true", "kl.in_reward takes it off"),
+            (
+                "ppo",
+                "in_reward = true\nunbiased = true",
+                "kl.unbiased weighs",
+            ),
+        ] {
+            let text = format!(
+                "algorithm = \"{algorithm}\"\n[kl]\nestimator = \"k1\"\ncoefficient = 0.001\n{kl}"
+            );
+            let found = fault(toml::from_str(&text).unwrap());
+            assert!(found.contains(expected), "{found}");
         }
         assert!(
             credit("reinforce_pp", Credit::RewardToGo { gamma: 0.99 })

@@ -55,9 +55,30 @@ pub enum Credit {
         /// Discount per policy token, 0 to 1.
         gamma: f64,
     },
+    /// `A_t = d_t + gamma lambda A_(t+1)` with `d_t = r_t + gamma v_(t+1) - v_t` over the policy tokens of an episode, whitened over
+    /// those of the batch: generalised advantage estimation (Schulman et al. 2016, arXiv 1506.02438). v is what the critic says
+    /// before a token is written (`grpo.update.critic`), 0 after the last; r is a turn's reward at its last token, and 0 elsewhere.
+    /// The token after a turn's last is the next turn's first, whatever was read in between, as in verl. PPO's (Schulman et al.
+    /// 2017); Search-R1 and verl 1 and 1.
+    Gae {
+        /// Discount per policy token, 0 to 1.
+        gamma: f64,
+        /// Weight of what follows against the critic's word on it, 0 to 1.
+        lambda: f64,
+    },
 }
 
 impl Credit {
+    /// Returns whether it reads the values of a critic.
+    pub(crate) const fn reads_values(self) -> bool {
+        matches!(self, Self::Gae { .. })
+    }
+
+    /// Returns whether every token has a reward of its own.
+    pub(super) const fn reads_token_rewards(self) -> bool {
+        matches!(self, Self::RewardToGo { .. } | Self::Gae { .. })
+    }
+
     /// Returns whether it reads rewards of turns.
     pub(super) const fn reads_turns(self) -> bool {
         !matches!(
@@ -76,11 +97,17 @@ impl Credit {
             Self::InformationGain { gamma } => ("information_gain", gamma),
             Self::Gigpo { gamma, .. } => ("gigpo", gamma),
             Self::RewardToGo { gamma } => ("reward_to_go", gamma),
+            Self::Gae { gamma, .. } => ("gae", gamma),
         };
         let key = format!("credit.{name}");
         if !(0.0..=1.0).contains(&gamma) {
             let fault = format!("is {gamma}: a discount lies in [0, 1]");
             return Err(SettingError::new(key + ".gamma", fault));
+        }
+        if let Self::Gae { lambda, .. } = self
+            && !(0.0..=1.0).contains(&lambda)
+        {
+            return Err(SettingError::range(key + ".lambda", lambda, "in [0, 1]"));
         }
         if let Self::Gigpo { weight, .. } = self
             && !(weight.is_finite() && weight >= 0.0)
@@ -96,7 +123,7 @@ impl Credit {
             {
                 "compares by the mean of a group; set advantage to grpo, grpo_population or dr_grpo"
             }
-            Self::RewardToGo { .. } if advantage.name() != "reinforce_pp" => {
+            Self::RewardToGo { .. } | Self::Gae { .. } if advantage.name() != "reinforce_pp" => {
                 "whitens over the batch; set advantage = \"reinforce_pp\""
             }
             _ => return Ok(()),
@@ -147,6 +174,24 @@ pub(super) fn turn_returns(rewards: &[f32], gamma: f64) -> Vec<f32> {
 /// When `rewards` and `mask` differ in number.
 pub(super) fn reward_to_go(rewards: &[f32], mask: &[bool], gamma: f64) -> Vec<f32> {
     narrow(&returns(&policy_rewards(rewards, mask), gamma))
+}
+
+/// `[n]`: [`Credit::Gae`] of the policy tokens of an episode, not whitened. `rewards` and `values`: `[n]`.
+///
+/// # Panics
+/// When `rewards` and `values` differ in number.
+pub(super) fn gae(rewards: &[f32], values: &[f32], gamma: f64, lambda: f64) -> Vec<f32> {
+    assert_eq!(rewards.len(), values.len(), "rewards and values");
+    let mut found = vec![0.0; rewards.len()];
+    let (mut advantage, mut next) = (0.0, 0.0);
+    for token in (0..found.len()).rev() {
+        let value = f64::from(values[token]);
+        let surprise = f64::from(rewards[token]) + gamma * next - value;
+        advantage = surprise + gamma * lambda * advantage;
+        next = value;
+        found[token] = advantage as f32;
+    }
+    found
 }
 
 /// (value - mean) / sqrt(unbiased variance + 1e-8) over all tokens of a batch of sequences; `None` where they do not vary.
@@ -275,6 +320,19 @@ mod tests {
     fn rewards_at_observations_go_to_the_action_before() {
         let mask = [false, true, false, true];
         assert_eq!(reward_to_go(&[9.0, 0.0, 0.5, 1.0], &mask, 1.0), [1.5, 1.0]);
+    }
+
+    #[test]
+    fn advantages_are_what_the_critic_did_not_expect() {
+        // Without a critic, and with lambda 1, they are the rewards to come.
+        assert_eq!(gae(&[0.0, 0.5, 1.0], &[0.0; 3], 1.0, 1.0), [1.5, 1.5, 1.0]);
+        // A critic that knows leaves nothing.
+        assert_eq!(gae(&[0.0, 0.0, 1.0], &[1.0; 3], 1.0, 0.7), [0.0; 3]);
+        // With lambda 0 a token answers for the change of the value alone.
+        assert_eq!(
+            gae(&[0.0, 0.0, 1.0], &[0.25, 0.5, 0.75], 1.0, 0.0),
+            [0.25; 3]
+        );
     }
 
     #[test]

@@ -74,16 +74,28 @@ impl KlEstimator {
 pub struct KlPenalty {
     /// The estimate.
     pub estimator: KlEstimator,
-    /// Its weight in the loss.
+    /// Its weight in the loss, or in the reward.
     pub coefficient: f64,
     /// Multiplies the estimate with exp(lp - lo), gradient included, which makes it an unbiased estimate when the tokens
     /// were not sampled from the current policy (DeepSeek-V3.2; slime, TRL's `use_bias_correction_kl`). The ratio is not
     /// held within bounds.
     #[serde(default)]
     pub unbiased: bool,
+    /// Takes it off the reward of each token, before advantages, in place of adding it to the loss: verl's `use_kl_in_reward`, with
+    /// which Search-R1's PPO takes k1 times 0.001. The estimate is of the policy that the batch begins with. For credits `gae` and
+    /// `reward_to_go`, which give each token a reward of its own.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub in_reward: bool,
 }
 
 impl KlPenalty {
+    /// The estimate of each token from its log-probability less that under the reference, `shifts`, nats.
+    pub(super) fn estimates(&self, shifts: &[f32]) -> impl Iterator<Item = f64> {
+        let estimator = self.estimator;
+        let estimate = move |&shift: &f32| estimator.term(f64::from(shift)).value;
+        shifts.iter().map(estimate)
+    }
+
     /// The estimate of each token, not yet times the coefficient; every slice `[n]`, nats.
     ///
     /// # Panics
@@ -171,6 +183,7 @@ mod tests {
             estimator: KlEstimator::K2,
             coefficient: 1.0,
             unbiased: true,
+            in_reward: false,
         };
         let found = penalty.tokens(&[-1.0], &[-1.0 - 2.0_f32.ln()], &[-2.0]);
         assert!((found.values[0] - 1.0).abs() < 1e-6, "{found:?}");

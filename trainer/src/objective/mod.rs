@@ -36,6 +36,7 @@ mod step;
 #[cfg(test)]
 mod tests;
 mod turns;
+mod value;
 
 pub use advantage::Advantage;
 pub use aggregate::Aggregation;
@@ -55,3 +56,4 @@ pub use kl::{KlEstimator, KlPenalty};
 pub use loss::PolicyLoss;
 pub(crate) use step::ObjectiveStats;
 pub(crate) use turns::Member;
+pub(crate) use value::{ValueTerms, explained_variance, value_loss};

@@ -6,6 +6,7 @@ use forage_contracts::objective::TokenInputs;
 
 use super::algorithm::Recipe;
 use super::correction::CorrectionCounts;
+use super::kl::KlPenalty;
 
 /// Counts and sums of a step; sums over sequences, so those of micro-batches add up to those of the step.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -46,12 +47,32 @@ pub(crate) struct SequenceObjective {
 impl Recipe {
     /// Returns whether it compares the policy with the frozen reference.
     pub fn needs_reference(&self) -> bool {
-        self.kl.is_some() || self.signs.overconfident > 0.0 || self.advantage.reads_reference()
+        self.loss_reads_reference() || self.reads_shifts()
+    }
+
+    /// Returns whether the loss of a token reads the reference.
+    pub(crate) fn loss_reads_reference(&self) -> bool {
+        self.penalty().is_some() || self.signs.overconfident > 0.0
+    }
+
+    /// Returns whether advantages read how far the policy has left its reference.
+    pub(crate) fn reads_shifts(&self) -> bool {
+        self.advantage.reads_reference() || self.toll().is_some()
+    }
+
+    /// The penalty, where it is part of the loss.
+    pub(crate) fn penalty(&self) -> Option<KlPenalty> {
+        self.kl.filter(|penalty| !penalty.in_reward)
+    }
+
+    /// The penalty, where it is part of the reward.
+    pub(crate) fn toll(&self) -> Option<KlPenalty> {
+        self.kl.filter(|penalty| penalty.in_reward)
     }
 
     /// Loss and gradient of one sequence: weight (correction x policy loss + coefficient x KL) at each token.
     ///
-    /// `reference`: `[n]`, nats, log-probabilities under the reference policy, read only if the recipe has a penalty or corrects
+    /// `reference`: `[n]`, nats, log-probabilities under the reference policy, read only if the loss has a penalty or corrects
     /// overconfident errors. `weight`: of each of its tokens, from [`super::Aggregation::weights`].
     ///
     /// # Panics
@@ -90,7 +111,7 @@ impl Recipe {
         stats.policy_loss = weighed(&factors, &policy.values).sum();
         let mut loss = stats.policy_loss;
         let mut gradients: Vec<f64> = weighed(&factors, &policy.gradients).collect();
-        if let Some(penalty) = self.kl {
+        if let Some(penalty) = self.penalty() {
             let kl = penalty.tokens(inputs.logprobs, inputs.proximal, reference());
             stats.kl = kl.values.iter().map(|&value| f64::from(value)).sum();
             loss += weight * penalty.coefficient * stats.kl;

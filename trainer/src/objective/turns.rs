@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use forage_contracts::objective::{Group, GroupOutcome};
 
 use super::algorithm::Recipe;
-use super::credit::{Credit, discounted, reward_to_go, spread_turns, turn_returns, whiten};
+use super::credit::{Credit, discounted, gae, reward_to_go, spread_turns, turn_returns, whiten};
 
 /// One episode of a group as a credit sees it.
 #[derive(Clone, Debug)]
@@ -20,8 +20,11 @@ pub(crate) struct Member<'a> {
     pub(crate) states: Vec<&'a [u32]>,
     /// The same for members that left one another.
     pub(crate) tree: u64,
-    /// Log-probability of its policy tokens under the policy less that under the reference, nats; 0 unless the advantage reads it.
-    pub(crate) shift: f32,
+    /// `[tokens]`: log-probability of each policy token under the policy less that under the reference, nats; empty unless the recipe
+    /// reads it.
+    pub(crate) shifts: &'a [f32],
+    /// `[tokens]`: the critic's value of each policy token; empty unless the credit reads it.
+    pub(crate) values: &'a [f32],
 }
 
 impl Member<'_> {
@@ -36,6 +39,14 @@ impl Member<'_> {
 
     fn tokens(&self) -> usize {
         self.turns.iter().sum()
+    }
+
+    /// The sum of the shifts.
+    fn shift(&self) -> f32 {
+        self.shifts
+            .iter()
+            .map(|&shift| f64::from(shift))
+            .sum::<f64>() as f32
     }
 }
 
@@ -96,8 +107,53 @@ impl Recipe {
                     .map(|(group, outcome)| self.of_states(group, outcome, gamma, weight))
                     .collect()
             }
-            Credit::RewardToGo { gamma } => self.of_tokens(groups, gamma),
+            Credit::RewardToGo { gamma } => self.of_tokens(groups, |member| {
+                let rewards = self.token_rewards(member);
+                reward_to_go(&rewards, &vec![true; rewards.len()], gamma)
+            }),
+            Credit::Gae { gamma, lambda } => {
+                self.of_tokens(groups, |member| self.unwhitened(member, gamma, lambda))
+            }
         }
+    }
+
+    /// `[tokens]`: what the critic is to say of each policy token of an episode, the advantage as it is before it is whitened and the
+    /// value together; empty where the credit reads no values.
+    pub(crate) fn returns(&self, member: &Member) -> Vec<f32> {
+        let Credit::Gae { gamma, lambda } = self.credit else {
+            return Vec::new();
+        };
+        let advantages = self.unwhitened(member, gamma, lambda);
+        let both = advantages.into_iter().zip(member.values);
+        both.map(|(advantage, value)| advantage + value).collect()
+    }
+
+    /// The estimates of the penalty that the policy tokens of an episode have paid together, nats; 0 where it is part of the loss.
+    pub(crate) fn paid(&self, member: &Member) -> f64 {
+        let toll = self.toll();
+        toll.map_or(0.0, |toll| toll.estimates(member.shifts).sum())
+    }
+
+    fn unwhitened(&self, member: &Member, gamma: f64, lambda: f64) -> Vec<f32> {
+        gae(&self.token_rewards(member), member.values, gamma, lambda)
+    }
+
+    /// `[tokens]`: what each policy token earned: a turn's rewards at its last, or the last one before where it has none, less the
+    /// penalty where it is part of the reward.
+    fn token_rewards(&self, member: &Member) -> Vec<f32> {
+        let mut rewards: Vec<f32> = Vec::with_capacity(member.tokens());
+        for (earned, &tokens) in member.earned().into_iter().zip(member.turns) {
+            rewards.resize(rewards.len() + tokens, 0.0);
+            if let Some(last) = rewards.last_mut() {
+                *last += earned;
+            }
+        }
+        if let Some(toll) = self.toll() {
+            for (reward, estimate) in rewards.iter_mut().zip(toll.estimates(member.shifts)) {
+                *reward -= (toll.coefficient * estimate) as f32;
+            }
+        }
+        rewards
     }
 
     /// One advantage per episode.
@@ -112,7 +168,7 @@ impl Recipe {
             .collect();
         let shifts: Vec<Vec<f32>> = groups
             .iter()
-            .map(|group| group.iter().map(|member| member.shift).collect())
+            .map(|group| group.iter().map(Member::shift).collect())
             .collect();
         let views: Vec<Group> = rewards
             .iter()
@@ -271,14 +327,14 @@ impl Recipe {
         spread_turns(&turns, member.turns)
     }
 
-    /// [`Credit::RewardToGo`].
-    fn of_tokens(&self, groups: &[Vec<Member>], gamma: f64) -> Vec<TokenOutcome> {
-        let returns: Vec<Vec<f32>> = groups
-            .iter()
-            .flatten()
-            .map(|member| token_returns(member, gamma))
-            .collect();
-        let mut whitened = whiten(&returns).map(Vec::into_iter);
+    /// [`Credit::RewardToGo`] and [`Credit::Gae`]: what `found` says of the policy tokens of each member, whitened over the batch.
+    fn of_tokens(
+        &self,
+        groups: &[Vec<Member>],
+        found: impl Fn(&Member) -> Vec<f32>,
+    ) -> Vec<TokenOutcome> {
+        let found: Vec<Vec<f32>> = groups.iter().flatten().map(found).collect();
+        let mut whitened = whiten(&found).map(Vec::into_iter);
         let outcome = |group: &Vec<Member>| match &mut whitened {
             _ if group.is_empty() => GroupOutcome::TooSmall,
             None => GroupOutcome::ZeroVariance,
@@ -294,22 +350,10 @@ impl Recipe {
     }
 }
 
-/// `[tokens]`: reward-to-go; a turn's reward is put behind its tokens, from where it belongs to the last token written.
-fn token_returns(member: &Member, gamma: f64) -> Vec<f32> {
-    let (mut rewards, mut mask) = (Vec::new(), Vec::new());
-    for (reward, &tokens) in member.earned().into_iter().zip(member.turns) {
-        rewards.extend(std::iter::repeat_n(0.0, tokens));
-        mask.extend(std::iter::repeat_n(true, tokens));
-        rewards.push(reward);
-        mask.push(false);
-    }
-    reward_to_go(&rewards, &mask, gamma)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::objective::{Advantage, Algorithm, SignWeights};
+    use crate::objective::{Advantage, Algorithm, KlEstimator, KlPenalty, SignWeights};
 
     const PROMPT: [u32; 2] = [1, 2];
 
@@ -325,7 +369,8 @@ mod tests {
             turns,
             states: states.to_vec(),
             tree: 0,
-            shift: 0.0,
+            shifts: &[],
+            values: &[],
         }
     }
 
@@ -431,5 +476,41 @@ mod tests {
         };
         let expected: [TokenOutcome; 2] = [GroupOutcome::ZeroVariance, GroupOutcome::TooSmall];
         assert_eq!(recipe.advantages(&[flat(), Vec::new()]), expected);
+    }
+
+    #[test]
+    fn a_penalty_in_the_reward_is_paid_token_by_token() {
+        let penalty = KlPenalty {
+            estimator: KlEstimator::K1,
+            coefficient: 0.5,
+            unbiased: false,
+            in_reward: true,
+        };
+        let recipe = Recipe {
+            kl: Some(penalty),
+            ..algorithm("ppo")
+        };
+        assert!(recipe.penalty().is_none() && recipe.needs_reference());
+        let read = Member {
+            shifts: &[0.5, -1.0, 0.25],
+            values: &[0.0, 0.5, 1.0],
+            ..member(1.0, &[0.25, 0.0], &[2, 1], &[&PROMPT, &[3]])
+        };
+        // Rewards -0.25, 0.25 + 0.5 and 1 - 0.125, and what follows.
+        let expected = [1.375, 1.625, 0.875];
+        assert_eq!(recipe.returns(&read), expected);
+        assert!((recipe.paid(&read) + 0.25).abs() < 1e-12);
+        assert_eq!(algorithm("grpo").returns(&read), [0.0; 0]);
+        let free = Recipe { kl: None, ..recipe };
+        assert_eq!(free.returns(&read), [1.25, 1.25, 1.0]);
+        // One member of a group is enough: the batch is what its tokens are compared with.
+        let [GroupOutcome::Learn(found)] = &free.advantages(&[vec![read]])[..] else {
+            panic!("nothing to learn");
+        };
+        // Less their values 1.25, 0.75 and 0: mean 2/3, variance 19/48.
+        let scale = (19.0_f32 / 48.0).sqrt();
+        for (found, advantage) in found[0].iter().zip([1.25_f32, 0.75, 0.0]) {
+            assert!((found - (advantage - 2.0 / 3.0) / scale).abs() < 1e-5);
+        }
     }
 }

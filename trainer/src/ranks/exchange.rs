@@ -3,7 +3,6 @@
 use forage_contracts::Episode;
 
 use super::{RankError, Ranks};
-use crate::logprobs::Scores;
 
 /// How a rank sees the end of a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,30 +53,26 @@ impl Ranks {
         group % self.size() as u64 == rank as u64
     }
 
-    /// The scores of all micro-batches in order, of which this rank has computed its [`Ranks::own`] ones. `targets` are the
-    /// numbers of targets of each.
-    pub(crate) fn scores(
+    /// `N` numbers of each target of all micro-batches in order, of which this rank has computed its [`Ranks::own`] ones. `targets`
+    /// are the numbers of targets of each.
+    pub(crate) fn numbers<const N: usize>(
         &self,
-        own: Vec<Scores>,
+        own: Vec<[Vec<f32>; N]>,
         targets: &[usize],
-    ) -> Result<Vec<Scores>, RankError> {
+    ) -> Result<Vec<[Vec<f32>; N]>, RankError> {
         if self.size() == 1 {
             return Ok(own);
         }
-        let numbers = own
-            .iter()
-            .flat_map(|scores| scores.logprobs.iter().chain(&scores.entropies));
+        let numbers = own.iter().flatten().flatten();
         let mut all = Vec::with_capacity(targets.len());
         for (rank, bytes) in self.gather(to_bytes(numbers))?.into_iter().enumerate() {
             let targets = &targets[super::share(targets.len(), self.size(), rank)];
             let mut numbers = floats(&bytes);
-            if bytes.len() != targets.iter().sum::<usize>() * 2 * size_of::<f32>() {
-                return Err(self.wrong(rank, "sends log-probabilities of another step"));
+            if bytes.len() != targets.iter().sum::<usize>() * N * size_of::<f32>() {
+                return Err(self.wrong(rank, "sends numbers of another step"));
             }
-            all.extend(targets.iter().map(|&count| Scores {
-                logprobs: numbers.by_ref().take(count).collect(),
-                entropies: numbers.by_ref().take(count).collect(),
-            }));
+            let mut of = |count| numbers.by_ref().take(count).collect();
+            all.extend(targets.iter().map(|&count| [(); N].map(|()| of(count))));
         }
         Ok(all)
     }

@@ -27,6 +27,8 @@ pub(crate) use exchange::Vote;
 use link::{Farewell, Link, Losses};
 pub(crate) use sample::sample;
 
+use crate::workers::Parts;
+
 /// The place of a process among the ranks of a run, and where they meet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RankSettings {
@@ -176,6 +178,18 @@ impl Ranks {
         share(jobs, self.size, self.rank)
     }
 
+    /// The jobs of a step that are this rank's, of `jobs` cut into as many parts, one for each rank where no number is given, and how
+    /// they are cut.
+    pub(crate) fn deal(&self, jobs: usize, parts: Option<usize>) -> (Range<usize>, Parts) {
+        let count = parts.unwrap_or(self.size);
+        let of = |part| share(jobs, count, part);
+        let own = self.own(count);
+        let first = of(own.start).start;
+        let ends = own.map(|part| of(part).end - first).collect();
+        let parts = Parts::new(ends, self.is_first());
+        (first..first + parts.jobs(), parts)
+    }
+
     /// Every rank's bytes, by rank; all ranks call this at the same place.
     ///
     /// # Errors
@@ -263,6 +277,6 @@ impl Drop for Ranks {
 }
 
 /// The part of 0..`jobs` that falls to `index` of `count`.
-pub(crate) fn share(jobs: usize, count: usize, index: usize) -> Range<usize> {
+fn share(jobs: usize, count: usize, index: usize) -> Range<usize> {
     index * jobs / count..(index + 1) * jobs / count
 }

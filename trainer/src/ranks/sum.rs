@@ -13,7 +13,7 @@ use super::exchange::{floats, to_bytes};
 use super::{RankError, Ranks};
 use crate::grads::NamedGrads;
 use crate::objective::{CorrectionCounts, ObjectiveStats};
-use crate::update::TokenSums;
+use crate::update::{TokenSums, ValueSums};
 
 /// Numbers of a piece: a frame of the connection.
 const PIECE: usize = (1 << 18) - 16;
@@ -30,7 +30,15 @@ struct Announced {
     /// Names and numbers of the tensors; none where its parts are empty.
     tensors: Shapes,
     /// Sums over the tokens of its micro-batches.
-    tokens: Vec<[u64; 13]>,
+    tokens: Vec<Vec<u64>>,
+}
+
+/// Sums over tokens that ranks tell each other: as bits, since text would round them.
+pub(crate) trait Sums: Sized {
+    fn bits(&self) -> Vec<u64>;
+
+    /// `None` where there are more or fewer than of these sums.
+    fn of_bits(bits: &[u64]) -> Option<Self>;
 }
 
 /// Names of tensors with the numbers that each has.
@@ -46,12 +54,12 @@ struct Piece {
 
 impl Ranks {
     /// The sum of all parts in their order, and the sums over tokens of all micro-batches. `own` are this rank's parts, in order.
-    pub(crate) fn sum(
+    pub(crate) fn sum<S: Sums>(
         &self,
         own: Vec<NamedGrads>,
-        tokens: Vec<TokenSums>,
+        tokens: Vec<S>,
         device: &Device,
-    ) -> Result<(NamedGrads, Vec<TokenSums>), RankError> {
+    ) -> Result<(NamedGrads, Vec<S>), RankError> {
         if self.size() == 1 {
             let mut sum = NamedGrads::default();
             for part in own {
@@ -85,11 +93,11 @@ impl Ranks {
     }
 
     /// Agrees on what is to be summed.
-    fn announce(
+    fn announce<S: Sums>(
         &self,
         own: &[NamedGrads],
-        tokens: &[TokenSums],
-    ) -> Result<(Shapes, Vec<TokenSums>), RankError> {
+        tokens: &[S],
+    ) -> Result<(Shapes, Vec<S>), RankError> {
         let tensors = |part: &NamedGrads| -> Shapes {
             let sizes = part.0.iter();
             sizes
@@ -98,7 +106,7 @@ impl Ranks {
         };
         let announced = Announced {
             tensors: own.first().map(tensors).unwrap_or_default(),
-            tokens: tokens.iter().map(bits).collect(),
+            tokens: tokens.iter().map(S::bits).collect(),
         };
         if own.iter().any(|part| tensors(part) != announced.tensors) {
             return Err(self.wrong(self.rank(), "has parts with different gradients"));
@@ -107,9 +115,10 @@ impl Ranks {
             .map_err(|_| self.wrong(self.rank(), "cannot write its sums"))?;
         let (mut all, mut tokens) = (Vec::new(), Vec::new());
         for (rank, text) in self.gather(written)?.into_iter().enumerate() {
-            let read: Announced = serde_json::from_slice(&text)
-                .map_err(|_| self.wrong(rank, "sends sums that cannot be read"))?;
-            tokens.extend(read.tokens.into_iter().map(of_bits));
+            let unreadable = || self.wrong(rank, "sends sums that cannot be read");
+            let read: Announced = serde_json::from_slice(&text).map_err(|_| unreadable())?;
+            let sums = read.tokens.iter().map(|bits| S::of_bits(bits));
+            tokens.extend(sums.collect::<Option<Vec<S>>>().ok_or_else(unreadable)?);
             if all.is_empty() {
                 all = read.tensors;
             } else if !read.tensors.is_empty() && read.tensors != all {
@@ -262,66 +271,109 @@ fn host(gradient: Tensor<1>) -> Vec<f32> {
     numbers.try_into_vec().expect("converted just before")
 }
 
-/// Sums as bits: text would round them.
-fn bits(sums: &TokenSums) -> [u64; 13] {
-    let TokenSums {
-        objective:
-            ObjectiveStats {
-                tokens,
-                policy_loss,
-                bounded,
-                kl,
-                correction:
-                    CorrectionCounts {
-                        tokens: weighed,
-                        truncated,
-                        masked,
-                        vetoed,
-                    },
+impl Sums for TokenSums {
+    fn bits(&self) -> Vec<u64> {
+        let Self {
+            objective:
+                ObjectiveStats {
+                    tokens,
+                    policy_loss,
+                    bounded,
+                    kl,
+                    correction:
+                        CorrectionCounts {
+                            tokens: weighed,
+                            truncated,
+                            masked,
+                            vetoed,
+                        },
+                },
+            loss,
+            entropy,
+            approx_kl_old,
+            mismatch,
+            ratio_deviation_max,
+        } = *self;
+        vec![
+            tokens as u64,
+            policy_loss.to_bits(),
+            bounded as u64,
+            kl.to_bits(),
+            weighed as u64,
+            truncated as u64,
+            masked as u64,
+            vetoed as u64,
+            loss.to_bits(),
+            entropy.to_bits(),
+            approx_kl_old.to_bits(),
+            mismatch.to_bits(),
+            ratio_deviation_max.to_bits(),
+        ]
+    }
+
+    fn of_bits(bits: &[u64]) -> Option<Self> {
+        let &[
+            tokens,
+            policy_loss,
+            bounded,
+            kl,
+            weighed,
+            truncated,
+            masked,
+            vetoed,
+            loss,
+            entropy,
+            approx_kl_old,
+            mismatch,
+            ratio_deviation_max,
+        ] = bits
+        else {
+            return None;
+        };
+        Some(Self {
+            objective: ObjectiveStats {
+                tokens: count(tokens),
+                policy_loss: f64::from_bits(policy_loss),
+                bounded: count(bounded),
+                kl: f64::from_bits(kl),
+                correction: CorrectionCounts {
+                    tokens: count(weighed),
+                    truncated: count(truncated),
+                    masked: count(masked),
+                    vetoed: count(vetoed),
+                },
             },
-        loss,
-        entropy,
-        approx_kl_old,
-        mismatch,
-        ratio_deviation_max,
-    } = *sums;
-    [
-        tokens as u64,
-        policy_loss.to_bits(),
-        bounded as u64,
-        kl.to_bits(),
-        weighed as u64,
-        truncated as u64,
-        masked as u64,
-        vetoed as u64,
-        loss.to_bits(),
-        entropy.to_bits(),
-        approx_kl_old.to_bits(),
-        mismatch.to_bits(),
-        ratio_deviation_max.to_bits(),
-    ]
+            loss: f64::from_bits(loss),
+            entropy: f64::from_bits(entropy),
+            approx_kl_old: f64::from_bits(approx_kl_old),
+            mismatch: f64::from_bits(mismatch),
+            ratio_deviation_max: f64::from_bits(ratio_deviation_max),
+        })
+    }
 }
 
-fn of_bits(bits: [u64; 13]) -> TokenSums {
-    let count = |place: usize| usize::try_from(bits[place]).unwrap_or(usize::MAX);
-    let number = |place: usize| f64::from_bits(bits[place]);
-    TokenSums {
-        objective: ObjectiveStats {
-            tokens: count(0),
-            policy_loss: number(1),
-            bounded: count(2),
-            kl: number(3),
-            correction: CorrectionCounts {
-                tokens: count(4),
-                truncated: count(5),
-                masked: count(6),
-                vetoed: count(7),
-            },
-        },
-        loss: number(8),
-        entropy: number(9),
-        approx_kl_old: number(10),
-        mismatch: number(11),
-        ratio_deviation_max: number(12),
+impl Sums for ValueSums {
+    fn bits(&self) -> Vec<u64> {
+        let Self {
+            tokens,
+            loss,
+            clipped,
+        } = *self;
+        vec![tokens as u64, loss.to_bits(), clipped as u64]
     }
+
+    fn of_bits(bits: &[u64]) -> Option<Self> {
+        let &[tokens, loss, clipped] = bits else {
+            return None;
+        };
+        Some(Self {
+            tokens: count(tokens),
+            loss: f64::from_bits(loss),
+            clipped: count(clipped),
+        })
+    }
+}
+
+fn count(bits: u64) -> usize {
+    usize::try_from(bits).unwrap_or(usize::MAX)
 }

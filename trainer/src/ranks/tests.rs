@@ -11,7 +11,6 @@ use rand::RngExt;
 
 use super::*;
 use crate::grads::NamedGrads;
-use crate::logprobs::Scores;
 use crate::objective::ObjectiveStats;
 use crate::update::TokenSums;
 
@@ -133,7 +132,7 @@ fn parts_are_added_in_their_order_whoever_has_them() {
         let expected = bits(&expected);
         let alone = Ranks::alone();
         let own = (0..parts).map(|part| gradients(part as u64)).collect();
-        assert!(bits(&alone.sum(own, Vec::new(), &device).unwrap().0) == expected);
+        assert!(bits(&alone.sum(own, Vec::<TokenSums>::new(), &device).unwrap().0) == expected);
         let found = together(size, LONG, |ranks| {
             let own = ranks.own(parts);
             let tokens = own.clone().map(|part| sums(part as u64)).collect();
@@ -153,7 +152,9 @@ fn parts_are_added_in_their_order_whoever_has_them() {
 #[test]
 fn a_step_without_a_gradient_has_none() {
     let found = together(2, LONG, |ranks| {
-        let (sum, tokens) = ranks.sum(Vec::new(), Vec::new(), &Device::flex()).unwrap();
+        let (sum, tokens) = ranks
+            .sum(Vec::new(), Vec::<TokenSums>::new(), &Device::flex())
+            .unwrap();
         ranks.leave(None);
         (sum.0.len(), tokens.len())
     });
@@ -167,7 +168,7 @@ fn a_rank_with_another_model_is_named() {
         if ranks.rank() == 1 {
             own.0.remove("d");
         }
-        let error = ranks.sum(vec![own], Vec::new(), &Device::flex());
+        let error = ranks.sum(vec![own], Vec::<TokenSums>::new(), &Device::flex());
         let error = error.unwrap_err();
         ranks.leave(Some(&error.to_string()));
         error.to_string()
@@ -218,18 +219,16 @@ fn episodes_of_all_ranks_stand_in_the_order_of_one() {
 }
 
 #[test]
-fn scores_of_all_ranks_stand_in_the_order_of_one() {
+fn numbers_of_all_ranks_stand_in_the_order_of_one() {
     let targets = [3, 0, 2, 1, 4];
-    let scores = |batch: usize| Scores {
-        logprobs: (0..targets[batch])
-            .map(|place| -(place as f32) - 0.1)
-            .collect(),
-        entropies: vec![batch as f32; targets[batch]],
+    let numbers = |batch: usize| {
+        let places = (0..targets[batch]).map(|place| -(place as f32) - 0.1);
+        [places.collect(), vec![batch as f32; targets[batch]]]
     };
-    let expected: Vec<Scores> = (0..targets.len()).map(scores).collect();
+    let expected: Vec<[Vec<f32>; 2]> = (0..targets.len()).map(numbers).collect();
     let found = together(3, LONG, |ranks| {
-        let own = ranks.own(targets.len()).map(scores).collect();
-        let found = ranks.scores(own, &targets).unwrap();
+        let own = ranks.own(targets.len()).map(numbers).collect();
+        let found = ranks.numbers(own, &targets).unwrap();
         ranks.leave(None);
         found
     });

@@ -217,6 +217,12 @@ pub(super) fn describe_update(row: &mut Row, stats: &UpdateStats) {
         stats.groups.zero_variance as f64 / groups,
     );
     row.set(Metric::FILTERED, stats.groups.filtered as f64 / groups);
+    if let Some(values) = stats.values.filter(|values| values.updates > 0) {
+        row.set(Metric::VALUE_LOSS, values.loss);
+        row.set(Metric::VALUE_CLIP, values.clip_frac);
+        row.set(Metric::VALUE_EXPLAINED, values.explained_variance);
+        row.set(Metric::VALUE_GRADIENT, values.grad_norm);
+    }
     row.set(Metric::UPDATES, stats.updates as f64);
     if stats.updates == 0 {
         return;

@@ -37,23 +37,29 @@ impl Run<'_> {
 }
 
 impl Learner {
-    /// Improves the weights on groups of rollouts: one optimizer step per minibatch and epoch. Groups that teach nothing are
-    /// counted; when none is left nothing changes. Whoever samples keeps the old weights until `publish`.
+    /// Improves the weights on groups of rollouts: one optimizer step per minibatch and epoch, the critic's before the policy's. Groups
+    /// that teach nothing are counted; when none is left nothing changes. Whoever samples keeps the old weights until `publish`.
     ///
     /// # Errors
-    /// [`LearnError::NonFinite`]; earlier steps on the same batch stay. [`LearnError::Ranks`] when a rank is lost.
+    /// [`LearnError::NonFinite`] and [`LearnError::Critic`]; earlier steps on the same batch stay. [`LearnError::Ranks`] when a rank is lost.
     pub fn improve(&mut self, mut groups: Vec<Vec<Sample>>) -> Result<UpdateStats, LearnError> {
         let masked = self.draw_masks();
         self.prepare(&mut groups)?;
         let (mut scored, counts) = self.advantages(groups)?;
         self.set_old_logprobs(&mut scored)?;
         let minibatches = self.minibatches(scored);
+        let passes = if self.waits_for_critic() {
+            0
+        } else {
+            self.epochs()
+        };
         let mut stats = UpdateStats {
             groups: counts,
             masked,
+            values: self.learn_values(&minibatches)?,
             ..UpdateStats::default()
         };
-        for minibatch in (0..self.epochs()).flat_map(|_| &minibatches) {
+        for minibatch in (0..passes).flat_map(|_| &minibatches) {
             let (gradients, sums) = self.gradients(minibatch)?;
             let (norm, rate) = self.optimize(gradients)?;
             stats.add(&sums, norm, rate);

@@ -35,6 +35,7 @@ pub(super) struct Held {
     step: u64,
     model: Checkpoint,
     optimizer: AdamW,
+    critic: Option<(Checkpoint, AdamW)>,
     ahead: Option<Vec<Episode>>,
     replay: Vec<Vec<Episode>>,
     memory: Option<Memory>,
@@ -51,6 +52,10 @@ impl Run<'_> {
                 step,
                 model: self.learner.checkpoint(),
                 optimizer: self.learner.optimizer().clone(),
+                critic: self
+                    .learner
+                    .critic_state()
+                    .map(|(model, optimizer)| (model.clone(), optimizer.clone())),
                 ahead: self.ahead.clone(),
                 replay: self.buffer.groups().to_vec(),
                 memory: self.memory.clone(),
@@ -119,6 +124,10 @@ impl Run<'_> {
         let snapshot = Snapshot {
             model: held.model.clone(),
             optimizer: &held.optimizer,
+            critic: held
+                .critic
+                .as_ref()
+                .map(|(model, optimizer)| (model, optimizer)),
             ahead: held.ahead.as_deref(),
             replay: &held.replay,
             memory: held.memory.as_ref(),

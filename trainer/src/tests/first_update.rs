@@ -7,15 +7,17 @@ use forage_contracts::seed::Seed;
 use super::common::problem::{checkpoint, learner, problem};
 use crate::doctor::Check;
 use crate::learner::{Learner, UpdateConfig};
+use crate::objective::Algorithm;
 use crate::optim::AdamWConfig;
 use crate::run::{group_jobs, rollout};
 use crate::sample::Sample;
 
 /// The checks of an update on three groups of four, rewarded by `reward`.
-async fn examined(reward: &str, change: impl Fn(&mut Sample)) -> Vec<Check> {
+async fn examined(algorithm: &str, reward: &str, change: impl Fn(&mut Sample)) -> Vec<Check> {
     let start = checkpoint(1);
     let problem = problem(&start, &[(reward, 1.0)]);
     let update = UpdateConfig {
+        objective: Algorithm::of(algorithm, &[]).into(),
         optimizer: AdamWConfig {
             learning_rate: 1e-3,
             warmup_steps: 0,
@@ -41,20 +43,22 @@ fn of<'a>(checks: &'a [Check], name: &str) -> &'a Check {
 
 #[tokio::test]
 async fn an_update_of_a_sound_run_passes_every_check() {
-    let checks = examined("random", |_| {}).await;
-    assert_eq!(checks.len(), 6, "{checks:?}");
-    for check in &checks {
-        assert!(check.holds && check.fix.is_none(), "{check:?}");
+    for algorithm in ["dapo", "ppo"] {
+        let checks = examined(algorithm, "random", |_| {}).await;
+        assert_eq!(checks.len(), 6, "{checks:?}");
+        for check in &checks {
+            assert!(check.holds && check.fix.is_none(), "{check:?}");
+        }
+        assert_eq!(
+            of(&checks, "masks").found,
+            "the gradient of tokens without loss is exactly 0"
+        );
     }
-    assert_eq!(
-        of(&checks, "masks").found,
-        "the gradient of tokens without loss is exactly 0"
-    );
 }
 
 #[tokio::test]
 async fn groups_that_earn_the_same_have_no_direction() {
-    let checks = examined("em", |_| {}).await;
+    let checks = examined("dapo", "em", |_| {}).await;
     let [only] = checks.as_slice() else {
         panic!("{checks:?}")
     };
@@ -69,7 +73,7 @@ async fn a_sampler_with_other_weights_is_noticed() {
             *logprob -= 0.5;
         }
     };
-    let checks = examined("random", shifted).await;
+    let checks = examined("dapo", "random", shifted).await;
     assert!(!of(&checks, "sampler and trainer").holds, "{checks:?}");
     assert!(!of(&checks, "first ratio").holds, "{checks:?}");
     assert!(of(&checks, "masks").holds, "{checks:?}");

@@ -52,6 +52,7 @@ fn variant(name: &str) -> Recipe {
     let dual = name.contains("dual").then_some(3.0);
     let loss = serde_json::json!({"ppo_clip": {"low": 0.2, "high": 0.28, "dual": dual}});
     let low_var = KlPenalty {
+        in_reward: false,
         estimator: KlEstimator::LowVar,
         coefficient: 0.1,
         unbiased: false,

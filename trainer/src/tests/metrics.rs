@@ -10,7 +10,8 @@ use forage_env::registry;
 use forage_trainer::metrics::Row;
 use forage_trainer::run::{Control, Endings, GrpoConfig, ReplayConfig, RunPlace, Source, run_grpo};
 use forage_trainer::sequence::Sequence;
-use forage_trainer::{Lessons, SftConfig, Workers, run_sft};
+use forage_trainer::{Lessons, SftConfig, UpdateConfig, Workers, run_sft};
+use serde_json::json;
 
 use crate::tests::common::problem::{checkpoint, learner, problem};
 
@@ -31,13 +32,18 @@ fn names(folder: &Path) -> BTreeSet<String> {
     keys.filter(|name| name != "step").collect()
 }
 
-async fn reinforced() -> BTreeSet<String> {
+async fn reinforced(algorithm: &str) -> BTreeSet<String> {
     let folder = tempfile::tempdir().unwrap();
     let start = checkpoint(1);
     let curriculum = serde_json::json!({"difficulty": {
         "target": 0.5, "temperature": 0.1, "reference": 1, "attention": 0.2,
     }});
+    let update = UpdateConfig {
+        objective: serde_json::from_value(json!({"algorithm": algorithm})).unwrap(),
+        ..UpdateConfig::default()
+    };
     let config = GrpoConfig {
+        update,
         steps: 3,
         curriculum: serde_json::from_value(curriculum).unwrap(),
         refills: 1,
@@ -96,7 +102,8 @@ fn imitated() -> BTreeSet<String> {
 
 #[tokio::test]
 async fn rows_and_the_table_have_the_same_names() {
-    let mut written = reinforced().await;
+    let mut written = reinforced("dapo").await;
+    written.extend(reinforced("ppo").await);
     written.extend(imitated());
     for name in &written {
         assert!(registry::metric(name).is_some(), "the table lacks {name}");

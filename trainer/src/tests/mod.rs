@@ -3,6 +3,7 @@
 mod backward;
 mod bert;
 pub(crate) mod common;
+mod critic;
 mod curriculum;
 mod demonstrations;
 mod first_update;

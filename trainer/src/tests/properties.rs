@@ -21,7 +21,7 @@ use crate::optim::AdamWConfig;
 use crate::run::{Problem, group_jobs, rollout};
 use crate::sample::Sample;
 use crate::sequence::Sequence;
-use crate::update::{Scored, loss, score};
+use crate::update::{Readings, Scored, loss, score};
 use crate::workers::Workers;
 use burn::tensor::{Device, Tensor};
 use forage_env::{Rollout, registry};
@@ -314,7 +314,7 @@ async fn what_a_turn_earned_reaches_the_tokens_of_its_sample() {
             .unwrap()
             .recipe(9);
         assert_eq!(
-            score(vec![group.clone()], &outcome, &[], &[])
+            score(vec![group.clone()], &outcome, &Readings::default(), &[])
                 .1
                 .zero_variance,
             1
@@ -324,7 +324,7 @@ async fn what_a_turn_earned_reaches_the_tokens_of_its_sample() {
             ..outcome
         };
         let turns = group[0].turns.clone();
-        let (scored, counts) = score(vec![group], &process, &[], &[]);
+        let (scored, counts) = score(vec![group], &process, &Readings::default(), &[]);
         assert_eq!(counts.directed, 1);
         let before: usize = turns[..=last].iter().sum();
         let (earned, rest) = scored[0].advantages.split_at(before);

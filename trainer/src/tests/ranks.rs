@@ -205,7 +205,7 @@ fn every_part() -> GrpoConfig {
 }
 
 #[test]
-fn ranks_look_ahead_replay_and_grow_trees() {
+fn ranks_look_ahead_replay_grow_trees_and_criticise() {
     let recomputed = UpdateConfig {
         old_logprobs: Some(OldLogprobs::Trainer),
         ..config().update
@@ -214,7 +214,16 @@ fn ranks_look_ahead_replay_and_grow_trees() {
         update: recomputed,
         ..config()
     };
-    for config in [every_part(), recomputed] {
+    let critic = UpdateConfig {
+        objective: serde_json::from_value(serde_json::json!({"algorithm": "ppo"})).unwrap(),
+        minibatches: 2,
+        ..config().update
+    };
+    let critic = GrpoConfig {
+        update: critic,
+        ..config()
+    };
+    for config in [every_part(), recomputed, critic] {
         let (alone, folder) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let expected = whole(&config, alone.path(), 1, false);
         assert!(whole(&config, folder.path(), 3, false) == expected);

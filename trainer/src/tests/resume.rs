@@ -305,25 +305,101 @@ async fn what_cannot_be_replayed_is_refused() {
     }
 }
 
+/// A start with an adapter that learns with dropout.
+fn adapted() -> Checkpoint {
+    let mut start = checkpoint(1);
+    let targets = ["q_proj", "o_proj", "down_proj"].map(str::to_owned);
+    let targets = Targets::Names(targets.to_vec());
+    let config = LoraConfig {
+        rank: 4,
+        alpha: 8.0,
+        rank_stabilised: false,
+        dropout: 0.1,
+        targets,
+        base: "base".to_owned(),
+    };
+    start.adapt(config, Seed::root(2)).unwrap();
+    start
+}
+
+/// The files of the newest checkpoint.
+fn files(folder: &Path) -> Vec<(String, Vec<u8>)> {
+    let newest = checkpoint::newest(folder).unwrap().unwrap();
+    let mut files = checkpoint::files(&newest).unwrap();
+    files.sort();
+    let read = |(name, path)| (name, std::fs::read(path).unwrap());
+    files.into_iter().map(read).collect()
+}
+
+#[tokio::test]
+async fn a_run_with_a_critic_resumes_with_what_it_has_learned() {
+    let penalty = serde_json::json!({"estimator": "k1", "coefficient": 0.01, "in_reward": true});
+    let objective = serde_json::json!({"algorithm": "ppo", "kl": penalty});
+    let update = UpdateConfig {
+        objective: serde_json::from_value(objective).unwrap(),
+        minibatches: 2,
+        ..config().update
+    };
+    let config = GrpoConfig {
+        update,
+        prompts_per_step: 6,
+        group_size: 1,
+        ..config()
+    };
+    for (start, model) in [
+        (
+            (|| checkpoint(1)) as fn() -> Checkpoint,
+            "model.safetensors",
+        ),
+        (adapted, "adapter_model.safetensors"),
+    ] {
+        let (whole, broken) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (result, _) = run_as(&config, start(), whole.path(), false, u64::MAX).await;
+        result.unwrap();
+        let (first, _) = run_as(&config, start(), broken.path(), false, 3).await;
+        assert!(
+            matches!(first, Err(RunError::Interrupted { step: 3, .. })),
+            "{first:?}"
+        );
+        let halfway = files(broken.path());
+        run_as(&config, start(), broken.path(), true, u64::MAX)
+            .await
+            .0
+            .unwrap();
+        assert_eq!(rows(whole.path()), rows(broken.path()));
+        let (expected, found) = (files(whole.path()), files(broken.path()));
+        let names = |files: &[(String, Vec<u8>)]| -> Vec<String> {
+            files.iter().map(|(name, _)| name.clone()).collect()
+        };
+        assert_eq!(names(&expected), names(&found));
+        for ((name, expected), (_, found)) in expected.iter().zip(&found) {
+            assert!(expected == found, "{name} differs");
+        }
+        // The critic's weights, head and moments are there, and have moved on.
+        for file in [
+            &format!("model/{model}"),
+            "head.safetensors",
+            "optimizer.safetensors",
+        ] {
+            let name = format!("critic/{file}");
+            let of = |files: &[(String, Vec<u8>)]| {
+                let found = files.iter().find(|(other, _)| *other == name);
+                found.unwrap_or_else(|| panic!("no {name}")).1.clone()
+            };
+            assert!(of(&found) != of(&halfway), "{name} stands still");
+        }
+        for row in Row::read_all(&whole.path().join("metrics.jsonl")).unwrap() {
+            for name in ["critic/loss", "critic/explained_variance", "policy/kl_ref"] {
+                assert!(row.get(name).is_some(), "{row:?}");
+            }
+        }
+    }
+}
+
 #[tokio::test]
 async fn an_adapter_s_run_keeps_the_adapter_alone_and_resumes() {
     let (whole, broken) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let start = || {
-        let mut start = checkpoint(1);
-        let targets = ["q_proj", "o_proj", "down_proj"].map(str::to_owned);
-        let targets = Targets::Names(targets.to_vec());
-        let config = LoraConfig {
-            rank: 4,
-            alpha: 8.0,
-            rank_stabilised: false,
-            dropout: 0.1,
-            targets,
-            base: "base".to_owned(),
-        };
-        start.adapt(config, Seed::root(2)).unwrap();
-        start
-    };
-    let (result, base) = run_from(start(), whole.path(), false, u64::MAX).await;
+    let (result, base) = run_from(adapted(), whole.path(), false, u64::MAX).await;
     result.unwrap();
     // The base is as it was; what was learned is in the adapter.
     assert!(base == weights(&learner(checkpoint(1), config().update)));
@@ -334,14 +410,14 @@ async fn an_adapter_s_run_keeps_the_adapter_alone_and_resumes() {
     };
     let learned = adapter(whole.path());
     let fresh = tempfile::tempdir().unwrap();
-    start().save_adapter(fresh.path()).unwrap();
+    adapted().save_adapter(fresh.path()).unwrap();
     assert!(learned != std::fs::read(fresh.path().join("adapter_model.safetensors")).unwrap());
-    let (first, _) = run_from(start(), broken.path(), false, 3).await;
+    let (first, _) = run_from(adapted(), broken.path(), false, 3).await;
     assert!(
         matches!(first, Err(RunError::Interrupted { step: 3, .. })),
         "{first:?}"
     );
-    run_from(start(), broken.path(), true, u64::MAX)
+    run_from(adapted(), broken.path(), true, u64::MAX)
         .await
         .0
         .unwrap();

@@ -14,7 +14,7 @@ use crate::objective::{Algorithm, Recipe};
 use crate::optim::{AdamW, AdamWConfig};
 use crate::sample::Sample;
 use crate::sequence::{Sequence, cut, ids};
-use crate::update::{Scored, loss, minibatches, score};
+use crate::update::{Readings, Scored, loss, minibatches, score};
 use crate::weights::adapter;
 use crate::weights::write::save_decoder;
 use crate::workers::Workers;
@@ -24,9 +24,13 @@ use burn::tensor::{Device, Tensor};
 fn step(model: &Tiny, rollouts: &Path, graph: bool, budget: usize) -> Decoder {
     let recipe = Algorithm::default().recipe(1);
     let groups = Sample::read_groups(rollouts, model.config.vocab_size, 128).unwrap();
-    let rows = minibatches(score(groups, &recipe, &[], &[]).0, 1, &recipe)
-        .pop()
-        .unwrap();
+    let rows = minibatches(
+        score(groups, &recipe, &Readings::default(), &[]).0,
+        1,
+        &recipe,
+    )
+    .pop()
+    .unwrap();
     let batches = cut(&ids(rows.iter().map(|row| &row.sequence)), budget);
     let (gradients, _) = Workers::new(2).gradients(batches.len(), |index| {
         let rows: Vec<&Scored> = batches[index].iter().map(|&row| &rows[row]).collect();

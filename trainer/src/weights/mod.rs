@@ -1,7 +1,7 @@
 //! Hugging Face folders in and out: `config.json`, `*.safetensors` (one file or shards), tokenizer and chat template.
 //!
 //! `files` maps weight files, `fill` reads them into a decoder (`layout` converts), `write` writes them, `texts` keeps
-//! the files beside them, `adapter` those of PEFT, `hub` fetches folders by name, `random` makes a model of a published shape.
+//! the files beside them, `adapter` those of PEFT, `value_head` that of a critic, `hub` fetches folders by name, `random` makes a model of a published shape.
 
 pub(crate) mod adapter;
 mod files;
@@ -10,6 +10,7 @@ mod hub;
 mod layout;
 mod random;
 mod texts;
+pub(crate) mod value_head;
 pub(crate) mod write;
 
 use std::collections::BTreeSet;

@@ -70,7 +70,7 @@ proptest! {
 
     #[test]
     fn the_cut_into_micro_batches_does_not_matter(rows in prop::collection::vec(random_row(), 1..8), micro in 1_usize..8) {
-        let kl = Some(KlPenalty { estimator: KlEstimator::LowVar, coefficient: 0.1, unbiased: true });
+        let kl = Some(KlPenalty { estimator: KlEstimator::LowVar, coefficient: 0.1, unbiased: true, in_reward: false });
         let correction = Some(Correction::tis_token(1.2));
         let aggregations = [
             Aggregation::TokenMean,

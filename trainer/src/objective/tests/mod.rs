@@ -1,5 +1,6 @@
 //! Objectives: helpers of their tests, by what these hold.
 
+mod critic;
 mod cuts;
 mod directions;
 mod torch;
@@ -101,7 +102,8 @@ impl Played {
             turns: &self.turns,
             states,
             tree: self.tree,
-            shift: 0.0,
+            shifts: &[],
+            values: &[],
         }
     }
 }

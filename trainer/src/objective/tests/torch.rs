@@ -172,6 +172,7 @@ fn case_recipe(case: &Value, max_tokens: usize) -> Recipe {
         estimator: part::<KlEstimator>(name.clone()),
         coefficient: 0.1,
         unbiased: case["unbiased"].as_bool().unwrap(),
+        in_reward: false,
     });
     let correction = case
         .get("correction")

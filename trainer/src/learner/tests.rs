@@ -1,0 +1,59 @@
+//! What a config of updates may say.
+
+use super::*;
+
+#[test]
+fn what_cannot_go_together_is_named() {
+    let read = |text: &str| toml::from_str::<UpdateConfig>(text).unwrap();
+    let gain = "[objective]\nalgorithm = \"grpo\"\ncredit.information_gain.gamma = 1.0\n";
+    let lead = "answer_lead = \"<answer>\"\n";
+    let anchored = "[objective.entropy.anchored]\nweight = 0.005\ntop_p = 0.8\npeaks = 0.2\n";
+    let ppo = "[objective]\nalgorithm = \"ppo\"\n";
+    let sampler = "old_logprobs = \"sampler\"\n";
+    for (text, expected) in [
+        (gain.to_owned(), "set answer_lead"),
+        (lead.to_owned(), "answer_lead is read by"),
+        (
+            "unlearned_tag = \"<i>\"".to_owned(),
+            "unlearned_tag must be",
+        ),
+        (
+            "[critic]\nclip = 0.3".to_owned(),
+            "critic is read by credit.gae alone",
+        ),
+        ([ppo, "[critic]\nclip = 0.0"].concat(), "critic.clip is 0"),
+        (
+            [ppo, "[critic]\nlearning_rate = -1.0"].concat(),
+            "critic.learning_rate must be 0 or more",
+        ),
+        (
+            [sampler, anchored].concat(),
+            "objective.entropy.anchored needs entropies",
+        ),
+        (
+            anchored.replace("0.8", "0.0"),
+            "entropy.anchored.top_p is 0",
+        ),
+        (
+            "[objective]\nsigns = { positive = 1.0, negative = 1.0, overconfident = -1.0 }"
+                .to_owned(),
+            "signs.overconfident is -1",
+        ),
+    ] {
+        let error = read(&text).check().unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+    for text in [
+        [lead, gain].concat(),
+        anchored.to_owned(),
+        "unlearned_tag = \"information\"".to_owned(),
+        ppo.to_owned(),
+        [ppo, "[critic]\nhead_start = 20"].concat(),
+    ] {
+        assert!(read(&text).check().is_ok(), "{text}");
+    }
+    assert_eq!(
+        read(anchored).old_logprobs_where(true),
+        OldLogprobs::Trainer
+    );
+}
