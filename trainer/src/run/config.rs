@@ -1,0 +1,154 @@
+//! The shape of a run: `[grpo]`.
+
+use forage_contracts::SettingError;
+use forage_env::InfraBudget;
+use serde::{Deserialize, Serialize};
+
+use super::{Endings, ReplayConfig};
+use crate::curriculum::Curriculum;
+use crate::learner::UpdateConfig;
+use crate::objective::Credit;
+use crate::watch::SentinelConfig;
+
+/// Shape of a GRPO run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct GrpoConfig {
+    /// Rollout batches, one optimizer step each.
+    pub steps: u64,
+    /// Questions per step, those of replayed groups included.
+    pub prompts_per_step: usize,
+    /// Episodes per question.
+    pub group_size: usize,
+    /// Episodes of a group that are played from the beginning; the others leave them in turn, each after some of its turns. All
+    /// of them without it.
+    pub trees: Option<usize>,
+    /// Loss, optimizer, temperature.
+    pub update: UpdateConfig,
+    /// Steps between checkpoints; 0 writes only the last.
+    pub checkpoint_every: u64,
+    /// Checkpoints kept.
+    pub keep_checkpoints: usize,
+    /// Steps between greedy evaluations on the development questions; 0 for none.
+    pub evaluate_every: u64,
+    /// Plays the episodes of the next step while this one is learned from: they are one update old, for which the ratio (and
+    /// a correction, if the objective has one) makes up.
+    pub lookahead: bool,
+    /// Which questions a step asks.
+    #[serde(skip_serializing_if = "Curriculum::is_uniform")]
+    pub(crate) curriculum: Curriculum,
+    /// Times that a step may ask more questions in place of the groups that the objective's filter drops (DAPO's dynamic sampling,
+    /// arXiv 2503.14476), until its batch is full. By default it learns from what is left.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(crate) refills: usize,
+    /// Takes a part of each batch from earlier steps; none without it.
+    pub(crate) replay: Option<ReplayConfig>,
+    /// Largest share of a step's episodes, rounded up to whole ones, that faults of the retriever, a judge, the sandbox or the sampler may
+    /// take before the run stops. They are never learned from.
+    #[serde(skip_serializing_if = "is_usual")]
+    pub fault_share: f64,
+    /// What is learned from episodes by how they ended; all as they were scored without it.
+    #[serde(skip_serializing_if = "Endings::are_plain")]
+    pub(crate) endings: Endings,
+    /// The settings of alarms, and whether a grave one stops the run.
+    pub sentinel: SentinelConfig,
+}
+
+impl Default for GrpoConfig {
+    fn default() -> Self {
+        Self {
+            steps: 100,
+            prompts_per_step: 16,
+            group_size: 8,
+            trees: None,
+            update: UpdateConfig::default(),
+            checkpoint_every: 50,
+            keep_checkpoints: 2,
+            evaluate_every: 0,
+            lookahead: false,
+            curriculum: Curriculum::uniform(),
+            refills: 0,
+            replay: None,
+            fault_share: InfraBudget::default().share,
+            endings: Endings::default(),
+            sentinel: SentinelConfig::default(),
+        }
+    }
+}
+
+#[allow(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde hands over a reference"
+)]
+fn is_usual(share: &f64) -> bool {
+    share.to_bits() == InfraBudget::default().share.to_bits()
+}
+
+impl GrpoConfig {
+    /// How many faults of ours a batch may hold.
+    pub(super) fn fault_budget(&self) -> InfraBudget {
+        InfraBudget {
+            share: self.fault_share,
+        }
+    }
+
+    /// Checks the share of faults.
+    ///
+    /// # Errors
+    /// [`SettingError`], which names the key at fault and the fix.
+    pub fn check_faults(&self) -> Result<(), SettingError> {
+        if (0.0..1.0).contains(&self.fault_share) {
+            return Ok(());
+        }
+        let fault = format!("is {}: write 0 up to below 1", self.fault_share);
+        Err(SettingError::new("fault_share", fault))
+    }
+
+    /// Questions that a step plays: those per step without the replayed.
+    pub fn prompts_played(&self) -> usize {
+        self.prompts_per_step
+            - self
+                .replay
+                .map_or(0, |replay| replay.groups(self.prompts_per_step))
+    }
+
+    /// Checks that trees and the credit fit the group.
+    ///
+    /// # Errors
+    /// [`SettingError`], which names the key at fault and the fix.
+    pub fn check_trees(&self) -> Result<(), SettingError> {
+        let credit = self.update.objective.recipe(1).credit;
+        match self.trees {
+            Some(trees) if trees == 0 || trees >= self.group_size => {
+                let most = self.group_size.saturating_sub(1);
+                let fault = format!(
+                    "is {trees}: write 1 to {most}, or leave it out where every episode begins anew"
+                );
+                Err(SettingError::new("trees", fault))
+            }
+            None if credit == Credit::Tree => {
+                let fault = "tree compares episodes that left one another; set grpo.trees";
+                Err(SettingError::new("credit", fault))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Checks what is replayed, if anything is.
+    ///
+    /// # Errors
+    /// [`SettingError`], which names the key at fault and the fix.
+    pub fn check_replay(&self) -> Result<(), SettingError> {
+        self.replay.map_or(Ok(()), |replay| {
+            replay.check(self.prompts_per_step, &self.update)
+        })
+    }
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde hands over a reference"
+)]
+fn is_zero(count: &usize) -> bool {
+    *count == 0
+}
