@@ -38,6 +38,8 @@ mod tests;
 mod turns;
 
 pub use advantage::Advantage;
+#[cfg(test)]
+pub(crate) use advantage::SignWeights;
 pub use aggregate::Aggregation;
 pub(crate) use algorithm::Algorithm;
 pub use algorithm::{AlgorithmEntry, Recipe};
@@ -46,6 +48,7 @@ pub use config::ObjectiveConfig;
 pub(crate) use correction::CorrectionCounts;
 pub use correction::{Bound, Correction, RatioLevel};
 pub use credit::Credit;
+#[cfg(test)]
 pub(crate) use entropy::EntropyTerms;
 pub use entry::{Choice, Entry};
 pub use forage_contracts::objective::{
