@@ -92,7 +92,9 @@ pub(super) fn vectors<'a>(texts: impl Iterator<Item = &'a str>) -> Vec<Vector> {
             *row.entry(number).or_insert(0.0) += 1.0;
         }
         with.resize(numbers.len(), 0.0);
-        row.keys().for_each(|&number| with[number] += 1.0);
+        for &number in row.keys() {
+            with[number] += 1.0;
+        }
         rows.push(row);
     }
     let all = rows.len() as f64;
@@ -104,7 +106,9 @@ pub(super) fn vectors<'a>(texts: impl Iterator<Item = &'a str>) -> Vec<Vector> {
             .collect();
         let squares: f64 = vector.iter().map(|(_, weight)| weight * weight).sum();
         let length = squares.sqrt();
-        vector.iter_mut().for_each(|(_, weight)| *weight /= length);
+        for (_, weight) in &mut vector {
+            *weight /= length;
+        }
         vector
     };
     rows.into_iter().map(weigh).collect()

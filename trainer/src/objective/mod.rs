@@ -39,6 +39,8 @@ mod turns;
 mod value;
 
 pub use advantage::Advantage;
+#[cfg(test)]
+pub(crate) use advantage::SignWeights;
 pub use aggregate::Aggregation;
 pub(crate) use algorithm::Algorithm;
 pub use algorithm::{AlgorithmEntry, Recipe};
@@ -47,6 +49,7 @@ pub use config::ObjectiveConfig;
 pub(crate) use correction::CorrectionCounts;
 pub use correction::{Bound, Correction, RatioLevel};
 pub use credit::Credit;
+#[cfg(test)]
 pub(crate) use entropy::EntropyTerms;
 pub use entry::{Choice, Entry};
 pub use forage_contracts::objective::{

@@ -72,7 +72,7 @@ impl Run<'_> {
         };
         let count = self.config.prompts_played();
         self.draw(problem, count, step, &mut |name, value| {
-            row.set(name, value)
+            row.set(name, value);
         })
     }
 
