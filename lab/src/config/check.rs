@@ -38,12 +38,14 @@ impl RunConfig {
             }
         }
         self.retriever.check().in_config("[retriever]")?;
-        let least = 1 + usize::from(self.grpo.update.compares_members());
-        if self.grpo.group_size < least {
+        if self.grpo.group_size < 2 && self.grpo.update.compares_members() {
             refuse!(
-                "grpo.group_size is {}: a group needs at least {least} episodes; with one there is nothing to compare",
+                "grpo.group_size is {}: a group needs at least 2 episodes to compare",
                 self.grpo.group_size
             );
+        }
+        if self.grpo.group_size == 0 {
+            refuse!("grpo.group_size must be at least 1");
         }
         if self.grpo.prompts_per_step == 0 {
             refuse!("grpo.prompts_per_step must be at least 1");
