@@ -68,7 +68,9 @@ pub(crate) const ENTRY: EnvEntry = EnvEntry {
 
 fn own(error: ExternalError) -> RegistryError {
     match error {
-        ExternalError::Setting(error) => RegistryError::Settings(Box::new(error)),
+        ExternalError::NoServer | ExternalError::Setting(_) => {
+            RegistryError::Settings(Box::new(error))
+        }
         other => RegistryError::Own(Box::new(other)),
     }
 }

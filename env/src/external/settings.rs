@@ -24,19 +24,17 @@ pub(super) struct ExternalSettings {
 }
 
 impl ExternalSettings {
-    /// Refuses settings without a server or with limits of 0.
+    /// Refuses limits of 0. That a server is named is asked for when one is needed: the command line may start it.
     pub(super) fn check(&self) -> Result<(), RegistryError> {
-        let error = if self.url.is_empty() {
-            let fault = "names no server: write http://HOST:PORT, or give the command that starts one with --env-command";
-            SettingError::new("`url`", fault)
-        } else if self.max_turn_tokens == Some(0) {
-            SettingError::range("`max_turn_tokens`", 0, "at least 1")
-        } else if self.max_episode_tokens == Some(0) {
-            SettingError::range("`max_episode_tokens`", 0, "at least 1")
-        } else {
-            return Ok(());
-        };
-        Err(RegistryError::Settings(Box::new(error)))
+        let limits = [
+            ("`max_turn_tokens`", self.max_turn_tokens),
+            ("`max_episode_tokens`", self.max_episode_tokens),
+        ];
+        let zero = limits.into_iter().find(|(_, limit)| *limit == Some(0));
+        zero.map_or(Ok(()), |(key, _)| {
+            let error = SettingError::range(key, 0, "at least 1");
+            Err(RegistryError::Settings(Box::new(error)))
+        })
     }
 }
 

@@ -19,7 +19,9 @@ use super::settings::ExternalSettings;
 /// Why an environment on a server cannot be played.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ExternalError {
-    #[error("`url` names no server")]
+    #[error(
+        "`url` names no server; write http://HOST:PORT, or give the command that starts one with --env-command"
+    )]
     NoServer,
     /// An address or a limit that cannot work.
     #[error(transparent)]
