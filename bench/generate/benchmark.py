@@ -38,7 +38,7 @@ def sides(work):
         folder = model(work, work.parameters[shape], weights)
         name = label(shape, weights, job)
         ours = [work.forage, "bench", "generate", folder, "--weights", weights, job]
-        theirs = [python, ROOT / "bench/generate/peer.py", folder, weights, "cpu", job]
+        theirs = [python, ROOT / "bench/generate/peer.py", folder, weights, job]
         groups.append([Command(f"{name}/forage", ours), Command(f"{name}/transformers", theirs)])
     return groups
 
