@@ -48,6 +48,7 @@ BENCHMARK = Benchmark(
     parameters={"depth": 100},
     rehearsal={},
     peers=(MINILM,),
+    rounds=1,
     exact=True,
     figures=[
         *(Figure(f"{name}/{mode}/{metric}", words, "higher") for name in CORPORA for mode in MODES for metric, words in METRICS.items()),

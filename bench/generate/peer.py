@@ -1,4 +1,4 @@
-"""The jobs of `forage bench generate` in transformers: peer.py MODEL f32|bf16 cpu|cuda JOB, one line of JSON."""
+"""A job of `forage bench generate` in transformers, on the processor: peer.py MODEL f32|bf16 JOB, one line of JSON."""
 
 import json
 import os
@@ -18,10 +18,9 @@ def tokens(rows, number, start, end):
 
 
 def main():
-    folder, precision, device, job = sys.argv[1:]
-    torch.set_default_device(device)
+    folder, precision, job = sys.argv[1:]
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
-    model = Qwen2ForCausalLM.from_pretrained(folder, dtype=dtype).to(device).eval()
+    model = Qwen2ForCausalLM.from_pretrained(folder, dtype=dtype).eval()
     kind, *numbers = job.split(":")
     numbers = list(map(int, numbers))
     if kind == "single":
@@ -51,8 +50,6 @@ def main():
             for number in range(4):
                 begin = time.perf_counter()
                 play(number, keep)
-                if device == "cuda":
-                    torch.cuda.synchronize()
                 seconds.append(time.perf_counter() - begin)
         return prompts * members * turns * new / min(seconds[1:])
 

@@ -40,8 +40,8 @@ def index_command(work, anserini, source, out, threads):
     return [*anserini.java(work.home), *collection, *generator, "-input", source, "-index", out, "-threads", threads]
 
 
-# Two parts of one file, for two threads: Anserini gives each thread files of its own.
 def halves(work, corpus):
+    """Two parts of one file, for two threads: Anserini gives each thread files of its own."""
     folder = work.scratch / "halves"
     folder.mkdir(exist_ok=True)
     with open(corpus, "rb") as lines, open(folder / "0.json", "wb") as even, open(folder / "1.json", "wb") as odd:

@@ -8,7 +8,7 @@ import importlib.util
 import math
 import operator
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable, Mapping, Protocol, Sequence
 
@@ -114,12 +114,11 @@ class Benchmark:
     equalities: Sequence[Equality] = ()
     peers: Sequence[Any] = ()  # Pinned, or what has `versions` (peers.Venv, peers.Package)
     tables: Sequence[Table] = ()
+    rounds: int = ROUNDS
     # Counts alone, which no round changes: one is enough.
     exact: bool = False
-    rounds: int = field(default=0)
 
     def __post_init__(self):
-        object.__setattr__(self, "rounds", self.rounds or (1 if self.exact else ROUNDS))
         figures = {figure.name: figure for figure in self.figures}
         refuse = lambda condition, words: _refuse(self.title, condition, words)
         refuse(len(figures) < len(self.figures), f"a figure is declared twice: {_repeated(figure.name for figure in self.figures)}")

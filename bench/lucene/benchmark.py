@@ -75,6 +75,7 @@ BENCHMARK = Benchmark(
     parameters={"passages": 220_000},
     rehearsal={"passages": 5_000},
     peers=(ANSERINI,),
+    rounds=1,
     exact=True,
     figures=list(figures()),
     aims=[Aim(f"{name}/score_difference", "<=", 1e-5, f"{CORPORA[name][0]}: largest relative difference of a score") for name in CORPORA],

@@ -13,7 +13,7 @@ from harness.declare import ROOT, Aim, Benchmark, Cell, Figure, Table
 from harness.sides import Command, Function
 
 # Model, vocabulary.
-MODELS = {"small": (ROOT / "configs/quickstart", 1024), "0.5b": ("random:Qwen2.5-0.5B", 151_936)}
+MODELS = {"small": (ROOT / "configs/quickstart", 1024), "0.5b": ("random:Qwen2.5-0.5B:{}", 151_936)}
 LENGTHS = (512, 1024, 2048)
 BASES = ("f32", "bf16", "int8")
 # Model, LoRA rank or 0 for all weights, how the base is kept, tokens of an episode, episodes of a group, tokens of a micro-batch,
@@ -54,8 +54,7 @@ def write_rollouts(path, vocabulary, length, sequences):
 def update(work, name):
     model, rank, base, length, sequences, micro_batch, threads, steps = JOBS[name]
     path, vocabulary = MODELS[model]
-    if work.parameters["small"] and model == "0.5b":
-        path = f"{path}:1"
+    path, sequences = str(path).format(work.parameters["layers"]), min(sequences, work.parameters["sequences"])
     rollouts = work.scratch / f"{model}-{length}-{sequences}.jsonl"
     write_rollouts(rollouts, vocabulary, length, sequences)
     kept = ["--rank", rank, "--base", base, "--threads", threads, "--micro-batch-tokens", micro_batch, "--steps", steps]
@@ -99,8 +98,8 @@ def figures():
 BENCHMARK = Benchmark(
     title="The memory estimate beside the measured peak",
     sides=sides,
-    parameters={"small": False},
-    rehearsal={"small": True},
+    parameters={"layers": 24, "sequences": 32},
+    rehearsal={"layers": 1, "sequences": 2},
     figures=list(figures()),
     aims=[
         Aim("lowest", ">=", 0.9, "the lowest estimate over its peak"),

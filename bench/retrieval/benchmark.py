@@ -1,7 +1,8 @@
 """BM25 beside Lucene, bm25s and rank_bm25 over the same passages: building, disk, memory, CPU time and latency of a query.
 
-Lucene is a bare `IndexSearcher` with Anserini's analysis, called through JPype at under a microsecond a call. Ids: both sides give the numbers and scores of the best
-k. Stored: both also read the documents they store, ours as title and text, Lucene's as the JSON line that was indexed.
+Lucene is a bare `IndexSearcher` with Anserini's analysis, called through JPype at under a microsecond a call. Ids: both sides give the
+numbers and scores of the best k. Stored: both also read the documents they store, ours as title and text, Lucene's as the JSON line
+that was indexed.
 """
 
 import os
