@@ -14,13 +14,14 @@ stop() {
 }
 trap stop EXIT
 
-# venv NAME MODULES PACKAGES...: a virtual environment with packages, in VENV; installed where a module is missing.
+# venv NAME MODULES PACKAGES...: a virtual environment with packages, in VENV; installed where a module is missing. Of PYTHON3,
+# where that is set.
 venv() {
     VENV="$HOME_DIR/$1"
     local modules="$2"
     shift 2
     if ! "$VENV/bin/python" -c "import $modules" 2>/dev/null; then
-        [ -x "$VENV/bin/python" ] || python3 -m venv "$VENV"
+        [ -x "$VENV/bin/python" ] || "${PYTHON3:-python3}" -m venv "$VENV"
         "$VENV/bin/python" -m pip install --quiet "$@"
     fi
 }

@@ -1,35 +1,52 @@
 #!/usr/bin/env bash
-# Speaks to the environment server with the clients of others: OpenEnv's over WebSocket, the MCP SDK in both protocols, plain
-# HTTP, and through clients/python Gymnasium's own check, TRL's GRPOTrainer and verifiers. A few minutes once forage is built.
+# Speaks to the environment server with the clients of others: OpenEnv's over WebSocket (0.3 and 0.10), the MCP SDK in both
+# protocols, plain HTTP, and through clients/python Gymnasium's own check, TRL's GRPOTrainer, verifiers, verl's agent loop workers,
+# SkyRL-gym and NeMo-Gym's agent, the last four with real policies. Some ten minutes once forage is built and they are installed.
 #
-# The packages are installed once: openenv-core, mcp, gymnasium, trl with torch, verifiers. PARTS says what is run; by default
-# PARTS=server,client,trl,verifiers.
+# The packages are installed once, in an environment for each part: 25 GB, PyTorch for the greater part of it. PARTS says what is run; by
+# default all. SkyRL-gym and NeMo-Gym need Python 3.12: PYTHON312, or `python3.12`, or one of pyenv's.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 . bench/clients/common.sh
 build
-PARTS="${PARTS:-server,client,trl,verifiers}"
+PARTS="${PARTS:-server,client,openenv,trl,verifiers,verl,skyrl,nemo}"
 export FORAGE_BIN="$(realpath "$FORAGE")" HF_HUB_OFFLINE=1 PYTHONDONTWRITEBYTECODE=1
 export TRL_EXPERIMENTAL_SILENCE=1
 HELD=true
 FIGURES=
+TABLE="peer;version;what ran;passed;held"
 
-# part NAME PYTHON ARGUMENTS...: runs the package's tests in one of the environments, with a line for each and a figure for all.
+wanted() {
+    [[ ",$PARTS," == *,$1,* ]]
+}
+
+# row PACKAGES WHAT PASSED HELD: a row of the table, with the versions of the packages in VENV.
+row() {
+    local versions
+    versions="$("$VENV/bin/python" -c 'import sys; from importlib.metadata import version; print(", ".join(map(version, sys.argv[1:])))' $1)"
+    TABLE="$TABLE
+${1// /, };$versions;$2;$3;$4"
+}
+
+# part NAME PACKAGES WHAT TESTS...: runs tests of the package in VENV, with a line for each and a row for all.
 part() {
-    local name="$1" python="$2" log="$WORK/$1.tests"
-    shift 2
-    (cd clients/python && "$python" -m pytest -v -p no:cacheprovider "$@") > "$log" 2>&1 || HELD=false
+    local name="$1" packages="$2" what="$3" log="$WORK/$1.tests" held=true
+    shift 3
+    (cd clients/python && "$VENV/bin/python" -m pytest -v -p no:cacheprovider "$@") > "$log" 2>&1 || held=false
     sed -n 's/^\(tests[^ ]*\) PASSED.*/pass  \1/p; s/^\(tests[^ ]*\) \(FAILED\|ERROR\).*/FAIL  \1/p' "$log"
     local passed failed
     passed="$(grep -c '^tests.* PASSED' "$log" || true)"
     failed="$(grep -cE '^tests.* (FAILED|ERROR)' "$log" || true)"
-    [ "$passed" -gt 0 ] || HELD=false
-    [ "$failed" -eq 0 ] || tail -60 "$log" >&2
+    [ "$passed" -gt 0 ] || held=false
+    [ "$held" = true ] || { HELD=false; tail -60 "$log" >&2; }
     FIGURES="$FIGURES, \"$name\": {\"passed\": $passed, \"failed\": $failed}"
+    row "$packages" "$what" "$passed" "$held"
 }
 
-venv environment-venv 'openenv, gymnasium, mcp, pytest' openenv-core==0.3.0 gymnasium==1.3.0 mcp==2.3.0 pytest==9.2.0
-if [[ ",$PARTS," == *,server,* ]]; then
+if wanted server || wanted client; then
+    venv environment-venv 'openenv, gymnasium, mcp, pytest' openenv-core==0.3.0 gymnasium==1.3.0 mcp==2.3.0 pytest==9.2.0
+fi
+if wanted server; then
     "$FORAGE" world --pages 300 --out "$WORK/world" > /dev/null 2>&1
     QUESTIONS="$WORK/world/search-r1/train.jsonl"
     serve open env search-r1 --corpus "$WORK/world/search-r1/wiki.jsonl" --format search-r1 --questions "$QUESTIONS"
@@ -44,19 +61,45 @@ if [[ ",$PARTS," == *,server,* ]]; then
     sed "s|QUESTIONS|$QUESTIONS|; s|RETRIEVER|$URL|" bench/clients/dead_retriever.toml > "$WORK/dead.toml"
     serve dead env --config "$WORK/dead.toml"
     kill -9 "$RETRIEVER"
-    "$VENV/bin/python" bench/clients/test_environment.py "$OPEN" "$CLOSED" "$URL" "$QUESTIONS" | tee "$WORK/server.lines" || HELD=false
+    SERVED=true
+    "$VENV/bin/python" bench/clients/test_environment.py "$OPEN" "$CLOSED" "$URL" "$QUESTIONS" | tee "$WORK/server.lines" || SERVED=false
+    [ "$SERVED" = true ] || HELD=false
     FIGURES="$FIGURES, \"server\": $(tail -1 "$WORK/server.lines")"
+    row 'openenv-core mcp' "GenericEnvClient, MCP Client" "$(grep -c '^pass' "$WORK/server.lines")" "$SERVED"
 fi
-if [[ ",$PARTS," == *,client,* ]]; then
-    part client "$VENV/bin/python" --ignore tests/test_trl.py --ignore tests/test_verifiers.py
+if wanted client; then
+    part client gymnasium "check_env, vector; the client" tests/test_client.py tests/test_gymnasium.py tests/test_tokens.py tests/test_slime.py \
+        tests/test_verl.py
 fi
-if [[ ",$PARTS," == *,trl,* ]]; then
+if wanted openenv; then
+    venv openenv-venv 'openenv, gymnasium, pytest' openenv==0.10.0 gymnasium==1.4.0 pytest==9.2.0
+    part openenv 'openenv gymnasium' "GenericEnvClient, EnvClient; check_env" tests/test_real_openenv.py tests/test_gymnasium.py
+fi
+if wanted trl; then
     venv train-venv 'torch, transformers, trl, datasets, pytest' torch==2.15.0 transformers==5.23.0 trl==1.16.0 datasets peft pytest==9.2.0
-    part trl "$VENV/bin/python" tests/test_trl.py
+    part trl trl "GRPOTrainer, steps on the processor" tests/test_trl.py
 fi
-if [[ ",$PARTS," == *,verifiers,* ]]; then
+if wanted verifiers; then
     venv verifiers-venv 'verifiers, pytest' verifiers==0.2.1 pytest==9.2.0
-    part verifiers "$VENV/bin/python" tests/test_verifiers.py
+    part verifiers verifiers "evaluate, with a real policy too" tests/test_verifiers.py tests/test_real_verifiers.py
 fi
+if wanted verl; then
+    venv verl-venv 'verl, cachetools, uvicorn, pytest' verl==0.9.1 torch==2.11.0 transformers==5.9.0 cachetools fastapi uvicorn pytest==9.2.0
+    part verl verl "AgentLoopManager under Ray, with a real policy" tests/test_real_verl.py
+fi
+if wanted skyrl || wanted nemo; then
+    for PYTHON3 in "${PYTHON312:-python3.12}" "$HOME"/.pyenv/versions/3.12.*/bin/python; do
+        ! "$PYTHON3" -c '' 2> /dev/null || break
+    done
+fi
+if wanted skyrl; then
+    venv skyrl-venv 'skyrl_gym, pytest' skyrl-gym==0.4.0 pytest==9.2.0
+    part skyrl skyrl-gym "registry, SearchEnv, with a real policy" tests/test_real_skyrl.py
+fi
+if wanted nemo; then
+    venv nemo-venv 'nemo_gym, pytest' nemo-gym==0.4.0 pytest==9.2.0
+    part nemo nemo-gym "SimpleAgent, VLLMModel, rollout collection" tests/test_real_nemo_gym.py
+fi
+echo "$TABLE" | column -t -s ';'
 echo "{\"bench\": \"clients-environment\", \"held\": $HELD, \"figures\": {${FIGURES#, }}}"
 [ "$HELD" = true ]

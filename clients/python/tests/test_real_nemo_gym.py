@@ -1,15 +1,14 @@
 """NeMo-Gym itself: its agent, its model servers and its rollout collection, with `forage serve env` as the resources server.
 
 The agent's tools are called by a scripted model server of NeMo-Gym's kind; a real policy answers through NeMo-Gym's own vLLM
-model server. All parts but ours run in this process, each on a port of its own, as `ng_run` starts them in processes.
+model server. Theirs run in this process, each on a port of its own, in one event loop: their HTTP client belongs to one.
 """
 
 import asyncio
 import json
 import socket
-import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,7 +17,9 @@ import pytest
 pytest.importorskip("nemo_gym", reason="nemo-gym is not installed")
 
 import nemo_gym.global_config  # noqa: E402
+import nemo_gym.server_utils  # noqa: E402
 import uvicorn  # noqa: E402
+from aiohttp import ClientResponseError  # noqa: E402
 from conftest import serving  # noqa: E402
 from fastapi import Body  # noqa: E402
 from nemo_gym.base_responses_api_model import BaseResponsesAPIModelConfig, SimpleResponsesAPIModel  # noqa: E402
@@ -26,7 +27,12 @@ from nemo_gym.config_types import BaseServerConfig, ModelServerRef, ResourcesSer
 from nemo_gym.openai_utils import NeMoGymResponse, NeMoGymResponseCreateParamsNonStreaming  # noqa: E402
 from nemo_gym.reward_profile import compute_aggregate_metrics  # noqa: E402
 from nemo_gym.rollout_collection import RolloutCollectionConfig, RolloutCollectionHelper  # noqa: E402
-from nemo_gym.server_utils import ServerClient  # noqa: E402
+from nemo_gym.server_utils import (  # noqa: E402
+    GlobalAIOHTTPAsyncClientConfig,
+    ServerClient,
+    is_global_aiohttp_client_setup,
+    set_global_aiohttp_client,
+)
 from omegaconf import OmegaConf  # noqa: E402
 from real import CONFIG, chat_checkpoint, forage  # noqa: E402
 from responses_api_agents.simple_agent.app import SimpleAgent, SimpleAgentConfig  # noqa: E402
@@ -65,27 +71,23 @@ class Gym:
     """A head's view of a resources server, an agent and a model server."""
 
     def __init__(self, monkeypatch, resources: str) -> None:
-        self._servers: list[uvicorn.Server] = []
-        self._ports = {name: self._free() for name in ("agent", "model")}
+        ports = {name: self._free() for name in ("agent", "model")}
         host, port = resources.removeprefix("http://").rsplit(":", 1)
-        addresses = {name: {"host": "127.0.0.1", "port": number} for name, number in self._ports.items()}
+        addresses = {name: {"host": "127.0.0.1", "port": number} for name, number in ports.items()}
         addresses["forage"] = {"host": host, "port": int(port)}
         kinds = {"agent": "responses_api_agents", "model": "responses_api_models", "forage": "resources_servers"}
         servers = {name: {kinds[name]: {"any": address}} for name, address in addresses.items()}
-        self._config = OmegaConf.create({**servers, "head_server": {"host": "127.0.0.1", "port": 1}})
-        monkeypatch.setattr(nemo_gym.global_config, "_GLOBAL_CONFIG_DICT", self._config)
-        self.client = ServerClient(
-            head_server_config=BaseServerConfig(host="127.0.0.1", port=1), global_config_dict=self._config
-        )
-        monkeypatch.setattr(RolloutCollectionHelper, "setup_server_client", lambda helper, head=None: self.client)
-        shared = {"host": "127.0.0.1", "entrypoint": "app.py"}
+        config = OmegaConf.create(servers)
+        monkeypatch.setattr(nemo_gym.global_config, "_GLOBAL_CONFIG_DICT", config)
+        head = BaseServerConfig(host="127.0.0.1", port=1)
+        self.client = ServerClient(head_server_config=head, global_config_dict=config)
+        monkeypatch.setattr(RolloutCollectionHelper, "setup_server_client", self._setup)
+        self.model = {"name": "model", "port": ports["model"], "host": "127.0.0.1", "entrypoint": "app.py"}
+        fields = self.model | {"name": "agent", "port": ports["agent"]}
         model = ModelServerRef(type="responses_api_models", name="model")
         server = ResourcesServerRef(type="resources_servers", name="forage")
-        config = SimpleAgentConfig(
-            name="agent", port=self._ports["agent"], resources_server=server, model_server=model, max_steps=6, **shared
-        )
-        self.model_fields = {"name": "model", "port": self._ports["model"], **shared}
-        self.serve(SimpleAgent(config=config, server_client=self.client))
+        agent = SimpleAgentConfig(resources_server=server, model_server=model, max_steps=6, **fields)
+        self._agent = SimpleAgent(config=agent, server_client=self.client)
 
     @staticmethod
     def _free() -> int:
@@ -93,23 +95,16 @@ class Gym:
             probe.bind(("127.0.0.1", 0))
             return probe.getsockname()[1]
 
-    def serve(self, server) -> None:
-        """As `run_webserver` does, but for Ray and the process."""
-        app = server.setup_webserver()
-        server.setup_exception_middleware(app)
-        running = uvicorn.Server(
-            uvicorn.Config(app, host="127.0.0.1", port=server.config.port, log_level="warning", lifespan="off")
-        )
-        self._servers.append(running)
-        threading.Thread(target=running.run, daemon=True).start()
-        while not running.started:
-            time.sleep(0.01)
+    def _setup(self, head: BaseServerConfig | None = None) -> ServerClient:
+        """As the helper's own does, but that it asks no head server."""
+        if not is_global_aiohttp_client_setup():
+            set_global_aiohttp_client(GlobalAIOHTTPAsyncClientConfig())
+        return self.client
 
-    def scripted(self, script: Script) -> None:
-        config = BaseResponsesAPIModelConfig(**self.model_fields)
-        self.serve(Scripted(config=config, server_client=self.client, script=script))
+    def scripted(self, script: Script) -> Scripted:
+        return Scripted(config=BaseResponsesAPIModelConfig(**self.model), server_client=self.client, script=script)
 
-    def collect(self, folder: Path, tasks: list, repeats: int) -> SimpleNamespace:
+    def collect(self, folder: Path, tasks: list, model: SimpleResponsesAPIModel, repeats: int) -> SimpleNamespace:
         """`ng_collect_rollouts`: rows in a file, rollouts and metrics in others."""
         rows = folder / "rows.jsonl"
         lines = [
@@ -127,27 +122,35 @@ class Gym:
         config = RolloutCollectionConfig(
             input_jsonl_fpath=str(rows), output_jsonl_fpath=str(output), num_repeats=repeats, num_samples_in_parallel=8
         )
-        asyncio.run(RolloutCollectionHelper().run_from_config(config))
+        asyncio.run(asyncio.wait_for(self._collect(config, model), 60))
         (metrics,) = json.loads((folder / "rollouts_aggregate_metrics.json").read_text())
         return SimpleNamespace(rollouts=list(map(json.loads, output.read_text().splitlines())), metrics=metrics)
 
-    def close(self) -> None:
-        for server in self._servers:
-            server.should_exit = True
+    async def _collect(self, config: RolloutCollectionConfig, model: SimpleResponsesAPIModel) -> None:
+        self._setup()
+        serving = []
+        for server in (self._agent, model):
+            # As `run_webserver` does, but for Ray and the process.
+            app = server.setup_webserver()
+            server.setup_exception_middleware(app)
+            settings = uvicorn.Config(app, host="127.0.0.1", port=server.config.port, log_level="warning")
+            running = uvicorn.Server(settings)
+            serving.append((running, asyncio.create_task(running.serve())))
+            while not running.started:
+                await asyncio.sleep(0.01)
+        try:
+            await RolloutCollectionHelper().run_from_config(config)
+        finally:
+            await nemo_gym.server_utils._GLOBAL_AIOHTTP_CLIENT.close()
+            nemo_gym.server_utils._GLOBAL_AIOHTTP_CLIENT = None
+            for running, task in serving:
+                running.should_exit = True
+                await task
 
 
 @pytest.fixture
-def gym(monkeypatch) -> Iterator[Callable[[str], Gym]]:
-    made: list[Gym] = []
-
-    def make(resources: str) -> Gym:
-        nemo_gym.server_utils._GLOBAL_AIOHTTP_CLIENT = None
-        made.append(Gym(monkeypatch, resources))
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.close()
+def gym(monkeypatch) -> Callable[[str], Gym]:
+    return partial(Gym, monkeypatch)
 
 
 def test_rollouts_with_tools_are_collected(url, world, gym, tmp_path):
@@ -165,9 +168,8 @@ def test_rollouts_with_tools_are_collected(url, world, gym, tmp_path):
         return turns[results]
 
     one = gym(url)
-    one.scripted(script)
     tasks = list(forage.Client(url).tasks(6))
-    found = one.collect(tmp_path, tasks, repeats=2)
+    found = one.collect(tmp_path, tasks, one.scripted(script), repeats=2)
     assert len(found.rollouts) == 12
     for rollout in found.rollouts:
         task_id = rollout["verifier_metadata"]["task_id"]
@@ -187,16 +189,16 @@ def test_rollouts_with_tools_are_collected(url, world, gym, tmp_path):
 
 def test_an_answer_by_its_tool_is_scored(url, world, gym, tmp_path):
     one = gym(url)
-    one.scripted(lambda question, results: [[call("answer", answer=world.golds[0])], [message("Done.")]][results])
-    (rollout,) = one.collect(tmp_path, list(forage.Client(url).tasks(1)), repeats=1).rollouts
+    model = one.scripted(lambda question, results: [[call("answer", answer=world.golds[0])], [message("Done.")]][results])
+    (rollout,) = one.collect(tmp_path, list(forage.Client(url).tasks(1)), model, repeats=1).rollouts
     assert rollout["reward"] == 1.0
 
 
 def test_a_fault_gives_no_rollout(dead_url, world, gym, tmp_path):
     one = gym(dead_url)
-    one.scripted(lambda question, results: [[call("search", query="town")], [message("nobody")]][results])
-    with pytest.raises(Exception, match="500"):
-        one.collect(tmp_path, list(forage.Client(dead_url).tasks(1)), repeats=1)
+    model = one.scripted(lambda question, results: [[call("search", query="town")], [message("nobody")]][results])
+    with pytest.raises(ClientResponseError, match="500"):
+        one.collect(tmp_path, list(forage.Client(dead_url).tasks(1)), model, repeats=1)
     assert not (tmp_path / "rollouts.jsonl").read_text()
 
 
@@ -215,10 +217,10 @@ def test_a_real_policy_answers(world, gym, tmp_path):
             return_token_id_information=False,
             uses_reasoning_parser=False,
             extra_body={"stop": ["</search>", "</answer>"], "include_stop_str_in_output": True},
-            **one.model_fields,
+            **one.model,
         )
-        one.serve(VLLMModel(config=config, server_client=one.client))
-        found = one.collect(tmp_path, list(forage.Client(url).tasks(32)), repeats=2)
+        model = VLLMModel(config=config, server_client=one.client)
+        found = one.collect(tmp_path, list(forage.Client(url).tasks(32)), model, repeats=2)
     rewards = [rollout["reward"] for rollout in found.rollouts]
     assert len(rewards) == 64
     assert 0 < sum(rewards) < len(rewards)
