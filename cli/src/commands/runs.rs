@@ -246,7 +246,7 @@ fn compare(folders: &[PathBuf], bootstrap: Bootstrap, json: bool) -> Result<()> 
         let [a, b] = [first, other].map(|path| path.display().to_string());
         let told = match found {
             Ok(found) => {
-                let measures = [Outcome::Answer, Outcome::Query].map(Outcome::measure);
+                let measures = [Outcome::Answer, Outcome::Ranking].map(Outcome::measure);
                 let measure = measures
                     .into_iter()
                     .find(|measure| found.difference(measure).is_some());

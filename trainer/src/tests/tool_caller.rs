@@ -7,8 +7,8 @@ use forage_contracts::Tokenizer;
 use forage_contracts::seed::Seed;
 use forage_env::chat::{ChatTemplate, Conversation};
 use forage_trainer::{
-    AdamWConfig, Architecture, Checkpoint, Decoder, EngineConfig, Learner, ModelConfig, Sequence,
-    UpdateConfig, Workers, train_tokenizer,
+    Architecture, Checkpoint, Decoder, EngineConfig, Learner, ModelConfig, Sequence, UpdateConfig,
+    Workers, train_tokenizer,
 };
 use serde_json::{Value, json};
 
@@ -129,10 +129,8 @@ pub(crate) fn write(folder: &Path) {
     };
     let decoder = Decoder::random(&config, Seed::root(5), &Device::flex());
     let checkpoint = Checkpoint::new(config, decoder, tokenizer, tokenizer_json);
-    let optimizer = AdamWConfig {
-        learning_rate: 3e-3,
-        ..AdamWConfig::default()
-    };
+    let mut update = UpdateConfig::default();
+    update.optimizer.learning_rate = 3e-3;
     let engine = EngineConfig {
         context: 512,
         cache_tokens: 512,
@@ -140,15 +138,7 @@ pub(crate) fn write(folder: &Path) {
         sequences: 1,
         bf16: false,
     };
-    let mut learner = Learner::new(
-        checkpoint,
-        UpdateConfig {
-            optimizer,
-            ..UpdateConfig::default()
-        },
-        engine,
-        Workers::new(2),
-    );
+    let mut learner = Learner::new(checkpoint, update, engine, Workers::new(2));
     let mut loss = f64::INFINITY;
     for _ in 0..1000 {
         loss = learner.imitate(&sequences).unwrap().loss;
