@@ -86,6 +86,7 @@ pub use bench::{MeasuredStep, write_attention};
 pub use bert::{BertEncoder, BertError, BertReranker};
 pub use bpe::train_tokenizer;
 pub use compared::GradientPair;
+pub use critic::CriticConfig;
 pub use demonstrations::{Choice as DemonstrationChoice, Demonstrations};
 pub use generate::{Engine, EngineConfig, EngineStats};
 pub use learner::{Learner, OldLogprobs, UpdateConfig};
