@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use forage_contracts::Episode;
 use forage_env::{Difference, EpisodeRecord, ReplayError, replay};
-use forage_trainer::{GradientPair, Learner, Precision, Sample, Workers};
+use forage_trainer::{GradientPair, Learner, Precision, Sample, UpdateConfig, Workers};
 use serde::Serialize;
 
 use crate::config::Resolved;
@@ -186,8 +186,10 @@ impl Batches {
                 "--gradients: the episodes hold tokens that policy {policy} does not know; name the one that played them with --policy"
             );
         }
-        let mut update = config.grpo.update.clone();
-        update.minibatches = 1;
+        let update = UpdateConfig {
+            minibatches: 1,
+            ..config.grpo.update.clone()
+        };
         let workers = Workers::for_model(config.threads(), &start.config, &start.decoder.device());
         let engine = config.generation().engine(&start.config);
         let mut learner = Learner::new(start, update, engine, workers);

@@ -117,9 +117,11 @@ pub(crate) fn from_scratch(
             .map(Arc::new)
             .collect(),
     )?;
-    let mut update = UpdateConfig::default();
-    update.optimizer = learning.optimizer;
-    update.micro_batch_tokens = section.micro_batch_tokens;
+    let update = UpdateConfig {
+        optimizer: learning.optimizer,
+        micro_batch_tokens: section.micro_batch_tokens,
+        ..UpdateConfig::default()
+    };
     let sizes = generation.engine(&start.config);
     let mut learner = Learner::new(start, update, sizes, Workers::new(config.threads()));
     let tasks = (0..).map(|index| -> Task { world.question(Split::Train, index) });

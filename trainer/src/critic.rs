@@ -26,16 +26,16 @@ use crate::weights::{Checkpoint, SaveOptions, WeightsError, adapter, save_decode
 /// How the critic of credit `gae` learns.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub(crate) struct CriticConfig {
+pub struct CriticConfig {
     /// Its learning rate after warm-up. All else of its `AdamW` is as the policy's (`grpo.update.optimizer`).
-    pub(crate) learning_rate: f64,
+    pub learning_rate: f64,
     /// Optimizer steps of linear warm-up of its rate from zero.
-    pub(crate) warmup_steps: u64,
+    pub warmup_steps: u64,
     /// Distance from the old value beyond which a value is not moved on: verl's `cliprange_value`.
-    pub(crate) clip: f64,
+    pub clip: f64,
     /// Optimizer steps that it takes before the policy's first: until a batch begins with so many done, the critic alone learns. verl's
     /// `critic_warmup` counts batches.
-    pub(crate) head_start: u64,
+    pub head_start: u64,
 }
 
 impl Default for CriticConfig {

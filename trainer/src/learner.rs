@@ -87,7 +87,7 @@ pub struct UpdateConfig {
     pub optimizer: AdamWConfig,
     /// The critic of credit `gae`, by default that of the published systems; no other credit has one.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) critic: Option<CriticConfig>,
+    pub critic: Option<CriticConfig>,
 }
 
 impl Default for UpdateConfig {

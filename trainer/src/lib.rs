@@ -92,6 +92,7 @@ pub use bert::{BertEncoder, BertError, BertReranker};
 pub use bpe::train_tokenizer;
 pub use changed::WeightChange;
 pub use compared::GradientPair;
+pub use critic::CriticConfig;
 pub use demonstrations::{Choice as DemonstrationChoice, Demonstrations};
 pub use generate::{Engine, EngineConfig, EngineStats};
 pub use learner::{Learner, OldLogprobs, UpdateConfig};

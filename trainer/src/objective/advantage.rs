@@ -25,7 +25,7 @@ impl Entry for AdvantageEntry {
 }
 
 /// A rule from rewards to advantages, as a configuration names it.
-pub type Advantage = Choice<AdvantageEntry>;
+pub(crate) type Advantage = Choice<AdvantageEntry>;
 
 impl Advantage {
     /// Returns whether it compares members by the mean of their group alone.

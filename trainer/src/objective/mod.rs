@@ -1,7 +1,7 @@
 //! The objective: the GRPO family as pure functions over plain slices.
 //!
 //! # What it is
-//! Rewards become advantages ([`Advantage`]), advantages and what turns earned become token credit ([`Credit`],
+//! Rewards become advantages (`Advantage`), advantages and what turns earned become token credit ([`Credit`],
 //! `Recipe::advantages`), and a [`PolicyLoss`] with a
 //! [`KlPenalty`] and a [`Correction`] gives each policy token a loss and its derivative by the token's log-probability.
 //! An [`Aggregation`] weighs the tokens of a whole optimizer step. A [`Recipe`] holds one of each; an `Algorithm` is a
@@ -38,7 +38,7 @@ mod tests;
 mod turns;
 mod value;
 
-pub use advantage::Advantage;
+pub(crate) use advantage::Advantage;
 #[cfg(test)]
 pub(crate) use advantage::SignWeights;
 pub use aggregate::Aggregation;
