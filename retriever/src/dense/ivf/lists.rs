@@ -78,13 +78,8 @@ impl Layout {
 impl Lists {
     /// Assigns every row to the list of its centroid, in memory.
     pub(super) fn new(vectors: &VectorFile, count: usize) -> Result<Self, RetrieverError> {
-        let mut words = Vec::<u32>::new();
-        let made = write_lists(vectors, count, &mut |at, part: &[u32]| {
-            words.resize(words.len().max(at + part.len()), 0);
-            words[at..at + part.len()].copy_from_slice(part);
-            Ok(())
-        });
-        made.map_err(IndexError::io("write", vectors.path()))?;
+        let made = collect_lists(vectors, count, WINDOW_BYTES);
+        let words = made.map_err(IndexError::io("write", vectors.path()))?;
         Self::check(Table::Owned(words), vectors).map_err(|flaw| flaw.of(vectors.path()))
     }
 
@@ -96,7 +91,7 @@ impl Lists {
     ) -> Result<(), RetrieverError> {
         let write = || {
             let mut file = File::create(path)?;
-            write_lists(vectors, count, &mut |at, part| {
+            write_lists(vectors, count, WINDOW_BYTES, &mut |at, part| {
                 file.seek(SeekFrom::Start((at * size_of::<u32>()) as u64))?;
                 file.write_all(bytemuck::cast_slice(part))
             })?;
@@ -182,13 +177,31 @@ impl Lists {
 /// Takes the words of a part of the file and the place of the first.
 type Put<'p> = dyn FnMut(usize, &[u32]) -> io::Result<()> + 'p;
 
-fn write_lists(vectors: &VectorFile, count: usize, put: &mut Put<'_>) -> io::Result<()> {
+/// The words of a whole file.
+fn collect_lists(vectors: &VectorFile, count: usize, window_bytes: usize) -> io::Result<Vec<u32>> {
+    let mut words = Vec::new();
+    write_lists(vectors, count, window_bytes, &mut |at, part| {
+        words.resize(words.len().max(at + part.len()), 0);
+        words[at..at + part.len()].copy_from_slice(part);
+        Ok(())
+    })?;
+    Ok(words)
+}
+
+fn write_lists(
+    vectors: &VectorFile,
+    count: usize,
+    window_bytes: usize,
+    put: &mut Put<'_>,
+) -> io::Result<()> {
+    tracing::info!(rows = vectors.rows(), lists = count, "placing centroids");
     let centroids = Centroids::train(vectors, count);
     let layout = Layout {
         rows: vectors.rows(),
         dimension: vectors.dimension(),
         lists: centroids.count(),
     };
+    tracing::info!(rows = layout.rows, "finding the list of each vector");
     let list_of = centroids.assign(vectors);
     let mut ends = vec![0_u32; layout.lists + 1];
     for &list in &list_of {
@@ -206,10 +219,11 @@ fn write_lists(vectors: &VectorFile, count: usize, put: &mut Put<'_>) -> io::Res
     head.extend(centroids.values().flatten().map(|value| value.to_bits()));
     head.extend(&ends);
     put(0, &head)?;
+    tracing::info!(lists = layout.lists, "writing lists");
     // Rows already written, by list.
     let mut written = vec![0_usize; layout.lists];
     let code_words = layout.code_words();
-    let window = (WINDOW_BYTES / (size_of::<u32>() * code_words)).max(1);
+    let window = (window_bytes / (size_of::<u32>() * code_words)).max(1);
     let mut codes = vec![0_u32; window.min(layout.rows) * code_words];
     for begin in (0..layout.rows).step_by(window) {
         let rows = begin..layout.rows.min(begin + window);
@@ -256,4 +270,48 @@ fn encode(row: &[f32], codes: &mut [i8]) -> f32 {
         *code = (value / scale).round() as i8;
     }
     scale
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_does_not_depend_on_the_window() {
+        let values = (0..700 * 9).map(|at| ((at * at + 3 * at) % 101) as f32 - 50.0);
+        let vectors = VectorFile::in_memory(values.collect(), 9).unwrap();
+        let whole = collect_lists(&vectors, 30, WINDOW_BYTES).unwrap();
+        for rows in [1, 7, 100, 699] {
+            assert!(
+                collect_lists(&vectors, 30, rows * 12).unwrap() == whole,
+                "{rows} rows at once"
+            );
+        }
+        let lists = Lists::check(Table::Owned(whole), &vectors).unwrap();
+        let mut seen = vec![false; vectors.rows()];
+        for list in 0..lists.count() as u32 {
+            let List {
+                rows,
+                scales,
+                codes,
+            } = lists.list(list);
+            assert!(rows.is_sorted());
+            for ((&row, scale), codes) in rows.iter().zip(scales).zip(codes.chunks_exact(12)) {
+                assert!(!std::mem::replace(&mut seen[row as usize], true));
+                let vector = vectors.row(row as usize);
+                let largest = vector
+                    .iter()
+                    .fold(0.0_f32, |most, value| most.max(value.abs()));
+                for (code, value) in codes.iter().zip(vector) {
+                    let coded = f32::from(*code) * scale;
+                    assert!(
+                        (coded - value).abs() <= largest / 127.0 * 0.501,
+                        "{coded} for {value}"
+                    );
+                }
+                assert_eq!(codes[9..], [0; 3]);
+            }
+        }
+        assert!(seen.iter().all(|&seen| seen), "every row is in one list");
+    }
 }

@@ -24,6 +24,7 @@ impl IvfIndex {
     /// As [`crate::VectorIndex::search`].
     pub(crate) fn measured(&self, nprobe: Option<usize>) -> Result<Probing, RetrieverError> {
         let lists = self.lists.count();
+        tracing::info!(lists, "measuring recall against an exhaustive scan");
         let probes = Probes::of(self)?;
         let mut known = BTreeMap::new();
         let mut recall = |nprobe: usize| -> Result<f64, RetrieverError> {
