@@ -61,7 +61,7 @@ def _aim(aim, found):
     digits = lambda value: f"{value:,.3g}" if abs(value) < 1000 else f"{value:,.0f}"
     figure, words = found[aim["figure"]], {">=": "at least", "<=": "at most"}
     spread = f"{digits(figure['median'])} ({digits(figure['min'])} to {digits(figure['max'])})"
-    return aim["about"], f"{words[aim['comparison']]} {aim['bound']:g}", spread, "yes" if aim["held"] else "**no**"
+    return aim["about"], f"{words[aim['comparison']]} {digits(aim['bound'])}", spread, "yes" if aim["held"] else "**no**"
 
 
 def _where(name, benchmark, result):

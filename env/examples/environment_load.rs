@@ -1,7 +1,7 @@
 //! Scripted episodes per second of each environment: in this process, over HTTP and over WebSocket, by sessions at a time.
 //!
 //! The oracle's turns are recorded first, in the rollout driver; then the same texts are played each way, rewards included,
-//! every observation in process must be the recorded one, and every episode must end with the recorded reward. Clients and
+//! every observation that was read must be the recorded one in process, and every episode must end with the recorded reward. Clients and
 //! server share the machine.
 //!
 //! `cargo run --release -p forage -p forage-env --example environment_load -- [SECONDS] [FILE]`; FILE receives the search
@@ -269,10 +269,16 @@ impl Script {
         )
         .await?;
         let mut earned = 0.0;
-        for turn in &recorded.turns {
-            let step = env.step(&Action::new(turn.policy.clone())).await?;
-            // The score below reads the recorded episode: it is this one only if the environment answered as it did then.
-            if step.observation.text != turn.observation {
+        let max_turns = self.factory.spec().max_turns;
+        for (number, turn) in (1..).zip(&recorded.turns) {
+            let action = Action {
+                turns_left: max_turns.saturating_sub(number),
+                ..Action::new(turn.policy.clone())
+            };
+            let step = env.step(&action).await?;
+            // The score below reads the recorded episode: it is this one only if the environment answered as it did then. After
+            // the last turn a limit may have kept the answer from the record.
+            if number < recorded.turns.len() && step.observation.text != turn.observation {
                 return Err(format!(
                     "episode {index} reads {:?} instead of {:?}",
                     step.observation.text, turn.observation
