@@ -1,7 +1,7 @@
 """Plays the episodes of `forage serve env`.
 
 `Client` and `Vector` need nothing but the standard library. The adapters stand in modules of their own, named after what they
-adapt to: `gymnasium`, `trl`, `verifiers`, `slime`, `verl`.
+adapt to: `gymnasium`, `trl`, `verifiers`, `slime`, `verl`, `skyrl`.
 """
 
 from .client import Client, Session
