@@ -1,4 +1,7 @@
-"""Runs of configs/smoke.toml whose episodes a real vLLM samples: run.py FORAGE WORK VLLM [CASE...]. Called by run.sh."""
+"""Runs of configs/smoke.toml whose episodes a real server samples: run.py FORAGE WORK vllm|sglang PROGRAM [CASE...].
+
+PROGRAM is `vllm`, or the Python that has SGLang. Called by run.sh here and in bench/sglang.
+"""
 
 import json
 import os
@@ -13,7 +16,7 @@ from pathlib import Path
 
 from safetensors.torch import load_file, save_file
 
-FORAGE, WORK, VLLM = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
+FORAGE, WORK, ENGINE, PROGRAM = sys.argv[1], Path(sys.argv[2]), sys.argv[3], sys.argv[4]
 CONFIG = "configs/smoke.toml"
 CONTEXT = 320
 STEPS = 6
@@ -23,7 +26,7 @@ BOUND = {"f32": 1e-5, "bf16": 0.05}
 # Name, adapter or whole weights, tied head, type, and what happens: nothing; `stale`, where the run may stop before it samples from a head
 # that was not replaced, and must go on over a server of the model that the error names; `killed`, where the only server is killed in the
 # middle and the run resumed; `one killed`, where one of two is killed and comes back; `fault`, where the server keeps its head whatever is
-# pushed, and the run must stop with the figures within one step.
+# pushed, and the run must stop with the figures within one step (vLLM alone).
 CASES = [
     ("lora-tied", "lora", True, "f32", ""),
     ("lora-untied", "lora", False, "f32", ""),
@@ -35,6 +38,7 @@ CASES = [
     ("one-of-two-killed", "lora", True, "f32", "one killed"),
     ("fault", "full", True, "f32", "fault"),
 ]
+CASES = [case for case in CASES if ENGINE == "vllm" or case[-1] != "fault"]
 
 # A plugin of vLLM that gives the output head back what it computed with before weights were loaded: the fault of its processor's
 # build, whose packed copy of the head outlives a load, made proof against every way to push.
@@ -57,45 +61,69 @@ def register():
 """
 
 
-class Server:
-    """A vLLM server of a folder."""
+# What SGLang imports where it was told of no device, and does not call: without it models with rotary embeddings do not load.
+SHIM = """
+def rotary_embedding(*args, **kwargs):
+    raise NotImplementedError("vllm is not installed")
+"""
 
-    def __init__(self, folder, port, dtype, plugin=None):
-        self.folder, self.port, self.dtype, self.plugin = folder, port, dtype, plugin
-        self.log = open(WORK / f"vllm-{port}.log", "ab")
+
+class Server:
+    """A server of a folder."""
+
+    def __init__(self, folder, port, dtype, adapters, plugin=None):
+        self.folder, self.port, self.dtype, self.adapters, self.plugin = folder, port, dtype, adapters, plugin
+        self.log = open(WORK / f"{ENGINE}-{port}.log", "ab")
         self.start()
 
     def start(self):
-        environment = os.environ | {
+        command, environment = self.vllm() if ENGINE == "vllm" else self.sglang()
+        environment = os.environ | environment | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "2"}
+        self.process = subprocess.Popen(command, env=environment, stdout=self.log, stderr=self.log, start_new_session=True)
+
+    def sglang(self):
+        package = WORK / "shim" / "vllm"
+        package.mkdir(parents=True, exist_ok=True)
+        (package / "__init__.py").touch()
+        (package / "_custom_ops.py").write_text(SHIM)
+        dtype = {"f32": "float32", "bf16": "bfloat16"}[self.dtype]
+        adapters = ["--enable-lora", "--max-lora-rank", "8", "--lora-target-modules", "all"] if self.adapters else []
+        command = (
+            [PROGRAM, "-m", "sglang.launch_server", "--model-path", self.folder, "--host", "127.0.0.1", "--port", str(self.port)]
+            + ["--device", "cpu", "--attention-backend", "torch_native", "--sampling-backend", "pytorch", "--dtype", dtype]
+            + ["--max-total-tokens", "16384", *adapters]
+        )
+        return command, {"PYTHONPATH": str(package.parent)}
+
+    def vllm(self):
+        environment = {
             "VLLM_CPU_KVCACHE_SPACE": "1",
             "VLLM_SERVER_DEV_MODE": "1",
             "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True",
             "VLLM_DO_NOT_TRACK": "1",
-            "HF_HUB_OFFLINE": "1",
-            "OMP_NUM_THREADS": "2",
             "VLLM_CPU_OMP_THREADS_BIND": "nobind",
         }
         if self.plugin is not None:
             environment["PYTHONPATH"] = str(self.plugin)
         dtype = {"f32": "float32", "bf16": "bfloat16"}[self.dtype]
-        self.process = subprocess.Popen(
-            [VLLM, "serve", self.folder, "--served-model-name", "policy", "--host", "127.0.0.1", "--port", str(self.port)]
+        command = (
+            [PROGRAM, "serve", self.folder, "--served-model-name", "policy", "--host", "127.0.0.1", "--port", str(self.port)]
             + ["--dtype", dtype, "--max-model-len", str(CONTEXT), "--enforce-eager"]
-            + ["--enable-lora", "--max-lora-rank", "8", "--max-loras", "3"],
-            env=environment, stdout=self.log, stderr=self.log, start_new_session=True,
+            + ["--enable-lora", "--max-lora-rank", "8", "--max-loras", "3"]
         )
+        return command, environment
 
     def ready(self):
         until = time.monotonic() + 600
         while time.monotonic() < until:
             if self.process.poll() is not None:
-                raise RuntimeError(f"vLLM ended with {self.process.returncode}: see {self.log.name}")
+                raise RuntimeError(f"{ENGINE} ended with {self.process.returncode}: see {self.log.name}")
             try:
                 urllib.request.urlopen(f"{self.url}/health", timeout=5)
                 return self
             except (urllib.error.URLError, OSError):
                 time.sleep(1)
-        raise RuntimeError(f"vLLM did not start in ten minutes: see {self.log.name}")
+        raise RuntimeError(f"{ENGINE} did not start in ten minutes: see {self.log.name}")
 
     @property
     def url(self):
@@ -144,9 +172,9 @@ def train(out, folder, weights, dtype, urls, *extra):
         "grpo.checkpoint_every=1",
         "grpo.keep_checkpoints=2",
         "grpo.evaluate_every=0",
-        'sampler.kind="vllm"',
+        f'sampler.kind="{ENGINE}"',
         f"sampler.url={json.dumps(urls)}",
-        'sampler.model="policy"',
+        *(['sampler.model="policy"'] if ENGINE == "vllm" else []),
         f"sampler.context={CONTEXT}",
         f'sampler.dtype="{dtype}"',
         "sampler.retries=2",
@@ -193,7 +221,8 @@ def case(name, weights, tied, dtype, event, port):
     log = out.with_suffix(".log")
     told = lambda: "".join(log.read_text().strip().splitlines()[-1:])
     plugin = faulty() if event == "fault" else None
-    servers = [Server(folder, port + number, dtype, plugin) for number in range(2 if event == "one killed" else 1)]
+    count = 2 if event == "one killed" else 1
+    servers = [Server(folder, port + number, dtype, weights == "lora", plugin) for number in range(count)]
     seen = {}
     try:
         urls = [server.ready().url for server in servers]
@@ -239,7 +268,7 @@ def case(name, weights, tied, dtype, event, port):
 
 
 def main():
-    wanted = set(sys.argv[4:])
+    wanted = set(sys.argv[5:])
     unknown = wanted - {name for name, *_ in CASES}
     if unknown:
         raise SystemExit(f"no case is called {', '.join(sorted(unknown))}; there are: {', '.join(name for name, *_ in CASES)}")
@@ -264,7 +293,7 @@ def main():
         if "told" in seen:
             print(f"{name}: {seen['told']}", file=sys.stderr, flush=True)
     held = all(seen["held"] for seen in results.values())
-    print(json.dumps({"bench": "vllm", "held": held, "figures": results}))
+    print(json.dumps({"bench": ENGINE, "held": held, "figures": results}))
     raise SystemExit(0 if held else 1)
 
 

@@ -36,4 +36,4 @@ END
   )
   touch "$VENV/installed"
 fi
-"$VENV/bin/python" bench/vllm/run.py "$(realpath "$FORAGE")" "$WORK" "$VENV/bin/vllm" "$@"
+"$VENV/bin/python" bench/vllm/run.py "$(realpath "$FORAGE")" "$WORK" vllm "$VENV/bin/vllm" "$@"

@@ -16,27 +16,27 @@ import pytest
 
 pytest.importorskip("nemo_gym", reason="nemo-gym is not installed")
 
-import nemo_gym.global_config  # noqa: E402
-import nemo_gym.server_utils  # noqa: E402
-import uvicorn  # noqa: E402
-from aiohttp import ClientResponseError  # noqa: E402
-from conftest import serving  # noqa: E402
-from fastapi import Body  # noqa: E402
-from nemo_gym.base_responses_api_model import BaseResponsesAPIModelConfig, SimpleResponsesAPIModel  # noqa: E402
-from nemo_gym.config_types import BaseServerConfig, ModelServerRef, ResourcesServerRef  # noqa: E402
-from nemo_gym.openai_utils import NeMoGymResponse, NeMoGymResponseCreateParamsNonStreaming  # noqa: E402
-from nemo_gym.reward_profile import compute_aggregate_metrics  # noqa: E402
-from nemo_gym.rollout_collection import RolloutCollectionConfig, RolloutCollectionHelper  # noqa: E402
-from nemo_gym.server_utils import (  # noqa: E402
+import nemo_gym.global_config
+import nemo_gym.server_utils
+import uvicorn
+from aiohttp import ClientResponseError
+from conftest import serving
+from fastapi import Body
+from nemo_gym.base_responses_api_model import BaseResponsesAPIModelConfig, SimpleResponsesAPIModel
+from nemo_gym.config_types import BaseServerConfig, ModelServerRef, ResourcesServerRef
+from nemo_gym.openai_utils import NeMoGymResponse, NeMoGymResponseCreateParamsNonStreaming
+from nemo_gym.reward_profile import compute_aggregate_metrics
+from nemo_gym.rollout_collection import RolloutCollectionConfig, RolloutCollectionHelper
+from nemo_gym.server_utils import (
     GlobalAIOHTTPAsyncClientConfig,
     ServerClient,
     is_global_aiohttp_client_setup,
     set_global_aiohttp_client,
 )
-from omegaconf import OmegaConf  # noqa: E402
-from real import CONFIG, chat_checkpoint, forage  # noqa: E402
-from responses_api_agents.simple_agent.app import SimpleAgent, SimpleAgentConfig  # noqa: E402
-from responses_api_models.vllm_model.app import VLLMModel, VLLMModelConfig  # noqa: E402
+from omegaconf import OmegaConf
+from real import CONFIG, chat_checkpoint, forage
+from responses_api_agents.simple_agent.app import SimpleAgent, SimpleAgentConfig
+from responses_api_models.vllm_model.app import VLLMModel, VLLMModelConfig
 
 Script = Callable[[str, int], list[dict]]
 
@@ -56,10 +56,10 @@ class Scripted(SimpleResponsesAPIModel):
     config: BaseResponsesAPIModelConfig
     script: Script
 
-    async def chat_completions(self, body: dict = Body()) -> None:
+    async def chat_completions(self, body: dict = Body()) -> None:  # noqa: B008
         raise NotImplementedError
 
-    async def responses(self, body: NeMoGymResponseCreateParamsNonStreaming = Body()) -> NeMoGymResponse:
+    async def responses(self, body: NeMoGymResponseCreateParamsNonStreaming = Body()) -> NeMoGymResponse:  # noqa: B008
         items = [item if isinstance(item, dict) else item.model_dump() for item in body.input]
         results = sum(item.get("type") == "function_call_output" for item in items)
         fields = {"id": "r", "created_at": 0, "model": "m", "object": "response", "tools": []}
@@ -189,7 +189,9 @@ def test_rollouts_with_tools_are_collected(url, world, gym, tmp_path):
 
 def test_an_answer_by_its_tool_is_scored(url, world, gym, tmp_path):
     one = gym(url)
-    model = one.scripted(lambda question, results: [[call("answer", answer=world.golds[0])], [message("Done.")]][results])
+    model = one.scripted(
+        lambda question, results: [[call("answer", answer=world.golds[0])], [message("Done.")]][results]
+    )
     (rollout,) = one.collect(tmp_path, list(forage.Client(url).tasks(1)), model, repeats=1).rollouts
     assert rollout["reward"] == 1.0
 

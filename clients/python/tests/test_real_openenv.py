@@ -7,9 +7,9 @@ import pytest
 
 pytest.importorskip("openenv", reason="openenv is not installed")
 
-from openenv.core.client_types import StepResult  # noqa: E402
-from openenv.core.env_client import EnvClient  # noqa: E402
-from openenv.core.generic_client import GenericAction, GenericEnvClient  # noqa: E402
+from openenv.core.client_types import StepResult
+from openenv.core.env_client import EnvClient
+from openenv.core.generic_client import GenericAction, GenericEnvClient
 
 
 def test_an_episode_in_step(url, world):
@@ -22,7 +22,7 @@ def test_an_episode_in_step(url, world):
         assert env.state()["step_count"] == 1
         end = env.step(GenericAction(text=f"<answer>{world.golds[2]}</answer>"))
         assert (end.reward, end.done) == (1.0, True)
-        with pytest.raises(RuntimeError, match="episode_over|is over"):
+        with pytest.raises(RuntimeError, match="is over"):
             env.step(GenericAction(text="more"))
         assert env.reset(task_index=0).observation["question"] == world.questions[0]
 

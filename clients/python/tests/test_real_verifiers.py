@@ -7,10 +7,10 @@ import pytest
 
 pytest.importorskip("verifiers", reason="verifiers is not installed")
 
-from conftest import serving  # noqa: E402
-from openai import AsyncOpenAI  # noqa: E402
-from real import CONFIG, adapter, chat_checkpoint  # noqa: E402
-from verifiers.clients import OpenAIChatCompletionsClient  # noqa: E402
+from conftest import serving
+from openai import AsyncOpenAI
+from real import CONFIG, adapter, chat_checkpoint
+from verifiers.clients import OpenAIChatCompletionsClient
 
 QUESTIONS, GROUP = 16, 4
 
@@ -34,6 +34,8 @@ def test_a_real_policy_is_evaluated(world, tmp_path):
     assert not any(map(math.isnan, rewards))
     # It plays the protocol: some episodes search, some answers are right and some are not.
     assert 0 < sum(rewards) < len(rewards)
-    replies = [message["content"] for output in outputs for message in output["completion"] if message["role"] == "user"]
+    replies = [
+        message["content"] for output in outputs for message in output["completion"] if message["role"] == "user"
+    ]
     assert replies
     assert all("<information>" in reply for reply in replies)

@@ -19,8 +19,8 @@ verl = pytest.importorskip("verl", reason="verl is not installed")
 import numpy  # noqa: E402
 import ray  # noqa: E402
 import torch  # noqa: E402
-from datasets import Dataset  # noqa: E402
 from conftest import serving  # noqa: E402
+from datasets import Dataset  # noqa: E402
 from hydra import compose, initialize_config_module  # noqa: E402
 from real import CHECKPOINT, CONFIG, adapter, forage  # noqa: E402
 from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: E402
@@ -59,7 +59,9 @@ def cluster() -> Iterator[None]:
     os.environ["RAY_AUTH_MODE"] = "disabled"
     # Workers find the adapter and this module where pytest does.
     runtime = {"env_vars": {"PYTHONPATH": os.pathsep.join(sys.path)}}
-    ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False, _node_ip_address="127.0.0.1", runtime_env=runtime)
+    ray.init(
+        num_cpus=4, include_dashboard=False, log_to_driver=False, _node_ip_address="127.0.0.1", runtime_env=runtime
+    )
     yield
     ray.shutdown()
 

@@ -5,7 +5,7 @@
 - `Client` and `Vector` play the episodes of `forage serve env`, `Retriever` searches in what `forage serve retriever` serves.
 
 All of this needs nothing but the standard library. The adapters stand in modules of their own, named after what they adapt to:
-`gymnasium`, `trl`, `verifiers`, `slime`, `verl`.
+`gymnasium`, `trl`, `verifiers`, `slime`, `verl`, `skyrl`.
 """
 
 from .client import Client, Session

@@ -5,11 +5,11 @@ import forage.skyrl
 forage.skyrl.register()   # then environment.env_class=forage
 ```
 
-The server is that of FORAGE_URL, its token that of FORAGE_TOKEN: SkyRL's config has no place for settings of other people's
-environments. Rows need `task_id` or `task_index`, at the top or in `extra_info`; `seed` may stand there too. The environment's prompt takes the
-place of the row's; the episode's reward comes with the last turn, and 0 with the others. A fault is raised, which ends SkyRL's
-step: it has no way to leave a trajectory without a reward. SkyRL's engine must end turns at the environment's stop strings
-(`generator.sampling_params.stop`, `forage serve env` shows them in `/info`) and keep them.
+The server is that of FORAGE_URL, its token that of FORAGE_TOKEN: SkyRL's config has no place for settings of others. Rows need
+`task_id` or `task_index`, at the top or in `extra_info`; `seed` may stand there too. The environment's prompt takes the place of
+the row's; the episode's reward comes with the last turn, and 0 with the others. A fault is raised, which ends SkyRL's step: it
+has no way to leave a trajectory without a reward. SkyRL's engine must end turns at the environment's stop strings
+(`generator.sampling_params.stop`; `forage serve env` shows them in `/info`) and keep them.
 
 The class ran in SkyRL-gym 0.4.0, made by its registry, with a policy server that samples; SkyRL's trainer needs GPUs.
 """

@@ -7,8 +7,9 @@ env.evaluate_sync(client=..., model=..., num_examples=20)
 ```
 
 The opening prompt is the user's first message, what the environment writes is a user's message each. The model ends a turn at the
-environment's stop strings, which are in the sampling arguments; vLLM and SGLang are asked to keep them, and where an engine cuts
-one off, as OpenAI's do, it is put back. A fault is verifiers' `InfraError` in `state["error"]`, which `max_retries` plays anew
+environment's stop strings, which are in the sampling arguments; vLLM, SGLang and `forage serve policy` are asked to keep them,
+and where an engine cuts one off, it is put back. An endpoint that refuses those requests by name, as OpenAI's does, is asked
+with `sampling_args={"extra_body": {}}`. A fault is verifiers' `InfraError` in `state["error"]`, which `max_retries` plays anew
 and trainers mask; its reward is NaN, never 0.
 """
 

@@ -14,8 +14,8 @@ The rows need `agent_name: forage` (or it is the default agent loop) and `task_i
 A sample of verl's always has a reward. So a fault is played anew, up to three times, and then raised, which ends verl's step:
 better than a reward of 0 that nobody earned.
 
-It ran in verl 0.9.1 on the processor: verl's own data set, agent loop workers and load balancer under Ray, with a policy server
-where verl has vLLM or SGLang (`tests/test_real_verl.py`). What follows a batch of episodes, verl's update, needs GPUs and did not.
+It ran in verl 0.9.1 on the processor: verl's own data set, agent loop workers and load balancer under Ray, with a policy
+server where verl has vLLM or SGLang (`tests/test_real_verl.py`). What follows a batch of episodes, verl's update, did not.
 """
 
 import os
