@@ -519,6 +519,10 @@ fn pick<'a, T>(items: &'a [T], rng: &mut impl rand::Rng) -> &'a T {
 }
 
 /// Questions of a split; no two splits share a database.
+#[expect(
+    clippy::unnecessary_wraps,
+    reason = "the form of `EnvEntry::questions`"
+)]
 fn questions(
     _settings: Value,
     split: Split,

@@ -9,14 +9,14 @@ use crate::tidy::root;
 /// Not described: pages for people, and protocols that are not requests of HTTP.
 const OTHERS: [&str; 3] = ["/", "/ws", "/mcp"];
 
-/// Method and path of every `.route("PATH", METHOD(...))` in a source; `{*id}` is `{id}`.
+/// Method and path of every `.route("PATH", METHOD(...))` in a source, on one line or several; `{*id}` is `{id}`.
 fn routes(path: &str) -> BTreeSet<(String, String)> {
     let source = std::fs::read_to_string(root().join(path)).expect("a source file");
-    let parts = source.split(".route(\"").skip(1);
+    let parts = source.split(".route(").skip(1);
     let found = parts.filter_map(|part| {
-        let (path, rest) = part.split_once("\", ")?;
+        let (path, rest) = part.trim_start().strip_prefix('"')?.split_once("\",")?;
         let (method, _) = rest.split_once(['(', ':'])?;
-        Some((method.to_owned(), path.replace("{*", "{")))
+        Some((method.trim().to_owned(), path.replace("{*", "{")))
     });
     found
         .filter(|(_, path)| !OTHERS.contains(&path.as_str()))

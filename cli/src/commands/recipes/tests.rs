@@ -266,5 +266,5 @@ fn openings_written_by_hand_are_those_of_the_template() {
         );
         seen += 1;
     }
-    assert_eq!(seen, 5);
+    assert_eq!(seen, 6);
 }
