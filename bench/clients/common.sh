@@ -39,6 +39,7 @@ build() {
 serve() {
     local log="$WORK/$1.log"
     shift
+    : > "$log"
     "$FORAGE" serve "$@" --addr 127.0.0.1:0 2> "$log" &
     SERVER=$!
     SERVERS+=("$SERVER")

@@ -8,7 +8,7 @@ cd "$(dirname "$0")/../.."
 venv openapi schemathesis "schemathesis==4.*"
 build
 examples="${1:-100}"
-"$FORAGE" world --pages 60 --seed 1 --out "$WORK/world" >/dev/null
+"$FORAGE" world --pages 200 --seed 1 --out "$WORK/world" >/dev/null
 "$FORAGE" index build --corpus "$WORK/world/search-r1/wiki.jsonl" --format search-r1 --out "$WORK/index" >/dev/null
 held=true figures=
 check() {
@@ -21,7 +21,7 @@ check() {
     "$VENV/bin/schemathesis" run "$URL/openapi.json" --url "$URL" --max-examples "$examples" --seed 1 --suppress-health-check all \
         --checks not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance \
         >"$WORK/$name.report" 2>&1 || result=false
-    tail -n 40 "$WORK/$name.report"
+    sed -n '/= FAILURES =/,$p' "$WORK/$name.report"
     [ "$result" = true ] || held=false
     figures+="${figures:+,}\"$name\":$result"
 }

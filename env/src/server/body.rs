@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use axum::body::Body;
+use axum::extract::Query;
+use axum::extract::rejection::QueryRejection;
 use forage_contracts::policy::Finish;
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
@@ -24,6 +26,12 @@ pub(super) async fn read<T: DeserializeOwned + Send + 'static>(
         text => parse(text),
     };
     app.base.read(bytes, read).await
+}
+
+/// The fields of an address, or what is wrong with them in the form of all refusals.
+pub(super) fn query<T>(read: Result<Query<T>, QueryRejection>) -> Result<T, Fault> {
+    let Query(fields) = read.map_err(|rejection| Fault::Invalid(rejection.body_text()))?;
+    Ok(fields)
 }
 
 /// JSON as a type. Types that hold any value keep it as text: a tree of values takes many times its memory.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use axum::body::Body;
+use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::response::Response;
 use forage_net::Service;
@@ -188,9 +189,12 @@ fn described(reply: &Reply) -> Value {
     })
 }
 
-pub(super) async fn state(State(app): Shared, Query(query): Query<StateQuery>) -> Response {
+pub(super) async fn state(
+    State(app): Shared,
+    query: Result<Query<StateQuery>, QueryRejection>,
+) -> Response {
     let work = async {
-        let id = query.episode_id.ok_or_else(unnamed)?;
+        let id = body::query(query)?.episode_id.ok_or_else(unnamed)?;
         match app.sessions.find(&id) {
             Ok(session) => Ok(json_response(&state_of(&session))),
             Err(fault) => {

@@ -3,16 +3,17 @@
 use std::sync::Arc;
 
 use axum::Router;
+use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::middleware;
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::app::App;
 use super::fault::json_response;
-use super::{aggregate, gym, mcp, nemo, openenv, socket, tools};
+use super::{aggregate, body, gym, mcp, nemo, openenv, socket, tools};
 
 type Shared = State<Arc<App>>;
 
@@ -76,7 +77,11 @@ struct Page {
 }
 
 /// The tasks, without their answers.
-async fn tasks(State(app): Shared, Query(page): Query<Page>) -> Response {
+async fn tasks(State(app): Shared, page: Result<Query<Page>, QueryRejection>) -> Response {
+    let page = match body::query(page) {
+        Ok(page) => page,
+        Err(fault) => return fault.into_response(),
+    };
     let all = app.tasks.all();
     let limit = page.limit.unwrap_or(TASKS).min(TASKS);
     let listed = all

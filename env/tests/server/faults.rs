@@ -447,4 +447,12 @@ async fn an_episode_that_cannot_begin_holds_no_place() {
         (&json!(12), 2)
     );
     assert_eq!(tasks["tasks"][0].get("golds"), None);
+    for wrong in ["/tasks?offset=-1", "/state?episode_id=a&episode_id=b"] {
+        let (status, refused): (_, Value) = server.get(wrong).await;
+        assert_eq!(
+            (status, &refused["cause"]),
+            (422, &json!("invalid")),
+            "{refused}"
+        );
+    }
 }
