@@ -21,10 +21,10 @@ fn what_cannot_go_together_is_named() {
             "[critic]\nclip = 0.3".to_owned(),
             "critic is read by credit.gae alone",
         ),
-        ([ppo, "[critic]\nclip = 0.0"].concat(), "critic.clip is 0"),
+        ([ppo, "[critic]\nclip = 0.0"].concat(), "critic: clip is 0"),
         (
             [ppo, "[critic]\nlearning_rate = -1.0"].concat(),
-            "critic.learning_rate must be 0 or more",
+            "critic: learning_rate must be 0 or more",
         ),
         (
             [sampler, anchored].concat(),

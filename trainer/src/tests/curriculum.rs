@@ -196,6 +196,13 @@ async fn dropped_groups_are_made_up_for_until_the_batch_is_full_or_the_tries_are
             assert_eq!(asked.len() as f64, 3.0 + refilled);
             assert!(kept(row, refilled) <= 3.0, "no group too many");
         }
+        for row in &rows {
+            println!(
+                "{refills}: {:?} {:?}",
+                row.get(Metric::REFILLED),
+                row.get(Metric::FILTERED)
+            );
+        }
         let is_short = |row: &&Row| kept(row, row.get(Metric::REFILLED).unwrap()) < 3.0;
         short.push(rows.iter().filter(is_short).count());
     }
