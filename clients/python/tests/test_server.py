@@ -25,7 +25,7 @@ import forage
 class Guess(forage.Environment):
     id = "mine/guess-v0"
     max_turns = 3
-    stop = ("</answer>", "</think>")
+    stop = ("</answer>", "</stop>")
     max_turn_tokens = 24
     max_episode_tokens = 320
 
@@ -179,7 +179,7 @@ def test_questions_and_limits(ask):
     assert 1 <= int(tasks[0]["golds"][0]) <= 100
     info = ask.get("/info")
     assert info["takes_tasks"]
-    assert (info["spec"]["max_turns"], info["spec"]["stop"]) == (3, ["</answer>", "</think>"])
+    assert (info["spec"]["max_turns"], info["spec"]["stop"]) == (3, ["</answer>", "</stop>"])
 
 
 def test_episodes_are_closed_however_they_end(tmp_path):

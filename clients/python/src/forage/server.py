@@ -43,7 +43,7 @@ def serve(make: type[Environment] | Callable[[], Environment], *, host: str = "1
         threading.Thread(target=_stop_with_parent, args=(server,), daemon=True).start()
     print(f"listening on http://{server.server_name}:{server.server_port}, {server.spec['id']}", flush=True)
     try:
-        server.serve_forever()
+        server.serve_forever(poll_interval=0.1)
     except KeyboardInterrupt:
         pass
     finally:
