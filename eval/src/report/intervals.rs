@@ -130,7 +130,8 @@ fn figure(title: &str, rows: &[Row], least: [f64; 2]) -> Markup {
     }
     html! {
         @if !rows.is_empty() {
-            figure {
+            // It scrolls where the screen is narrow, by keys too.
+            figure tabindex="0" {
                 figcaption { (title) }
                 svg.wide viewBox={ "0 0 " (WIDTH) " " (base + 24.0) } role="img" aria-label=(title) {
                     @for &tick in &axis.ticks {

@@ -33,7 +33,8 @@ pub(super) enum Cell {
 impl Table {
     pub(super) fn html(&self) -> Markup {
         html! {
-            div.scroll {
+            // It scrolls where the screen is narrow, by keys too.
+            div.scroll tabindex="0" {
                 table {
                     thead { tr { @for name in &self.head { th scope="col" { (name) } } } }
                     tbody {

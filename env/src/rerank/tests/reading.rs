@@ -52,7 +52,7 @@ proptest! {
             _ => None,
         };
         let passes = if form.is_scored() { 1 } else { passes };
-        let settings = RerankSettings { form, window, passes, step, ..RerankSettings::default() };
+        let settings = RerankSettings { form, window, step, passes, ..RerankSettings::default() };
         prop_assert!(settings.check().is_ok());
         let windows = settings.windows(count);
         let seen: BTreeSet<usize> = windows.iter().cloned().flatten().collect();

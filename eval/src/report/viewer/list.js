@@ -21,8 +21,6 @@ function option(row, position) {
   node.setAttribute("aria-posinset", position + 1);
   node.setAttribute("aria-setsize", fitting.length);
   node.setAttribute("aria-selected", String(position === place));
-  const judged = row.correct === null ? "" : row.correct ? "correct, " : "wrong, ";
-  node.setAttribute("aria-label", `${judged}${rewardOf(row)}: ${questionOf(row)}. ${originOf(row)}, ${index.endings[row.ending]}`);
   node.onclick = () => { move(position); if (narrow()) open(); };
   return node;
 }
