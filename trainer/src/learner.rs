@@ -211,7 +211,7 @@ impl UpdateConfig {
 pub struct Learner {
     pub(crate) student: Student,
     /// The value model, kept only where the objective reads one.
-    pub(crate) critic: Option<Critic>,
+    pub(crate) critic: Option<Box<Critic>>,
     /// The frozen start, kept only when the objective refers to it; of an adapted start its base, which is shared.
     pub(crate) reference: Option<Decoder>,
     pub(crate) config: UpdateConfig,
@@ -301,7 +301,8 @@ impl Learner {
         };
         let critic = |settings: CriticConfig| {
             let (own, workers) = (settings.optimizer(optimizer), workers.clone());
-            Critic::new(&checkpoint, settings, |model| student(model, own, workers))
+            let critic = Critic::new(&checkpoint, settings, |model| student(model, own, workers));
+            Box::new(critic)
         };
         Self {
             critic: config.critic().map(critic),
@@ -352,7 +353,7 @@ impl Learner {
 
     /// Weights and moments of the critic, for checkpoints, where there is one.
     pub(crate) fn critic_state(&self) -> Option<(&Checkpoint, &AdamW)> {
-        self.critic.as_ref().map(Critic::state)
+        self.critic.as_deref().map(Critic::state)
     }
 
     /// The policy to roll out: the weights that were published last.
@@ -495,7 +496,7 @@ impl Learner {
 
     /// Returns whether the critic is to learn without the policy.
     pub(crate) fn waits_for_critic(&self) -> bool {
-        self.critic.as_ref().is_some_and(Critic::has_head_start)
+        self.critic.as_deref().is_some_and(Critic::has_head_start)
     }
 
     /// The optimizer steps of the critic on a batch, where there is one.

@@ -137,7 +137,8 @@ pub async fn run_grpo(
         held: None,
     };
     let mut records = None;
-    let ran = run.steps(&mut records, watch).await;
+    // A large future: whoever waits for a run keeps a pointer to it.
+    let ran = Box::pin(run.steps(&mut records, watch)).await;
     let ran = ran.map_err(|error| run.given_up(error, records.as_mut()));
     run.part(ran.as_ref().err());
     ran
@@ -392,7 +393,7 @@ impl<'a> Run<'a> {
             return Ok(0);
         };
         let optimizer = self.config.update.optimizer;
-        let (start, critic) = (self.learner.checkpoint(), self.learner.critic.as_ref());
+        let (start, critic) = (self.learner.checkpoint(), self.learner.critic.as_deref());
         let restored = checkpoint::load(&newest, config_digest, optimizer, &start, critic)?;
         if !self.ranks.is_first() {
             // It was a copy, which nobody needs any more.
