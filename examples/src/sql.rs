@@ -35,7 +35,7 @@ pub(crate) const ENTRY: EnvEntry = EnvEntry {
             .chain(limits.map(|(key, value)| (key.to_owned(), Value::from(value))))
             .collect()
     },
-    questions: Some(questions),
+    questions: Some(|_, split, count, seed| Ok(questions(split, count, seed))),
     // The prompt in other words, for `forage eval --probe paraphrased-prompt`.
     resolve: |written| {
         let settings: Settings = serde_json::from_value(written)?;
@@ -519,16 +519,7 @@ fn pick<'a, T>(items: &'a [T], rng: &mut impl rand::Rng) -> &'a T {
 }
 
 /// Questions of a split; no two splits share a database.
-#[expect(
-    clippy::unnecessary_wraps,
-    reason = "the form of `EnvEntry::questions`"
-)]
-fn questions(
-    _settings: Value,
-    split: Split,
-    count: usize,
-    seed: Seed,
-) -> Result<Vec<Task>, RegistryError> {
+fn questions(split: Split, count: usize, seed: Seed) -> Vec<Task> {
     let name = match split {
         Split::Train => "train",
         Split::Dev => "dev",
@@ -538,7 +529,7 @@ fn questions(
         let made = question(split, name, index, seed.child(name, &[index]));
         made.expect("a database in memory takes what is put into it")
     };
-    Ok((0..count as u64).map(made).collect())
+    (0..count as u64).map(made).collect()
 }
 
 fn question(split: Split, name: &str, index: u64, seed: Seed) -> rusqlite::Result<Task> {
