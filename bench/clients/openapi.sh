@@ -7,6 +7,7 @@ cd "$(dirname "$0")/../.."
 . bench/clients/common.sh
 venv openapi schemathesis "schemathesis==4.*"
 build
+FORAGE="$(realpath "$FORAGE")"
 examples="${1:-100}"
 "$FORAGE" world --pages 200 --seed 1 --out "$WORK/world" >/dev/null
 "$FORAGE" index build --corpus "$WORK/world/search-r1/wiki.jsonl" --format search-r1 --out "$WORK/index" >/dev/null
@@ -18,9 +19,10 @@ check() {
     # A server may refuse what a description cannot say (two fields that exclude each other), so a valid body may get 4xx; it
     # never gets another status, body or type of content than described.
     local result=true
-    "$VENV/bin/schemathesis" run "$URL/openapi.json" --url "$URL" --max-examples "$examples" --seed 1 --suppress-health-check all \
+    # It keeps what it found in the folder where it runs.
+    (cd "$WORK" && exec "$VENV/bin/schemathesis" run "$URL/openapi.json" --url "$URL" --max-examples "$examples" --seed 1 --suppress-health-check all \
         --checks not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance \
-        >"$WORK/$name.report" 2>&1 || result=false
+        >"$WORK/$name.report" 2>&1) || result=false
     sed -n '/= FAILURES =/,$p' "$WORK/$name.report"
     [ "$result" = true ] || held=false
     figures+="${figures:+,}\"$name\":$result"

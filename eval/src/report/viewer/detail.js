@@ -18,7 +18,7 @@ function show(row) {
   const title = make("h3", "", ...marked(questionOf(row)));
   const link = make("a", "", `#${row.id}`);
   link.href = `#t${row.id}`;
-  link.setAttribute("aria-label", "Link to this trajectory");
+  link.title = "Link to this trajectory";
   const line = make("p", "outcome", `${originOf(row)} · group ${row.group}, member ${row.member} · `, link);
   const bar = make("div", "views");
   bar.setAttribute("role", "toolbar");
