@@ -26,7 +26,7 @@ pub(crate) struct EnvironmentArgs {
 
 /// Told to the processes, which then take a free port, and end when their standard input does.
 const TOLD: &str = "FORAGE_ENV_COMMAND";
-/// What a process says of its address.
+/// Prefix of the line in which a process announces its address.
 const LISTENING: &str = "listening on ";
 /// Longest time until a process listens.
 const START: Duration = Duration::from_mins(2);
@@ -37,7 +37,7 @@ const END: Duration = Duration::from_secs(6);
 pub(crate) struct Servers(Vec<Child>);
 
 impl EnvironmentArgs {
-    /// Whether there is a command.
+    /// Returns whether a command was given.
     pub(crate) fn any(&self) -> bool {
         self.env_command.is_some()
     }

@@ -60,7 +60,7 @@ impl Entry for CurriculumEntry {
 pub struct CurriculumInputs<'a> {
     /// The training questions of the run; never empty.
     pub questions: &'a [Arc<Task>],
-    /// What was asked before, in order. Where a step draws again to fill its batch, it holds what the step asked first.
+    /// Questions asked so far, in order. When a step draws again to fill its batch, those of its first draw are included.
     pub asked: &'a [Asked],
     /// The number of questions drawn before: that of `asked`, except for the default curriculum, of which nothing is kept.
     pub drawn: usize,

@@ -149,7 +149,7 @@ fn interval(found: Interval) -> String {
 fn opened(folders: &[PathBuf]) -> Result<Vec<TrackedRun>> {
     if let Some(missing) = folders.iter().find(|folder| !folder.is_dir()) {
         bail!(
-            "there is no folder {}; name one of a run, `forage runs list` shows them",
+            "there is no folder {}; give the folder of a run (`forage runs list` lists them)",
             missing.display()
         );
     }
@@ -157,7 +157,7 @@ fn opened(folders: &[PathBuf]) -> Result<Vec<TrackedRun>> {
     Ok(parts.collect())
 }
 
-/// What is wrong with those that are damaged, a line each.
+/// Faults of the damaged runs, one line each; empty when there are none.
 fn faults(runs: &[TrackedRun]) -> String {
     let of = |run: &TrackedRun| {
         Some(format!(

@@ -24,7 +24,7 @@ pub struct Call {
     pub gold_read: bool,
     /// Facts that only the environment reads. Where episodes end in a ranking, the rewards `gain` and `syntax` read two lists of
     /// it as well: `baseline`, the ids of the ranking that has to be beaten, in the call that ends the episode; and
-    /// `repairs`, what had to be mended in what the policy wrote, in every call.
+    /// `repairs`, the repairs made to what the policy wrote, in every call.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub payload: Value,
 }

@@ -23,7 +23,7 @@ pub(super) fn header(source: &mut Pieces, magic: [u8; 4]) -> Result<Header, Flaw
     }
 }
 
-/// What all indexes begin with: dimension i32, rows i64, two placeholders i64, trained u8, metric i32.
+/// Reads the header that every FAISS index has: dimension i32, rows i64, two unused i64, trained u8, metric i32.
 fn common(source: &mut Pieces) -> Result<(u64, u64, VectorMetric), Flaw> {
     let dimension = i32::from_le_bytes(take(source)?);
     let rows = i64::from_le_bytes(take(source)?);
