@@ -49,6 +49,9 @@ pub enum RunError {
     /// Rollouts cannot be replayed as the settings say.
     #[error("grpo.replay: {0}")]
     Replay(SettingError),
+    /// Batches cannot be put together anew as the settings say.
+    #[error("grpo.recomposition: {0}")]
+    Recomposition(SettingError),
     /// Questions cannot be asked as the settings say.
     #[error("grpo.{0}")]
     Questions(SettingError),

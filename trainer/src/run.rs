@@ -4,6 +4,7 @@ mod config;
 mod endings;
 mod jobs;
 mod questions;
+mod recomposition;
 mod replay;
 mod rows;
 mod sharing;
@@ -27,6 +28,7 @@ pub use config::GrpoConfig;
 pub(crate) use endings::Endings;
 pub use jobs::group_jobs;
 use jobs::{dealt, tree_jobs};
+pub(crate) use recomposition::RecompositionConfig;
 use replay::Buffer;
 pub(crate) use replay::ReplayConfig;
 use rows::{describe_replay, describe_update, describe_validation};
@@ -96,6 +98,13 @@ pub async fn run_grpo(
         let error = SettingError::new("recorded rollouts", fault);
         return Err(RunError::Replay(error));
     }
+    let checked = config.check_recomposition();
+    checked.map_err(RunError::Recomposition)?;
+    if config.recomposition.is_some() && !plays {
+        let fault = "are learned from as they are; leave it out";
+        let error = SettingError::new("recorded rollouts", fault);
+        return Err(RunError::Recomposition(error));
+    }
     let checked = config.check_questions();
     let checked = checked.and_then(|()| config.check_questions_source(plays));
     checked.map_err(RunError::Questions)?;
@@ -161,7 +170,7 @@ struct Run<'a> {
     sentinel: Sentinel,
     /// Episodes of the next step, played while the last one was learned from.
     ahead: Option<Vec<Episode>>,
-    /// Groups of earlier steps; empty where none are replayed.
+    /// Groups of earlier steps; empty where none are learned from later.
     buffer: Buffer,
     /// What was asked; not kept where nothing reads it.
     memory: Option<Memory>,
@@ -282,8 +291,15 @@ impl<'a> Run<'a> {
                 .collect();
         }
         let played = || episodes.chunks(self.config.group_size);
-        let samples = |group: &[Episode]| group.iter().filter_map(Sample::of).collect();
         let mut groups: Vec<Vec<Sample>> = played().map(samples).collect();
+        if let Some(recomposition) = self.config.recomposition {
+            let chosen = groups
+                .iter_mut()
+                .map(|group| recomposition.recompose(group, true));
+            let chosen: usize = chosen.sum();
+            let all: usize = groups.iter().map(Vec::len).sum();
+            row.set(Metric::PRIORITY, chosen as f64 / all.max(1) as f64);
+        }
         if let Some(replay) = self.config.replay {
             let seed = Seed::root(self.place.seed).child("replay", &[step]);
             let drawn = self
@@ -294,6 +310,31 @@ impl<'a> Run<'a> {
             self.buffer.keep(played(), replay.capacity);
         }
         groups
+    }
+
+    /// The oldest groups that wait, to be learned from with what was left out of them, where the schedule has a batch of those. The groups
+    /// just played wait from now on.
+    fn left_out(&mut self, episodes: &[Episode], step: u64, row: &mut Row) -> Vec<Vec<Sample>> {
+        let Some(recomposition) = self.config.recomposition else {
+            return Vec::new();
+        };
+        let seed = Seed::root(self.place.seed);
+        let waited = if recomposition.compensates(step, self.config.steps, seed) {
+            self.buffer.take(self.config.prompts_per_step)
+        } else {
+            Vec::new()
+        };
+        let drawn: Vec<&[Episode]> = waited.iter().map(Vec::as_slice).collect();
+        describe_replay(row, &drawn, self.learner.optimizer().steps());
+        let left = |group: &[Episode]| {
+            let mut group = samples(group);
+            let count = recomposition.recompose(&mut group, false);
+            (count > 0).then_some(group)
+        };
+        let played = episodes.chunks(self.config.group_size);
+        let played = played.filter(|group| left(group).is_some());
+        self.buffer.keep(played, recomposition.capacity);
+        drawn.into_iter().filter_map(left).collect()
     }
 
     /// Plays this rank's share of a group of episodes per question, under the weights that were published last. Groups are numbered
@@ -405,7 +446,7 @@ impl<'a> Run<'a> {
         }
         self.learner.set_anchor(restored.state.anchor);
         self.ahead = restored.ahead;
-        if self.config.replay.is_some() {
+        if self.config.replay.is_some() || self.config.recomposition.is_some() {
             self.buffer = Buffer::of(&restored.replay);
         }
         if let Some(memory) = &mut self.memory {
@@ -441,6 +482,11 @@ pub(crate) async fn evaluate(
         .map_err(|source| RunError::Infra { step, source })?;
     let measure = problem.factory.spec().outcome.measure();
     Ok(describe_validation(row, &episodes, measure))
+}
+
+/// What the scored episodes of a group teach.
+fn samples(group: &[Episode]) -> Vec<Sample> {
+    group.iter().filter_map(Sample::of).collect()
 }
 
 /// Episodes that a rank has played.

@@ -389,6 +389,22 @@ pub struct UpdateStats {
 }
 
 impl UpdateStats {
+    /// These with the optimizer steps of a batch that was learned from next; the figures of the policy are the other's where this batch
+    /// had no step.
+    pub(crate) fn followed_by(self, next: Self) -> Self {
+        if self.updates == 0 && next.updates > 0 {
+            return Self {
+                groups: self.groups,
+                values: self.values,
+                ..next
+            };
+        }
+        Self {
+            updates: self.updates + next.updates,
+            ..self
+        }
+    }
+
     /// Adds an optimizer step.
     pub(crate) fn add(&mut self, sums: &TokenSums, grad_norm: f64, learning_rate: f64) {
         let first = self.updates == 0;

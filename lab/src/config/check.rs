@@ -62,6 +62,8 @@ impl RunConfig {
         self.grpo.check_trees().in_config("[grpo]")?;
         self.grpo.check_questions().in_config("[grpo]")?;
         self.grpo.check_replay().in_config("[grpo.replay]")?;
+        let recomposed = self.grpo.check_recomposition();
+        recomposed.in_config("[grpo.recomposition]")?;
         self.grpo.check_faults().in_config("[grpo]")?;
         self.grpo.check_endings().in_config("[grpo.endings]")?;
         self.grpo.sentinel.check().in_config("[grpo.sentinel]")?;

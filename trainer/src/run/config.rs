@@ -4,7 +4,7 @@ use forage_contracts::SettingError;
 use forage_env::InfraBudget;
 use serde::{Deserialize, Serialize};
 
-use super::{Endings, ReplayConfig};
+use super::{Endings, RecompositionConfig, ReplayConfig};
 use crate::curriculum::Curriculum;
 use crate::learner::UpdateConfig;
 use crate::objective::Credit;
@@ -43,6 +43,10 @@ pub struct GrpoConfig {
     pub(crate) refills: usize,
     /// Takes a part of each batch from earlier steps; none without it.
     pub(crate) replay: Option<ReplayConfig>,
+    /// Learns from the shortest right and the longest wrong episodes of each group at once, and from the others later (`RoRecomp`, arXiv
+    /// 2509.25958); from all at once without it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) recomposition: Option<RecompositionConfig>,
     /// Largest share of a step's episodes, rounded up to whole ones, that faults of the retriever, a judge, the sandbox or the sampler may
     /// take before the run stops. They are never learned from.
     #[serde(skip_serializing_if = "is_usual")]
@@ -69,6 +73,7 @@ impl Default for GrpoConfig {
             curriculum: Curriculum::uniform(),
             refills: 0,
             replay: None,
+            recomposition: None,
             fault_share: InfraBudget::default().share,
             endings: Endings::default(),
             sentinel: SentinelConfig::default(),
@@ -142,6 +147,21 @@ impl GrpoConfig {
         self.replay.map_or(Ok(()), |replay| {
             replay.check(self.prompts_per_step, &self.update)
         })
+    }
+
+    /// Checks how batches are put together anew, if they are.
+    ///
+    /// # Errors
+    /// [`SettingError`], which names the key at fault and the fix.
+    pub fn check_recomposition(&self) -> Result<(), SettingError> {
+        let Some(recomposition) = self.recomposition else {
+            return Ok(());
+        };
+        if self.replay.is_some() {
+            let fault = "keeps groups of its own to learn from later; remove grpo.replay";
+            return Err(SettingError::new("recomposition", fault));
+        }
+        recomposition.check(self.prompts_per_step, self.group_size, &self.update)
     }
 }
 

@@ -40,20 +40,24 @@ impl ReplayConfig {
             );
             return Err(SettingError::new("capacity", fault));
         }
-        let recipe = update.objective.recipe(1);
-        if !recipe.loss.has_ratio() {
-            let name = recipe.loss.name();
-            let fault =
-                format!("{name} has no ratio to the policy that wrote a rollout; take another");
-            return Err(SettingError::new("the loss", fault));
-        }
-        if update.old_logprobs == Some(OldLogprobs::Trainer) && recipe.correction.is_none() {
-            let fault = "= \"trainer\" leaves nothing that weighs the age of a rollout; set update.objective.correction, or \
-                         old_logprobs = \"sampler\"";
-            return Err(SettingError::new("update.old_logprobs", fault));
-        }
-        Ok(())
+        check_age(update)
     }
+}
+
+/// Checks that `update` weighs what older weights wrote.
+pub(super) fn check_age(update: &UpdateConfig) -> Result<(), SettingError> {
+    let recipe = update.objective.recipe(1);
+    if !recipe.loss.has_ratio() {
+        let name = recipe.loss.name();
+        let fault = format!("{name} has no ratio to the policy that wrote a rollout; take another");
+        return Err(SettingError::new("the loss", fault));
+    }
+    if update.old_logprobs == Some(OldLogprobs::Trainer) && recipe.correction.is_none() {
+        let fault = "= \"trainer\" leaves nothing that weighs the age of a rollout; set update.objective.correction, or \
+                     old_logprobs = \"sampler\"";
+        return Err(SettingError::new("update.old_logprobs", fault));
+    }
+    Ok(())
 }
 
 /// Groups of earlier steps, oldest first.
@@ -84,6 +88,14 @@ impl Buffer {
             .into_iter()
             .map(|index| self.0[index].as_slice())
             .collect()
+    }
+
+    /// The oldest `count` groups, which leave; none where there are fewer.
+    pub(super) fn take(&mut self, count: usize) -> Vec<Vec<Episode>> {
+        if self.0.len() < count {
+            return Vec::new();
+        }
+        self.0.drain(..count).collect()
     }
 
     /// Keeps the groups of a step that have something to teach, and of all the newest `capacity`.

@@ -23,10 +23,13 @@ impl Run<'_> {
         let ahead = self.look_ahead(step)?;
         let groups = self.groups(&episodes, step, &mut row);
         let started = Instant::now();
-        let stats = self
-            .learner
-            .improve(groups)
-            .map_err(|source| RunError::Learn { step, source })?;
+        let failed = |source| RunError::Learn { step, source };
+        let mut stats = self.learner.improve(groups).map_err(failed)?;
+        let left_out = self.left_out(&episodes, step, &mut row);
+        if !left_out.is_empty() {
+            let next = self.learner.improve(left_out).map_err(failed)?;
+            stats = stats.followed_by(next);
+        }
         describe_update(&mut row, &stats);
         row.set(Metric::TIME_UPDATE, started.elapsed().as_secs_f64());
         self.wait_for(ahead, step, &mut row).await?;
