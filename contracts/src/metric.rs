@@ -134,6 +134,8 @@ step_metrics! {
     DIFFICULTY = "curriculum/difficulty_mean" ["share" "questions of the step, those of refills aside"] Neither
         "Predicted difficulty of the questions asked";
     QUESTIONS_LEFT = "curriculum/questions_left" ["questions" "step"] Neither "Questions that the curriculum still asks";
+    LARGEST_SHARE = "curriculum/largest_share" ["share" "data sets"] Neither
+        "Weight of the data set that the curriculum asks most";
     REFILLED = "curriculum/refilled_groups" ["groups" "step"] Lower "Groups played besides, because others were dropped";
     NO_VARIANCE = "group/zero_std_frac" ["share" "groups"] Lower "Groups without spread";
     FILTERED = "group/filtered_frac" ["share" "groups"] Neither "Groups that the filter left out";

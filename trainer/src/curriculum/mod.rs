@@ -5,6 +5,7 @@
 
 mod alignment;
 mod difficulty;
+mod recap;
 #[cfg(test)]
 mod tests;
 
@@ -44,6 +45,17 @@ const CURRICULA: &[CurriculumEntry] = &[
              not above the threshold, r_k the mean accuracy when it was asked for the k-th time, m_k the mean of r_k over questions: \
              LIMR (arXiv 2502.11886, threshold .6; its code measures 21 epochs)",
             alignment::draw,
+        )
+    },
+    CurriculumEntry {
+        settings: recap::SETTINGS,
+        ..CurriculumEntry::new(
+            "recap",
+            "from each data set a share of the step, the softmax of (n / m + s / a) / temperature, a and s the mean and standard deviation of \
+             its accuracy over the last `window` steps that asked it, m = 1 - a, n the mean of 1 - accuracy over the newer half of \
+             them: RECAP (arXiv 2510.21978; the formula is assumed, as are 10 and 1). Within a data set as uniform; alike until each \
+             was asked in as many steps",
+            recap::draw,
         )
     },
 ];

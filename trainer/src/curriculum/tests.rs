@@ -217,6 +217,107 @@ fn questions_that_do_not_learn_with_the_others_are_left_out_after_the_measured_e
     );
 }
 
+/// Two questions of each data set, in their order.
+fn of_sources(sources: &[&str]) -> Vec<Arc<Task>> {
+    let task = |place: usize| {
+        Arc::new(Task {
+            data_source: sources[place / 2].to_owned(),
+            ..Task::new(place.to_string(), format!("word{place}"))
+        })
+    };
+    (0..2 * sources.len()).map(task).collect()
+}
+
+#[test]
+fn data_sets_are_asked_as_often_as_numpy_weighs_them() {
+    const COUNT: usize = 7;
+    const DRAWS: u64 = 4_000;
+    let fixture = &common::json("curriculum.json")["recap"];
+    let sources: Vec<&str> = fixture["sources"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|source| source.as_str().unwrap())
+        .collect();
+    let weights: Vec<f64> = fixture["weights"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(Value::as_f64)
+        .collect();
+    let (questions, asked) = (of_sources(&sources), asked(&fixture["asked"]));
+    let curriculum = chosen(json!({ "recap": fixture["settings"] }));
+    let largest = weights.iter().copied().fold(0.0, f64::max);
+    let mut means = vec![0.0; sources.len()];
+    for seed in 0..DRAWS {
+        let inputs = CurriculumInputs {
+            seed: Seed::root(seed),
+            ..inputs(&questions, &asked, COUNT)
+        };
+        let (places, noted) = drawn(&curriculum, &inputs);
+        close(noted.unwrap(), &json!(largest));
+        for (source, weight) in weights.iter().enumerate() {
+            let count = places.iter().filter(|&&place| place / 2 == source).count();
+            let apart = (count as f64 - weight * COUNT as f64).abs();
+            assert!(apart < 1.0, "{}: {count}", sources[source]);
+            means[source] += count as f64 / (COUNT as u64 * DRAWS) as f64;
+        }
+    }
+    for (mean, weight) in means.iter().zip(&weights) {
+        // A count is one of two neighbours, so it deviates by at most one half.
+        let deviation = 0.5 / COUNT as f64 / (DRAWS as f64).sqrt();
+        assert!((mean - weight).abs() < 4.0 * deviation, "{mean}, {weight}");
+    }
+    // Settled comes least, forgotten most.
+    let place = |name: &str| sources.iter().position(|source| *source == name).unwrap();
+    let ranked = ["settled", "learned", "never", "forgotten"].map(|name| weights[place(name)]);
+    assert!(ranked.is_sorted(), "{ranked:?}");
+}
+
+#[test]
+fn data_sets_are_asked_alike_until_the_window_of_each_is_full_and_each_in_epochs_of_its_own() {
+    let questions = of_sources(&["a", "b", "c"]);
+    let curriculum = chosen(json!({"recap": {"window": 2, "temperature": 0.1}}));
+    // `c` was asked in one step alone.
+    let outcome = |question, step, accuracy| Asked {
+        question,
+        step,
+        accuracy: Some(accuracy),
+    };
+    let mut asked = vec![
+        outcome(0, 0, 1.0),
+        outcome(2, 0, 0.5),
+        outcome(4, 0, 0.0),
+        outcome(1, 1, 1.0),
+        outcome(3, 1, 0.5),
+    ];
+    let (places, share) = drawn(&curriculum, &inputs(&questions, &asked, 6));
+    close(share.unwrap(), &json!(1.0 / 3.0));
+    for source in 0..3 {
+        let of_source: Vec<&usize> = places
+            .iter()
+            .filter(|&&place| place / 2 == source)
+            .collect();
+        assert_eq!(of_source.len(), 2);
+    }
+    asked.push(outcome(5, 1, 0.0));
+    let (_, share) = drawn(&curriculum, &inputs(&questions, &asked, 6));
+    assert!(share.unwrap() > 0.49, "a is settled, b and c are not");
+    // Two questions were drawn of each, so the next two of one are an epoch.
+    let (places, _) = drawn(&curriculum, &inputs(&questions, &asked, 12));
+    for source in 1..3 {
+        let of_source: Vec<usize> = places
+            .iter()
+            .copied()
+            .filter(|place| place / 2 == source)
+            .collect();
+        assert!(of_source.len() >= 4);
+        for epoch in of_source.chunks_exact(2) {
+            assert_ne!(epoch[0], epoch[1]);
+        }
+    }
+}
+
 #[test]
 fn an_epoch_has_every_question_once_however_it_is_cut_into_steps() {
     let seed = Seed::root(3);
@@ -254,6 +355,14 @@ fn settings_out_of_range_and_draws_that_cannot_be_are_refused() {
         (
             json!({"alignment": {"epochs": 1, "threshold": 1}}),
             "threshold is 1: it must be below 1",
+        ),
+        (
+            json!({"recap": {"window": 3, "temperature": 1.0}}),
+            "curriculum.recap.window is 3: it must be an even number",
+        ),
+        (
+            json!({"recap": {"window": 2, "temperature": 0}}),
+            "curriculum.recap.temperature is 0",
         ),
     ] {
         let error = chosen(written).check().unwrap_err().to_string();

@@ -131,6 +131,7 @@ async fn a_resumed_run_asks_what_an_unbroken_one_does() {
         (difficulty.clone(), 0),
         (difficulty, 2),
         (alignment, 1),
+        (json!({"recap": {"window": 2, "temperature": 0.5}}), 1),
     ] {
         for lookahead in [false, true] {
             let what = format!("{curriculum}, {refills} refills, look-ahead: {lookahead}");
