@@ -149,6 +149,14 @@ pub struct Branch {
     pub turns: usize,
 }
 
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde hands over a reference"
+)]
+fn is_zero(count: &usize) -> bool {
+    *count == 0
+}
+
 /// One episode from prompt to score.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Episode {
@@ -161,6 +169,9 @@ pub struct Episode {
     /// Where it left another; none of an episode played from the beginning.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub branch: Option<Branch>,
+    /// Turns at its beginning that it was given as a hint: another wrote them, and their tokens are forced.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub hinted: usize,
     /// The opening prompt as the environment wrote it; a chat template's text around it is in the tokens only.
     pub prompt: String,
     /// Turns in order.
@@ -187,6 +198,7 @@ impl Episode {
             group: 0,
             member: 0,
             branch: None,
+            hinted: 0,
             prompt: String::new(),
             turns: Vec::new(),
             tokens: TokenLog::default(),

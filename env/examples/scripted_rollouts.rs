@@ -82,6 +82,7 @@ fn job(task: &Arc<Task>, group: u64, member: u64) -> Job {
         member,
         seed: Seed::root(7).child("episode", &[member]),
         leaves: None,
+        hint: None,
         temperature: None,
     }
 }

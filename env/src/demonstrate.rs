@@ -37,6 +37,7 @@ pub async fn demonstrate(
         member: 0,
         seed: seed.child("demonstration", &[group]),
         leaves: None,
+        hint: None,
         temperature: None,
     });
     let rollout = Rollout {

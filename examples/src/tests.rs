@@ -98,6 +98,7 @@ async fn an_oracle_is_always_right_and_its_episodes_replay() {
         member: 0,
         seed: Seed::root(group),
         leaves: None,
+        hint: None,
         temperature: None,
     };
     let episodes = rollout.run((0..).zip(&tasks).map(job).collect()).await;
@@ -136,6 +137,7 @@ async fn an_oracle_is_always_right_and_its_episodes_replay() {
         member: 0,
         seed: Seed::root(0),
         leaves: None,
+        hint: None,
         temperature: None,
     };
     let episode = guessed.run(vec![job]).await.remove(0);
@@ -165,6 +167,7 @@ async fn alarms(turns: &'static [&'static str]) -> Vec<(String, String)> {
         member: 0,
         seed: Seed::root(group),
         leaves: None,
+        hint: None,
         temperature: None,
     };
     let episodes = rollout.run((0..).zip(tasks(12)).map(job).collect()).await;

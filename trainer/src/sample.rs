@@ -56,7 +56,9 @@ impl Sample {
             .filter(|span| span.provenance == Provenance::Policy);
         let turns: Vec<usize> = policy.map(|span| span.end - span.start.max(1)).collect();
         let treatment = episode.tokens.treatment();
-        let mut turn_rewards = turn_rewards(&episode.turns, turns.len());
+        // What the environment paid for a hint was not earned here.
+        let own = episode.turns.get(episode.hinted..).unwrap_or_default();
+        let mut turn_rewards = turn_rewards(own, turns.len());
         if treatment == Treatment::Zero {
             turn_rewards.fill(0.0);
         }

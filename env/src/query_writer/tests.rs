@@ -110,6 +110,7 @@ async fn play(
         member: 0,
         seed: Seed::root(3).child("job", &[group]),
         leaves: None,
+        hint: None,
         temperature: None,
     });
     Rollout {

@@ -62,6 +62,7 @@ async fn play(policy: Arc<dyn Policy>, settings: RerankSettings, tasks: &[Task])
         member: 0,
         seed: Seed::root(3).child("job", &[group]),
         leaves: None,
+        hint: None,
         temperature: None,
     });
     Rollout {

@@ -47,6 +47,9 @@ pub struct Job {
     /// Index, among the jobs played together, of the episode that this one leaves after some of its turns; that one leaves none.
     /// Which turn is drawn evenly from those that were not its last; where there is none, both share the prompt alone.
     pub leaves: Option<usize>,
+    /// A finished episode of the same task, and the number of its turns that this one begins with. Another wrote them, so their tokens are
+    /// forced; turns, tokens and environment go on from there. Not read beside `leaves`.
+    pub hint: Option<(Arc<Episode>, usize)>,
     /// Softmax temperature of its turns; the rollout's where there is none.
     pub temperature: Option<f32>,
 }
@@ -60,6 +63,7 @@ impl Job {
             member: 0,
             seed,
             leaves: None,
+            hint: None,
             temperature: None,
         }
     }

@@ -10,7 +10,9 @@ use std::time::Instant;
 use forage_contracts::environment::Step;
 use forage_contracts::policy::{Completion, Finish, GenerateRequest, Policy, Sampling};
 use forage_contracts::seed::Seed;
-use forage_contracts::{Boundary, Branch, Ending, Episode, Limit, Task, TokenLog};
+use forage_contracts::{
+    Boundary, Branch, Ending, Episode, Limit, Provenance, Span, Task, TokenLog, Turn,
+};
 use rand::RngExt;
 use serde_json::{Map, Value};
 
@@ -55,6 +57,8 @@ pub(super) struct Running<'a> {
     /// Length of the log before each completion.
     starts: Vec<usize>,
     branch: Option<Branch>,
+    /// Turns that it was given.
+    hinted: usize,
 }
 
 impl<'a> Running<'a> {
@@ -69,13 +73,16 @@ impl<'a> Running<'a> {
             forced_prefix: String::new(),
             starts: Vec::new(),
             branch: None,
+            hinted: 0,
         }
     }
 
     /// Plays and scores, from where `root` is left if there is one; with the length of the log before each completion.
     pub(super) async fn play(mut self, root: Option<&(Arc<Root>, Job)>) -> (Episode, Vec<usize>) {
         // What two share they read from the same environment.
-        let seed = root.map_or(self.job.seed, |(_, job)| job.seed);
+        let shown = self.hint().and_then(|(shown, _)| shown.seed);
+        let own = shown.unwrap_or(self.job.seed);
+        let seed = root.map_or(own, |(_, job)| job.seed);
         let started = Instant::now();
         let release = Release {
             policy: self.rollout.policy.as_ref(),
@@ -92,6 +99,7 @@ impl<'a> Running<'a> {
             group: self.job.group,
             member: self.job.member,
             branch: self.branch,
+            hinted: self.hinted,
             prompt,
             turns,
             tokens: self.log,
@@ -125,12 +133,15 @@ impl<'a> Running<'a> {
         let stage = Stage::open(factory.as_ref(), &self.job.task, seed).await?;
         let stage = self.stage.insert(stage);
         if self.rollout.policy.reads_text() {
-            return self.converse(root.is_some()).await;
+            let shares = root.is_some() || self.hint().is_some();
+            return self.converse(shares).await;
         }
         let opening = self.rollout.presentation.opening(stage.prompt())?;
         self.log = TokenLog::with_prompt(&self.rollout.tokenizer.encode(&opening));
         if let Some((root, job)) = root {
             self.follow(root, job).await?;
+        } else if let Some((shown, turns)) = self.hint() {
+            self.take(shown, turns).await?;
         }
         loop {
             let spec = factory.spec();
@@ -171,18 +182,57 @@ impl<'a> Running<'a> {
             member: job.member,
             turns: shared,
         });
-        for turn in &turns[..shared] {
+        self.walk(&turns[..shared]).await?;
+        self.starts.extend_from_slice(&root.starts[..shared]);
+        if shared > 0 {
+            self.log = root.episode.tokens.before(root.starts[shared]);
+        }
+        Ok(())
+    }
+
+    /// The hint that it begins with, if it is given any turns.
+    fn hint(&self) -> Option<(&'a Episode, usize)> {
+        let hint = self.job.hint.as_ref().filter(|(_, turns)| *turns > 0);
+        hint.map(|(shown, turns)| (shown.as_ref(), *turns))
+    }
+
+    /// Takes the first turns of an episode that another wrote, as forced tokens, and brings the environment there.
+    async fn take(&mut self, shown: &Episode, turns: usize) -> Result<(), Fault> {
+        let spans = shown.tokens.spans();
+        let written = |span: &&Span| span.provenance == Provenance::Policy;
+        let starts = spans.iter().filter(written).map(|span| span.start);
+        let starts: Vec<usize> = starts.collect();
+        let end = match starts.get(turns) {
+            Some(&end) if starts.len() == shown.turns.len() => end,
+            _ => {
+                let fault = "a hint leaves a turn to write, and each of its turns has tokens";
+                return Err(Fault::contract(Boundary::Policy, fault));
+            }
+        };
+        self.walk(&shown.turns[..turns]).await?;
+        self.starts.extend_from_slice(&starts[..turns]);
+        for span in spans.iter().take_while(|span| span.end <= end) {
+            let ids = &shown.tokens.ids()[span.start..span.end];
+            match span.provenance {
+                Provenance::Prompt => {}
+                Provenance::Environment => self.log.push_environment(ids),
+                Provenance::Policy | Provenance::Forced => self.log.push_forced(ids),
+            }
+        }
+        self.hinted = turns;
+        Ok(())
+    }
+
+    /// Brings the environment to where these turns led before.
+    async fn walk(&mut self, turns: &[Turn]) -> Result<(), Fault> {
+        for turn in turns {
             let Some(stage) = &mut self.stage else { break };
             let reaction = stage.react(turn.policy.clone(), turn.finish).await?;
             self.forced_prefix = reaction.step.forced_prefix.clone().unwrap_or_default();
             if stage.keep(reaction).is_some() || stage.turns().last() != Some(turn) {
-                let fault = "the same turns under the same seed led elsewhere, so that no episode can branch";
+                let fault = "the same turns under the same seed led elsewhere, so that no episode can begin with them";
                 return Err(Fault::contract(Boundary::Environment, fault));
             }
-        }
-        self.starts.extend_from_slice(&root.starts[..shared]);
-        if shared > 0 {
-            self.log = root.episode.tokens.before(root.starts[shared]);
         }
         Ok(())
     }

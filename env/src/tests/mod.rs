@@ -9,6 +9,7 @@ mod datasets;
 mod driver;
 mod external;
 mod graders;
+mod hints;
 mod llama_tokenizer;
 mod probes;
 mod profiles;

@@ -70,6 +70,7 @@ impl Stage {
             member: 0,
             seed: Seed::root(2).child("job", &[group]),
             leaves: None,
+            hint: None,
             temperature: None,
         };
         let episodes = rollout(policy, factory)

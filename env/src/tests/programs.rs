@@ -60,6 +60,7 @@ async fn play(
         member: 0,
         seed: Seed::root(5).child("play", &[group]),
         leaves: None,
+        hint: None,
         temperature: None,
     };
     rollout.run((0..).zip(tasks).map(job).collect()).await

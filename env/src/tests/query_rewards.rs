@@ -45,6 +45,7 @@ fn episode(row: &Row) -> Episode {
         group: 0,
         member: 0,
         branch: None,
+        hinted: 0,
         prompt: String::new(),
         turns: vec![Turn {
             policy: String::new(),

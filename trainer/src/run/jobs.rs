@@ -32,6 +32,7 @@ pub(super) fn tree_jobs(
             seed: seed.child("episode", &[number, member]),
             leaves: (member as usize >= trees)
                 .then(|| group * group_size + member as usize % trees),
+            hint: None,
             temperature: None,
         })
     };

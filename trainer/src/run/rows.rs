@@ -284,6 +284,7 @@ mod tests {
             group: 0,
             member: 0,
             branch: None,
+            hinted: 0,
             prompt,
             turns,
             tokens,

@@ -193,6 +193,7 @@ pub(crate) fn jobs(task: Task, count: u64) -> Vec<Job> {
         member,
         seed: Seed::root(1).child("job", &[member]),
         leaves: None,
+        hint: None,
         temperature: None,
     };
     (0..count).map(job).collect()

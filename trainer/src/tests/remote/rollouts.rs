@@ -84,6 +84,7 @@ pub(crate) async fn stage_of(servers: usize, kind: RemoteKind, timeout: f64) -> 
             member,
             seed: Seed::root(1).child("job", &[group as u64, member]),
             leaves: None,
+            hint: None,
             temperature: None,
         })
     };
