@@ -136,6 +136,7 @@ step_metrics! {
     QUESTIONS_LEFT = "curriculum/questions_left" ["questions" "step"] Neither "Questions that the curriculum still asks";
     LARGEST_SHARE = "curriculum/largest_share" ["share" "data sets"] Neither
         "Weight of the data set that the curriculum asks most";
+    HINTED = "curriculum/hinted_turns_mean" ["turns" "episodes"] Neither "Turns that episodes were given as a hint";
     REFILLED = "curriculum/refilled_groups" ["groups" "step"] Lower "Groups played besides, because others were dropped";
     NO_VARIANCE = "group/zero_std_frac" ["share" "groups"] Lower "Groups without spread";
     FILTERED = "group/filtered_frac" ["share" "groups"] Neither "Groups that the filter left out";

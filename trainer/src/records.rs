@@ -52,6 +52,9 @@ pub enum RunError {
     /// Batches cannot be put together anew as the settings say.
     #[error("grpo.recomposition: {0}")]
     Recomposition(SettingError),
+    /// Hints cannot be given as the settings say.
+    #[error("grpo.hints: {0}")]
+    Hints(SettingError),
     /// Questions cannot be asked as the settings say.
     #[error("grpo.{0}")]
     Questions(SettingError),

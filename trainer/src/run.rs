@@ -2,6 +2,7 @@
 
 mod config;
 mod endings;
+mod hints;
 mod jobs;
 mod questions;
 mod recomposition;
@@ -26,6 +27,8 @@ use tracing::Instrument;
 
 pub use config::GrpoConfig;
 pub(crate) use endings::Endings;
+use hints::Hints;
+pub(crate) use hints::{HintConfig, style};
 pub use jobs::group_jobs;
 use jobs::{dealt, tree_jobs};
 pub(crate) use recomposition::RecompositionConfig;
@@ -129,6 +132,7 @@ pub async fn run_grpo(
             )));
         }
     }
+    let hints = Hints::of(config, source, learner)?;
     let sentinel = Sentinel::new(config.sentinel, plays).map_err(RunError::Sentinel)?;
     let ranks = Arc::new(together::meet(config, place)?);
     learner.join(Arc::clone(&ranks));
@@ -140,6 +144,7 @@ pub async fn run_grpo(
         place,
         ranks,
         sentinel,
+        hints,
         ahead: None,
         buffer: Buffer::default(),
         memory: questions::memory(source, config),
@@ -168,6 +173,8 @@ struct Run<'a> {
     place: &'a RunPlace,
     ranks: Arc<Ranks>,
     sentinel: Sentinel,
+    /// Who gives hints, where episodes begin with any.
+    hints: Option<Hints>,
     /// Episodes of the next step, played while the last one was learned from.
     ahead: Option<Vec<Episode>>,
     /// Groups of earlier steps; empty where none are learned from later.
@@ -356,7 +363,7 @@ impl<'a> Run<'a> {
         let mut jobs = tree_jobs(&tasks, first, size, trees, seed);
         self.config.update.temper(&mut jobs);
         let rollout = rollout(self.learner, problem, Sampling::FULL);
-        play_own(rollout, jobs, &self.ranks)
+        play_own(rollout, self.hints.clone(), jobs, &self.ranks)
     }
 
     /// The episodes of all ranks in these groups.
@@ -474,7 +481,7 @@ pub(crate) async fn evaluate(
     let jobs = group_jobs(&problem.dev, 1, seed.child("dev", &[]));
     let (all, ranks) = (names(&jobs), learner.ranks());
     let rollout = rollout(learner, problem, Sampling::GREEDY);
-    let own = play_own(rollout, jobs, ranks).await;
+    let own = play_own(rollout, None, jobs, ranks).await;
     let episodes = own.and_then(|own| ranks.episodes(own, &all));
     let episodes = episodes.map_err(lost_at(step))?;
     budget
@@ -495,13 +502,20 @@ type Played = Result<Vec<Episode>, RankError>;
 /// Plays this rank's share of the jobs; ends at once when a rank is lost.
 fn play_own(
     rollout: Rollout,
+    hints: Option<Hints>,
     jobs: Vec<Job>,
     ranks: &Ranks,
 ) -> impl Future<Output = Played> + Send + use<> {
     let (own, lost) = (dealt(jobs, ranks), ranks.lost());
+    let played = async move {
+        match hints {
+            Some(hints) => hints.play(&rollout, own).await,
+            None => rollout.run(own).await,
+        }
+    };
     async move {
         tokio::select! {
-            episodes = rollout.run(own) => Ok(episodes),
+            episodes = played => Ok(episodes),
             error = lost => Err(error),
         }
     }

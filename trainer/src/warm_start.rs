@@ -16,7 +16,7 @@ use crate::learner::Learner;
 use crate::metrics::Row;
 use crate::optim::AdamWConfig;
 use crate::records::{Control, RunError};
-use crate::run::{Problem, evaluate};
+use crate::run::{Problem, evaluate, style};
 use crate::sequence::Sequence;
 
 /// The tokens of a demonstration that a stage learns.
@@ -60,16 +60,6 @@ fn haste(_: &mut SchemaGenerator) -> Schema {
             "silent": share("whose program forgets to print, or whose turn holds no query; nothing with search tags"),
             "broken": share("whose program does not run, or whose query has to be repaired; nothing with search tags"),
         },
-    })
-}
-
-/// The schema of [`OracleStyle`].
-fn style(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({
-        "oneOf": [
-            {"const": "terse", "description": "The action alone; programs are as short as they can be."},
-            {"const": "plain", "description": "A short thought before each action; programs check what they find."},
-        ],
     })
 }
 

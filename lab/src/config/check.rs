@@ -62,6 +62,7 @@ impl RunConfig {
         self.grpo.check_trees().in_config("[grpo]")?;
         self.grpo.check_questions().in_config("[grpo]")?;
         self.grpo.check_replay().in_config("[grpo.replay]")?;
+        self.grpo.check_hints().in_config("[grpo.hints]")?;
         let recomposed = self.grpo.check_recomposition();
         recomposed.in_config("[grpo.recomposition]")?;
         self.grpo.check_faults().in_config("[grpo]")?;

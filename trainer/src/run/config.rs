@@ -4,7 +4,7 @@ use forage_contracts::SettingError;
 use forage_env::InfraBudget;
 use serde::{Deserialize, Serialize};
 
-use super::{Endings, RecompositionConfig, ReplayConfig};
+use super::{Endings, HintConfig, RecompositionConfig, ReplayConfig};
 use crate::curriculum::Curriculum;
 use crate::learner::UpdateConfig;
 use crate::objective::Credit;
@@ -41,6 +41,10 @@ pub struct GrpoConfig {
     /// arXiv 2503.14476), until its batch is full. By default it learns from what is left.
     #[serde(skip_serializing_if = "is_zero")]
     pub(crate) refills: usize,
+    /// Begins episodes with turns of the environment's oracle, as many as bring the policy's accuracy to a target (SEELE, arXiv
+    /// 2509.06923); no episode is given any without it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) hints: Option<HintConfig>,
     /// Takes a part of each batch from earlier steps; none without it.
     pub(crate) replay: Option<ReplayConfig>,
     /// Learns from the shortest right and the longest wrong episodes of each group at once, and from the others later (`RoRecomp`, arXiv
@@ -72,6 +76,7 @@ impl Default for GrpoConfig {
             lookahead: false,
             curriculum: Curriculum::uniform(),
             refills: 0,
+            hints: None,
             replay: None,
             recomposition: None,
             fault_share: InfraBudget::default().share,

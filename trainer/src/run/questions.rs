@@ -8,7 +8,7 @@ use forage_contracts::{Asked, CurriculumInputs, Episode, Metric, SettingError};
 use forage_env::registry;
 
 use super::rows::describe_episodes;
-use super::{GrpoConfig, Problem, Run, RunError, Source};
+use super::{GrpoConfig, Hints, Problem, Run, RunError, Source};
 use crate::curriculum::Memory;
 use crate::metrics::Row;
 use crate::objective::Credit;
@@ -136,6 +136,9 @@ impl Run<'_> {
         }
         describe_episodes(row, &episodes, self.learner.optimizer().steps());
         self.config.endings.describe(row, &episodes);
+        if self.hints.is_some() {
+            Hints::describe(row, &episodes);
+        }
         if let Ok(entry) = registry::find(&problem.factory.spec().id) {
             (entry.metrics)(&episodes, &mut |name, value| row.set(name, value));
         }

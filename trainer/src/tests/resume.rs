@@ -4,10 +4,11 @@ use std::path::Path;
 
 use forage_contracts::seed::Seed;
 
-use crate::tests::common::problem::{checkpoint, learner, problem, weights};
+use crate::tests::common::problem::{checkpoint, learner, problem, problem_of, settings, weights};
 use forage_trainer::metrics::Row;
 use forage_trainer::run::{
-    Control, GrpoConfig, RecompositionConfig, ReplayConfig, RunError, RunPlace, Source, run_grpo,
+    Control, GrpoConfig, HintConfig, Problem, RecompositionConfig, ReplayConfig, RunError,
+    RunPlace, Source, run_grpo,
 };
 use forage_trainer::weights::Checkpoint;
 use forage_trainer::{AdamWConfig, LoraConfig, Sample, Targets, UpdateConfig, checkpoint};
@@ -67,12 +68,23 @@ async fn run_as(
     stop_after: u64,
 ) -> (Result<(), RunError>, Vec<u8>) {
     let problem = problem(&start, &[("random", 1.0)]);
+    run_in(&problem, config, start, folder, resume, stop_after).await
+}
+
+async fn run_in(
+    problem: &Problem,
+    config: &GrpoConfig,
+    start: Checkpoint,
+    folder: &Path,
+    resume: bool,
+    stop_after: u64,
+) -> (Result<(), RunError>, Vec<u8>) {
     let mut learner = Box::new(learner(start, config.update.clone()));
     let mut seen = 0;
     let place = place(folder, resume);
     let ran = run_grpo(
         &mut learner,
-        Source::Play(&problem),
+        Source::Play(problem),
         config,
         &place,
         |_, _, _| {
@@ -353,6 +365,72 @@ async fn a_run_that_recomposes_learns_later_from_what_it_left_out_and_resumes_wi
     second.unwrap();
     assert!(expected == found, "weights differ");
     assert_eq!(rows(whole.path()), rows(broken.path()));
+}
+
+#[tokio::test]
+async fn a_run_with_hints_resumes_and_learns_from_what_follows_them() {
+    let (whole, broken) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let written = serde_json::json!({"rounds": 3, "first": 1.0, "style": "terse"});
+    let config = GrpoConfig {
+        steps: 4,
+        group_size: 4,
+        hints: Some(serde_json::from_value::<HintConfig>(written).unwrap()),
+        lookahead: true,
+        ..config()
+    };
+    // Room for the oracle's turns.
+    let mut room = settings();
+    room["max_turn_tokens"] = 30.into();
+    let problem = problem_of(&checkpoint(1), &[("random", 1.0)], room);
+    let run = async |config: &GrpoConfig, folder: &Path, resume, stop_after| {
+        let start = checkpoint(1);
+        Box::pin(run_in(&problem, config, start, folder, resume, stop_after)).await
+    };
+    let (result, expected) = run(&config, whole.path(), false, u64::MAX).await;
+    result.unwrap();
+    let of_whole = Row::read_all(&whole.path().join("metrics.jsonl")).unwrap();
+    let hinted = of_whole
+        .iter()
+        .map(|row| row.get("curriculum/hinted_turns_mean").unwrap());
+    let hinted: Vec<f64> = hinted.collect();
+    assert!(hinted.iter().any(|&turns| turns > 0.0), "{hinted:?}");
+    let plain = GrpoConfig {
+        hints: None,
+        ..config.clone()
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let (_, without) = run(&plain, folder.path(), false, u64::MAX).await;
+    assert!(expected != without, "hints change what is learned");
+    let (first, _) = run(&config, broken.path(), false, 3).await;
+    assert!(
+        matches!(first, Err(RunError::Interrupted { step: 3, .. })),
+        "{first:?}"
+    );
+    let (second, found) = run(&config, broken.path(), true, u64::MAX).await;
+    second.unwrap();
+    assert!(expected == found, "weights differ");
+    assert_eq!(rows(whole.path()), rows(broken.path()));
+}
+
+#[tokio::test]
+async fn hints_are_refused_where_nothing_is_played() {
+    let folder = tempfile::tempdir().unwrap();
+    let written = serde_json::json!({"rounds": 2, "first": 0.5});
+    let config = GrpoConfig {
+        hints: Some(serde_json::from_value::<HintConfig>(written).unwrap()),
+        ..config()
+    };
+    let mut learner = learner(checkpoint(1), config.update.clone());
+    let recorded = [Vec::new()];
+    let (source, place) = (Source::Recorded(&recorded), place(folder.path(), false));
+    let ran = run_grpo(&mut learner, source, &config, &place, |_, _, _| {
+        Control::Continue
+    });
+    let error = Box::pin(ran).await.unwrap_err().to_string();
+    assert!(
+        error.contains("grpo.hints: recorded rollouts have the hints"),
+        "{error}"
+    );
 }
 
 #[tokio::test]
