@@ -1,6 +1,7 @@
 //! Models, the engine, its servers, learning and runs; what no other crate reaches, against references.
 
 mod backward;
+mod batches;
 mod bert;
 pub(crate) mod common;
 mod critic;

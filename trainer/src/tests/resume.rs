@@ -4,16 +4,15 @@ use std::path::Path;
 
 use forage_contracts::seed::Seed;
 
-use crate::tests::common::problem::{checkpoint, learner, problem, problem_of, settings, weights};
+use crate::tests::common::problem::{checkpoint, learner, problem, weights};
 use forage_trainer::metrics::Row;
 use forage_trainer::run::{
-    Control, GrpoConfig, HintConfig, Problem, RecompositionConfig, ReplayConfig, RunError,
-    RunPlace, Source, run_grpo,
+    Control, GrpoConfig, Problem, ReplayConfig, RunError, RunPlace, Source, run_grpo,
 };
 use forage_trainer::weights::Checkpoint;
 use forage_trainer::{AdamWConfig, LoraConfig, Sample, Targets, UpdateConfig, checkpoint};
 
-fn config() -> GrpoConfig {
+pub(super) fn config() -> GrpoConfig {
     let optimizer = AdamWConfig {
         learning_rate: 1e-3,
         warmup_steps: 3,
@@ -36,7 +35,7 @@ fn config() -> GrpoConfig {
     }
 }
 
-fn place(folder: &Path, resume: bool) -> RunPlace {
+pub(super) fn place(folder: &Path, resume: bool) -> RunPlace {
     RunPlace {
         folder: folder.to_owned(),
         seed: 11,
@@ -60,7 +59,7 @@ async fn run_from(
     run_as(&config(), start, folder, resume, stop_after).await
 }
 
-async fn run_as(
+pub(super) async fn run_as(
     config: &GrpoConfig,
     start: Checkpoint,
     folder: &Path,
@@ -71,7 +70,7 @@ async fn run_as(
     run_in(&problem, config, start, folder, resume, stop_after).await
 }
 
-async fn run_in(
+pub(super) async fn run_in(
     problem: &Problem,
     config: &GrpoConfig,
     start: Checkpoint,
@@ -102,7 +101,7 @@ async fn run_in(
 }
 
 /// Metrics without what the clock says.
-fn rows(folder: &Path) -> Vec<String> {
+pub(super) fn rows(folder: &Path) -> Vec<String> {
     let rows = Row::read_all(&folder.join("metrics.jsonl")).unwrap();
     rows.into_iter()
         .map(|mut row| {
@@ -314,154 +313,6 @@ async fn what_cannot_be_replayed_is_refused() {
         .await
         .unwrap_err();
         assert!(error.to_string().contains(expected), "{error}");
-    }
-}
-
-fn recomposed() -> GrpoConfig {
-    let written = serde_json::json!({"share": 0.5, "compensation": 1.0, "capacity": 4});
-    GrpoConfig {
-        steps: 6,
-        group_size: 6,
-        recomposition: Some(serde_json::from_value::<RecompositionConfig>(written).unwrap()),
-        ..config()
-    }
-}
-
-#[tokio::test]
-async fn a_run_that_recomposes_learns_later_from_what_it_left_out_and_resumes_with_it() {
-    let (whole, broken) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let config = recomposed();
-    let (result, expected) = run_as(&config, checkpoint(1), whole.path(), false, u64::MAX).await;
-    result.unwrap();
-    let plain = GrpoConfig {
-        recomposition: None,
-        ..config.clone()
-    };
-    let folder = tempfile::tempdir().unwrap();
-    let (_, at_once) = run_as(&plain, checkpoint(1), folder.path(), false, u64::MAX).await;
-    assert!(expected != at_once, "it changes what is learned");
-    let rows_of_whole = Row::read_all(&whole.path().join("metrics.jsonl")).unwrap();
-    let figures = |name: &str| -> Vec<f64> {
-        let figure = |row: &Row| row.get(name).unwrap();
-        rows_of_whole.iter().map(figure).collect()
-    };
-    let at_once = figures("recomposition/priority_frac");
-    assert!(at_once.iter().all(|share| (0.5..1.0).contains(share)));
-    // The first step has nothing to make up for, and at the last there is no chance of it.
-    let later = figures("replay/groups");
-    assert_eq!((later[0], later[5]), (0.0, 0.0));
-    let updates = figures("policy/updates");
-    assert!(later.contains(&2.0), "{later:?}");
-    for (groups, updates) in later.iter().zip(updates) {
-        assert!([0.0, 2.0].contains(groups), "whole batches");
-        assert!(updates <= 1.0 + groups / 2.0);
-    }
-    let (first, _) = run_as(&config, checkpoint(1), broken.path(), false, 3).await;
-    assert!(
-        matches!(first, Err(RunError::Interrupted { step: 3, .. })),
-        "{first:?}"
-    );
-    let (second, found) = run_as(&config, checkpoint(1), broken.path(), true, u64::MAX).await;
-    second.unwrap();
-    assert!(expected == found, "weights differ");
-    assert_eq!(rows(whole.path()), rows(broken.path()));
-}
-
-#[tokio::test]
-async fn a_run_with_hints_resumes_and_learns_from_what_follows_them() {
-    let (whole, broken) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let written = serde_json::json!({"rounds": 3, "first": 1.0, "style": "terse"});
-    let config = GrpoConfig {
-        steps: 4,
-        group_size: 4,
-        hints: Some(serde_json::from_value::<HintConfig>(written).unwrap()),
-        lookahead: true,
-        ..config()
-    };
-    // Room for the oracle's turns.
-    let mut room = settings();
-    room["max_turn_tokens"] = 30.into();
-    let problem = problem_of(&checkpoint(1), &[("random", 1.0)], room);
-    let run = async |config: &GrpoConfig, folder: &Path, resume, stop_after| {
-        let start = checkpoint(1);
-        Box::pin(run_in(&problem, config, start, folder, resume, stop_after)).await
-    };
-    let (result, expected) = run(&config, whole.path(), false, u64::MAX).await;
-    result.unwrap();
-    let of_whole = Row::read_all(&whole.path().join("metrics.jsonl")).unwrap();
-    let hinted = of_whole
-        .iter()
-        .map(|row| row.get("curriculum/hinted_turns_mean").unwrap());
-    let hinted: Vec<f64> = hinted.collect();
-    assert!(hinted.iter().any(|&turns| turns > 0.0), "{hinted:?}");
-    let plain = GrpoConfig {
-        hints: None,
-        ..config.clone()
-    };
-    let folder = tempfile::tempdir().unwrap();
-    let (_, without) = run(&plain, folder.path(), false, u64::MAX).await;
-    assert!(expected != without, "hints change what is learned");
-    let (first, _) = run(&config, broken.path(), false, 3).await;
-    assert!(
-        matches!(first, Err(RunError::Interrupted { step: 3, .. })),
-        "{first:?}"
-    );
-    let (second, found) = run(&config, broken.path(), true, u64::MAX).await;
-    second.unwrap();
-    assert!(expected == found, "weights differ");
-    assert_eq!(rows(whole.path()), rows(broken.path()));
-}
-
-#[tokio::test]
-async fn hints_are_refused_where_nothing_is_played() {
-    let folder = tempfile::tempdir().unwrap();
-    let written = serde_json::json!({"rounds": 2, "first": 0.5});
-    let config = GrpoConfig {
-        hints: Some(serde_json::from_value::<HintConfig>(written).unwrap()),
-        ..config()
-    };
-    let mut learner = learner(checkpoint(1), config.update.clone());
-    let recorded = [Vec::new()];
-    let (source, place) = (Source::Recorded(&recorded), place(folder.path(), false));
-    let ran = run_grpo(&mut learner, source, &config, &place, |_, _, _| {
-        Control::Continue
-    });
-    let error = Box::pin(ran).await.unwrap_err().to_string();
-    assert!(
-        error.contains("grpo.hints: recorded rollouts have the hints"),
-        "{error}"
-    );
-}
-
-#[tokio::test]
-async fn what_cannot_be_recomposed_is_refused() {
-    let folder = tempfile::tempdir().unwrap();
-    let start = checkpoint(1);
-    let problem = problem(&start, &[("random", 1.0)]);
-    let mut learner = learner(start, config().update);
-    let recorded = [Vec::new()];
-    let replay = Some(ReplayConfig {
-        capacity: 2,
-        share: 0.5,
-    });
-    for (source, replay, expected) in [
-        (Source::Play(&problem), replay, "remove grpo.replay"),
-        (
-            Source::Recorded(&recorded),
-            None,
-            "grpo.recomposition: recorded rollouts are learned from as they are",
-        ),
-    ] {
-        let config = GrpoConfig {
-            replay,
-            ..recomposed()
-        };
-        let place = place(folder.path(), false);
-        let ran = run_grpo(&mut learner, source, &config, &place, |_, _, _| {
-            Control::Continue
-        });
-        let error = Box::pin(ran).await.unwrap_err().to_string();
-        assert!(error.contains(expected), "{error}");
     }
 }
 
