@@ -53,8 +53,8 @@ const CURRICULA: &[CurriculumEntry] = &[
             "recap",
             "from each data set a share of the step, the softmax of (n / m + s / a) / temperature, a and s the mean and standard deviation of \
              its accuracy over the last `window` steps that asked it, m = 1 - a, n the mean of 1 - accuracy over the newer half of \
-             them: RECAP (arXiv 2510.21978; the formula is assumed, as are 10 and 1). Within a data set as uniform; alike until each \
-             was asked in as many steps",
+             them: RECAP (arXiv 2510.21978; the formula is assumed, and so are a window of 10 and temperature 1). Within a data set \
+             as uniform; alike until each was asked in as many steps",
             recap::draw,
         )
     },

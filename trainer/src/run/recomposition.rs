@@ -73,8 +73,9 @@ impl RecompositionConfig {
         if !(0.0..=1.0).contains(&compensation) {
             return Err(SettingError::range("compensation", compensation, "0 to 1"));
         }
-        if group_size < 2 {
-            let fault = "chooses among the members of a group; set grpo.group_size to 2 or more";
+        // Of one right and one wrong nothing is left out.
+        if group_size < 3 {
+            let fault = "chooses among the episodes of a group; set grpo.group_size to 3 or more";
             return Err(SettingError::new("share", fault));
         }
         if compensation > 0.0 && capacity < prompts {

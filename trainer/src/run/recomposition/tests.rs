@@ -149,7 +149,7 @@ fn what_cannot_be_recomposed_is_refused() {
         let found = fault(bad, 8, &update);
         assert!(found.contains("compensation is"), "{found}");
     }
-    assert!(fault(good, 1, &update).contains("grpo.group_size"));
+    assert!(fault(good, 2, &update).contains("grpo.group_size"));
     let small = RecompositionConfig {
         capacity: 15,
         ..good
