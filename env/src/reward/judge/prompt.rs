@@ -149,6 +149,24 @@ pub(super) fn pair_messages(
     ask(&parts, &format!("{task}\n{PAIR_REPLY}"))
 }
 
+/// The messages that ask for a grade of each turn, each with its share of the room.
+pub(super) fn turn_messages(question: &str, golds: &[String], turns: &[Turn], room: Room) -> Value {
+    let mut parts = given(question, golds);
+    for (number, turn) in (1..).zip(turns) {
+        let text = shortened(
+            &written(std::slice::from_ref(turn)),
+            room.transcript / turns.len(),
+        );
+        parts.push((format!("TURN {number}"), text));
+    }
+    let task = format!(
+        "Grade each of the agent's {} turns by what it adds to a well-founded answer, whatever becomes of it later: 0 for a turn that is          wrong, repeats an earlier one or leads nowhere, 100 for the best next step. Each turn is what the agent wrote and then read.\n\
+         Reply with one JSON object and nothing else, one number for each turn in order: {{\"turns\": [0 to 100, ...]}}",
+        turns.len()
+    );
+    ask(&parts, &task)
+}
+
 type Part = (String, String);
 
 fn given(question: &str, golds: &[String]) -> Vec<Part> {
