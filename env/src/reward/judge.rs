@@ -25,7 +25,7 @@ use async_trait::async_trait;
 pub(crate) use client::Spent;
 pub use client::{Judge, JudgeError};
 pub(crate) use group::BATCH;
-pub(crate) use prompt::{Asked, Transcript};
+pub(crate) use prompt::{Asked, Transcript, self_grading};
 pub use settings::JudgeSettings;
 pub(crate) use tournament::TOURNAMENT;
 pub(crate) use turns::TURNS;

@@ -2,7 +2,7 @@
 //! can neither end its place nor open another; the fences are a function of the texts, so that a question asked twice is
 //! the same request.
 
-use forage_contracts::Turn;
+use forage_contracts::{Episode, Tag, Turn};
 use serde_json::{Value, json};
 
 /// What is judged.
@@ -167,6 +167,23 @@ pub(super) fn turn_messages(question: &str, golds: &[String], turns: &[Turn], ro
     ask(&parts, &task)
 }
 
+/// The text that asks a policy to grade an attempt of its own, without the accepted answers, with so many characters of it.
+pub(crate) fn self_grading(attempt: &Episode, chars: usize) -> String {
+    let room = Room {
+        transcript: chars,
+        answer: chars,
+    };
+    let mut parts = vec![("QUESTION".to_owned(), attempt.task.question.clone())];
+    let work = (attempt.answer(), Transcript::Turns(&attempt.turns));
+    parts.extend(shown(work, "", room));
+    let [open, close] = Tag::Answer.both();
+    let task = format!(
+        "Decide how likely it is that the agent's answer is right. Reply with a number from 0 (surely wrong) to 10 (surely right) \
+         between answer tags, as in {open}7{close}."
+    );
+    format!("{SYSTEM}\n\n{}\n", fenced(&parts, &task))
+}
+
 type Part = (String, String);
 
 fn given(question: &str, golds: &[String]) -> Vec<Part> {
@@ -177,12 +194,16 @@ fn given(question: &str, golds: &[String]) -> Vec<Part> {
 }
 
 fn ask(parts: &[Part], task: &str) -> Value {
+    let user = fenced(parts, task);
+    json!([{"role": "system", "content": SYSTEM}, {"role": "user", "content": user}])
+}
+
+fn fenced(parts: &[Part], task: &str) -> String {
     let mark = mark(parts);
     let fenced = parts
         .iter()
         .map(|(name, text)| format!("<<<{name} {mark}\n{text}\n{mark} {name}>>>\n\n"));
-    let user = fenced.collect::<String>() + task;
-    json!([{"role": "system", "content": SYSTEM}, {"role": "user", "content": user}])
+    fenced.collect::<String>() + task
 }
 
 /// A mark that occurs in no part. It follows from all of them, so none can hold its own.
