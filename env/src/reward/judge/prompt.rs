@@ -167,6 +167,27 @@ pub(super) fn turn_messages(question: &str, golds: &[String], turns: &[Turn], ro
     ask(&parts, &task)
 }
 
+/// The messages that ask for the principles behind a person's feedback.
+pub(super) fn principle_messages(
+    feedback: &str,
+    question: &str,
+    answer: &str,
+    room: Room,
+) -> Value {
+    let parts = [
+        ("QUESTION", question.to_owned()),
+        ("ANSWER", shortened(answer, room.answer)),
+        ("FEEDBACK", shortened(feedback, room.transcript)),
+    ];
+    let known = parts.into_iter().filter(|(_, text)| !text.is_empty());
+    let parts: Vec<Part> = known.map(|(name, text)| (name.to_owned(), text)).collect();
+    let task = "The feedback is a person's, on an answer to a question. Write down the principles behind what it praises or blames: short \
+                sentences about any answer to any such question, each of which an answer meets or does not meet, worded so that a good \
+                answer meets it, without the particulars of this question. None where the feedback says nothing of the kind.\n\
+                Reply with one JSON object and nothing else: {\"principles\": [\"The answer ...\", ...]}";
+    ask(&parts, task)
+}
+
 /// The text that asks a policy to grade an attempt of its own, without the accepted answers, with so many characters of it.
 pub(crate) fn self_grading(attempt: &Episode, chars: usize) -> String {
     let room = Room {

@@ -150,6 +150,10 @@ async fn a_thinking_model_and_a_server_that_holds_to_schemas_are_asked_as_they_n
             r#"{"better": "tie"}"#.to_owned(),
         ),
         (
+            super::verdict::Form::Principles,
+            r#"{"principles": ["It is short."]}"#.to_owned(),
+        ),
+        (
             super::verdict::Form::Turns(2),
             r#"{"turns": [80, 25]}"#.to_owned(),
         ),

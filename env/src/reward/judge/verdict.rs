@@ -20,6 +20,8 @@ pub(super) enum Form {
     Pair,
     /// A grade of each of so many turns.
     Turns(usize),
+    /// Principles, of any number.
+    Principles,
 }
 
 impl Form {
@@ -51,6 +53,9 @@ impl Form {
             }
             Self::Pair => object(json!({"better": {"type": "string", "enum": ["A", "B", "tie"]}})),
             Self::Turns(count) => object(json!({"turns": list(grade(), count)})),
+            Self::Principles => {
+                object(json!({"principles": {"type": "array", "items": {"type": "string"}}}))
+            }
         }
     }
 }
@@ -129,6 +134,12 @@ struct TurnsReply {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
+struct PrinciplesReply {
+    principles: Vec<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct PairReply {
     better: Preference,
 }
@@ -187,6 +198,21 @@ pub(crate) fn read_grades(reply: &str, count: usize) -> Result<Vec<f32>, Refusal
         return Err(Refusal(format!("a grade is {grade}, not 0 to 100")));
     }
     Ok(turns.iter().map(|grade| (grade / 100.0) as f32).collect())
+}
+
+/// Reads `{"principles": ["The answer names its source."]}`.
+///
+/// # Errors
+/// `Refusal` for anything else, and for an empty principle.
+pub(crate) fn read_principles(reply: &str) -> Result<Vec<String>, Refusal> {
+    let PrinciplesReply { principles } = object(reply)?;
+    if principles
+        .iter()
+        .any(|principle| principle.trim().is_empty())
+    {
+        return Err(Refusal("a principle is empty".to_owned()));
+    }
+    Ok(principles)
 }
 
 fn object<'a, T: Deserialize<'a>>(reply: &'a str) -> Result<T, Refusal> {

@@ -1,4 +1,4 @@
-//! Grades of turns.
+//! Grades of turns, and principles behind feedback.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::*;
 use crate::reward::Weighting;
-use crate::reward::judge::verdict::read_grades;
+use crate::reward::judge::verdict::{read_grades, read_principles};
 
 fn set(server: &Server) -> RewardSet {
     let written = json!({
@@ -72,4 +72,24 @@ async fn replies_that_are_no_grades_are_faults_of_ours() {
     let error = set(&server).score(&played.task, &played).await;
     let error = error.expect_err("a fault of ours").to_string();
     assert!(error.contains("1 grades of 2 turns"), "{error}");
+}
+
+#[tokio::test]
+async fn principles_are_drawn_from_feedback() {
+    let reply = r#"{"principles": ["The answer names its source."]}"#;
+    let server = Server::start(move |_| Act::Say(200, completion(reply)));
+    let judge = Judge::new(settings(&server)).expect("settings");
+    let found = judge.principles("Where is that from?", "", "Velm").await;
+    assert_eq!(found.expect("read"), ["The answer names its source."]);
+    let body = &server.bodies()[0];
+    assert!(body.contains("FEEDBACK") && body.contains("Where is that from?"));
+    assert!(!body.contains("<<<QUESTION"), "nothing is known of it");
+    for reply in [
+        r#"{"principles": [" "]}"#,
+        r#"{"principles": "one"}"#,
+        r#"["one"]"#,
+    ] {
+        assert!(read_principles(reply).is_err(), "{reply}");
+    }
+    assert_eq!(read_principles(r#"{"principles": []}"#), Ok(Vec::new()));
 }
