@@ -99,7 +99,7 @@ fn parts(text: &str) -> Vec<&str> {
     let regex = PARTS.as_ref().into_iter();
     regex
         .flat_map(|regex| regex.find_iter(text))
-        .map(|found| found.as_str())
+        .map(|found| &text[found.range()])
         .collect()
 }
 

@@ -160,7 +160,8 @@ pub(super) fn turn_messages(question: &str, golds: &[String], turns: &[Turn], ro
         parts.push((format!("TURN {number}"), text));
     }
     let task = format!(
-        "Grade each of the agent's {} turns by what it adds to a well-founded answer, whatever becomes of it later: 0 for a turn that is          wrong, repeats an earlier one or leads nowhere, 100 for the best next step. Each turn is what the agent wrote and then read.\n\
+        "Grade each of the agent's {} turns by what it adds to a well-founded answer, whatever becomes of it later: 0 for a turn that \
+         is wrong, repeats an earlier one or leads nowhere, 100 for the best next step. Each turn is what the agent wrote and then read.\n\
          Reply with one JSON object and nothing else, one number for each turn in order: {{\"turns\": [0 to 100, ...]}}",
         turns.len()
     );
