@@ -129,6 +129,9 @@ pub struct Score {
     pub total: f32,
     /// Every part before weighting, by name; parts of weight 0 are here too.
     pub parts: BTreeMap<String, f32>,
+    /// What rewards that pay turns gave each turn, weighted, apart from the total; empty without such a reward.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub turns: Vec<f32>,
 }
 
 impl Score {
@@ -236,6 +239,16 @@ impl Episode {
     pub fn ranking(&self) -> Option<&[String]> {
         let last = self.turns.last()?.kind.calls().last()?;
         (self.ending == Ending::Answered).then_some(&last.shown)
+    }
+
+    /// What each turn earned apart from the total of the score: what the environment paid for it, and what rewards that pay turns did.
+    pub fn turn_rewards(&self) -> impl Iterator<Item = f32> {
+        let judged = self.score.iter().flat_map(|score| &score.turns).copied();
+        let judged = judged.chain(std::iter::repeat(0.0));
+        self.turns
+            .iter()
+            .zip(judged)
+            .map(|(turn, judged)| turn.reward + judged)
     }
 
     /// The training reward; `None` for infrastructure faults.

@@ -44,6 +44,12 @@ pub trait Reward: Send + Sync {
     ) -> Result<(f32, Pieces), RewardError> {
         Ok((self.score(task, episode).await?, Pieces::new()))
     }
+
+    /// Whether the pieces, one per turn in order, are what it pays for each turn, in place of a score for the whole: a process
+    /// reward, which credits of turns read. Most rewards are for the whole.
+    fn pays_turns(&self) -> bool {
+        false
+    }
 }
 
 /// Scores the finished episodes of a group by comparing them.

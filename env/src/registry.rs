@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::reward::{
     altered, answers, controls, costs, format, judge, majority, published, random, rankings,
-    retrieval, search_r1 as whole_text, turns,
+    relevance, reranking, retrieval, search_r1 as whole_text, turns,
 };
 use crate::{code_search, external, query_writer, rerank, search_r1};
 
@@ -59,13 +59,18 @@ pub(crate) const REWARDS: &[RewardEntry] = &[
     rankings::RECALL,
     rankings::RETRIEVED,
     rankings::SYNTAX,
+    rankings::RIGHT_PICK,
+    reranking::RBO,
+    reranking::SCORES,
     query_writer::searchlm::NDCG,
     query_writer::searchlm::V1,
     query_writer::searchlm::V2,
     judge::ENTRY,
     judge::BATCH,
     judge::TOURNAMENT,
+    judge::TURNS,
     majority::ENTRY,
+    relevance::ENTRY,
     costs::SEARCH_COST,
     costs::REDUNDANT_SEARCHES,
     costs::LENGTH,

@@ -15,6 +15,7 @@ pub(crate) mod search_r1;
 
 pub(crate) mod answers;
 pub(crate) mod rankings;
+pub(crate) mod reranking;
 
 pub(crate) mod format;
 pub mod judge;
@@ -26,6 +27,7 @@ pub(crate) mod altered;
 pub(crate) mod controls;
 pub(crate) mod costs;
 pub(crate) mod random;
+pub(crate) mod relevance;
 pub(crate) mod turns;
 
 pub(crate) mod set;

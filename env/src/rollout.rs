@@ -2,6 +2,7 @@
 
 mod budget;
 mod driver;
+mod grading;
 pub(crate) mod presentation;
 mod running;
 pub(crate) mod stage;

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use forage_contracts::Episode;
 use serde::{Deserialize, Serialize};
 
-use crate::at_k::{AtK, Attempts, CurvePoint, attempts_by_question, curve, doublings};
+use crate::at_k::{AtK, Attempts, CurvePoint, SelfGraded, attempts_by_question, curve, doublings};
 use crate::calibration::{Calibration, stated};
 use crate::cost::{BudgetPoint, CostPerCorrect, PerCorrect, budget_curve};
 use crate::stats::{Bootstrap, StatsError};
@@ -29,6 +29,9 @@ pub struct Answers {
     /// Calibration of the greedy episodes, where answers come with a certainty (`<confidence>0.8</confidence>`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) calibration: Option<Calibration>,
+    /// The sampled episodes ranked by the policy's own grades, where it was asked for them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) self_graded: Option<SelfGraded>,
 }
 
 impl Answers {
@@ -60,10 +63,26 @@ impl Answers {
         Ok(Some(Self {
             cost,
             calibration,
+            self_graded: None,
             budgets: budget_curve(greedy, &BUDGETS, settings)?,
             pass_at_k: curve(AtK::Pass, &attempts, &ks, settings)?,
             majority_at_k: curve(AtK::Majority, &attempts, &ks, settings)?,
         }))
+    }
+
+    /// The same with sampled episodes ranked by the policy's own grades, 0 to 1, where it gave one.
+    ///
+    /// # Errors
+    /// [`StatsError`] for settings out of range.
+    pub fn with_grades(
+        self,
+        sampled: &[(&Episode, Option<f64>)],
+        settings: Bootstrap,
+    ) -> Result<Self, StatsError> {
+        Ok(Self {
+            self_graded: SelfGraded::of(sampled, settings)?,
+            ..self
+        })
     }
 
     /// Small tables, one below the other.
@@ -98,6 +117,20 @@ impl Answers {
                 &["k samples", "pass@k", "maj@k"],
                 rows.collect(),
             ));
+        }
+        if let Some(found) = &self.self_graded {
+            let rows = found.best_at_k.iter();
+            let rows = rows.map(|point| vec![point.k.to_string(), interval(point.value)]);
+            all.push_str(&text::table(
+                &["k samples", "best by own grade"],
+                rows.collect(),
+            ));
+            let _ = writeln!(
+                all,
+                "best by own grade less majority {}, {} of the samples graded",
+                interval(found.less_majority),
+                number(found.graded_frac)
+            );
         }
         if let Some(found) = &self.calibration {
             let rows = found.bins.iter().map(|bin| {

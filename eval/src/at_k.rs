@@ -1,6 +1,7 @@
 //! The value of `k` samples of a question: pass@k and maj@k, their curves over `k`, and the curves of two policies compared.
 
 mod curve;
+mod graded;
 mod majority;
 mod pass;
 
@@ -15,6 +16,7 @@ pub use curve::CurveComparison;
 pub(crate) use curve::CurvePoint;
 pub(crate) use curve::doublings;
 pub(crate) use curve::{AtK, curve};
+pub(crate) use graded::SelfGraded;
 pub(crate) use majority::majority_at_k;
 pub(crate) use pass::pass_at_k;
 

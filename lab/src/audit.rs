@@ -1,5 +1,6 @@
 //! The audit of a judge, and of rules in its place: how far their verdicts can be trusted.
 
+mod principles;
 mod rules;
 
 use std::sync::Arc;
@@ -135,11 +136,15 @@ fn parsed(rows: Vec<(String, Value)>) -> Result<Vec<(String, AuditRow)>> {
     rows.into_iter().map(row).collect()
 }
 
-fn judge_of(config: &Resolved) -> Result<Judge> {
+fn judge_settings(config: &Resolved) -> Result<JudgeSettings> {
     let weighting = config.reward.get("judge");
     let weighting = weighting.in_config("it has no [reward.judge]")?;
     let settings = Value::Object(weighting.settings());
-    let settings: JudgeSettings = serde_json::from_value(settings).in_config("[reward.judge]")?;
+    serde_json::from_value(settings).in_config("[reward.judge]")
+}
+
+fn judge_of(config: &Resolved) -> Result<Judge> {
+    let settings = judge_settings(config)?;
     if !settings.rubric.is_empty() {
         return Err(RunError::config(
             "its judge has a rubric, which gives no verdict on answers",

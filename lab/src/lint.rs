@@ -14,7 +14,11 @@ impl Resolved {
         let found = self
             .prompt()
             .and_then(|text| answer_in_prompt(&text, grades_prompt(self)));
-        found.into_iter().chain(unvalidated(self)).collect()
+        found
+            .into_iter()
+            .chain(unvalidated(self))
+            .chain(unread_turns(self))
+            .collect()
     }
 
     /// What a run would not find: the key of each file or folder that is not there, with its path. Addresses on the hub and servers
@@ -89,6 +93,17 @@ fn unvalidated(config: &RunConfig) -> Option<String> {
     ))
 }
 
+/// Says that a reward pays turns which the credit does not read.
+fn unread_turns(config: &RunConfig) -> Option<String> {
+    let paid = config.reward.get("judge_turns")?;
+    let reads = config.grpo.update.objective.recipe(1).credit.reads_turns();
+    (paid.weight() != 0.0 && !reads).then(|| {
+        "[reward.judge_turns] pays turns, which grpo.update.objective.credit does not read: nothing is learned from it; set credit \
+         to process_supervision, gigpo, reward_to_go or gae"
+            .to_owned()
+    })
+}
+
 /// True where a reward of the config grades the words of the prompt.
 fn grades_prompt(config: &RunConfig) -> bool {
     let settings = config
@@ -131,6 +146,15 @@ mod tests {
         let overrides: Vec<String> = overrides.iter().map(|&item| item.to_owned()).collect();
         let config = RunConfig::parse(QUICKSTART, &overrides).unwrap();
         config.resolve(None).unwrap().warnings()
+    }
+
+    #[test]
+    fn a_reward_of_turns_needs_a_credit_that_reads_them() {
+        let paid =
+            "reward.judge_turns={ weight = 0.5, url = \"http://localhost:1\", model = \"m\" }";
+        assert!(of(&[paid])[0].contains("pays turns"));
+        let credit = "grpo.update.objective.credit=\"process_supervision\"";
+        assert!(of(&[paid, credit]).is_empty());
     }
 
     #[test]

@@ -23,7 +23,7 @@ pub struct Sample {
     pub logprobs: Vec<f32>,
     /// Policy tokens of each generation, in order; their sum is the number of targets.
     pub turns: Vec<usize>,
-    /// `[turns]`: what the environment paid for each, apart from the reward.
+    /// `[turns]`: what each earned, apart from the reward.
     pub turn_rewards: Vec<f32>,
     /// The common mark of rollouts that left one another: the member that was played from the beginning.
     pub tree: u64,
@@ -56,9 +56,10 @@ impl Sample {
             .filter(|span| span.provenance == Provenance::Policy);
         let turns: Vec<usize> = policy.map(|span| span.end - span.start.max(1)).collect();
         let treatment = episode.tokens.treatment();
-        // What the environment paid for a hint was not earned here.
+        // What a hint's turns earned was not earned by the policy.
         let own = episode.turns.get(episode.hinted..).unwrap_or_default();
-        let mut turn_rewards = turn_rewards(own, turns.len());
+        let earned: Vec<f32> = episode.turn_rewards().skip(episode.hinted).collect();
+        let mut turn_rewards = turn_rewards(own, &earned, turns.len());
         if treatment == Treatment::Zero {
             turn_rewards.fill(0.0);
         }
@@ -143,19 +144,19 @@ impl Sample {
 }
 
 /// `[count]`: the rewards of the turns that sampled something; one that sampled nothing gives its own to the turn before.
-fn turn_rewards(turns: &[Turn], count: usize) -> Vec<f32> {
+fn turn_rewards(turns: &[Turn], earned: &[f32], count: usize) -> Vec<f32> {
     let mut silent = turns.len().saturating_sub(count);
     let mut rewards: Vec<f32> = Vec::with_capacity(count);
-    for turn in turns {
+    for (turn, &reward) in turns.iter().zip(earned) {
         let full = rewards.len() == count;
         let wrote_nothing = full || (silent > 0 && turn.policy.is_empty());
         if !wrote_nothing {
-            rewards.push(turn.reward);
+            rewards.push(reward);
             continue;
         }
         silent = silent.saturating_sub(1);
         if let Some(before) = rewards.last_mut() {
-            *before += turn.reward;
+            *before += reward;
         }
     }
     rewards.resize(count, 0.0);
@@ -505,6 +506,8 @@ mod tests {
 
     #[test]
     fn turns_that_sampled_nothing_give_to_the_turn_before() {
+        use forage_contracts::{Score, Task};
+
         let turn = |policy: &str, reward| Turn {
             policy: policy.to_owned(),
             finish: Finish::Stop,
@@ -512,12 +515,21 @@ mod tests {
             observation: String::new(),
             reward,
         };
-        let turns = [turn("a", 1.0), turn("", 2.0), turn("b", 4.0)];
-        assert_eq!(turn_rewards(&turns, 3), [1.0, 2.0, 4.0]);
-        assert_eq!(turn_rewards(&turns, 2), [3.0, 4.0]);
-        assert_eq!(turn_rewards(&turns, 1), [7.0]);
-        assert!(turn_rewards(&turns, 0).is_empty());
-        assert_eq!(turn_rewards(&[], 1), [0.0]);
+        let mut episode = Episode::new(Task::new("1", "Who?"));
+        episode.turns = vec![turn("a", 1.0), turn("", 2.0), turn("b", 3.0)];
+        // A reward that pays turns paid the last.
+        episode.score = Some(Score {
+            turns: vec![0.0, 0.0, 1.0],
+            ..Score::default()
+        });
+        let earned: Vec<f32> = episode.turn_rewards().collect();
+        assert_eq!(earned, [1.0, 2.0, 4.0]);
+        let turn_rewards = |count| turn_rewards(&episode.turns, &earned, count);
+        assert_eq!(turn_rewards(3), [1.0, 2.0, 4.0]);
+        assert_eq!(turn_rewards(2), [3.0, 4.0]);
+        assert_eq!(turn_rewards(1), [7.0]);
+        assert!(turn_rewards(0).is_empty());
+        assert_eq!(super::turn_rewards(&[], &[], 1), [0.0]);
     }
 
     #[test]

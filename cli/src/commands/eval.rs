@@ -72,6 +72,10 @@ pub(crate) struct Eval {
     /// poisoned-passages, paraphrased-prompt or self-critique; may be repeated. With --out the episodes are kept beside the greedy ones.
     #[arg(long = "probe", value_name = "PROBE")]
     probes: Vec<Probe>,
+    /// Have the policy grade its sampled episodes itself, without the accepted answers, and rank them: the accuracy of the best-graded
+    /// of k stands beside pass@k and the majority's. Needs --samples of 2 or more. With --out the grades are kept, ending .grades.jsonl.
+    #[arg(long)]
+    self_grade: bool,
     /// Let a script write in the tokens of this policy, a folder or name: its episodes are then demonstrations for `forage sft`.
     #[arg(long, value_name = "POLICY", requires = "config")]
     tokens_of: Option<String>,
@@ -79,7 +83,7 @@ pub(crate) struct Eval {
     /// what each gained, and in words whether the gain is real. --set changes the runs' configs: evaluation.baselines adds other ways
     /// to the same end, evaluation.samples=64 says whether training added capability or sharpened sampling.
     #[arg(long, value_name = "RUN", num_args = 1.., conflicts_with_all = ["config", "policy", "model",
-        "token_file", "index", "corpus", "questions", "samples", "seed", "out", "record_tools", "probes", "device"])]
+        "token_file", "index", "corpus", "questions", "samples", "seed", "out", "record_tools", "probes", "self_grade", "device"])]
     controls: Vec<PathBuf>,
     /// Compute device instead of the config's: cpu, cuda:0, ...
     #[arg(long)]
@@ -159,6 +163,7 @@ impl Eval {
             out: self.out.take(),
             record_tools: self.record_tools.take(),
             probes: std::mem::take(&mut self.probes),
+            self_grade: self.self_grade,
         };
         let found = if let Some(path) = &self.config {
             if self.questions.is_some() || self.index.is_some() || self.corpus.is_some() {

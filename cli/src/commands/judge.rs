@@ -18,6 +18,7 @@ use crate::terminal::out;
 pub(crate) enum Judge {
     Audit(Audit),
     Rules(Rules),
+    Principles(Principles),
 }
 
 impl Judge {
@@ -25,6 +26,7 @@ impl Judge {
         match self {
             Self::Audit(command) => command.run(),
             Self::Rules(command) => command.run(),
+            Self::Principles(command) => command.run(),
         }
     }
 }
@@ -66,9 +68,81 @@ pub(crate) struct Rules {
     json: bool,
 }
 
+/// Draws a rubric from written feedback: principles that an answer meets or does not.
+///
+/// Asks the judge of a config about each piece of feedback, takes principles in nearly the same words for one, and prints those that
+/// stand behind the most pieces as a TOML list, for `rubric` of [reward.judge]. Read it before a judge does.
+///
+/// A line of FILE is {"feedback"}, and with what it is about {"feedback", "question", "answer"}.
+#[derive(Args, Debug)]
+pub(crate) struct Principles {
+    /// Feedback (JSON lines).
+    file: PathBuf,
+    /// Config whose [reward.judge] is asked.
+    #[arg(long)]
+    config: PathBuf,
+    /// Fewest pieces of feedback that a principle stands behind.
+    #[arg(long, default_value_t = 1)]
+    support: usize,
+    /// Most principles.
+    #[arg(long, default_value_t = 10)]
+    most: usize,
+    /// Print as JSON, with the support of each.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Principles {
+    fn run(self) -> Result<()> {
+        let config = read(&self.config, &[], None)?;
+        let rows = rows(&self.file, "feedback; see `forage judge principles --help`")?;
+        let found = config
+            .principles(rows)
+            .map_err(|error| named(&self.config, error))?;
+        let (principles, [calls, tokens]) = found;
+        let kept = principles
+            .into_iter()
+            .filter(|(_, support)| *support >= self.support)
+            .take(self.most);
+        let kept: Vec<(String, usize)> = kept.collect();
+        if self.json {
+            let rows = kept.iter().map(|(principle, support)| {
+                serde_json::json!({"principle": principle, "support": support})
+            });
+            let all = serde_json::json!({
+                "principles": rows.collect::<Vec<_>>(),
+                "calls": calls,
+                "tokens": tokens,
+            });
+            out(&all.to_string());
+            return Ok(());
+        }
+        let lines = kept.iter().map(|(principle, support)| {
+            let text = toml::Value::String(principle.trim().to_owned());
+            format!("    {text}, # {support}\n")
+        });
+        out(&format!("[\n{}]", lines.collect::<String>()));
+        Ok(())
+    }
+}
+
+/// The error with the config that it is about.
+fn named(config: &Path, error: RunError) -> RunError {
+    match error {
+        RunError::Config { .. } => {
+            RunError::config_because(format!("config {}", config.display()), error)
+        }
+        error => error,
+    }
+}
+
 impl Rules {
     fn run(self) -> Result<()> {
-        let rows = self.file.as_deref().map(rows).transpose()?;
+        let rows = self
+            .file
+            .as_deref()
+            .map(|file| rows(file, LABELLED))
+            .transpose()?;
         let found = Audited::of_rules(rows, self.seed)?;
         if self.json {
             out(&serde_json::to_string(&found)?);
@@ -101,9 +175,11 @@ impl Rules {
     }
 }
 
-/// Labelled answers with their places.
-fn rows(file: &Path) -> Result<Vec<(String, Value)>> {
-    let form = "a labelled answer or a pair; see `forage judge audit --help`";
+/// What the lines of a labelled set are.
+const LABELLED: &str = "a labelled answer or a pair; see `forage judge audit --help`";
+
+/// Lines with their places.
+fn rows(file: &Path, form: &str) -> Result<Vec<(String, Value)>> {
     let place = |number: usize| format!("{}, line {number}", file.display());
     let lines = jsonl::read(file, form)?.into_iter();
     Ok(lines.map(|line| (place(line.number), line.value)).collect())
@@ -112,16 +188,10 @@ fn rows(file: &Path) -> Result<Vec<(String, Value)>> {
 impl Audit {
     fn run(self) -> Result<()> {
         let config = read(&self.config, &[], None)?;
-        let rows = rows(&self.file)?;
+        let rows = rows(&self.file, LABELLED)?;
         let found = config
             .audit_judge(rows, self.seed)
-            .map_err(|error| match error {
-                RunError::Config { .. } => {
-                    let what = format!("config {}", self.config.display());
-                    RunError::config_because(what, error)
-                }
-                error => error,
-            })?;
+            .map_err(|error| named(&self.config, error))?;
         self.show(&found)
     }
 

@@ -195,6 +195,49 @@ async fn ties_and_passages_without_a_score_keep_their_order() {
 }
 
 #[tokio::test]
+async fn rewards_of_published_rerankers_read_what_is_recorded() {
+    let paid = async |episode: &Episode, name: &str| {
+        let weights = BTreeMap::from([(name.to_owned(), 1.0)]);
+        let rewards = RewardSet::new(Outcome::Ranking, &weights, Seed::root(0)).expect("usable");
+        let score = rewards.score(&episode.task, episode).await;
+        score.map(|score| score.parts[name])
+    };
+    let near = |found: f32, expected: f64| (f64::from(found) - expected).abs() < 1e-6;
+    let scored = json!({"form": "groupwise", "candidates": 3, "window": 2});
+    // Grades 0, 1 and 0 of 3 at most; both turns say the same, and the second has one passage.
+    let episode = one(writes("<answer>[1] 0, [2] 10</answer>"), scored.clone()).await;
+    assert_eq!(ranking(&episode), ["p01", "p00", "p02"]);
+    let found = paid(&episode, "score_distribution").await.expect("scored");
+    assert!(near(found, 1.0 - (20.0 / 3.0) / 30.0), "{found}");
+    // p10, p04, p01, two that are not found: the overlap of five depths.
+    let found = paid(&episode, "rbo").await.expect("scored");
+    assert!(
+        near(found, (1.0 / 3.0 + 1.0 / 4.0 + 1.0 / 5.0) / 5.0),
+        "{found}"
+    );
+    let silent = one(writes(""), scored).await;
+    let found = paid(&silent, "score_distribution").await.expect("scored");
+    assert!(near(found, 0.0), "{found}");
+    let setwise = json!({"form": "setwise", "candidates": 5, "window": 5});
+    for (text, expected) in [
+        ("<answer>[5]</answer>", 1.0),
+        ("<answer>[2]</answer>", 0.0),
+        ("<answer>[5], [2]</answer>", 0.0),
+        ("[5]", 0.0),
+    ] {
+        let episode = one(writes(text), setwise.clone()).await;
+        let found = paid(&episode, "right_pick").await.expect("scored");
+        assert!(near(found, expected), "{text}: {found}");
+    }
+    // Without scores the reward is wrong here, which is not the policy's doing.
+    let unscored = one(writes("<answer>[5]</answer>"), setwise).await;
+    let error = paid(&unscored, "score_distribution")
+        .await
+        .expect_err("a fault");
+    assert!(error.to_string().contains("groupwise"), "{error}");
+}
+
+#[tokio::test]
 async fn what_is_written_badly_is_a_ranking_and_no_fault() {
     for form in Form::ALL {
         let written = json!({"form": form, "candidates": 6, "window": if form == Form::Setwise { 3 } else { 6 }});

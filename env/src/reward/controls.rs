@@ -2,6 +2,8 @@
 //!
 //! The last two are `format`, `box_only_format` and `contain_python_wo_backticks` of Spurious Rewards (Shao et al. 2025).
 
+use std::collections::BTreeSet;
+
 use async_trait::async_trait;
 use forage_contracts::environment::Outcome;
 use forage_contracts::{Episode, SettingError, Task};
@@ -48,21 +50,38 @@ pub(crate) const FORMAT_ONLY: RewardEntry = RewardEntry {
 /// The registry's entry of [`Contains`].
 pub(crate) const CONTAINS: RewardEntry = RewardEntry {
     name: "contains",
-    about: "control: the policy wrote a word, in any case of letters (settings: token = \"python\")",
+    about: "control: the policy wrote a word, or `enough` of some phrases, in any case of letters (settings: token = \"python\"; phrases, \
+            enough = 1)",
     always: false,
     judges: None,
     range: UNIT,
     schema: Some(|| schemars::schema_for!(ContainsSettings).into()),
     make: Make::Configured(|making| {
-        let ContainsSettings { token } = making.read()?;
-        if token.is_empty() {
+        let ContainsSettings {
+            token,
+            phrases,
+            enough,
+        } = making.read()?;
+        let (key, phrases) = match phrases {
+            phrases if phrases.is_empty() => ("token", vec![token]),
+            _ if making.settings.contains_key("token") => {
+                let fault = "stands beside phrases; leave one of them out";
+                return Err(SettingError::new("token", fault));
+            }
+            phrases => ("phrases", phrases),
+        };
+        let phrases: BTreeSet<String> =
+            phrases.iter().map(|phrase| phrase.to_lowercase()).collect();
+        if phrases.contains("") {
             let fault =
                 "is empty, which every text contains; write the word that is to be paid for";
-            return Err(SettingError::new("token", fault));
+            return Err(SettingError::new(key, fault));
         }
-        Ok(Box::new(Contains {
-            token: token.to_lowercase(),
-        }))
+        if !(1..=phrases.len()).contains(&enough) {
+            let must = format!("1 to {}, the number of phrases", phrases.len());
+            return Err(SettingError::range("enough", enough, &must));
+        }
+        Ok(Box::new(Contains { phrases, enough }))
     }),
 };
 
@@ -175,21 +194,33 @@ fn boxed(text: &str) -> Option<&str> {
 struct ContainsSettings {
     /// The word, in any case of letters.
     token: String,
+    /// Words and phrases in place of the one word, of which each counts once.
+    phrases: Vec<String>,
+    /// How many of the phrases earn 1; fewer earn their share.
+    enough: usize,
 }
 
 impl Default for ContainsSettings {
     fn default() -> Self {
         Self {
             token: "python".to_owned(),
+            phrases: Vec::new(),
+            enough: 1,
         }
     }
 }
 
-/// 1 where the policy wrote the token anywhere; what it read does not count.
+/// 1 where the policy wrote `enough` of the phrases anywhere, and of fewer their share; what it read does not count.
+///
+/// With phrases of reasoning ("first, I need to") it is the reasoning pattern reward of The Climb Carves Wisdom Deeper Than the
+/// Summit (Lv et al. 2025), which counts that they appear and not whether the answer is right; that the same phrase counts once
+/// is assumed.
 #[derive(Clone, Debug)]
 pub(crate) struct Contains {
     /// In lower case.
-    pub token: String,
+    phrases: BTreeSet<String>,
+    /// Phrases that earn 1.
+    enough: usize,
 }
 
 #[async_trait]
@@ -199,8 +230,8 @@ impl Reward for Contains {
     }
 
     async fn score(&self, _task: &Task, episode: &Episode) -> Result<f32, RewardError> {
-        Ok(indicator(
-            written(episode).to_lowercase().contains(&self.token),
-        ))
+        let text = written(episode).to_lowercase();
+        let found = self.phrases.iter().filter(|phrase| text.contains(*phrase));
+        Ok(found.count().min(self.enough) as f32 / self.enough as f32)
     }
 }

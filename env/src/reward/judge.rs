@@ -3,7 +3,7 @@
 //!
 //! - `settings`: `[reward.judge]`; `prompt`: what is asked, every text of others inside fences that it cannot close;
 //!   `verdict`: the strict reading of replies; `client`: tries, budget and cache; `group`: several answers of a group together;
-//!   `tournament`: two at a time, by a `scheme`.
+//!   `tournament`: two at a time, by a `scheme`; `turns`: each turn.
 //!
 //! Whatever goes wrong is a [`JudgeError`] and so an infrastructure fault of the episode: it has no score, and is counted.
 
@@ -16,6 +16,7 @@ mod settings;
 #[cfg(test)]
 mod tests;
 mod tournament;
+mod turns;
 mod verdict;
 
 use async_trait::async_trait;
@@ -24,9 +25,10 @@ use async_trait::async_trait;
 pub(crate) use client::Spent;
 pub use client::{Judge, JudgeError};
 pub(crate) use group::BATCH;
-pub(crate) use prompt::{Asked, Transcript};
+pub(crate) use prompt::{Asked, Transcript, self_grading};
 pub use settings::JudgeSettings;
 pub(crate) use tournament::TOURNAMENT;
+pub(crate) use turns::TURNS;
 pub use verdict::Preference;
 pub(crate) use verdict::Verdict;
 

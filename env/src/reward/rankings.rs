@@ -98,6 +98,28 @@ pub(crate) const SYNTAX: RewardEntry = entry(
     }),
 );
 
+/// 1 when the first passage is one of the best that were found and nothing had to be mended: the reward of `Rank-R1` (arXiv
+/// 2503.06034), which asks for the one right pick, in the right format.
+pub(crate) const RIGHT_PICK: RewardEntry = RewardEntry {
+    always: false,
+    ..entry(
+        "right_pick",
+        "rankings: the first passage is one of the best grade found, and nothing that was written needed repair",
+        Make::Plain(|_| {
+            Box::new(Ranked {
+                name: "right_pick",
+                score: |judged| {
+                    let grade = |id: &String| judged.judgments.get(id).copied().unwrap_or(0);
+                    let best = judged.ids.iter().map(grade).max().unwrap_or(0);
+                    let picked = best > 0 && judged.ids.first().map(grade) == Some(best);
+                    let sound = |call| Recorded::of(call).repairs.is_empty();
+                    f64::from(indicator(picked && judged.episode.calls().all(sound)))
+                },
+            })
+        }),
+    )
+};
+
 const fn entry(name: &'static str, about: &'static str, make: Make) -> RewardEntry {
     RewardEntry {
         name,

@@ -79,21 +79,35 @@ struct Part {
 }
 
 impl Part {
-    /// Adds what was found to a score: the value weighted to the total, value and pieces to the log.
+    /// Adds what was found to a score: the value weighted to the total, or the pieces to the turns; value and pieces to the log.
     fn add(&self, score: &mut Score, value: f32, pieces: Pieces) -> Result<(), RewardError> {
         let name = self.reward.name();
+        let wrong = |message: String| RewardError {
+            name: name.to_owned(),
+            message,
+        };
         if !value.is_finite() {
-            return Err(RewardError {
-                name: name.to_owned(),
-                message: format!("the score is {value}"),
-            });
+            return Err(wrong(format!("the score is {value}")));
+        }
+        let pays_turns = matches!(&self.reward, Built::Alone(reward) if reward.pays_turns());
+        if pays_turns && self.weight != 0.0 {
+            let turns = score.turns.len().max(pieces.len());
+            score.turns.resize(turns, 0.0);
+            for (paid, (turn, piece)) in score.turns.iter_mut().zip(&pieces) {
+                if !piece.is_finite() {
+                    return Err(wrong(format!("the score of turn {turn} is {piece}")));
+                }
+                *paid += self.weight * piece;
+            }
         }
         score.parts.extend(
             pieces
                 .into_iter()
                 .map(|(piece, value)| (format!("{name}_{piece}"), value)),
         );
-        score.total += self.weight * value;
+        if !pays_turns {
+            score.total += self.weight * value;
+        }
         score.parts.insert(name.to_owned(), value);
         Ok(())
     }

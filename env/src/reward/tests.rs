@@ -106,6 +106,22 @@ async fn controls_pay_for_what_they_name() {
 }
 
 #[tokio::test]
+async fn phrases_count_once_each_up_to_enough() {
+    let phrases = ["First, I need to", "let me check", "therefore"];
+    let written = serde_json::json!({"contains": {"weight": 1.0, "phrases": phrases, "enough": 2}});
+    let rewards = set(&written).expect("usable");
+    for (text, expected) in [
+        ("nothing of it", 0.0),
+        ("FIRST, I need to look. First, I need to.", 0.5),
+        ("Let me check; therefore it is", 1.0),
+        ("first, i need to ... let me check ... therefore", 1.0),
+    ] {
+        let found = total(&rewards, &episode(text, Some("Velm"))).await;
+        assert!(same(found, expected), "{text}: {found}");
+    }
+}
+
+#[tokio::test]
 async fn any_search_pays_for_conduct_alone() {
     let rewards = set(&serde_json::json!({"any_search": 1.0})).expect("usable");
     let right = episode("<answer>Velm</answer>", Some("Velm"));
@@ -263,6 +279,26 @@ fn settings_that_cannot_work_are_named() {
         (
             serde_json::json!({"contains": {"weight": 1.0, "token": ""}}),
             "token is empty",
+        ),
+        (
+            serde_json::json!({"contains": {"weight": 1.0, "token": "a", "phrases": ["b"]}}),
+            "token stands beside phrases",
+        ),
+        (
+            serde_json::json!({"contains": {"weight": 1.0, "phrases": ["b", ""]}}),
+            "phrases is empty",
+        ),
+        (
+            serde_json::json!({"contains": {"weight": 1.0, "phrases": ["b", "B"], "enough": 2}}),
+            "enough is 2",
+        ),
+        (
+            serde_json::json!({"relevance": {"weight": 1.0, "most": 0}}),
+            "most is 0",
+        ),
+        (
+            serde_json::json!({"judge_turns": {"weight": 1.0, "url": "http://x", "model": "m", "rubric": ["a"]}}),
+            "a rubric is for",
         ),
         (
             serde_json::json!({"random": {"weight": 1.0, "p": 1.5}}),

@@ -17,6 +17,7 @@ mod programs;
 mod query_rewards;
 mod qwen_tokenizers;
 mod records;
+mod self_grading;
 mod text_policy;
 mod tool_calls;
 mod trajectories;

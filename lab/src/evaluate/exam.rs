@@ -4,9 +4,12 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use forage_contracts::Episode;
+use forage_contracts::environment::Outcome;
 use forage_contracts::policy::Sampling;
+use forage_contracts::seed::Seed;
 use forage_env::reward::RewardSet;
-use forage_env::{Alarm, Probe};
+use forage_env::{Alarm, InfraBudget, Probe, Rollout};
 use forage_eval::{Answers, Bootstrap, EvalSummary, RetrievalReport, Telemetry};
 use forage_retriever::{Query, Retriever};
 
@@ -15,7 +18,7 @@ use super::player::Player;
 use super::probes::{Plain, Probed};
 use crate::config::EnvironmentConfig;
 use crate::data::{Corpus, Tasks};
-use crate::error::{Result, bail};
+use crate::error::{Context, Result, RunError, bail};
 use crate::lock::FileLock;
 use crate::observer::Observer;
 use crate::records::write_episodes;
@@ -44,6 +47,8 @@ pub struct EvaluateOptions {
     pub record_tools: Option<PathBuf>,
     /// Changes under which the questions are asked again.
     pub probes: Vec<Probe>,
+    /// Whether the policy grades its sampled episodes itself.
+    pub self_grade: bool,
 }
 
 impl EvaluateOptions {
@@ -110,6 +115,14 @@ impl Exam<'_> {
             self.observer,
         )?;
         let rollout = session.rollout(Arc::clone(&self.player.policy), Sampling::GREEDY)?;
+        if options.self_grade
+            && (self.samples < 2 || rollout.factory.spec().outcome != Outcome::Answer)
+        {
+            return Err(RunError::config_because(
+                "--self-grade ranks several sampled answers to a question",
+                "give --samples 2 or more, in an environment whose episodes end in an answer",
+            ));
+        }
         let in_flight = self.player.in_flight;
         let Evaluated { greedy, sampled } =
             play(&rollout, &self.tasks, self.seed, self.samples, in_flight)?;
@@ -128,15 +141,57 @@ impl Exam<'_> {
         let probes = options.probes.iter().map(|probe| plain.under(*probe));
         let probes = probes.collect::<Result<_>>()?;
         let bootstrap = Bootstrap::new(self.seed);
+        let mut answers = Answers::of(&greedy, &sampled, bootstrap)?;
+        if options.self_grade {
+            let graded = self.graded(&session, rollout, &sampled)?;
+            let with = |answers: Answers| answers.with_grades(&graded, bootstrap);
+            answers = answers.map(with).transpose()?;
+        }
         let retriever = self.corpus.retriever.as_ref();
         Ok(Evaluation {
             alarms: Telemetry::from_episodes(&greedy, bootstrap)?.alarms,
             greedy: EvalSummary::from_episodes(&greedy, bootstrap)?,
             sampled: EvalSummary::from_episodes(&sampled, bootstrap)?,
-            answers: Answers::of(&greedy, &sampled, bootstrap)?,
+            answers,
             question_retrieval: question_retrieval(retriever, &self.tasks, bootstrap)?,
             probes,
         })
+    }
+}
+
+impl Exam<'_> {
+    /// The sampled episodes with the policy's own grades of them; those that a fault took, or the grading of which one did, are left
+    /// out.
+    fn graded<'a>(
+        &self,
+        session: &Session,
+        rollout: Rollout,
+        sampled: &'a [Episode],
+    ) -> Result<Vec<(&'a Episode, Option<f64>)>> {
+        let attempts: Vec<&Episode> = sampled
+            .iter()
+            .filter(|episode| !episode.ending.is_infra())
+            .collect();
+        // A grade calls no tools.
+        let rollout = Rollout {
+            presentation: session.format.presentation.clone(),
+            ..rollout
+        };
+        let seed = Seed::root(self.seed).child("evaluation", &[]);
+        let grading = rollout.grading(&attempts, seed, self.player.in_flight);
+        let graded = runtime()?.block_on(grading);
+        InfraBudget::default()
+            .check(&graded)
+            .context("the policy's own grades show nothing")?;
+        if let Some(path) = &self.options.out {
+            let beside = path.with_extension("grades.jsonl");
+            write_episodes(&beside, graded.iter().cloned())?;
+        }
+        let pairs = attempts.into_iter().zip(&graded);
+        Ok(pairs
+            .filter(|(_, graded)| !graded.ending.is_infra())
+            .map(|(attempt, graded)| (attempt, Rollout::grade(graded)))
+            .collect())
     }
 }
 

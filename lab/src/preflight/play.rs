@@ -257,7 +257,7 @@ mod tests {
                 tokens,
                 score: Some(Score {
                     total: reward(member),
-                    parts: BTreeMap::new(),
+                    ..Score::default()
                 }),
                 ..Episode::new(Task::new(format!("{group}"), "Who?"))
             }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::Advantage;
 use super::advantage::SignWeights;
 use super::aggregate::Aggregation;
+use super::bounds::TurnBounds;
 use super::correction::Correction;
 use super::credit::Credit;
 use super::entropy::EntropyTerms;
@@ -29,6 +30,9 @@ pub struct Recipe {
     /// Advantages of episodes to those of tokens.
     #[serde(default)]
     pub credit: Credit,
+    /// Bounds on the rewards of turns that the credit reads.
+    #[serde(default)]
+    pub(crate) turn_bounds: TurnBounds,
     /// The loss of a token.
     pub loss: PolicyLoss,
     /// Weights for the sampler's mismatch; none without it.
@@ -288,6 +292,7 @@ impl Algorithm {
             advantage: Advantage::of(advantage.0, advantage.1),
             signs: SignWeights::default(),
             credit,
+            turn_bounds: TurnBounds::default(),
             loss: PolicyLoss::of(loss.0, loss.1),
             correction: None,
             kl,

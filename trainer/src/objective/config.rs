@@ -7,6 +7,7 @@ use super::Advantage;
 use super::advantage::SignWeights;
 use super::aggregate::Aggregation;
 use super::algorithm::{Algorithm, Recipe};
+use super::bounds::TurnBounds;
 use super::correction::{Bound, Correction};
 use super::credit::Credit;
 use super::entropy::EntropyTerms;
@@ -29,6 +30,8 @@ pub struct ObjectiveConfig {
     pub(crate) signs: Option<SignWeights>,
     /// Advantages of episodes to those of tokens.
     pub credit: Option<Credit>,
+    /// Bounds on the rewards of turns that the credit reads.
+    pub(crate) turn_bounds: Option<TurnBounds>,
     /// The loss of a token.
     pub loss: Option<PolicyLoss>,
     /// Weights for the sampler's mismatch.
@@ -55,6 +58,7 @@ impl From<Algorithm> for ObjectiveConfig {
             advantage: None,
             signs: None,
             credit: None,
+            turn_bounds: None,
             loss: None,
             correction: None,
             kl: None,
@@ -73,6 +77,7 @@ impl ObjectiveConfig {
             advantage: self.advantage.unwrap_or(base.advantage),
             signs: self.signs.unwrap_or(base.signs),
             credit: self.credit.unwrap_or(base.credit),
+            turn_bounds: self.turn_bounds.unwrap_or(base.turn_bounds),
             loss: self.loss.unwrap_or(base.loss),
             correction: self.correction.or(base.correction),
             kl: self
@@ -94,6 +99,7 @@ impl ObjectiveConfig {
             advantage: Some(recipe.advantage),
             signs: Some(recipe.signs),
             credit: Some(recipe.credit),
+            turn_bounds: self.turn_bounds,
             loss: Some(recipe.loss),
             correction: recipe.correction,
             kl: recipe.kl.or(self.kl),
@@ -113,6 +119,7 @@ impl ObjectiveConfig {
         recipe.loss.check()?;
         recipe.advantage.check()?;
         recipe.credit.check(recipe.advantage)?;
+        recipe.turn_bounds.check(recipe.credit)?;
         let range = |key: &str, value: f64, must: &str| Err(SettingError::range(key, value, must));
         let between = |key: &str, order: &str, low: f64, high: f64| {
             let fault = format!("needs {order}, not {low} and {high}");
@@ -276,6 +283,24 @@ mod tests {
                 fault(credit(algorithm, part)).contains(expected),
                 "{part:?}"
             );
+        }
+        for (credit, bounds, expected) in [
+            (
+                "constant",
+                "delta = true",
+                "turn_bounds bounds rewards of turns",
+            ),
+            (
+                "process_supervision",
+                "clip = inf",
+                "turn_bounds.clip is inf",
+            ),
+        ] {
+            let text = format!(
+                "algorithm = \"grpo\"\ncredit = \"{credit}\"\nturn_bounds = {{ {bounds} }}"
+            );
+            let found = fault(toml::from_str(&text).unwrap());
+            assert!(found.contains(expected), "{found}");
         }
         for (algorithm, kl, expected) in [
             ("search_r1", "in_reward = true", "kl.in_reward takes it off"),

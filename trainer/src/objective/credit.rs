@@ -80,7 +80,7 @@ impl Credit {
     }
 
     /// Returns whether it reads rewards of turns.
-    pub(super) const fn reads_turns(self) -> bool {
+    pub const fn reads_turns(self) -> bool {
         !matches!(
             self,
             Self::Constant | Self::DiscountedTurns { .. } | Self::Tree

@@ -22,6 +22,7 @@ mod advantages;
 mod aggregate;
 mod algorithm;
 mod anchored;
+mod bounds;
 mod config;
 mod correction;
 mod credit;

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use forage_contracts::objective::{Group, GroupOutcome};
 
 use super::algorithm::Recipe;
+use super::bounds::TurnBounds;
 use super::credit::{Credit, discounted, gae, reward_to_go, spread_turns, turn_returns, whiten};
 
 /// One episode of a group as a credit sees it.
@@ -28,9 +29,9 @@ pub(crate) struct Member<'a> {
 }
 
 impl Member<'_> {
-    /// `[turns]`: the rewards of each, with the score on the last.
-    fn earned(&self) -> Vec<f32> {
-        let mut earned = self.turn_rewards.to_vec();
+    /// `[turns]`: the rewards of each within `bounds`, with the score on the last.
+    fn earned(&self, bounds: TurnBounds) -> Vec<f32> {
+        let mut earned = bounds.of(self.turn_rewards);
         if let Some(last) = earned.last_mut() {
             *last += self.reward;
         }
@@ -56,7 +57,7 @@ impl Recipe {
     /// The reward of an episode: the score, with what turns earned where the credit reads it.
     pub(crate) fn reward_of(&self, member: &Member) -> f32 {
         if self.credit.reads_turns() {
-            member.reward + member.turn_rewards.iter().sum::<f32>()
+            member.reward + self.turn_bounds.of(member.turn_rewards).iter().sum::<f32>()
         } else {
             member.reward
         }
@@ -142,7 +143,11 @@ impl Recipe {
     /// penalty where it is part of the reward.
     fn token_rewards(&self, member: &Member) -> Vec<f32> {
         let mut rewards: Vec<f32> = Vec::with_capacity(member.tokens());
-        for (earned, &tokens) in member.earned().into_iter().zip(member.turns) {
+        for (earned, &tokens) in member
+            .earned(self.turn_bounds)
+            .into_iter()
+            .zip(member.turns)
+        {
             rewards.resize(rewards.len() + tokens, 0.0);
             if let Some(last) = rewards.last_mut() {
                 *last += earned;
@@ -200,7 +205,10 @@ impl Recipe {
         if group.len() < 2 {
             return GroupOutcome::TooSmall;
         }
-        let earned: Vec<f32> = group.iter().flat_map(Member::earned).collect();
+        let earned: Vec<f32> = group
+            .iter()
+            .flat_map(|member| member.earned(self.turn_bounds))
+            .collect();
         self.advantage
             .of_group(&Group {
                 rewards: &earned,
@@ -290,7 +298,7 @@ impl Recipe {
     fn compare_states(&self, group: &[Member], gamma: f64) -> Vec<Vec<f32>> {
         let returns: Vec<Vec<f32>> = group
             .iter()
-            .map(|member| turn_returns(&member.earned(), gamma))
+            .map(|member| turn_returns(&member.earned(self.turn_bounds), gamma))
             .collect();
         let mut same: BTreeMap<&[u32], Vec<(usize, usize)>> = BTreeMap::new();
         for (index, member) in group.iter().enumerate() {
@@ -419,6 +427,33 @@ mod tests {
                 vec![-0.75, -0.75, -0.375]
             ])]
         );
+    }
+
+    #[test]
+    fn credit_reads_turns_within_bounds() {
+        let states: [&[u32]; 3] = [&PROMPT, &[3], &[4]];
+        let group = vec![
+            member(0.0, &[0.5, 0.5, 0.0], &[1, 1, 1], &states),
+            member(0.0, &[0.5, 0.0], &[1, 1], &states[..2]),
+        ];
+        let recipe = Recipe {
+            turn_bounds: TurnBounds {
+                clip: None,
+                delta: true,
+            },
+            ..centred(Credit::ProcessSupervision)
+        };
+        // Repeating the good turn adds nothing: 0, 0.5, 0 and 0.5, 0, whose mean is 0.2.
+        for member in &group {
+            assert!((recipe.reward_of(member) - 0.5).abs() < 1e-6);
+        }
+        let outcomes = recipe.advantages(&[group]);
+        let [GroupOutcome::Learn(found)] = &outcomes[..] else {
+            panic!("the group teaches");
+        };
+        for (found, expected) in found.iter().flatten().zip([-0.1, 0.1, -0.2, 0.1, -0.2]) {
+            assert!((found - expected).abs() < 1e-6, "{found} {expected}");
+        }
     }
 
     #[test]

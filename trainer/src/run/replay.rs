@@ -117,7 +117,7 @@ impl Buffer {
 /// Returns whether two of the scored episodes earned differently.
 fn differs(group: &[Episode]) -> bool {
     let earned = |episode: &Episode| -> Option<Vec<u32>> {
-        let turns = episode.turns.iter().map(|turn| turn.reward.to_bits());
+        let turns = episode.turn_rewards().map(f32::to_bits);
         Some(
             std::iter::once(episode.reward()?.to_bits())
                 .chain(turns.filter(|&bits| bits != 0))

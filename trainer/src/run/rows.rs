@@ -90,13 +90,7 @@ pub(super) fn describe_episodes(row: &mut Row, episodes: &[Episode], version: u6
         Metric::POLICY_AGE,
         mean(&|episode| policy_age(episode, version)),
     );
-    let paid = |episode: &Episode| {
-        episode
-            .turns
-            .iter()
-            .map(|turn| f64::from(turn.reward))
-            .sum::<f64>()
-    };
+    let paid = |episode: &Episode| episode.turn_rewards().map(f64::from).sum::<f64>();
     if scored.iter().any(|episode| paid(episode).abs() > 0.0) {
         row.set(Metric::REWARD_TURNS, mean(&paid));
     }
@@ -355,6 +349,7 @@ mod tests {
             found.score = Some(Score {
                 total: published,
                 parts: parts.map(|(name, part)| (name.to_owned(), part)).into(),
+                ..Score::default()
             });
             found
         };
@@ -380,7 +375,11 @@ mod tests {
             let parts = [("em".to_owned(), em)].into();
             let mut found = episode(&[], Vec::new());
             source.clone_into(&mut found.task.data_source);
-            found.score = Some(Score { total: em, parts });
+            found.score = Some(Score {
+                total: em,
+                parts,
+                ..Score::default()
+            });
             found
         };
         let (nq, hotpotqa) = (scored("nq", 1.0), scored("hotpotqa", 0.0));

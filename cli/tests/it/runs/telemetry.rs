@@ -143,6 +143,34 @@ fn an_evaluation_is_probed_on_the_same_questions() {
 }
 
 #[test]
+fn a_policy_ranks_its_samples_by_its_own_grades() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("episodes.jsonl");
+    let eval = [
+        "eval",
+        SMOKE,
+        "--policy",
+        "constant:7",
+        "--limit",
+        "5",
+        "--self-grade",
+        "--samples",
+    ];
+    let found = json(&[&eval[..], &["2", "--out", text(&out)]].concat());
+    let ranked = &found["answers"]["self_graded"];
+    // It answers 7 to everything, which is a grade and never right.
+    assert_eq!(ranked["graded_frac"], 1.0, "{ranked}");
+    assert_eq!(ranked["best_at_k"][1]["k"], 2, "{ranked}");
+    assert_eq!(ranked["best_at_k"][1]["value"]["estimate"], 0.0, "{ranked}");
+    assert_eq!(lines(&out.with_extension("grades.jsonl")).len(), 10);
+    let told = done(&[&eval[..], &["2"]].concat());
+    assert!(told.contains("best by own grade less majority"), "{told}");
+    let (code, error) = fails(&[&eval[..], &["1"]].concat());
+    assert_eq!(code, 2);
+    assert!(error.contains("--samples 2 or more"), "{error}");
+}
+
+#[test]
 fn a_policy_with_weights_has_a_prompt_sensitivity_index() {
     let eval = [
         "eval",

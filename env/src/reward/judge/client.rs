@@ -3,16 +3,21 @@
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use forage_contracts::Turn;
 use forage_net::{Client, Fault, KeyHeader, NetError, Request, SettingError};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 use super::cache::Cache;
-use super::prompt::{Asked, Room, Shown, Transcript, batch_messages, messages, pair_messages};
+use super::prompt::{
+    Asked, Room, Shown, Transcript, batch_messages, messages, pair_messages, principle_messages,
+    turn_messages,
+};
 use super::settings::JudgeSettings;
 use super::verdict::{
-    Form, Preference, Refusal, Verdict, read_preference, read_verdict, read_verdicts,
+    Form, Preference, Refusal, Verdict, read_grades, read_preference, read_principles,
+    read_verdict, read_verdicts,
 };
 
 /// A judge gave no verdict. Never a bad score.
@@ -257,6 +262,37 @@ impl Judge {
         let rubric = &self.settings.rubric;
         let messages = |room| pair_messages(question, golds, pair, rubric, room);
         self.judged(Form::Pair, messages, read_preference).await
+    }
+
+    /// Grades each turn of an episode, 0 to 1. Gold answers help where there are any.
+    ///
+    /// # Errors
+    /// When there are no grades after all tries, or the budget is spent.
+    pub(super) async fn grade_turns(
+        &self,
+        question: &str,
+        golds: &[String],
+        turns: &[Turn],
+    ) -> Result<Vec<f32>, JudgeError> {
+        let read = |reply: &str| read_grades(reply, turns.len());
+        let messages = |room| turn_messages(question, golds, turns, room);
+        self.judged(Form::Turns(turns.len()), messages, read).await
+    }
+
+    /// Says which principles, each of which an answer meets or does not, stand behind what a person wrote about an answer; the question
+    /// and the answer may be empty.
+    ///
+    /// # Errors
+    /// When there is no list of principles after all tries, or the budget is spent.
+    pub async fn principles(
+        &self,
+        feedback: &str,
+        question: &str,
+        answer: &str,
+    ) -> Result<Vec<String>, JudgeError> {
+        let messages = |room| principle_messages(feedback, question, answer, room);
+        self.judged(Form::Principles, messages, read_principles)
+            .await
     }
 
     /// Asks with as much of the policy's texts as the server takes: their length is the policy's doing, so a server that

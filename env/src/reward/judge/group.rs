@@ -20,14 +20,10 @@ pub(crate) const BATCH: RewardEntry = RewardEntry {
     range: UNIT,
     schema: Some(|| {
         let about = "Most answers in one request.";
-        let mut schema = schema([(
+        schema_without_rubric([(
             "together",
             json!({"type": "integer", "minimum": 1, "default": 8, "description": about}),
-        )]);
-        if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) {
-            properties.shift_remove("rubric");
-        }
-        schema
+        )])
     }),
     make: Make::Group(|making| {
         let (judge, together) = judge(making, "together", 8)?;
@@ -43,14 +39,20 @@ fn judge(making: &Making, key: &str, default: usize) -> Result<(Judge, usize), S
         Some(value) => count(key, &value)?,
     };
     let settings: JudgeSettings = serde_json::from_value(Value::Object(settings))?;
-    if !settings.rubric.is_empty() {
-        let fault = format!(
-            "is for [reward.{}] and [reward.{}]; leave it out",
-            ENTRY.name, TOURNAMENT.name
-        );
-        return Err(SettingError::new("a rubric", fault));
-    }
+    without_rubric(&settings)?;
     Ok((Judge::new(settings)?, count))
+}
+
+/// Refuses a rubric.
+pub(super) fn without_rubric(settings: &JudgeSettings) -> Result<(), SettingError> {
+    if settings.rubric.is_empty() {
+        return Ok(());
+    }
+    let fault = format!(
+        "is for [reward.{}] and [reward.{}]; leave it out",
+        ENTRY.name, TOURNAMENT.name
+    );
+    Err(SettingError::new("a rubric", fault))
 }
 
 /// Reads a count of at least one.
@@ -65,6 +67,15 @@ pub(super) fn schema<const N: usize>(more: [(&str, Value); N]) -> Value {
     let mut schema: Value = schemars::schema_for!(JudgeSettings).into();
     if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) {
         properties.extend(more.map(|(key, schema)| (key.to_owned(), schema)));
+    }
+    schema
+}
+
+/// As [`schema`], of a judge without a rubric.
+pub(super) fn schema_without_rubric<const N: usize>(more: [(&str, Value); N]) -> Value {
+    let mut schema = schema(more);
+    if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) {
+        properties.shift_remove("rubric");
     }
     schema
 }

@@ -2,7 +2,7 @@
 //! can neither end its place nor open another; the fences are a function of the texts, so that a question asked twice is
 //! the same request.
 
-use forage_contracts::Turn;
+use forage_contracts::{Episode, Tag, Turn};
 use serde_json::{Value, json};
 
 /// What is judged.
@@ -149,6 +149,63 @@ pub(super) fn pair_messages(
     ask(&parts, &format!("{task}\n{PAIR_REPLY}"))
 }
 
+/// The messages that ask for a grade of each turn, each with its share of the room.
+pub(super) fn turn_messages(question: &str, golds: &[String], turns: &[Turn], room: Room) -> Value {
+    let mut parts = given(question, golds);
+    for (number, turn) in (1..).zip(turns) {
+        let text = shortened(
+            &written(std::slice::from_ref(turn)),
+            room.transcript / turns.len(),
+        );
+        parts.push((format!("TURN {number}"), text));
+    }
+    let task = format!(
+        "Grade each of the agent's {} turns by what it adds to a well-founded answer, whatever becomes of it later: 0 for a turn that \
+         is wrong, repeats an earlier one or leads nowhere, 100 for the best next step. Each turn is what the agent wrote and then read.\n\
+         Reply with one JSON object and nothing else, one number for each turn in order: {{\"turns\": [0 to 100, ...]}}",
+        turns.len()
+    );
+    ask(&parts, &task)
+}
+
+/// The messages that ask for the principles behind a person's feedback.
+pub(super) fn principle_messages(
+    feedback: &str,
+    question: &str,
+    answer: &str,
+    room: Room,
+) -> Value {
+    let parts = [
+        ("QUESTION", question.to_owned()),
+        ("ANSWER", shortened(answer, room.answer)),
+        ("FEEDBACK", shortened(feedback, room.transcript)),
+    ];
+    let known = parts.into_iter().filter(|(_, text)| !text.is_empty());
+    let parts: Vec<Part> = known.map(|(name, text)| (name.to_owned(), text)).collect();
+    let task = "The feedback is a person's, on an answer to a question. Write down the principles behind what it praises or blames: short \
+                sentences about any answer to any such question, each of which an answer meets or does not meet, worded so that a good \
+                answer meets it, without the particulars of this question. None where the feedback says nothing of the kind.\n\
+                Reply with one JSON object and nothing else: {\"principles\": [\"The answer ...\", ...]}";
+    ask(&parts, task)
+}
+
+/// The text that asks a policy to grade an attempt of its own, without the accepted answers, with so many characters of it.
+pub(crate) fn self_grading(attempt: &Episode, chars: usize) -> String {
+    let room = Room {
+        transcript: chars,
+        answer: chars,
+    };
+    let mut parts = vec![("QUESTION".to_owned(), attempt.task.question.clone())];
+    let work = (attempt.answer(), Transcript::Turns(&attempt.turns));
+    parts.extend(shown(work, "", room));
+    let [open, close] = Tag::Answer.both();
+    let task = format!(
+        "Decide how likely it is that the agent's answer is right. Reply with a number from 0 (surely wrong) to 10 (surely right) \
+         between answer tags, as in {open}7{close}."
+    );
+    format!("{SYSTEM}\n\n{}\n", fenced(&parts, &task))
+}
+
 type Part = (String, String);
 
 fn given(question: &str, golds: &[String]) -> Vec<Part> {
@@ -159,12 +216,16 @@ fn given(question: &str, golds: &[String]) -> Vec<Part> {
 }
 
 fn ask(parts: &[Part], task: &str) -> Value {
+    let user = fenced(parts, task);
+    json!([{"role": "system", "content": SYSTEM}, {"role": "user", "content": user}])
+}
+
+fn fenced(parts: &[Part], task: &str) -> String {
     let mark = mark(parts);
     let fenced = parts
         .iter()
         .map(|(name, text)| format!("<<<{name} {mark}\n{text}\n{mark} {name}>>>\n\n"));
-    let user = fenced.collect::<String>() + task;
-    json!([{"role": "system", "content": SYSTEM}, {"role": "user", "content": user}])
+    fenced.collect::<String>() + task
 }
 
 /// A mark that occurs in no part. It follows from all of them, so none can hold its own.

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::client::JudgeError;
-use super::{BATCH, ENTRY, TOURNAMENT};
+use super::{BATCH, ENTRY, TOURNAMENT, TURNS};
 
 /// Who judges, how, and at what cost.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -89,7 +89,7 @@ fn transcript() -> usize {
 
 impl JudgeSettings {
     /// The rewards that have these settings.
-    pub const REWARDS: [&str; 3] = [ENTRY.name, BATCH.name, TOURNAMENT.name];
+    pub const REWARDS: [&str; 4] = [ENTRY.name, BATCH.name, TOURNAMENT.name, TURNS.name];
 
     /// Keys that change no verdict: a run may change them between its sessions.
     pub const CONDUCT: [&str; 8] = [

@@ -2,6 +2,7 @@
 
 mod group;
 mod server;
+mod turns;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -147,6 +148,14 @@ async fn a_thinking_model_and_a_server_that_holds_to_schemas_are_asked_as_they_n
         (
             super::verdict::Form::Pair,
             r#"{"better": "tie"}"#.to_owned(),
+        ),
+        (
+            super::verdict::Form::Principles,
+            r#"{"principles": ["It is short."]}"#.to_owned(),
+        ),
+        (
+            super::verdict::Form::Turns(2),
+            r#"{"turns": [80, 25]}"#.to_owned(),
         ),
     ] {
         let reply: serde_json::Value = serde_json::from_str(&reply).expect("JSON");

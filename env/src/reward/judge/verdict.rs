@@ -18,6 +18,10 @@ pub(super) enum Form {
     Rubric(usize),
     /// Which of two is better.
     Pair,
+    /// A grade of each of so many turns.
+    Turns(usize),
+    /// Principles, of any number.
+    Principles,
 }
 
 impl Form {
@@ -39,10 +43,8 @@ impl Form {
             json!({"type": "object", "required": required, "additionalProperties": false, "properties": properties})
         };
         let list = |items: Value, count: usize| json!({"type": "array", "items": items, "minItems": count, "maxItems": count});
-        let answer = || {
-            let approach = json!({"type": "number", "minimum": 0, "maximum": 100});
-            object(json!({"correct": {"type": "boolean"}, "approach": approach}))
-        };
+        let grade = || json!({"type": "number", "minimum": 0, "maximum": 100});
+        let answer = || object(json!({"correct": {"type": "boolean"}, "approach": grade()}));
         match self {
             Self::Answer => answer(),
             Self::Answers(count) => object(json!({"verdicts": list(answer(), count)})),
@@ -50,6 +52,10 @@ impl Form {
                 object(json!({"holds": list(json!({"type": "boolean"}), count)}))
             }
             Self::Pair => object(json!({"better": {"type": "string", "enum": ["A", "B", "tie"]}})),
+            Self::Turns(count) => object(json!({"turns": list(grade(), count)})),
+            Self::Principles => {
+                object(json!({"principles": {"type": "array", "items": {"type": "string"}}}))
+            }
         }
     }
 }
@@ -122,6 +128,18 @@ struct RubricReply {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
+struct TurnsReply {
+    turns: Vec<f64>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PrinciplesReply {
+    principles: Vec<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct PairReply {
     better: Preference,
 }
@@ -165,6 +183,36 @@ pub(crate) fn read_verdicts(reply: &str, count: usize) -> Result<Vec<Verdict>, R
 /// `Refusal` for anything else.
 pub(crate) fn read_preference(reply: &str) -> Result<Preference, Refusal> {
     object::<PairReply>(reply).map(|reply| reply.better)
+}
+
+/// Reads the grades of `count` turns, `{"turns": [80, 35]}`, as shares of 100.
+///
+/// # Errors
+/// `Refusal` for anything else.
+pub(crate) fn read_grades(reply: &str, count: usize) -> Result<Vec<f32>, Refusal> {
+    let TurnsReply { turns } = object(reply)?;
+    if turns.len() != count {
+        return Err(Refusal(format!("{} grades of {count} turns", turns.len())));
+    }
+    if let Some(grade) = turns.iter().find(|grade| !(0.0..=100.0).contains(*grade)) {
+        return Err(Refusal(format!("a grade is {grade}, not 0 to 100")));
+    }
+    Ok(turns.iter().map(|grade| (grade / 100.0) as f32).collect())
+}
+
+/// Reads `{"principles": ["The answer names its source."]}`.
+///
+/// # Errors
+/// `Refusal` for anything else, and for an empty principle.
+pub(crate) fn read_principles(reply: &str) -> Result<Vec<String>, Refusal> {
+    let PrinciplesReply { principles } = object(reply)?;
+    if principles
+        .iter()
+        .any(|principle| principle.trim().is_empty())
+    {
+        return Err(Refusal("a principle is empty".to_owned()));
+    }
+    Ok(principles)
 }
 
 fn object<'a, T: Deserialize<'a>>(reply: &'a str) -> Result<T, Refusal> {

@@ -82,6 +82,7 @@ pub(crate) fn episode(index: usize, correct: bool) -> Episode {
     let score = Some(Score {
         total: value,
         parts,
+        ..Score::default()
     });
     Episode {
         group: index as u64,

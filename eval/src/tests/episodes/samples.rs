@@ -152,3 +152,45 @@ fn none_right_is_no_proof_and_counts_pass_one() -> TestResult {
     );
     Ok(())
 }
+
+#[test]
+fn samples_are_ranked_by_the_policys_own_grades() -> TestResult {
+    let graded = |index: usize, right: bool, grade| (episode(index, right), grade);
+    let samples = [
+        // It knows the one that is right, where two agree on another answer.
+        graded(0, true, Some(0.9)),
+        graded(0, false, Some(0.1)),
+        graded(0, false, Some(0.3)),
+        // It grades nothing.
+        graded(1, false, None),
+        graded(1, true, None),
+        graded(1, false, None),
+        (infra(1), Some(1.0)),
+    ];
+    let pairs: Vec<(&Episode, Option<f64>)> = samples
+        .iter()
+        .map(|(episode, grade)| (episode, *grade))
+        .collect();
+    let all: Vec<Episode> = samples.iter().map(|(episode, _)| episode.clone()).collect();
+    let found = answers(&[episode(0, true)], &all)?.with_grades(&pairs, SETTINGS)?;
+    let ranked = found.self_graded.as_ref().ok_or("graded")?;
+    let ks: Vec<usize> = ranked.best_at_k.iter().map(|point| point.k).collect();
+    assert_eq!(ks, [1, 2, 3]);
+    for (point, expected) in ranked.best_at_k.iter().zip([
+        1.0 / 3.0,
+        f64::midpoint(2.0 / 3.0, 1.0 / 3.0),
+        f64::midpoint(1.0, 1.0 / 3.0),
+    ]) {
+        assert!(
+            (point.value.estimate - expected).abs() < 1e-9,
+            "{point:?} {expected}"
+        );
+    }
+    // The majority is wrong on both.
+    assert!((ranked.less_majority.estimate - 2.0 / 3.0).abs() < 1e-9);
+    assert!((ranked.graded_frac - 0.5).abs() < 1e-12);
+    assert!(found.to_text().contains("best by own grade"));
+    let few = answers(&[episode(0, true)], &all)?.with_grades(&pairs[..1], SETTINGS)?;
+    assert!(few.self_graded.is_none());
+    Ok(())
+}

@@ -1,0 +1,95 @@
+//! Grades of turns, and principles behind feedback.
+
+use std::collections::BTreeMap;
+
+use serde_json::json;
+
+use super::*;
+use crate::reward::Weighting;
+use crate::reward::judge::verdict::{read_grades, read_principles};
+
+fn set(server: &Server) -> RewardSet {
+    let written = json!({
+        "em": 1.0,
+        "judge_turns": {"weight": 0.5, "url": server.url(), "model": "m", "attempts": 1},
+    });
+    let weights: BTreeMap<String, Weighting> = serde_json::from_value(written).expect("weights");
+    RewardSet::configured(Outcome::Answer, &weights, Seed::root(0)).expect("usable")
+}
+
+/// A search, then the right answer.
+fn played() -> Episode {
+    let mut played = episode("<search>mayor</search>", None);
+    let last = episode("<answer>Velm</answer>", Some("Velm"));
+    played.turns.extend(last.turns);
+    played
+}
+
+#[tokio::test]
+async fn turns_are_paid_what_the_judge_grades_them() {
+    let server = Server::start(|_| Act::Say(200, completion(r#"{"turns": [80, 25]}"#)));
+    let mut played = played();
+    played.turns[0].reward = 1.0;
+    let score = set(&server).score(&played.task, &played).await;
+    let score = score.expect("a score");
+    let near = |left: f32, right: f32| (left - right).abs() < 1e-6;
+    // The total is that of the answer.
+    assert!(near(score.total, 1.0), "{}", score.total);
+    assert!(near(score.parts["judge_turns"], 0.525));
+    assert!(near(score.parts["judge_turns_1"], 0.8));
+    played.score = Some(score);
+    let earned: Vec<f32> = played.turn_rewards().collect();
+    assert!(
+        near(earned[0], 1.4) && near(earned[1], 0.125) && earned.len() == 2,
+        "{earned:?}"
+    );
+    let bodies = server.bodies();
+    assert_eq!(bodies.len(), 1);
+    for shown in ["TURN 1", "TURN 2", "<search>mayor</search>", "ANSWERS"] {
+        assert!(bodies[0].contains(shown), "{shown}");
+    }
+    // An episode without a turn has nothing to grade.
+    played.turns.clear();
+    let score = set(&server).score(&played.task, &played).await;
+    assert!(score.expect("a score").turns.is_empty());
+    assert_eq!(server.bodies().len(), 1);
+}
+
+#[tokio::test]
+async fn replies_that_are_no_grades_are_faults_of_ours() {
+    for reply in [
+        r#"{"turns": [80]}"#,
+        r#"{"turns": [80, 101]}"#,
+        r#"{"turns": [80, -1]}"#,
+        r#"{"turns": [80, "25"]}"#,
+        r#"{"turns": [80, 25], "why": ""}"#,
+        "[80, 25]",
+    ] {
+        assert!(read_grades(reply, 2).is_err(), "{reply}");
+    }
+    let server = Server::start(|_| Act::Say(200, completion(r#"{"turns": [80]}"#)));
+    let played = played();
+    let error = set(&server).score(&played.task, &played).await;
+    let error = error.expect_err("a fault of ours").to_string();
+    assert!(error.contains("1 grades of 2 turns"), "{error}");
+}
+
+#[tokio::test]
+async fn principles_are_drawn_from_feedback() {
+    let reply = r#"{"principles": ["The answer names its source."]}"#;
+    let server = Server::start(move |_| Act::Say(200, completion(reply)));
+    let judge = Judge::new(settings(&server)).expect("settings");
+    let found = judge.principles("Where is that from?", "", "Velm").await;
+    assert_eq!(found.expect("read"), ["The answer names its source."]);
+    let body = &server.bodies()[0];
+    assert!(body.contains("FEEDBACK") && body.contains("Where is that from?"));
+    assert!(!body.contains("<<<QUESTION"), "nothing is known of it");
+    for reply in [
+        r#"{"principles": [" "]}"#,
+        r#"{"principles": "one"}"#,
+        r#"["one"]"#,
+    ] {
+        assert!(read_principles(reply).is_err(), "{reply}");
+    }
+    assert_eq!(read_principles(r#"{"principles": []}"#), Ok(Vec::new()));
+}

@@ -1,0 +1,149 @@
+//! Principles that hold or do not, drawn from written feedback: RLBFF (Binary Flexible Feedback), as far as a rubric needs it.
+
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use forage_env::reward::judge::Judge;
+use forage_env::reward::normalize;
+use serde::Deserialize;
+use serde_json::Value;
+use tokio::task::JoinSet;
+
+use super::judge_settings;
+use crate::config::Resolved;
+use crate::error::{Context, Result, RunError, bail};
+use crate::runtime::runtime;
+
+/// What a person wrote about an answer.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    feedback: String,
+    #[serde(default)]
+    question: String,
+    #[serde(default)]
+    answer: String,
+}
+
+impl Resolved {
+    /// Asks the judge of a config for the principles behind pieces of feedback, each with its place for errors: `feedback`, and what it
+    /// is about, `question` and `answer`, where that is known. Principles in nearly the same words are one. Returns each with the number
+    /// of pieces that it stands behind, most first, and the requests and tokens that it took. Blocks; not to be called from async code.
+    ///
+    /// # Errors
+    /// When the config has no judge of answers, there is no feedback, or a request fails.
+    pub fn principles(
+        &self,
+        rows: Vec<(String, Value)>,
+    ) -> Result<(Vec<(String, usize)>, [u64; 2])> {
+        let judge = Judge::new(judge_settings(self)?).in_config("[reward.judge]")?;
+        let judge = Arc::new(judge);
+        if rows.is_empty() {
+            bail!("there is no feedback; write one JSON object per line");
+        }
+        let row = |(place, row): (String, Value)| {
+            let form = "not feedback; see `forage judge principles --help`";
+            let row = serde_json::from_value(row).with_context(|| format!("{place}: {form}"))?;
+            Ok((place, row))
+        };
+        let rows: Vec<(String, Written)> = rows.into_iter().map(row).collect::<Result<_>>()?;
+        let mut found: Vec<(usize, Vec<String>)> = runtime()?.block_on(async {
+            let mut tasks = JoinSet::new();
+            for (index, (place, row)) in rows.into_iter().enumerate() {
+                let judge = Arc::clone(&judge);
+                tasks.spawn(async move {
+                    let Written {
+                        feedback,
+                        question,
+                        answer,
+                    } = row;
+                    let found = judge.principles(&feedback, &question, &answer).await;
+                    found.context(place).map(|found| (index, found))
+                });
+            }
+            let mut found = Vec::new();
+            while let Some(one) = tasks.join_next().await {
+                found.push(one.context("a request failed in an unforeseen way")??);
+            }
+            Ok::<_, RunError>(found)
+        })?;
+        // They came in the order of the replies.
+        found.sort_by_key(|(index, _)| *index);
+        let (calls, tokens) = judge.cost();
+        let found = found.into_iter().map(|(_, principles)| principles);
+        Ok((merged(found), [calls, tokens]))
+    }
+}
+
+/// Principles with the number of lists they stand in, most first, then in the order in which they came.
+fn merged(lists: impl Iterator<Item = Vec<String>>) -> Vec<(String, usize)> {
+    let mut all: Vec<(String, BTreeSet<usize>)> = Vec::new();
+    for (list, principles) in lists.enumerate() {
+        for principle in principles {
+            match all.iter_mut().find(|(known, _)| alike(known, &principle)) {
+                Some((_, lists)) => {
+                    lists.insert(list);
+                }
+                None => all.push((principle, BTreeSet::from([list]))),
+            }
+        }
+    }
+    all.sort_by_key(|(_, lists)| Reverse(lists.len()));
+    all.into_iter()
+        .map(|(principle, lists)| (principle, lists.len()))
+        .collect()
+}
+
+/// Words that turn a principle round, as [`normalize`] leaves them.
+const DENIALS: [&str; 11] = [
+    "not", "no", "never", "without", "cannot", "cant", "isnt", "arent", "doesnt", "dont", "wont",
+];
+
+/// Whether two principles have four fifths of their words in common, and deny alike.
+fn alike(left: &str, right: &str) -> bool {
+    let words = |text: &str| -> BTreeSet<String> {
+        let text = normalize(text);
+        text.split_whitespace().map(str::to_owned).collect()
+    };
+    let denies =
+        |words: &BTreeSet<String>| words.iter().any(|word| DENIALS.contains(&word.as_str()));
+    let (left, right) = (words(left), words(right));
+    let shared = left.intersection(&right).count();
+    let all = left.union(&right).count();
+    denies(&left) == denies(&right) && shared * 5 >= all * 4
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn principles_in_nearly_the_same_words_are_one() {
+        let lists = [
+            vec!["The answer names its source.", "The answer is short."],
+            vec!["The answer is not short."],
+            vec![
+                "the answer names its sources",
+                "The answer names its source",
+            ],
+            vec![],
+            vec!["Answer names its source!", "The answer is short"],
+        ];
+        let lists = lists.map(|list| list.into_iter().map(str::to_owned).collect());
+        let found = merged(lists.into_iter());
+        let found: Vec<(&str, usize)> = found
+            .iter()
+            .map(|(text, support)| (text.as_str(), *support))
+            .collect();
+        assert_eq!(
+            found,
+            [
+                ("The answer names its source.", 3),
+                ("The answer is short.", 2),
+                ("The answer is not short.", 1),
+                ("the answer names its sources", 1),
+            ]
+        );
+    }
+}
