@@ -129,6 +129,8 @@ step_metrics! {
     REPLAY_AGE = "replay/policy_age_mean" ["updates" "replayed episodes"] Lower "Age of replayed episodes";
     REPLAY_AGE_MAX = "replay/policy_age_max" ["updates" "replayed episodes"] Lower
         "Age of the oldest replayed episode";
+    REPLAY_SOLUTIONS = "replay/solutions" ["groups" "step"] Neither
+        "Groups that a right episode of an earlier step joined";
     DIFFICULTY = "curriculum/difficulty_mean" ["share" "questions of the step, those of refills aside"] Neither
         "Predicted difficulty of the questions asked";
     QUESTIONS_LEFT = "curriculum/questions_left" ["questions" "step"] Neither "Questions that the curriculum still asks";

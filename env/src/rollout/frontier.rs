@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use forage_contracts::environment::Outcome;
 use forage_contracts::seed::Seed;
-use forage_contracts::{Branch, Provenance, Span, TokenLog};
+use forage_contracts::{Branch, Provenance, SettingError, Span, TokenLog};
 use rand::RngExt;
 use serde::{Deserialize, Serialize};
 
@@ -56,6 +56,45 @@ const fn floor() -> f64 {
 }
 
 impl Branching {
+    /// Tells whether branches leave at random turns.
+    pub fn is_random(&self) -> bool {
+        *self == Self::Random
+    }
+
+    /// Checks the ranges.
+    ///
+    /// # Errors
+    /// [`SettingError`], which names the key at fault and what it must be.
+    pub fn check(self) -> Result<(), SettingError> {
+        let Self::Frontier {
+            value,
+            uncertainty,
+            depth,
+            floor,
+        } = self
+        else {
+            return Ok(());
+        };
+        let from_zero = |number: f64| number >= 0.0 && number.is_finite();
+        for (key, number, is_fit, must) in [
+            ("value", value, from_zero(value), "0 or more"),
+            (
+                "uncertainty",
+                uncertainty,
+                from_zero(uncertainty),
+                "0 or more",
+            ),
+            ("depth", depth, from_zero(depth), "0 or more"),
+            ("floor", floor, (0.0..=1.0).contains(&floor), "in [0, 1]"),
+        ] {
+            if !is_fit {
+                let key = format!("branching.frontier.{key}");
+                return Err(SettingError::range(key, number, must));
+            }
+        }
+        Ok(())
+    }
+
     /// Chooses, of the episodes `played` so far, the place of the one to leave and the turns that both share; `None` where there is none
     /// to leave. `seed` is the branch's, `most` the turns that an episode can have.
     pub(super) fn choose(

@@ -67,6 +67,8 @@ impl RunConfig {
         self.grpo.update.old_logprobs = Some(self.grpo.update.old_logprobs_where(exact));
         let replay = self.grpo.check_replay();
         replay.in_config(format!("[grpo.replay] on {}", self.device))?;
+        let trees = self.grpo.check_trees();
+        trees.in_config(format!("[grpo] on {}", self.device))?;
         Ok(Resolved(self))
     }
 

@@ -40,20 +40,24 @@ impl ReplayConfig {
             );
             return Err(SettingError::new("capacity", fault));
         }
-        let recipe = update.objective.recipe(1);
-        if !recipe.loss.has_ratio() {
-            let name = recipe.loss.name();
-            let fault =
-                format!("{name} has no ratio to the policy that wrote a rollout; take another");
-            return Err(SettingError::new("the loss", fault));
-        }
-        if update.old_logprobs == Some(OldLogprobs::Trainer) && recipe.correction.is_none() {
-            let fault = "= \"trainer\" leaves nothing that weighs the age of a rollout; set update.objective.correction, or \
-                         old_logprobs = \"sampler\"";
-            return Err(SettingError::new("update.old_logprobs", fault));
-        }
-        Ok(())
+        check_reuse(update)
     }
+}
+
+/// Checks that `update` weighs rollouts of earlier steps by importance.
+pub(super) fn check_reuse(update: &UpdateConfig) -> Result<(), SettingError> {
+    let recipe = update.objective.recipe(1);
+    if !recipe.loss.has_ratio() {
+        let name = recipe.loss.name();
+        let fault = format!("{name} has no ratio to the policy that wrote a rollout; take another");
+        return Err(SettingError::new("the loss", fault));
+    }
+    if update.old_logprobs == Some(OldLogprobs::Trainer) && recipe.correction.is_none() {
+        let fault = "= \"trainer\" leaves nothing that weighs the age of a rollout; set update.objective.correction, or \
+                     old_logprobs = \"sampler\"";
+        return Err(SettingError::new("update.old_logprobs", fault));
+    }
+    Ok(())
 }
 
 /// Groups of earlier steps, oldest first.
