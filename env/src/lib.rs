@@ -32,6 +32,7 @@ mod protocol;
 mod check;
 mod code_search;
 mod demonstrate;
+mod experience;
 mod external;
 mod plugins;
 mod probe;

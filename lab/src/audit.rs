@@ -135,7 +135,7 @@ fn parsed(rows: Vec<(String, Value)>) -> Result<Vec<(String, AuditRow)>> {
     rows.into_iter().map(row).collect()
 }
 
-fn judge_of(config: &Resolved) -> Result<Judge> {
+pub(crate) fn judge_of(config: &Resolved) -> Result<Judge> {
     let weighting = config.reward.get("judge");
     let weighting = weighting.in_config("it has no [reward.judge]")?;
     let settings = Value::Object(weighting.settings());

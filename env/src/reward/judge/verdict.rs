@@ -18,6 +18,8 @@ pub(super) enum Form {
     Rubric(usize),
     /// Which of two is better.
     Pair,
+    /// What one did better than another.
+    Advice,
 }
 
 impl Form {
@@ -50,6 +52,7 @@ impl Form {
                 object(json!({"holds": list(json!({"type": "boolean"}), count)}))
             }
             Self::Pair => object(json!({"better": {"type": "string", "enum": ["A", "B", "tie"]}})),
+            Self::Advice => object(json!({"advice": {"type": "string"}})),
         }
     }
 }
@@ -165,6 +168,32 @@ pub(crate) fn read_verdicts(reply: &str, count: usize) -> Result<Vec<Verdict>, R
 /// `Refusal` for anything else.
 pub(crate) fn read_preference(reply: &str) -> Result<Preference, Refusal> {
     object::<PairReply>(reply).map(|reply| reply.better)
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AdviceReply {
+    advice: String,
+}
+
+/// Most characters of advice.
+const MOST_ADVICE: usize = 1000;
+
+/// Reads `{"advice": "..."}`: some words, on one line.
+///
+/// # Errors
+/// `Refusal` for anything else.
+pub(crate) fn read_advice(reply: &str) -> Result<String, Refusal> {
+    let AdviceReply { advice } = object(reply)?;
+    let words: Vec<&str> = advice.split_whitespace().collect();
+    let advice = words.join(" ");
+    let count = advice.chars().count();
+    if count == 0 || count > MOST_ADVICE {
+        return Err(Refusal(format!(
+            "advice of {count} characters, not 1 to {MOST_ADVICE}"
+        )));
+    }
+    Ok(advice)
 }
 
 fn object<'a, T: Deserialize<'a>>(reply: &'a str) -> Result<T, Refusal> {
