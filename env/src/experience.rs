@@ -144,12 +144,12 @@ fn contrasts(records: &[EpisodeRecord]) -> Vec<[&Episode; 2]> {
             side.push(episode);
         }
     }
-    let pair = |[right, wrong]: [Vec<&Episode>; 2]| {
+    let pairs = attempts.into_values().filter_map(|[right, wrong]| {
         let right = right.into_iter().min_by_key(|episode| episode.searches())?;
         let most = |episode: &&Episode| Reverse(episode.searches());
         Some([right, wrong.into_iter().min_by_key(most)?])
-    };
-    attempts.into_values().filter_map(pair).collect()
+    });
+    pairs.collect()
 }
 
 /// A contrast in the words of a template.
