@@ -101,9 +101,8 @@ impl Memory {
         let hits = found.into_iter().flatten().flatten();
         let places = hits.filter_map(|hit| hit.id.parse::<usize>().ok());
         let others = places.filter(|&place| !is_own(place)).take(self.k);
-        let texts: String = others
-            .map(|place| format!("- {}\n", self.experiences[place].text.trim()))
-            .collect();
+        let texts = others.map(|place| format!("- {}\n", self.experiences[place].text.trim()));
+        let texts: String = texts.collect();
         if texts.is_empty() {
             return Ok(texts);
         }
