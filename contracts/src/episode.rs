@@ -150,6 +150,16 @@ pub struct Branch {
     pub member: u64,
     /// The turns both share.
     pub turns: usize,
+    /// The member that the other's tree began with, where the other is a branch itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub root: Option<u64>,
+}
+
+impl Branch {
+    /// The member that the tree began with.
+    pub fn tree(self) -> u64 {
+        self.root.unwrap_or(self.member)
+    }
 }
 
 #[expect(

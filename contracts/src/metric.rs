@@ -131,6 +131,8 @@ step_metrics! {
         "Age of the oldest replayed episode";
     PRIORITY = "recomposition/priority_frac" ["share" "episodes"] Neither
         "Episodes learned from at once, where batches are put together anew";
+    REPLAY_SOLUTIONS = "replay/solutions" ["groups" "step"] Neither
+        "Groups that a right episode of an earlier step joined";
     DIFFICULTY = "curriculum/difficulty_mean" ["share" "questions of the step, those of refills aside"] Neither
         "Predicted difficulty of the questions asked";
     QUESTIONS_LEFT = "curriculum/questions_left" ["questions" "step"] Neither "Questions that the curriculum still asks";

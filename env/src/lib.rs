@@ -32,6 +32,7 @@ mod protocol;
 mod check;
 mod code_search;
 mod demonstrate;
+mod experience;
 mod external;
 mod plugins;
 mod probe;
@@ -54,8 +55,8 @@ pub use plugins::Plugins;
 pub use probe::{PassageProbe, Probe, ProbeError};
 pub use query_writer::QueryTurn;
 pub use rollout::{
-    BudgetExceeded, ChatSettings, Difference, EpisodeRecord, EpisodeWriter, InfraBudget, Job, Keep,
-    Presentation, RecordError, Rejection, RejectionCounts, ReplayError, Rollout, replay,
+    Branching, BudgetExceeded, ChatSettings, Difference, EpisodeRecord, EpisodeWriter, InfraBudget,
+    Job, Keep, Presentation, RecordError, Rejection, RejectionCounts, ReplayError, Rollout, replay,
 };
 pub use tokenizer::{HfTokenizer, TokenizerError};
 pub use wiki::{Wiki, WikiError};

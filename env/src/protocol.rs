@@ -8,6 +8,6 @@ pub(crate) use blocks::{
     ANSWER_PREFIX, Block, PYTHON, QUERY_CLOSE, QUERY_OPEN, REASONING, first_closed, first_opened,
     last_closed, query_line,
 };
-pub(crate) use structure::{Author, Segment, is_valid_sequence};
+pub(crate) use structure::{Author, Segment, is_valid_sequence, is_valid_text};
 pub(crate) use tags::{ActionFault, ParsedAction, parse_action};
 pub(crate) use tags::{TagEvent, TagParser};

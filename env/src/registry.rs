@@ -51,6 +51,7 @@ pub(crate) const REWARDS: &[RewardEntry] = &[
     answers::SUB_EM,
     answers::F1,
     format::ENTRY,
+    format::SELF_SEARCH,
     retrieval::ENTRY,
     published::ENTRY,
     rankings::NDCG,

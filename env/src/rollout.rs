@@ -2,6 +2,7 @@
 
 mod budget;
 mod driver;
+mod frontier;
 mod grading;
 pub(crate) mod presentation;
 mod running;
@@ -13,6 +14,7 @@ pub(crate) mod replay;
 
 pub use budget::{BudgetExceeded, InfraBudget};
 pub use driver::{Job, Rollout};
+pub use frontier::Branching;
 
 pub use presentation::{ChatSettings, Presentation};
 pub use record::{EpisodeRecord, EpisodeWriter, RecordError};

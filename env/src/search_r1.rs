@@ -27,6 +27,7 @@ use forage_contracts::{
 
 use crate::ask::ask;
 use crate::chat::tools::{CallFault, can_be_written};
+use crate::experience::Memory;
 use crate::reward::grading::sub_exact_match;
 use crate::settings::{OnInvalid, SettingsError};
 
@@ -110,6 +111,8 @@ pub(crate) const REMINDER: &str =
 struct Shared {
     settings: SearchR1Settings,
     template: String,
+    /// What is shown before the prompt.
+    memory: Option<Memory>,
     spec: EnvSpec,
     retriever: Arc<dyn Retriever>,
     tokenizer: Arc<dyn Tokenizer>,
@@ -150,7 +153,7 @@ impl SearchR1 {
     /// `tokenizer` counts the tokens of observations: give the policy's own.
     ///
     /// # Errors
-    /// When the settings contradict themselves or the prompt template cannot be read.
+    /// When the settings contradict themselves, or the prompt template or the file of experience cannot be read.
     pub(crate) fn factory(
         settings: SearchR1Settings,
         retriever: Arc<dyn Retriever>,
@@ -162,6 +165,7 @@ impl SearchR1 {
             return Err(SettingsError::unwritable_calls());
         }
         let template = settings.prompt.read(&settings)?;
+        let memory = settings.experience.as_ref().map(Memory::open).transpose()?;
         let closing = usize::from(settings.closing_turn != ClosingTurn::None);
         let spec = EnvSpec {
             id: ENTRY.id.to_owned(),
@@ -186,6 +190,7 @@ impl SearchR1 {
         Ok(Arc::new(Factory(Arc::new(Shared {
             settings,
             template,
+            memory,
             spec,
             retriever,
             tokenizer,
@@ -368,11 +373,13 @@ impl Environment for SearchR1 {
         if self.shared.settings.gold_shown_reward.abs() > 0.0 {
             self.golds.clone_from(&task.golds);
         }
-        Ok(Observation::new(
-            self.shared
-                .template
-                .replace(prompt::QUESTION, task.question.trim()),
-        ))
+        let question = task.question.trim();
+        let mut text = match &self.shared.memory {
+            Some(memory) => memory.shown(question).await?,
+            None => String::new(),
+        };
+        text.push_str(&self.shared.template.replace(prompt::QUESTION, question));
+        Ok(Observation::new(text))
     }
 
     async fn step(&mut self, action: &Action) -> Result<Step, EnvError> {

@@ -55,6 +55,24 @@ pub(crate) enum SettingsError {
         #[source]
         source: std::io::Error,
     },
+    /// A file of experience cannot be used.
+    #[error("`experience.path` {}{}: {fault}; write it by `forage data experience`", path.display(), at_line(*line))]
+    Experience {
+        /// The file.
+        path: PathBuf,
+        /// The line at fault, from 1; 0 where it is none.
+        line: usize,
+        /// What is wrong.
+        fault: String,
+    },
+}
+
+/// Names a line of a file; nothing for 0.
+fn at_line(line: usize) -> String {
+    if line == 0 {
+        return String::new();
+    }
+    format!(", line {line}")
 }
 
 impl From<SettingsError> for RegistryError {

@@ -136,7 +136,7 @@ fn parsed(rows: Vec<(String, Value)>) -> Result<Vec<(String, AuditRow)>> {
     rows.into_iter().map(row).collect()
 }
 
-fn judge_settings(config: &Resolved) -> Result<JudgeSettings> {
+pub(crate) fn judge_settings(config: &Resolved) -> Result<JudgeSettings> {
     let weighting = config.reward.get("judge");
     let weighting = weighting.in_config("it has no [reward.judge]")?;
     let settings = Value::Object(weighting.settings());

@@ -2,7 +2,7 @@
 //!
 //! `checkpoints/step-000050/` holds `model/` (a Hugging Face folder, or a PEFT folder where an adapter is trained: the
 //! base does not change), `optimizer.safetensors`, `state.json` and, where episodes are played ahead, `ahead.jsonl`; where they are
-//! replayed, `replay.jsonl`; where a critic learns, `critic/` with its own `model/`, `head.safetensors` and
+//! replayed, `replay.jsonl`; where right ones are kept, `solved.jsonl`; where a critic learns, `critic/` with its own `model/`, `head.safetensors` and
 //! `optimizer.safetensors`. `BLAKE3SUMS` has the digests of all of them, which are checked before anything is read. It is
 //! written under another name and renamed at the end, so a run killed or out of disk leaves no half checkpoint.
 
@@ -96,6 +96,8 @@ pub(crate) struct Restored {
     pub(crate) ahead: Option<Vec<Episode>>,
     /// Episodes kept to be replayed, group after group, oldest first.
     pub(crate) replay: Vec<Episode>,
+    /// Right episodes of solved questions, oldest first.
+    pub(crate) solved: Vec<Episode>,
     /// What was asked.
     pub(crate) memory: Memory,
     /// The rest.
@@ -113,6 +115,8 @@ pub(crate) struct Snapshot<'a> {
     pub(crate) ahead: Option<&'a [Episode]>,
     /// Groups kept to be replayed, oldest first.
     pub(crate) replay: &'a [Vec<Episode>],
+    /// Right episodes of solved questions, oldest first.
+    pub(crate) solved: &'a [Episode],
     /// What was asked, where that is kept.
     pub(crate) memory: Option<&'a Memory>,
     pub(crate) sentinel: Option<&'a Sentinel>,
@@ -124,6 +128,8 @@ pub(crate) struct Snapshot<'a> {
 const AHEAD: &str = "ahead.jsonl";
 /// File of the episodes kept to be replayed.
 const REPLAY: &str = "replay.jsonl";
+/// File of the right episodes of solved questions.
+const SOLVED: &str = "solved.jsonl";
 /// File of what was asked.
 const ASKED: &str = "asked.json";
 /// Folder of the critic.
@@ -161,6 +167,7 @@ fn write(folder: &Path, snapshot: &Snapshot<'_>, state: &RunState) -> Result<(),
         critic,
         ahead,
         replay,
+        solved,
         memory,
         ..
     } = snapshot;
@@ -178,6 +185,9 @@ fn write(folder: &Path, snapshot: &Snapshot<'_>, state: &RunState) -> Result<(),
     }
     if !replay.is_empty() {
         write_episodes(&folder.join(REPLAY), replay.iter().flatten())?;
+    }
+    if !solved.is_empty() {
+        write_episodes(&folder.join(SOLVED), solved.iter())?;
     }
     if let Some(memory) = memory {
         let path = folder.join(ASKED);
@@ -437,6 +447,7 @@ pub(crate) fn load(
     )?;
     let ahead = episodes(&folder.join(AHEAD))?;
     let replay = episodes(&folder.join(REPLAY))?.unwrap_or_default();
+    let solved = episodes(&folder.join(SOLVED))?.unwrap_or_default();
     let memory = asked(&folder.join(ASKED))?;
     Ok(Restored {
         decoder,
@@ -444,6 +455,7 @@ pub(crate) fn load(
         critic,
         ahead,
         replay,
+        solved,
         memory,
         state,
     })

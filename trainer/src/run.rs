@@ -9,6 +9,7 @@ mod recomposition;
 mod replay;
 mod rows;
 mod sharing;
+mod solved;
 mod step;
 mod together;
 
@@ -36,6 +37,7 @@ use replay::Buffer;
 pub(crate) use replay::ReplayConfig;
 use rows::{describe_replay, describe_update, describe_validation};
 use sharing::share;
+use solved::Solved;
 use together::Held;
 
 use crate::checkpoint::{self, Snapshot};
@@ -110,6 +112,7 @@ pub async fn run_grpo(
     }
     let checked = config.check_questions();
     let checked = checked.and_then(|()| config.check_questions_source(plays));
+    let checked = checked.and_then(|()| config.check_search_source(plays));
     checked.map_err(RunError::Questions)?;
     let checked = config.check_endings();
     let checked = checked.and_then(|()| config.endings.check_source(plays));
@@ -147,6 +150,7 @@ pub async fn run_grpo(
         hints,
         ahead: None,
         buffer: Buffer::default(),
+        solved: Solved::default(),
         memory: questions::memory(source, config),
         held: None,
     };
@@ -179,6 +183,8 @@ struct Run<'a> {
     ahead: Option<Vec<Episode>>,
     /// Groups of earlier steps; empty where none are learned from later.
     buffer: Buffer,
+    /// Right episodes of earlier steps; empty where none are kept.
+    solved: Solved,
     /// What was asked; not kept where nothing reads it.
     memory: Option<Memory>,
     /// The state before the step under way, for a checkpoint when a rank is lost in it; at rank 0 of several alone.
@@ -299,6 +305,15 @@ impl<'a> Run<'a> {
         }
         let played = || episodes.chunks(self.config.group_size);
         let mut groups: Vec<Vec<Sample>> = played().map(samples).collect();
+        if self.config.solved > 0 {
+            let mut joined = 0;
+            for (group, samples) in played().zip(&mut groups) {
+                let kept = self.solved.sample(group);
+                joined += usize::from(kept.is_some());
+                samples.extend(kept);
+            }
+            row.set(Metric::REPLAY_SOLUTIONS, joined as f64);
+        }
         if let Some(recomposition) = self.config.recomposition {
             let chosen = groups
                 .iter_mut()
@@ -359,7 +374,11 @@ impl<'a> Run<'a> {
             .map(|&place| Arc::clone(&problem.train[place]));
         let tasks: Vec<Arc<Task>> = tasks.collect();
         let seed = Seed::root(self.place.seed).child("rollout", &[step]);
-        let trees = self.config.trees.unwrap_or(size);
+        let trees = |task: &Task| {
+            let is_solved = self.solved.find(task).is_some();
+            let trees = self.config.trees.filter(|_| !is_solved);
+            (trees.unwrap_or(size), self.config.branching)
+        };
         let mut jobs = tree_jobs(&tasks, first, size, trees, seed);
         self.config.update.temper(&mut jobs);
         let rollout = rollout(self.learner, problem, Sampling::FULL);
@@ -420,6 +439,7 @@ impl<'a> Run<'a> {
             critic: self.learner.critic_state(),
             ahead: self.ahead.as_deref(),
             replay: self.buffer.groups(),
+            solved: self.solved.episodes(),
             memory: self.memory.as_ref(),
             sentinel: Some(&self.sentinel),
             anchor: self.learner.anchor(),
@@ -455,6 +475,9 @@ impl<'a> Run<'a> {
         self.ahead = restored.ahead;
         if self.config.replay.is_some() || self.config.recomposition.is_some() {
             self.buffer = Buffer::of(&restored.replay);
+        }
+        if self.config.solved > 0 {
+            self.solved = Solved::of(restored.solved);
         }
         if let Some(memory) = &mut self.memory {
             memory.restore(restored.memory);

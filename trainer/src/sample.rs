@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use forage_contracts::environment::Outcome;
-use forage_contracts::{Episode, Provenance, Treatment, Turn};
+use forage_contracts::{Branch, Episode, Provenance, Treatment, Turn};
 use forage_env::EpisodeRecord;
 use serde::Deserialize;
 use serde_json::Value;
@@ -63,9 +63,7 @@ impl Sample {
         if treatment == Treatment::Zero {
             turn_rewards.fill(0.0);
         }
-        let tree = episode
-            .branch
-            .map_or(episode.member, |branch| branch.member);
+        let tree = episode.branch.map_or(episode.member, Branch::tree);
         Some(Self {
             sequence,
             logprobs,

@@ -230,6 +230,7 @@ pub fn run_sft(
             optimizer: &student.optimizer,
             ahead: None,
             replay: &[],
+            solved: &[],
             memory: None,
             sentinel: None,
             anchor: None,

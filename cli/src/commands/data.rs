@@ -1,25 +1,81 @@
-//! `forage data`: what is known of a data set before anything is learned from it.
+//! `forage data`: what is known of a data set before anything is learned from it, and what attempts at its questions showed.
 
 use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 use clap::{Args, Subcommand};
 use forage_contracts::{Split, Task};
-use forage_env::{Contamination, Leak, digest_ids, read_all};
-use forage_lab::fetch_file;
+use forage_env::{Contamination, EpisodeRecord, Leak, digest_ids, read_all};
+use forage_lab::{fetch_file, runtime};
 
+use crate::config::read;
+use crate::jsonl::Output;
 use crate::terminal::out;
 
-/// Finds repeated questions and leaks between data sets.
+/// Finds repeated questions and leaks; writes experience for prompts.
 #[derive(Subcommand, Debug)]
 pub(crate) enum Data {
     Check(Check),
+    Experience(Experience),
 }
 
 impl Data {
     pub(crate) fn run(self) -> Result<()> {
-        let Self::Check(command) = self;
-        command.run()
+        match self {
+            Self::Check(command) => command.run(),
+            Self::Experience(command) => command.run(),
+        }
+    }
+}
+
+/// Writes what set right attempts apart from wrong ones.
+///
+/// Of each question that was answered rightly and wrongly, the right attempt with the fewest searches is held against the wrong one with
+/// the most. A line of the file is {"question", "text"}; the setting `experience` of the search-r1 environment shows texts in prompts.
+#[derive(Args, Debug)]
+pub(crate) struct Experience {
+    /// Recorded episodes: files of a run's `rollouts`, or what `forage eval` and `forage collect` write.
+    #[arg(required = true)]
+    files: Vec<PathBuf>,
+    /// File to write.
+    #[arg(long)]
+    out: PathBuf,
+    /// Config, or name of a recipe, whose [reward.judge] puts the texts into words; without it they tell the queries of both.
+    #[arg(long, value_name = "CONFIG")]
+    judge: Option<PathBuf>,
+}
+
+impl Experience {
+    fn run(self) -> Result<()> {
+        let config = self
+            .judge
+            .map(|judge| read(&judge, &[], None))
+            .transpose()?;
+        let output = Output::create(&self.out)?;
+        let mut records = Vec::new();
+        for file in &self.files {
+            for record in EpisodeRecord::read_all(file)? {
+                records.push(record?);
+            }
+        }
+        let found = match config {
+            Some(config) => config.experiences(&records)?,
+            None => runtime()?.block_on(EpisodeRecord::experiences(&records, None))?,
+        };
+        if found.is_empty() {
+            bail!(
+                "of {} episodes none answers a question rightly that another answers wrongly; play several of each question",
+                records.len()
+            );
+        }
+        output.write(&found)?;
+        out(&format!(
+            "{} texts from {} episodes in {}",
+            found.len(),
+            records.len(),
+            self.out.display()
+        ));
+        Ok(())
     }
 }
 

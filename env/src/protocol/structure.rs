@@ -101,6 +101,15 @@ impl Machine {
     }
 }
 
+/// Whether a text has that structure whoever wrote its parts: information that a policy told itself is information too.
+pub(crate) fn is_valid_text(text: &str) -> bool {
+    let mut machine = Machine::default();
+    let mut parser = TagParser::new();
+    parser.push(text, |event| machine.read(event));
+    parser.finish(|event| machine.read(event));
+    machine.accepts()
+}
+
 /// Whether a response is think, then any number of (search, information, think), then answer, with text only inside tags.
 ///
 /// Information counts only when the environment wrote it, and what passages contain does not matter: neither an invented

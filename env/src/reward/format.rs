@@ -10,7 +10,7 @@ use forage_contracts::{Episode, Tag, Task, Turn};
 
 use super::{Make, Reward, RewardEntry, RewardError, UNIT, indicator};
 use crate::chat::hermes::ToolCall;
-use crate::protocol::{Author, PYTHON, Segment, is_valid_sequence};
+use crate::protocol::{Author, PYTHON, Segment, is_valid_sequence, is_valid_text};
 
 /// The registry's entry.
 pub(crate) const ENTRY: RewardEntry = RewardEntry {
@@ -36,6 +36,40 @@ impl Reward for Format {
     async fn score(&self, _task: &Task, episode: &Episode) -> Result<f32, RewardError> {
         Ok(indicator(is_valid(episode)))
     }
+}
+
+/// The registry's entry of [`SelfSearchFormat`].
+pub(crate) const SELF_SEARCH: RewardEntry = RewardEntry {
+    name: "self_search_format",
+    about: "the policy alone wrote think, (search, information, think)*, answer",
+    always: false,
+    judges: Some(Outcome::Answer),
+    range: UNIT,
+    schema: None,
+    make: Make::Plain(|_| Box::new(SelfSearchFormat)),
+};
+
+/// The format-based reward of self-search (SSRL, arXiv 2508.10874): 1 where the response has the structure and the policy told itself the
+/// information, for which [`Format`] pays nothing. Assumed, since the abstract leaves it open: the structure is that of Search-R1 v0.3,
+/// and what stands between the tags does not matter. Anything that the environment wrote leaves 0.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct SelfSearchFormat;
+
+#[async_trait]
+impl Reward for SelfSearchFormat {
+    fn name(&self) -> &'static str {
+        SELF_SEARCH.name
+    }
+
+    async fn score(&self, _task: &Task, episode: &Episode) -> Result<f32, RewardError> {
+        Ok(indicator(told_itself(&episode.turns)))
+    }
+}
+
+fn told_itself(turns: &[Turn]) -> bool {
+    let texts = turns.iter().map(|turn| turn.policy.as_str());
+    turns.iter().all(|turn| turn.observation.is_empty())
+        && is_valid_text(&texts.collect::<String>())
 }
 
 /// Whether the turns have the structure.
@@ -92,6 +126,32 @@ mod tests {
             observation: observation.to_owned(),
             reward: 0.0,
         }
+    }
+
+    #[test]
+    fn information_may_be_the_policys_own_under_self_search() {
+        let said = |text: &str| [turn(text, TurnKind::answer("c"), "")];
+        let own = "<think>a</think><search>q</search><information>made up</information><think>b</think><answer>c</answer>";
+        let spaced = own.replace("><", ">\n<");
+        for valid in [own, &spaced, "<think>a</think><answer>c</answer>"] {
+            assert!(told_itself(&said(valid)), "{valid}");
+        }
+        assert!(!holds(&said(own)), "the other part pays for what was read");
+        for invalid in [
+            "",
+            "<answer>c</answer>",
+            &own.replace("<information>made up</information>", ""),
+            &own.replace("<search>q</search>", ""),
+            &own.replace("<think>b</think>", ""),
+            &own.replace("made up", "made <answer>up</answer>"),
+            &own.replace("</information>", ""),
+            &format!("{own}<search>q</search>"),
+            &format!("so: {own}"),
+        ] {
+            assert!(!told_itself(&said(invalid)), "{invalid}");
+        }
+        let read = turn(own, TurnKind::answer("c"), "\nTry again.\n");
+        assert!(!told_itself(&[read]));
     }
 
     #[test]

@@ -6,8 +6,7 @@
 //! `super::published` makes rewards of it; all other rewards read [`forage_contracts::Episode::answer`].
 
 use super::grading::normalize;
-use crate::protocol::TagParser;
-use crate::protocol::structure::Machine;
+use crate::protocol::is_valid_text;
 
 /// Weights of the v0.3 score table.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
@@ -77,14 +76,8 @@ pub(super) fn blocks<'a>(name: &str, text: &'a str) -> Vec<&'a str> {
 
 /// Search-R1's structure check: needs Qwen's `<|im_start|>assistant` and reads everything after its first occurrence.
 pub(crate) fn is_valid_whole_text(text: &str) -> bool {
-    let Some((_, response)) = text.split_once("<|im_start|>assistant") else {
-        return false;
-    };
-    let mut machine = Machine::default();
-    let mut parser = TagParser::new();
-    parser.push(response, |event| machine.read(event));
-    parser.finish(|event| machine.read(event));
-    machine.accepts()
+    let response = text.split_once("<|im_start|>assistant");
+    response.is_some_and(|(_, response)| is_valid_text(response))
 }
 
 /// Whether some normalised gold is part of some normalised information block, whoever wrote it.

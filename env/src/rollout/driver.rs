@@ -1,6 +1,6 @@
 //! The rollout driver: one async task per episode, all in flight together.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use forage_contracts::environment::EnvFactory;
@@ -11,8 +11,9 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tracing::Instrument;
 
+use super::frontier::Branching;
 use super::presentation::Presentation;
-use super::running::{Root, Running};
+use super::running::{Root, Running, Start};
 use super::stage::judge_groups;
 use crate::reward::RewardSet;
 
@@ -44,9 +45,10 @@ pub struct Job {
     pub member: u64,
     /// Start of the episode's random streams; each turn draws from a child of it.
     pub seed: Seed,
-    /// Index, among the jobs played together, of the episode that this one leaves after some of its turns; that one leaves none.
-    /// Which turn is drawn evenly from those that were not its last; where there is none, both share the prompt alone.
-    pub leaves: Option<usize>,
+    /// Index, among the jobs played together, of the episode that this one leaves after some of its turns, and how these are chosen;
+    /// that one leaves none. By the frontier the whole group is the tree, and any job before this one may be left in its stead. Where
+    /// nothing but a last turn was played, both share the prompt alone.
+    pub leaves: Option<(usize, Branching)>,
     /// A finished episode of the same task, and the number of its turns that this one begins with. Another wrote them, so their tokens are
     /// forced; turns, tokens and environment go on from there. Not read beside `leaves`.
     pub hint: Option<(Arc<Episode>, usize)>,
@@ -83,35 +85,40 @@ impl Rollout {
         let permits = Arc::new(Semaphore::new(in_flight.clamp(1, Semaphore::MAX_PERMITS)));
         let mut tasks = JoinSet::new();
         let mut index_of = HashMap::with_capacity(jobs.len());
-        let roots: HashSet<usize> = jobs.iter().filter_map(|job| job.leaves).collect();
+        let waits: Vec<Vec<usize>> = (0..jobs.len()).map(|index| before(&jobs, index)).collect();
+        let mut awaited = vec![false; jobs.len()];
+        for &index in waits.iter().flatten() {
+            awaited[index] = true;
+        }
         let mut finished: HashMap<usize, watch::Receiver<Option<Arc<Root>>>> = HashMap::new();
         let mut order: Vec<usize> = (0..jobs.len()).collect();
         // Roots first, so that those which leave them find where to wait.
         order.sort_by_key(|&index| jobs[index].leaves.is_some());
         for index in order {
             let (rollout, permits, job) = (self.clone(), Arc::clone(&permits), jobs[index].clone());
-            let told = roots.contains(&index).then(|| watch::channel(None));
+            let told = awaited[index].then(|| watch::channel(None));
             let (tell, told) = told.map_or((None, None), |(tell, told)| (Some(tell), Some(told)));
             finished.extend(told.map(|told| (index, told)));
-            let root = job
-                .leaves
-                .and_then(|root| Some((finished.get(&root)?.clone(), jobs[root].clone())));
+            let earlier = waits[index]
+                .iter()
+                .map(|index| finished.get(index).cloned());
+            let earlier: Vec<_> = earlier.collect();
             let (group, member) = (job.group, job.member);
             let span = tracing::debug_span!("episode", group, member, task = %job.task.name());
             let played = async move {
                 // Before the permit, or those that wait would keep it from those they wait for.
-                let start = match root {
-                    Some((mut told, job)) => {
-                        // Nobody tells where a root was lost.
-                        let found = told
-                            .wait_for(Option::is_some)
-                            .await
-                            .ok()
-                            .and_then(|found| found.clone());
-                        found.map(|found| (found, job))
-                    }
-                    None => None,
-                };
+                let mut played: Vec<Option<Arc<Root>>> = Vec::with_capacity(earlier.len());
+                for told in earlier {
+                    let Some(mut told) = told else { continue };
+                    // Nobody tells where a root was lost.
+                    let found = told
+                        .wait_for(Option::is_some)
+                        .await
+                        .ok()
+                        .and_then(|found| found.clone());
+                    played.push(found);
+                }
+                let start = Start::of(&job, played, rollout.factory.spec().max_turns);
                 // The semaphore is never closed, so a permit always comes.
                 let _permit = permits.acquire_owned().await;
                 let (episode, starts) = Running::new(&rollout, &job).play(start.as_ref()).await;
@@ -144,6 +151,17 @@ impl Rollout {
         let mut episodes: Vec<Episode> = found.collect();
         judge_groups(&self.rewards, &mut episodes).await;
         episodes
+    }
+}
+
+/// The jobs whose episodes one may leave, which it waits for.
+fn before(jobs: &[Job], index: usize) -> Vec<usize> {
+    match jobs[index].leaves {
+        None => Vec::new(),
+        Some((root, Branching::Random)) => vec![root],
+        Some((_, Branching::Frontier { .. })) => (0..index)
+            .filter(|&other| jobs[other].group == jobs[index].group)
+            .collect(),
     }
 }
 

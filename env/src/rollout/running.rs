@@ -13,7 +13,6 @@ use forage_contracts::seed::Seed;
 use forage_contracts::{
     Boundary, Branch, Ending, Episode, Limit, Provenance, Span, Task, TokenLog, Turn,
 };
-use rand::RngExt;
 use serde_json::{Map, Value};
 
 use super::driver::{Job, Rollout};
@@ -40,6 +39,30 @@ pub(super) struct Root {
     pub(super) episode: Episode,
     /// Length of the log before each completion.
     pub(super) starts: Vec<usize>,
+}
+
+impl Root {
+    /// The turns that a branch may share are fewer.
+    pub(super) fn last(&self) -> usize {
+        self.episode.turns.len().min(self.starts.len())
+    }
+}
+
+/// Where an episode leaves another.
+pub(super) struct Start {
+    root: Arc<Root>,
+    /// The turns both share.
+    turns: usize,
+}
+
+impl Start {
+    /// Chooses among the episodes `played` before a job; `most` is the turns that an episode can have.
+    pub(super) fn of(job: &Job, mut played: Vec<Option<Arc<Root>>>, most: usize) -> Option<Self> {
+        let (_, branching) = job.leaves?;
+        let (place, turns) = branching.choose(&played, job.seed, most)?;
+        let root = played.swap_remove(place)?;
+        Some(Self { root, turns })
+    }
 }
 
 /// One episode while it is played.
@@ -77,19 +100,21 @@ impl<'a> Running<'a> {
         }
     }
 
-    /// Plays and scores, from where `root` is left if there is one; with the length of the log before each completion.
-    pub(super) async fn play(mut self, root: Option<&(Arc<Root>, Job)>) -> (Episode, Vec<usize>) {
+    /// Plays and scores, from where another is left if there is one; with the length of the log before each completion.
+    pub(super) async fn play(mut self, start: Option<&Start>) -> (Episode, Vec<usize>) {
         // What two share they read from the same environment.
-        let shown = self.hint().and_then(|(shown, _)| shown.seed);
-        let own = shown.unwrap_or(self.job.seed);
-        let seed = root.map_or(own, |(_, job)| job.seed);
+        let left = start.map(|start| &start.root.episode);
+        let shown = left.or(self.hint().map(|(shown, _)| shown));
+        let seed = shown
+            .and_then(|episode| episode.seed)
+            .unwrap_or(self.job.seed);
         let started = Instant::now();
         let release = Release {
             policy: self.rollout.policy.as_ref(),
             episode: self.episode,
         };
         let ending = self
-            .run_turns(root, seed)
+            .run_turns(start, seed)
             .await
             .unwrap_or_else(Ending::from);
         drop(release);
@@ -124,22 +149,18 @@ impl<'a> Running<'a> {
         (episode, self.starts)
     }
 
-    async fn run_turns(
-        &mut self,
-        root: Option<&(Arc<Root>, Job)>,
-        seed: Seed,
-    ) -> Result<Ending, Fault> {
+    async fn run_turns(&mut self, start: Option<&Start>, seed: Seed) -> Result<Ending, Fault> {
         let factory = &self.rollout.factory;
         let stage = Stage::open(factory.as_ref(), &self.job.task, seed).await?;
         let stage = self.stage.insert(stage);
         if self.rollout.policy.reads_text() {
-            let shares = root.is_some() || self.hint().is_some();
+            let shares = start.is_some() || self.hint().is_some();
             return self.converse(shares).await;
         }
         let opening = self.rollout.presentation.opening(stage.prompt())?;
         self.log = TokenLog::with_prompt(&self.rollout.tokenizer.encode(&opening));
-        if let Some((root, job)) = root {
-            self.follow(root, job).await?;
+        if let Some(start) = start {
+            self.follow(start).await?;
         } else if let Some((shown, turns)) = self.hint() {
             self.take(shown, turns).await?;
         }
@@ -165,24 +186,20 @@ impl<'a> Running<'a> {
         }
     }
 
-    /// Takes the turns of `root` up to one that is drawn, and brings the environment there.
-    async fn follow(&mut self, root: &Root, job: &Job) -> Result<(), Fault> {
-        let turns = &root.episode.turns;
-        let last = turns.len().min(root.starts.len());
-        let shared = if last > 1 {
-            self.job
-                .seed
-                .child("branch", &[])
-                .rng()
-                .random_range(1..last)
-        } else {
-            0
-        };
-        self.branch = Some(Branch {
-            member: job.member,
+    /// Takes the turns that are shared with another, and brings the environment there.
+    async fn follow(&mut self, start: &Start) -> Result<(), Fault> {
+        let Start {
+            root,
             turns: shared,
+        } = start;
+        let shared = *shared;
+        let Episode { member, branch, .. } = root.episode;
+        self.branch = Some(Branch {
+            member,
+            turns: shared,
+            root: branch.map(Branch::tree),
         });
-        self.walk(&turns[..shared]).await?;
+        self.walk(&root.episode.turns[..shared]).await?;
         self.starts.extend_from_slice(&root.starts[..shared]);
         if shared > 0 {
             self.log = root.episode.tokens.before(root.starts[shared]);

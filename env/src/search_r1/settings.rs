@@ -7,6 +7,7 @@ use super::forms::{CallSettings, ClosingTurn, SearchAnswer, SearchForm, Searcher
 use super::observation::{Cut, ObservationSettings};
 use super::profile::Profile;
 use super::prompt::PromptTemplate;
+use crate::experience::ExperienceSettings;
 use crate::merge::over;
 use crate::settings::{OnInvalid, SettingsError};
 
@@ -47,6 +48,9 @@ pub(crate) struct SearchR1Settings {
     pub on_invalid: OnInvalid,
     /// The opening prompt.
     pub prompt: PromptTemplate,
+    /// Experience with other questions, shown before it; none without it (`LightSearcher`, arXiv 2512.06653).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub experience: Option<ExperienceSettings>,
     /// Reward of the first turn whose passages show a gold answer, on top of the score. MT-GRPO (arXiv 2505.11821) pays 0.5.
     pub gold_shown_reward: f32,
 }
@@ -70,6 +74,7 @@ impl Default for SearchR1Settings {
             observation: ObservationSettings::default(),
             on_invalid: OnInvalid::default(),
             prompt: PromptTemplate::default(),
+            experience: None,
             gold_shown_reward: 0.0,
         }
     }

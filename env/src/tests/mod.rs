@@ -7,6 +7,7 @@ mod common;
 mod conformance;
 mod datasets;
 mod driver;
+mod experience;
 mod external;
 mod graders;
 mod hints;

@@ -7,6 +7,7 @@ use forage_contracts::{Branch, ByteTokenizer, Ending, Episode, Tokenizer};
 
 use super::common::{Down, Library, factory, jobs, library, rollout, settings, task};
 use async_trait::async_trait;
+use forage_env::Branching;
 use forage_env::rollout::Job;
 use forage_env::search_r1::SearchR1Settings;
 use forage_retriever::Retriever;
@@ -38,9 +39,17 @@ impl Policy for Dice {
     }
 }
 
-fn tree(size: u64, roots: u64) -> Vec<Job> {
+/// The published weights.
+const FRONTIER: Branching = Branching::Frontier {
+    value: 0.4,
+    uncertainty: 0.4,
+    depth: 0.01,
+    floor: 0.1,
+};
+
+fn tree(size: u64, roots: u64, branching: Branching) -> Vec<Job> {
     let job = |(member, job)| Job {
-        leaves: (member >= roots).then(|| (member % roots) as usize),
+        leaves: (member >= roots).then(|| ((member % roots) as usize, branching)),
         temperature: None,
         ..job
     };
@@ -53,12 +62,16 @@ async fn played(
     roots: u64,
     in_flight: usize,
 ) -> Vec<Episode> {
+    grown(retriever, tree(size, roots, Branching::Random), in_flight).await
+}
+
+async fn grown(retriever: Arc<dyn Retriever>, jobs: Vec<Job>, in_flight: usize) -> Vec<Episode> {
     let settings = SearchR1Settings {
         max_generations: 6,
         ..settings()
     };
     rollout(Arc::new(Dice), factory(settings, retriever))
-        .run_bounded(tree(size, roots), in_flight)
+        .run_bounded(jobs, in_flight)
         .await
 }
 
@@ -70,9 +83,10 @@ async fn a_branch_shares_tokens_and_turns_up_to_where_it_leaves() {
         let Some(Branch {
             member: root,
             turns,
+            root: None,
         }) = episode.branch
         else {
-            assert!(member < 4);
+            assert!(member < 4 && episode.branch.is_none());
             continue;
         };
         left_at[turns] += 1;
@@ -132,6 +146,47 @@ async fn where_a_root_is_lost_its_branches_begin_anew() {
     let down = played(Arc::new(Down), 6, 2, usize::MAX).await;
     assert!(down.iter().all(|episode| episode.ending.is_infra()
         || episode.branch.is_none_or(|branch| branch.turns == 0)));
+}
+
+#[tokio::test]
+async fn the_frontier_grows_one_tree_in_which_branches_are_left_too() {
+    let episodes = grown(library(), tree(16, 2, FRONTIER), usize::MAX).await;
+    assert_eq!(
+        episodes,
+        grown(library(), tree(16, 2, FRONTIER), 1).await,
+        "in any order"
+    );
+    assert_eq!(episodes[..2], played(library(), 2, 2, 2).await);
+    let mut left = Vec::new();
+    for (member, episode) in (0..).zip(&episodes) {
+        let Some(branch) = episode.branch else {
+            assert!(member < 2);
+            continue;
+        };
+        assert!(branch.member < member && branch.tree() < 2);
+        let other = &episodes[branch.member as usize];
+        let tree = other.branch.map_or(other.member, Branch::tree);
+        assert_eq!((branch.tree(), episode.seed), (tree, other.seed));
+        assert_eq!(
+            branch.root.is_some(),
+            other.branch.is_some(),
+            "the tree is named where the other is a branch"
+        );
+        assert_eq!(
+            episode.turns[..branch.turns],
+            other.turns[..branch.turns],
+            "shared"
+        );
+        left.push((branch.member, branch.turns));
+    }
+    // Of the states of both roots each is left once before one is left again.
+    let states = |episode: &Episode| episode.turns.len().saturating_sub(1);
+    let (roots, unique) = (
+        episodes[..2].iter().map(states).sum::<usize>(),
+        left.iter().collect::<std::collections::BTreeSet<_>>().len(),
+    );
+    assert!(unique >= roots.min(left.len()), "{left:?}");
+    assert!(left.iter().any(|&(member, _)| member >= 2), "{left:?}");
 }
 
 /// Finds something else each time.

@@ -69,6 +69,8 @@ impl RunConfig {
         replay.in_config(format!("[grpo.replay] on {}", self.device))?;
         let recomposed = self.grpo.check_recomposition();
         recomposed.in_config(format!("[grpo.recomposition] on {}", self.device))?;
+        let trees = self.grpo.check_trees();
+        trees.in_config(format!("[grpo] on {}", self.device))?;
         Ok(Resolved(self))
     }
 

@@ -1,7 +1,7 @@
 //! The shape of a run: `[grpo]`.
 
 use forage_contracts::SettingError;
-use forage_env::InfraBudget;
+use forage_env::{Branching, InfraBudget};
 use serde::{Deserialize, Serialize};
 
 use super::{Endings, HintConfig, RecompositionConfig, ReplayConfig};
@@ -23,6 +23,17 @@ pub struct GrpoConfig {
     /// Episodes of a group that are played from the beginning; the others leave them in turn, each after some of its turns. All
     /// of them without it.
     pub trees: Option<usize>,
+    /// Where they leave them.
+    #[serde(skip_serializing_if = "Branching::is_random")]
+    pub(crate) branching: Branching,
+    /// Questions solved last of which a right episode is kept: when one is asked again, its group is played without trees, and the
+    /// episode joins it unless the group has a right one of its own, which is then kept instead (`DeepSearch`, arXiv 2509.25454).
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(crate) solved: usize,
+    /// Of each group's wrong episodes the one that the policy drew with the least mean surprisal is learned from alone; the others count
+    /// in the group without loss (`DeepSearch`, arXiv 2509.25454). Wrong: an accuracy below a half, the reward where nothing says.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) confident_wrong: bool,
     /// Loss, optimizer, temperature.
     pub update: UpdateConfig,
     /// Steps between checkpoints; 0 writes only the last.
@@ -69,6 +80,9 @@ impl Default for GrpoConfig {
             prompts_per_step: 16,
             group_size: 8,
             trees: None,
+            branching: Branching::Random,
+            solved: 0,
+            confident_wrong: false,
             update: UpdateConfig::default(),
             checkpoint_every: 50,
             keep_checkpoints: 2,
@@ -122,11 +136,12 @@ impl GrpoConfig {
                 .map_or(0, |replay| replay.groups(self.prompts_per_step))
     }
 
-    /// Checks that trees and the credit fit the group.
+    /// Checks that trees and the credit fit the group, and what is asked of trees.
     ///
     /// # Errors
     /// [`SettingError`], which names the key at fault and the fix.
     pub fn check_trees(&self) -> Result<(), SettingError> {
+        self.check_search()?;
         let credit = self.update.objective.recipe(1).credit;
         match self.trees {
             Some(trees) if trees == 0 || trees >= self.group_size => {

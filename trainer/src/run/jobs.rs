@@ -4,26 +4,28 @@ use std::sync::Arc;
 
 use forage_contracts::Task;
 use forage_contracts::seed::Seed;
-use forage_env::Job;
+use forage_env::{Branching, Job};
 
 use crate::ranks::Ranks;
 
 /// `group_size` jobs per task, in order, each an episode of its own.
 pub fn group_jobs(tasks: &[Arc<Task>], group_size: usize, seed: Seed) -> Vec<Job> {
-    tree_jobs(tasks, 0, group_size, group_size, seed)
+    let trees = (group_size, Branching::Random);
+    tree_jobs(tasks, 0, group_size, |_| trees, seed)
 }
 
-/// `group_size` jobs per task, in order: the first `trees` are episodes of their own, the others leave them in turn. Groups are
-/// numbered from `first` on.
+/// `group_size` jobs per task, in order: the first of them, as many as `trees` says of the task, are episodes of their own, the others
+/// leave them in turn, as it says too. Groups are numbered from `first` on.
 pub(super) fn tree_jobs(
     tasks: &[Arc<Task>],
     first: usize,
     group_size: usize,
-    trees: usize,
+    trees: impl Fn(&Task) -> (usize, Branching),
     seed: Seed,
 ) -> Vec<Job> {
     let members = |(group, task): (usize, &Arc<Task>)| {
         let task = Arc::clone(task);
+        let (trees, branching) = trees(&task);
         let number = (first + group) as u64;
         (0..group_size as u64).map(move |member| Job {
             task: Arc::clone(&task),
@@ -31,7 +33,7 @@ pub(super) fn tree_jobs(
             member,
             seed: seed.child("episode", &[number, member]),
             leaves: (member as usize >= trees)
-                .then(|| group * group_size + member as usize % trees),
+                .then(|| (group * group_size + member as usize % trees, branching)),
             hint: None,
             temperature: None,
         })
@@ -47,7 +49,9 @@ pub(super) fn dealt(jobs: Vec<Job>, ranks: &Ranks) -> Vec<Job> {
         if ranks.plays(ranks.rank(), job.group) {
             places[index] = own.len();
             // Who is left stands before who leaves it.
-            let leaves = job.leaves.map(|root| places[root]);
+            let leaves = job
+                .leaves
+                .map(|(root, branching)| (places[root], branching));
             own.push(Job { leaves, ..job });
         }
     }

@@ -8,6 +8,7 @@ use forage_contracts::{Asked, CurriculumInputs, Episode, Metric, SettingError};
 use forage_env::registry;
 
 use super::rows::describe_episodes;
+use super::solved::keep_confident;
 use super::{GrpoConfig, Hints, Problem, Run, RunError, Source};
 use crate::curriculum::Memory;
 use crate::metrics::Row;
@@ -146,11 +147,18 @@ impl Run<'_> {
         Ok(episodes)
     }
 
-    /// Marks episodes by the rules for their endings, and remembers what became of their questions.
+    /// Marks the episodes that are not learned from as they were scored, and remembers what became of their questions.
     fn take_in(&mut self, questions: &[usize], episodes: &mut [Episode], step: u64) {
         self.config.endings.mark(episodes);
+        let size = self.config.group_size;
+        if self.config.confident_wrong {
+            keep_confident(episodes, size);
+        }
+        if self.config.solved > 0 {
+            self.solved.keep(episodes.chunks(size), self.config.solved);
+        }
         if let Some(memory) = &mut self.memory {
-            let groups = episodes.chunks(self.config.group_size);
+            let groups = episodes.chunks(size);
             memory.extend(
                 questions
                     .iter()

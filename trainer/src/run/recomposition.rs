@@ -15,7 +15,7 @@ use forage_contracts::seed::Seed;
 use rand::RngExt;
 use serde::{Deserialize, Serialize};
 
-use super::replay::check_age;
+use super::replay::check_reuse;
 use crate::learner::UpdateConfig;
 use crate::sample::Sample;
 
@@ -84,7 +84,7 @@ impl RecompositionConfig {
             );
             return Err(SettingError::new("capacity", fault));
         }
-        check_age(update)
+        check_reuse(update)
     }
 
     /// Tells whether a step has a compensation batch, where enough groups wait for one.

@@ -40,12 +40,12 @@ impl ReplayConfig {
             );
             return Err(SettingError::new("capacity", fault));
         }
-        check_age(update)
+        check_reuse(update)
     }
 }
 
-/// Checks that `update` weighs what older weights wrote.
-pub(super) fn check_age(update: &UpdateConfig) -> Result<(), SettingError> {
+/// Checks that `update` weighs rollouts of earlier steps by importance.
+pub(super) fn check_reuse(update: &UpdateConfig) -> Result<(), SettingError> {
     let recipe = update.objective.recipe(1);
     if !recipe.loss.has_ratio() {
         let name = recipe.loss.name();

@@ -50,6 +50,8 @@ async fn reinforced(algorithm: &str) -> BTreeSet<String> {
         refills: usize::from(algorithm == "dapo"),
         prompts_per_step: 2,
         group_size: 3,
+        trees: Some(2),
+        solved: 2,
         evaluate_every: 2,
         lookahead: true,
         replay: Some(ReplayConfig {

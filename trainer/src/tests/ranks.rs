@@ -178,7 +178,7 @@ fn ranks_learn_what_one_process_learns() {
     assert!(other != expected, "the parts decide the order of sums");
 }
 
-/// Look-ahead, replay, trees, a curriculum that fills batches again, several optimizer steps, and the trainer's own log-probabilities.
+/// Look-ahead, replay, trees that grow at their frontier, a curriculum that fills batches again, several optimizer steps, and the trainer's own log-probabilities.
 fn every_part() -> GrpoConfig {
     let replay = Some(ReplayConfig {
         capacity: 4,
@@ -195,6 +195,8 @@ fn every_part() -> GrpoConfig {
     GrpoConfig {
         prompts_per_step: 4,
         trees: Some(2),
+        branching: serde_json::from_value(serde_json::json!({"frontier": {}})).unwrap(),
+        confident_wrong: true,
         curriculum: serde_json::from_value(curriculum).unwrap(),
         refills: 1,
         replay,

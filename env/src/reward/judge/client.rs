@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use forage_contracts::Turn;
+use forage_contracts::{Episode, Turn};
 use forage_net::{Client, Fault, KeyHeader, NetError, Request, SettingError};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -11,12 +11,12 @@ use tokio::sync::OnceCell;
 
 use super::cache::Cache;
 use super::prompt::{
-    Asked, Room, Shown, Transcript, batch_messages, messages, pair_messages, principle_messages,
-    turn_messages,
+    Asked, Room, Shown, Transcript, advice_messages, batch_messages, messages, pair_messages,
+    principle_messages, turn_messages,
 };
 use super::settings::JudgeSettings;
 use super::verdict::{
-    Form, Preference, Refusal, Verdict, read_grades, read_preference, read_principles,
+    Form, Preference, Refusal, Verdict, read_advice, read_grades, read_preference, read_principles,
     read_verdict, read_verdicts,
 };
 
@@ -293,6 +293,17 @@ impl Judge {
         let messages = |room| principle_messages(feedback, question, answer, room);
         self.judged(Form::Principles, messages, read_principles)
             .await
+    }
+
+    /// Says in a sentence or two what a right attempt at a question did better than a wrong one, for those who get other questions.
+    ///
+    /// # Errors
+    /// As [`Judge::is_right`].
+    pub(crate) async fn advise(&self, pair: [&Episode; 2]) -> Result<String, JudgeError> {
+        let task = &pair[0].task;
+        let shown = pair.map(|episode| (episode.answer(), Transcript::Turns(&episode.turns)));
+        let messages = |room| advice_messages(&task.question, &task.golds, shown, room);
+        self.judged(Form::Advice, messages, read_advice).await
     }
 
     /// Asks with as much of the policy's texts as the server takes: their length is the policy's doing, so a server that

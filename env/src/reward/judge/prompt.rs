@@ -206,6 +206,24 @@ pub(crate) fn self_grading(attempt: &Episode, chars: usize) -> String {
     format!("{SYSTEM}\n\n{}\n", fenced(&parts, &task))
 }
 
+const ADVICE: &str = "Agent A's answer is right and agent B's is wrong. Say in one or two sentences to an agent that gets other questions what A \
+did that it should do, and what B did that it should not: which searches, in which order, and when to stop. Name no person, \
+place or answer of this question.\nReply with one JSON object and nothing else: {\"advice\": \"...\"}";
+
+/// The messages that ask what a right attempt did better than a wrong one.
+pub(super) fn advice_messages(
+    question: &str,
+    golds: &[String],
+    pair: [Shown<'_>; 2],
+    room: Room,
+) -> Value {
+    let mut parts = given(question, golds);
+    for (name, one) in [" A", " B"].iter().zip(pair) {
+        parts.extend(shown(one, name, room));
+    }
+    ask(&parts, ADVICE)
+}
+
 type Part = (String, String);
 
 fn given(question: &str, golds: &[String]) -> Vec<Part> {

@@ -22,6 +22,8 @@ pub(super) enum Form {
     Turns(usize),
     /// Principles, of any number.
     Principles,
+    /// What one did better than another.
+    Advice,
 }
 
 impl Form {
@@ -56,6 +58,7 @@ impl Form {
             Self::Principles => {
                 object(json!({"principles": {"type": "array", "items": {"type": "string"}}}))
             }
+            Self::Advice => object(json!({"advice": {"type": "string"}})),
         }
     }
 }
@@ -213,6 +216,32 @@ pub(crate) fn read_principles(reply: &str) -> Result<Vec<String>, Refusal> {
         return Err(Refusal("a principle is empty".to_owned()));
     }
     Ok(principles)
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AdviceReply {
+    advice: String,
+}
+
+/// Most characters of advice.
+const MOST_ADVICE: usize = 1000;
+
+/// Reads `{"advice": "..."}`: some words, on one line.
+///
+/// # Errors
+/// `Refusal` for anything else.
+pub(crate) fn read_advice(reply: &str) -> Result<String, Refusal> {
+    let AdviceReply { advice } = object(reply)?;
+    let words: Vec<&str> = advice.split_whitespace().collect();
+    let advice = words.join(" ");
+    let count = advice.chars().count();
+    if count == 0 || count > MOST_ADVICE {
+        return Err(Refusal(format!(
+            "advice of {count} characters, not 1 to {MOST_ADVICE}"
+        )));
+    }
+    Ok(advice)
 }
 
 fn object<'a, T: Deserialize<'a>>(reply: &'a str) -> Result<T, Refusal> {

@@ -302,3 +302,33 @@ fn settings_of_group_parts_are_checked() {
         assert!(error.contains(part), "{written}: {error}");
     }
 }
+
+#[tokio::test]
+async fn advice_is_asked_of_two_attempts_and_read_strictly() {
+    let server = Server::start(|number| {
+        let reply = match number {
+            0 => r#"{"advice": " "}"#,
+            1 => r#"{"advice": "Stop.", "better": "A"}"#,
+            _ => "<think>hm</think>{\"advice\": \"Look for the\\n person  first.\"}",
+        };
+        Act::Say(200, completion(reply))
+    });
+    let judge = Judge::new(JudgeSettings {
+        attempts: 3,
+        ..settings(&server)
+    });
+    let judge = judge.expect("settings");
+    let pair = members(&[Some("Velm"), None]);
+    let advice = judge.advise([&pair[0], &pair[1]]).await;
+    assert_eq!(
+        advice.expect("the third reply"),
+        "Look for the person first."
+    );
+    let bodies = server.bodies();
+    assert!(bodies.len() == 3 && bodies[0] == bodies[2], "{bodies:?}");
+    assert_eq!(part(&bodies[0], "ANSWER A"), Some("Velm"));
+    assert!(part(&bodies[0], "NO ANSWER WAS GIVEN B").is_some());
+    let silent = Server::start(|_| Act::Say(200, completion("{\"advice\": 1}")));
+    let judge = Judge::new(settings(&silent)).expect("settings");
+    assert!(judge.advise([&pair[0], &pair[1]]).await.is_err());
+}

@@ -1,0 +1,179 @@
+//! Experience: what set a right attempt at a question apart from a wrong one, kept in a file and shown in the prompts of other questions
+//! (`LightSearcher`, arXiv 2512.06653). Assumed, since the abstract leaves it open: of the attempts at a question the right one with the
+//! fewest searches is held against the wrong one with the most, and BM25 over questions says whose experience is shown.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use forage_contracts::environment::Outcome;
+use forage_contracts::retriever::RetrieverError;
+use forage_contracts::{Episode, Passage};
+use forage_retriever::Bm25Retriever;
+use futures::future::try_join_all;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::ask::ask;
+use crate::reward::grading::normalize;
+use crate::reward::judge::{Judge, JudgeError};
+use crate::rollout::EpisodeRecord;
+use crate::settings::SettingsError;
+
+/// The texts that prompts show, and how many.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ExperienceSettings {
+    /// File of lines `{"question": ..., "text": ...}`, as `forage data experience` writes them.
+    pub path: PathBuf,
+    /// Most texts in a prompt: those of the questions most like its own, which is not among them.
+    #[serde(default = "three")]
+    pub k: usize,
+}
+
+const fn three() -> usize {
+    3
+}
+
+/// A line of the file.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Experience {
+    question: String,
+    text: String,
+}
+
+/// A file of experience, searched by its questions.
+pub(crate) struct Memory {
+    experiences: Vec<Experience>,
+    /// Of each line's question, as far as two must differ to be two.
+    questions: Vec<String>,
+    /// Passages are questions, their ids the places of their lines.
+    index: Bm25Retriever,
+    k: usize,
+}
+
+impl Memory {
+    /// Reads and indexes a file.
+    pub(crate) fn open(settings: &ExperienceSettings) -> Result<Self, SettingsError> {
+        let ExperienceSettings { path, k } = settings;
+        if *k == 0 {
+            let key = "experience.k";
+            return Err(SettingsError::Zero { key });
+        }
+        let fault = |line: usize, fault: String| SettingsError::Experience {
+            path: path.clone(),
+            line,
+            fault,
+        };
+        let text = std::fs::read_to_string(path).map_err(|error| fault(0, error.to_string()))?;
+        let lines = (1..).zip(text.lines());
+        let lines = lines.filter(|(_, line)| !line.trim().is_empty());
+        let read = |(number, line): (usize, &str)| -> Result<Experience, SettingsError> {
+            let read: Result<Experience, _> = serde_json::from_str(line);
+            let read = read.map_err(|error| fault(number, error.to_string()))?;
+            if read.question.trim().is_empty() || read.text.trim().is_empty() {
+                return Err(fault(number, "its question or text is empty".to_owned()));
+            }
+            Ok(read)
+        };
+        let experiences: Vec<Experience> = lines.map(read).collect::<Result<_, _>>()?;
+        let questions = experiences.iter().map(|read| normalize(&read.question));
+        let passages = experiences.iter().enumerate();
+        let passages = passages
+            .map(|(place, read)| Passage::new(format!("{place:08}"), "", read.question.as_str()));
+        let index = Bm25Retriever::in_memory(passages.collect());
+        Ok(Self {
+            questions: questions.collect(),
+            index: index.map_err(|error| fault(0, error.to_string()))?,
+            experiences,
+            k: *k,
+        })
+    }
+
+    /// What stands before the prompt of a question; nothing where no other is like it. A function of the question and the file.
+    pub(crate) async fn shown(&self, question: &str) -> Result<String, RetrieverError> {
+        let own = normalize(question);
+        let is_own = |place: usize| self.questions[place] == own;
+        let same = (0..self.questions.len()).filter(|&place| is_own(place));
+        // Its own experience would tell what the answer depends on.
+        let found = ask(&self.index, &[question], self.k + same.count()).await?;
+        let hits = found.into_iter().flatten().flatten();
+        let places = hits.filter_map(|hit| hit.id.parse::<usize>().ok());
+        let others = places.filter(|&place| !is_own(place)).take(self.k);
+        let texts = others.map(|place| format!("- {}\n", self.experiences[place].text.trim()));
+        let texts: String = texts.collect();
+        if texts.is_empty() {
+            return Ok(texts);
+        }
+        Ok(format!("Experience with other questions:\n{texts}\n"))
+    }
+}
+
+impl EpisodeRecord {
+    /// The lines of a file of experience: one per question that was answered rightly and wrongly, in the order of their ids, in the words
+    /// of `judge` if there is one, else in those of a template that tells the queries of both attempts.
+    ///
+    /// # Errors
+    /// When the judge gives no words.
+    pub async fn experiences(
+        records: &[Self],
+        judge: Option<&Judge>,
+    ) -> Result<Vec<Value>, JudgeError> {
+        try_join_all(contrasts(records).into_iter().map(|pair| async move {
+            let question = pair[0].task.question.trim();
+            let text = match judge {
+                Some(judge) => judge.advise(pair).await?,
+                None => told(pair),
+            };
+            Ok::<_, JudgeError>(json!({"question": question, "text": text}))
+        }))
+        .await
+    }
+}
+
+/// A right and a wrong episode of each question that has both; right is an accuracy of a half or more.
+fn contrasts(records: &[EpisodeRecord]) -> Vec<[&Episode; 2]> {
+    let mut attempts: BTreeMap<(String, String), [Vec<&Episode>; 2]> = BTreeMap::new();
+    for EpisodeRecord { episode, .. } in records {
+        if let Some(score) = &episode.score {
+            let is_wrong = Outcome::accuracy(score) < 0.5;
+            let [right, wrong] = attempts.entry(episode.task.key()).or_default();
+            let side = if is_wrong { wrong } else { right };
+            side.push(episode);
+        }
+    }
+    let pairs = attempts.into_values().filter_map(|[right, wrong]| {
+        let right = right.into_iter().min_by_key(|episode| episode.searches())?;
+        let most = |episode: &&Episode| Reverse(episode.searches());
+        Some([right, wrong.into_iter().min_by_key(most)?])
+    });
+    pairs.collect()
+}
+
+/// A contrast in the words of a template.
+fn told([right, wrong]: [&Episode; 2]) -> String {
+    format!(
+        "On \"{}\" an attempt that searched for {} was right, one that searched for {} was wrong.",
+        plain(&right.task.question),
+        asked(right),
+        asked(wrong)
+    )
+}
+
+fn asked(episode: &Episode) -> String {
+    let queries = episode
+        .queries()
+        .map(|query| format!("\"{}\"", plain(query)));
+    let queries: Vec<String> = queries.collect();
+    if queries.is_empty() {
+        return "nothing".to_owned();
+    }
+    queries.join(", then ")
+}
+
+/// A text on one line of at most 200 characters.
+fn plain(text: &str) -> String {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    words.join(" ").chars().take(200).collect()
+}

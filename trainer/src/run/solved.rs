@@ -1,0 +1,259 @@
+//! What `DeepSearch` (arXiv 2509.25454) adds to trees besides their frontier: which wrong episodes are learned from, and answers of
+//! questions that need no tree any more.
+
+use forage_contracts::environment::Outcome;
+use forage_contracts::{Episode, Provenance, SettingError, Task, TokenLog, Treatment};
+
+use super::GrpoConfig;
+use super::replay::check_reuse;
+use crate::sample::Sample;
+
+/// Whether an episode was right: its accuracy is a half or more. `None` where it has no score.
+fn is_right(episode: &Episode) -> Option<bool> {
+    let score = episode.score.as_ref()?;
+    Some(Outcome::accuracy(score) >= 0.5)
+}
+
+/// The mean of -ln p over the tokens that the policy drew, nats: an estimate of its entropy along the episode.
+fn surprisal(log: &TokenLog) -> f64 {
+    let spans = log.spans().iter();
+    let drawn = spans.filter(|span| span.provenance == Provenance::Policy);
+    let logprobs = drawn.flat_map(|span| &log.logprobs()[span.start..span.end]);
+    let sum: f64 = logprobs.map(|&logprob| f64::from(logprob)).sum();
+    -sum / log.count(Provenance::Policy).max(1) as f64
+}
+
+/// The most confident of some episodes: that of the least mean surprisal, the first of equals.
+fn most_confident<'a>(episodes: impl Iterator<Item = &'a Episode>) -> Option<&'a Episode> {
+    let surprise = |episode: &&Episode| surprisal(&episode.tokens);
+    episodes.min_by(|a, b| surprise(a).total_cmp(&surprise(b)))
+}
+
+/// Leaves, of the wrong episodes of each group that no rule for endings treats, the most confident to be learned from; the tokens of the
+/// others carry no loss, and their rewards stay in the group.
+pub(super) fn keep_confident(episodes: &mut [Episode], group_size: usize) {
+    let is_wrong = |episode: &Episode| {
+        is_right(episode) == Some(false) && episode.tokens.treatment() == Treatment::Train
+    };
+    for group in episodes.chunks_mut(group_size) {
+        let kept = most_confident(group.iter().filter(|episode| is_wrong(episode)));
+        let kept = kept.map(|episode| episode.member);
+        for episode in group {
+            if is_wrong(episode) && Some(episode.member) != kept {
+                episode.tokens.treat(Treatment::Mask);
+            }
+        }
+    }
+}
+
+/// A right episode of each of the questions that were solved last, oldest first.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Solved(Vec<Episode>);
+
+impl Solved {
+    pub(super) fn of(episodes: Vec<Episode>) -> Self {
+        Self(episodes)
+    }
+
+    pub(super) fn episodes(&self) -> &[Episode] {
+        &self.0
+    }
+
+    /// The right episode of a question.
+    pub(super) fn find(&self, task: &Task) -> Option<&Episode> {
+        self.0.iter().find(|episode| episode.task == *task)
+    }
+
+    /// Keeps the most confident right episode of each group, in the place of that of an earlier step; of all, the newest `capacity`.
+    pub(super) fn keep<'a>(
+        &mut self,
+        groups: impl Iterator<Item = &'a [Episode]>,
+        capacity: usize,
+    ) {
+        for group in groups {
+            let right = group
+                .iter()
+                .filter(|episode| is_right(episode) == Some(true));
+            if let Some(found) = most_confident(right) {
+                self.0.retain(|episode| episode.task != found.task);
+                self.0.push(found.clone());
+            }
+        }
+        let surplus = self.0.len().saturating_sub(capacity);
+        self.0.drain(..surplus);
+    }
+
+    /// The sample that joins a group of a solved question, which has none of its own that is right: what it found is kept in the place of
+    /// what was kept before.
+    pub(super) fn sample(&self, group: &[Episode]) -> Option<Sample> {
+        let kept = self.find(&group.first()?.task)?;
+        if group.contains(kept) {
+            return None;
+        }
+        // Members of the group that left one another are no relations of this one.
+        let tree = u64::MAX;
+        Sample::of(kept).map(|sample| Sample { tree, ..sample })
+    }
+}
+
+impl GrpoConfig {
+    /// Checks what is asked of trees and of the answers found in them.
+    pub(super) fn check_search(&self) -> Result<(), SettingError> {
+        self.branching.check()?;
+        let fault = "is set, and no episode leaves another; set grpo.trees, or leave it out";
+        if self.trees.is_none() && !self.branching.is_random() {
+            return Err(SettingError::new("branching", fault));
+        }
+        if self.trees.is_none() && self.solved > 0 {
+            return Err(SettingError::new("solved", fault));
+        }
+        if self.solved > 0 {
+            check_reuse(&self.update)?;
+        }
+        Ok(())
+    }
+
+    /// Refuses what has no meaning where nothing is played.
+    pub(super) fn check_search_source(&self, plays: bool) -> Result<(), SettingError> {
+        let fault = "is set, and recorded rollouts were played before; leave it out";
+        if plays || !self.confident_wrong {
+            return Ok(());
+        }
+        Err(SettingError::new("confident_wrong", fault))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use forage_contracts::{Boundary, Ending, Score};
+    use forage_env::Branching;
+
+    use super::*;
+    use crate::learner::{OldLogprobs, UpdateConfig};
+
+    /// Members of a group: the accuracy, none of a lost one, and the log-probability of both tokens.
+    fn group(question: &str, members: &[(Option<f32>, f32)]) -> Vec<Episode> {
+        let episode = |(member, &(accuracy, logprob)): (u64, &(Option<f32>, f32))| {
+            let mut tokens = TokenLog::with_prompt(&[1, 2]);
+            tokens.push_policy(&[3], &[2.0 * logprob], 0, None);
+            tokens.push_environment(&[4, 4]);
+            tokens.push_policy(&[5], &[0.0], 0, None);
+            let boundary = Boundary::Retriever;
+            let message = String::new();
+            let lost = Ending::Infra { boundary, message };
+            Episode {
+                member,
+                tokens,
+                score: accuracy.map(|total| Score {
+                    total,
+                    ..Score::default()
+                }),
+                ending: accuracy.map_or(lost, |_| Ending::Answered),
+                ..Episode::new(Task::new(question, "Who?"))
+            }
+        };
+        (0..).zip(members).map(episode).collect()
+    }
+
+    fn masked(episodes: &[Episode]) -> Vec<u64> {
+        let masked = |episode: &&Episode| episode.tokens.treatment() == Treatment::Mask;
+        let masked = episodes.iter().filter(masked);
+        masked.map(|episode| episode.member).collect()
+    }
+
+    #[test]
+    fn of_the_wrong_the_most_confident_is_learned_from() {
+        let mut episodes = group(
+            "a",
+            &[
+                (Some(0.0), -1.0),
+                (Some(1.0), -9.0),
+                (Some(0.0), -0.5),
+                (None, -0.1),
+                (Some(0.25), -0.75),
+            ],
+        );
+        assert_eq!(surprisal(&episodes[0].tokens).to_bits(), 1.0_f64.to_bits());
+        keep_confident(&mut episodes, 5);
+        assert_eq!(masked(&episodes), [0, 4]);
+        let kept = Sample::of(&episodes[4]).unwrap();
+        assert!(kept.masked && kept.reward.to_bits() == 0.25_f32.to_bits());
+        // A rule for endings goes before, and the next group has its own.
+        let mut episodes = group("b", &[(Some(0.0), -1.0), (Some(0.0), -0.5)]);
+        episodes[1].tokens.treat(Treatment::Zero);
+        episodes.extend(group("c", &[(Some(1.0), -1.0), (Some(0.0), -3.0)]));
+        keep_confident(&mut episodes, 2);
+        assert_eq!(masked(&episodes), [0_u64; 0]);
+        assert_eq!(episodes[1].tokens.treatment(), Treatment::Zero);
+    }
+
+    #[test]
+    fn an_answer_is_kept_until_there_is_a_newer_one_and_joins_groups_without() {
+        let mut solved = Solved::default();
+        let a = group(
+            "a",
+            &[(Some(1.0), -2.0), (Some(1.0), -1.0), (Some(0.0), -0.1)],
+        );
+        let b = group("b", &[(Some(0.0), -1.0), (None, -1.0), (Some(0.0), -1.0)]);
+        solved.keep([a.as_slice(), b.as_slice()].into_iter(), 2);
+        assert_eq!(solved.episodes(), [a[1].clone()]);
+        assert!(solved.find(&b[0].task).is_none());
+        assert_eq!(solved.sample(&a), None, "it found it itself");
+        let later = group("a", &[(Some(0.0), -1.0), (Some(0.0), -2.0)]);
+        let joined = solved.sample(&later).unwrap();
+        assert_eq!(
+            (joined.reward.to_bits(), joined.tree),
+            (1.0_f32.to_bits(), u64::MAX)
+        );
+        assert!(solved.sample(&b).is_none() && solved.sample(&[]).is_none());
+        let c = group("c", &[(Some(0.75), -1.0)]);
+        let again = group("a", &[(Some(1.0), -4.0)]);
+        let d = group("d", &[(Some(1.0), -1.0)]);
+        solved.keep([c.as_slice(), again.as_slice()].into_iter(), 2);
+        assert_eq!(solved.episodes(), [c[0].clone(), again[0].clone()]);
+        solved.keep(std::iter::once(d.as_slice()), 2);
+        assert_eq!(solved.episodes(), [again[0].clone(), d[0].clone()]);
+        assert_eq!(Solved::of(solved.episodes().to_vec()), solved);
+    }
+
+    #[test]
+    fn what_needs_trees_or_ratios_is_refused() {
+        let frontier: Branching =
+            serde_json::from_value(serde_json::json!({"frontier": {}})).unwrap();
+        let good = GrpoConfig {
+            trees: Some(2),
+            branching: frontier,
+            solved: 8,
+            confident_wrong: true,
+            ..GrpoConfig::default()
+        };
+        assert_eq!(good.check_trees(), Ok(()));
+        let fault = |config: GrpoConfig| config.check_trees().unwrap_err().to_string();
+        let alone = GrpoConfig {
+            trees: None,
+            ..good.clone()
+        };
+        assert!(fault(alone.clone()).starts_with("branching is set"));
+        let branching = Branching::Random;
+        assert!(fault(GrpoConfig { branching, ..alone }).starts_with("solved is set"));
+        let branching =
+            serde_json::from_value(serde_json::json!({"frontier": {"depth": -1.0}})).unwrap();
+        let negative = GrpoConfig {
+            branching,
+            ..good.clone()
+        };
+        assert!(fault(negative).contains("branching.frontier.depth"));
+        let update = UpdateConfig {
+            old_logprobs: Some(OldLogprobs::Trainer),
+            ..UpdateConfig::default()
+        };
+        let trainer = GrpoConfig {
+            update,
+            ..good.clone()
+        };
+        assert!(fault(trainer).contains("update.objective.correction"));
+        assert!(good.check_search_source(true).is_ok());
+        let error = good.check_search_source(false).unwrap_err().to_string();
+        assert!(error.contains("confident_wrong"), "{error}");
+    }
+}
