@@ -6,6 +6,7 @@ use serde::Deserialize;
 use super::attack::raise;
 use super::certificate::{Smoothed, certifies, margin};
 use super::synonyms::{Synonyms, Words};
+use crate::error::Result;
 
 /// What `tests/fixtures/certificate.py` counts out.
 #[derive(Deserialize)]
@@ -48,7 +49,9 @@ impl Fixture {
     }
 
     fn smooth(&self, words: &Words<'_>, list: &List, samples: usize, seed: u64) -> Smoothed {
-        let scores = |texts: &[String]| Ok(texts.iter().map(|text| self.score(text)).collect());
+        let scores = |texts: &[String]| -> Result<Vec<f64>> {
+            Ok(texts.iter().map(|text| self.score(text)).collect())
+        };
         Smoothed::of(words, &scores, samples, list.budget, Seed::root(seed)).unwrap()
     }
 }
@@ -86,11 +89,9 @@ fn certificates_and_attacks_equal_those_counted_out() {
         certified += usize::from(certifies(found));
         broken += usize::from(list.broken);
         for (words, (text, expected)) in words.iter().zip(list.passages.iter().zip(&list.greedy)) {
-            let scores = |texts: &[String]| {
-                Ok(texts
-                    .iter()
-                    .map(|text| fixture.score(text) as f32)
-                    .collect())
+            let scores = |texts: &[String]| -> Result<Vec<f32>> {
+                let scored = texts.iter().map(|text| fixture.score(text) as f32);
+                Ok(scored.collect())
             };
             let start = fixture.score(text) as f32;
             let reached = raise(words, &scores, start, list.budget).unwrap();
