@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::audit::judge_settings;
 use crate::config::Resolved;
-use crate::error::{Context, InConfig, Result};
+use crate::error::{Context, Result};
 use crate::runtime::runtime;
 
 impl Resolved {

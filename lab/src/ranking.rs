@@ -1,4 +1,10 @@
-//! The evaluation of a retriever on judged queries.
+//! The evaluation of rankers: a retriever or a cascade on judged queries, and lists under attack.
+
+mod attack;
+mod cascade;
+mod certificate;
+mod robustness;
+mod synonyms;
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -6,13 +12,13 @@ use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
 use forage_eval::{Bootstrap, RetrievalReport};
-use forage_retriever::{Query, QueryRecord, read_qrels};
+use forage_retriever::{Hit, Query, QueryRecord, Retriever, read_qrels};
 
 use crate::error::{Context, Result};
 use crate::retrieval::RetrieverConfig;
 use crate::runtime::runtime;
 
-/// Judged queries and what ranks them.
+/// Queries and what ranks passages for them.
 pub struct Ranking<'a> {
     /// The search for passages.
     pub retrieval: &'a RetrieverConfig,
@@ -22,12 +28,8 @@ pub struct Ranking<'a> {
     pub remote: Option<&'a Path>,
     /// JSON lines with `_id` and `text`.
     pub queries: &'a Path,
-    /// TREC qrels or BEIR tsv.
-    pub qrels: &'a Path,
     /// Documents per query.
     pub depth: usize,
-    /// File for the ranking, as a TREC run.
-    pub run: Option<&'a Path>,
 }
 
 /// Queries handed to the retriever at once: enough to fill its batches.
@@ -37,28 +39,25 @@ const QUERIES_PER_CALL: usize = 64;
 const CUTOFFS: [usize; 6] = [1, 3, 5, 10, 100, 1000];
 
 impl Ranking<'_> {
-    /// Ranks judged queries: nDCG, MRR, recall, MAP as `trec_eval` computes them. Blocks; not to be called from async code.
+    /// Ranks queries that are judged in `qrels`, TREC qrels or BEIR tsv: nDCG, MRR, recall, MAP as `trec_eval` computes them. The
+    /// ranking is written to `run`, as a TREC run. Blocks; not to be called from async code.
     ///
     /// # Errors
     /// When a file cannot be read or written, or a search fails.
-    pub fn evaluate(&self) -> Result<RetrievalReport> {
+    pub fn evaluate(&self, qrels: &Path, run: Option<&Path>) -> Result<RetrievalReport> {
         let Self {
             retrieval, depth, ..
         } = *self;
         let retriever = retrieval.open(self.index, self.remote)?;
         let queries = QueryRecord::read_all(self.queries)?;
-        let qrels = read_qrels(self.qrels)?;
+        let qrels = read_qrels(qrels)?;
         let cannot = "cannot write the run";
-        let file = self.run.map(File::create).transpose();
+        let file = run.map(File::create).transpose();
         let mut run = file.context(cannot)?.map(BufWriter::new);
         let tag = format!("forage-{}", retrieval.mode);
         let mut rankings = BTreeMap::new();
         for chunk in queries.chunks(QUERIES_PER_CALL) {
-            let asked: Vec<Query> = chunk
-                .iter()
-                .map(|query| Query::new(query.text.as_str()))
-                .collect();
-            let found = runtime()?.block_on(retriever.search(&asked, depth))?;
+            let found = search(retriever.as_ref(), chunk, depth)?;
             for (query, hits) in chunk.iter().zip(found) {
                 if let Some(file) = &mut run {
                     let scored = hits.iter().map(|hit| (hit.id.as_str(), hit.score));
@@ -81,6 +80,17 @@ impl Ranking<'_> {
     }
 }
 
+/// The best `depth` passages for each query. Blocks.
+fn search(
+    retriever: &dyn Retriever,
+    queries: &[QueryRecord],
+    depth: usize,
+) -> Result<Vec<Vec<Hit>>> {
+    let asked = queries.iter().map(|query| Query::new(query.text.as_str()));
+    let asked: Vec<Query> = asked.collect();
+    Ok(runtime()?.block_on(retriever.search(&asked, depth))?)
+}
+
 /// Writes one query's ranking as TREC run lines: `qid Q0 docid rank score tag`, ranks from 1.
 ///
 /// `ranking` yields passage ids and scores, best first. Scores are printed so that they read back exactly.
@@ -97,16 +107,4 @@ fn write_run<'a>(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn run_lines() {
-        let mut out = Vec::new();
-        write_run(&mut out, "q1", [("d2", 1.5), ("d1", 0.1)], "forage").unwrap();
-        assert_eq!(
-            String::from_utf8(out).unwrap(),
-            "q1 Q0 d2 1 1.5 forage\nq1 Q0 d1 2 0.1 forage\n"
-        );
-    }
-}
+mod tests;

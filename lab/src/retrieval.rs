@@ -183,7 +183,8 @@ impl RetrieverConfig {
             .transpose()
     }
 
-    fn open_reranker(&self) -> Result<Option<Arc<dyn Reranker>>> {
+    /// Cross-encoder, when one is named.
+    pub(crate) fn open_reranker(&self) -> Result<Option<Arc<dyn Reranker>>> {
         let Some(folder) = &self.reranker else {
             return Ok(None);
         };

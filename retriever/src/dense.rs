@@ -12,6 +12,7 @@ mod ivf;
 mod kernel;
 mod lift;
 mod quantised;
+mod rerank;
 pub(crate) mod retriever;
 pub(crate) mod storage;
 mod table;

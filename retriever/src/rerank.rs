@@ -15,6 +15,27 @@ pub trait Reranker: Send + Sync {
     /// # Errors
     /// [`RetrieverError::Model`] when the model fails.
     fn score(&self, query: &str, passages: &[&str]) -> Result<Vec<f32>, RetrieverError>;
+
+    /// The text of a passage as the model reads it: by default `(Title: "title") text`, or the text alone where there is no
+    /// title, as the reranking server of Search-R1 writes the passages of its corpus.
+    fn passage(&self, hit: &Hit) -> String {
+        if hit.title.is_empty() {
+            hit.text.clone()
+        } else {
+            format!("(Title: \"{}\") {}", hit.title, hit.text)
+        }
+    }
+}
+
+impl dyn Reranker + '_ {
+    /// One finite score per hit, whatever score it has.
+    ///
+    /// # Errors
+    /// [`RetrieverError::Model`] when the model fails, or gives other scores than these.
+    pub fn score_hits(&self, query: &str, hits: &[Hit]) -> Result<Vec<f32>, RetrieverError> {
+        let passages: Vec<String> = hits.iter().map(|hit| self.passage(hit)).collect();
+        scores(self, query, &passages)
+    }
 }
 
 /// Orders the first hits of a retriever anew.
@@ -25,9 +46,8 @@ pub struct RerankedRetriever {
 }
 
 impl RerankedRetriever {
-    /// Scores the best `depth` hits of `first`; the best `k` where more are asked for. The model sees
-    /// `(Title: "title") text`, or the text alone where there is no title, as the reranking server of Search-R1 writes
-    /// the passages of its corpus.
+    /// Scores the best `depth` hits of `first`; the best `k` where more are asked for. The model reads what
+    /// [`Reranker::passage`] says.
     pub fn new(first: Arc<dyn Retriever>, reranker: Arc<dyn Reranker>, depth: usize) -> Self {
         Self {
             first,
@@ -82,8 +102,8 @@ pub(crate) fn reorder(
     mut hits: Vec<Hit>,
     k: usize,
 ) -> Result<Vec<Hit>, RetrieverError> {
-    let passages: Vec<String> = hits.iter().map(passage).collect();
-    for (hit, score) in hits.iter_mut().zip(scores(reranker, query, &passages)?) {
+    let scores = reranker.score_hits(query, &hits)?;
+    for (hit, score) in hits.iter_mut().zip(scores) {
         hit.score = score;
     }
     hits.sort_by(Hit::rank);
@@ -124,14 +144,6 @@ pub(crate) fn scores(
     }
     // Adding zero turns -0 into 0, so that equal scores are equal to the bit.
     Ok(scores.into_iter().map(|score| score + 0.0).collect())
-}
-
-fn passage(hit: &Hit) -> String {
-    if hit.title.is_empty() {
-        hit.text.clone()
-    } else {
-        format!("(Title: \"{}\") {}", hit.title, hit.text)
-    }
 }
 
 #[cfg(test)]

@@ -12,10 +12,11 @@ use forage_contracts::retriever::{
 };
 use rayon::prelude::*;
 
-use crate::bm25::{Bm25Params, Scratch, Totals};
+use crate::bm25::{Bag, Bm25Params, Scratch, Totals};
 use crate::error::IndexError;
 use crate::index::{Index, Ranking, guarded};
 use crate::mode::ModeEntry;
+use crate::rerank::Reranker;
 use crate::statistics::Statistics;
 
 /// Bag of words, ranked as Lucene does.
@@ -175,6 +176,27 @@ impl Bm25Retriever {
         self.hits(&self.rank(&ranking, query, Some(&statistics.frequencies), k)?)
     }
 
+    /// A score that no passage exceeds, whatever its text: the sum of the weights of the query's terms.
+    ///
+    /// # Errors
+    /// [`RetrieverError::Postings`] when the dictionary cannot be read.
+    pub fn ceiling(&self, query: &str) -> Result<f32, RetrieverError> {
+        Ok(self.weights(query)?.iter().map(|(_, weight)| weight).sum())
+    }
+
+    /// The terms of a query with their weights in this collection.
+    fn weights(&self, query: &str) -> Result<Vec<(String, f32)>, RetrieverError> {
+        let frequencies = self.index.statistics(&[query])?.frequencies;
+        let mut bag = Bag::default();
+        bag.fill(query);
+        let weights = bag.terms().map(|(term, times)| {
+            let held = frequencies.get(term).copied().unwrap_or(0);
+            let idf = self.ranking.scorer().idf(held);
+            (term.to_owned(), times as f32 * idf)
+        });
+        Ok(weights.collect())
+    }
+
     fn check_statistics(&self, statistics: &Statistics) -> Result<(), RetrieverError> {
         let own = self.index.totals();
         let what = if statistics.passages < own.docs {
@@ -259,5 +281,26 @@ impl Retriever for Bm25Retriever {
 
     fn boolean(self: Arc<Self>) -> Option<Arc<dyn BooleanSearch>> {
         Some(self)
+    }
+}
+
+/// Scores passages that need not be in the index, with the statistics of its collection.
+impl Reranker for Bm25Retriever {
+    fn identity(&self) -> String {
+        format!("bm25 {}", self.fingerprint())
+    }
+
+    fn score(&self, query: &str, passages: &[&str]) -> Result<Vec<f32>, RetrieverError> {
+        let weights = self.weights(query)?;
+        let mut bag = Bag::default();
+        let score = |passage: &&str| {
+            bag.fill(passage);
+            self.ranking.scorer().score_bag(&weights, &bag)
+        };
+        Ok(passages.iter().map(score).collect())
+    }
+
+    fn passage(&self, hit: &Hit) -> String {
+        format!("{} {}", hit.title, hit.text)
     }
 }

@@ -1,5 +1,6 @@
 //! `forage eval`: any policy on held-out questions, or an index on judged queries.
 
+use std::fmt::Display;
 use std::path::PathBuf;
 
 use anyhow::{Result, bail};
@@ -7,9 +8,12 @@ use clap::{Args, Subcommand};
 use forage_contracts::Split;
 use forage_env::Probe;
 use forage_eval::Study;
-use forage_lab::{EvaluateOptions, Evaluation, Ranking, RunError, Sources, evaluate, study};
+use forage_lab::{
+    EvaluateOptions, Evaluation, Ranking, RetrieverConfig, RunError, Sources, evaluate, study,
+};
 use forage_retriever::CorpusFormat;
 use forage_trainer::device::DeviceSpec;
+use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::config::read;
@@ -101,11 +105,12 @@ pub(crate) struct Eval {
 #[derive(Subcommand, Debug)]
 enum What {
     Retrieval(Retrieval),
+    Robustness(Robustness),
 }
 
-/// Ranks judged queries with an index.
+/// Ranks judged queries with an index, or with a cascade of stages.
 ///
-/// Prints nDCG, MRR, recall and MAP as `trec_eval` computes them.
+/// Prints nDCG, MRR, recall and MAP as `trec_eval` computes them; with --stages what every stage of a cascade adds, and what it costs per query.
 #[derive(Args, Debug)]
 struct Retrieval {
     /// Index folder.
@@ -128,7 +133,66 @@ struct Retrieval {
     /// Write the ranking as a TREC run.
     #[arg(long)]
     run: Option<PathBuf>,
-    /// Print as JSON: metric name to mean.
+    /// Stages of a cascade, as in bm25:1000,dense:100,cross-encoder:20,policy:10. The first is a search mode that finds so many
+    /// passages; each of the others (bm25, dense, cross-encoder, policy) puts so many of the first in order anew.
+    #[arg(long, value_name = "NAME:CANDIDATES", value_delimiter = ',', requires = "index",
+        conflicts_with_all = ["mode", "rerank_depth", "cache_entries", "remote", "k", "run"])]
+    stages: Vec<String>,
+    /// Config whose environment and policy are the stage `policy`: one that ends in a ranking, such as rerank.
+    #[arg(long, requires = "stages")]
+    config: Option<PathBuf>,
+    /// The policy of that stage, instead of the config's: a folder, a server or a script of the environment.
+    #[arg(long, requires = "config")]
+    policy: Option<String>,
+    /// Change a value of the config: key.path=value; may be repeated.
+    #[arg(long = "set", value_name = "KEY=VALUE", requires = "config")]
+    overrides: Vec<String>,
+    /// Print as JSON: metric name to mean; with --stages the stages with their metrics.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Attacks rankings by replacing words, and certifies them against it.
+///
+/// BM25, an encoder and a cross-encoder, as far as they are named, order the first passages that BM25 finds for each query. Prints the
+/// share of the lists in which replacing a few words brings a passage among the first k, the places that passages rise, and the share in
+/// which that is proven impossible for the ranker smoothed by random substitutions (CertDR).
+#[derive(Args, Debug)]
+struct Robustness {
+    /// Index folder.
+    #[arg(long)]
+    index: PathBuf,
+    /// Queries: JSON lines with `_id` and `text`.
+    #[arg(long)]
+    queries: PathBuf,
+    /// Lines of a word and what may stand in its place.
+    #[arg(long)]
+    synonyms: PathBuf,
+    /// Folder of a BERT encoder (E5, BGE, MiniLM).
+    #[arg(long)]
+    encoder: Option<PathBuf>,
+    /// Folder of a BERT cross-encoder.
+    #[arg(long)]
+    reranker: Option<PathBuf>,
+    /// Device of encoder and cross-encoder: cpu, cuda:0, ...
+    #[arg(id = "model-device", long, default_value = "cpu")]
+    device: DeviceSpec,
+    /// Passages of a list.
+    #[arg(long, default_value_t = 20)]
+    depth: usize,
+    /// First passages of a list, among which no other is to come.
+    #[arg(short, default_value_t = 10)]
+    k: usize,
+    /// Words of a passage that an attack may replace.
+    #[arg(long, default_value_t = 3)]
+    words: usize,
+    /// Texts of a passage that its smoothed score is the mean of; where it has no more, all of them are counted out.
+    #[arg(long, default_value_t = 200)]
+    samples: usize,
+    /// Most queries.
+    #[arg(long)]
+    limit: Option<usize>,
+    /// Print as JSON.
     #[arg(long)]
     json: bool,
 }
@@ -138,8 +202,10 @@ const QUESTIONS: usize = 100;
 
 impl Eval {
     pub(crate) fn run(mut self) -> Result<()> {
-        if let Some(What::Retrieval(retrieval)) = self.what {
-            return retrieval.run();
+        match self.what {
+            Some(What::Retrieval(retrieval)) => return retrieval.run(),
+            Some(What::Robustness(robustness)) => return robustness.run(),
+            None => {}
         }
         if self.environment.any() && self.config.is_none() && self.controls.is_empty() {
             let what = "--env-command serves the environment of a config; name one";
@@ -265,11 +331,19 @@ impl Retrieval {
             index: self.index.as_deref(),
             remote: self.remote.as_deref(),
             queries: &self.queries,
-            qrels: &self.qrels,
             depth: self.k,
-            run: self.run.as_deref(),
         };
-        let report = ranking.evaluate()?;
+        if !self.stages.is_empty() {
+            let config = self.config.as_deref();
+            let config = config.map(|path| read(path, &self.overrides, None));
+            let config = config.transpose()?;
+            let policy = config
+                .as_ref()
+                .map(|config| (config, self.policy.as_deref()));
+            let found = ranking.cascade(&self.qrels, &self.stages, policy, &Watch::new())?;
+            return print(&found, self.json);
+        }
+        let report = ranking.evaluate(&self.qrels, self.run.as_deref())?;
         if self.json {
             let means: Map<String, Value> = report
                 .metrics
@@ -282,4 +356,37 @@ impl Retrieval {
         }
         Ok(())
     }
+}
+
+impl Robustness {
+    fn run(self) -> Result<()> {
+        let models = RetrieverConfig {
+            encoder: self.encoder,
+            reranker: self.reranker,
+            device: self.device,
+            ..RetrieverConfig::default()
+        };
+        let ranking = Ranking {
+            retrieval: &models,
+            index: Some(&self.index),
+            remote: None,
+            queries: &self.queries,
+            depth: self.depth,
+        };
+        let numbers = [self.k, self.words, self.samples];
+        let watch = Watch::new();
+        let found = ranking.robustness(&self.synonyms, numbers, self.limit, &watch)?;
+        print(&found, self.json)
+    }
+}
+
+/// Prints for people or as JSON.
+fn print(found: &(impl Display + Serialize), json: bool) -> Result<()> {
+    let text = if json {
+        serde_json::to_string(found)?
+    } else {
+        found.to_string()
+    };
+    out(&text);
+    Ok(())
 }

@@ -10,6 +10,7 @@ mod openapi;
 mod papers;
 mod policy;
 mod python;
+mod ranking;
 mod ranks;
 mod recipes;
 mod replay;

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
 
+use tantivy::fieldnorm::FieldNormReader;
+
 use super::Bm25Params;
 use super::docset::DocSet;
 use super::maxscore::{self, Buffers, Cursor, Norms};
@@ -162,6 +164,19 @@ impl Scorer {
     /// Lucene's `BM25Scorer.doScore` for a one-byte length.
     pub(crate) fn score(&self, weight: f32, norm: u8, freq: f32) -> f32 {
         weight - weight / (1.0 + freq * self.inverse[usize::from(norm)])
+    }
+
+    /// The score of a text that need not be in the index, for the terms of a query with their weights.
+    pub(crate) fn score_bag(&self, weights: &[(String, f32)], text: &Bag) -> f32 {
+        let terms: Vec<(&str, u32)> = text.terms().collect();
+        let norm = FieldNormReader::fieldnorm_to_id(terms.iter().map(|(_, times)| times).sum());
+        let mut score = 0.0_f64;
+        for (term, weight) in weights {
+            if let Ok(at) = terms.binary_search_by(|(held, _)| (*held).cmp(term.as_str())) {
+                score += f64::from(self.score(*weight, norm, terms[at].1 as f32));
+            }
+        }
+        score as f32
     }
 
     /// Looks the terms of a text up in every segment and weighs them by their frequency in the whole collection: the sum

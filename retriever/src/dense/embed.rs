@@ -13,7 +13,7 @@ use super::storage::{DenseManifest, VECTORS_FILE, lists_file};
 use super::vectors::{VectorFile, VectorWriter};
 use super::{GraphIndex, IvfIndex, QuantisedIndex, VectorIndexKind, fault};
 use crate::error::IndexError;
-use crate::index::{Document, Index, Manifest, Segment, SegmentManifest};
+use crate::index::{Index, Manifest, Segment, SegmentManifest};
 
 /// Passages that are put in order of length together.
 const WINDOW: usize = 4096;
@@ -419,9 +419,11 @@ fn encode(
     encoder: &dyn Encoder,
 ) -> Result<Vec<f32>, RetrieverError> {
     let dimension = encoder.dimension();
-    let texts = locals
-        .iter()
-        .map(|&local| Ok(contents(&segment.document(local)?)));
+    let texts = locals.iter().map(|&local| {
+        segment
+            .document(local)
+            .map(|found| contents(found.title, found.text))
+    });
     let texts: Vec<String> = texts.collect::<Result<_, IndexError>>()?;
     let mut order: Vec<usize> = (0..texts.len()).collect();
     order.sort_by_key(|&at| (texts[at].len(), at));
@@ -460,10 +462,9 @@ pub(super) fn encode_checked(
 
 /// The text that is encoded: the contents of the passage as a Search-R1 corpus has them, the title in quotes on a line of its own.
 /// The published E5 index of Wikipedia was made of these.
-fn contents(document: &Document<'_>) -> String {
-    let Document { title, text, .. } = document;
+pub(super) fn contents(title: &str, text: &str) -> String {
     if title.is_empty() {
-        (*text).to_owned()
+        text.to_owned()
     } else {
         format!("\"{title}\"\n{text}")
     }

@@ -135,8 +135,20 @@ fn scan_block(
     }
 }
 
+/// The best `k` of the given rows, scored exactly, best first.
+pub(super) fn best_of(
+    vectors: &VectorFile,
+    query: &[f32],
+    rows: impl Iterator<Item = u32>,
+    k: usize,
+) -> Vec<(u32, f32)> {
+    let mut top = TopK::new(k);
+    score_rows(vectors, query, rows, &mut top);
+    top.drain_sorted()
+}
+
 /// Offers the given rows to `top`, scored exactly.
-pub(super) fn score_rows(
+fn score_rows(
     vectors: &VectorFile,
     query: &[f32],
     rows: impl Iterator<Item = u32>,

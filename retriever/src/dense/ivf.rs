@@ -16,11 +16,14 @@ use forage_contracts::retriever::{CancelFlag, RetrieverError};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
-use super::quantised::{CANDIDATES_PER_HIT, FEWEST_CANDIDATES};
+use super::quantised::RESCORED;
 use super::vectors::VectorFile;
-use super::{VectorIndex, VectorIndexKind, fault, flat, kernel};
+use super::{VectorIndex, VectorIndexKind, fault, flat, kernel, quantised};
 use crate::top::{Scored, TopK};
 use lists::{LARGEST_CODE, Lists};
+
+/// Rows of a list between two looks at the flag that ends the search: passages that are all alike lie in one long list.
+const ROWS_AT_ONCE: usize = 8192;
 
 /// An inverted file over a file of vectors.
 ///
@@ -106,7 +109,7 @@ impl IvfIndex {
         allowed: Option<&[bool]>,
         cancel: &CancelFlag,
     ) -> Result<Vec<(u32, f32)>, RetrieverError> {
-        let candidates = (CANDIDATES_PER_HIT * k).max(FEWEST_CANDIDATES);
+        let candidates = quantised::candidates(k);
         let enough = (self.vectors.rows() * nprobe / self.lists.count()).max(candidates);
         let codes = encode(query, self.lists.width());
         let mut lists = Vec::with_capacity(self.lists.count());
@@ -118,14 +121,17 @@ impl IvfIndex {
         let (mut probed, mut seen) = (0, 0);
         while probed < nprobe || seen < enough {
             let Some(list) = lists.pop() else { break };
-            cancel.check()?;
-            seen += self.read(list.doc, &codes, allowed, &mut best)?;
+            seen += self.read(list.doc, &codes, allowed, cancel, &mut best)?;
             probed += 1;
         }
-        let mut top = TopK::new(k);
-        let rows = best.drain_sorted().into_iter().map(|(row, _)| row);
-        flat::score_rows(&self.vectors, query, rows, &mut top);
-        Ok(top.drain_sorted())
+        let mut rows: Vec<u32> = best.drain_sorted().iter().map(|(row, _)| *row).collect();
+        rows.sort_unstable();
+        // That lists name each row once is not checked when they are opened: it would read all of them.
+        if let Some(pair) = rows.windows(2).find(|pair| pair[0] == pair[1]) {
+            let what = format!("row {} lies in two lists; embed the index again", pair[0]);
+            return Err(fault(self.vectors.path(), what));
+        }
+        Ok(flat::best_of(&self.vectors, query, rows.into_iter(), k))
     }
 
     /// Offers the rows of a list by their codes; gives how many of them are allowed.
@@ -134,8 +140,10 @@ impl IvfIndex {
         list: u32,
         query: &[i16],
         allowed: Option<&[bool]>,
+        cancel: &CancelFlag,
         best: &mut TopK,
     ) -> Result<usize, RetrieverError> {
+        cancel.check()?;
         let rows = self.lists.list(list);
         let count = self.vectors.rows();
         if let Some(row) = rows.rows.iter().find(|&&row| row as usize >= count) {
@@ -144,7 +152,11 @@ impl IvfIndex {
         }
         let mut seen = 0;
         let codes = rows.codes.chunks_exact(self.lists.width());
-        for ((&row, scale), codes) in rows.rows.iter().zip(rows.scales).zip(codes) {
+        let coded = rows.rows.iter().zip(rows.scales).zip(codes);
+        for (at, ((&row, scale), codes)) in coded.enumerate() {
+            if at > 0 && at.is_multiple_of(ROWS_AT_ONCE) {
+                cancel.check()?;
+            }
             if allowed.is_none_or(|allowed| allowed[row as usize]) {
                 seen += 1;
                 let score = kernel::code_product(query, codes) as f32 * scale;
@@ -166,7 +178,7 @@ impl VectorIndex for IvfIndex {
 
     fn parameters(&self) -> String {
         format!(
-            "ivf bits=8 lists={} nprobe={} rescored={CANDIDATES_PER_HIT}k,{FEWEST_CANDIDATES}",
+            "ivf bits=8 lists={} nprobe={} {RESCORED}",
             self.lists.count(),
             self.nprobe
         )

@@ -10,14 +10,12 @@ use turbovec::TurboQuantIndex;
 use super::vectors::VectorFile;
 use super::{VectorIndex, VectorIndexKind, fault, flat};
 use crate::error::IndexError;
-use crate::top::TopK;
 
 const BITS: usize = 4;
 /// Dimensions of the codes are multiples of this; vectors are padded with zeros.
 const DIMENSION_STEP: usize = 8;
-/// Candidates that are scored again, per hit asked for and at least.
-pub(super) const CANDIDATES_PER_HIT: usize = 4;
-pub(super) const FEWEST_CANDIDATES: usize = 40;
+/// How many rows an index over codes scores again in full precision, in words for fingerprints.
+pub(super) const RESCORED: &str = "rescored=4k,40";
 /// Queries that go over the codes together, between two looks at the flag that ends the search.
 const QUERIES_AT_ONCE: usize = 64;
 /// Rows coded at once while building.
@@ -101,7 +99,7 @@ impl VectorIndex for QuantisedIndex {
     }
 
     fn parameters(&self) -> String {
-        format!("turboquant bits={BITS} rescored={CANDIDATES_PER_HIT}k,{FEWEST_CANDIDATES}")
+        format!("turboquant bits={BITS} {RESCORED}")
     }
 
     fn best(
@@ -112,26 +110,28 @@ impl VectorIndex for QuantisedIndex {
         cancel: &CancelFlag,
     ) -> Result<Vec<Vec<(u32, f32)>>, RetrieverError> {
         let dimension = self.vectors.dimension();
-        let candidates = (CANDIDATES_PER_HIT * k).max(FEWEST_CANDIDATES);
         let mut answers = Vec::with_capacity(queries.len() / dimension);
         for queries in queries.chunks(QUERIES_AT_ONCE * dimension) {
             cancel.check()?;
             let found = self
                 .codes
-                .try_search_with_mask(&padded(queries, dimension), candidates, allowed)
+                .try_search_with_mask(&padded(queries, dimension), candidates(k), allowed)
                 .map_err(|cause| fault(Path::new("query"), cause.to_string()))?;
             for (at, query) in queries.chunks_exact(dimension).enumerate() {
-                let mut top = TopK::new(k);
                 let rows = found
                     .indices_for_query(at)
                     .iter()
                     .filter_map(|&row| u32::try_from(row).ok());
-                flat::score_rows(&self.vectors, query, rows, &mut top);
-                answers.push(top.drain_sorted());
+                answers.push(flat::best_of(&self.vectors, query, rows, k));
             }
         }
         Ok(answers)
     }
+}
+
+/// Rows that are scored again for `k` hits, see [`RESCORED`].
+pub(super) fn candidates(k: usize) -> usize {
+    (4 * k).max(40)
 }
 
 /// Rows with zeros after them up to the width of the codes; zeros change no inner product.

@@ -10,7 +10,7 @@
 //! The folder carries the generation that made it, so that new vectors never touch files an older manifest names.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Component, Path};
 use std::sync::Arc;
 
 use forage_contracts::retriever::RetrieverError;
@@ -52,16 +52,26 @@ impl DenseManifest {
         let Some(dense) = &manifest.dense else {
             return Ok(None);
         };
-        match serde_json::from_value(dense.clone()) {
-            Ok(dense) => Ok(Some(dense)),
-            Err(cause) => {
-                let what = format!("`dense` of the manifest makes no sense ({cause})");
-                Err(IndexError::Damaged {
-                    path: place.to_owned(),
-                    what,
-                })
-            }
+        let damaged = |what: String| IndexError::Damaged {
+            path: place.to_owned(),
+            what,
+        };
+        let dense: Self = serde_json::from_value(dense.clone()).map_err(|cause| {
+            damaged(format!("`dense` of the manifest makes no sense ({cause})"))
+        })?;
+        // Files are read and written under these names.
+        if let Some(folder) = dense.folders.values().find(|folder| !is_name(folder)) {
+            return Err(damaged(format!(
+                "`{folder}` is not the name of a folder of vectors"
+            )));
         }
+        let mut of_lists = dense.ivf.keys();
+        if let Some(segment) = of_lists.find(|segment| !dense.folders.contains_key(*segment)) {
+            return Err(damaged(format!(
+                "segment `{segment}` has lists and no vectors"
+            )));
+        }
+        Ok(Some(dense))
     }
 
     /// Names the vectors and their index for a fingerprint, by digest.
@@ -136,6 +146,15 @@ impl DenseManifest {
             VectorIndexKind::Graph => Box::new(GraphIndex::load(&path, vectors)?),
         })
     }
+}
+
+/// Tells whether a name is that of a folder in another one, and leads nowhere else.
+fn is_name(name: &str) -> bool {
+    let mut parts = Path::new(name).components();
+    matches!(
+        (parts.next(), parts.next()),
+        (Some(Component::Normal(_)), None)
+    )
 }
 
 /// The file of so many lists. Another number is another file, so that no file that a manifest names is written to.

@@ -28,7 +28,9 @@ impl VectorFile {
     /// # Errors
     /// [`RetrieverError::Vectors`] when the file is missing or does not hold whole rows.
     pub fn open(path: &Path, dimension: usize) -> Result<Self, RetrieverError> {
-        let data = Table::open(path, 4 * dimension, "make the vectors again")?;
+        // A dimension that no memory holds fits no file.
+        let unit = dimension.saturating_mul(size_of::<f32>());
+        let data = Table::open(path, unit, "make the vectors again")?;
         Ok(Self {
             path: path.to_owned(),
             dimension,

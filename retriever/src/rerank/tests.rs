@@ -1,4 +1,5 @@
 use forage_contracts::Passage;
+use forage_contracts::retriever::{Encoder, TextKind};
 use futures::FutureExt;
 
 use super::*;
@@ -94,4 +95,69 @@ fn depth_and_model_are_part_of_the_fingerprint() {
     assert_eq!(print(3), print(3));
     assert_ne!(print(3), print(4));
     assert_ne!(print(3), first().fingerprint());
+}
+
+/// A passage of the collection scores as its search says, a changed one as if it stood there.
+#[test]
+fn bm25_scores_any_text_as_its_search_would() {
+    let passages = vec![
+        Passage::new("a", "Moon", "tide and tides of the moon"),
+        Passage::new("b", "", "a tide here, the sun there"),
+        Passage::new("c", "Sun", ""),
+    ];
+    let bm25 = Bm25Retriever::in_memory(passages).unwrap();
+    let model: &dyn Reranker = &bm25;
+    for query in ["tide moon", "tide tide sun", "zebra", ""] {
+        let hits = bm25.search_one(query, 10).unwrap();
+        let scores = model.score_hits(query, &hits).unwrap();
+        let found: Vec<f32> = hits.iter().map(|hit| hit.score).collect();
+        assert_eq!(scores, found, "{query}");
+        let ceiling = bm25.ceiling(query).unwrap();
+        assert!(scores.iter().all(|score| *score <= ceiling), "{query}");
+    }
+    let mut changed = bm25.search_one("moon", 1).unwrap();
+    changed[0].text = "tide of the moon, moon, moon".to_owned();
+    let before = bm25.search_one("moon", 1).unwrap()[0].score;
+    assert!(model.score_hits("moon", &changed).unwrap()[0] > before);
+    changed[0].title.clear();
+    changed[0].text = "nothing".to_owned();
+    assert_eq!(model.score_hits("moon", &changed).unwrap(), [0.0]);
+}
+
+/// Counts the letters `e` and `t`; those of passages count twice.
+struct Counts;
+
+impl Encoder for Counts {
+    fn identity(&self) -> String {
+        "counts".to_owned()
+    }
+
+    fn dimension(&self) -> usize {
+        2
+    }
+
+    fn encode(&self, kind: TextKind, texts: &[&str]) -> Result<Vec<f32>, RetrieverError> {
+        let weight = if kind == TextKind::Passage { 2.0 } else { 1.0 };
+        let count = |text: &str, letter| text.matches(letter).count() as f32 * weight;
+        let rows = texts
+            .iter()
+            .map(|text| [count(text, 'e'), count(text, 't')]);
+        Ok(rows.flatten().collect())
+    }
+}
+
+#[test]
+fn vectors_score_the_text_that_an_index_would_hold() {
+    let model = <dyn Reranker>::by_vectors(Arc::new(Counts));
+    let hit = |title: &str, text: &str| Hit {
+        id: "a".to_owned(),
+        score: 9.0,
+        title: title.to_owned(),
+        text: text.to_owned(),
+    };
+    assert_eq!(model.passage(&hit("tee", "te")), "\"tee\"\nte");
+    let scores = model.score_hits("tte", &[hit("tee", "te"), hit("", "t")]);
+    // [1, 2] with [6, 4] and with [0, 2].
+    assert_eq!(scores.unwrap(), [14.0, 4.0]);
+    assert!(model.score_hits("tte", &[]).unwrap().is_empty());
 }

@@ -441,6 +441,29 @@ fn damaged_vectors_are_errors_not_answers_of(kind: VectorIndexKind) {
     }
 }
 
+/// Vectors are read, and lists written, under names of the manifest.
+#[test]
+fn names_that_lead_out_of_the_index_are_refused() {
+    let fixture = built(30);
+    fixture.embed(&HashedWords::new("words"), VectorIndexKind::Ivf);
+    let mut manifest = Index::open(&fixture.index).unwrap().manifest().clone();
+    let dense = manifest.dense.clone().unwrap();
+    let segment = manifest.segments[0].name.clone();
+    let mut refused = |changed, part: &str| {
+        manifest.dense = Some(changed);
+        let failure = DenseManifest::of(&manifest, &fixture.index).unwrap_err();
+        assert!(failure.to_string().contains(part), "{failure}");
+    };
+    for folder in ["../dense", "/tmp", "", ".", "..", "one/other"] {
+        let mut changed = dense.clone();
+        changed["folders"][segment.as_str()] = folder.into();
+        refused(changed, "not the name of a folder");
+    }
+    let mut changed = dense.clone();
+    changed["folders"] = serde_json::json!({});
+    refused(changed, "lists and no vectors");
+}
+
 #[tokio::test]
 async fn lists_and_probes_can_be_chosen_and_stay() {
     let fixture = built(300);

@@ -1,0 +1,246 @@
+//! Cascades and rankers under attack, from the command line.
+
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+
+/// What `forage` prints, run in a folder.
+fn forage(folder: &Path, arguments: &[&str]) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_forage"))
+        .args(arguments)
+        .current_dir(folder)
+        .output()
+        .unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{arguments:?}: {error}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The error of a command that does not begin.
+fn refused(folder: &Path, arguments: &[&str]) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_forage"))
+        .args(arguments)
+        .current_dir(folder)
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+/// A folder with a world and its index, and the configs of the repository.
+fn place() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    for name in ["configs", "trainer"] {
+        let there = root.join(name).canonicalize().unwrap();
+        std::os::unix::fs::symlink(there, folder.path().join(name)).unwrap();
+    }
+    let world = ["world", "--pages", "100", "--seed", "3", "--out", "world"];
+    forage(folder.path(), &world);
+    let index = ["index", "build", "--corpus", "world/beir", "--out", "index"];
+    forage(folder.path(), &index);
+    folder
+}
+
+const ENCODER: &str = "trainer/tests/fixtures/tiny_bert";
+const CROSS_ENCODER: &str = "trainer/tests/fixtures/tiny_cross_encoder";
+const QUERIES: &str = "world/beir/queries.jsonl";
+
+const RETRIEVAL: [&str; 8] = [
+    "eval",
+    "retrieval",
+    "--index",
+    "index",
+    "--queries",
+    QUERIES,
+    "--qrels",
+    "world/beir/qrels/test.tsv",
+];
+
+#[test]
+fn stages_of_a_cascade_stand_beside_their_cost() {
+    let place = place();
+    let run = |more: &[&str]| forage(place.path(), &[&RETRIEVAL[..], more].concat());
+    let json = |more: &[&str]| -> Value { serde_json::from_str(&run(more)).unwrap() };
+    let found = json(&[
+        "--json",
+        "--stages",
+        "bm25:100,bm25:50,dense:20,cross-encoder:10,policy:4",
+        "--encoder",
+        ENCODER,
+        "--reranker",
+        CROSS_ENCODER,
+        "--config",
+        "configs/rerank.toml",
+        "--policy",
+        "oracle",
+    ]);
+    let stages = found["stages"].as_array().unwrap();
+    let names: Vec<&str> = stages
+        .iter()
+        .map(|row| row["stage"].as_str().unwrap())
+        .collect();
+    assert_eq!(names, ["bm25", "bm25", "dense", "cross-encoder", "policy"]);
+    assert_eq!(found["unranked"], 0);
+    let of = |row: &Value, name: &str| row["metrics"][name]["estimate"].as_f64().unwrap();
+
+    // The first stage is the retriever as it is evaluated alone, and BM25 over its own hits changes nothing.
+    let alone = json(&["--json", "-k", "100"]);
+    for name in ["ndcg@10", "recall@10", "recall@100"] {
+        let expected = alone[name].as_f64().unwrap();
+        for row in &stages[..2] {
+            assert!((of(row, name) - expected).abs() < 1e-12, "{name}");
+        }
+    }
+    // A later stage finds nothing new.
+    for row in stages {
+        assert!((of(row, "recall@100") - of(&stages[0], "recall@100")).abs() < 1e-12);
+        for cost in ["cpu_ms", "ms"] {
+            assert!(row[cost].as_f64().unwrap() > 0.0, "{row}");
+        }
+    }
+    // Whoever knows the judgments puts what is relevant of four candidates in front.
+    assert!(of(&stages[4], "ndcg@10") > of(&stages[3], "ndcg@10"));
+    let candidates: Vec<f64> = stages
+        .iter()
+        .map(|row| row["candidates"].as_f64().unwrap())
+        .collect();
+    let info = forage(place.path(), &["index", "info", "index", "--json"]);
+    let info: Value = serde_json::from_str(&info).unwrap();
+    assert_eq!(Some(candidates[0]), info["counts"]["passages"].as_f64());
+    for (found, most) in candidates[1..].iter().zip([50.0, 20.0, 10.0, 4.0]) {
+        assert!(*found > 1.0 && *found <= most, "{candidates:?}");
+    }
+
+    let table = run(&["--stages", "bm25:20"]);
+    for part in [
+        "stage",
+        "candidates",
+        "ndcg@10",
+        "recall@10",
+        "CPU ms",
+        "judged queries",
+    ] {
+        assert!(table.contains(part), "{part}: {table}");
+    }
+}
+
+#[test]
+fn stages_that_cannot_be_are_refused() {
+    let place = place();
+    for (stages, part) in [
+        ("bm25", "`bm25` is not NAME:CANDIDATES"),
+        ("bm25:0", "`bm25:0` is not NAME:CANDIDATES"),
+        ("best:10", "the first stage is a search mode"),
+        ("bm25:10,hybrid:5", "`hybrid` is no later stage"),
+        ("bm25:10,dense:5", "name an encoder"),
+        ("bm25:10,cross-encoder:5", "needs a reranker"),
+        ("bm25:10,policy:5", "give --config"),
+    ] {
+        let error = refused(
+            place.path(),
+            &[&RETRIEVAL[..], &["--stages", stages]].concat(),
+        );
+        assert!(error.contains(part), "{stages}: {error}");
+    }
+    let answers = [
+        "--stages",
+        "bm25:10,policy:5",
+        "--config",
+        "configs/smoke.toml",
+    ];
+    let error = refused(place.path(), &[&RETRIEVAL[..], &answers[..]].concat());
+    assert!(error.contains("ends in an answer"), "{error}");
+}
+
+#[test]
+fn rankers_are_attacked_and_certified() {
+    let place = place();
+    let write = |name: &str, text: &str| std::fs::write(place.path().join(name), text).unwrap();
+    // Keywords of questions for words of every passage; then words that no passage has.
+    write(
+        "near.txt",
+        "the birthplace occupation spouse employer\nis birthplace occupation spouse employer\n",
+    );
+    write("none.txt", "zzqzz yyqyy\n");
+    let command = [
+        "eval",
+        "robustness",
+        "--index",
+        "index",
+        "--queries",
+        QUERIES,
+        "--encoder",
+        ENCODER,
+        "--reranker",
+        CROSS_ENCODER,
+        "--depth",
+        "5",
+        "-k",
+        "2",
+        "--words",
+        "2",
+        "--samples",
+        "20",
+        "--limit",
+        "12",
+    ];
+    let run = |more: &[&str]| forage(place.path(), &[&command[..], more].concat());
+    let json = |synonyms: &str| -> Vec<Value> {
+        let found = run(&["--json", "--synonyms", synonyms]);
+        let found: Value = serde_json::from_str(&found).unwrap();
+        found["rankers"].as_array().unwrap().clone()
+    };
+    let number = |row: &Value, name: &str| row[name].as_f64().unwrap();
+    let near = json("near.txt");
+    let names: Vec<&str> = near
+        .iter()
+        .map(|row| row["ranker"].as_str().unwrap())
+        .collect();
+    assert_eq!(names, ["bm25", "dense", "cross-encoder"]);
+    assert!(number(&near[0], "attacked") > 0.0 && number(&near[0], "mean_rise") > 0.0);
+    for row in &near {
+        assert!(row["lists"].as_u64().unwrap() > 5 && number(row, "replaceable") > 0.5);
+        for share in ["attacked", "certified"] {
+            assert!((0.0..=1.0).contains(&number(row, share)), "{row}");
+        }
+    }
+    for row in json("none.txt") {
+        for name in ["attacked", "mean_rise", "replaceable"] {
+            assert!(number(&row, name).abs() < 1e-12, "{row}");
+        }
+    }
+    // Nothing can be replaced: every list is safe whose scores differ at the cut.
+    assert!(number(&json("none.txt")[0], "certified") > 0.0);
+    let table = run(&["--synonyms", "near.txt"]);
+    assert!(
+        table.contains("mean rise") && table.contains("cross-encoder"),
+        "{table}"
+    );
+
+    write("bad.txt", "big\n");
+    let error = refused(
+        place.path(),
+        &[&command[..], &["--synonyms", "bad.txt"]].concat(),
+    );
+    assert!(
+        error.contains("line 1: `big` has no substitutes"),
+        "{error}"
+    );
+    let few = [
+        "--index",
+        "index",
+        "--queries",
+        QUERIES,
+        "--synonyms",
+        "near.txt",
+        "-k",
+        "20",
+    ];
+    let error = refused(
+        place.path(),
+        &[&["eval", "robustness"][..], &few[..]].concat(),
+    );
+    assert!(error.contains("a larger --depth"), "{error}");
+}

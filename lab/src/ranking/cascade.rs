@@ -1,0 +1,404 @@
+//! Cascades: stages that put fewer and fewer candidates in order at a higher and higher price. What each adds, and what it costs.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use cpu_time::ProcessTime;
+use forage_contracts::Task;
+use forage_contracts::environment::Outcome;
+use forage_contracts::policy::Sampling;
+use forage_env::{Rollout, registry};
+use forage_eval::{Bootstrap, Interval, RetrievalReport};
+use forage_retriever::{
+    Bm25Retriever, Fingerprint, Hit, Index, Mode, Query, QueryRecord, Reranker, Retriever,
+    RetrieverError, read_qrels,
+};
+use serde::Serialize;
+
+use super::{QUERIES_PER_CALL, Ranking, search};
+use crate::config::Resolved;
+use crate::data::{Corpus, Tasks};
+use crate::error::{Context, Result, bail, refuse};
+use crate::evaluate::{Opening, play_greedily};
+use crate::observer::Observer;
+use crate::retrieval::RetrieverConfig;
+use crate::session::Session;
+
+/// The stage of a BERT cross-encoder, and that of a policy.
+const CROSS_ENCODER: &str = "cross-encoder";
+const POLICY: &str = "policy";
+
+type Qrels = BTreeMap<String, BTreeMap<String, i32>>;
+
+impl Ranking<'_> {
+    /// Ranks the queries that are judged in `qrels` stage by stage. A stage is written `NAME:CANDIDATES`: the first is a search
+    /// mode and finds so many passages, each of the others (`bm25`, `dense`, `cross-encoder`, `policy`) puts so many of the
+    /// first in order anew and leaves those behind them as they are. `policy` plays the environment of a config, with another
+    /// policy of this name where there is one. Blocks; not to be called from async code.
+    ///
+    /// # Errors
+    /// When a stage is not known or lacks its model, nothing is judged, a file cannot be read, or a stage fails.
+    pub fn cascade(
+        &self,
+        qrels: &Path,
+        stages: &[String],
+        policy: Option<(&Resolved, Option<&str>)>,
+        observer: &dyn Observer,
+    ) -> Result<impl fmt::Display + Serialize> {
+        let stages = stages.iter().map(|stage| parse(stage));
+        let stages: Vec<(&str, usize)> = stages.collect::<Result<_>>()?;
+        let Some((&(mode, depth), later)) = stages.split_first() else {
+            refuse!("--stages: name at least one stage, such as bm25:100");
+        };
+        let Some(folder) = self.index else {
+            refuse!("--stages: a cascade begins in an index folder; give --index");
+        };
+        let qrels = read_qrels(qrels)?;
+        let mut queries = QueryRecord::read_all(self.queries)?;
+        queries.retain(|query| qrels.contains_key(&query.id));
+        if queries.is_empty() {
+            bail!("no query of {} is judged", self.queries.display());
+        }
+        let index = Arc::new(Index::open(folder)?);
+        let first = RetrieverConfig {
+            mode: mode
+                .parse::<Mode>()
+                .in_config("--stages: the first stage is a search mode")?,
+            reranker: None,
+            cache_entries: 0,
+            ..self.retrieval.clone()
+        };
+        let retriever = first.over(&index)?;
+        let judged = Judged {
+            queries: &queries,
+            qrels: &qrels,
+            cutoffs: [10, 100, 1000]
+                .into_iter()
+                .filter(|&at| at <= depth.max(10))
+                .collect(),
+        };
+        let mut sorters = Vec::with_capacity(later.len());
+        for &(name, _) in later {
+            sorters.push(match (name, policy) {
+                (POLICY, Some((config, policy))) => {
+                    Sorter::Policy(Box::new(Player::open(config, policy, &judged, observer)?))
+                }
+                (POLICY, None) => {
+                    refuse!("--stages: `policy` plays the environment of a config; give --config")
+                }
+                _ => Sorter::Model(self.model(name, &index)?),
+            });
+        }
+
+        let meter = Meter::start();
+        let mut lists: Vec<Vec<Hit>> = Vec::with_capacity(queries.len());
+        for chunk in queries.chunks(QUERIES_PER_CALL) {
+            lists.extend(search(retriever.as_ref(), chunk, depth)?);
+        }
+        let cost = meter.stop(index.len() * queries.len());
+        let mut rows = vec![judged.row(mode, cost, &lists)?];
+        let mut unranked = 0;
+        for (&(name, most), sorter) in later.iter().zip(sorters) {
+            let meter = Meter::start();
+            let mut seen = 0;
+            match sorter {
+                Sorter::Model(model) => {
+                    for (query, list) in queries.iter().zip(&mut lists) {
+                        seen += sort(model.as_ref(), &query.text, list, most)?;
+                    }
+                }
+                Sorter::Policy(player) => {
+                    unranked += player.sort(&queries, &mut lists, most)?;
+                    seen = player.candidates.shown.load(Ordering::Relaxed);
+                }
+            }
+            rows.push(judged.row(name, meter.stop(seen), &lists)?);
+        }
+        Ok(Cascade {
+            queries: queries.len(),
+            unranked,
+            stages: rows,
+        })
+    }
+
+    /// The model of a later stage.
+    fn model(&self, name: &str, index: &Arc<Index>) -> Result<Arc<dyn Reranker>> {
+        let config = self.retrieval;
+        match name {
+            "bm25" => Ok(Arc::new(Bm25Retriever::new(Arc::clone(index)))),
+            "dense" => {
+                let encoder = config
+                    .open_encoder()?
+                    .in_config("--stages: `dense` scores by vectors; name an encoder")?;
+                Ok(<dyn Reranker>::by_vectors(encoder))
+            }
+            CROSS_ENCODER => config
+                .open_reranker()?
+                .in_config("--stages: `cross-encoder` needs a reranker; name its folder"),
+            _ => refuse!(
+                "--stages: `{name}` is no later stage; use bm25, dense, {CROSS_ENCODER} or {POLICY}"
+            ),
+        }
+    }
+}
+
+/// `NAME:CANDIDATES`.
+fn parse(stage: &str) -> Result<(&str, usize)> {
+    let parts = stage.split_once(':').and_then(|(name, count)| {
+        let count: usize = count.parse().ok()?;
+        (count > 0).then_some((name, count))
+    });
+    parts.in_config(format!(
+        "--stages: `{stage}` is not NAME:CANDIDATES, such as bm25:100"
+    ))
+}
+
+/// What puts the candidates of a later stage in order.
+enum Sorter {
+    Model(Arc<dyn Reranker>),
+    Policy(Box<Player>),
+}
+
+/// Puts the first `most` of a list in order by a model's scores; gives their number.
+fn sort(model: &dyn Reranker, query: &str, list: &mut [Hit], most: usize) -> Result<usize> {
+    let seen = most.min(list.len());
+    let scores = model.score_hits(query, &list[..seen])?;
+    for (hit, score) in list.iter_mut().zip(scores) {
+        hit.score = score;
+    }
+    list[..seen].sort_by(Hit::rank);
+    Ok(seen)
+}
+
+/// A policy and the environment that it ranks in.
+struct Player {
+    rollout: Rollout,
+    tasks: Tasks,
+    candidates: Arc<Candidates>,
+    seed: u64,
+    in_flight: usize,
+}
+
+impl Player {
+    fn open(
+        config: &Resolved,
+        name: Option<&str>,
+        judged: &Judged<'_>,
+        observer: &dyn Observer,
+    ) -> Result<Self> {
+        if registry::find(&config.environment.id)?.outcome != Outcome::Ranking {
+            refuse!(
+                "--stages: `policy` plays an environment that ends in a ranking, and {} ends in an answer",
+                config.environment.id
+            );
+        }
+        let tasks = judged.queries.iter().map(|query| {
+            Arc::new(Task {
+                qrels: judged.qrels[&query.id].clone(),
+                ..Task::new(query.id.as_str(), query.text.as_str())
+            })
+        });
+        let tasks: Tasks = tasks.collect();
+        let generation = config.generation();
+        let opening = Opening::of(config, name, &generation);
+        let player = opening.open(&tasks)?;
+        let candidates = Arc::new(Candidates::default());
+        let corpus = Corpus {
+            retriever: Arc::<Candidates>::clone(&candidates),
+            wiki: None,
+        };
+        let environment = opening.limits(&config.environment)?;
+        let rewards = config.rewards()?;
+        let session = Session::new(&environment, rewards, &corpus, player.format, observer)?;
+        Ok(Self {
+            rollout: session.rollout(player.policy, Sampling::GREEDY)?,
+            tasks,
+            candidates,
+            seed: config.seed,
+            in_flight: player.in_flight,
+        })
+    }
+
+    /// Puts the first `most` of every list in order, as many as the environment shows; gives the number of lists that no ranking
+    /// came of, which stay as they are.
+    fn sort(&self, queries: &[QueryRecord], lists: &mut [Vec<Hit>], most: usize) -> Result<usize> {
+        let shown = queries.iter().zip(lists.iter()).map(|(query, list)| {
+            let first = list.iter().take(most).cloned();
+            // By rank: scores of different stages do not compare.
+            let ranked = (1..).zip(first).map(|(rank, hit)| Hit {
+                score: 1.0 / rank as f32,
+                ..hit
+            });
+            (query.text.trim().to_owned(), ranked.collect())
+        });
+        let shown = shown.collect();
+        *self
+            .candidates
+            .lists
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = shown;
+        let episodes = play_greedily(&self.rollout, &self.tasks, self.seed, self.in_flight)?;
+        let mut rankings = BTreeMap::new();
+        for episode in &episodes {
+            if let Some(ranking) = episode.ranking() {
+                let places = ranking.iter().map(String::as_str).zip(0..);
+                let places: BTreeMap<&str, usize> = places.collect();
+                rankings.insert(episode.task.id.as_str(), places);
+            }
+        }
+        let mut unranked = 0;
+        for (query, list) in queries.iter().zip(lists) {
+            match rankings.get(query.id.as_str()) {
+                // Stable: passages that were not shown stay behind the others as they were.
+                Some(places) => list
+                    .sort_by_key(|hit| places.get(hit.id.as_str()).copied().unwrap_or(usize::MAX)),
+                None => unranked += 1,
+            }
+        }
+        Ok(unranked)
+    }
+}
+
+/// The lists of the stage before, as the retriever of the policy's environment.
+#[derive(Default)]
+struct Candidates {
+    /// By the text of the query.
+    lists: Mutex<BTreeMap<String, Vec<Hit>>>,
+    /// Passages handed out so far.
+    shown: AtomicUsize,
+}
+
+#[async_trait::async_trait]
+impl Retriever for Candidates {
+    fn fingerprint(&self) -> Fingerprint {
+        let lists = self.lists.lock().unwrap_or_else(PoisonError::into_inner);
+        Fingerprint::of(&format!("candidates\n{lists:?}"))
+    }
+
+    async fn search(&self, queries: &[Query], k: usize) -> Result<Vec<Vec<Hit>>, RetrieverError> {
+        let lists = self.lists.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = queries.iter().map(|query| {
+            let Some(list) = lists.get(query.text.trim()) else {
+                return Err(RetrieverError::Unsupported {
+                    retriever: "the stage before the policy".to_owned(),
+                    what: "search for anything but the queries themselves",
+                });
+            };
+            let first: Vec<Hit> = list.iter().take(k).cloned().collect();
+            self.shown.fetch_add(first.len(), Ordering::Relaxed);
+            Ok(first)
+        });
+        found.collect()
+    }
+}
+
+/// Time since a stage began, on the clock and of all threads of the process.
+struct Meter(Instant, ProcessTime);
+
+/// What a stage cost for all queries: passages that it chose among, CPU time and time, both in seconds.
+struct Cost(usize, f64, f64);
+
+impl Meter {
+    fn start() -> Self {
+        Self(Instant::now(), ProcessTime::now())
+    }
+
+    fn stop(self, candidates: usize) -> Cost {
+        let (elapsed, used) = (self.0.elapsed(), self.1.elapsed());
+        Cost(candidates, used.as_secs_f64(), elapsed.as_secs_f64())
+    }
+}
+
+/// The queries of a cascade with their judgments.
+struct Judged<'a> {
+    queries: &'a [QueryRecord],
+    qrels: &'a Qrels,
+    cutoffs: Vec<usize>,
+}
+
+impl Judged<'_> {
+    fn row(&self, stage: &str, cost: Cost, lists: &[Vec<Hit>]) -> Result<Row> {
+        let ids = |list: &[Hit]| list.iter().map(|hit| hit.id.clone()).collect::<Vec<_>>();
+        let rankings = self.queries.iter().zip(lists);
+        let rankings = rankings.map(|(query, list)| (query.id.clone(), ids(list)));
+        let report = RetrievalReport::of(
+            &rankings.collect(),
+            self.qrels,
+            &self.cutoffs,
+            Bootstrap::new(1),
+        )?;
+        let metrics = report.metrics.into_iter();
+        let per_query = 1.0 / self.queries.len() as f64;
+        let Cost(candidates, cpu, elapsed) = cost;
+        Ok(Row {
+            stage: stage.to_owned(),
+            candidates: candidates as f64 * per_query,
+            cpu_ms: 1e3 * cpu * per_query,
+            ms: 1e3 * elapsed * per_query,
+            metrics: metrics.map(|(name, metric)| (name, metric.mean)).collect(),
+        })
+    }
+}
+
+/// A stage: the quality of the lists behind it, and its cost per query.
+#[derive(Serialize)]
+struct Row {
+    stage: String,
+    /// Passages that the stage chose among: all of the index for the first.
+    candidates: f64,
+    /// CPU time of this process, all threads together.
+    cpu_ms: f64,
+    ms: f64,
+    metrics: BTreeMap<String, Interval>,
+}
+
+/// The stages of a cascade, the first one first.
+#[derive(Serialize)]
+struct Cascade {
+    queries: usize,
+    /// Lists that the policy gave no ranking for.
+    unranked: usize,
+    stages: Vec<Row>,
+}
+
+/// The metrics of the table.
+const SHOWN: [&str; 4] = ["ndcg@10", "recall@10", "recall@100", "recall@1000"];
+
+impl fmt::Display for Cascade {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let first = &self.stages[0].metrics;
+        let shown: Vec<&str> = SHOWN
+            .into_iter()
+            .filter(|name| first.contains_key(*name))
+            .collect();
+        write!(out, "{:<13}  {:>12}", "stage", "candidates")?;
+        for name in &shown {
+            write!(out, "  {name:>11}")?;
+        }
+        writeln!(out, "  {:>10}  {:>10}", "CPU ms", "ms")?;
+        for row in &self.stages {
+            write!(out, "{:<13}  {:>12.1}", row.stage, row.candidates)?;
+            for name in &shown {
+                write!(out, "  {:>11.4}", row.metrics[*name].estimate)?;
+            }
+            writeln!(out, "  {:>10.3}  {:>10.3}", row.cpu_ms, row.ms)?;
+        }
+        write!(
+            out,
+            "{} judged queries; candidates and times are those of a stage alone, per query",
+            self.queries
+        )?;
+        if self.unranked > 0 {
+            let count = self.unranked;
+            write!(
+                out,
+                "\nthe policy ranked nothing for {count} of them: these lists stay as they were"
+            )?;
+        }
+        Ok(())
+    }
+}

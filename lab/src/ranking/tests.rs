@@ -1,0 +1,191 @@
+use std::collections::BTreeMap;
+
+use forage_contracts::seed::Seed;
+use serde::Deserialize;
+
+use super::attack::raise;
+use super::certificate::{Smoothed, certifies, margin};
+use super::synonyms::{Synonyms, Words};
+use crate::error::Result;
+
+/// What `tests/fixtures/certificate.py` counts out.
+#[derive(Deserialize)]
+struct Fixture {
+    synonyms: String,
+    weights: BTreeMap<String, u32>,
+    together: [String; 2],
+    extra: u32,
+    lists: Vec<List>,
+}
+
+#[derive(Deserialize)]
+struct List {
+    passages: Vec<String>,
+    top: usize,
+    budget: usize,
+    smoothed: Vec<f64>,
+    change: Vec<f64>,
+    margin: f64,
+    /// Some attack brings a passage among the first of the smoothed ranker.
+    broken: bool,
+    greedy: Vec<f64>,
+}
+
+impl Fixture {
+    fn read() -> Self {
+        serde_json::from_str(include_str!("../../tests/fixtures/certificate.json")).unwrap()
+    }
+
+    /// The toy ranker.
+    fn score(&self, text: &str) -> f64 {
+        let words: Vec<&str> = text.split(' ').collect();
+        let weight = |word: &&str| self.weights.get(*word).copied().unwrap_or(0);
+        let mut sum: u32 = words.iter().map(weight).sum();
+        let has = |word: &String| words.contains(&word.as_str());
+        if self.together.iter().all(has) {
+            sum += self.extra;
+        }
+        f64::from(sum) / f64::from(5 + sum)
+    }
+
+    fn smooth(&self, words: &Words<'_>, list: &List, samples: usize, seed: u64) -> Smoothed {
+        let scores = |texts: &[String]| -> Result<Vec<f64>> {
+            Ok(texts.iter().map(|text| self.score(text)).collect())
+        };
+        Smoothed::of(words, &scores, samples, list.budget, Seed::root(seed)).unwrap()
+    }
+}
+
+/// More than there are texts of any passage of the fixture.
+const ALL: usize = 100_000;
+
+#[test]
+fn certificates_and_attacks_equal_those_counted_out() {
+    let fixture = Fixture::read();
+    let synonyms = Synonyms::parse(&fixture.synonyms).unwrap();
+    let close = |found: f64, expected: f64| (found - expected).abs() < 1e-6;
+    let (mut certified, mut broken) = (0, 0);
+    for list in &fixture.lists {
+        let words = list.passages.iter().map(|text| synonyms.words(text));
+        let words: Vec<Words<'_>> = words.collect();
+        let smoothed = words.iter().map(|text| fixture.smooth(text, list, ALL, 0));
+        let smoothed: Vec<Smoothed> = smoothed.collect();
+        for (place, found) in smoothed.iter().enumerate() {
+            assert!(found.drawn.is_none());
+            assert!(
+                close(found.mean, list.smoothed[place]),
+                "{:?}",
+                list.passages
+            );
+            assert!(
+                close(found.change, list.change[place]),
+                "{:?}",
+                list.passages
+            );
+        }
+        let found = margin(&smoothed, list.top);
+        assert!(close(found, list.margin), "{found} is not {}", list.margin);
+        assert!(!(certifies(found) && list.broken), "{:?}", list.passages);
+        certified += usize::from(certifies(found));
+        broken += usize::from(list.broken);
+        for (words, (text, expected)) in words.iter().zip(list.passages.iter().zip(&list.greedy)) {
+            let scores = |texts: &[String]| -> Result<Vec<f32>> {
+                let scored = texts.iter().map(|text| fixture.score(text) as f32);
+                Ok(scored.collect())
+            };
+            let start = fixture.score(text) as f32;
+            let reached = raise(words, &scores, start, list.budget).unwrap();
+            assert!(
+                close(reached.into(), *expected),
+                "{text}: {reached} is not {expected}"
+            );
+        }
+    }
+    assert!(certified > 0 && broken > 0);
+}
+
+/// What is certified from drawn texts is certified by all of them too, and repeats with its seed.
+#[test]
+fn drawn_texts_certify_no_more_than_all() {
+    let fixture = Fixture::read();
+    let synonyms = Synonyms::parse(&fixture.synonyms).unwrap();
+    let mut drawn = 0;
+    for list in &fixture.lists {
+        let of = |samples| {
+            let words = list.passages.iter().map(|text| synonyms.words(text));
+            let smoothed = words.map(|words| fixture.smooth(&words, list, samples, 1));
+            smoothed.collect::<Vec<Smoothed>>()
+        };
+        for samples in [16, 80] {
+            let smoothed = of(samples);
+            let found = margin(&smoothed, list.top);
+            let again = margin(&of(samples), list.top);
+            assert_eq!(found.to_bits(), again.to_bits());
+            // Of other passages than the first, should these be drawn wrongly, nothing is certified at all.
+            assert!(
+                found <= list.margin.max(0.0) + 1e-9,
+                "{found}, {}",
+                list.margin
+            );
+            drawn += usize::from(smoothed.iter().any(|one| one.drawn.is_some()));
+        }
+    }
+    assert!(drawn > 20, "{drawn} lists with drawn texts");
+}
+
+#[test]
+fn a_mean_of_drawn_texts_is_taken_as_far_off_as_hoeffding_says() {
+    let fixture = Fixture::read();
+    // Sets that are equal: no substitution changes what is drawn.
+    let synonyms = Synonyms::parse("near far by\nfar near by\nby near far").unwrap();
+    let list = &fixture.lists[0];
+    let smooth = |text: &str| fixture.smooth(&synonyms.words(text), list, 2000, 5);
+    let smoothed = [smooth("captain"), smooth(&"near ".repeat(12))];
+    assert_eq!((smoothed[0].drawn, smoothed[1].drawn), (None, Some(2000)));
+    assert!(smoothed[1].mean.abs() < 1e-12 && smoothed[1].change.abs() < 1e-12);
+    let expected = fixture.score("captain") - (20_f64.ln() / 4000.0).sqrt();
+    let found = margin(&smoothed, 1);
+    assert!((found - expected).abs() < 1e-9, "{found} is not {expected}");
+    assert!(certifies(found) && !certifies(0.0));
+}
+
+#[test]
+fn words_are_found_and_replaced_in_place() {
+    let synonyms = Synonyms::parse("Big large\nship boat vessel # and so on\n\n").unwrap();
+    let words = synonyms.words("A BIG, big-ish ship's Ship; shipping.");
+    assert_eq!(words.len(), 4);
+    assert_eq!(words.substitutes().collect::<Vec<_>>(), [1, 1, 2, 2]);
+    let render = |choices: [Option<usize>; 4]| words.render(&choices);
+    assert_eq!(render([None; 4]), "A BIG, big-ish ship's Ship; shipping.");
+    assert_eq!(
+        render([Some(0), Some(1), None, Some(2)]),
+        "A big, large-ish ship's vessel; shipping."
+    );
+    assert_eq!(synonyms.words("").len(), 0);
+    assert_eq!(synonyms.words("").render(&[]), "");
+}
+
+#[test]
+fn lines_that_cannot_be_used_are_named() {
+    for (text, part) in [
+        ("big large\nsmall", "line 2: `small` has no substitutes"),
+        ("big big", "line 1: `big` has no substitutes"),
+        ("big x-large", "line 1: `x-large` is not one word"),
+        ("big large\n\nBIG huge", "line 3: `big` has a line above"),
+        ("# nothing\n", "there is no word"),
+    ] {
+        let error = Synonyms::parse(text).err().unwrap();
+        assert!(error.contains(part), "{error}");
+    }
+}
+
+#[test]
+fn run_lines() {
+    let mut out = Vec::new();
+    let ranking = [("d2", 1.5), ("d1", 0.1)];
+    super::write_run(&mut out, "q1", ranking, "forage").unwrap();
+    assert_eq!(
+        String::from_utf8(out).unwrap(),
+        "q1 Q0 d2 1 1.5 forage\nq1 Q0 d1 2 0.1 forage\n"
+    );
+}
