@@ -1,6 +1,7 @@
 //! Experience from recorded episodes, in the words of a config's judge.
 
-use forage_env::{EpisodeRecord, Judge};
+use forage_env::EpisodeRecord;
+use forage_env::reward::judge::Judge;
 use serde_json::Value;
 
 use crate::audit::judge_settings;
