@@ -363,10 +363,10 @@ mod tests {
         // A map's order differs from one to the next.
         for _ in 0..20 {
             let known = Known::new(["A?", "Who is A?", "Who is B?"].map(task));
-            let asked = |prompt| known.task(prompt).map(|task| task.question.as_str());
-            assert_eq!(asked("Who is A? Tell me."), Ok("Who is A?"));
-            assert_eq!(asked("Who is B? Who is A? Tell me."), Ok("Who is B?"));
-            assert!(asked("What? Tell me.").is_err());
+            let asked = |prompt: &str| Some(known.task(prompt).ok()?.question.as_str());
+            assert_eq!(asked("Who is A? Tell me."), Some("Who is A?"));
+            assert_eq!(asked("Who is B? Who is A? Tell me."), Some("Who is B?"));
+            assert_eq!(asked("What? Tell me."), None);
         }
     }
 
