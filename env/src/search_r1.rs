@@ -28,7 +28,7 @@ use forage_contracts::{
 use crate::ask::ask;
 use crate::chat::tools::{CallFault, can_be_written};
 use crate::reward::grading::sub_exact_match;
-use crate::settings::{OnInvalid, SettingsError};
+use crate::settings::{OnInvalid, QUESTION, SettingsError};
 
 pub(crate) use action::Asked;
 pub(crate) use action::parse;
@@ -369,9 +369,7 @@ impl Environment for SearchR1 {
             self.golds.clone_from(&task.golds);
         }
         Ok(Observation::new(
-            self.shared
-                .template
-                .replace(prompt::QUESTION, task.question.trim()),
+            self.shared.template.replace(QUESTION, task.question.trim()),
         ))
     }
 
