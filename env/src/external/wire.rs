@@ -39,7 +39,7 @@ pub(super) enum ExternalError {
 /// A server, and how it is asked.
 pub(super) struct Server {
     client: Client,
-    /// Longest time to wait for a farewell.
+    /// Longest time that `close` waits.
     timeout: Duration,
     /// Whether a reset brings the whole task; else the task's name, for a server that has the same tasks.
     takes_tasks: bool,
@@ -114,7 +114,7 @@ impl Server {
         self.post("/step", &body).await
     }
 
-    /// Lets the server forget an episode. That it knows none is as well, and one that it keeps expires.
+    /// Lets the server forget an episode. A failure is of no matter: an episode that stays open expires there.
     pub(super) async fn close(&self, name: &str) {
         let request = Request::json(self.client.at("/close"), &json!({"episode_id": name}));
         let _ = self.client.send(&request, self.timeout).await;

@@ -20,8 +20,8 @@ pub struct GrpoConfig {
     pub prompts_per_step: usize,
     /// Episodes per question.
     pub group_size: usize,
-    /// Episodes of a group that are played from the beginning; the others leave them in turn, each after some of its turns. All
-    /// of them without it.
+    /// Episodes of a group that begin at the question. Each of the others branches off one of them after a number of its turns that is
+    /// drawn. By default every episode begins at the question.
     pub trees: Option<usize>,
     /// Loss, optimizer, temperature.
     pub update: UpdateConfig,
@@ -41,13 +41,13 @@ pub struct GrpoConfig {
     /// arXiv 2503.14476), until its batch is full. By default it learns from what is left.
     #[serde(skip_serializing_if = "is_zero")]
     pub(crate) refills: usize,
-    /// Takes a part of each batch from earlier steps; none without it.
+    /// Takes a part of each batch from earlier steps. By default nothing is replayed.
     pub(crate) replay: Option<ReplayConfig>,
     /// Largest share of a step's episodes, rounded up to whole ones, that faults of the retriever, a judge, the sandbox or the sampler may
     /// take before the run stops. They are never learned from.
     #[serde(skip_serializing_if = "is_usual")]
     pub fault_share: f64,
-    /// What is learned from episodes by how they ended; all as they were scored without it.
+    /// How an episode counts by the way it ended. By default all count as they were scored.
     #[serde(skip_serializing_if = "Endings::are_plain")]
     pub(crate) endings: Endings,
     /// The settings of alarms, and whether a grave one stops the run.
