@@ -134,8 +134,8 @@ impl Server {
     }
 }
 
-/// As for any server, except that an environment that failed is not asked again, its episode being over, and one that is still at the
-/// turn, because the answer was not waited for, is.
+/// As for any server, with two exceptions: an environment that failed is not asked again, because its episode is over; one that is busy
+/// is, because it is still at the turn whose answer came too late.
 fn again(fault: &Fault) -> Again {
     match fault {
         Fault::Status { body, .. } if body.contains("\"EXECUTION_ERROR\"") => Again::Never,
