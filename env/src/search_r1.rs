@@ -30,7 +30,7 @@ use crate::chat::tools::{CallFault, can_be_written};
 use crate::reward::grading::sub_exact_match;
 use crate::settings::{OnInvalid, QUESTION, SettingsError};
 
-pub(crate) use action::Asked;
+use action::Asked;
 pub(crate) use action::parse;
 pub(crate) use forms::{ClosingTurn, SearchForm, Searcher};
 
