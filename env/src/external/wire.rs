@@ -283,13 +283,18 @@ impl Answer {
             terminated,
             info,
         } = self.observation;
-        let kind = info.kind.ok_or_else(|| ExternalError::Unfit {
-            url: url.to_owned(),
-            what: "the answer to a turn has no `info.kind`",
-        })?;
+        let unfit = |what| {
+            let url = url.to_owned();
+            ExternalError::Unfit { url, what }
+        };
+        let kind = info
+            .kind
+            .ok_or_else(|| unfit("the answer to a turn has no `info.kind`"))?;
+        let free = "the answer to a turn has no `reward`; it must say 0 where it pays nothing";
+        let reward = self.reward.ok_or_else(|| unfit(free))?;
         Ok(Step {
             observation: Observation { text, results },
-            reward: self.reward.unwrap_or_default(),
+            reward,
             terminated,
             kind,
             forced_prefix,

@@ -191,10 +191,19 @@ async fn an_environment_that_failed_is_asked_once_and_a_busy_server_again() {
         assert_eq!(steps.load(Ordering::SeqCst), 3);
     }
 
-    let mute = json!({"observation": {"text": "more"}});
-    let (url, _) = fixed(info(&json!({})), (200, mute)).await;
-    let episode = played(external(json!({"url": url})).expect("served"), &TURNS).await;
-    assert!(format!("{:?}", episode.ending).contains("no `info.kind`"));
+    let kind = json!({"kind": "invalid", "fault": "no tag"});
+    for (half, missing) in [
+        (json!({"text": "more"}), "no `info.kind`"),
+        (
+            json!({"text": "more", "info": {"kind": kind}}),
+            "no `reward`",
+        ),
+    ] {
+        let answer = (200, json!({"observation": half}));
+        let (url, _) = fixed(info(&json!({})), answer).await;
+        let episode = played(external(json!({"url": url})).expect("served"), &TURNS).await;
+        assert!(format!("{:?}", episode.ending).contains(missing));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
