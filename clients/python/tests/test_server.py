@@ -190,6 +190,13 @@ def test_questions_and_limits(ask):
     assert (info["spec"]["max_turns"], info["spec"]["stop"]) == (3, ["</answer>", "</stop>"])
 
 
+def test_an_interrupted_request_costs_no_other(ask):
+    ask.get("/info")
+    # Sent, and its answer never read: as Ctrl-C in a notebook leaves it.
+    ask._kept.connection.request("GET", "/info")
+    assert ask.get("/info")["takes_tasks"]
+
+
 def test_episodes_are_closed_however_they_end(tmp_path):
     with started(tmp_path) as address:
         ask = Http(address, None, 20.0, 0.0)

@@ -13,8 +13,13 @@ from .errors import Capacity, Fault, Invalid, Unreachable, from_answer
 
 __all__ = ["Closing", "Http"]
 
-# What a kept connection says when the server has closed it in the meantime.
-_STALE = (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError)
+# What a kept connection says when the server has closed it in the meantime, or when an answer on it was never read.
+_STALE = (
+    http.client.RemoteDisconnected,
+    http.client.ImproperConnectionState,
+    ConnectionResetError,
+    BrokenPipeError,
+)
 
 
 class Http:
@@ -96,7 +101,7 @@ class Http:
                 return self._send(kept, method, path, body)
             except _STALE:
                 # Closed while idle, or lost on the way. Episodes and turns are named by the client, so the server does
-                # nothing twice.
+                # nothing twice; environments that it makes twice expire.
                 self.close()
         self._kept.connection = fresh = self._connect()
         return self._send(fresh, method, path, body)
