@@ -12,6 +12,7 @@ import urllib.error
 import urllib.request
 
 import httpx2
+from checks import check, failed, refused, results
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from openenv.core.generic_client import GenericEnvClient
@@ -19,20 +20,6 @@ from openenv.core.generic_client import GenericEnvClient
 URL, CLOSED, DEAD, QUESTIONS = sys.argv[1:5]
 with open(QUESTIONS, encoding="utf-8") as lines:
     ROWS = [json.loads(line) for line in lines]
-results = {}
-
-
-def check(name, holds):
-    results[name] = bool(holds)
-    print(f"{'pass' if holds else 'FAIL'}  {name}", flush=True)
-
-
-def refused(kind, call):
-    try:
-        call()
-    except kind as error:
-        return error
-    return None
 
 
 def http(url, body=None, **headers):
@@ -196,6 +183,5 @@ for mode in ("legacy", "auto"):
         asyncio.run(mcp_episode(mode))
     except Exception as error:
         check(f"MCP {mode}: {type(error).__name__}: {error}", False)
-failed = [name for name, holds in results.items() if not holds]
-print(json.dumps({"passed": len(results) - len(failed), "failed": failed}))
-sys.exit(1 if failed else 0)
+print(json.dumps({"passed": len(results) - len(failed()), "failed": failed()}))
+sys.exit(1 if failed() else 0)

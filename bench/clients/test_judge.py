@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import openai
+from checks import check, failed, results
 
 FORAGE, EXACT, CHATTY, FOLDER = sys.argv[1:5]
 ROWS = [
@@ -18,12 +19,6 @@ ROWS = [
     {"question": "Who wrote it?", "gold": ["Ada", "Ada Lovelace"], "answer": "Ada Lovelace", "label": True},
     {"question": "Which year?", "gold": "1843", "answer": "1843", "label": True},
 ]
-results = {}
-
-
-def check(name, holds):
-    results[name] = bool(holds)
-    print(f"{'pass' if holds else 'FAIL'}  {name}", flush=True)
 
 
 def says(url):
@@ -72,7 +67,6 @@ code, out, err = audit(EXACT, model="other")
 check("audit: a model the server does not have is named", code == 1 and out == "" and "other" in err)
 code, out, err = audit("http://127.0.0.1:9")
 check("audit: a judge that is not there is an error", code == 1 and out == "" and "127.0.0.1:9" in err)
-failed = [name for name, holds in results.items() if not holds]
-figures = {"checks": len(results), "passed": len(results) - len(failed), "failed": failed}
-print(json.dumps({"bench": "clients-judge", "held": not failed, "figures": figures}))
-sys.exit(1 if failed else 0)
+figures = {"checks": len(results), "passed": len(results) - len(failed()), "failed": failed()}
+print(json.dumps({"bench": "clients-judge", "held": not failed(), "figures": figures}))
+sys.exit(1 if failed() else 0)

@@ -13,6 +13,7 @@ import time
 import urllib.request
 
 import openai
+from checks import check, refused, results
 
 URL, TOKEN, PID, SECONDS = sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4])
 CLIENTS = 64
@@ -32,20 +33,6 @@ MODEL = client.models.list().data[0].id
 ask = {"model": MODEL, "messages": [{"role": "user", "content": QUESTION}], "tools": TOOLS, "temperature": 0}
 hello = {"model": MODEL, "messages": [{"role": "user", "content": "Say hello."}], "temperature": 0}
 HELLO = "Hello, wörld! 😀 Bye."
-results = {}
-
-
-def check(name, holds):
-    results[name] = bool(holds)
-    print(f"{'pass' if holds else 'FAIL'}  {name}", flush=True)
-
-
-def refused(kind, call):
-    try:
-        call()
-    except kind as error:
-        return error
-    return None
 
 
 def metrics():

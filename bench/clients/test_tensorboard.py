@@ -13,18 +13,13 @@ import urllib.parse
 import urllib.request
 from pathlib import Path
 
+from checks import check, results
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.backend.event_processing.event_file_loader import RawEventFileLoader
 
 RUNS = Path(sys.argv[1])
 # The first process wrote the step itself, the resumed one 100 more.
 REWARDS = [(step, float(step)) for step in range(6)] + [(step, 100.0 + step) for step in range(6, 12)]
-results = []
-
-
-def check(name, holds):
-    results.append(bool(holds))
-    print(f"{'pass' if holds else 'FAIL'}  {name}", flush=True)
 
 
 def read():
@@ -79,4 +74,4 @@ def serve(fast):
 read()
 serve(fast=False)
 serve(fast=True)
-sys.exit(0 if all(results) else 1)
+sys.exit(0 if all(results.values()) else 1)

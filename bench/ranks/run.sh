@@ -76,14 +76,6 @@ fi
 same=true
 # A run that ended before its kills has not been tried.
 [ "$killed" -eq "$kills" ] || { same=false; echo "only $killed of $kills kills met a run" >&2; }
-for file in policy/model.safetensors "$last/optimizer.safetensors" "$last/state.json"; do
-    cmp -s "$work/whole/$file" "$work/broken/$file" || { same=false; echo "differs: $file" >&2; }
-done
-# Metrics but for the clock's.
-python3 - "$work" <<'PY' || same=false
-import json, sys
-rows = lambda name: [{k: v for k, v in json.loads(line).items() if not k.startswith("time/")} for line in open(f"{sys.argv[1]}/{name}/metrics.jsonl")]
-sys.exit(rows("whole") != rows("broken"))
-PY
+python3 bench/kill/same.py "$work" policy/model.safetensors "$last/optimizer.safetensors" "$last/state.json" || same=false
 echo "{\"bench\": \"ranks\", \"held\": $same, \"kills\": $killed, \"longest_stop_ms\": $longest_ms, \"one_process_s\": $((whole_ms / 1000))}"
 [ "$same" = true ]

@@ -18,7 +18,7 @@ use crate::task::Task;
 use crate::tokenizer::Tokenizer;
 
 pub use engine::{Script, Scripted, View};
-pub use oracle::{Conduct, Hand, Haste, Known, OracleStyle};
+pub use oracle::{Conduct, Hand, Haste, OracleStyle};
 
 /// What a scripted policy is made from.
 #[derive(Clone)]

@@ -35,7 +35,7 @@ use serde_json::Value;
 
 use crate::chat::tools::can_be_written;
 use crate::reward::grading::{normalize, stands_in};
-use crate::settings::{OnInvalid, SettingsError};
+use crate::settings::{OnInvalid, QUESTION, SettingsError};
 use crate::wiki::find::{Finder, SearchMode};
 
 pub(crate) use action::Call;
@@ -465,9 +465,7 @@ impl Environment for CodeSearch {
             interpreter: None,
         });
         Ok(Observation::new(
-            self.shared
-                .template
-                .replace(prompt::QUESTION, task.question.trim()),
+            self.shared.template.replace(QUESTION, task.question.trim()),
         ))
     }
 

@@ -1,8 +1,8 @@
 //! `forage/external-v0`: an environment on a server, for instance a class in Python.
 //!
 //! The server speaks the protocol of `forage serve env` (`docs/environment-server.md`): `/info` tells its limits, `/reset` begins an
-//! episode, `/step` takes a turn. It is asked for its limits once, when the environment is made. What the policy wrote goes there as it
-//! was written and is judged there; a server that does not answer, or says that it failed, is a fault of the environment.
+//! episode, `/step` takes a turn. The server is asked for its limits once, when the environment is made. It gets each turn as the policy
+//! wrote it, and decides what the turn means; a server that does not answer, or says that it failed, is a fault of the environment.
 //!
 //! Rewards are the config's: the answer of a turn is what `em` compares, and what the server pays for turns is what `return` adds up.
 

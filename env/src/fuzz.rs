@@ -2,15 +2,14 @@
 
 use crate::chat::hermes::{Piece, Stream};
 use crate::protocol::{TagEvent, TagParser};
-use crate::registry::actions;
+use crate::registry::read_everywhere;
 
 /// Reads what a policy may write: its tags and tool calls, whole and in two parts that are cut at the byte `at` or before it,
-/// and as a turn of every environment under every profile. Returns how many tool calls it has, and how many profiles of
-/// `search-r1` find an action in it.
+/// and as a turn of every environment under every profile.
 ///
 /// # Panics
 /// When the cut changes what is read, the tags lose text, or a tool call has no name or no object of arguments.
-pub fn read_turn(text: &str, at: usize) -> [usize; 2] {
+pub fn read_turn(text: &str, at: usize) {
     let (before, after) = text.split_at(text.floor_char_boundary(at));
     let whole = tags(&[text]);
     let again: String = whole.iter().map(|(_, part)| part.as_str()).collect();
@@ -18,14 +17,12 @@ pub fn read_turn(text: &str, at: usize) -> [usize; 2] {
     assert_eq!(tags(&[before, after]), whole, "cut after {before:?}");
     let pieces = calls(&[text]);
     assert_eq!(calls(&[before, after]), pieces, "cut after {before:?}");
-    let mut count = 0;
     for piece in &pieces {
         if let Piece::Call(call) = piece {
             assert!(call.arguments.is_object() && !call.name.is_empty());
-            count += 1;
         }
     }
-    [count, actions(text)]
+    read_everywhere(text);
 }
 
 /// Tags and runs of text between them, each with whether it is a tag.

@@ -34,7 +34,7 @@ use serde_json::{Map, Value};
 
 use crate::chat::tools::can_be_written;
 use crate::protocol::{QUERY_CLOSE, QUERY_OPEN, REASONING};
-use crate::settings::SettingsError;
+use crate::settings::{QUESTION, SettingsError};
 
 pub(crate) use action::QueryForm;
 pub(crate) use action::SUBMIT_QUERY;
@@ -276,9 +276,7 @@ impl Environment for QueryWriter {
         ENTRY.outcome.check(task)?;
         self.task = Some(task.clone());
         Ok(Observation::new(
-            self.shared
-                .template
-                .replace(settings::QUESTION, task.question.trim()),
+            self.shared.template.replace(QUESTION, task.question.trim()),
         ))
     }
 

@@ -120,9 +120,8 @@ pub fn find(id: &str) -> Result<&'static EnvEntry, RegistryError> {
     })
 }
 
-/// Reads a text as a turn of every environment under every profile: it is an action or a fault. Returns how many profiles of
-/// `search-r1` find an action in it.
-pub(crate) fn actions(text: &str) -> usize {
+/// Reads a text as a turn of every environment under every profile: it is an action or a fault.
+pub(crate) fn read_everywhere(text: &str) {
     static SEARCH: LazyLock<[search_r1::SearchR1Settings; 10]> =
         LazyLock::new(|| search_r1::Profile::ALL.map(search_r1::Profile::settings));
     static PROGRAMS: LazyLock<[code_search::CodeSearchSettings; 4]> =
@@ -138,11 +137,9 @@ pub(crate) fn actions(text: &str) -> usize {
         form.read(text, &["a", "7"]);
     }
     whole_text::is_valid_whole_text(text);
-    let asked = SEARCH
-        .iter()
-        .map(|settings| search_r1::parse(text, settings));
-    let valid = |asked: &search_r1::Asked| !matches!(asked, search_r1::Asked::Invalid { .. });
-    asked.filter(valid).count()
+    for settings in SEARCH.iter() {
+        search_r1::parse(text, settings);
+    }
 }
 
 /// Makes the factory of the environment `id`. `settings` may be null for the defaults.

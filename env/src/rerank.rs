@@ -26,7 +26,7 @@ use forage_contracts::seed::Seed;
 use forage_contracts::{EnvEntry, Passages, Pieces, Resolved, Tag, Task, Vocabulary};
 use serde_json::{Map, Value};
 
-use crate::settings::SettingsError;
+use crate::settings::{QUESTION, SettingsError};
 use form::Verdict;
 use settings::RerankSettings;
 use turn::RankTurn;
@@ -246,7 +246,7 @@ impl Environment for Rerank {
         let hits = found.await?.pop().unwrap_or_default();
         let list = self.list.insert(List::new(hits, &shared.settings));
         // The question first: a passage may hold its mark.
-        let prompt = shared.template.replace(settings::QUESTION, question);
+        let prompt = shared.template.replace(QUESTION, question);
         Ok(Observation::new(
             prompt.replace(settings::PASSAGES, &shared.show(list)),
         ))

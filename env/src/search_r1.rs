@@ -29,9 +29,9 @@ use crate::ask::ask;
 use crate::chat::tools::{CallFault, can_be_written};
 use crate::experience::Memory;
 use crate::reward::grading::sub_exact_match;
-use crate::settings::{OnInvalid, SettingsError};
+use crate::settings::{OnInvalid, QUESTION, SettingsError};
 
-pub(crate) use action::Asked;
+use action::Asked;
 pub(crate) use action::parse;
 pub(crate) use forms::{ClosingTurn, SearchForm, Searcher};
 
@@ -378,7 +378,7 @@ impl Environment for SearchR1 {
             Some(memory) => memory.shown(question).await?,
             None => String::new(),
         };
-        text.push_str(&self.shared.template.replace(prompt::QUESTION, question));
+        text.push_str(&self.shared.template.replace(QUESTION, question));
         Ok(Observation::new(text))
     }
 

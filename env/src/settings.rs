@@ -1,9 +1,43 @@
 //! What settings of environments have in common.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use forage_contracts::RegistryError;
 use serde::{Deserialize, Serialize};
+
+/// Stands for the question in a prompt template.
+pub(crate) const QUESTION: &str = "{question}";
+
+/// The prompt template of a file.
+pub(crate) fn template(path: &Path) -> Result<String, SettingsError> {
+    std::fs::read_to_string(path).map_err(|source| SettingsError::Prompt {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+/// Refuses a prompt template that does not ask the question.
+pub(crate) fn asking(template: String) -> Result<String, SettingsError> {
+    if template.contains(QUESTION) {
+        Ok(template)
+    } else {
+        Err(SettingsError::NoQuestion)
+    }
+}
+
+/// Refuses the first of some numbers that is 0.
+pub(crate) fn positive(numbers: &[(&'static str, usize)]) -> Result<(), SettingsError> {
+    let zero = numbers.iter().find(|(_, number)| *number == 0);
+    zero.map_or(Ok(()), |&(key, _)| Err(SettingsError::Zero { key }))
+}
+
+/// Refuses the first of some exclusions that holds: whether it does, which settings, and the fix.
+pub(crate) fn exclusive(cases: &[(bool, &'static str, &'static str)]) -> Result<(), SettingsError> {
+    let found = cases.iter().find(|(holds, ..)| *holds);
+    found.map_or(Ok(()), |&(_, what, fix)| {
+        Err(SettingsError::Excluded { what, fix })
+    })
+}
 
 /// What a turn that is not an action leads to.
 #[derive(

@@ -146,6 +146,14 @@ pub enum CompareError {
         /// Questions lost.
         infra: usize,
     },
+    /// A data set has no question with a scored episode on every side.
+    #[error(
+        "no question of {data_set} has a scored episode on every side; play those that infrastructure faults ended again"
+    )]
+    DataSet {
+        /// Its name.
+        data_set: String,
+    },
     /// The metric asked for is missing.
     #[error("no episode has a score part named {0}")]
     NoMetric(&'static str),

@@ -61,6 +61,7 @@ pub use study::{SeedEpisodes, Study, StudyError};
 pub use summary::{EvalSummary, Metric};
 pub use swiss::Standings;
 pub use telemetry::{Course, StepTelemetry, Telemetry};
+pub use text::write_atomic;
 pub use trajectory::{Origin, Segment, Trajectory};
 pub use verdict::{Verdict, VerdictError};
 

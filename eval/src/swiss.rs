@@ -58,13 +58,19 @@ impl Standings {
             .collect();
         let mut questions: BTreeMap<String, Vec<QuestionKey>> = BTreeMap::new();
         for (key, source) in sources(first) {
+            let scored = questions.entry(source).or_default();
             if values.iter().all(|values| values.contains_key(&key)) {
-                questions.entry(source).or_default().push(key);
+                scored.push(key);
             }
         }
-        if questions.is_empty() {
+        if questions.values().all(Vec::is_empty) {
             let infra = first.len();
             return Err(CompareError::NothingScored { infra });
+        }
+        // A round less would be another contest.
+        if let Some((data_set, _)) = questions.iter().find(|(_, scored)| scored.is_empty()) {
+            let data_set = data_set.clone();
+            return Err(CompareError::DataSet { data_set });
         }
         let level = |values: &Values, keys: &Vec<QuestionKey>| {
             let means: Vec<f64> = keys.iter().map(|key| mean(&values[key])).collect();

@@ -53,7 +53,10 @@ pub(crate) fn row(name: &str, interval: Interval) -> Vec<String> {
 }
 
 /// Writes a file so that its name never shows a part of it: beside it first, then renamed.
-pub(crate) fn write_atomic(path: &Path, bytes: &[u8]) -> io::Result<()> {
+///
+/// # Errors
+/// When the folder is not there or cannot be written to.
+pub fn write_atomic(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let folder = path
         .parent()
         .filter(|folder| !folder.as_os_str().is_empty());

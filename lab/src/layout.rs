@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use forage_eval::write_atomic;
 use forage_trainer::checkpoint;
 
 use crate::error::{Context, Result, bail};
@@ -217,7 +218,9 @@ impl RunLayout {
         if resume && file.exists() {
             return Ok(());
         }
-        std::fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))
+        // Half a record would be kept for good by the run that is resumed.
+        write_atomic(file, text.as_bytes())
+            .with_context(|| format!("cannot write {}", file.display()))
     }
 
     /// The folder of the policy that a run leaves: of its newest checkpoint, of the step whose folder this is, or its last one;

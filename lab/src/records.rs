@@ -1,10 +1,12 @@
 //! The records that a run writes step by step, beside the trainer's metrics and checkpoints.
 
+use std::io::ErrorKind;
 use std::path::Path;
 use std::time::SystemTime;
 
 use forage_contracts::Episode;
 use forage_env::{Alarm, EpisodeWriter};
+use forage_eval::write_atomic;
 use forage_trainer::metrics::Row;
 use forage_trainer::{Aliases, EventWriter};
 
@@ -74,7 +76,10 @@ fn keep_alarms(path: &Path, alarms: &[Alarm]) -> Result<()> {
     let Some(first) = alarms.first() else {
         return Ok(());
     };
-    let before = std::fs::read_to_string(path).unwrap_or_default();
+    let before = match std::fs::read_to_string(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
+        read => read.with_context(|| format!("cannot read {}", path.display()))?,
+    };
     let earlier = before.lines().filter(|line| {
         serde_json::from_str::<serde_json::Value>(line)
             .is_ok_and(|alarm| alarm["step"].as_u64() < first.step)
@@ -88,7 +93,7 @@ fn keep_alarms(path: &Path, alarms: &[Alarm]) -> Result<()> {
         )
         .map(|line| line + "\n")
         .collect();
-    std::fs::write(path, lines).with_context(|| format!("cannot write {}", path.display()))
+    write_atomic(path, lines.as_bytes()).with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// Keeps the first group of every tenth step, one file per step, so that a resumed run replaces what it plays again.
@@ -114,4 +119,34 @@ pub(crate) fn write_episodes(
         writer.write(episode)?;
     }
     Ok(writer.finish()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn alarms_stay_until_their_step_is_taken_again_or_the_file_cannot_be_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("alarms.jsonl");
+        let keep = |step: u64| {
+            let alarm = json!({"kind": "collapse", "step": step, "message": "all the same"});
+            keep_alarms(&path, &[serde_json::from_value(alarm).unwrap()])
+        };
+        for step in [1, 3, 4, 3] {
+            keep(step).unwrap();
+        }
+        let text = std::fs::read_to_string(&path).unwrap();
+        let row = |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap();
+        let steps: Vec<u64> = text
+            .lines()
+            .map(|line| row(line)["step"].as_u64().unwrap())
+            .collect();
+        assert_eq!(steps, [1, 3]);
+        std::fs::write(&path, [0xff]).unwrap();
+        assert!(keep(5).unwrap_err().to_string().contains("cannot read"));
+        assert_eq!(std::fs::read(&path).unwrap(), [0xff]);
+    }
 }

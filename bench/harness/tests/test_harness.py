@@ -117,6 +117,9 @@ class Sides(unittest.TestCase):
             sides.Driven("a", python(DRIVEN), {"one": "die"}).measure()
         with self.assertRaisesRegex(BenchError, "ended with 0"):
             sides.Driven("a", python("pass"), {"one": "1"}).measure()
+        deaf = "import os, sys; os.close(0); print('{\"x\": 1}', flush=True); sys.exit('out of ears')"
+        with self.assertRaisesRegex(BenchError, "out of ears"):
+            sides.Driven("a", python(deaf), {"one": "1"}).measure()
 
 
 class Rounds(unittest.TestCase):
@@ -193,6 +196,18 @@ class Inputs(unittest.TestCase):
         (self.work.input("corpus", {"size": 1}, self.make) / "data").write_text("longer")
         with self.assertRaisesRegex(BenchError, "changed after it was made"):
             self.work.input("corpus", {"size": 1}, self.make)
+
+    def test_an_input_is_made_again_where_its_stamp_was_cut(self):
+        whole = Path.write_text
+
+        def cut(path, text):
+            whole(path, text[:5])
+            raise OSError("the disk is full")
+
+        with mock.patch.object(Path, "write_text", cut), self.assertRaises(OSError):
+            self.work.input("corpus", {"size": 1}, lambda folder: None)
+        folder = self.work.input("corpus", {"size": 1}, self.make)
+        self.assertEqual({path.name for path in folder.iterdir()}, {"data", "input.json"})
 
     def test_half_an_input_is_made_again(self):
         with self.assertRaises(ZeroDivisionError):

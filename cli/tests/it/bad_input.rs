@@ -3,18 +3,8 @@
 mod interrupted;
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
 
-fn forage(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_forage"))
-        .args(arguments)
-        .output()
-        .unwrap()
-}
-
-fn text(path: &Path) -> &str {
-    path.to_str().unwrap()
-}
+use crate::support::{done, forage, text};
 
 /// Runs a command that must fail; returns its exit code and stderr.
 fn fails(arguments: &[&str]) -> (i32, String) {
@@ -28,16 +18,6 @@ fn fails(arguments: &[&str]) -> (i32, String) {
     assert_eq!(errors, 1, "one error: {stderr}");
     assert!(!stderr.contains("panicked"), "{stderr}");
     (output.status.code().unwrap(), stderr)
-}
-
-fn succeeds(arguments: &[&str]) -> String {
-    let output = forage(arguments);
-    assert!(
-        output.status.success(),
-        "{arguments:?}: {}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
 fn smoke() -> String {
@@ -213,7 +193,7 @@ fn an_index_of_another_corpus_is_refused() {
     let indexed = corpus(&first, GOOD);
     let other = corpus(&second, &GOOD.replace("fruit", "firm"));
     let index = folder.path().join("index");
-    succeeds(&[
+    done(&[
         "index",
         "build",
         "--corpus",
@@ -300,8 +280,8 @@ fn a_checkpoint_without_a_tensor_is_named() {
 fn exports_are_whole_and_what_cannot_be_exported_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let (full, half) = (folder.path().join("full"), folder.path().join("half"));
-    succeeds(&["export", "builtin:quickstart", "--merged", text(&full)]);
-    succeeds(&[
+    done(&["export", "builtin:quickstart", "--merged", text(&full)]);
+    done(&[
         "export",
         text(&full),
         "--merged",
@@ -362,7 +342,7 @@ fn two_evaluations_do_not_write_one_file() {
         "{error}"
     );
     drop(held);
-    succeeds(&arguments);
+    done(&arguments);
     let left = std::fs::read_dir(folder.path()).unwrap();
     let names: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(names, ["episodes.jsonl"]);

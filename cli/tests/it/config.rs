@@ -1,21 +1,8 @@
 //! `forage config`: what it prints is what the guide holds, and what it writes can be used.
 
 use std::path::Path;
-use std::process::{Command, Output};
 
-fn forage(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_forage"))
-        .args(arguments)
-        .output()
-        .unwrap()
-}
-
-fn stdout(arguments: &[&str]) -> String {
-    let output = forage(arguments);
-    let error = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{arguments:?}: {error}");
-    String::from_utf8(output.stdout).unwrap()
-}
+use crate::support::{done, forage};
 
 fn refused(arguments: &[&str]) -> String {
     let output = forage(arguments);
@@ -28,7 +15,7 @@ fn refused(arguments: &[&str]) -> String {
 fn the_reference_of_the_guide_is_the_one_that_is_printed() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/reference-config.md");
     let page = std::fs::read_to_string(page).unwrap();
-    let printed = stdout(&["config", "explain"]);
+    let printed = done(&["config", "explain"]);
     let differing = page
         .lines()
         .zip(printed.lines())
@@ -53,7 +40,7 @@ fn the_reference_of_the_guide_is_the_one_that_is_printed() {
 
 #[test]
 fn a_key_is_explained_with_what_recipes_write() {
-    let text = stdout(&["config", "explain", "grpo.group_size"]);
+    let text = done(&["config", "explain", "grpo.group_size"]);
     assert!(
         text.starts_with(
             "grpo.group_size\n  whole number, by default 8\n  Episodes per question.\n"
@@ -62,14 +49,14 @@ fn a_key_is_explained_with_what_recipes_write() {
     );
     assert!(text.contains("search_r1_v01 5"), "{text}");
     // A part is enough; of two environments both answer.
-    let text = stdout(&["config", "explain", "max_turn_tokens"]);
+    let text = done(&["config", "explain", "max_turn_tokens"]);
     for of in ["forage/search-r1-v0", "forage/code-search-v0"] {
         assert!(
             text.contains(&format!("environment.settings.max_turn_tokens, of {of}\n")),
             "{text}"
         );
     }
-    let text = stdout(&["config", "explain", "grpo.update"]);
+    let text = done(&["config", "explain", "grpo.update"]);
     assert!(text.contains("  minibatches  Optimizer steps"), "{text}");
     let error = refused(&["config", "explain", "grpo.group_sise"]);
     assert!(error.contains("did you mean `grpo.group_size`?"), "{error}");
@@ -77,7 +64,7 @@ fn a_key_is_explained_with_what_recipes_write() {
 
 #[test]
 fn the_schema_holds_every_key_and_no_reference() {
-    let schema: serde_json::Value = serde_json::from_str(&stdout(&["config", "schema"])).unwrap();
+    let schema: serde_json::Value = serde_json::from_str(&done(&["config", "schema"])).unwrap();
     let steps = &schema["properties"]["grpo"]["properties"]["steps"];
     assert_eq!(steps["type"], "integer");
     assert_eq!(steps["default"], 100);
@@ -105,14 +92,14 @@ fn a_config_is_begun_and_checked() {
         "--questions",
         &questions,
     ];
-    stdout(&init);
+    done(&init);
     let again = forage(&init);
     assert_eq!(again.status.code(), Some(1));
     let error = refused(&["config", "check", &file]);
     assert!(error.contains("data.files.corpus: there is no"), "{error}");
     std::fs::write(&corpus, "").unwrap();
     std::fs::write(&questions, "").unwrap();
-    assert!(stdout(&["config", "check", &file]).contains("can be used"));
+    assert!(done(&["config", "check", &file]).contains("can be used"));
 
     let text = std::fs::read_to_string(&file).unwrap();
     std::fs::write(

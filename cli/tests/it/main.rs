@@ -16,6 +16,7 @@ mod recipes;
 mod replay;
 mod runs;
 mod shape;
+mod support;
 mod tidy;
 mod troubleshooting;
 mod typed;

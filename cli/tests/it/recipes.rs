@@ -1,35 +1,14 @@
 //! `forage recipes`: what is printed is a config that `forage train` takes.
 
-use std::path::Path;
-use std::process::{Command, Output};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-fn forage(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_forage"))
-        .args(arguments)
-        .output()
-        .unwrap()
-}
-
-fn stdout(arguments: &[&str]) -> String {
-    let output = forage(arguments);
-    assert!(
-        output.status.success(),
-        "{arguments:?}: {}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    String::from_utf8(output.stdout).unwrap()
-}
-
-fn text(path: &Path) -> &str {
-    path.to_str().unwrap()
-}
+use crate::support::{done, forage, text};
 
 #[test]
 fn a_recipe_that_was_shown_is_a_config() {
     let folder = tempfile::tempdir().unwrap();
-    let listed = stdout(&["recipes", "list"]);
+    let listed = done(&["recipes", "list"]);
     let names: Vec<&str> = listed
         .lines()
         .filter_map(|line| line.split_whitespace().next())
@@ -40,12 +19,12 @@ fn a_recipe_that_was_shown_is_a_config() {
     );
     for name in names {
         let file = folder.path().join(format!("{name}.toml"));
-        std::fs::write(&file, stdout(&["recipes", "show", name])).unwrap();
+        std::fs::write(&file, done(&["recipes", "show", name])).unwrap();
         // The plan is printed whatever is missing of the published data and models.
         let output = forage(&["train", name, "--dry-run"]);
         let plan = String::from_utf8(output.stdout).unwrap();
         assert!(plan.contains("episodes in all"), "{name}: {plan}");
-        let same = stdout(&["recipes", "diff", name, text(&file)]);
+        let same = done(&["recipes", "diff", name, text(&file)]);
         assert!(same.contains("say the same"), "{same}");
     }
 }
@@ -54,7 +33,7 @@ fn a_recipe_that_was_shown_is_a_config() {
 #[test]
 fn every_recipe_runs_in_miniature() {
     let folder = tempfile::tempdir().unwrap();
-    let listed = stdout(&["recipes", "list"]);
+    let listed = done(&["recipes", "list"]);
     let names: Vec<&str> = listed
         .lines()
         .filter_map(|line| line.split_whitespace().next())
@@ -67,7 +46,7 @@ fn every_recipe_runs_in_miniature() {
                 while let Some(name) = { waiting.lock().unwrap().next() } {
                     let place = folder.path().join(name);
                     let said =
-                        stdout(&["recipes", "run", name, "--miniature", "--out", text(&place)]);
+                        done(&["recipes", "run", name, "--miniature", "--out", text(&place)]);
                     for changed in ["policy.checkpoint ", "grpo.steps ", "data.files.train "] {
                         let row = said.lines().find(|line| line.starts_with(changed));
                         assert!(row.is_some(), "{name}: {changed} is not told: {said}");
@@ -96,13 +75,13 @@ fn every_recipe_runs_in_miniature() {
 fn machines_read_a_diff_with_a_file() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("mine.toml");
-    let shown = stdout(&["recipes", "show", "search_r1_v02"]);
+    let shown = done(&["recipes", "show", "search_r1_v02"]);
     let changed = shown
         .replace("learning_rate = 1e-6", "learning_rate = 2e-6")
         .replace("learning_rate = 0.000001", "learning_rate = 2e-6");
     assert_ne!(changed, shown);
     std::fs::write(&file, changed).unwrap();
-    let found: serde_json::Value = serde_json::from_str(&stdout(&[
+    let found: serde_json::Value = serde_json::from_str(&done(&[
         "recipes",
         "diff",
         "search_r1_v02",
@@ -117,7 +96,7 @@ fn machines_read_a_diff_with_a_file() {
 
 #[test]
 fn the_steps_of_a_batch_are_side_by_side() {
-    let table = stdout(&["recipes", "diff", "search_r1_v02", "verl"]);
+    let table = done(&["recipes", "diff", "search_r1_v02", "verl"]);
     let row = table
         .lines()
         .find(|line| line.starts_with("grpo.update.minibatches"))

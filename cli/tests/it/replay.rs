@@ -1,28 +1,11 @@
 //! Recorded episodes are played again without the passages; data sets are checked against each other.
 
 use std::path::Path;
-use std::process::{Command, Output};
 
-fn forage(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_forage"))
-        .args(arguments)
-        .output()
-        .unwrap()
-}
+use crate::support::{done, forage};
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
-}
-
-fn done(arguments: &[&str]) -> String {
-    let ran = forage(arguments);
-    assert!(
-        ran.status.success(),
-        "{arguments:?}: {}{}",
-        text(&ran.stdout),
-        text(&ran.stderr)
-    );
-    text(&ran.stdout)
 }
 
 /// The config with a server nobody runs in place of its world.

@@ -1,21 +1,8 @@
 //! Arguments as people type them, and answers as they read them.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
 
-fn forage(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_forage"))
-        .args(arguments)
-        .output()
-        .unwrap()
-}
-
-fn stdout(arguments: &[&str]) -> String {
-    let output = forage(arguments);
-    let error = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{arguments:?}: {error}");
-    String::from_utf8(output.stdout).unwrap()
-}
+use crate::support::{done, forage, text};
 
 fn stderr(arguments: &[&str]) -> (Option<i32>, String) {
     let output = forage(arguments);
@@ -24,14 +11,10 @@ fn stderr(arguments: &[&str]) -> (Option<i32>, String) {
     (output.status.code(), error)
 }
 
-fn text(path: &Path) -> &str {
-    path.to_str().unwrap()
-}
-
 /// A world and its index.
 fn world(folder: &Path) -> (PathBuf, PathBuf) {
     let (world, index) = (folder.join("world"), folder.join("index"));
-    stdout(&[
+    done(&[
         "world",
         "--pages",
         "100",
@@ -41,7 +24,7 @@ fn world(folder: &Path) -> (PathBuf, PathBuf) {
         text(&world),
     ]);
     let corpus = world.join("beir");
-    stdout(&[
+    done(&[
         "index",
         "build",
         "--corpus",
@@ -69,14 +52,14 @@ fn a_report_of_two_evaluations_is_paired() {
             text(&index),
         ];
         let files = ["--questions", text(&questions), "--out", text(&out)];
-        stdout(&[&evaluation[..], &files[..]].concat());
+        done(&[&evaluation[..], &files[..]].concat());
         out
     };
     let [title, oracle] = ["search-title", "oracle"].map(|policy| evaluate(policy, "20"));
-    let shown = stdout(&["report", text(&title), text(&oracle), "--json"]);
+    let shown = done(&["report", text(&title), text(&oracle), "--json"]);
     let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
     let paired = &shown["comparison"];
-    let compared = stdout(&["compare", text(&title), text(&oracle), "--json"]);
+    let compared = done(&["compare", text(&title), text(&oracle), "--json"]);
     let compared: serde_json::Value = serde_json::from_str(&compared).unwrap();
     assert_eq!(
         paired["comparison"]["metrics"]["em"]["difference"],
@@ -89,7 +72,7 @@ fn a_report_of_two_evaluations_is_paired() {
         "{words}"
     );
     let fewer = evaluate("oracle", "10");
-    let shown = stdout(&["report", text(&title), text(&fewer), "--json"]);
+    let shown = done(&["report", text(&title), text(&fewer), "--json"]);
     let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
     assert!(shown["comparison"].is_null());
     let notes = shown["notes"].to_string();
@@ -100,8 +83,8 @@ fn a_report_of_two_evaluations_is_paired() {
 fn an_index_is_described_for_people_and_programs() {
     let folder = tempfile::tempdir().unwrap();
     let (world, index) = world(folder.path());
-    let shown = stdout(&["index", "info", text(&index)]);
-    let manifest = stdout(&["index", "info", text(&index), "--json"]);
+    let shown = done(&["index", "info", text(&index)]);
+    let manifest = done(&["index", "info", text(&index), "--json"]);
     let manifest: serde_json::Value = serde_json::from_str(&manifest).unwrap();
     let passages = &manifest["counts"]["passages"];
     for part in [
@@ -165,7 +148,7 @@ fn a_config_of_few_lines_trains() {
         text(&world.join("questions.jsonl"))
     );
     std::fs::write(&config, lines).unwrap();
-    let plan = stdout(&["train", text(&config), "--dry-run"]);
+    let plan = done(&["train", text(&config), "--dry-run"]);
     for part in [
         "seed = 1\n",
         "id = \"search-r1\"",
@@ -230,7 +213,7 @@ fn pages_are_not_read_from_passages() {
     let (world, _) = world(folder.path());
     let index = folder.path().join("passages");
     let pages = world.join("pages/pages.jsonl");
-    stdout(&[
+    done(&[
         "index",
         "build",
         "--corpus",
@@ -256,10 +239,10 @@ fn pages_are_not_read_from_passages() {
 
 #[test]
 fn completions_and_man_pages_know_every_command() {
-    let bash = stdout(&["shell", "completions", "bash"]);
+    let bash = done(&["shell", "completions", "bash"]);
     assert!(bash.contains("forage__subcmd__quickstart") || bash.contains("forage__quickstart"));
     let folder = tempfile::tempdir().unwrap();
-    stdout(&["shell", "man", text(folder.path())]);
+    done(&["shell", "man", text(folder.path())]);
     for page in ["forage.1", "forage-train.1", "forage-index-build.1"] {
         let page = std::fs::read_to_string(folder.path().join(page)).unwrap();
         assert!(page.contains(".SH SYNOPSIS"), "{page}");

@@ -32,6 +32,8 @@ class Guess(forage.Environment):
     @classmethod
     def questions(cls, split, count, seed):
         draw = random.Random(f"{split} {seed}")
+        if seed == 13:
+            yield {"id": "1", "question": "Who?", "golds": ["Ada"]}
         for place in range(count):
             yield forage.Question(f"{split}-{place}", f"What is in box {place} of {split}?", [str(draw.randint(1, 100))])
 
@@ -45,6 +47,8 @@ class Guess(forage.Environment):
             raise ValueError("the number is gone")
         if "wrong type" in turn:
             return turn
+        if "no text" in turn:
+            return forage.Reply(7)
         if "not finite" in turn:
             return forage.Reply("x", reward=float("nan"))
         if "seed" in turn:
@@ -52,7 +56,7 @@ class Guess(forage.Environment):
         if not found or not found[1].isdigit():
             return forage.Reply.invalid("no number", "\\nA number!\\n")
         if int(found[1]) == self.number:
-            return forage.Reply.answer(self.number, 1.0)
+            return forage.Reply.answer(self.number, int(found[1]) == self.number)
         return forage.Reply.call("guess", "\\nNo.\\n", -0.25, number=int(found[1]))
 
     def close(self):
@@ -113,6 +117,7 @@ def test_an_episode(ask):
     assert missed["observation"]["info"]["kind"] == {"kind": "calls", "calls": [call]}
     end = step(ask, "a", "<answer>42</answer> and what nobody reads <answer>1</answer>")
     assert (end["reward"], end["done"], end["observation"]["terminated"]) == (1.0, True, True)
+    assert type(end["reward"]) is float
     assert end["observation"]["info"]["kind"] == {"kind": "answer", "answer": "42"}
     with pytest.raises(Conflict):
         step(ask, "a", "<answer>42</answer>")
@@ -149,6 +154,7 @@ def test_what_the_policy_writes_is_no_fault(ask):
     [
         ("crash", r"guess.py:\d+ in step: ValueError: the number is gone"),
         ("wrong type", "step returned str; return a forage.Reply"),
+        ("no text", "step returned the text 7; it must be a str"),
         ("not finite", "the reward nan; it must be a finite number"),
     ],
 )
@@ -177,9 +183,18 @@ def test_questions_and_limits(ask):
         (f"dev-{place}", "dev", "mine/guess-v0") for place in range(3)
     ]
     assert 1 <= int(tasks[0]["golds"][0]) <= 100
+    with pytest.raises(Infra, match="questions returned dict; return forage.Question"):
+        ask.post("/questions", asked | {"seed": 13})
     info = ask.get("/info")
     assert info["takes_tasks"]
     assert (info["spec"]["max_turns"], info["spec"]["stop"]) == (3, ["</answer>", "</stop>"])
+
+
+def test_an_interrupted_request_costs_no_other(ask):
+    ask.get("/info")
+    # Sent, and its answer never read: as Ctrl-C in a notebook leaves it.
+    ask._kept.connection.request("GET", "/info")
+    assert ask.get("/info")["takes_tasks"]
 
 
 def test_episodes_are_closed_however_they_end(tmp_path):

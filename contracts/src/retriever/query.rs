@@ -50,13 +50,6 @@ impl Query {
         }
     }
 
-    /// The same query, ended by this flag.
-    #[must_use]
-    pub fn cancelled_by(mut self, cancel: CancelFlag) -> Self {
-        self.cancel = cancel;
-        self
-    }
-
     /// The same query over fewer passages.
     #[must_use]
     pub fn filtered(mut self, filter: Filter) -> Self {

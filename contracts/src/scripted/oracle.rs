@@ -140,12 +140,10 @@ impl Haste {
 }
 
 /// Tasks that a script recognises by their questions.
-#[derive(Clone, Debug)]
-pub struct Known(HashMap<String, Arc<Task>>);
+struct Known(HashMap<String, Arc<Task>>);
 
 impl Known {
-    /// Knows `tasks`.
-    pub fn new(tasks: impl IntoIterator<Item = Arc<Task>>) -> Self {
+    fn new(tasks: impl IntoIterator<Item = Arc<Task>>) -> Self {
         Self(
             tasks
                 .into_iter()
@@ -158,15 +156,16 @@ impl Known {
     ///
     /// # Errors
     /// When the prompt asks none of the questions.
-    pub fn task(&self, prompt: &str) -> Result<&Task, PolicyError> {
+    fn task(&self, prompt: &str) -> Result<&Task, PolicyError> {
         let question = read::question(prompt);
         let contained = || {
             let known = self
                 .0
                 .iter()
                 .filter(|(question, _)| prompt.contains(question.as_str()));
+            // Of equally long ones the same in every process.
             known
-                .max_by_key(|(question, _)| question.len())
+                .max_by_key(|(question, _)| (question.len(), *question))
                 .map(|(_, task)| task)
         };
         self.0
@@ -192,35 +191,78 @@ pub struct Hand {
     pub read: fn(observation: &str) -> Option<&str>,
 }
 
+/// A script that knows the task of its episode.
+struct Knowing<W> {
+    known: Known,
+    style: OracleStyle,
+    haste: Haste,
+    write: W,
+}
+
+impl<W> Script for Knowing<W>
+where
+    W: Fn(&Task, &View<'_>, OracleStyle, Conduct) -> Result<String, PolicyError> + Send + Sync,
+{
+    fn write(&self, view: &View<'_>) -> Result<String, PolicyError> {
+        let task = self.known.task(view.prompt)?;
+        let conduct = self.haste.conduct(&task.question);
+        (self.write)(task, view, self.style, conduct)
+    }
+}
+
+impl Scripted {
+    /// Plays the tasks of `cast`, which it recognises by their questions: `write` makes a turn of the task, of what the script sees, and
+    /// of the cast's style and its haste with this question.
+    pub fn knowing<W>(cast: Cast, write: W) -> Self
+    where
+        W: Fn(&Task, &View<'_>, OracleStyle, Conduct) -> Result<String, PolicyError>
+            + Send
+            + Sync
+            + 'static,
+    {
+        let script = Knowing {
+            known: Known::new(cast.tasks),
+            style: cast.style,
+            haste: cast.haste,
+            write,
+        };
+        Self::with_script(script, cast.tokenizer)
+    }
+
+    /// An oracle for the tasks of `cast` that acts by `hand`. With haste it is careful only some of the time: what it shows is
+    /// the protocol, not how to be right.
+    pub fn oracle(cast: Cast, hand: Hand) -> Self {
+        Self::knowing(cast, move |task, view, style, conduct| {
+            Ok(Oracle { hand, style }.turn(task, view, conduct))
+        })
+    }
+
+    /// Plays the tasks of `cast`, whose style and haste mean nothing here, by a function of the task and the observations so far.
+    pub fn solution(cast: Cast, next: fn(task: &Task, shown: &[String]) -> String) -> Self {
+        Self::knowing(cast, move |task, view, _, _| Ok(next(task, view.shown)))
+    }
+}
+
 /// Sends the known query of each hop, checks that the finding was shown, and answers with the last finding.
 ///
 /// When a finding is not in what it read, it answers with the title of the best passage instead: its score says what a
 /// perfect searcher can reach with the retriever at hand. A task without known queries is searched by its question.
 struct Oracle {
-    known: Known,
     hand: Hand,
     style: OracleStyle,
-    haste: Haste,
-}
-
-impl Scripted {
-    /// An oracle for the tasks of `cast` that acts by `hand`. With haste it is careful only some of the time: what it shows is
-    /// the protocol, not how to be right.
-    pub fn oracle(cast: Cast, hand: Hand) -> Self {
-        let known = Known::new(cast.tasks);
-        Self::with_script(
-            Oracle {
-                known,
-                hand,
-                style: cast.style,
-                haste: cast.haste,
-            },
-            cast.tokenizer,
-        )
-    }
 }
 
 impl Oracle {
+    fn turn(&self, task: &Task, view: &View<'_>, conduct: Conduct) -> String {
+        if let Some(rushed) = self.rush(task, view, conduct) {
+            rushed
+        } else if task.oracle.is_empty() {
+            self.by_question(task, view)
+        } else {
+            self.follow(task, view, conduct)
+        }
+    }
+
     fn answer(&self, answer: &str) -> String {
         Tag::turn(
             &self.thought(format!("It is {answer}.")),
@@ -311,49 +353,22 @@ fn guess<'a>(view: &View<'a>) -> &'a str {
         .unwrap_or("unknown")
 }
 
-impl Script for Oracle {
-    fn write(&self, view: &View<'_>) -> Result<String, PolicyError> {
-        let task = self.known.task(view.prompt)?;
-        let conduct = self.haste.conduct(&task.question);
-        if let Some(rushed) = self.rush(task, view, conduct) {
-            return Ok(rushed);
-        }
-        Ok(if task.oracle.is_empty() {
-            self.by_question(task, view)
-        } else {
-            self.follow(task, view, conduct)
-        })
-    }
-}
-
-/// An oracle that writes what a function of the task and the observations so far says.
-struct Solution {
-    known: Known,
-    next: fn(task: &Task, shown: &[String]) -> String,
-}
-
-impl Scripted {
-    /// Plays the tasks of `cast`, whose style and haste mean nothing here.
-    pub fn solution(cast: Cast, next: fn(task: &Task, shown: &[String]) -> String) -> Self {
-        Self::with_script(
-            Solution {
-                known: Known::new(cast.tasks),
-                next,
-            },
-            cast.tokenizer,
-        )
-    }
-}
-
-impl Script for Solution {
-    fn write(&self, view: &View<'_>) -> Result<String, PolicyError> {
-        Ok((self.next)(self.known.task(view.prompt)?, view.shown))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_questions_in_a_prompt_the_longest_is_asked_and_of_equally_long_ones_always_the_same() {
+        let task = |question: &str| Arc::new(Task::new(question, question));
+        // A map's order differs from one to the next.
+        for _ in 0..20 {
+            let known = Known::new(["A?", "Who is A?", "Who is B?"].map(task));
+            let asked = |prompt: &str| Some(known.task(prompt).ok()?.question.as_str());
+            assert_eq!(asked("Who is A? Tell me."), Some("Who is A?"));
+            assert_eq!(asked("Who is B? Who is A? Tell me."), Some("Who is B?"));
+            assert_eq!(asked("What? Tell me."), None);
+        }
+    }
 
     #[test]
     fn haste_has_its_shares_and_depends_on_the_question() {

@@ -7,10 +7,8 @@ use serde_json::Value;
 
 use super::settings::{AnswerForm, CodeSearchSettings, Form, StateMode, ToldBy};
 use crate::paraphrases::{SHORT, paraphrases, prompts};
-use crate::settings::SettingsError;
+use crate::settings::{SettingsError, asking, template};
 
-/// Stands for the question in a prompt template.
-pub(super) const QUESTION: &str = "{question}";
 /// What the instructions for an answer say.
 const BY_TAG: &str = "As soon as you know the answer, write only the answer, without explanation, between <answer> and \
                       </answer>. Answer by your last turn, with your best guess if need be.";
@@ -59,17 +57,9 @@ impl CodePrompt {
                 include_str!("../../../configs/prompts/code_search_function_calls.txt").to_owned()
             }
             (Self::Short, _) => include_str!("../../../configs/prompts/short.txt").to_owned(),
-            (Self::Path(path), _) => {
-                std::fs::read_to_string(path).map_err(|source| SettingsError::Prompt {
-                    path: path.clone(),
-                    source,
-                })?
-            }
+            (Self::Path(path), _) => template(path)?,
             (Self::Text(text), _) => text.clone(),
         };
-        if !text.contains(QUESTION) {
-            return Err(SettingsError::NoQuestion);
-        }
         let answering = match settings.answer {
             AnswerForm::Tag => BY_TAG,
             AnswerForm::Message => BY_MESSAGE,
@@ -80,7 +70,7 @@ impl CodePrompt {
                 "Each program starts afresh, without the variables of the ones before."
             }
         };
-        let text = text.replace("{state}", state);
+        let text = asking(text)?.replace("{state}", state);
         let (more, count) = if settings.functions.more {
             (MORE, "six")
         } else {

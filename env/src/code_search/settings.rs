@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use super::profile::Profile;
 use super::prompt::CodePrompt;
 use crate::merge::over;
-use crate::settings::{OnInvalid, SettingsError};
+use crate::settings::{OnInvalid, SettingsError, exclusive, positive};
 use crate::wiki::SectionMode;
 use crate::wiki::find::SearchMode;
 
@@ -323,7 +323,7 @@ impl CodeSearchSettings {
     /// # Errors
     /// When a number is 0 that must not be, or two settings exclude each other.
     pub(crate) fn check(&self) -> Result<(), SettingsError> {
-        let positive = [
+        positive(&[
             ("max_generations", self.max_generations),
             ("max_turn_tokens", self.max_turn_tokens),
             ("max_episode_tokens", self.max_episode_tokens),
@@ -335,23 +335,20 @@ impl CodeSearchSettings {
             ("limits.calls", self.limits.calls),
             ("limits.tool_time_ms", self.limits.tool_time_ms as usize),
             ("limits.code_bytes", self.limits.code_bytes),
-        ];
-        if let Some(&(key, _)) = positive.iter().find(|(_, value)| *value == 0) {
-            return Err(SettingsError::Zero { key });
-        }
-        if self.form == Form::Tags && self.tools == ToldBy::Template {
-            return Err(SettingsError::Excluded {
-                what: "`tools` is template and `form` is tags: there is no tool to call",
-                fix: "write tools = \"prompt\", or another form",
-            });
-        }
-        if self.form == Form::Tags && self.answer == AnswerForm::Message {
-            return Err(SettingsError::Excluded {
-                what: "`answer` is message and `form` is tags: every turn without a program would be an answer",
-                fix: "write answer = \"tag\", or another form",
-            });
-        }
-        Ok(())
+        ])?;
+        let tags = self.form == Form::Tags;
+        exclusive(&[
+            (
+                tags && self.tools == ToldBy::Template,
+                "`tools` is template and `form` is tags: there is no tool to call",
+                "write tools = \"prompt\", or another form",
+            ),
+            (
+                tags && self.answer == AnswerForm::Message,
+                "`answer` is message and `form` is tags: every turn without a program would be an answer",
+                "write answer = \"tag\", or another form",
+            ),
+        ])
     }
 
     /// The text before and after an output.

@@ -1,8 +1,10 @@
 //! Settings.
 
-use forage_contracts::{OneOrMany, RegistryError, SettingError};
+use forage_contracts::OneOrMany;
 use forage_net::HttpOptions;
 use serde::{Deserialize, Serialize};
+
+use crate::settings::{SettingsError, positive};
 
 /// Settings of `forage/external-v0`; missing keys take their defaults, unknown keys are errors.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, schemars::JsonSchema)]
@@ -25,16 +27,11 @@ pub(super) struct ExternalSettings {
 
 impl ExternalSettings {
     /// Refuses limits of 0. That a server is named is asked for when one is needed: the command line may start it.
-    pub(super) fn check(&self) -> Result<(), RegistryError> {
-        let limits = [
-            ("`max_turn_tokens`", self.max_turn_tokens),
-            ("`max_episode_tokens`", self.max_episode_tokens),
-        ];
-        let zero = limits.into_iter().find(|(_, limit)| *limit == Some(0));
-        zero.map_or(Ok(()), |(key, _)| {
-            let error = SettingError::range(key, 0, "at least 1");
-            Err(RegistryError::Settings(Box::new(error)))
-        })
+    pub(super) fn check(&self) -> Result<(), SettingsError> {
+        positive(&[
+            ("max_turn_tokens", self.max_turn_tokens.unwrap_or(1)),
+            ("max_episode_tokens", self.max_episode_tokens.unwrap_or(1)),
+        ])
     }
 }
 

@@ -3,16 +3,15 @@
 use std::hash::{BuildHasher, RandomState};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use forage_contracts::environment::{Action, EnvSpec, Observation, Outcome, Step, TurnKind};
 use forage_contracts::seed::Seed;
 use forage_contracts::{Split, Task};
-use forage_net::{Again, Client, Fault, KeyHeader, NetError, Request, Retry};
+use forage_net::{Again, Client, Fault, KeyHeader, NetError, Request};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use tokio::sync::Semaphore;
 
 use super::settings::ExternalSettings;
 
@@ -40,9 +39,8 @@ pub(super) enum ExternalError {
 /// A server, and how it is asked.
 pub(super) struct Server {
     client: Client,
-    retry: Retry,
+    /// Longest time that `close` waits.
     timeout: Duration,
-    permits: Semaphore,
     /// Whether a reset brings the whole task; else the task's name, for a server that has the same tasks.
     takes_tasks: bool,
 }
@@ -50,16 +48,10 @@ pub(super) struct Server {
 impl Server {
     /// Prepares calls of the server at `place` of the settings; nothing is sent.
     pub(super) fn new(settings: &ExternalSettings, place: usize) -> Result<Self, ExternalError> {
-        let http = settings.http.clone();
         let url = settings.url.get(place).ok_or(ExternalError::NoServer)?;
+        let http = settings.http.clone();
         Ok(Self {
-            retry: Retry {
-                attempts: http.attempts,
-                backoff: Duration::from_millis(http.backoff_ms),
-                deadline: Some(Duration::from_millis(http.deadline_ms)),
-            },
             timeout: Duration::from_millis(http.timeout_ms),
-            permits: Semaphore::new(http.concurrency.clamp(1, Semaphore::MAX_PERMITS)),
             client: Client::new(url, http, KeyHeader::Named("x-api-key"))?,
             takes_tasks: false,
         })
@@ -122,7 +114,7 @@ impl Server {
         self.post("/step", &body).await
     }
 
-    /// Lets the server forget an episode. That it knows none is as well, and one that it keeps expires.
+    /// Lets the server forget an episode. A failure is of no matter: an episode that stays open expires there.
     pub(super) async fn close(&self, name: &str) {
         let request = Request::json(self.client.at("/close"), &json!({"episode_id": name}));
         let _ = self.client.send(&request, self.timeout).await;
@@ -136,37 +128,20 @@ impl Server {
         self.ask(Request::json(self.client.at(path), body)).await
     }
 
-    /// As `Client::call`, but that an environment that failed is not asked again: its episode is over.
     async fn ask<A: DeserializeOwned>(&self, request: Request) -> Result<A, ExternalError> {
-        // The semaphore is never closed; each call holds its place for a bounded time.
-        let _permit = self.permits.acquire().await;
-        let begun = Instant::now();
-        let (mut attempts, deadline) = (0, self.retry.deadline.unwrap_or(self.timeout));
-        let attempt = |number| {
-            attempts = number;
-            let limit = deadline.saturating_sub(begun.elapsed()).min(self.timeout);
-            let request = &request;
-            async move {
-                let answer = self.client.send(request, limit).await?;
-                serde_json::from_slice(&answer).map_err(|error| Fault::Protocol(error.to_string()))
-            }
-        };
-        let answer = self.retry.run(attempt, again).await;
-        answer.map_err(|fault| {
-            let url = self.url().to_owned();
-            NetError {
-                url,
-                fault,
-                attempts,
-            }
-            .into()
-        })
+        let answer = self.client.call_within(request, || Ok(()), again, Ok);
+        Ok(answer.await?)
     }
 }
 
+/// As for any server, with two exceptions: an environment that failed is not asked again, because its episode is over; one that is busy
+/// is, because it is still at the turn whose answer came too late.
 fn again(fault: &Fault) -> Again {
     match fault {
         Fault::Status { body, .. } if body.contains("\"EXECUTION_ERROR\"") => Again::Never,
+        Fault::Status {
+            status: 409, body, ..
+        } if body.contains("\"busy\"") => Again::Soon,
         other => other.again(),
     }
 }
@@ -308,13 +283,18 @@ impl Answer {
             terminated,
             info,
         } = self.observation;
-        let kind = info.kind.ok_or_else(|| ExternalError::Unfit {
-            url: url.to_owned(),
-            what: "the answer to a turn has no `info.kind`",
-        })?;
+        let unfit = |what| {
+            let url = url.to_owned();
+            ExternalError::Unfit { url, what }
+        };
+        let kind = info
+            .kind
+            .ok_or_else(|| unfit("the answer to a turn has no `info.kind`"))?;
+        let free = "the answer to a turn has no `reward`; it must say 0 where it pays nothing";
+        let reward = self.reward.ok_or_else(|| unfit(free))?;
         Ok(Step {
             observation: Observation { text, results },
-            reward: self.reward.unwrap_or_default(),
+            reward,
             terminated,
             kind,
             forced_prefix,

@@ -3,9 +3,7 @@
 use std::sync::Arc;
 
 use forage_contracts::policy::PolicyError;
-use forage_contracts::scripted::{
-    Conduct, Haste, Known, OracleStyle, Script, ScriptEntry, Scripted, View,
-};
+use forage_contracts::scripted::{Conduct, OracleStyle, Script, ScriptEntry, Scripted, View};
 use forage_contracts::{OracleHop, Task};
 
 use super::action::quoted;
@@ -16,12 +14,9 @@ pub(super) const SCRIPTS: &[ScriptEntry] = &[
     ScriptEntry {
         name: ScriptEntry::ORACLE,
         play: |cast| {
-            let script = Oracle {
-                known: Known::new(cast.tasks),
-                style: cast.style,
-                haste: cast.haste,
-            };
-            Arc::new(Scripted::with_script(script, cast.tokenizer))
+            Arc::new(Scripted::knowing(cast, |task, _, style, conduct| {
+                Ok(solution(task, conduct, style))
+            }))
         },
     },
     ScriptEntry {
@@ -34,24 +29,6 @@ pub(super) const SCRIPTS: &[ScriptEntry] = &[
     },
 ];
 
-/// Writes the names of all hops as phrases, each with what is asked of it.
-struct Oracle {
-    known: Known,
-    style: OracleStyle,
-    haste: Haste,
-}
-
-impl Script for Oracle {
-    fn write(&self, view: &View<'_>) -> Result<String, PolicyError> {
-        let task = self.known.task(view.prompt)?;
-        Ok(solution(
-            task,
-            self.haste.conduct(&task.question),
-            self.style,
-        ))
-    }
-}
-
 /// A turn of one query, after reasoning unless that is empty.
 fn written(reasoning: &str, query: &str) -> String {
     let query = [QUERY_OPEN, query, QUERY_CLOSE].concat();
@@ -62,7 +39,8 @@ fn written(reasoning: &str, query: &str) -> String {
     }
 }
 
-/// The oracle's turn for a task. Without known queries all it has are the question's keywords.
+/// The oracle's turn for a task: the names of all hops as phrases, each with what is asked of it. Without known queries all it has are
+/// the question's keywords.
 fn solution(task: &Task, conduct: Conduct, style: OracleStyle) -> String {
     let hops: Vec<(&str, &str)> = task
         .oracle

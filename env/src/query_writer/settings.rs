@@ -7,10 +7,7 @@ use serde_json::Value;
 
 use super::action::{QueryForm, Take};
 use crate::paraphrases::{SHORT, paraphrases, prompts};
-use crate::settings::SettingsError;
-
-/// Stands for the question in a prompt template.
-pub(super) const QUESTION: &str = "{question}";
+use crate::settings::{SettingsError, asking, exclusive, positive, template};
 
 /// What the instructions for giving the query say.
 const BY_TAG: &str = "You may think first between <reasoning> and </reasoning>. Then write the query between <query> and \
@@ -48,19 +45,10 @@ impl QueryPrompt {
                     .replace("{giving}", giving)
             }
             Self::Short => include_str!("../../../configs/prompts/short.txt").to_owned(),
-            Self::Path(path) => {
-                std::fs::read_to_string(path).map_err(|source| SettingsError::Prompt {
-                    path: path.clone(),
-                    source,
-                })?
-            }
+            Self::Path(path) => template(path)?,
             Self::Text(text) => text.clone(),
         };
-        if text.contains(QUESTION) {
-            Ok(text)
-        } else {
-            Err(SettingsError::NoQuestion)
-        }
+        asking(text)
     }
 
     /// The same instructions in other words, as values of the setting `prompt`; none where there are none.
@@ -118,26 +106,21 @@ impl QueryWriterSettings {
     /// # Errors
     /// When a number is 0 that must not be, or `limit` cuts what NDCG@10 looks at.
     pub(crate) fn check(&self) -> Result<(), SettingsError> {
-        for (key, value) in [
+        positive(&[
             ("max_turn_tokens", self.max_turn_tokens),
             ("max_episode_tokens", self.max_episode_tokens),
-        ] {
-            if value == 0 {
-                return Err(SettingsError::Zero { key });
-            }
-        }
-        if self.form == QueryForm::ToolCalls && self.take != Take::default() {
-            return Err(SettingsError::Excluded {
-                what: "`take` says which tags count and `form` is tool_calls",
-                fix: "leave `take` out, or write form = \"tags\"",
-            });
-        }
-        if self.limit < 10 {
-            return Err(SettingsError::Excluded {
-                what: "`limit` is below 10, and the rewards look at the first ten passages",
-                fix: "write at least 10",
-            });
-        }
-        Ok(())
+        ])?;
+        exclusive(&[
+            (
+                self.form == QueryForm::ToolCalls && self.take != Take::default(),
+                "`take` says which tags count and `form` is tool_calls",
+                "leave `take` out, or write form = \"tags\"",
+            ),
+            (
+                self.limit < 10,
+                "`limit` is below 10, and the rewards look at the first ten passages",
+                "write at least 10",
+            ),
+        ])
     }
 }

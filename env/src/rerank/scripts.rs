@@ -4,9 +4,7 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 
 use forage_contracts::policy::PolicyError;
-use forage_contracts::scripted::{
-    Conduct, Haste, Known, OracleStyle, Script, ScriptEntry, Scripted, View,
-};
+use forage_contracts::scripted::{Conduct, OracleStyle, Script, ScriptEntry, Scripted, View};
 use forage_contracts::{Tag, Task};
 use rand::RngExt;
 use rand::seq::SliceRandom;
@@ -16,14 +14,7 @@ use super::form::{Form, HEADER, TOP};
 pub(super) const SCRIPTS: &[ScriptEntry] = &[
     ScriptEntry {
         name: ScriptEntry::ORACLE,
-        play: |cast| {
-            let script = Oracle {
-                known: Known::new(cast.tasks),
-                style: cast.style,
-                haste: cast.haste,
-            };
-            Arc::new(Scripted::with_script(script, cast.tokenizer))
-        },
+        play: |cast| Arc::new(Scripted::knowing(cast, oracle)),
     },
     ScriptEntry {
         name: "first-stage",
@@ -101,13 +92,6 @@ fn written(thought: &str, answer: &str) -> String {
     Tag::turn(thought, Tag::Answer.both(), answer)
 }
 
-/// Ranks by the task's judgments, for passages that are shown with their ids; the others are as good as those not judged.
-struct Oracle {
-    known: Known,
-    style: OracleStyle,
-    haste: Haste,
-}
-
 /// The grade of a passage by its id, within the scale of scores.
 fn grade(task: &Task, passage: &str) -> i32 {
     let judgments = task.judgments();
@@ -125,34 +109,37 @@ fn grade(task: &Task, passage: &str) -> i32 {
     own.map_or(0, |(_, grade)| (*grade).clamp(0, TOP as i32))
 }
 
-impl Script for Oracle {
-    fn write(&self, view: &View<'_>) -> Result<String, PolicyError> {
-        let task = self.known.task(view.prompt)?;
-        let window = Window::last(view)?;
-        let as_shown = window.rated(|passage| grade(task, passage));
-        let mut best = as_shown.clone();
-        best.sort_by_key(|(_, grade)| Reverse(*grade));
-        let thought = match (self.style, best.first()) {
-            (OracleStyle::Plain, Some((number, 1..))) => format!("Passage {number} helps most."),
-            (OracleStyle::Plain, _) => "No passage helps.".to_owned(),
-            (OracleStyle::Terse, _) => String::new(),
-        };
-        Ok(match self.haste.conduct(&task.question) {
-            Conduct::Careful => written(&thought, &window.answer(&best)),
-            // The order as it is shown, and every passage alike.
-            Conduct::Guess => written("", &window.answer(&window.rated(|_| 0))),
-            // The best one alone.
-            Conduct::Skim => written(&thought, &window.answer(&best[..best.len().min(1)])),
-            Conduct::Silent => window.answer(&best),
-            // Passages and scores that there are none of.
-            Conduct::Undefined => {
-                let beyond = |(number, _): &Rated| (number + best.len(), TOP as i32 + 1);
-                let beyond: Vec<Rated> = best.iter().map(beyond).collect();
-                written("", &window.answer(&beyond))
-            }
-            Conduct::Malformed => [Tag::Answer.opening(), &window.answer(&best)].concat(),
-        })
-    }
+/// Ranks by the task's judgments, for passages that are shown with their ids; the others are as good as those not judged.
+fn oracle(
+    task: &Task,
+    view: &View<'_>,
+    style: OracleStyle,
+    conduct: Conduct,
+) -> Result<String, PolicyError> {
+    let window = Window::last(view)?;
+    let as_shown = window.rated(|passage| grade(task, passage));
+    let mut best = as_shown.clone();
+    best.sort_by_key(|(_, grade)| Reverse(*grade));
+    let thought = match (style, best.first()) {
+        (OracleStyle::Plain, Some((number, 1..))) => format!("Passage {number} helps most."),
+        (OracleStyle::Plain, _) => "No passage helps.".to_owned(),
+        (OracleStyle::Terse, _) => String::new(),
+    };
+    Ok(match conduct {
+        Conduct::Careful => written(&thought, &window.answer(&best)),
+        // The order as it is shown, and every passage alike.
+        Conduct::Guess => written("", &window.answer(&window.rated(|_| 0))),
+        // The best one alone.
+        Conduct::Skim => written(&thought, &window.answer(&best[..best.len().min(1)])),
+        Conduct::Silent => window.answer(&best),
+        // Passages and scores that there are none of.
+        Conduct::Undefined => {
+            let beyond = |(number, _): &Rated| (number + best.len(), TOP as i32 + 1);
+            let beyond: Vec<Rated> = best.iter().map(beyond).collect();
+            written("", &window.answer(&beyond))
+        }
+        Conduct::Malformed => [Tag::Answer.opening(), &window.answer(&best)].concat(),
+    })
 }
 
 /// Leaves passages as the first stage ranks them: what a ranking policy has to beat.

@@ -8,10 +8,7 @@ use serde_json::{Value, json};
 
 use super::form::Form;
 use crate::paraphrases::{SHORT, paraphrases, prompts};
-use crate::settings::SettingsError;
-
-/// Stands for the question in a prompt template.
-pub(super) const QUESTION: &str = "{question}";
+use crate::settings::{SettingsError, asking, exclusive, positive, template};
 
 /// Stands in a prompt template for the first passages and what is asked about them.
 pub(super) const PASSAGES: &str = "{passages}";
@@ -42,20 +39,12 @@ impl RerankPrompt {
     /// # Errors
     /// When the file cannot be read or a part is missing.
     pub(crate) fn read(&self) -> Result<String, SettingsError> {
-        let text = match self {
+        let text = asking(match self {
             Self::Full => include_str!("../../../configs/prompts/rerank.txt").to_owned(),
             Self::Short => short(include_str!("../../../configs/prompts/short.txt")),
-            Self::Path(path) => {
-                std::fs::read_to_string(path).map_err(|source| SettingsError::Prompt {
-                    path: path.clone(),
-                    source,
-                })?
-            }
+            Self::Path(path) => template(path)?,
             Self::Text(text) => text.clone(),
-        };
-        if !text.contains(QUESTION) {
-            return Err(SettingsError::NoQuestion);
-        }
+        })?;
         if !text.contains(PASSAGES) {
             return Err(SettingsError::Excluded {
                 what: "the prompt template does not contain {passages}",
@@ -133,20 +122,16 @@ impl RerankSettings {
     /// # Errors
     /// When a number is 0 that must not be, a window cannot be ordered, or a key means nothing for the form.
     pub(crate) fn check(&self) -> Result<(), SettingsError> {
-        for (key, value) in [
+        positive(&[
             ("candidates", self.candidates),
             ("step", self.step.unwrap_or(1)),
             ("passes", self.passes),
             ("passage_words", self.passage_words),
             ("max_turn_tokens", self.max_turn_tokens),
             ("max_episode_tokens", self.max_episode_tokens),
-        ] {
-            if value == 0 {
-                return Err(SettingsError::Zero { key });
-            }
-        }
+        ])?;
         let step = self.step.unwrap_or(1);
-        for (holds, what, fix) in [
+        exclusive(&[
             (
                 self.size() < 2 && self.form != Form::Pointwise,
                 "`window` is below 2, and one passage has no order",
@@ -172,12 +157,7 @@ impl RerankSettings {
                 "`passes` is above 1, and a passage is scored once",
                 "leave `passes` out",
             ),
-        ] {
-            if holds {
-                return Err(SettingsError::Excluded { what, fix });
-            }
-        }
-        Ok(())
+        ])
     }
 
     /// Most passages of a turn.

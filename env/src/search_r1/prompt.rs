@@ -8,10 +8,7 @@ use serde_json::Value;
 use super::forms::{SearchAnswer, SearchForm, Searcher};
 use super::settings::SearchR1Settings;
 use crate::paraphrases::{SHORT, paraphrases, prompts};
-use crate::settings::SettingsError;
-
-/// Stands for the question in a prompt template.
-pub(crate) const QUESTION: &str = "{question}";
+use crate::settings::{SettingsError, asking, template};
 
 /// The opening prompt; `{question}` stands for the question, `{answering}` for the sentence that says how to answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -46,18 +43,10 @@ impl PromptTemplate {
                 include_str!("../../../configs/prompts/search_r1_calls.txt").to_owned()
             }
             (Self::Short, _) => include_str!("../../../configs/prompts/short.txt").to_owned(),
-            (Self::Path(path), _) => {
-                std::fs::read_to_string(path).map_err(|source| SettingsError::Prompt {
-                    path: path.clone(),
-                    source,
-                })?
-            }
+            (Self::Path(path), _) => template(path)?,
             (Self::Text(text), _) => text.clone(),
         };
-        if !text.contains(QUESTION) {
-            return Err(SettingsError::NoQuestion);
-        }
-        Ok(text.replace("{answering}", answering(settings.answer)))
+        Ok(asking(text)?.replace("{answering}", answering(settings.answer)))
     }
 
     /// The same instructions in other words, as values of the setting `prompt`; none where there are none.

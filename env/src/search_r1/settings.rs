@@ -9,7 +9,7 @@ use super::profile::Profile;
 use super::prompt::PromptTemplate;
 use crate::experience::ExperienceSettings;
 use crate::merge::over;
-use crate::settings::{OnInvalid, SettingsError};
+use crate::settings::{OnInvalid, SettingsError, exclusive, positive};
 
 /// Settings of `forage/search-r1-v0`. Missing keys take those of the profile; unknown keys are errors.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -98,29 +98,13 @@ impl SearchR1Settings {
     /// # Errors
     /// When a number is 0 that must not be, two settings exclude each other, or the passage format shows no text.
     pub(crate) fn check(&self) -> Result<(), SettingsError> {
-        let positive = [
+        positive(&[
             ("max_generations", self.max_generations),
             ("top_k", self.top_k),
             ("max_turn_tokens", self.max_turn_tokens),
             ("max_episode_tokens", self.max_episode_tokens),
-        ];
-        for (key, value) in positive {
-            if value == 0 {
-                return Err(SettingsError::Zero { key });
-            }
-        }
-        if !self.gold_shown_reward.is_finite() {
-            let (what, fix) = (
-                "`gold_shown_reward` is not a finite number",
-                "write one such as 0.5, or leave it out",
-            );
-            return Err(SettingsError::Excluded { what, fix });
-        }
-        for (holds, what, fix) in self.exclusions() {
-            if holds {
-                return Err(SettingsError::Excluded { what, fix });
-            }
-        }
+        ])?;
+        exclusive(&self.exclusions())?;
         if self.observation.passage.contains("{text}") {
             Ok(())
         } else {
@@ -131,9 +115,14 @@ impl SearchR1Settings {
 
 impl SearchR1Settings {
     /// Settings that exclude each other: whether they are written so, which, and the fix.
-    fn exclusions(&self) -> [(bool, &'static str, &'static str); 6] {
+    fn exclusions(&self) -> [(bool, &'static str, &'static str); 7] {
         let tags = self.form == SearchForm::Tags;
         [
+            (
+                !self.gold_shown_reward.is_finite(),
+                "`gold_shown_reward` is not a finite number",
+                "write one such as 0.5, or leave it out",
+            ),
             (
                 tags && self.answer != SearchAnswer::Tag,
                 "`form` is tags and `answer` is none: every turn without a search would be an answer",

@@ -102,7 +102,7 @@ async fn what_fails_there_is_a_fault_of_the_environment() {
 }
 
 /// A server with fixed answers, and the number of its steps.
-async fn fixed(info: Value, step: (u16, Value)) -> (String, Arc<AtomicUsize>) {
+async fn fixed(info: Value, (status, body): (u16, impl ToString)) -> (String, Arc<AtomicUsize>) {
     let steps = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&steps);
     let reset = |body: String| async move {
@@ -110,11 +110,12 @@ async fn fixed(info: Value, step: (u16, Value)) -> (String, Arc<AtomicUsize>) {
         assert_eq!(body["task"], json!(task()), "the whole task");
         json!({"observation": {"text": "Begin."}}).to_string()
     };
+    let status = axum::http::StatusCode::from_u16(status).expect("a status");
+    let step = (status, body.to_string());
     let step = move || {
         count.fetch_add(1, Ordering::SeqCst);
-        let (status, body) = (step.0, step.1.to_string());
-        let status = axum::http::StatusCode::from_u16(status).expect("a status");
-        async move { (status, body) }
+        let step = step.clone();
+        async move { step }
     };
     let asked = json!({"tasks": [task()]}).to_string();
     let router = Router::new()
@@ -164,24 +165,45 @@ async fn a_servers_limits_questions_and_rewards_are_taken() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_environment_that_failed_is_asked_once_and_a_busy_server_again() {
-    let failed = json!({"code": "EXECUTION_ERROR", "cause": "environment", "detail": "guess.py:12 in step: ValueError: no"});
-    let (url, steps) = fixed(info(&json!({})), (503, failed)).await;
-    let episode = played(external(json!({"url": url})).expect("served"), &TURNS).await;
-    assert!(episode.ending.is_infra());
-    assert!(format!("{:?}", episode.ending).contains("guess.py:12"));
-    assert_eq!(steps.load(Ordering::SeqCst), 1);
+    // Programs differ in what they write first.
+    let why = format!("guess.py:12 in step: ValueError: {}", "no ".repeat(1000));
+    let (first, last) = (
+        json!({"code": "EXECUTION_ERROR", "cause": "environment", "detail": why}),
+        json!({"detail": why, "code": "EXECUTION_ERROR", "cause": "environment"}),
+    );
+    for failed in [first, last] {
+        let (url, steps) = fixed(info(&json!({})), (503, failed)).await;
+        let episode = played(external(json!({"url": url})).expect("served"), &TURNS).await;
+        assert!(episode.ending.is_infra());
+        assert!(format!("{:?}", episode.ending).contains("guess.py:12"));
+        assert_eq!(steps.load(Ordering::SeqCst), 1);
+    }
 
-    let busy = json!({"code": "CAPACITY_REACHED"});
-    let (url, steps) = fixed(info(&json!({})), (503, busy)).await;
-    let http = json!({"attempts": 3, "backoff_ms": 1});
-    let far = external(json!({"url": url, "http": http})).expect("served");
-    assert!(played(far, &TURNS).await.ending.is_infra());
-    assert_eq!(steps.load(Ordering::SeqCst), 3);
+    for busy in [
+        (503, r#"{"code": "CAPACITY_REACHED"}"#),
+        (409, r#"{"code": "SESSION_ERROR", "cause": "busy"}"#),
+        (200, r#"{"observation": {"te"#),
+    ] {
+        let (url, steps) = fixed(info(&json!({})), busy).await;
+        let http = json!({"attempts": 3, "backoff_ms": 1});
+        let far = external(json!({"url": url, "http": http})).expect("served");
+        assert!(played(far, &TURNS).await.ending.is_infra());
+        assert_eq!(steps.load(Ordering::SeqCst), 3);
+    }
 
-    let mute = json!({"observation": {"text": "more"}});
-    let (url, _) = fixed(info(&json!({})), (200, mute)).await;
-    let episode = played(external(json!({"url": url})).expect("served"), &TURNS).await;
-    assert!(format!("{:?}", episode.ending).contains("no `info.kind`"));
+    let kind = json!({"kind": "invalid", "fault": "no tag"});
+    for (half, missing) in [
+        (json!({"text": "more"}), "no `info.kind`"),
+        (
+            json!({"text": "more", "info": {"kind": kind}}),
+            "no `reward`",
+        ),
+    ] {
+        let answer = (200, json!({"observation": half}));
+        let (url, _) = fixed(info(&json!({})), answer).await;
+        let episode = played(external(json!({"url": url})).expect("served"), &TURNS).await;
+        assert!(format!("{:?}", episode.ending).contains(missing));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -15,13 +15,14 @@ use super::connect::{connected, parse};
 use super::credentials::{Credentials, KeyHeader};
 use super::error::{Fault, NetError, SettingError};
 use super::options::HttpOptions;
+use super::retry::Again;
 
 /// Bytes set aside on the strength of `Content-Length` alone.
 const BELIEVED_BYTES: u64 = 1 << 20;
 /// Bytes of a failure's body that are read.
 const FAILURE_BYTES: usize = 16 << 10;
-/// Characters of a failure's body that are shown.
-const FAILURE_CHARS: usize = 300;
+/// Characters of a failure's body that are shown: of a longer one its beginning and its end, where programs put their codes.
+const FAILURE_CHARS: [usize; 2] = [300, 100];
 
 /// A request, the same on every attempt.
 #[derive(Clone, Debug)]
@@ -141,11 +142,13 @@ impl Client {
         request: Request,
         take: impl Fn(A) -> Result<T, Fault>,
     ) -> Result<T, NetError> {
-        self.call_within(request, || Ok(()), take).await
+        self.call_within(request, || Ok(()), Fault::again, take)
+            .await
     }
 
-    /// As [`Self::call`], with a say before each attempt: `admit` refuses in words, and nothing more is sent. The turn among
-    /// the concurrent calls is kept while waiting, so that a server in trouble is asked less.
+    /// As [`Self::call`], with a say before each attempt: `admit` refuses in words, and nothing more is sent; and after it: `again` is
+    /// asked in place of [`Fault::again`]. The turn among the concurrent calls is kept while waiting, so that a server in trouble is
+    /// asked less.
     ///
     /// # Errors
     /// [`NetError`], with [`Fault::Withheld`] for a refusal.
@@ -153,6 +156,7 @@ impl Client {
         &self,
         request: Request,
         admit: impl Fn() -> Result<(), String>,
+        again: impl Fn(&Fault) -> Again,
         take: impl Fn(A) -> Result<T, Fault>,
     ) -> Result<T, NetError> {
         let started = Instant::now();
@@ -187,7 +191,7 @@ impl Client {
             });
             taken.map_err(|fault| failed(fault, number))
         };
-        let again = |error: &NetError| error.fault.again();
+        let again = |error: &NetError| again(&error.fault);
         let left = deadline.saturating_sub(started.elapsed());
         self.options.retry(left).run(attempt, again).await
     }
@@ -237,7 +241,7 @@ impl Client {
         let body = self.credentials.redact(beginning(response).await.trim());
         Err(Fault::Status {
             status,
-            body: body.chars().take(FAILURE_CHARS).collect(),
+            body: shortened(&body),
             retry_after,
         })
     }
@@ -281,6 +285,18 @@ async fn beginning(mut response: Response) -> String {
         body.extend_from_slice(&chunk);
     }
     String::from_utf8_lossy(&body).into_owned()
+}
+
+/// A failure's body as errors show it.
+fn shortened(body: &str) -> String {
+    let [first, last] = FAILURE_CHARS;
+    let count = body.chars().count();
+    if count <= first + last {
+        return body.to_owned();
+    }
+    let beginning: String = body.chars().take(first).collect();
+    let end: String = body.chars().skip(count - last).collect();
+    format!("{beginning} ... {end}")
 }
 
 /// An address as errors show it: without its query, which may be long.

@@ -188,6 +188,21 @@ async fn an_oversized_answer_is_refused_announced_or_not() {
 }
 
 #[tokio::test]
+async fn of_a_long_failure_the_beginning_and_the_end_are_shown() {
+    let body = format!(
+        "{{\"detail\": \"{}\", \"code\": \"GONE\"}}",
+        "ä".repeat(1000)
+    );
+    let length = body.len();
+    let answer = format!("HTTP/1.1 400 No\r\ncontent-length: {length}\r\n\r\n{body}");
+    let (url, _) = server(vec![answer], None).await;
+    let error = ask(&url, options()).await.unwrap_err().to_string();
+    let (start, end) = ("status 400: {\"detail\": \"ä", "ä\", \"code\": \"GONE\"}");
+    assert!(error.contains(start) && error.contains(end), "{error}");
+    assert!(error.contains("ä ... ä") && error.len() < 1000, "{error}");
+}
+
+#[tokio::test]
 async fn errors_keep_their_source() {
     let cut = "HTTP/1.1 200 OK\r\ncontent-length: 9\r\nconnection: close\r\n\r\n{\"a".to_owned();
     let (url, _) = server(vec![cut], None).await;
@@ -251,7 +266,7 @@ async fn the_caller_may_forbid_further_attempts() {
     };
     let request = Request::get(client.url(&["a/b"]));
     let error = client
-        .call_within(request, admit, Ok::<Value, _>)
+        .call_within(request, admit, Fault::again, Ok::<Value, _>)
         .await
         .unwrap_err();
     assert_eq!((error.attempts, seen.load(Ordering::SeqCst)), (1, 1));

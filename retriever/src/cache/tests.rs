@@ -316,7 +316,10 @@ async fn the_flag_of_one_who_gave_up_ends_nobody_elses_search() {
         let cached = Arc::clone(&cached);
         tokio::spawn(async move { cached.search(&[query], 1).await })
     };
-    let first = ask(Query::new("a").cancelled_by(flag.clone()));
+    let first = ask(Query {
+        cancel: flag.clone(),
+        ..Query::new("a")
+    });
     tokio::task::yield_now().await;
     let second = ask(Query::new("a"));
     tokio::task::yield_now().await;

@@ -331,7 +331,11 @@ fn a_search_ends_within_a_window_of_its_deadline() {
         .map(|number| Passage::new(format!("{number:05}"), "", "common"))
         .collect();
     let retriever = Bm25Retriever::in_memory(passages).unwrap();
-    let query = |looks| Query::new("common").cancelled_by(cancel::after(looks));
+    let flagged = |cancel| Query {
+        cancel,
+        ..Query::new("common")
+    };
+    let query = |looks| flagged(cancel::after(looks));
     for looks in 0..3 {
         let failures = [
             retriever.search_query(&query(looks), 9000).unwrap_err(),
@@ -347,6 +351,6 @@ fn a_search_ends_within_a_window_of_its_deadline() {
         retriever.search_query(&query(99), 9000).unwrap().len(),
         9000
     );
-    let late = Query::new("common").cancelled_by(CancelFlag::at(std::time::Instant::now()));
+    let late = flagged(CancelFlag::at(std::time::Instant::now()));
     assert!(retriever.search_query(&late, 1).is_err());
 }

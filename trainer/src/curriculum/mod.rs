@@ -149,7 +149,8 @@ impl Memory {
         self.asked.extend(asked);
     }
 
-    /// Takes over what a checkpoint kept, unless it is of other questions: a run that begins from another's may have its own.
+    /// Takes over what a checkpoint kept, unless its places refer to other questions than this run's: a run that begins from the
+    /// checkpoint of another run may have questions of its own.
     pub(crate) fn restore(&mut self, kept: Self) {
         if kept.questions == self.questions {
             self.asked = kept.asked;
@@ -180,7 +181,7 @@ fn walk(among: usize, first: usize, count: usize, seed: Seed) -> Vec<usize> {
         .collect()
 }
 
-/// Says of a setting that counts.
+/// The range of a setting that is a count, in words and as a test.
 const COUNT: (&str, fn(&Settings, f64) -> bool) = ("a whole number from 1 on", |_, count| {
     count >= 1.0 && count.fract() == 0.0
 });

@@ -7,15 +7,14 @@ use serde_json::{Value, json};
 use super::*;
 use crate::tests::common;
 
-fn questions(texts: &[&str]) -> Vec<Arc<Task>> {
-    let task = |(place, text): (usize, &&str)| Arc::new(Task::new(place.to_string(), *text));
-    texts.iter().enumerate().map(task).collect()
+fn questions(texts: Vec<String>) -> Vec<Arc<Task>> {
+    let task = |(place, text): (usize, String)| Arc::new(Task::new(place.to_string(), text));
+    texts.into_iter().enumerate().map(task).collect()
 }
 
 /// As many questions as asked for, with a word of their own each.
 fn numbered(count: usize) -> Vec<Arc<Task>> {
-    let texts: Vec<String> = (0..count).map(|place| format!("word{place}")).collect();
-    questions(&texts.iter().map(String::as_str).collect::<Vec<_>>())
+    questions((0..count).map(|place| format!("word{place}")).collect())
 }
 
 fn inputs<'a>(
@@ -35,6 +34,15 @@ fn inputs<'a>(
 
 fn asked(value: &Value) -> Vec<Asked> {
     serde_json::from_value(value.clone()).unwrap()
+}
+
+/// What NumPy computed of difficulties, with the questions, what was asked of them, and the curriculum.
+fn difficulties() -> (Value, Vec<Arc<Task>>, Vec<Asked>, Curriculum) {
+    let fixture = common::json("curriculum.json")["difficulty"].clone();
+    let texts = serde_json::from_value(fixture["questions"].clone()).unwrap();
+    let curriculum = chosen(json!({ "difficulty": fixture["settings"] }));
+    let asked = asked(&fixture["asked"]);
+    (fixture, questions(texts), asked, curriculum)
 }
 
 fn close(found: f64, expected: &Value) {
@@ -58,21 +66,13 @@ fn drawn(curriculum: &Curriculum, inputs: &CurriculumInputs<'_>) -> (Vec<usize>,
 
 #[test]
 fn predicted_difficulties_equal_numpy() {
-    let fixture = &common::json("curriculum.json")["difficulty"];
-    let texts: Vec<&str> = fixture["questions"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|text| text.as_str().unwrap())
-        .collect();
-    let (questions, asked) = (questions(&texts), asked(&fixture["asked"]));
-    let curriculum = chosen(json!({ "difficulty": fixture["settings"] }));
+    let (fixture, questions, asked, curriculum) = difficulties();
     // Where all are drawn, the figure of the row is the mean of all.
-    let (all, mean) = drawn(&curriculum, &inputs(&questions, &asked, texts.len()));
-    assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), texts.len());
+    let (all, mean) = drawn(&curriculum, &inputs(&questions, &asked, questions.len()));
+    assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), questions.len());
     let predicted = fixture["predicted"].as_array().unwrap();
     let sum: f64 = predicted.iter().filter_map(Value::as_f64).sum();
-    close(mean.unwrap(), &json!(sum / texts.len() as f64));
+    close(mean.unwrap(), &json!(sum / questions.len() as f64));
     for (place, expected) in predicted.iter().enumerate() {
         let found = (0..)
             .map(|seed| CurriculumInputs {
@@ -90,16 +90,8 @@ fn predicted_difficulties_equal_numpy() {
 #[test]
 fn moderate_questions_come_as_often_as_their_weights_say() {
     const DRAWS: u64 = 20_000;
-    let fixture = &common::json("curriculum.json")["difficulty"];
-    let texts: Vec<&str> = fixture["questions"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|text| text.as_str().unwrap())
-        .collect();
-    let (questions, asked) = (questions(&texts), asked(&fixture["asked"]));
-    let curriculum = chosen(json!({ "difficulty": fixture["settings"] }));
-    let mut counts = vec![0.0; texts.len()];
+    let (fixture, questions, asked, curriculum) = difficulties();
+    let mut counts = vec![0.0; questions.len()];
     for seed in 0..DRAWS {
         let inputs = CurriculumInputs {
             seed: Seed::root(seed),

@@ -20,10 +20,10 @@ pub struct GrpoConfig {
     pub prompts_per_step: usize,
     /// Episodes per question.
     pub group_size: usize,
-    /// Episodes of a group that are played from the beginning; the others leave them in turn, each after some of its turns. All
-    /// of them without it.
+    /// Episodes of a group that begin at the question. Each of the others branches off one of them after a number of its turns that is
+    /// drawn. By default every episode begins at the question.
     pub trees: Option<usize>,
-    /// Where they leave them.
+    /// Where the others branch off.
     #[serde(skip_serializing_if = "Branching::is_random")]
     pub(crate) branching: Branching,
     /// Questions solved last of which a right episode is kept: when one is asked again, its group is played without trees, and the
@@ -53,10 +53,10 @@ pub struct GrpoConfig {
     #[serde(skip_serializing_if = "is_zero")]
     pub(crate) refills: usize,
     /// Begins episodes with turns of the environment's oracle, as many as bring the policy's accuracy to a target (SEELE, arXiv
-    /// 2509.06923); no episode is given any without it.
+    /// 2509.06923). By default no episode is given any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) hints: Option<HintConfig>,
-    /// Takes a part of each batch from earlier steps; none without it.
+    /// Takes a part of each batch from earlier steps. By default nothing is replayed.
     pub(crate) replay: Option<ReplayConfig>,
     /// Learns from the shortest right and the longest wrong episodes of each group at once, and from the others later (`RoRecomp`, arXiv
     /// 2509.25958); from all at once without it.
@@ -66,7 +66,7 @@ pub struct GrpoConfig {
     /// take before the run stops. They are never learned from.
     #[serde(skip_serializing_if = "is_usual")]
     pub fault_share: f64,
-    /// What is learned from episodes by how they ended; all as they were scored without it.
+    /// How an episode counts by the way it ended. By default all count as they were scored.
     #[serde(skip_serializing_if = "Endings::are_plain")]
     pub(crate) endings: Endings,
     /// The settings of alarms, and whether a grave one stops the run.

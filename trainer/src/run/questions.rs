@@ -16,7 +16,7 @@ use crate::objective::Credit;
 use crate::sample::Sample;
 
 impl GrpoConfig {
-    /// Checks which questions are asked, and what is asked besides.
+    /// Checks the curriculum and the refills.
     ///
     /// # Errors
     /// [`SettingError`], which names the key at fault and the fix.
@@ -36,7 +36,7 @@ impl GrpoConfig {
         Err(SettingError::new("refills", fault))
     }
 
-    /// Refuses what has no meaning where nothing is played.
+    /// Refuses a curriculum and refills where recorded rollouts are learned from.
     pub(super) fn check_questions_source(&self, plays: bool) -> Result<(), SettingError> {
         let fault = "is set, and recorded rollouts come in their own order; leave it out";
         if plays || self.is_plain() {
@@ -65,8 +65,8 @@ pub(super) fn memory(source: Source<'_>, config: &GrpoConfig) -> Option<Memory> 
 }
 
 impl Run<'_> {
-    /// The places of the questions that a step asks first; none where rollouts are recorded. The same whenever it is called between
-    /// what the step before asked last and what this one does.
+    /// The places of the questions that a step asks first; none where rollouts are recorded. They follow from what was asked up to the end
+    /// of the step before, so that the look-ahead draws the same as the step itself.
     pub(super) fn questions(&self, step: u64, row: &mut Row) -> Result<Vec<usize>, RunError> {
         let Source::Play(problem) = self.source else {
             return Ok(Vec::new());

@@ -1,12 +1,11 @@
 //! Hugging Face folders: what is written reads back, what is broken is named.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use forage_contracts::seed::Seed;
 
-use crate::tests::common::fixtures;
 use crate::tests::common::problem::checkpoint;
+use crate::tests::common::{fixtures, parameters};
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::{DType, Device, Tensor, bf16, f16};
 use forage_trainer::model::{Decoder, ModelConfig};
@@ -134,10 +133,10 @@ fn misshapen_and_quantised_tensors_are_named() {
 
 #[test]
 fn half_precision_files_load_as_their_exact_values() {
-    let full = matrices(&load(&fixtures().join("tiny_qwen2"), Precision::Full));
+    let full = parameters(&load(&fixtures().join("tiny_qwen2"), Precision::Full));
     for dtype in [Dtype::BF16, Dtype::F16] {
         let folder = narrowed("tiny_qwen2", dtype);
-        for (name, (values, kind)) in matrices(&load(folder.path(), Precision::Full)) {
+        for (name, (values, kind)) in parameters(&load(folder.path(), Precision::Full)) {
             assert_eq!(kind, DType::F32);
             let round = |value: &f32| match dtype {
                 Dtype::F16 => f16::from_f32(*value).to_f32(),
@@ -170,8 +169,8 @@ fn matrices_stay_in_the_file_when_asked() {
                 .iter()
                 .all(|(start, end)| mapped.0 <= *start && *end <= mapped.1)
         );
-        let expected = matrices(&load(folder.path(), Precision::Full));
-        for (name, (values, found)) in matrices(&decoder) {
+        let expected = parameters(&load(folder.path(), Precision::Full));
+        for (name, (values, found)) in parameters(&decoder) {
             let matrix = !name.contains("norm");
             assert_eq!(found, if matrix { kind } else { DType::F32 }, "{name}");
             assert!(values == expected[&name].0, "{name}");
@@ -179,8 +178,8 @@ fn matrices_stay_in_the_file_when_asked() {
     }
     // f32 in the file, bf16 asked for: rounded into memory.
     let decoder = load(stored.path(), Precision::Half);
-    let expected = matrices(&load(half.path(), Precision::Full));
-    for (name, (values, _)) in matrices(&decoder)
+    let expected = parameters(&load(half.path(), Precision::Full));
+    for (name, (values, _)) in parameters(&decoder)
         .into_iter()
         .filter(|(name, _)| !name.contains("norm"))
     {
@@ -199,10 +198,10 @@ fn unaligned_tensors_are_copied() {
     moved.extend(&bytes[8..8 + header as usize]);
     moved.push(b' ');
     moved.extend(&bytes[8 + header as usize..]);
-    let expected = matrices(&load(folder.path(), Precision::Half));
+    let expected = parameters(&load(folder.path(), Precision::Half));
     std::fs::remove_file(&path).unwrap();
     std::fs::write(&path, moved).unwrap();
-    assert!(matrices(&load(folder.path(), Precision::Half)) == expected);
+    assert!(parameters(&load(folder.path(), Precision::Half)) == expected);
 }
 
 #[test]
@@ -264,7 +263,7 @@ fn shards_read_back_and_missing_ones_are_named() {
     assert_eq!(index["metadata"]["total_size"], json!(total));
     assert!(!target.join("model.safetensors").exists());
     let loaded = Checkpoint::load(&target, &Device::flex()).unwrap();
-    assert!(matrices(&loaded.decoder) == matrices(&start.decoder));
+    assert!(parameters(&loaded.decoder) == parameters(&start.decoder));
     let last = index["weight_map"]["model.norm.weight"].as_str().unwrap();
     std::fs::remove_file(target.join(last)).unwrap();
     let error = Checkpoint::load(&target, &Device::flex())
@@ -434,38 +433,6 @@ fn load(folder: &Path, precision: Precision) -> Decoder {
 fn load_full(folder: &Path) -> Result<Decoder, String> {
     let config = ModelConfig::from_file(&folder.join("config.json")).unwrap();
     Decoder::load(folder, &config, &Device::flex()).map_err(|error| error.to_string())
-}
-
-/// Values (as f32) and type of every parameter by its path in the decoder.
-#[derive(Default)]
-struct Values {
-    path: Vec<String>,
-    found: BTreeMap<String, (Vec<f32>, DType)>,
-}
-
-impl ModuleVisitor for Values {
-    fn enter_module(&mut self, name: &str, _container_type: &str) {
-        self.path.push(name.to_owned());
-    }
-
-    fn exit_module(&mut self, _name: &str, _container_type: &str) {
-        self.path.pop();
-    }
-
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        let data = param.val().into_data();
-        let dtype = data.dtype();
-        self.found.insert(
-            self.path.join("."),
-            (data.convert::<f32>().try_into_vec().unwrap(), dtype),
-        );
-    }
-}
-
-fn matrices(decoder: &Decoder) -> BTreeMap<String, (Vec<f32>, DType)> {
-    let mut values = Values::default();
-    decoder.visit(&mut values);
-    values.found
 }
 
 /// Where the numbers of every matrix stand in memory.

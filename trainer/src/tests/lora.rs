@@ -1,11 +1,10 @@
 //! Adapters equal PEFT: what they compute, their gradients, their merged weights, their files.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use forage_contracts::seed::Seed;
 
-use super::common::{fixtures, floats, json};
+use super::common::{fixtures, floats, json, parameters};
 use super::reference::{FAMILIES, assert_close, left, tiny, tokens};
 use crate::backward;
 use crate::grads::{NamedGrads, track};
@@ -15,7 +14,7 @@ use crate::model::{Batch, Decoder, ModelConfig, RopeTables};
 use crate::optim::{AdamW, AdamWConfig};
 use crate::sequence::Sequence;
 use crate::weights::{Precision, SaveOptions, adapter, load_decoder_as, save_decoder_as};
-use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
+use burn::module::{Module, ModuleMapper, Param};
 use burn::tensor::{DType, Device, Tensor};
 use serde_json::Value;
 
@@ -59,38 +58,6 @@ fn assert_logits(decoder: &Decoder, base: &str, expected: &Value, tolerance: f64
     }
 }
 
-/// Values and types of every parameter by path.
-#[derive(Default)]
-struct Values {
-    path: Vec<String>,
-    found: BTreeMap<String, (Vec<f32>, DType)>,
-}
-
-impl ModuleVisitor for Values {
-    fn enter_module(&mut self, name: &str, _container_type: &str) {
-        self.path.push(name.to_owned());
-    }
-
-    fn exit_module(&mut self, _name: &str, _container_type: &str) {
-        self.path.pop();
-    }
-
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        let data = param.val().into_data();
-        let dtype = data.dtype();
-        self.found.insert(
-            self.path.join("."),
-            (data.convert::<f32>().try_into_vec().unwrap(), dtype),
-        );
-    }
-}
-
-fn values(decoder: &Decoder) -> BTreeMap<String, (Vec<f32>, DType)> {
-    let mut values = Values::default();
-    decoder.visit(&mut values);
-    values.found
-}
-
 #[test]
 fn adapted_and_merged_models_compute_what_peft_computes() {
     for (name, reference) in references() {
@@ -109,7 +76,7 @@ fn adapted_and_merged_models_compute_what_peft_computes() {
         lora::merge(&mut decoder);
         assert!(!decoder.is_adapted());
         assert_logits(&decoder, base, &reference["logits"], 1e-5, &name);
-        let sum: f64 = values(&decoder)
+        let sum: f64 = parameters(&decoder)
             .values()
             .flat_map(|(v, _)| v)
             .map(|v| f64::from(*v).powi(2))
@@ -153,14 +120,14 @@ fn only_the_adapter_learns_and_its_gradients_are_those_of_peft() {
         let norm = gradients.global_norm();
         assert_close(norm, reference["grad_norm"].as_f64().unwrap(), 3e-5, &name);
         // An update moves the adapter and nothing else; only it has moments.
-        let before = values(&decoder);
+        let before = parameters(&decoder);
         let mut optimizer = AdamW::new(AdamWConfig {
             warmup_steps: 0,
             learning_rate: 1e-2,
             ..AdamWConfig::default()
         });
         optimizer.apply(&mut decoder, &model.config, gradients, norm);
-        let after = values(&decoder);
+        let after = parameters(&decoder);
         for (key, value) in &after {
             assert_eq!(
                 *value == before[key],
@@ -189,13 +156,16 @@ fn a_saved_adapter_reads_back_and_a_fresh_one_changes_nothing() {
             adapter::load(&mut again, &out.path().join(&name)).unwrap(),
             config
         );
-        assert!(values(&again) == values(&decoder), "{name}");
-        assert!(values(&decoder.without_adapter()) == values(&tiny(base, &Device::flex()).decoder));
+        assert!(parameters(&again) == parameters(&decoder), "{name}");
+        assert!(
+            parameters(&decoder.without_adapter())
+                == parameters(&tiny(base, &Device::flex()).decoder)
+        );
     }
     let mut decoder = tiny("tiny_qwen3", &Device::flex()).decoder;
     let config = fresh(Targets::AllLinear);
     lora::attach(&mut decoder, &config, Seed::root(4)).unwrap();
-    let found = values(&decoder);
+    let found = parameters(&decoder);
     let (a, _) = &found["model.layers.0.mlp.down_proj.low_rank.a"];
     let bound = 1.0 / 80.0_f32.sqrt();
     assert!(
@@ -211,11 +181,11 @@ fn a_saved_adapter_reads_back_and_a_fresh_one_changes_nothing() {
     let reference = json("reference_tiny_qwen3.json");
     let merged = |mut decoder: Decoder| {
         lora::merge(&mut decoder);
-        values(&decoder)
+        parameters(&decoder)
     };
     assert!(
         reference.is_object()
-            && merged(decoder) == values(&tiny("tiny_qwen3", &Device::flex()).decoder)
+            && merged(decoder) == parameters(&tiny("tiny_qwen3", &Device::flex()).decoder)
     );
 }
 
@@ -259,8 +229,8 @@ fn a_half_precision_base_in_its_file_can_be_adapted_trained_and_merged() {
     lora::merge(&mut merged);
     let mut exact = exact;
     lora::merge(&mut exact);
-    let exact = values(&exact);
-    for (name, (found, dtype)) in values(&merged) {
+    let exact = parameters(&exact);
+    for (name, (found, dtype)) in parameters(&merged) {
         assert_eq!(
             dtype,
             if name.contains("norm") {
@@ -431,8 +401,8 @@ fn learns_beside_8_bits(family: &str) {
     let mut widened = kept();
     lora::attach(&mut widened, &adapter, Seed::root(4)).unwrap();
     lora::merge(&mut widened);
-    let found = values(&widened);
-    for (name, (expected, _)) in values(&full) {
+    let found = parameters(&widened);
+    for (name, (expected, _)) in parameters(&full) {
         let (found, dtype) = &found[&name];
         let projection = name.contains("_proj.weight");
         assert_eq!(

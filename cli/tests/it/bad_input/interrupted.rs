@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::{fails, smoke, succeeds, text};
+use super::{fails, smoke};
+use crate::support::{done, text};
 
 /// Changes a bit in the middle of a file.
 fn flip_a_bit(path: &Path) {
@@ -125,9 +126,9 @@ fn interrupted_training_saves_and_resumes() {
         stderr.contains("interrupted") && stderr.contains("--resume"),
         "{stderr}"
     );
-    let done = rows(&run);
-    let steps = format!("grpo.steps={}", done + 2);
-    succeeds(&[
+    let before = rows(&run);
+    let steps = format!("grpo.steps={}", before + 2);
+    done(&[
         "train",
         &config,
         "--out",
@@ -138,13 +139,13 @@ fn interrupted_training_saves_and_resumes() {
         "--set",
         "grpo.keep_checkpoints=2",
     ]);
-    assert_eq!(rows(&run), done + 2);
+    assert_eq!(rows(&run), before + 2);
     assert!(run.join("policy/model.safetensors").exists());
     let (_, error) = fails(&["train", &config, "--out", text(&run)]);
     assert!(error.contains("--resume"), "{error}");
     // What the run exports is its newest checkpoint.
     let exported = folder.path().join("exported");
-    succeeds(&["export", text(&run), "--merged", text(&exported)]);
+    done(&["export", text(&run), "--merged", text(&exported)]);
     let weights = |folder: PathBuf| std::fs::read(folder.join("model.safetensors")).unwrap();
     let newest = checkpoints(&run).pop().unwrap();
     assert!(weights(exported) == weights(newest.join("model")));
@@ -170,7 +171,7 @@ fn interrupted_training_saves_and_resumes() {
             "{error}"
         );
     }
-    assert_eq!(rows(&run), done + 2);
+    assert_eq!(rows(&run), before + 2);
 }
 
 /// A small file system of its own; `None` where mounting is not allowed.
@@ -214,7 +215,7 @@ fn a_full_disk_leaves_a_run_that_can_be_resumed() {
     };
     let run = disk.0.path().join("run");
     let config = smoke();
-    succeeds(&[
+    done(&[
         "train",
         &config,
         "--out",
@@ -250,6 +251,6 @@ fn a_full_disk_leaves_a_run_that_can_be_resumed() {
         "the good checkpoint stays and nothing partial does"
     );
     disk.grow("64m");
-    succeeds(&["train", &config, "--out", text(&run), "--resume"]);
+    done(&["train", &config, "--out", text(&run), "--resume"]);
     assert_eq!(rows(&run), 4);
 }

@@ -2,7 +2,6 @@
 
 mod report;
 mod sft;
-mod support;
 mod telemetry;
 mod tracked;
 mod watch;

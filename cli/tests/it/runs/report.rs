@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::Path;
 
-use super::support::{SMOKE, done, fails, json, text};
+use crate::support::{SMOKE, done, fails, json, text};
 
 /// Appends what a writer that was stopped within a character leaves.
 fn tear(path: &Path) {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::support::{SMOKE, done, fails, json, lines, text};
+use crate::support::{SMOKE, done, fails, json, lines, text};
 
 #[test]
 fn a_policy_imitates_its_own_best_episodes() {

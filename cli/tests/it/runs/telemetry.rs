@@ -1,6 +1,6 @@
 //! Conduct on the command line: runs leave telemetry, evaluations are probed, alarms are findings.
 
-use super::support::{SMOKE, done, fails, json, lines, text};
+use crate::support::{SMOKE, done, fails, json, lines, text};
 
 #[test]
 fn a_run_leaves_telemetry_that_a_resumed_run_continues() {

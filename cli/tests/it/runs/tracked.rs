@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::support::{SMOKE, done, fails, json, lines, text};
+use crate::support::{SMOKE, done, fails, json, lines, text};
 
 fn train(folder: &Path, seed: &str) {
     let seed = format!("seed={seed}");

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::support::{SMOKE, done, fails, text};
+use crate::support::{SMOKE, done, fails, text};
 
 /// What something that comes soon may take.
 const PATIENCE: Duration = Duration::from_mins(1);

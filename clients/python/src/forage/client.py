@@ -1,11 +1,10 @@
 """The client: episodes one by one. `vector` has many at once."""
 
 from collections.abc import Iterator
-from types import TracebackType
 from uuid import uuid4
 
 from .errors import Fault, Invalid
-from .http import Http
+from .http import Closing, Http
 from .vector import Vector
 from .wire import Finish, Info, Observation, Step, Task
 
@@ -99,7 +98,7 @@ class Client:
         return Vector(self.http, num_envs)
 
 
-class Session:
+class Session(Closing):
     """One episode. As a context manager it closes itself.
 
     Attributes:
@@ -153,17 +152,3 @@ class Session:
         """Gives the place back. An episode that is over has none; closing twice is no error."""
         if not self.observation.done:
             self._http.post("/close", {"episode_id": self.observation.episode_id})
-
-    def __enter__(self) -> "Session":
-        """Itself."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Closes; what was raised inside is not hidden by a server that is gone."""
-        try:
-            self.close()
-        except Fault:
-            if error is None:
-                raise

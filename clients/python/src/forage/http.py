@@ -5,15 +5,21 @@ import json
 import threading
 import time
 from collections.abc import Mapping
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 from urllib.parse import urlsplit
 
-from .errors import Capacity, Invalid, Unreachable, from_answer
+from .errors import Capacity, Fault, Invalid, Unreachable, from_answer
 
-__all__ = ["Http"]
+__all__ = ["Closing", "Http"]
 
-# What a kept connection says when the server has closed it in the meantime.
-_STALE = (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError)
+# What a kept connection says when the server has closed it in the meantime, or when an answer on it was never read.
+_STALE = (
+    http.client.RemoteDisconnected,
+    http.client.ImproperConnectionState,
+    ConnectionResetError,
+    BrokenPipeError,
+)
 
 
 class Http:
@@ -95,7 +101,7 @@ class Http:
                 return self._send(kept, method, path, body)
             except _STALE:
                 # Closed while idle, or lost on the way. Episodes and turns are named by the client, so the server does
-                # nothing twice.
+                # nothing twice; environments that it makes twice expire.
                 self.close()
         self._kept.connection = fresh = self._connect()
         return self._send(fresh, method, path, body)
@@ -123,3 +129,25 @@ class Http:
         self._kept.connection = None
         if kept is not None:
             kept.close()
+
+
+class Closing:
+    """Places on a server that are given back at the end of a `with` block."""
+
+    def close(self) -> None:
+        """Gives them back."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        """Itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Closes; what was raised inside is not hidden by a server that is gone."""
+        try:
+            self.close()
+        except Fault:
+            if error is None:
+                raise

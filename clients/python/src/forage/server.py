@@ -10,6 +10,7 @@ import time
 import traceback
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from numbers import Real
 from typing import Any, ClassVar
 
 from .environment import Environment, Question, Reply
@@ -136,6 +137,8 @@ class _Server(ThreadingHTTPServer):
     def questions(self, body: dict[str, Any]) -> dict[str, Any]:
         asked = (_field(body, "split", str), _field(body, "count", int), _field(body, "seed", int))
         found = self._ours(lambda: list(self._questions(*asked)))
+        if other := [type(question).__name__ for question in found if not isinstance(question, Question)]:
+            raise self._broken(None, f"questions returned {other[0]}; return forage.Question")
         tasks = [question.task() | {"split": asked[0]} for question in found]
         for task in tasks:
             task["data_source"] = task["data_source"] or self.spec["id"]
@@ -164,7 +167,7 @@ class _Server(ThreadingHTTPServer):
         turn, request = _field(action, "text", str), body.get("request_id")
         session = self._known(name)
         with session.lock:
-            if request is not None and session.last is not None and session.last[0] == request:
+            if request is not None and session.last is not None and session.last[0] == str(request):
                 return session.last[1]
             if (env := session.env) is None:
                 raise _Refused(
@@ -192,14 +195,18 @@ class _Server(ThreadingHTTPServer):
         reply = self._ours(lambda: env.step(turn), session)
         if not isinstance(reply, Reply):
             raise self._broken(session, f"step returned {type(reply).__name__}; return a forage.Reply")
-        if not isinstance(reply.reward, (int, float)) or not math.isfinite(reply.reward):
+        if not isinstance(reply.text, str):
+            raise self._broken(session, f"step returned the text {reply.text!r}; it must be a str")
+        if not isinstance(reply.reward, Real) or not math.isfinite(reply.reward):
             raise self._broken(session, f"step returned the reward {reply.reward!r}; it must be a finite number")
         session.turn += 1
         session.prefix = reply.forced_prefix or ""
         cut = not reply.done and (session.turn >= self.spec["max_turns"] or finish == "context")
         seen = self._seen(session, "" if reply.done or cut else reply.text, reply.kind)
         seen |= {"terminated": reply.done, "truncated": cut}
-        return {"observation": seen, "reward": reply.reward, "done": reply.done or cut, "episode_id": session.name}
+        # A comparison is a number in Python, and none in JSON.
+        reward, done = float(reply.reward), reply.done or cut
+        return {"observation": seen, "reward": reward, "done": done, "episode_id": session.name}
 
     def _seen(self, session: _Session, text: str, kind: Any) -> dict[str, Any]:
         question = session.question
@@ -253,7 +260,9 @@ class _Server(ThreadingHTTPServer):
         for session in idle:
             if session.lock.acquire(blocking=False):
                 try:
-                    self._end(session)
+                    # Unless it was played in the meantime.
+                    if now - session.used > _IDLE_S:
+                        self._end(session)
                 finally:
                     session.lock.release()
 

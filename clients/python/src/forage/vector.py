@@ -1,11 +1,10 @@
 """Many environments in one request."""
 
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Any
 
 from .errors import Fault, ForageError, Refused, from_answer
-from .http import Http
+from .http import Closing, Http
 from .wire import Finish, Observation, Step
 
 __all__ = ["Turn", "Vector"]
@@ -14,7 +13,7 @@ Turn = str | tuple[str, Finish]
 """A turn's text, or the text and why it ended."""
 
 
-class Vector:
+class Vector(Closing):
     """Environments that outlive their episodes. One thread at a time.
 
     Each member has its own fault: in place of its result it has a `Fault`, and the others are not lost with it. A member whose
@@ -87,20 +86,6 @@ class Vector:
 
     def _ids(self, members: Sequence[int] | None) -> list[str]:
         return self.env_ids if members is None else [self.env_ids[member] for member in members]
-
-    def __enter__(self) -> "Vector":
-        """Itself."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Closes; what was raised inside is not hidden by a server that is gone."""
-        try:
-            self.close()
-        except Fault:
-            if error is None:
-                raise
 
 
 def _list(values: Sequence[Any] | None) -> list[Any] | None:

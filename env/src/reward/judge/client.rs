@@ -392,7 +392,8 @@ impl Judge {
         let request = Request::post(url, "application/json", body);
         let take = |completion| self.take(completion, &check);
         let admit = || self.admit().map_err(|error| error.to_string());
-        let answer = self.http.call_within(request, admit, take).await;
+        let again = Fault::again;
+        let answer = self.http.call_within(request, admit, again, take).await;
         answer.map_err(|error| match &error.fault {
             Fault::Withheld(_) => self.exceeded().unwrap_or(JudgeError::Call(error)),
             _ => JudgeError::Call(error),

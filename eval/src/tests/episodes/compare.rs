@@ -224,6 +224,18 @@ fn several_policies_are_ranked_over_data_sets() -> TestResult {
         text.contains("expected points") && text.contains("em of each data set decides; 2 rounds"),
         "{text}"
     );
+    let mut lost = set(3, 1);
+    for episode in &mut lost[30..] {
+        *episode = Episode {
+            task: episode.task.clone(),
+            ..infra(0)
+        };
+    }
+    let lost = Standings::of(&[set(12, 8), lost], 3);
+    assert!(
+        matches!(&lost, Err(CompareError::DataSet { data_set }) if data_set == "hotpotqa"),
+        "{lost:?}"
+    );
     let other = [set(12, 8), episodes(7, |_| true)];
     assert!(matches!(
         Standings::of(&other, 3),

@@ -397,12 +397,14 @@ fn phrases_read_so_many_bytes_of_passages_and_the_answer_says_so() {
 #[test]
 fn a_cancelled_search_ends_within_a_passage() {
     let (pages, query) = (long_pages(60, 50), Query::new("\"river stone\""));
+    let within = |looks| Query {
+        cancel: cancel::after(looks),
+        ..query.clone()
+    };
     // Both words and the segment take a look each before the first passage is read.
     for looks in 0..20 {
-        let query = query.clone().cancelled_by(cancel::after(looks));
-        let failure = pages.search_boolean(&query, 60).unwrap_err();
+        let failure = pages.search_boolean(&within(looks), 60).unwrap_err();
         assert!(matches!(failure, RetrieverError::Cancelled), "{failure}");
     }
-    let never = query.cancelled_by(cancel::after(1000));
-    assert!(pages.search_boolean(&never, 60).is_ok());
+    assert!(pages.search_boolean(&within(1000), 60).is_ok());
 }

@@ -2,9 +2,14 @@
 
 pub(crate) mod problem;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use burn::module::{Module, ModuleVisitor, Param};
+use burn::tensor::{DType, Tensor};
 use serde_json::Value;
+
+use crate::model::Decoder;
 
 pub(crate) fn fixtures() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures")
@@ -22,4 +27,36 @@ pub(crate) fn floats(value: &Value) -> Vec<f64> {
         .iter()
         .map(|number| number.as_f64().unwrap())
         .collect()
+}
+
+/// Values, as f32, and type of every parameter by its path in the decoder.
+#[derive(Default)]
+struct Values {
+    path: Vec<String>,
+    found: BTreeMap<String, (Vec<f32>, DType)>,
+}
+
+impl ModuleVisitor for Values {
+    fn enter_module(&mut self, name: &str, _container_type: &str) {
+        self.path.push(name.to_owned());
+    }
+
+    fn exit_module(&mut self, _name: &str, _container_type: &str) {
+        self.path.pop();
+    }
+
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        let data = param.val().into_data();
+        let dtype = data.dtype();
+        self.found.insert(
+            self.path.join("."),
+            (data.convert::<f32>().try_into_vec().unwrap(), dtype),
+        );
+    }
+}
+
+pub(crate) fn parameters(decoder: &Decoder) -> BTreeMap<String, (Vec<f32>, DType)> {
+    let mut values = Values::default();
+    decoder.visit(&mut values);
+    values.found
 }

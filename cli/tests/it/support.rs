@@ -7,7 +7,8 @@ use serde_json::Value;
 
 pub(crate) const SMOKE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../configs/smoke.toml");
 
-fn forage(arguments: &[&str]) -> Output {
+/// Runs the program to its end.
+pub(crate) fn forage(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_forage"))
         .args(arguments)
         .output()
