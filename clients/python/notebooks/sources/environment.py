@@ -43,8 +43,7 @@ print([passage.title for passage in forage.Retriever(address).search("mentor", k
 # the best passage, and pays a quarter for the first one that holds an accepted answer.
 
 # %%
-Path("agent.py").write_text(
-    f'''import json
+source = f'''import json
 import re
 
 import forage
@@ -94,7 +93,8 @@ class Agent(forage.Environment):
 if __name__ == "__main__":
     forage.serve(Agent)
 '''
-)
+with open("agent.py", "w") as file:
+    file.write(source)
 
 # %% [markdown]
 # Nothing is needed to try it: an instance is an episode, and you are the policy.
@@ -173,6 +173,7 @@ print(compared)
 
 # %%
 assert "B beats A" in compared, "no difference is shown; give it more steps"
+server.terminate()
 
 # %% [markdown]
 # The reward's parts by step, `return` among them, are in the metrics of the run; `read_run.ipynb` reads them.
