@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Installs the wheel into an empty virtual environment and uses it there: the package's tests, the program and a policy of a script.
+# Installs the wheel into an empty virtual environment and uses it there: the program with a scripted policy, and the package's tests,
+# which run the cells of the notebooks too.
 # test-wheel.sh [WHEEL], by default the one that wheel.sh made.
 set -euo pipefail
 here="$(cd "$(dirname "$0")" && pwd)"

@@ -1,6 +1,7 @@
 //! The command line of forage with plug-ins of somebody else's in it.
 
 mod by_hops;
+mod cards;
 mod median;
 mod mistral;
 mod notes;
@@ -22,6 +23,7 @@ fn main() -> ExitCode {
 fn plugins() -> Plugins {
     Plugins::new()
         .environment(sql::ENTRY)
+        .environment(cards::ENTRY)
         .reward(rows_match::ENTRY)
         .corpus_format(notes::ENTRY)
         .question_format(quiz::ENTRY)

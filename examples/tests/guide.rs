@@ -1,4 +1,4 @@
-//! The commands of the guide, run in its order.
+//! The commands of the guide, run in its order: those of the page about plug-ins, and the tutorial about an environment.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -59,6 +59,50 @@ fn the_guide_can_be_followed_to_the_end() {
         resolved["data"]["digests"]["train"]
             .as_str()
             .is_some_and(|digest| digest.len() == 64)
+    );
+}
+
+/// The fenced blocks of a document: what follows the fence, and the text.
+fn blocks(document: &str) -> Vec<(&str, &str)> {
+    let fenced = document.split("```").skip(1).step_by(2);
+    fenced.filter_map(|block| block.split_once('\n')).collect()
+}
+
+/// `forage` and `forage-examples` are one program here: the plug-ins change nothing for the commands that name none of them.
+#[test]
+fn what_the_tutorial_plays_in_python_plays_again_in_rust() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let tutorial = std::fs::read_to_string(root.join("docs/tutorial-environment.md"));
+    let tutorial = tutorial.expect("the tutorial");
+    let place = tempfile::tempdir().expect("a folder");
+    let program = env!("CARGO_BIN_EXE_forage-examples");
+    let mut script = format!(
+        "set -euo pipefail\nforage() {{ '{program}' \"$@\"; }}\nforage-examples() {{ '{program}' \"$@\"; }}\n"
+    );
+    for (fence, text) in blocks(&tutorial) {
+        if let Some((_, name)) = fence.split_once(",file=") {
+            std::fs::write(place.path().join(name), text).expect("a file of the tutorial");
+        }
+        if fence == "sh" || fence == "sh,examples" {
+            script.push_str(text);
+        }
+    }
+    let ran = Command::new("bash")
+        .args(["-c", &script])
+        .current_dir(place.path())
+        // As if the package were installed.
+        .env("PYTHONPATH", root.join("clients/python/src"))
+        .stdin(Stdio::null())
+        .output()
+        .expect("it runs");
+    let (out, err) = (
+        String::from_utf8_lossy(&ran.stdout),
+        String::from_utf8_lossy(&ran.stderr),
+    );
+    assert!(ran.status.success(), "{out}{err}");
+    assert!(
+        out.contains("200 episodes: 200 equal, 0 different"),
+        "{out}{err}"
     );
 }
 
