@@ -29,7 +29,7 @@ pub use jobs::group_jobs;
 use jobs::{dealt, tree_jobs};
 use replay::Buffer;
 pub(crate) use replay::ReplayConfig;
-use rows::{describe_replay, describe_update, describe_validation};
+use rows::{describe_replay, describe_spectra, describe_update, describe_validation};
 use sharing::share;
 use together::Held;
 
@@ -375,6 +375,7 @@ impl<'a> Run<'a> {
             memory: self.memory.as_ref(),
             sentinel: Some(&self.sentinel),
             anchor: self.learner.anchor(),
+            averages: self.learner.averages(),
         }
     }
 
@@ -404,6 +405,7 @@ impl<'a> Run<'a> {
             self.sentinel = sentinel;
         }
         self.learner.set_anchor(restored.state.anchor);
+        self.learner.set_averages(restored.state.averages);
         self.ahead = restored.ahead;
         if self.config.replay.is_some() {
             self.buffer = Buffer::of(&restored.replay);

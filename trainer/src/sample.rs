@@ -136,6 +136,7 @@ impl Sample {
             tree: self.tree,
             shifts: &[],
             values: &[],
+            potentials: &[],
         }
     }
 }

@@ -233,6 +233,7 @@ pub fn run_sft(
             memory: None,
             sentinel: None,
             anchor: None,
+            averages: None,
         })?;
     }
     Ok(student.into_checkpoint())
