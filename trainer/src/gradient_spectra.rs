@@ -6,10 +6,12 @@
 //! rank 16 that is nothing; for all weights of a model of 0.5B parameters some 60 billion.
 
 use burn::tensor::Tensor;
+use forage_contracts::Metric;
 use rayon::prelude::*;
 
 use crate::grads::NamedGrads;
 use crate::learner::Learner;
+use crate::metrics::Row;
 use crate::model::LOW_RANK;
 use crate::spectrum::{effective_rank, singular_values};
 use crate::student::Student;
@@ -22,6 +24,17 @@ pub(crate) struct GradientSpectrum {
     pub(crate) name: String,
     pub(crate) nuclear_norm: f64,
     pub(crate) effective_rank: f64,
+}
+
+impl GradientSpectrum {
+    /// Sets the figures of the spectra of a step.
+    pub(crate) fn describe(row: &mut Row, spectra: &[Self]) {
+        for spectrum in spectra {
+            let name = |metric: &str| metric.replace('*', &spectrum.name);
+            row.set(&name(Metric::GRADIENT_NUCLEAR), spectrum.nuclear_norm);
+            row.set(&name(Metric::GRADIENT_RANK), spectrum.effective_rank);
+        }
+    }
 }
 
 impl Learner {

@@ -29,7 +29,7 @@ pub use jobs::group_jobs;
 use jobs::{dealt, tree_jobs};
 use replay::Buffer;
 pub(crate) use replay::ReplayConfig;
-use rows::{describe_replay, describe_spectra, describe_update, describe_validation};
+use rows::{describe_replay, describe_update, describe_validation};
 use sharing::share;
 use together::Held;
 

@@ -7,7 +7,7 @@ use forage_contracts::Tokenizer;
 use crate::learner::Learner;
 use crate::logprobs::Scores;
 use crate::model::{Batch, Decoder};
-use crate::objective::{Credit, RankMetrics, RankShaping, potential};
+use crate::objective::{Credit, RankMetrics, RankShaping, step_potential};
 use crate::ranks::RankError;
 use crate::sample::Sample;
 use crate::sequence::{Sequence, ids};
@@ -93,7 +93,7 @@ impl Learner {
             (self.recipe.credit, &self.config.answer_lead)
         {
             let asked = self.ask_for_gold(groups, lead)?;
-            let of_place = |scores: &Scores| potential(&scores.logprobs, &scores.entropies);
+            let of_place = |scores: &Scores| step_potential(&scores.logprobs, &scores.entropies);
             let of_sample = |scores: &Vec<Scores>| scores.iter().map_while(of_place).collect();
             readings.potentials = asked.iter().map(of_sample).collect();
         }
@@ -112,8 +112,11 @@ impl Learner {
         let samples = groups.iter().flatten();
         let sequences: Vec<&Sequence> = samples.map(|sample| &sample.sequence).collect();
         let student = &self.student;
-        let of_batch = |batch: &[&Sequence]| [rank_metrics(student, shaping, batch)];
-        let found = self.on_all_ranks(&sequences, |_| 3, of_batch)?;
+        let found = self.on_all_ranks(
+            &sequences,
+            |_| 3,
+            |batch| [rank_metrics(student, shaping, batch)],
+        )?;
         let metrics = |[numbers]: [Vec<f32>; 1]| [numbers[0], numbers[1], numbers[2]];
         Ok(found.into_iter().map(metrics).collect())
     }

@@ -59,7 +59,7 @@ pub use forage_contracts::objective::{
 };
 pub use kl::{KlEstimator, KlPenalty};
 pub use loss::PolicyLoss;
-pub(crate) use potential::potential;
+pub(crate) use potential::step_potential;
 pub(crate) use rank_shaping::{RankMetrics, RankShaping, rank_means};
 pub(crate) use step::ObjectiveStats;
 pub(crate) use turns::Member;

@@ -17,7 +17,7 @@ pub(super) struct Potentials {
 /// The potential 1.5 a c + 0.5 a - c of a place in an episode, between -1 and 1: a is the mean probability of the gold answer's tokens,
 /// c the exponential of minus the mean entropy where they are predicted. `logprobs` and `entropies`: `[tokens]`, nats; `None` without
 /// any.
-pub(crate) fn potential(logprobs: &[f32], entropies: &[f32]) -> Option<f32> {
+pub(crate) fn step_potential(logprobs: &[f32], entropies: &[f32]) -> Option<f32> {
     let mean =
         |numbers: &mut dyn Iterator<Item = f64>| numbers.sum::<f64>() / logprobs.len() as f64;
     let right = mean(&mut logprobs.iter().map(|&logprob| f64::from(logprob).exp()));
@@ -166,7 +166,7 @@ mod tests {
         assert!(!probes.is_empty());
         for probe in probes {
             let [logprobs, entropies] = ["logprobs", "entropies"].map(|key| singles(&probe[key]));
-            let found = potential(&logprobs, &entropies).unwrap();
+            let found = step_potential(&logprobs, &entropies).unwrap();
             let expected = probe["potential"].as_f64().unwrap();
             assert_close(found.into(), expected, 1e-6, "a potential");
         }
@@ -206,11 +206,11 @@ mod tests {
     #[test]
     fn the_potential_is_high_where_the_answer_is_known_and_low_where_another_is() {
         let of = |probability: f32, entropy: f32| {
-            potential(&[probability.ln(); 2], &[entropy; 2]).unwrap()
+            step_potential(&[probability.ln(); 2], &[entropy; 2]).unwrap()
         };
         assert!((of(1.0, 0.0) - 1.0).abs() < 1e-6);
         assert!((of(1e-30, 0.0) + 1.0).abs() < 1e-6);
         assert!(of(0.01, 4.0).abs() < 0.05);
-        assert_eq!(potential(&[], &[]), None);
+        assert_eq!(step_potential(&[], &[]), None);
     }
 }

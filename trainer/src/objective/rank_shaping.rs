@@ -216,11 +216,11 @@ mod tests {
                 }
                 let bonus = averages.map_or(0.0, |averages| shaping.bonus(&metrics, &averages));
                 let expected = response["bonus"].as_f64().unwrap();
-                assert_close(bonus.into(), expected, 1e-3, "a bonus");
+                assert_close(bonus.into(), expected, 1e-4, "a bonus");
                 let mut advantages = singles(&fixture["advantages"]);
                 shaping.apply(&mut advantages, bonus);
                 for (found, expected) in advantages.iter().zip(singles(&response["shaped"])) {
-                    assert_close((*found).into(), expected.into(), 1e-3, "an advantage");
+                    assert_close((*found).into(), expected.into(), 1e-4, "an advantage");
                 }
                 all.push(metrics);
             }

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, HashSet};
 
 use forage_contracts::{Ending, Episode, Metric, Provenance, Score};
 
-use crate::gradient_spectra::GradientSpectrum;
 use crate::metrics::Row;
 use crate::update::UpdateStats;
 
@@ -248,15 +247,6 @@ pub(super) fn describe_update(row: &mut Row, stats: &UpdateStats) {
     row.set(Metric::GRADIENT, stats.grad_norm);
     row.set(Metric::LEARNING_RATE, stats.learning_rate);
     row.set(Metric::OPTIM_TOKENS, stats.tokens as f64);
-}
-
-/// Sets the figures of gradients, layer by layer, where some were looked at.
-pub(super) fn describe_spectra(row: &mut Row, spectra: &[GradientSpectrum]) {
-    for spectrum in spectra {
-        let name = |metric: &str| metric.replace('*', &spectrum.name);
-        row.set(&name(Metric::GRADIENT_NUCLEAR), spectrum.nuclear_norm);
-        row.set(&name(Metric::GRADIENT_RANK), spectrum.effective_rank);
-    }
 }
 
 #[cfg(test)]

@@ -6,7 +6,8 @@ use std::time::Instant;
 
 use forage_contracts::{Episode, Metric};
 
-use super::{Run, RunError, describe_spectra, describe_update};
+use super::{Run, RunError, describe_update};
+use crate::gradient_spectra::GradientSpectrum;
 use crate::learner::Learner;
 use crate::metrics::Row;
 use crate::sample::Sample;
@@ -28,7 +29,7 @@ impl Run<'_> {
             .improve(groups)
             .map_err(|source| RunError::Learn { step, source })?;
         describe_update(&mut row, &stats);
-        describe_spectra(&mut row, &self.learner.spectra);
+        GradientSpectrum::describe(&mut row, &self.learner.spectra);
         row.set(Metric::TIME_UPDATE, started.elapsed().as_secs_f64());
         self.wait_for(ahead, step, &mut row).await?;
         self.sync_weights(&stats, step, &mut row).await?;

@@ -23,6 +23,7 @@ mod remote;
 mod resume;
 mod server;
 mod sft;
+mod shaping;
 mod step;
 mod tool_caller;
 mod watch;
