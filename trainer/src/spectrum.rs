@@ -209,7 +209,7 @@ mod tests {
     use crate::tests::reference::assert_close;
 
     #[test]
-    fn singular_values_equal_numpy() {
+    fn singular_values_equal_those_of_jacobi_rotations() {
         let fixture = json("shaping.json");
         let cases = fixture["matrices"].as_array().unwrap();
         assert!(cases.len() > 5);

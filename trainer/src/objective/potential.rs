@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn credit_by_potential_equals_numpy() {
+    fn credit_by_potential_equals_plain_python() {
         let fixture = &json("shaping.json")["step_potential"];
         let probes = fixture["probes"].as_array().unwrap();
         assert!(!probes.is_empty());

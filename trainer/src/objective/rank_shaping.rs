@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn metrics_and_bonuses_equal_numpy() {
+    fn metrics_and_bonuses_equal_plain_python() {
         let fixture = &json("shaping.json")["rank_shaping"];
         let shaping: RankShaping = serde_json::from_value(fixture["settings"].clone()).unwrap();
         let responses = fixture["responses"].as_array().unwrap();
