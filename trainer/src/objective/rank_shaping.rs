@@ -14,7 +14,8 @@ pub(crate) type RankMetrics = [f32; 3];
 /// b = sigmoid(`gain` d(acceleration)). d(m) is the distance of m from its moving average over batches, in units of that average, held
 /// within -5 and 5.
 ///
-/// The rank is the exponential of the entropy of the normalised singular values of the response's last hidden states, less their mean.
+/// The rank is that of the response's last hidden states, less their mean: the exponential of the entropy of their normalised singular
+/// values.
 /// The velocity is the mean over growing prefixes of a prefix' rank less the mean rank of those before it, the acceleration the mean
 /// difference of neighbouring velocities; 0 of a response too short to have one.
 ///
