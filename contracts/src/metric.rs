@@ -150,6 +150,12 @@ step_metrics! {
     KL_OLD = "policy/approx_kl_old" ["nats" "response tokens"] Neither "KL to the policy at the batch's start";
     KL_REFERENCE = "policy/kl_ref" ["nats" "response tokens"] Neither "KL to the reference";
     ENTROPY = "policy/entropy" ["nats" "response tokens"] Neither "Policy entropy";
+    HIDDEN_RANK = "policy/effective_rank" ["directions" "episodes"] Neither
+        "Effective rank of a response's hidden states";
+    HIDDEN_VELOCITY = "policy/effective_rank_velocity" ["directions" "episodes"] Neither
+        "Growth of the effective rank over a response";
+    HIDDEN_ACCELERATION = "policy/effective_rank_acceleration" ["directions" "episodes"] Neither
+        "Change of the growth of the effective rank over a response";
     MISMATCH = "mismatch/logprob_abs_diff" ["nats" "response tokens"] Lower
         "Sampler-trainer log-probability gap";
     RATIO_DEVIATION = "mismatch/ratio_deviation_max" ["ratio" "response tokens"] Lower
@@ -162,6 +168,10 @@ step_metrics! {
     PUSH_GAP = "push/logprob_abs_diff" ["nats" "tokens of the texts asked about"] Lower
         "Server-trainer log-probability gap after a push";
     GRADIENT = "optim/grad_norm" ["norm" "updates"] Neither "Gradient norm";
+    GRADIENT_NUCLEAR = "optim/gradient/*/nuclear_norm" ["norm" "singular values"] Neither
+        "Nuclear norm of the gradient of a projection";
+    GRADIENT_RANK = "optim/gradient/*/effective_rank" ["directions" "singular values"] Neither
+        "Effective rank of the gradient of a projection";
     LEARNING_RATE = "optim/lr" ["rate" "step"] Neither "Learning rate";
     OPTIM_TOKENS = "optim/tokens" ["tokens" "step"] Neither "Tokens learned from";
     VALUE_LOSS = "critic/loss" ["reward squared" "updates of the critic"] Neither "Loss of the critic's values";

@@ -262,6 +262,7 @@ impl Baselines<'_> {
                     learning_rate: config.grpo.update.optimizer.learning_rate,
                     micro_batch_tokens: config.grpo.update.micro_batch_tokens,
                     validate_every: 0,
+                    gradient_spectra_every: 0,
                     checkpoint_every: 0,
                     keep_checkpoints: 1,
                 },

@@ -18,6 +18,7 @@ use crate::critic::{self, Critic};
 use crate::curriculum::Memory;
 use crate::file_error::FileError;
 use crate::model::{Decoder, ModelConfig};
+use crate::objective::RankMetrics;
 use crate::optim::{AdamW, AdamWConfig};
 use crate::watch::Sentinel;
 use crate::weights::{Checkpoint, WeightsError, adapter};
@@ -43,6 +44,9 @@ pub(crate) struct RunState {
     /// The entropy that the objective holds, nats; only runs that hold one have it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) anchor: Option<f32>,
+    /// The moving averages that the objective shapes advantages by; only runs that do so have them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) averages: Option<RankMetrics>,
     /// Optimizer updates of the critic; only runs that have one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) critic_updates: Option<u64>,
@@ -122,6 +126,8 @@ pub(crate) struct Snapshot<'a> {
     pub(crate) sentinel: Option<&'a Sentinel>,
     /// The entropy that the objective holds, if it holds one.
     pub(crate) anchor: Option<f32>,
+    /// The moving averages that the objective shapes advantages by, if it does.
+    pub(crate) averages: Option<RankMetrics>,
 }
 
 /// File of the episodes played ahead.

@@ -53,7 +53,7 @@ impl Learner {
 
     /// The gradient of an update on all groups together.
     fn gradient_of(&mut self, groups: Vec<Vec<Sample>>) -> Result<NamedGrads, LearnError> {
-        let (mut scored, _) = self.advantages(groups)?;
+        let (mut scored, ..) = self.advantages(groups)?;
         self.set_old_logprobs(&mut scored)?;
         let mut sum = NamedGrads::default();
         for minibatch in self.minibatches(scored) {

@@ -26,7 +26,7 @@ impl Learner {
     /// [`LearnError::Ranks`] when a rank is lost.
     pub fn examine(&mut self, groups: Vec<Vec<Sample>>) -> Result<Vec<Check>, LearnError> {
         self.draw_masks();
-        let (mut scored, counts) = self.advantages(groups)?;
+        let (mut scored, counts, _) = self.advantages(groups)?;
         let mut checks = vec![directed(counts)];
         if counts.directed == 0 {
             return Ok(checks);

@@ -5,20 +5,19 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use burn::tensor::DType;
-use forage_contracts::SettingError;
 use forage_contracts::policy::Policy;
 use forage_contracts::seed::Seed;
-use serde::{Deserialize, Serialize};
 
 use crate::critic::{Critic, CriticConfig};
 use crate::device::{ComputeType, is_processor};
 use crate::generate::{Engine, EngineConfig};
+use crate::gradient_spectra::GradientSpectrum;
 use crate::grads::NamedGrads;
 use crate::logprobs::Scores;
 use crate::memory::Workload;
 use crate::model::Decoder;
-use crate::objective::{Credit, ObjectiveConfig, Recipe};
-use crate::optim::{AdamW, AdamWConfig};
+use crate::objective::{RankMetrics, Recipe, rank_means};
+use crate::optim::AdamW;
 use crate::push::{Pushed, Pusher};
 use crate::ranks::{Ranks, sample};
 use crate::remote::RemotePolicy;
@@ -26,186 +25,12 @@ use crate::sample::Sample;
 use crate::scoring::sentence_ends;
 use crate::sequence::{BatchSize, Sequence};
 use crate::student::{LearnError, SftStats, Student};
-use crate::temperature;
 use crate::update::{
     GroupCounts, Scored, TokenSums, ValueStats, hold_entropy, loss, minibatches, score,
 };
+pub use crate::update_config::{OldLogprobs, UpdateConfig};
 use crate::weights::Checkpoint;
 use crate::workers::Workers;
-
-/// The log-probabilities that the ratio of an objective compares with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum OldLogprobs {
-    /// Those that the sampler reported: exact where this program samples on the processor and nothing is dropped, since one path
-    /// computes both there.
-    Sampler,
-    /// Those that the trainer computes at the start of the batch: one more forward pass. Needed where another engine samples or
-    /// another device, whose sampler and trainer round differently, and by whatever weighs the mismatch between the two. Beside an
-    /// adapter with dropout they are computed with the masks of the batch, so that the ratio of its first step is 1.
-    Trainer,
-}
-
-/// The objective of an update and its optimizer.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct UpdateConfig {
-    /// Softmax temperatures of sampling and of the loss, lowest and highest: a config writes a number, or a range of two of which each
-    /// episode draws its own.
-    #[serde(with = "temperature")]
-    #[schemars(with = "temperature::Written")]
-    pub temperature: [f32; 2],
-    /// Optimizer steps that a batch of rollouts is cut into, whole groups each.
-    pub minibatches: usize,
-    /// Passes over a batch.
-    pub epochs: usize,
-    /// The log-probabilities that the ratio compares with; by default the exact ones: the
-    /// sampler's on the processor, the trainer's elsewhere.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub old_logprobs: Option<OldLogprobs>,
-    /// Most tokens per forward and backward pass (a longer sequence is a pass of its own): memory, not meaning.
-    pub micro_batch_tokens: usize,
-    /// The numbers that products and activations of an update are computed in: bf16 by default on CUDA and `ROCm`, f32 elsewhere. Weights
-    /// that learn, their gradients and their moments are f32 whatever this says: with bf16 there is a copy, cast after each update.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub dtype: Option<ComputeType>,
-    /// Sums that the gradient is added up from: runs of as many parts have the same bits, whatever the number of ranks that
-    /// compute them. By default as many as there are ranks.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub parts: Option<usize>,
-    /// Text after which a policy writes its answer, for instance `<answer>`: what credit `information_gain` asks the gold answer
-    /// behind. Any other credit has none.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub answer_lead: Option<String>,
-    /// Name of the tag, without its brackets, between whose pairs the policy's own text is read and not learned from: the mask of
-    /// SSRL (arXiv 2508.10874) is `information`. The tags themselves are learned, which is assumed.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub unlearned_tag: Option<String>,
-    /// The algorithm, with what replaces its parts.
-    pub objective: ObjectiveConfig,
-    /// The optimizer.
-    pub optimizer: AdamWConfig,
-    /// The critic of credit `gae`, by default that of the published systems; no other credit has one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub critic: Option<CriticConfig>,
-}
-
-impl Default for UpdateConfig {
-    fn default() -> Self {
-        Self {
-            temperature: [1.0; 2],
-            minibatches: 1,
-            epochs: 1,
-            old_logprobs: None,
-            micro_batch_tokens: 2048,
-            dtype: None,
-            parts: None,
-            answer_lead: None,
-            unlearned_tag: None,
-            objective: ObjectiveConfig::default(),
-            optimizer: AdamWConfig::default(),
-            critic: None,
-        }
-    }
-}
-
-impl UpdateConfig {
-    /// Checks the ranges and what cannot go together.
-    ///
-    /// # Errors
-    /// [`SettingError`], which names the key at fault and the fix.
-    pub fn check(&self) -> Result<(), SettingError> {
-        temperature::check(self.temperature)?;
-        for (key, value) in [
-            ("minibatches", self.minibatches),
-            ("epochs", self.epochs),
-            ("micro_batch_tokens", self.micro_batch_tokens),
-            ("parts", self.parts.unwrap_or(1)),
-        ] {
-            if value == 0 {
-                return Err(SettingError::new(key, "must be at least 1"));
-            }
-        }
-        self.objective
-            .check()
-            .map_err(|error| error.of("objective"))?;
-        if let (Some(OldLogprobs::Sampler), Some((key, why))) =
-            (self.old_logprobs, self.needs_trainers_logprobs())
-        {
-            let fault = format!("{why}; set old_logprobs = \"trainer\", or remove it");
-            return Err(SettingError::new(key, fault));
-        }
-        let gains = matches!(
-            self.objective.recipe(1).credit,
-            Credit::InformationGain { .. }
-        );
-        match &self.answer_lead {
-            None if gains => {
-                let fault = "information_gain asks for the gold answer; set answer_lead to the text that comes before an answer, \
-                             \"<answer>\" say";
-                return Err(SettingError::new("objective.credit", fault));
-            }
-            Some(_) if !gains => {
-                let fault = "is read by credit.information_gain alone; leave it out";
-                return Err(SettingError::new("answer_lead", fault));
-            }
-            _ => {}
-        }
-        if self
-            .unlearned_tag
-            .as_ref()
-            .is_some_and(|tag| tag.trim().is_empty() || tag.contains(['<', '>']))
-        {
-            let fault = "must be a tag's name without brackets, \"information\" say";
-            return Err(SettingError::new("unlearned_tag", fault));
-        }
-        self.optimizer
-            .check()
-            .map_err(|error| error.of("optimizer"))?;
-        self.check_critic()
-    }
-
-    /// The same with what names and defaults stand for. `max_tokens`: see [`ObjectiveConfig::recipe`].
-    #[must_use]
-    pub fn spelled_out(&self, max_tokens: usize) -> Self {
-        Self {
-            objective: self.objective.spelled_out(max_tokens),
-            critic: self.critic(),
-            ..self.clone()
-        }
-    }
-
-    /// Returns whether episodes are compared with others of their question.
-    pub fn compares_members(&self) -> bool {
-        self.objective.recipe(1).advantage.name() != "reinforce_pp"
-    }
-
-    /// The key of the objective that needs the trainer's own log-probabilities, if any does, and why.
-    fn needs_trainers_logprobs(&self) -> Option<(&'static str, &'static str)> {
-        let recipe = self.objective.recipe(1);
-        if recipe.correction.is_some() {
-            let why = "compares the trainer's log-probabilities with the sampler's";
-            return Some(("objective.correction", why));
-        }
-        let why = "needs entropies before the step";
-        if recipe.entropy.anchored.is_some() {
-            return Some(("objective.entropy.anchored", why));
-        }
-        let masks = recipe.entropy.top_share < 1.0;
-        masks.then_some(("objective.entropy.top_share", why))
-    }
-
-    /// The log-probabilities that the ratio compares with where the config does not say: the sampler's log-probabilities where they are `exact`, those
-    /// that the trainer would compute to the last bits, and nothing needs the trainer's.
-    pub fn old_logprobs_where(&self, exact: bool) -> OldLogprobs {
-        let sampler = exact && self.needs_trainers_logprobs().is_none();
-        self.old_logprobs.unwrap_or(if sampler {
-            OldLogprobs::Sampler
-        } else {
-            OldLogprobs::Trainer
-        })
-    }
-}
 
 /// Weights that learn, with the engine that samples from them.
 pub struct Learner {
@@ -222,6 +47,10 @@ pub struct Learner {
     sentence_ends: Vec<bool>,
     /// Entropy of the run's first batch that learned something, nats, where the objective holds entropy there.
     anchor: Option<f32>,
+    /// Moving averages of the metrics of hidden states, where the objective shapes advantages by them.
+    averages: Option<RankMetrics>,
+    /// Of the gradients of the newest batch, where some of them were looked at.
+    pub(crate) spectra: Vec<GradientSpectrum>,
     sampler: Sampler,
     /// Of the steps so far, without what was played.
     work: Workload,
@@ -313,6 +142,8 @@ impl Learner {
             context,
             sentence_ends,
             anchor: None,
+            averages: None,
+            spectra: Vec::new(),
             sampler,
             work: Workload::default(),
             ranks: Arc::new(Ranks::alone()),
@@ -421,6 +252,23 @@ impl Learner {
         self.anchor = anchor;
     }
 
+    /// The moving averages of the metrics of hidden states, once a batch has set them.
+    pub(crate) fn averages(&self) -> Option<RankMetrics> {
+        self.averages
+    }
+
+    /// Goes on with the averages of a saved run.
+    pub(crate) fn set_averages(&mut self, averages: Option<RankMetrics>) {
+        self.averages = averages;
+    }
+
+    /// Moves the averages on by the means of a batch.
+    pub(crate) fn average(&mut self, means: Option<RankMetrics>) {
+        if let (Some(shaping), Some(means)) = (self.recipe.rank_shaping, means) {
+            self.averages = Some(shaping.averages(self.averages, means));
+        }
+    }
+
     /// Changes the learning rate of the next steps; the moments stay.
     pub(crate) fn set_learning_rate(&mut self, rate: f64) {
         self.student.optimizer.set_learning_rate(rate);
@@ -473,14 +321,15 @@ impl Learner {
         Ok(())
     }
 
-    /// Advantages of groups, one per token, and what became of the groups.
+    /// Advantages of groups, one per token, what became of the groups, and the means of the metrics of hidden states, where the
+    /// objective reads them.
     ///
     /// # Errors
     /// [`LearnError::Ranks`] when a rank is lost.
     pub(crate) fn advantages(
         &self,
         mut groups: Vec<Vec<Sample>>,
-    ) -> Result<(Vec<Scored>, GroupCounts), LearnError> {
+    ) -> Result<(Vec<Scored>, GroupCounts, Option<RankMetrics>), LearnError> {
         // What does not say how it was drawn was drawn at the run's one temperature.
         let temperature = self.config.one_temperature().unwrap_or(1.0);
         let anchored = self.recipe.entropy.anchored;
@@ -490,8 +339,19 @@ impl Learner {
             }
             sequence.nucleus = anchored.map_or(0.0, |anchored| anchored.top_p);
         }
-        let readings = self.readings(&groups)?;
-        Ok(score(groups, &self.recipe, &readings, &self.sentence_ends))
+        let mut readings = self.readings(&groups)?;
+        let mut means = None;
+        if let Some(shaping) = self.recipe.rank_shaping {
+            let metrics = self.rank_metrics(&shaping, &groups)?;
+            let bonus = |metrics| {
+                let averages = self.averages.as_ref();
+                averages.map_or(0.0, |averages| shaping.bonus(metrics, averages))
+            };
+            readings.bonuses = metrics.iter().map(bonus).collect();
+            means = rank_means(&metrics);
+        }
+        let (scored, counts) = score(groups, &self.recipe, &readings, &self.sentence_ends);
+        Ok((scored, counts, means))
     }
 
     /// Returns whether the critic is to learn without the policy.

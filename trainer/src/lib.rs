@@ -16,6 +16,7 @@
 //! - `sample`, `demonstrations`, `sequence`, `logprobs`, `backward`, `workers`, `grads`, `optim`: a gradient step,
 //!   piece by piece.
 //! - [`objective`]: the GRPO family as functions over slices; `update`: the sequences of each optimizer step, and their loss.
+//! - `spectrum`: singular values, of hidden states and of gradients.
 //! - `curriculum`: which questions a step asks.
 //! - `bert`: encoders and cross-encoders for dense retrieval and reranking; nothing else here uses them.
 //! - `ranks`: several processes that train one policy.
@@ -65,11 +66,14 @@ pub mod objective;
 
 mod curriculum;
 mod ranks;
+mod spectrum;
 mod student;
 mod update;
+mod update_config;
 
 mod bench;
 mod first_update;
+mod gradient_spectra;
 pub mod memory;
 
 mod changed;

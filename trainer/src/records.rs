@@ -227,6 +227,7 @@ impl<'a> Records<'a> {
             config_digest: self.place.config_digest.clone(),
             sentinel: snapshot.sentinel.cloned(),
             anchor: snapshot.anchor,
+            averages: snapshot.averages,
             critic_updates: snapshot.critic.map(|(_, optimizer)| optimizer.steps()),
         };
         // A resumed run needs the rows of all steps before its checkpoint.

@@ -443,6 +443,7 @@ impl<'a> Run<'a> {
             memory: self.memory.as_ref(),
             sentinel: Some(&self.sentinel),
             anchor: self.learner.anchor(),
+            averages: self.learner.averages(),
         }
     }
 
@@ -472,6 +473,7 @@ impl<'a> Run<'a> {
             self.sentinel = sentinel;
         }
         self.learner.set_anchor(restored.state.anchor);
+        self.learner.set_averages(restored.state.averages);
         self.ahead = restored.ahead;
         if self.config.replay.is_some() || self.config.recomposition.is_some() {
             self.buffer = Buffer::of(&restored.replay);

@@ -137,6 +137,7 @@ impl Sample {
             tree: self.tree,
             shifts: &[],
             values: &[],
+            potentials: &[],
         }
     }
 }

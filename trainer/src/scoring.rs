@@ -1,15 +1,17 @@
 //! What the weights say of a batch before it is learned from: log-probabilities to compare with, how far the policy has left its
 //! reference, and what each turn told it about the answer.
 
+use burn::tensor::{Int, Tensor};
 use forage_contracts::Tokenizer;
 
 use crate::learner::Learner;
 use crate::logprobs::Scores;
-use crate::model::Decoder;
-use crate::objective::Credit;
+use crate::model::{Batch, Decoder};
+use crate::objective::{Credit, RankMetrics, RankShaping, step_potential};
 use crate::ranks::RankError;
 use crate::sample::Sample;
-use crate::sequence::Sequence;
+use crate::sequence::{Sequence, ids};
+use crate::student::Student;
 use crate::update::{Readings, Scored};
 
 impl Learner {
@@ -33,6 +35,25 @@ impl Learner {
     /// Adds to what each turn but the last was paid the gain in the probability of the gold answer that its observation brought.
     /// Of what would not fit the context nothing is asked, and nothing is paid for it.
     fn pay_information(&self, groups: &mut [Vec<Sample>], lead: &str) -> Result<(), RankError> {
+        let asked = self.ask_for_gold(groups, lead)?;
+        for (sample, scores) in groups.iter_mut().flatten().zip(asked) {
+            let beliefs: Vec<f64> = scores
+                .iter()
+                .map(|scores| belief(&scores.logprobs))
+                .collect();
+            for (paid, pair) in sample.turn_rewards.iter_mut().zip(beliefs.windows(2)) {
+                *paid += (pair[1] - pair[0]) as f32;
+            }
+        }
+        Ok(())
+    }
+
+    /// `[samples][turns]`: scores of the gold answer's tokens where each turn begins, as far as that fits the context.
+    fn ask_for_gold(
+        &self,
+        groups: &[Vec<Sample>],
+        lead: &str,
+    ) -> Result<Vec<Vec<Scores>>, RankError> {
         let tokenizer = &self.student.checkpoint().tokenizer;
         let lead = tokenizer.encode(lead);
         let asked = |sample: &Sample| {
@@ -42,17 +63,8 @@ impl Learner {
         let asked: Vec<Vec<Sequence>> = groups.iter().flatten().map(asked).collect();
         let all: Vec<&Sequence> = asked.iter().flatten().collect();
         let mut scores = self.score_all(None, &all)?.into_iter();
-        for (sample, asked) in groups.iter_mut().flatten().zip(&asked) {
-            let beliefs: Vec<f64> = scores
-                .by_ref()
-                .take(asked.len())
-                .map(|scores| belief(&scores.logprobs))
-                .collect();
-            for (paid, pair) in sample.turn_rewards.iter_mut().zip(beliefs.windows(2)) {
-                *paid += (pair[1] - pair[0]) as f32;
-            }
-        }
-        Ok(())
+        let of_sample = |asked: &Vec<Sequence>| scores.by_ref().take(asked.len()).collect();
+        Ok(asked.iter().map(of_sample).collect())
     }
 
     /// What the recipe reads of the weights besides rewards: those of the policy, its reference and the critic.
@@ -74,10 +86,39 @@ impl Learner {
             readings.shifts = now.iter().zip(&before).map(shifts).collect();
         }
         if let Some(critic) = &self.critic {
-            let found = self.on_all_ranks(&sequences, |batch| [critic.values(batch)])?;
+            let found = self.on_all_ranks(&sequences, targets, |batch| [critic.values(batch)])?;
             readings.values = found.into_iter().flatten().collect();
         }
+        if let (Credit::StepPotential { .. }, Some(lead)) =
+            (self.recipe.credit, &self.config.answer_lead)
+        {
+            let asked = self.ask_for_gold(groups, lead)?;
+            let of_place = |scores: &Scores| step_potential(&scores.logprobs, &scores.entropies);
+            let of_sample = |scores: &Vec<Scores>| scores.iter().map_while(of_place).collect();
+            readings.potentials = asked.iter().map(of_sample).collect();
+        }
         Ok(readings)
+    }
+
+    /// `[samples]`: metrics of the hidden states that each response is predicted from, by a forward pass of its own without the head.
+    ///
+    /// # Errors
+    /// [`RankError`] when a rank is lost.
+    pub(crate) fn rank_metrics(
+        &self,
+        shaping: &RankShaping,
+        groups: &[Vec<Sample>],
+    ) -> Result<Vec<RankMetrics>, RankError> {
+        let samples = groups.iter().flatten();
+        let sequences: Vec<&Sequence> = samples.map(|sample| &sample.sequence).collect();
+        let student = &self.student;
+        let found = self.on_all_ranks(
+            &sequences,
+            |_| 3,
+            |batch| [rank_metrics(student, shaping, batch)],
+        )?;
+        let metrics = |[numbers]: [Vec<f32>; 1]| [numbers[0], numbers[1], numbers[2]];
+        Ok(found.into_iter().map(metrics).collect())
     }
 
     /// Puts the trainer's own log-probabilities in place of the sampler's, keeps entropies where the objective reads them, and drops
@@ -121,7 +162,7 @@ impl Learner {
         sequences: &[&Sequence],
     ) -> Result<Vec<Scores>, RankError> {
         let student = &self.student;
-        let found = self.on_all_ranks(sequences, |batch| {
+        let found = self.on_all_ranks(sequences, targets, |batch| {
             let scores = match reference {
                 Some(reference) => student.scores(reference, batch),
                 None => student.scores(&student.decoder_of(batch), batch),
@@ -135,13 +176,15 @@ impl Learner {
         Ok(found.into_iter().map(scores).collect())
     }
 
-    /// `N` numbers of each target of each sequence, which `job` finds for the sequences of a micro-batch, on all ranks together.
+    /// `N` lists of as many numbers of each sequence as `count` says, which `job` finds for the sequences of a micro-batch, on all ranks
+    /// together.
     ///
     /// # Errors
     /// [`RankError`] when a rank is lost.
     fn on_all_ranks<const N: usize>(
         &self,
         sequences: &[&Sequence],
+        count: impl Fn(&Sequence) -> usize,
         job: impl Fn(&[&Sequence]) -> [Vec<f32>; N] + Sync,
     ) -> Result<Vec<[Vec<f32>; N]>, RankError> {
         let student = &self.student;
@@ -153,7 +196,7 @@ impl Learner {
             let batch: Vec<&Sequence> = rows.iter().map(|&row| sequences[row]).collect();
             job(&batch)
         });
-        let count = |row: &usize| sequences[*row].targets.len();
+        let count = |row: &usize| count(sequences[*row]);
         let counts: Vec<usize> = batches
             .iter()
             .map(|rows| rows.iter().map(count).sum())
@@ -170,6 +213,40 @@ impl Learner {
         }
         Ok(all)
     }
+}
+
+fn targets(sequence: &Sequence) -> usize {
+    sequence.targets.len()
+}
+
+/// Three metrics of each sequence, one after the other.
+fn rank_metrics(student: &Student, shaping: &RankShaping, sequences: &[&Sequence]) -> Vec<f32> {
+    let (decoder, config) = (student.decoder(), &student.checkpoint().config);
+    let batch = Batch::new(&ids(sequences.iter().copied()));
+    let mut rows = Vec::new();
+    for (sequence, span) in sequences.iter().zip(batch.spans()) {
+        let places = shaping.places(sequence.targets.len()).into_iter();
+        // A token is predicted from what stands before it.
+        rows.extend(places.map(|place| span.row(sequence.targets[place] - 1) as i32));
+    }
+    if rows.is_empty() {
+        return vec![0.0; 3 * sequences.len()];
+    }
+    let rows = Tensor::<1, Int>::from_ints(rows.as_slice(), &decoder.device());
+    let hidden = decoder
+        .hidden(config, &student.rope, &batch)
+        .select(0, rows);
+    let [_, width] = hidden.dims();
+    let data = hidden.into_data().convert::<f32>();
+    let states: Vec<f32> = data.try_into_vec().expect("converted just before");
+    let mut rest = states.as_slice();
+    let metrics = sequences.iter().flat_map(|sequence| {
+        let tokens = sequence.targets.len();
+        let (own, others) = rest.split_at(shaping.places(tokens).len() * width);
+        rest = others;
+        shaping.metrics(tokens, own)
+    });
+    metrics.collect()
 }
 
 /// The geometric mean of the probabilities of an answer's tokens; 0 without any.

@@ -8,6 +8,7 @@ use forage_contracts::{Metric, SettingError};
 use serde::{Deserialize, Serialize};
 
 use crate::checkpoint::Snapshot;
+use crate::gradient_spectra::GradientSpectrum;
 use crate::metrics::Row;
 use crate::optim::{AdamWConfig, Curve, Decay};
 use crate::records::{Control, Records, RunError, RunPlace, Saving, newest};
@@ -33,6 +34,10 @@ pub struct SftConfig {
     pub micro_batch_tokens: usize,
     /// Steps between losses of the held-out demonstrations, which the last step has too; 0 for that alone.
     pub validate_every: u64,
+    /// Steps between rows with the nuclear norm and effective rank of the gradient of each projection of attention, layer by layer; 0 for
+    /// none.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub gradient_spectra_every: u64,
     /// Steps between checkpoints; 0 writes only the last.
     pub checkpoint_every: u64,
     /// Checkpoints kept.
@@ -207,10 +212,17 @@ pub fn run_sft(
         let started = Instant::now();
         let rate = optimizer.rate(student.optimizer.steps());
         let batch = lessons.batch(config, place.seed, step);
+        let every = config.gradient_spectra_every;
+        let mut spectra = Vec::new();
         let stats = student
-            .imitate(&batch)
+            .imitate_seen(&batch, |student, gradients| {
+                if every > 0 && step.is_multiple_of(every) {
+                    spectra = student.spectra(gradients);
+                }
+            })
             .map_err(|source| RunError::Learn { step, source })?;
         let mut row = stats.row(step);
+        GradientSpectrum::describe(&mut row, &spectra);
         row.set(Metric::LEARNING_RATE, rate);
         row.set(Metric::TIME_UPDATE, started.elapsed().as_secs_f64());
         let due = config.validate_every > 0 && (step + 1).is_multiple_of(config.validate_every);
@@ -234,9 +246,18 @@ pub fn run_sft(
             memory: None,
             sentinel: None,
             anchor: None,
+            averages: None,
         })?;
     }
     Ok(student.into_checkpoint())
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde hands over a reference"
+)]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 #[cfg(test)]

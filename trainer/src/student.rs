@@ -300,6 +300,18 @@ impl Student {
     /// # Errors
     /// [`LearnError::NonFinite`] before anything was updated.
     pub(crate) fn imitate(&mut self, sequences: &[Sequence]) -> Result<SftStats, LearnError> {
+        self.imitate_seen(sequences, |_, _| ())
+    }
+
+    /// The same; `see` is shown the gradient before it is applied.
+    ///
+    /// # Errors
+    /// As [`Self::imitate`].
+    pub(crate) fn imitate_seen(
+        &mut self,
+        sequences: &[Sequence],
+        see: impl FnOnce(&Self, &NamedGrads),
+    ) -> Result<SftStats, LearnError> {
         self.draw_masks();
         let tokens = targets(sequences);
         let weight = -1.0 / tokens as f64;
@@ -317,6 +329,7 @@ impl Student {
         let rows: Vec<&Sequence> = sequences.iter().collect();
         let batches = self.cut(sequences);
         let (gradients, losses) = self.gradients(&rows, &batches, |_| cross_entropy);
+        see(self, &gradients);
         Ok(SftStats {
             loss: losses.iter().sum(),
             grad_norm: self.apply(gradients)?,

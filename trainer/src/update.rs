@@ -3,7 +3,9 @@
 use forage_contracts::objective::{GroupOutcome, TokenInputs};
 
 use crate::logprobs::{ScoreGrads, Scores};
-use crate::objective::{AnchoredEntropy, Member, ObjectiveStats, Recipe, explained_variance};
+use crate::objective::{
+    AnchoredEntropy, Member, ObjectiveStats, RankMetrics, Recipe, explained_variance,
+};
 use crate::sample::Sample;
 use crate::sequence::Sequence;
 
@@ -31,6 +33,10 @@ pub(crate) struct Readings {
     pub shifts: Vec<Vec<f32>>,
     /// `[samples][tokens]`: the critic's values.
     pub values: Vec<Vec<f32>>,
+    /// `[samples][turns]`: potentials before each turn, as far as they were asked for.
+    pub potentials: Vec<Vec<f32>>,
+    /// `[samples]`: what the shaping by hidden states adds to an advantage at most.
+    pub bonuses: Vec<f32>,
 }
 
 /// What else a batch's rewards say of the policy tokens of a sample.
@@ -154,9 +160,11 @@ pub(crate) fn score(
     };
     let mut shifts = readings.shifts.iter();
     let mut values = readings.values.iter();
+    let mut potentials = readings.potentials.iter();
     let mut member = |sample| Member {
         shifts: shifts.next().map_or(&[], Vec::as_slice),
         values: values.next().map_or(&[], Vec::as_slice),
+        potentials: potentials.next().map_or(&[], Vec::as_slice),
         ..Sample::member(sample)
     };
     let members: Vec<Vec<Member>> = groups
@@ -174,6 +182,7 @@ pub(crate) fn score(
         })
         .collect();
     let mut scored = Vec::new();
+    let mut bonuses = readings.bonuses.iter();
     let all = groups.into_iter().zip(outcomes).zip(lessons);
     for (index, ((group, outcome), lessons)) in all.enumerate() {
         let flat = match outcome {
@@ -183,9 +192,10 @@ pub(crate) fn score(
             GroupOutcome::Learn(_) => &mut counts.directed,
         };
         *flat += 1;
+        let bonuses: Vec<f32> = bonuses.by_ref().take(group.len()).copied().collect();
         let advantages = match outcome {
             GroupOutcome::TooSmall => continue,
-            GroupOutcome::Learn(advantages) => advantages,
+            GroupOutcome::Learn(advantages) => recipe.shaped(advantages, &bonuses),
             // It still counts in means over the step, and in the penalty.
             GroupOutcome::ZeroVariance | GroupOutcome::NoDirection => group
                 .iter()
@@ -358,6 +368,8 @@ pub struct UpdateStats {
     pub(crate) masked: bool,
     /// Those of the critic, if there is one.
     pub(crate) values: Option<ValueStats>,
+    /// Means of the metrics of hidden states, where the objective reads them.
+    pub(crate) ranks: Option<RankMetrics>,
     /// Optimizer steps done: 0 when no group had a direction, or the critic has its head start.
     pub updates: usize,
     /// Policy tokens that were run, over all passes.

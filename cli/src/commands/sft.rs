@@ -64,6 +64,9 @@ pub(crate) struct Sft {
     /// Steps between losses of the held-out share.
     #[arg(long, default_value_t = 50)]
     validate_every: u64,
+    /// Steps between rows with the nuclear norm and effective rank of the gradients of attention, layer by layer; 0 for none.
+    #[arg(long, default_value_t = 0)]
+    gradient_spectra_every: u64,
     /// Steps between checkpoints.
     #[arg(long, default_value_t = 200)]
     checkpoint_every: u64,
@@ -97,6 +100,7 @@ impl Sft {
                 learning_rate: self.learning_rate,
                 micro_batch_tokens: self.micro_batch_tokens,
                 validate_every: self.validate_every,
+                gradient_spectra_every: self.gradient_spectra_every,
                 checkpoint_every: self.checkpoint_every,
                 keep_checkpoints: KEEP,
             },

@@ -6,6 +6,7 @@ use super::*;
 fn what_cannot_go_together_is_named() {
     let read = |text: &str| toml::from_str::<UpdateConfig>(text).unwrap();
     let gain = "[objective]\nalgorithm = \"grpo\"\ncredit.information_gain.gamma = 1.0\n";
+    let potential = "[objective]\nadvantage = \"dr_grpo\"\n[objective.credit.step_potential]\nsaturation = 0.9\npenalty = 0.8\nweight = 0.5\n";
     let lead = "answer_lead = \"<answer>\"\n";
     let anchored = "[objective.entropy.anchored]\nweight = 0.005\ntop_p = 0.8\npeaks = 0.2\n";
     let ppo = "[objective]\nalgorithm = \"ppo\"\n";
@@ -13,6 +14,19 @@ fn what_cannot_go_together_is_named() {
     for (text, expected) in [
         (gain.to_owned(), "set answer_lead"),
         (lead.to_owned(), "answer_lead is read by"),
+        (potential.to_owned(), "set answer_lead"),
+        (
+            [lead, &potential.replace("0.8", "1.5")].concat(),
+            "credit.step_potential.penalty is 1.5",
+        ),
+        (
+            "[objective.rank_shaping]\nclip = 1.0".to_owned(),
+            "rank_shaping.clip is 1",
+        ),
+        (
+            "[objective.rank_shaping]\npositions = 1".to_owned(),
+            "rank_shaping.positions is 1",
+        ),
         (
             "unlearned_tag = \"<i>\"".to_owned(),
             "unlearned_tag must be",
@@ -45,6 +59,8 @@ fn what_cannot_go_together_is_named() {
     }
     for text in [
         [lead, gain].concat(),
+        [lead, potential].concat(),
+        "[objective.rank_shaping]".to_owned(),
         anchored.to_owned(),
         "unlearned_tag = \"information\"".to_owned(),
         ppo.to_owned(),

@@ -15,6 +15,7 @@ use super::entry::{Choice, Entry};
 use super::filter::GroupFilter;
 use super::kl::{KlEstimator, KlPenalty};
 use super::loss::PolicyLoss;
+use super::rank_shaping::RankShaping;
 
 /// One of each part: all that a step needs besides its rollouts.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -39,6 +40,9 @@ pub struct Recipe {
     pub correction: Option<Correction>,
     /// The penalty for leaving the reference; none without it.
     pub kl: Option<KlPenalty>,
+    /// Shaping of advantages by hidden states; none without it.
+    #[serde(default)]
+    pub(crate) rank_shaping: Option<RankShaping>,
     /// Entropy bonus and mask.
     #[serde(default)]
     pub(crate) entropy: EntropyTerms,
@@ -296,6 +300,7 @@ impl Algorithm {
             loss: PolicyLoss::of(loss.0, loss.1),
             correction: None,
             kl,
+            rank_shaping: None,
             entropy: EntropyTerms::default(),
             aggregation: match aggregation {
                 PER_LENGTH => Aggregation::DrGrpo { length: max_tokens },

@@ -14,6 +14,7 @@ use super::entropy::EntropyTerms;
 use super::filter::GroupFilter;
 use super::kl::KlPenalty;
 use super::loss::PolicyLoss;
+use super::rank_shaping::RankShaping;
 
 /// A published algorithm; a part that is given replaces the algorithm's.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -38,6 +39,9 @@ pub struct ObjectiveConfig {
     pub correction: Option<Correction>,
     /// The penalty for leaving the reference; a coefficient of 0 takes away the algorithm's.
     pub kl: Option<KlPenalty>,
+    /// Shaping of advantages by the effective rank of hidden states; none without it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) rank_shaping: Option<RankShaping>,
     /// Entropy bonus and mask.
     pub(crate) entropy: Option<EntropyTerms>,
     /// Token losses to the step's loss.
@@ -62,6 +66,7 @@ impl From<Algorithm> for ObjectiveConfig {
             loss: None,
             correction: None,
             kl: None,
+            rank_shaping: None,
             entropy: None,
             aggregation: None,
         }
@@ -84,6 +89,7 @@ impl ObjectiveConfig {
                 .kl
                 .or(base.kl)
                 .filter(|penalty| penalty.coefficient.abs() > 0.0),
+            rank_shaping: self.rank_shaping.or(base.rank_shaping),
             entropy: self.entropy.unwrap_or(base.entropy),
             aggregation: self.aggregation.unwrap_or(base.aggregation),
         }
@@ -103,6 +109,7 @@ impl ObjectiveConfig {
             loss: Some(recipe.loss),
             correction: recipe.correction,
             kl: recipe.kl.or(self.kl),
+            rank_shaping: recipe.rank_shaping,
             entropy: Some(recipe.entropy),
             aggregation: Some(recipe.aggregation),
         }
@@ -115,6 +122,9 @@ impl ObjectiveConfig {
     pub fn check(&self) -> Result<(), SettingError> {
         let recipe = self.recipe(1);
         recipe.entropy.check()?;
+        recipe
+            .rank_shaping
+            .map_or(Ok(()), |shaping| shaping.check())?;
         recipe.signs.check()?;
         recipe.loss.check()?;
         recipe.advantage.check()?;

@@ -11,8 +11,8 @@ const WHITEN_EPSILON: f64 = 1e-8;
 
 /// The rule by which the advantage `A` of an episode, or what its turns earned, reaches its tokens.
 ///
-/// The first three read the score alone. The others read one reward per turn: what the environment paid for it, and for the last
-/// turn the score besides; the reward of an episode is then the sum.
+/// The first three and `step_potential` read the score alone. The others read one reward per turn: what the environment paid for it, and
+/// for the last turn the score besides; the reward of an episode is then the sum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Credit {
@@ -39,6 +39,20 @@ pub enum Credit {
     InformationGain {
         /// Discount per turn, 0 to 1.
         gamma: f64,
+    },
+    /// A f + `weight` g at the tokens of a turn, whitened over the policy tokens of the batch: SPAE (arXiv 2601.03823, 0.9, 0.5 and 0.5).
+    /// The potential of a place is 1.5 a c + 0.5 a - c, where a is the policy's mean probability of the gold answer's tokens, asked there
+    /// as for `information_gain`, and c its certainty, the exponential of minus its mean entropy. f is 1 - `penalty` (1 - e^-n), n the
+    /// turns before this one after which the potential was above `saturation`; g is e^x less the batch's mean of that, x what the
+    /// turn changed of the potential, from 0 for the least of the batch to 1 for the most, and 0 for the last turn, after which nothing
+    /// is asked. Assumed: a step is a turn, and entropies are those along the gold answer, where the authors sample five answers.
+    StepPotential {
+        /// Potential above which the answer counts as known.
+        saturation: f64,
+        /// Share of A that is taken from turns after it was known at most, 0 to 1.
+        penalty: f64,
+        /// Of g, 0 or more.
+        weight: f64,
     },
     /// A + `weight` S at the tokens of a turn: S compares the turn's discounted return with those of the group's turns that
     /// read the same text just before, as the recipe's advantage compares members; 0 where no other did. `GiGPO` (arXiv
@@ -74,6 +88,14 @@ impl Credit {
         matches!(self, Self::Gae { .. })
     }
 
+    /// Returns whether it asks the policy for the gold answer.
+    pub(crate) const fn asks_for_gold(self) -> bool {
+        matches!(
+            self,
+            Self::InformationGain { .. } | Self::StepPotential { .. }
+        )
+    }
+
     /// Returns whether every token has a reward of its own.
     pub(super) const fn reads_token_rewards(self) -> bool {
         matches!(self, Self::RewardToGo { .. } | Self::Gae { .. })
@@ -83,7 +105,7 @@ impl Credit {
     pub const fn reads_turns(self) -> bool {
         !matches!(
             self,
-            Self::Constant | Self::DiscountedTurns { .. } | Self::Tree
+            Self::Constant | Self::DiscountedTurns { .. } | Self::Tree | Self::StepPotential { .. }
         )
     }
 
@@ -92,6 +114,7 @@ impl Credit {
         let (name, gamma) = match self {
             Self::Constant => return Ok(()),
             Self::Tree => ("tree", 1.0),
+            Self::StepPotential { .. } => ("step_potential", 1.0),
             Self::DiscountedTurns { gamma } => ("discounted_turns", gamma),
             Self::ProcessSupervision => ("process_supervision", 1.0),
             Self::InformationGain { gamma } => ("information_gain", gamma),
@@ -109,7 +132,23 @@ impl Credit {
         {
             return Err(SettingError::range(key + ".lambda", lambda, "in [0, 1]"));
         }
-        if let Self::Gigpo { weight, .. } = self
+        if let Self::StepPotential {
+            saturation,
+            penalty,
+            ..
+        } = self
+        {
+            let range = |part: &str, value: f64, must: &str| {
+                Err(SettingError::range(format!("{key}.{part}"), value, must))
+            };
+            if !saturation.is_finite() {
+                return range("saturation", saturation, "a number");
+            }
+            if !(0.0..=1.0).contains(&penalty) {
+                return range("penalty", penalty, "in [0, 1]");
+            }
+        }
+        if let Self::Gigpo { weight, .. } | Self::StepPotential { weight, .. } = self
             && !(weight.is_finite() && weight >= 0.0)
         {
             return Err(SettingError::range(key + ".weight", weight, "0 or more"));
@@ -117,6 +156,7 @@ impl Credit {
         let fault = match self {
             Self::ProcessSupervision
             | Self::InformationGain { .. }
+            | Self::StepPotential { .. }
             | Self::Gigpo { .. }
             | Self::Tree
                 if !advantage.by_mean() =>

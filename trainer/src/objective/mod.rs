@@ -33,6 +33,8 @@ mod kl;
 mod lipo;
 mod loss;
 mod losses;
+mod potential;
+mod rank_shaping;
 mod step;
 #[cfg(test)]
 mod tests;
@@ -58,6 +60,8 @@ pub use forage_contracts::objective::{
 };
 pub use kl::{KlEstimator, KlPenalty};
 pub use loss::PolicyLoss;
+pub(crate) use potential::step_potential;
+pub(crate) use rank_shaping::{RankMetrics, RankShaping, rank_means};
 pub(crate) use step::ObjectiveStats;
 pub(crate) use turns::Member;
 pub(crate) use value::{ValueTerms, explained_variance, value_loss};

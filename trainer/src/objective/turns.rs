@@ -7,6 +7,7 @@ use forage_contracts::objective::{Group, GroupOutcome};
 use super::algorithm::Recipe;
 use super::bounds::TurnBounds;
 use super::credit::{Credit, discounted, gae, reward_to_go, spread_turns, turn_returns, whiten};
+use super::potential::Potentials;
 
 /// One episode of a group as a credit sees it.
 #[derive(Clone, Debug)]
@@ -26,6 +27,8 @@ pub(crate) struct Member<'a> {
     pub(crate) shifts: &'a [f32],
     /// `[tokens]`: the critic's value of each policy token; empty unless the credit reads it.
     pub(crate) values: &'a [f32],
+    /// `[turns]`, or fewer: the potential before each turn, as far as it was asked for; empty unless the credit reads it.
+    pub(crate) potentials: &'a [f32],
 }
 
 impl Member<'_> {
@@ -38,7 +41,7 @@ impl Member<'_> {
         earned
     }
 
-    fn tokens(&self) -> usize {
+    pub(super) fn tokens(&self) -> usize {
         self.turns.iter().sum()
     }
 
@@ -51,7 +54,7 @@ impl Member<'_> {
     }
 }
 
-type TokenOutcome = GroupOutcome<Vec<Vec<f32>>>;
+pub(super) type TokenOutcome = GroupOutcome<Vec<Vec<f32>>>;
 
 impl Recipe {
     /// The reward of an episode: the score, with what turns earned where the credit reads it.
@@ -102,6 +105,18 @@ impl Recipe {
                 .iter()
                 .map(|group| self.of_process(group, gamma))
                 .collect(),
+            Credit::StepPotential {
+                saturation,
+                penalty,
+                weight,
+            } => {
+                let settings = Potentials {
+                    saturation,
+                    penalty,
+                    weight,
+                };
+                self.of_potentials(groups, &self.of_episodes(groups), &settings)
+            }
             Credit::Gigpo { gamma, weight } => {
                 let outcomes = groups.iter().zip(self.of_episodes(groups));
                 outcomes
@@ -341,8 +356,15 @@ impl Recipe {
         groups: &[Vec<Member>],
         found: impl Fn(&Member) -> Vec<f32>,
     ) -> Vec<TokenOutcome> {
-        let found: Vec<Vec<f32>> = groups.iter().flatten().map(found).collect();
-        let mut whitened = whiten(&found).map(Vec::into_iter);
+        self.whitened(
+            groups,
+            &groups.iter().flatten().map(found).collect::<Vec<_>>(),
+        )
+    }
+
+    /// `[members][tokens]` of all groups, whitened over the batch.
+    pub(super) fn whitened(&self, groups: &[Vec<Member>], found: &[Vec<f32>]) -> Vec<TokenOutcome> {
+        let mut whitened = whiten(found).map(Vec::into_iter);
         let outcome = |group: &Vec<Member>| match &mut whitened {
             _ if group.is_empty() => GroupOutcome::TooSmall,
             None => GroupOutcome::ZeroVariance,
@@ -379,6 +401,7 @@ mod tests {
             tree: 0,
             shifts: &[],
             values: &[],
+            potentials: &[],
         }
     }
 

@@ -217,6 +217,11 @@ pub(super) fn describe_update(row: &mut Row, stats: &UpdateStats) {
         row.set(Metric::VALUE_EXPLAINED, values.explained_variance);
         row.set(Metric::VALUE_GRADIENT, values.grad_norm);
     }
+    if let Some([rank, velocity, acceleration]) = stats.ranks {
+        row.set(Metric::HIDDEN_RANK, rank.into());
+        row.set(Metric::HIDDEN_VELOCITY, velocity.into());
+        row.set(Metric::HIDDEN_ACCELERATION, acceleration.into());
+    }
     row.set(Metric::UPDATES, stats.updates as f64);
     if stats.updates == 0 {
         return;

@@ -7,6 +7,7 @@ use std::time::Instant;
 use forage_contracts::{Episode, Metric};
 
 use super::{Run, RunError, describe_update};
+use crate::gradient_spectra::GradientSpectrum;
 use crate::learner::Learner;
 use crate::metrics::Row;
 use crate::sample::Sample;
@@ -31,6 +32,7 @@ impl Run<'_> {
             stats = stats.followed_by(next);
         }
         describe_update(&mut row, &stats);
+        GradientSpectrum::describe(&mut row, &self.learner.spectra);
         row.set(Metric::TIME_UPDATE, started.elapsed().as_secs_f64());
         self.wait_for(ahead, step, &mut row).await?;
         self.sync_weights(&stats, step, &mut row).await?;
@@ -46,9 +48,11 @@ impl Learner {
     /// # Errors
     /// [`LearnError::NonFinite`] and [`LearnError::Critic`]; earlier steps on the same batch stay. [`LearnError::Ranks`] when a rank is lost.
     pub fn improve(&mut self, mut groups: Vec<Vec<Sample>>) -> Result<UpdateStats, LearnError> {
+        self.spectra.clear();
         let masked = self.draw_masks();
         self.prepare(&mut groups)?;
-        let (mut scored, counts) = self.advantages(groups)?;
+        let (mut scored, counts, ranks) = self.advantages(groups)?;
+        self.average(ranks);
         self.set_old_logprobs(&mut scored)?;
         let minibatches = self.minibatches(scored);
         let passes = if self.waits_for_critic() {
@@ -59,11 +63,13 @@ impl Learner {
         let mut stats = UpdateStats {
             groups: counts,
             masked,
+            ranks,
             values: self.learn_values(&minibatches)?,
             ..UpdateStats::default()
         };
         for minibatch in (0..passes).flat_map(|_| &minibatches) {
             let (gradients, sums) = self.gradients(minibatch)?;
+            self.note_spectra(&gradients);
             let (norm, rate) = self.optimize(gradients)?;
             stats.add(&sums, norm, rate);
         }

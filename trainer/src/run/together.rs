@@ -8,6 +8,7 @@ use forage_contracts::Episode;
 use super::{GrpoConfig, Run, RunError, RunPlace, lost_at};
 use crate::checkpoint::{self, Snapshot};
 use crate::curriculum::Memory;
+use crate::objective::RankMetrics;
 use crate::optim::AdamW;
 use crate::ranks::{Ranks, Vote};
 use crate::records::Records;
@@ -42,6 +43,7 @@ pub(super) struct Held {
     memory: Option<Memory>,
     sentinel: Sentinel,
     anchor: Option<f32>,
+    averages: Option<RankMetrics>,
 }
 
 impl Run<'_> {
@@ -63,6 +65,7 @@ impl Run<'_> {
                 memory: self.memory.clone(),
                 sentinel: self.sentinel.clone(),
                 anchor: self.learner.anchor(),
+                averages: self.learner.averages(),
             });
         }
     }
@@ -136,6 +139,7 @@ impl Run<'_> {
             memory: held.memory.as_ref(),
             sentinel: Some(&held.sentinel),
             anchor: held.anchor,
+            averages: held.averages,
         };
         records.save(held.step, &snapshot).map(Some)
     }

@@ -39,7 +39,12 @@ async fn reinforced(algorithm: &str) -> BTreeSet<String> {
         "target": 0.5, "temperature": 0.1, "reference": 1, "attention": 0.2,
     }});
     let update = UpdateConfig {
-        objective: serde_json::from_value(json!({"algorithm": algorithm})).unwrap(),
+        objective: serde_json::from_value(json!({
+            "algorithm": algorithm,
+            "rank_shaping": {"stride": 4},
+        }))
+        .unwrap(),
+        gradient_spectra_every: 1,
         ..UpdateConfig::default()
     };
     let config = GrpoConfig {
@@ -88,6 +93,7 @@ fn imitated() -> BTreeSet<String> {
         learning_rate: 1e-2,
         micro_batch_tokens: 60,
         validate_every: 2,
+        gradient_spectra_every: 2,
         checkpoint_every: 0,
         keep_checkpoints: 1,
     };

@@ -24,6 +24,7 @@ mod remote;
 mod resume;
 mod server;
 mod sft;
+mod shaping;
 mod solved;
 mod step;
 mod tool_caller;

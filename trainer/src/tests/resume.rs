@@ -248,6 +248,32 @@ async fn a_run_that_holds_entropy_resumes_with_its_anchor() {
 }
 
 #[tokio::test]
+async fn a_run_that_shapes_advantages_resumes_with_its_averages() {
+    let (whole, broken) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let objective = serde_json::json!({"rank_shaping": {"stride": 2, "positions": 16}});
+    let update = UpdateConfig {
+        objective: serde_json::from_value(objective).unwrap(),
+        ..config().update
+    };
+    let config = GrpoConfig { update, ..config() };
+    let (result, expected) = run_as(&config, checkpoint(1), whole.path(), false, u64::MAX).await;
+    result.unwrap();
+    let (first, _) = run_as(&config, checkpoint(1), broken.path(), false, 3).await;
+    assert!(
+        matches!(first, Err(RunError::Interrupted { step: 3, .. })),
+        "{first:?}"
+    );
+    let state = broken.path().join("checkpoints/step-000003/state.json");
+    let state: serde_json::Value =
+        serde_json::from_str(&std::fs::read_to_string(state).unwrap()).unwrap();
+    assert!(state["averages"][0].as_f64().unwrap() > 1.0, "{state}");
+    let (second, found) = run_as(&config, checkpoint(1), broken.path(), true, u64::MAX).await;
+    second.unwrap();
+    assert!(expected == found, "weights differ");
+    assert_eq!(rows(whole.path()), rows(broken.path()));
+}
+
+#[tokio::test]
 async fn a_run_that_replays_resumes_with_the_groups_it_had_kept() {
     let (whole, broken) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     // Look-ahead besides, so that a checkpoint holds episodes of both kinds.

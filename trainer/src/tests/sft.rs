@@ -45,6 +45,7 @@ fn config() -> SftConfig {
         learning_rate: 1e-2,
         micro_batch_tokens: 60,
         validate_every: 2,
+        gradient_spectra_every: 0,
         checkpoint_every: 2,
         keep_checkpoints: 2,
     }

@@ -24,6 +24,7 @@ fn advantages_and_returns_equal_verls() {
                 tree: 0,
                 shifts: &shifts[row],
                 values: &values[row],
+                potentials: &[],
             }]
         })
         .collect();

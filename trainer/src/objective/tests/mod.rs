@@ -104,6 +104,7 @@ impl Played {
             tree: self.tree,
             shifts: &[],
             values: &[],
+            potentials: &[],
         }
     }
 }
