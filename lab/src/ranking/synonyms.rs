@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use crate::error::{Context, Result};
+use crate::error::{Context, Result, refuse};
 
 /// Substitutes by word, both in lower case.
 pub(super) struct Synonyms(BTreeMap<String, Substitutes>);
@@ -27,7 +27,7 @@ impl Synonyms {
         Self::parse(&text).in_config(format!("the synonyms {} cannot be used", path.display()))
     }
 
-    pub(super) fn parse(text: &str) -> Result<Self, String> {
+    pub(super) fn parse(text: &str) -> Result<Self> {
         let mut sets: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for (number, line) in (1..).zip(text.lines()) {
             let words = line.split('#').next().unwrap_or_default();
@@ -36,9 +36,9 @@ impl Synonyms {
                 .iter()
                 .find(|word| !word.chars().all(char::is_alphanumeric));
             if let Some(other) = other {
-                return Err(format!(
+                refuse!(
                     "line {number}: `{other}` is not one word of letters and digits; leave it out"
-                ));
+                );
             }
             let Some((word, others)) = words.split_first() else {
                 continue;
@@ -50,18 +50,16 @@ impl Synonyms {
                 }
             }
             if substitutes.is_empty() {
-                return Err(format!(
+                refuse!(
                     "line {number}: `{word}` has no substitutes; write them behind it, or leave it out"
-                ));
+                );
             }
             if sets.insert(word.clone(), substitutes).is_some() {
-                return Err(format!(
-                    "line {number}: `{word}` has a line above; join the two"
-                ));
+                refuse!("line {number}: `{word}` has a line above; join the two");
             }
         }
         if sets.is_empty() {
-            return Err("there is no word in it; a line is a word and its substitutes".to_owned());
+            refuse!("there is no word in it; a line is a word and its substitutes");
         }
         let overlaps: Vec<f64> = sets.keys().map(|word| overlap(&sets, word)).collect();
         let entries = sets.into_iter().zip(overlaps);

@@ -174,7 +174,7 @@ fn lines_that_cannot_be_used_are_named() {
         ("big large\n\nBIG huge", "line 3: `big` has a line above"),
         ("# nothing\n", "there is no word"),
     ] {
-        let error = Synonyms::parse(text).err().unwrap();
+        let error = Synonyms::parse(text).err().unwrap().to_string();
         assert!(error.contains(part), "{error}");
     }
 }
