@@ -47,7 +47,10 @@ impl Learner {
     ///
     /// # Errors
     /// [`LearnError::NonFinite`] and [`LearnError::Critic`]; earlier steps on the same batch stay. [`LearnError::Ranks`] when a rank is lost.
-    pub(crate) fn improve(&mut self, mut groups: Vec<Vec<Sample>>) -> Result<UpdateStats, LearnError> {
+    pub(crate) fn improve(
+        &mut self,
+        mut groups: Vec<Vec<Sample>>,
+    ) -> Result<UpdateStats, LearnError> {
         self.spectra.clear();
         let masked = self.draw_masks();
         self.prepare(&mut groups)?;
