@@ -17,6 +17,21 @@ pub enum Split {
     Test,
 }
 
+impl Split {
+    /// Cuts tasks in two in their own order: the first `share` of them (0 to 1, rounded down) for training, the rest held out for tests.
+    pub fn cut(mut tasks: Vec<Task>, share: f64) -> (Vec<Task>, Vec<Task>) {
+        let first = (tasks.len() as f64 * share.clamp(0.0, 1.0)).floor() as usize;
+        let mut held_out = tasks.split_off(first.min(tasks.len()));
+        for task in &mut tasks {
+            task.split = Self::Train;
+        }
+        for task in &mut held_out {
+            task.split = Self::Test;
+        }
+        (tasks, held_out)
+    }
+}
+
 /// One question an episode tries to answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Task {

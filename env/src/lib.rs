@@ -46,7 +46,7 @@ pub use check::{CheckFailure, CheckPlan};
 pub use code_search::{CodeTurn, FunctionCall, Status};
 pub use dataset::{
     Contamination, DatasetError, LabelError, Labels, Leak, Repeated, digest_ids, pick_ids,
-    read_all, read_tasks, split_by_index,
+    read_all, read_tasks,
 };
 pub use demonstrate::demonstrate;
 pub use fuzz::read_turn;

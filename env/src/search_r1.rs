@@ -31,7 +31,7 @@ use crate::experience::Memory;
 use crate::reward::grading::sub_exact_match;
 use crate::settings::{OnInvalid, QUESTION, SettingsError};
 
-use action::Asked;
+pub(crate) use action::Asked;
 pub(crate) use action::parse;
 pub(crate) use forms::{ClosingTurn, SearchForm, Searcher};
 

@@ -8,7 +8,6 @@ use forage_contracts::seed::Seed;
 use forage_contracts::{OpenWiki, Pages, RegistryError, Split, Task};
 use forage_env::{
     Labels, QuestionCounts, Wiki, World, WorldSpec, digest_ids, pick_ids, read_tasks, registry,
-    split_by_index,
 };
 use forage_retriever::{
     Bm25Retriever, BuildRequest, CorpusFormat, Index, NoPassages, Retriever, Tape,
@@ -434,7 +433,7 @@ fn file_splits(files: &FilesConfig, data: &DataConfig) -> Result<[Tasks; 3]> {
     let dev = tasks(&files.dev, ids.dev.as_deref(), Split::Dev)?;
     let mut test = tasks(&files.test, ids.test.as_deref(), Split::Test)?;
     if let Some(share) = files.train_share {
-        (train, test) = split_by_index(train, share);
+        (train, test) = Split::cut(train, share);
     }
     let counts = data.counts();
     Ok([

@@ -112,6 +112,7 @@ pub use sample::Sample;
 pub use sequence::{BatchSize, Sequence};
 pub use sft_run::{Lessons, SftConfig, run_sft};
 pub use student::{LearnError, SftStats};
+pub use update::UpdateStats;
 
 pub use warm_start::{Demonstrator, Stage, WarmStartConfig, warm_start};
 pub use watch::{Aliases, EventWriter, NonFinite, SentinelConfig};

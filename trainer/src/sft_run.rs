@@ -324,6 +324,7 @@ mod tests {
             validate_every: 0,
             checkpoint_every: 0,
             keep_checkpoints: 1,
+            gradient_spectra_every: 0,
         };
         assert_eq!(config.steps(7), 6);
         let epoch = |first: u64| -> Vec<u32> {
@@ -350,6 +351,7 @@ mod tests {
             validate_every: 0,
             checkpoint_every: 0,
             keep_checkpoints: 1,
+            gradient_spectra_every: 0,
         };
         for steps in [1, 2, 33, 34, 100, 1000] {
             let optimizer = config.optimizer(steps);

@@ -361,7 +361,7 @@ impl ValueStats {
 
 /// Numbers of the updates on one batch; means are over the policy tokens that were run.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct UpdateStats {
+pub struct UpdateStats {
     /// The groups by what became of them.
     pub(crate) groups: GroupCounts,
     /// The policy computed with masks of dropout, which the sampler knew nothing of: [`Self::mismatch`] is not of the two alone.
@@ -371,33 +371,33 @@ pub(crate) struct UpdateStats {
     /// Means of the metrics of hidden states, where the objective reads them.
     pub(crate) ranks: Option<RankMetrics>,
     /// Optimizer steps done: 0 when no group had a direction, or the critic has its head start.
-    pub(crate) updates: usize,
+    pub updates: usize,
     /// Policy tokens that were run, over all passes.
-    pub(crate) tokens: usize,
+    pub tokens: usize,
     /// Mean over the steps of the loss with penalty and bonus.
-    pub(crate) loss: f64,
+    pub loss: f64,
     /// Mean over the steps of the policy loss alone.
-    pub(crate) policy_loss: f64,
+    pub policy_loss: f64,
     /// Share of tokens at which a bound of the loss acted.
-    pub(crate) clip_frac: f64,
+    pub clip_frac: f64,
     /// Mean of old - current log-probability, nats: the k1 estimate of the KL from the policy of the batch's start.
-    pub(crate) approx_kl_old: f64,
+    pub approx_kl_old: f64,
     /// Mean of the penalty's estimate, nats.
-    pub(crate) kl_reference: f64,
+    pub kl_reference: f64,
     /// Mean entropy of the policy at its own tokens, nats.
-    pub(crate) entropy: f64,
+    pub entropy: f64,
     /// Mean |current - sampler| at the first step, nats: the mismatch of trainer and sampler.
-    pub(crate) mismatch: f64,
+    pub mismatch: f64,
     /// Largest |ratio to the sampler - 1| at the first step.
-    pub(crate) ratio_deviation_max: f64,
+    pub ratio_deviation_max: f64,
     /// Share of tokens whose weight the correction cut.
-    pub(crate) correction_truncated_frac: f64,
+    pub correction_truncated_frac: f64,
     /// Share of tokens that the correction dropped.
-    pub(crate) correction_masked_frac: f64,
+    pub correction_masked_frac: f64,
     /// Largest global gradient norm before clipping.
-    pub(crate) grad_norm: f64,
+    pub grad_norm: f64,
     /// Learning rate of the last step.
-    pub(crate) learning_rate: f64,
+    pub learning_rate: f64,
 }
 
 impl UpdateStats {

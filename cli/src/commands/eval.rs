@@ -156,7 +156,7 @@ struct Retrieval {
 ///
 /// BM25, an encoder and a cross-encoder, as far as they are named, order the first passages that BM25 finds for each query. Prints the
 /// share of the lists in which replacing a few words brings a passage among the first k, the places that passages rise, and the share in
-/// which that is proven impossible for the ranker smoothed by random substitutions (CertDR).
+/// which that is proven impossible for the ranker smoothed by random substitutions (`CertDR`).
 #[derive(Args, Debug)]
 struct Robustness {
     /// Index folder.
@@ -326,8 +326,9 @@ impl Eval {
 
 impl Retrieval {
     fn run(self) -> Result<()> {
+        let retrieval = self.how.config();
         let ranking = Ranking {
-            retrieval: &self.how.config(),
+            retrieval: &retrieval,
             index: self.index.as_deref(),
             remote: self.remote.as_deref(),
             queries: &self.queries,

@@ -22,7 +22,7 @@ pub(crate) use format::QUESTION_FORMATS;
 pub use labels::{LabelError, Labels};
 pub(crate) use names::Names;
 pub use read::{read_all, read_tasks};
-pub use split::{pick_ids, split_by_index};
+pub use split::pick_ids;
 
 #[cfg(test)]
 mod tests;

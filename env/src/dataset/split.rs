@@ -1,25 +1,12 @@
-//! The cut of a file into splits: by place, or by a fixed list of ids.
+//! The questions of a file that a fixed list of ids names.
 
 use std::collections::HashMap;
 use std::path::Path;
 
-use forage_contracts::{Split, Task};
+use forage_contracts::Task;
 
 use super::error::DatasetError;
 use super::names::Names;
-
-/// Cuts a file in two in its own order: the first `share` (0 to 1, rounded down) for training, the rest held out.
-pub fn split_by_index(mut tasks: Vec<Task>, share: f64) -> (Vec<Task>, Vec<Task>) {
-    let first = (tasks.len() as f64 * share.clamp(0.0, 1.0)).floor() as usize;
-    let mut held_out = tasks.split_off(first.min(tasks.len()));
-    for task in &mut tasks {
-        task.split = Split::Train;
-    }
-    for task in &mut held_out {
-        task.split = Split::Test;
-    }
-    (tasks, held_out)
-}
 
 /// The questions that a list names, in the order of the list: one a line, by its id or, where several data sets have the id, as
 /// `DATA_SOURCE/ID`; blank lines and lines that begin with `#` say nothing.

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use forage_contracts::{Split, Task};
 use forage_env::dataset::{
-    Contamination, DatasetError, digest_ids, pick_ids, read_all, read_tasks, split_by_index,
+    Contamination, DatasetError, digest_ids, pick_ids, read_all, read_tasks,
 };
 use serde_json::{Value, json};
 
@@ -115,7 +115,7 @@ fn files_are_cut_by_place_and_picked_by_id() {
     let path = folder.path().join("trivia.jsonl");
     std::fs::write(&path, rows).expect("write");
     let tasks = read_tasks(&path, Split::Train).expect("tasks");
-    let (train, test) = split_by_index(tasks.clone(), 0.8);
+    let (train, test) = Split::cut(tasks.clone(), 0.8);
     assert_eq!(
         (train.len(), test.len(), test[0].question.as_str()),
         (8, 2, "q8")
@@ -190,7 +190,7 @@ fn real_data_sets_are_read_and_their_repetitions_found() {
         "{} of {shared}",
         found.same_question.len()
     );
-    let (first, second) = split_by_index(hotpot, 0.8);
+    let (first, second) = Split::cut(hotpot, 0.8);
     assert!(
         Contamination::between(&first, &second)
             .same_question

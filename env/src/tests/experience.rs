@@ -86,8 +86,9 @@ async fn prompt(question: &str, experience: Option<ExperienceSettings>) -> Strin
         ..settings()
     };
     let mut environment = factory(settings, library()).make();
-    let reset = environment.reset(&Task::new("t", question), Seed::root(1));
-    reset.await.unwrap().text
+    let task = Task::new("t", question);
+    let reset = environment.reset(&task, Seed::root(1)).await;
+    reset.unwrap().text
 }
 
 #[tokio::test]

@@ -26,6 +26,9 @@ struct Written {
     answer: String,
 }
 
+/// Principles, each with the pieces of feedback that it stands behind.
+type Supported = Vec<(String, usize)>;
+
 impl Resolved {
     /// Asks the judge of a config for the principles behind pieces of feedback, each with its place for errors: `feedback`, and what it
     /// is about, `question` and `answer`, where that is known. Principles in nearly the same words are one. Returns each with the number
@@ -33,10 +36,7 @@ impl Resolved {
     ///
     /// # Errors
     /// When the config has no judge of answers, there is no feedback, or a request fails.
-    pub fn principles(
-        &self,
-        rows: Vec<(String, Value)>,
-    ) -> Result<(Vec<(String, usize)>, [u64; 2])> {
+    pub fn principles(&self, rows: Vec<(String, Value)>) -> Result<(Supported, [u64; 2])> {
         let judge = Judge::new(judge_settings(self)?).in_config("[reward.judge]")?;
         let judge = Arc::new(judge);
         if rows.is_empty() {

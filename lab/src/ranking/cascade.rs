@@ -48,7 +48,7 @@ impl Ranking<'_> {
         stages: &[String],
         policy: Option<(&Resolved, Option<&str>)>,
         observer: &dyn Observer,
-    ) -> Result<impl fmt::Display + Serialize> {
+    ) -> Result<impl fmt::Display + Serialize + use<>> {
         let stages = stages.iter().map(|stage| parse(stage));
         let stages: Vec<(&str, usize)> = stages.collect::<Result<_>>()?;
         let Some((&(mode, depth), later)) = stages.split_first() else {
@@ -300,6 +300,7 @@ impl Retriever for Candidates {
 struct Meter(Instant, ProcessTime);
 
 /// What a stage cost for all queries: passages that it chose among, CPU time and time, both in seconds.
+#[derive(Clone, Copy)]
 struct Cost(usize, f64, f64);
 
 impl Meter {

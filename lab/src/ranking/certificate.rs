@@ -1,4 +1,4 @@
-//! Certified robustness of a ranked list to word substitution: CertDR (Certified Robustness to Word Substitution Ranking Attack for
+//! Certified robustness of a ranked list to word substitution: `CertDR` (Certified Robustness to Word Substitution Ranking Attack for
 //! Neural Ranking Models, arXiv 2209.06691), whose bound is SAFER's (arXiv 2005.14424).
 //!
 //! The smoothed score of a passage is the mean score, in [0, 1], of its text with every word drawn evenly from the word's set: the

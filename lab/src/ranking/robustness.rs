@@ -30,7 +30,7 @@ impl Ranking<'_> {
         [top, words, samples]: [usize; 3],
         limit: Option<usize>,
         observer: &dyn Observer,
-    ) -> Result<impl fmt::Display + Serialize> {
+    ) -> Result<impl fmt::Display + Serialize + use<>> {
         let Some(folder) = self.index else {
             refuse!("rankers are attacked over an index folder; give --index");
         };

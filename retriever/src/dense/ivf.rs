@@ -127,8 +127,12 @@ impl IvfIndex {
         let mut rows: Vec<u32> = best.drain_sorted().iter().map(|(row, _)| *row).collect();
         rows.sort_unstable();
         // That lists name each row once is not checked when they are opened: it would read all of them.
-        if let Some(pair) = rows.windows(2).find(|pair| pair[0] == pair[1]) {
-            let what = format!("row {} lies in two lists; embed the index again", pair[0]);
+        let twice = rows
+            .iter()
+            .zip(&rows[1.min(rows.len())..])
+            .find(|(one, next)| one == next);
+        if let Some((row, _)) = twice {
+            let what = format!("row {row} lies in two lists; embed the index again");
             return Err(fault(self.vectors.path(), what));
         }
         Ok(flat::best_of(&self.vectors, query, rows.into_iter(), k))

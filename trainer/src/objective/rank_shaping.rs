@@ -247,8 +247,9 @@ mod tests {
         assert_eq!(shaping.places(3), [0, 1, 2]);
         assert_eq!(shaping.places(120), [20, 45, 70, 95]);
         assert!(shaping.places(0).is_empty());
-        assert_eq!(shaping.metrics(0, &[]), [0.0; 3]);
+        let nothing = |metrics: RankMetrics| metrics.iter().all(|metric| metric.abs() == 0.0);
+        assert!(nothing(shaping.metrics(0, &[])));
         // One state alone has no direction, and one prefix no velocity.
-        assert_eq!(shaping.metrics(1, &[1.0, 2.0]), [0.0; 3]);
+        assert!(nothing(shaping.metrics(1, &[1.0, 2.0])));
     }
 }

@@ -47,10 +47,7 @@ impl Learner {
     ///
     /// # Errors
     /// [`LearnError::NonFinite`] and [`LearnError::Critic`]; earlier steps on the same batch stay. [`LearnError::Ranks`] when a rank is lost.
-    pub(crate) fn improve(
-        &mut self,
-        mut groups: Vec<Vec<Sample>>,
-    ) -> Result<UpdateStats, LearnError> {
+    pub fn improve(&mut self, mut groups: Vec<Vec<Sample>>) -> Result<UpdateStats, LearnError> {
         self.spectra.clear();
         let masked = self.draw_masks();
         self.prepare(&mut groups)?;

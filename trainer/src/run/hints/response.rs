@@ -122,8 +122,9 @@ fn solved(mut rows: [[f64; 3]; 3], mut right: [f64; 3]) -> [f64; 3] {
     for pivot in 0..3 {
         for row in pivot + 1..3 {
             let factor = rows[row][pivot] / rows[pivot][pivot];
-            for column in pivot..3 {
-                rows[row][column] -= factor * rows[pivot][column];
+            let from = rows[pivot];
+            for (to, from) in rows[row].iter_mut().zip(from).skip(pivot) {
+                *to -= factor * from;
             }
             right[row] -= factor * right[pivot];
         }

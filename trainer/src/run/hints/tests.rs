@@ -3,8 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use forage_contracts::policy::{PolicyError, Sampling};
-use forage_contracts::scripted::{Known, Script, Scripted, View};
+use forage_contracts::policy::Sampling;
+use forage_contracts::scripted::Scripted;
 use forage_contracts::seed::Seed;
 use forage_contracts::{Provenance, Task};
 use serde_json::{Value, json};
@@ -46,23 +46,17 @@ fn response_models_equal_scipy() {
     }
 }
 
-/// Answers at once, rightly where it has read enough.
-struct Novice {
-    known: Known,
-    needs: usize,
-}
-
-impl Script for Novice {
-    fn write(&self, view: &View<'_>) -> Result<String, PolicyError> {
-        let task = self.known.task(view.prompt)?;
+/// Answers at once, rightly where it has read `needs` findings.
+fn novice(cast: Cast, needs: usize) -> Scripted {
+    Scripted::knowing(cast, move |task, view, _, _| {
         let read = view.prompt.matches("<information>").count();
-        let answer = if read >= self.needs {
+        let answer = if read >= needs {
             task.golds[0].as_str()
         } else {
             "nobody"
         };
         Ok(format!("<answer>{answer}</answer>"))
-    }
+    })
 }
 
 /// Questions of three hops whose oracle has room for its turns.
@@ -86,13 +80,9 @@ fn three_hops() -> (Problem, Arc<dyn forage_contracts::Tokenizer>) {
 /// oracle's turns.
 async fn played(needs: usize, first: f64) -> Vec<Vec<Episode>> {
     let (problem, tokenizer) = three_hops();
-    let tasks = || problem.train.iter().cloned();
-    let novice = Novice {
-        known: Known::new(tasks()),
-        needs,
-    };
+    let cast = || Cast::new(Arc::clone(&tokenizer), problem.train.iter().cloned());
     let rollout = Rollout {
-        policy: Arc::new(Scripted::with_script(novice, Arc::clone(&tokenizer))),
+        policy: Arc::new(novice(cast(), needs)),
         tokenizer: Arc::clone(&tokenizer),
         factory: Arc::clone(&problem.factory),
         rewards: Arc::clone(&problem.rewards),
@@ -107,9 +97,7 @@ async fn played(needs: usize, first: f64) -> Vec<Vec<Episode>> {
             target: 0.5,
             style: OracleStyle::Terse,
         },
-        oracle: entry
-            .script(ScriptEntry::ORACLE, Cast::new(tokenizer, tasks()))
-            .unwrap(),
+        oracle: entry.script(ScriptEntry::ORACLE, cast()).unwrap(),
     };
     let jobs = group_jobs(&problem.train, 8, Seed::root(5));
     let order: Vec<(u64, u64)> = jobs.iter().map(|job| (job.group, job.member)).collect();
