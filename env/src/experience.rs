@@ -10,7 +10,7 @@ use forage_contracts::environment::Outcome;
 use forage_contracts::retriever::RetrieverError;
 use forage_contracts::{Episode, Passage};
 use forage_retriever::Bm25Retriever;
-use futures::future::try_join_all;
+use futures::{StreamExt, TryStreamExt, stream};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -97,7 +97,8 @@ impl Memory {
         let is_own = |place: usize| self.questions[place] == own;
         let same = (0..self.questions.len()).filter(|&place| is_own(place));
         // Its own experience would tell what the answer depends on.
-        let found = ask(&self.index, &[question], self.k + same.count()).await?;
+        let most = self.k.saturating_add(same.count());
+        let found = ask(&self.index, &[question], most).await?;
         let hits = found.into_iter().flatten().flatten();
         let places = hits.filter_map(|hit| hit.id.parse::<usize>().ok());
         let others = places.filter(|&place| !is_own(place)).take(self.k);
@@ -110,6 +111,9 @@ impl Memory {
     }
 }
 
+/// Most questions that a judge is asked about at once: the time that a request may take includes that in the queue.
+const AT_ONCE: usize = 32;
+
 impl EpisodeRecord {
     /// The lines of a file of experience: one per question that was answered rightly and wrongly, in the order of their ids, in the words
     /// of `judge` if there is one, else in those of a template that tells the queries of both attempts.
@@ -120,15 +124,15 @@ impl EpisodeRecord {
         records: &[Self],
         judge: Option<&Judge>,
     ) -> Result<Vec<Value>, JudgeError> {
-        try_join_all(contrasts(records).into_iter().map(|pair| async move {
+        let asked = contrasts(records).into_iter().map(|pair| async move {
             let question = pair[0].task.question.trim();
             let text = match judge {
                 Some(judge) => judge.advise(pair).await?,
                 None => told(pair),
             };
             Ok::<_, JudgeError>(json!({"question": question, "text": text}))
-        }))
-        .await
+        });
+        stream::iter(asked).buffered(AT_ONCE).try_collect().await
     }
 }
 

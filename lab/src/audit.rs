@@ -3,17 +3,19 @@
 mod principles;
 mod rules;
 
-use std::sync::Arc;
+use futures::{StreamExt, TryStreamExt, stream};
 
 use forage_env::reward::judge::{Judge, JudgeSettings, Preference};
 use forage_eval::{Agreement, Bootstrap, Labelled, PositionBias};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tokio::task::JoinSet;
 
 use crate::config::Resolved;
 use crate::error::{Context, Result, RunError, bail};
 use crate::runtime::runtime;
+
+/// Most rows that a judge is asked about at once: the time that a request may take includes that in the queue.
+const AT_ONCE: usize = 32;
 
 /// One accepted answer, or several.
 #[derive(Clone, Deserialize)]
@@ -85,23 +87,17 @@ impl Resolved {
     /// # Errors
     /// When the config has no judge of answers, there are no answers, or a request fails.
     pub fn audit_judge(&self, rows: Vec<(String, Value)>, seed: u64) -> Result<Audited> {
-        let judge = Arc::new(judge_of(self)?);
+        let judge = judge_of(self)?;
         if rows.is_empty() {
             bail!("there are no answers to judge; write one JSON object per line");
         }
         let rows = parsed(rows)?;
-        let found = runtime()?.block_on(async {
-            let mut tasks = JoinSet::new();
-            for (place, row) in rows {
-                let judge = Arc::clone(&judge);
-                tasks.spawn(async move { examine(&judge, row).await.context(place) });
-            }
-            let mut found = Vec::new();
-            while let Some(one) = tasks.join_next().await {
-                found.push(one.context("a request failed in an unforeseen way")??);
-            }
-            Ok::<_, RunError>(found)
-        })?;
+        let asked = rows.into_iter().map(|(place, row)| {
+            let judge = &judge;
+            async move { examine(judge, row).await.context(place) }
+        });
+        let found = stream::iter(asked).buffered(AT_ONCE).try_collect();
+        let found: Vec<Found> = runtime()?.block_on(found)?;
         let bootstrap = Bootstrap::new(seed);
         let (mut answers, mut pairs) = (Vec::new(), Vec::new());
         for one in found {
@@ -110,7 +106,7 @@ impl Resolved {
                 Found::Pair(pair) => pairs.push(pair),
             }
         }
-        // They came in the order of the replies; intervals must not depend on it.
+        // Intervals do not depend on the order of the file.
         answers.sort_by_key(|row| (row.verdict, row.label, row.length));
         pairs.sort_by_key(|pair| pair.map(|preference| preference as u8));
         let (calls, tokens) = judge.cost();

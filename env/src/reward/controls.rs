@@ -161,11 +161,12 @@ impl Reward for FormatOnly {
     }
 }
 
-/// Everything the policy wrote.
+/// Everything the policy wrote, turns of a hint aside.
 fn written(episode: &Episode) -> String {
     episode
         .turns
         .iter()
+        .skip(episode.hinted)
         .map(|turn| turn.policy.as_str())
         .collect::<Vec<_>>()
         .join("\n")

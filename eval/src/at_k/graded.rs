@@ -19,12 +19,12 @@ pub(crate) struct SelfGraded {
     pub(crate) best_at_k: Vec<CurvePoint>,
     /// That of the largest k less that of a majority of as many samples, paired by question.
     pub(crate) less_majority: Interval,
-    /// Share of the samples that have a grade.
+    /// Share of the samples that have an answer and a grade.
     pub(crate) graded_frac: f64,
 }
 
 impl SelfGraded {
-    /// Ranks samples, each with its grade if it has one. `None` where a question has fewer than two, or none is graded by exact match.
+    /// Ranks samples, each with its grade if it has one. `None` where no question has two that are graded by exact match.
     ///
     /// # Errors
     /// [`StatsError`] for settings out of range.
@@ -41,12 +41,15 @@ impl SelfGraded {
             graded.push((grade.filter(|_| vote.is_some()), right));
             votes.push(vote);
         }
-        let questions: Vec<(Vec<Graded>, Attempts)> = questions
+        // Of a single sample, where faults took the others, there is nothing to pick.
+        let several = questions
             .into_values()
+            .filter(|(graded, _)| graded.len() > 1);
+        let questions: Vec<(Vec<Graded>, Attempts)> = several
             .map(|(graded, votes)| (graded, Attempts::count(votes)))
             .collect();
         let most = questions.iter().map(|(graded, _)| graded.len()).min();
-        let Some(most) = most.filter(|&most| most >= 2) else {
+        let Some(most) = most else {
             return Ok(None);
         };
         let few = |question: usize, k: usize| StatsError::Samples {

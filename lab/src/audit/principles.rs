@@ -2,17 +2,16 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use forage_env::reward::judge::Judge;
 use forage_env::reward::normalize;
+use futures::{StreamExt, TryStreamExt, stream};
 use serde::Deserialize;
 use serde_json::Value;
-use tokio::task::JoinSet;
 
-use super::judge_settings;
+use super::{AT_ONCE, judge_settings};
 use crate::config::Resolved;
-use crate::error::{Context, Result, RunError, bail};
+use crate::error::{Context, Result, bail};
 use crate::runtime::runtime;
 
 /// What a person wrote about an answer.
@@ -38,7 +37,6 @@ impl Resolved {
     /// When the config has no judge of answers, there is no feedback, or a request fails.
     pub fn principles(&self, rows: Vec<(String, Value)>) -> Result<(Supported, [u64; 2])> {
         let judge = Judge::new(judge_settings(self)?).in_config("[reward.judge]")?;
-        let judge = Arc::new(judge);
         if rows.is_empty() {
             bail!("there is no feedback; write one JSON object per line");
         }
@@ -48,31 +46,17 @@ impl Resolved {
             Ok((place, row))
         };
         let rows: Vec<(String, Written)> = rows.into_iter().map(row).collect::<Result<_>>()?;
-        let mut found: Vec<(usize, Vec<String>)> = runtime()?.block_on(async {
-            let mut tasks = JoinSet::new();
-            for (index, (place, row)) in rows.into_iter().enumerate() {
-                let judge = Arc::clone(&judge);
-                tasks.spawn(async move {
-                    let Written {
-                        feedback,
-                        question,
-                        answer,
-                    } = row;
-                    let found = judge.principles(&feedback, &question, &answer).await;
-                    found.context(place).map(|found| (index, found))
-                });
+        let asked = rows.into_iter().map(|(place, row)| {
+            let judge = &judge;
+            async move {
+                let found = judge.principles(&row.feedback, &row.question, &row.answer);
+                found.await.context(place)
             }
-            let mut found = Vec::new();
-            while let Some(one) = tasks.join_next().await {
-                found.push(one.context("a request failed in an unforeseen way")??);
-            }
-            Ok::<_, RunError>(found)
-        })?;
-        // They came in the order of the replies.
-        found.sort_by_key(|(index, _)| *index);
+        });
+        let found = stream::iter(asked).buffered(AT_ONCE).try_collect();
+        let found: Vec<Vec<String>> = runtime()?.block_on(found)?;
         let (calls, tokens) = judge.cost();
-        let found = found.into_iter().map(|(_, principles)| principles);
-        Ok((merged(found), [calls, tokens]))
+        Ok((merged(found.into_iter()), [calls, tokens]))
     }
 }
 

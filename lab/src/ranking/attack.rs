@@ -9,6 +9,9 @@ use crate::error::Result;
 /// Scores texts in the place of a passage.
 pub(super) type Score<'a, T> = dyn Fn(&[String]) -> Result<Vec<T>> + 'a;
 
+/// Texts that are scored together: a long passage with many substitutes has more than memory holds.
+const AT_ONCE: usize = 256;
+
 /// Replaces up to `budget` words one after another, each time the one by the substitute that raises the score most, until none
 /// raises it. Gives the score reached from `score`, that of the text as written.
 pub(super) fn raise(
@@ -21,27 +24,27 @@ pub(super) fn raise(
     let mut reached = score;
     for _ in 0..budget {
         let mut tried = Vec::new();
-        let mut texts = Vec::new();
         for (place, count) in words.substitutes().enumerate() {
-            if choices[place].is_some() {
-                continue;
+            if choices[place].is_none() {
+                tried.extend((1..=count).map(|choice| (place, choice)));
             }
-            for choice in 1..=count {
+        }
+        let mut best = None;
+        for some in tried.chunks(AT_ONCE) {
+            let mut texts = Vec::with_capacity(some.len());
+            for &(place, choice) in some {
                 choices[place] = Some(choice);
                 texts.push(words.render(&choices));
-                tried.push((place, choice));
+                choices[place] = None;
             }
-            choices[place] = None;
-        }
-        let scored = tried.into_iter().zip(scores(&texts)?);
-        let best = scored.reduce(|best, next| if next.1 > best.1 { next } else { best });
-        match best {
-            Some(((place, choice), score)) if score > reached => {
-                choices[place] = Some(choice);
-                reached = score;
+            for (&replaced, score) in some.iter().zip(scores(&texts)?) {
+                if score > reached {
+                    (best, reached) = (Some(replaced), score);
+                }
             }
-            _ => break,
         }
+        let Some((place, choice)) = best else { break };
+        choices[place] = Some(choice);
     }
     Ok(reached)
 }

@@ -101,7 +101,7 @@ impl Ranking<'_> {
         }
         let cost = meter.stop(index.len() * queries.len());
         let mut rows = vec![judged.row(mode, cost, &lists)?];
-        let mut unranked = 0;
+        let (mut unranked, mut faults) = (0, 0);
         for (&(name, most), sorter) in later.iter().zip(sorters) {
             let meter = Meter::start();
             let mut seen = 0;
@@ -112,7 +112,9 @@ impl Ranking<'_> {
                     }
                 }
                 Sorter::Policy(player) => {
-                    unranked += player.sort(&queries, &mut lists, most)?;
+                    let left = player.sort(&queries, &mut lists, most)?;
+                    unranked += left[0];
+                    faults += left[1];
                     seen = player.candidates.shown.load(Ordering::Relaxed);
                 }
             }
@@ -120,7 +122,9 @@ impl Ranking<'_> {
         }
         Ok(Cascade {
             queries: queries.len(),
+            unasked: qrels.len().saturating_sub(queries.len()),
             unranked,
+            faults,
             stages: rows,
         })
     }
@@ -223,9 +227,14 @@ impl Player {
         })
     }
 
-    /// Puts the first `most` of every list in order, as many as the environment shows; gives the number of lists that no ranking
-    /// came of, which stay as they are.
-    fn sort(&self, queries: &[QueryRecord], lists: &mut [Vec<Hit>], most: usize) -> Result<usize> {
+    /// Puts the first `most` of every list in order, as many as the environment shows; gives the numbers of lists that stay as they
+    /// are: those that the policy gave no ranking for, and those that a fault of ours took.
+    fn sort(
+        &self,
+        queries: &[QueryRecord],
+        lists: &mut [Vec<Hit>],
+        most: usize,
+    ) -> Result<[usize; 2]> {
         let shown = queries.iter().zip(lists.iter()).map(|(query, list)| {
             let first = list.iter().take(most).cloned();
             // By rank: scores of different stages do not compare.
@@ -250,16 +259,18 @@ impl Player {
                 rankings.insert(episode.task.id.as_str(), places);
             }
         }
-        let mut unranked = 0;
+        let faults = episodes.iter().filter(|episode| episode.ending.is_infra());
+        let faults = faults.count();
+        let mut left = 0_usize;
         for (query, list) in queries.iter().zip(lists) {
             match rankings.get(query.id.as_str()) {
                 // Stable: passages that were not shown stay behind the others as they were.
                 Some(places) => list
                     .sort_by_key(|hit| places.get(hit.id.as_str()).copied().unwrap_or(usize::MAX)),
-                None => unranked += 1,
+                None => left += 1,
             }
         }
-        Ok(unranked)
+        Ok([left.saturating_sub(faults), faults])
     }
 }
 
@@ -361,8 +372,12 @@ struct Row {
 #[derive(Serialize)]
 struct Cascade {
     queries: usize,
+    /// Queries that are judged and were not asked: they count 0, as `trec_eval -c` has it.
+    unasked: usize,
     /// Lists that the policy gave no ranking for.
     unranked: usize,
+    /// Lists that a fault of the infrastructure kept from it.
+    faults: usize,
     stages: Vec<Row>,
 }
 
@@ -393,12 +408,24 @@ impl fmt::Display for Cascade {
             "{} judged queries; candidates and times are those of a stage alone, per query",
             self.queries
         )?;
-        if self.unranked > 0 {
-            let count = self.unranked;
-            write!(
-                out,
-                "\nthe policy ranked nothing for {count} of them: these lists stay as they were"
-            )?;
+        let notes = [
+            (
+                self.unasked,
+                "more are judged and not among the queries: they count 0",
+            ),
+            (
+                self.unranked,
+                "of them the policy ranked nothing for: these lists stay as they were",
+            ),
+            (
+                self.faults,
+                "of them were lost to faults on our side: these lists stay as they were",
+            ),
+        ];
+        for (count, note) in notes {
+            if count > 0 {
+                write!(out, "\n{count} {note}")?;
+            }
         }
         Ok(())
     }

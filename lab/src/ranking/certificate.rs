@@ -70,9 +70,10 @@ impl Smoothed {
         })
     }
 
-    /// The distance that the true mean may have on the one side that matters (Hoeffding), where `count` means may be wrong.
+    /// The distance that the true mean may have (Hoeffding), where `count` means may be wrong: to either side, because the means
+    /// themselves decide which passages are the first.
     fn slack(&self, count: usize) -> f64 {
-        let wrong = (1.0 - CONFIDENCE) / count as f64;
+        let wrong = (1.0 - CONFIDENCE) / (2 * count) as f64;
         self.drawn
             .map_or(0.0, |drawn| (-wrong.ln() / (2.0 * drawn as f64)).sqrt())
     }

@@ -143,7 +143,7 @@ fn a_mean_of_drawn_texts_is_taken_as_far_off_as_hoeffding_says() {
     let smoothed = [smooth("captain"), smooth(&"near ".repeat(12))];
     assert_eq!((smoothed[0].drawn, smoothed[1].drawn), (None, Some(2000)));
     assert!(smoothed[1].mean.abs() < 1e-12 && smoothed[1].change.abs() < 1e-12);
-    let expected = fixture.score("captain") - (20_f64.ln() / 4000.0).sqrt();
+    let expected = fixture.score("captain") - (40_f64.ln() / 4000.0).sqrt();
     let found = margin(&smoothed, 1);
     assert!((found - expected).abs() < 1e-9, "{found} is not {expected}");
     assert!(certifies(found) && !certifies(0.0));

@@ -238,10 +238,11 @@ impl Client {
             .get(RETRY_AFTER)
             .and_then(|value| value.to_str().ok()?.trim().parse().ok())
             .map(Duration::from_secs);
-        let body = self.credentials.redact(beginning(response).await.trim());
+        let (body, whole) = beginning(response).await;
+        let body = self.credentials.redact(body.trim());
         Err(Fault::Status {
             status,
-            body: shortened(&body),
+            body: shortened(&body, whole),
             retry_after,
         })
     }
@@ -275,26 +276,33 @@ async fn read(mut response: Response, limit: u64) -> Result<Vec<u8>, Fault> {
     }
 }
 
-/// As much of a failure's body as can be had; it only explains a status that is known.
-async fn beginning(mut response: Response) -> String {
-    let mut body = Vec::new();
+/// As much of a failure's body as can be had, and whether that is all of it; it only explains a status that is known.
+async fn beginning(mut response: Response) -> (String, bool) {
+    let (mut body, mut whole) = (Vec::new(), false);
     while body.len() < FAILURE_BYTES {
-        let Ok(Some(chunk)) = response.chunk().await else {
-            break;
-        };
-        body.extend_from_slice(&chunk);
+        match response.chunk().await {
+            Ok(Some(chunk)) => body.extend_from_slice(&chunk),
+            ended => {
+                whole = ended.is_ok();
+                break;
+            }
+        }
     }
-    String::from_utf8_lossy(&body).into_owned()
+    (String::from_utf8_lossy(&body).into_owned(), whole)
 }
 
 /// A failure's body as errors show it.
-fn shortened(body: &str) -> String {
+fn shortened(body: &str, whole: bool) -> String {
     let [first, last] = FAILURE_CHARS;
     let count = body.chars().count();
-    if count <= first + last {
+    if whole && count <= first + last {
         return body.to_owned();
     }
     let beginning: String = body.chars().take(first).collect();
+    if !whole {
+        // Where it was cut off may be half of a credential, which nothing finds.
+        return beginning;
+    }
     let end: String = body.chars().skip(count - last).collect();
     format!("{beginning} ... {end}")
 }

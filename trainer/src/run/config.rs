@@ -181,6 +181,10 @@ impl GrpoConfig {
             let fault = "keeps groups of its own to learn from later; remove grpo.replay";
             return Err(SettingError::new("recomposition", fault));
         }
+        if self.solved > 0 {
+            let fault = "compares members with their whole group, and what waits would lack the episode that joined it; remove grpo.solved";
+            return Err(SettingError::new("recomposition", fault));
+        }
         recomposition.check(self.prompts_per_step, self.group_size, &self.update)
     }
 }

@@ -84,6 +84,10 @@ impl HintConfig {
             let fault = "begin episodes that do not leave one another; remove grpo.trees";
             return Err(SettingError::new("hints", fault));
         }
+        if grpo.recomposition.is_some() {
+            let fault = "make episodes short, so that of the right ones those with most help would be chosen; remove grpo.recomposition";
+            return Err(SettingError::new("hints", fault));
+        }
         Ok(())
     }
 }

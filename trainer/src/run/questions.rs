@@ -175,16 +175,19 @@ impl Run<'_> {
     /// Groups that a batch lacks, because the filter will drop some of those that were played.
     fn missing(&self, episodes: &[Episode]) -> usize {
         let kept = episodes.chunks(self.config.group_size).filter(|group| {
-            let samples: Vec<Sample> = group.iter().filter_map(Sample::of).collect();
+            let samples = group.iter().filter_map(Sample::of);
+            let samples: Vec<Sample> = samples.chain(self.solved.sample(group)).collect();
             self.learner.recipe.keeps(&samples)
         });
         self.config.prompts_played().saturating_sub(kept.count())
     }
 }
 
-/// Mean accuracy of the scored episodes of a group; none where there is none.
+/// Mean accuracy of the scored episodes of a group that began without a hint: those with one are as often right as was aimed at. None where
+/// there is none.
 fn accuracy(group: &[Episode]) -> Option<f32> {
-    let scores = group.iter().filter_map(|episode| episode.score.as_ref());
+    let unaided = group.iter().filter(|episode| episode.hinted == 0);
+    let scores = unaided.filter_map(|episode| episode.score.as_ref());
     let scores: Vec<f32> = scores.map(Outcome::accuracy).collect();
     (!scores.is_empty()).then(|| scores.iter().sum::<f32>() / scores.len() as f32)
 }

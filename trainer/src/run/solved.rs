@@ -14,13 +14,17 @@ fn is_right(episode: &Episode) -> Option<bool> {
     Some(Outcome::accuracy(score) >= 0.5)
 }
 
-/// The mean of -ln p over the tokens that the policy drew, nats: an estimate of its entropy along the episode.
+/// The mean of -ln p over the tokens that the policy drew, nats: an estimate of its entropy along the episode. Infinite where it drew
+/// none: there is nothing to be confident of, or to learn from.
 fn surprisal(log: &TokenLog) -> f64 {
     let spans = log.spans().iter();
     let drawn = spans.filter(|span| span.provenance == Provenance::Policy);
     let logprobs = drawn.flat_map(|span| &log.logprobs()[span.start..span.end]);
     let sum: f64 = logprobs.map(|&logprob| f64::from(logprob)).sum();
-    -sum / log.count(Provenance::Policy).max(1) as f64
+    match log.count(Provenance::Policy) {
+        0 => f64::INFINITY,
+        count => -sum / count as f64,
+    }
 }
 
 /// The most confident of some episodes: that of the least mean surprisal, the first of equals.
@@ -84,10 +88,10 @@ impl Solved {
     }
 
     /// The sample that joins a group of a solved question, which has none of its own that is right: what it found is kept in the place of
-    /// what was kept before.
+    /// what was kept before, unless another group of the step asked the same.
     pub(super) fn sample(&self, group: &[Episode]) -> Option<Sample> {
         let kept = self.find(&group.first()?.task)?;
-        if group.contains(kept) {
+        if group.iter().any(|episode| is_right(episode) == Some(true)) {
             return None;
         }
         // Members of the group that left one another are no relations of this one.
@@ -206,6 +210,9 @@ mod tests {
             (1.0_f32.to_bits(), u64::MAX)
         );
         assert!(solved.sample(&b).is_none() && solved.sample(&[]).is_none());
+        // Another group of the step found another.
+        let twin = group("a", &[(Some(0.0), -1.0), (Some(1.0), -3.0)]);
+        assert_eq!(solved.sample(&twin), None, "it found one too");
         let c = group("c", &[(Some(0.75), -1.0)]);
         let again = group("a", &[(Some(1.0), -4.0)]);
         let d = group("d", &[(Some(1.0), -1.0)]);

@@ -26,13 +26,17 @@ impl Run<'_> {
         let started = Instant::now();
         let failed = |source| RunError::Learn { step, source };
         let mut stats = self.learner.improve(groups).map_err(failed)?;
+        let mut spectra = std::mem::take(&mut self.learner.spectra);
         let left_out = self.left_out(&episodes, step, &mut row);
         if !left_out.is_empty() {
             let next = self.learner.improve(left_out).map_err(failed)?;
             stats = stats.followed_by(next);
+            if spectra.is_empty() {
+                spectra = std::mem::take(&mut self.learner.spectra);
+            }
         }
         describe_update(&mut row, &stats);
-        GradientSpectrum::describe(&mut row, &self.learner.spectra);
+        GradientSpectrum::describe(&mut row, &spectra);
         row.set(Metric::TIME_UPDATE, started.elapsed().as_secs_f64());
         self.wait_for(ahead, step, &mut row).await?;
         self.sync_weights(&stats, step, &mut row).await?;

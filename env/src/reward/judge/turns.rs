@@ -59,7 +59,9 @@ impl Reward for Turns {
         let grades = grades
             .await
             .map_err(|cause| failed(TURNS.name, task, &cause))?;
-        let mean = grades.iter().sum::<f32>() / grades.len() as f32;
+        // Those of a hint are read and graded, but nobody is to be praised for them.
+        let own = grades.get(episode.hinted..).unwrap_or_default();
+        let mean = own.iter().sum::<f32>() / own.len().max(1) as f32;
         let pieces = (1..)
             .zip(grades)
             .map(|(turn, grade)| (format!("{turn}"), grade));

@@ -154,6 +154,13 @@ fn hints_that_cannot_be_given_are_refused() {
     };
     let good = json!({"rounds": 2, "first": 0.5});
     assert_eq!(grpo(good.clone(), None).check_hints(), Ok(()));
+    let recomposition = json!({"share": 0.5, "compensation": 0.0, "capacity": 1});
+    let shortened = GrpoConfig {
+        recomposition: Some(serde_json::from_value(recomposition).unwrap()),
+        ..grpo(good.clone(), None)
+    };
+    let error = shortened.check_hints().unwrap_err().to_string();
+    assert!(error.contains("remove grpo.recomposition"), "{error}");
     for (written, trees, expected) in [
         (json!({"rounds": 0, "first": 0.5}), None, "rounds is 0"),
         (json!({"rounds": 5, "first": 0.5}), None, "1 to 4"),
