@@ -108,7 +108,7 @@ enum What {
     Robustness(Robustness),
 }
 
-/// Ranks judged queries with an index, or with a cascade of stages.
+/// Ranks judged queries by an index, or stage by stage.
 ///
 /// Prints nDCG, MRR, recall and MAP as `trec_eval` computes them; with --stages what every stage of a cascade adds, and what it costs per query.
 #[derive(Args, Debug)]
@@ -156,7 +156,7 @@ struct Retrieval {
 ///
 /// BM25, an encoder and a cross-encoder, as far as they are named, order the first passages that BM25 finds for each query. Prints the
 /// share of the lists in which replacing a few words brings a passage among the first k, the places that passages rise, and the share in
-/// which that is proven impossible for the ranker smoothed by random substitutions (`CertDR`).
+/// which that is proven impossible for the ranker smoothed by random substitutions (`CertDR`), with 95 % confidence where texts are drawn.
 #[derive(Args, Debug)]
 struct Robustness {
     /// Index folder.

@@ -68,7 +68,7 @@ pub(crate) struct Rules {
     json: bool,
 }
 
-/// Draws a rubric from written feedback: principles that an answer meets or does not.
+/// Draws a rubric of yes-or-no principles from written feedback.
 ///
 /// Asks the judge of a config about each piece of feedback, takes principles in nearly the same words for one, and prints those that
 /// stand behind the most pieces as a TOML list, for `rubric` of [reward.judge]. Read it before a judge does.

@@ -11,7 +11,7 @@ use forage_contracts::seed::Seed;
 use forage_env::reward::RewardSet;
 use forage_env::{Alarm, InfraBudget, Probe, Rollout};
 use forage_eval::{Answers, Bootstrap, EvalSummary, RetrievalReport, Telemetry};
-use forage_retriever::{Query, Retriever};
+use forage_retriever::{Query, Retriever, RetrieverError};
 
 use super::play::{Evaluated, play};
 use super::player::Player;
@@ -198,7 +198,7 @@ impl Exam<'_> {
 /// Ranks at which the questions themselves are scored as queries.
 const CUTOFFS: [usize; 3] = [1, 5, 10];
 
-/// The ranking metrics of the questions, sent as they are; `None` when no task names its evidence.
+/// The ranking metrics of the questions, sent as they are; `None` when no task names its evidence, or there is nothing to search.
 fn question_retrieval(
     retriever: &dyn Retriever,
     tasks: &Tasks,
@@ -215,7 +215,11 @@ fn question_retrieval(
         .iter()
         .map(|task| Query::new(task.question.as_str()))
         .collect();
-    let found = runtime()?.block_on(retriever.search(&queries, depth))?;
+    let found = match runtime()?.block_on(retriever.search(&queries, depth)) {
+        // An environment without a retriever may have questions that name their evidence.
+        Err(RetrieverError::NoPassages) => return Ok(None),
+        found => found?,
+    };
     for (task, hits) in asked.into_iter().zip(found) {
         let ranking = hits.into_iter().map(|hit| hit.id).collect();
         rankings.insert(task.name(), ranking);

@@ -13,7 +13,7 @@ use crate::tests::common::problem::{checkpoint, learner, problem, problem_of, se
 fn recomposed() -> GrpoConfig {
     let written = serde_json::json!({"share": 0.5, "compensation": 1.0, "capacity": 4});
     GrpoConfig {
-        steps: 6,
+        steps: 8,
         group_size: 6,
         recomposition: Some(serde_json::from_value::<RecompositionConfig>(written).unwrap()),
         ..config()
@@ -42,7 +42,7 @@ async fn a_run_that_recomposes_learns_later_from_what_it_left_out_and_resumes_wi
     assert!(at_once.iter().all(|share| (0.5..1.0).contains(share)));
     // The first step has nothing to make up for, and at the last there is no chance of it.
     let later = figures("replay/groups");
-    assert_eq!((later[0], later[5]), (0.0, 0.0));
+    assert_eq!((later[0], later[7]), (0.0, 0.0));
     let updates = figures("policy/updates");
     assert!(later.contains(&2.0), "{later:?}");
     for (groups, updates) in later.iter().zip(updates) {
