@@ -129,7 +129,7 @@ pub struct Score {
     pub total: f32,
     /// Every part before weighting, by name; parts of weight 0 are here too.
     pub parts: BTreeMap<String, f32>,
-    /// What rewards that pay turns gave each turn, weighted, apart from the total; empty without such a reward.
+    /// Weighted sum, for each turn, of the rewards that pay turns; not part of the total. Empty without such a reward.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub turns: Vec<f32>,
 }
@@ -251,7 +251,8 @@ impl Episode {
         (self.ending == Ending::Answered).then_some(&last.shown)
     }
 
-    /// What each turn earned apart from the total of the score: what the environment paid for it, and what rewards that pay turns did.
+    /// The reward of each turn: what the environment paid for it plus what the rewards that pay turns gave it. Not part of the score's
+    /// total.
     pub fn turn_rewards(&self) -> impl Iterator<Item = f32> {
         let judged = self.score.iter().flat_map(|score| &score.turns).copied();
         let judged = judged.chain(std::iter::repeat(0.0));

@@ -45,8 +45,8 @@ pub trait Reward: Send + Sync {
         Ok((self.score(task, episode).await?, Pieces::new()))
     }
 
-    /// Whether the pieces, one per turn in order, are what it pays for each turn, in place of a score for the whole: a process
-    /// reward, which credits of turns read. Most rewards are for the whole.
+    /// Tells whether this is a process reward: its pieces, one per turn in order, are then paid to the turns, and it adds nothing to the
+    /// score of the episode. Most rewards score the episode.
     fn pays_turns(&self) -> bool {
         false
     }

@@ -175,7 +175,7 @@ impl Rules {
     }
 }
 
-/// What the lines of a labelled set are.
+/// The form of a line in a labelled set, for errors.
 const LABELLED: &str = "a labelled answer or a pair; see `forage judge audit --help`";
 
 /// Lines with their places.

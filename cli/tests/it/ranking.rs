@@ -133,7 +133,7 @@ fn stages_that_cannot_be_are_refused() {
         ("bm25", "`bm25` is not NAME:CANDIDATES"),
         ("bm25:0", "`bm25:0` is not NAME:CANDIDATES"),
         ("best:10", "the first stage is a search mode"),
-        ("bm25:10,hybrid:5", "`hybrid` is no later stage"),
+        ("bm25:10,hybrid:5", "`hybrid` cannot be a later stage"),
         ("bm25:10,dense:5", "name an encoder"),
         ("bm25:10,cross-encoder:5", "needs a reranker"),
         ("bm25:10,policy:5", "give --config"),

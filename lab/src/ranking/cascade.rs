@@ -144,7 +144,7 @@ impl Ranking<'_> {
                 .open_reranker()?
                 .in_config("--stages: `cross-encoder` needs a reranker; name its folder"),
             _ => refuse!(
-                "--stages: `{name}` is no later stage; use bm25, dense, {CROSS_ENCODER} or {POLICY}"
+                "--stages: `{name}` cannot be a later stage; use bm25, dense, {CROSS_ENCODER} or {POLICY}"
             ),
         }
     }
