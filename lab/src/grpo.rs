@@ -15,6 +15,7 @@ use crate::config::{EvaluationConfig, Resolved, Stamp};
 use crate::data::Data;
 use crate::error::{Context, Result, RunError};
 use crate::layout::{RunLayout, make_folder};
+use crate::memory;
 use crate::observer::{Observer, line};
 use crate::records::RunRecords;
 use crate::runtime::runtime;
@@ -36,6 +37,8 @@ pub(crate) struct Grpo<'a> {
     pub(crate) config: &'a Resolved,
     pub(crate) layout: &'a RunLayout,
     pub(crate) resume: bool,
+    /// Runs of this process at a time.
+    pub(crate) runs: usize,
     /// The place of this process among several.
     pub(crate) ranks: Option<&'a RankSettings>,
     pub(crate) observer: &'a dyn Observer,
@@ -72,7 +75,13 @@ impl Grpo<'_> {
             resume: self.resume,
             ranks: self.ranks.cloned(),
         };
-        let mut learner = learner_of(config, start, self.layout)?;
+        let rollouts = match experience {
+            Experience::Recorded(file) => Some(file),
+            Experience::Data(_) => None,
+        };
+        let processes = self.ranks.map_or(1, |ranks| ranks.size);
+        let kept = memory::kept_bytes(config, &start, rollouts, [self.runs, processes])?;
+        let mut learner = learner_of(config, start, self.layout, kept)?;
         let is_first = self.ranks.is_none_or(|ranks| ranks.rank == 0);
         let mut records = if is_first {
             Some(RunRecords::open(self.layout, config.tensorboard)?)
@@ -109,14 +118,17 @@ impl Grpo<'_> {
     }
 }
 
-/// The learner of a config, which begins at `start`; what a server is to read goes into the run's folder.
+/// The learner of a config, which begins at `start` and keeps so many bytes of activations; what a server is to read goes into the run's
+/// folder.
 pub(crate) fn learner_of(
     config: &Resolved,
     start: Checkpoint,
     layout: &RunLayout,
+    kept_bytes: usize,
 ) -> Result<Learner> {
     let update = config.grpo.update.clone();
-    let workers = Workers::for_model(config.threads(), &start.config, &start.decoder.device());
+    let workers = Workers::for_model(config.threads(), &start.config, &start.decoder.device())
+        .keeping(kept_bytes);
     let generation = config.generation();
     let in_bf16 = update.dtype == Some(ComputeType::Bf16);
     for (key, asked) in [

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use forage_trainer::device::{ComputeType, DeviceSpec};
 use forage_trainer::memory::{MemoryEstimate, MemoryPlan, Workload, available, held, peak};
-use forage_trainer::{BatchSize, LoraConfig, ModelConfig, Sample, Workers};
+use forage_trainer::{BatchSize, Checkpoint, LoraConfig, ModelConfig, Sample, Workers};
 
 use crate::builtin;
 use crate::config::Resolved;
@@ -127,7 +127,31 @@ pub(crate) fn of_run(
     start: &Start,
     rollouts: Option<&Path>,
 ) -> Result<Estimate> {
-    Ok(of_work(config, start, work_of(config, start, rollouts)?))
+    let work = work_of(config, start, rollouts)?;
+    let room = room().unwrap_or(0);
+    Ok(planned(config, start, work, |plan| {
+        estimate(&plan.filling(room), config.device)
+    }))
+}
+
+/// Bytes of the activations of a micro-batch that a run keeps which begins now, at these weights: beside it there may be `runs` of this
+/// process and other `processes`, itself counted.
+pub(crate) fn kept_bytes(
+    config: &Resolved,
+    start: &Checkpoint,
+    rollouts: Option<&Path>,
+    [runs, processes]: [usize; 2],
+) -> Result<usize> {
+    let device = start.decoder.device();
+    let start = Start {
+        shape: start.config.clone(),
+        adapter: start.lora.clone(),
+        file_bytes: 0,
+    };
+    let work = work_of(config, &start, rollouts)?;
+    Ok(planned(config, &start, work, |plan| {
+        plan.on(&device, runs, processes).work.kept_bytes
+    }))
 }
 
 /// Tokens of the longest episode that a run may play.
@@ -190,6 +214,7 @@ fn work_of(config: &Resolved, start: &Start, rollouts: Option<&Path>) -> Result<
         batch,
         micro_batches,
         played_tokens,
+        ..Workload::default()
     })
 }
 
@@ -261,14 +286,14 @@ pub(crate) fn estimate(plan: &MemoryPlan<'_>, device: DeviceSpec) -> Estimate {
     estimate
 }
 
-/// The estimate of a plan on a card of so many GB; a twentieth of it stays free.
+/// The estimate of a plan on a card of so many GB, with as many activations kept as it has room for; a twentieth of it stays free.
 fn on_card(plan: &MemoryPlan<'_>, size: u64) -> Estimate {
     let bytes = size * GB;
     let plan = MemoryPlan {
         card_bytes: Some(bytes),
         ..plan.clone()
     };
-    let memory = plan.estimate();
+    let memory = plan.filling(bytes).estimate();
     let place = if memory.needed() <= bytes / 20 * 19 {
         Place::Card(size)
     } else {
@@ -312,6 +337,11 @@ fn setting(config: &Resolved, key: &str) -> usize {
 
 const MIB: u64 = 1024 * 1024;
 
+/// Memory that this process may take, bytes: what it holds already is part of an estimate.
+fn room() -> Option<u64> {
+    Some(available()? + held().unwrap_or(0))
+}
+
 /// Says what a run will take, in one line, and refuses one that cannot fit into this machine's memory. A GPU's is compared with the
 /// cards that there are: what this one has left, its driver knows.
 pub(crate) fn check(estimate: &Estimate) -> Result<String> {
@@ -330,11 +360,9 @@ pub(crate) fn check(estimate: &Estimate) -> Result<String> {
         }
         Place::Processor => {}
     }
-    let Some(room) = available() else {
+    let Some(room) = room() else {
         return Ok(line);
     };
-    // What this process holds already is part of the estimate.
-    let room = room + held().unwrap_or(0);
     if needed <= room {
         return Ok(format!("{line}; {} MiB are available", room / MIB));
     }
@@ -389,6 +417,8 @@ mod tests {
         let small = of(&[]);
         assert!(check(&small).unwrap().starts_with("memory: about"));
         assert!(table(&small).contains("moments of AdamW"));
+        // A policy this small is kept whole on any machine.
+        assert!(table(&small).contains("# activations of 4 of 4 layers are kept"));
         let large = of(&["engine.cache_mib=100000000", "grpo.steps=100000000"]);
         if available().is_some() {
             let error = check(&large).unwrap_err().to_string();
@@ -412,8 +442,12 @@ mod tests {
         assert!(table(&full).contains("copy of the weights in bf16"));
         let lines = check(&full).unwrap();
         assert!(lines.contains("a card of 141 GB holds it"), "{lines}");
-        // Its cache is larger than what is left.
-        let lines = check(&of("Qwen2.5-3B", &[])).unwrap();
+        // The recipe's own cache leaves no room for activations, and half of it some.
+        let none = "# activations of 0 of 36 layers are kept";
+        assert!(table(&of("Qwen2.5-3B", &[])).contains(none));
+        assert!(!table(&full).contains(none));
+        // This cache is larger than what is left.
+        let lines = check(&of("Qwen2.5-3B", &["engine.cache_mib=65536"])).unwrap();
         assert!(lines.contains("engine.cache_mib"), "{lines}");
         let adapted = [
             "policy.base=bf16",

@@ -96,7 +96,8 @@ impl Resolved {
             "tokenizer",
             data::tokenizer(&config, entry, &session, &data.train, has_template),
         );
-        let mut learner = learner_of(&config, start, &RunLayout::new(scratch.path()))?;
+        let kept = memory::kept_bytes(&config, &start, None, [1, 1])?;
+        let mut learner = learner_of(&config, start, &RunLayout::new(scratch.path()), kept)?;
         let rollout = session.rollout(learner.policy(), Sampling::FULL)?;
         let tasks = first(&data.train, Some(groups));
         let seed = Seed::root(config.seed).child("audit", &[]);

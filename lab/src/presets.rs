@@ -97,13 +97,16 @@ mod tests {
     fn the_keys_that_are_named_make_it_fit() {
         let text = include_str!("../../configs/recipes/search_r1_v02.toml");
         let config = |keys: &[String]| {
-            let config = RunConfig::parse(text, keys).unwrap();
+            // Twice the cache that the recipe has.
+            let mut all = vec!["engine.cache_mib=65536".to_owned()];
+            all.extend_from_slice(keys);
+            let config = RunConfig::parse(text, &all).unwrap();
             config.resolve(None).unwrap()
         };
         let start = Start::published("Qwen2.5-3B");
         let found = table(&config(&[]), &start).unwrap();
         assert!(
-            found.contains("141 GB: --set engine.cache_mib=16384\n"),
+            found.contains("141 GB: --set engine.cache_mib=32768\n"),
             "{found}"
         );
         assert!(found.contains("learning_rate"), "{found}");
@@ -122,7 +125,7 @@ mod tests {
             assert_eq!(size < 141, line.contains("policy.base"), "{line}");
         }
         // With the keys of a card, none is named for it.
-        let keys: Vec<String> = vec!["engine.cache_mib=16384".to_owned()];
+        let keys: Vec<String> = vec!["engine.cache_mib=32768".to_owned()];
         let found = table(&config(&keys), &start).unwrap();
         assert!(found.contains("141 GB: none"), "{found}");
     }

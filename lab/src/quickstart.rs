@@ -207,6 +207,7 @@ fn train_both(
             config,
             layout: &layout,
             resume,
+            runs: 2,
             ranks: None,
             observer: &pair,
         };

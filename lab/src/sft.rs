@@ -89,14 +89,20 @@ pub fn sft(options: &SftOptions, observer: &dyn Observer) -> Result<Trained> {
     settings["stamp"] = json!({ "version": version() });
     let settings = format!("{settings:#}\n");
     layout.record(&layout.sft_settings(), &settings, options.resume)?;
-    let estimate = options.memory(&start, &lessons);
+    let plan = options.plan(&start, &lessons);
+    let plan = plan.on(&start.decoder.device(), 1, 1);
+    let (estimate, kept) = (
+        memory::estimate(&plan, options.device),
+        plan.work.kept_bytes,
+    );
     observer.say(&memory::check(&estimate)?);
     let total = config.steps(lessons.train.len());
     let workers = Workers::for_model(
         Resolved::all_threads(),
         &start.config,
         &start.decoder.device(),
-    );
+    )
+    .keeping(kept);
     let trained = run_sft(start, &lessons, config, &place, workers, |row| {
         observer.progress("sft", row.step() + 1, total, &line(row));
         control(observer.is_stopped())
@@ -111,15 +117,15 @@ pub fn sft(options: &SftOptions, observer: &dyn Observer) -> Result<Trained> {
 }
 
 impl SftOptions {
-    /// The memory that the run takes: nothing samples.
-    fn memory(&self, start: &Checkpoint, lessons: &Lessons) -> memory::Estimate {
+    /// What an estimate of the run's memory depends on: nothing samples.
+    fn plan<'a>(&self, start: &'a Checkpoint, lessons: &Lessons) -> MemoryPlan<'a> {
         let longest = lessons.longest();
         let (batch, micro_batches) = BatchSize::largest(
             self.learning.batch,
             longest,
             self.learning.micro_batch_tokens,
         );
-        let plan = MemoryPlan {
+        MemoryPlan {
             model: &start.config,
             base: Precision::Full,
             adapter: start.lora.as_ref(),
@@ -129,7 +135,7 @@ impl SftOptions {
             work: Workload {
                 batch,
                 micro_batches,
-                played_tokens: 0,
+                ..Workload::default()
             },
             workers: Workers::micro_batches_at_a_time(Resolved::all_threads(), &start.config),
             engine: None,
@@ -138,8 +144,7 @@ impl SftOptions {
             moments_in_8_bits: false,
             updates: 1,
             critic: false,
-        };
-        memory::estimate(&plan, self.device)
+        }
     }
 
     fn start(&self) -> Result<Checkpoint> {

@@ -147,6 +147,7 @@ fn train_in(config: &Resolved, options: &TrainOptions, observer: &dyn Observer) 
             config,
             layout,
             resume,
+            runs: 1,
             ranks: options.ranks.as_ref(),
             observer,
         };

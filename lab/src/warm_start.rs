@@ -15,6 +15,7 @@ use crate::config::{Resolved, WarmStartSection};
 use crate::data::Corpus;
 use crate::error::{Result, bail};
 use crate::grpo::control;
+use crate::memory;
 use crate::observer::{Observer, line};
 use crate::policy::PolicyFormat;
 use crate::runtime::runtime;
@@ -123,7 +124,10 @@ pub(crate) fn from_scratch(
         ..UpdateConfig::default()
     };
     let sizes = generation.engine(&start.config);
-    let mut learner = Learner::new(start, update, sizes, Workers::new(config.threads()));
+    let kept = memory::kept_bytes(config, &start, None, [1, 1])?;
+    let workers =
+        Workers::for_model(config.threads(), &start.config, &start.decoder.device()).keeping(kept);
+    let mut learner = Learner::new(start, update, sizes, workers);
     let tasks = (0..).map(|index| -> Task { world.question(Split::Train, index) });
     let total = learning.stages.iter().map(|stage| stage.steps).sum();
     let (mut done, mut score) = (0, String::new());

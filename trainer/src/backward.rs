@@ -1,11 +1,11 @@
-//! Gradients layer by layer, so that memory holds one layer's activations whatever the depth.
+//! Gradients layer by layer, so that memory holds the activations of as many layers as it has room for, and of one at least.
 //!
-//! A forward pass keeps the input of each layer and the output of its attention, and the activations of as many layers as fit a
-//! fixed size. Log-probabilities come from it in chunks of tokens, and the derivative of the loss by them goes back through the
-//! softmax. Then, from the last layer down, the activations of one layer at a time are computed again where they were not
-//! kept, and the gradient goes back through it (activation checkpointing, Chen et al. 2016, with every layer a segment). Every
-//! derivative is written out (`LayerBackward`), so that no graph is built; tests hold them equal to one graph of Burn's
-//! autodiff through the whole decoder, and to `PyTorch`.
+//! A forward pass keeps the input of each layer and the output of its attention, and the activations of as many layers as fit the
+//! bytes that it is given (`Workers::kept_bytes`). Log-probabilities come from it in chunks of tokens, and the derivative of the
+//! loss by them goes back through the softmax. Then, from the last layer down, the activations of one layer at a time are computed
+//! again where they were not kept, and the gradient goes back through it (activation checkpointing, Chen et al. 2016, with every
+//! layer a segment). Every derivative is written out (`LayerBackward`), so that no graph is built; tests hold them equal to one
+//! graph of Burn's autodiff through the whole decoder, and to `PyTorch`.
 
 use burn::tensor::{DType, IndexingUpdateOp, Int, Tensor, TensorData};
 
@@ -22,17 +22,18 @@ use crate::sequence::{BatchSize, Sequence, ids};
 /// a target.
 ///
 /// `decoder` is on a plain device; beside an adapter its base gets no gradients. `loss` is given log-probabilities and entropies of
-/// all targets, in order, and returns the derivative of the loss by each.
+/// all targets, in order, and returns the derivative of the loss by each. At most `kept_bytes` of activations are kept instead of being
+/// computed again, which changes no number.
 pub(crate) fn gradients<T>(
     decoder: &Decoder,
     config: &ModelConfig,
     rope: &RopeTables,
     sequences: &[&Sequence],
+    kept_bytes: usize,
     loss: impl FnOnce(&Scores) -> (ScoreGrads, T),
 ) -> Option<(NamedGrads, T)> {
-    let limit = Workspace::of(&decoder.device()).kept_bytes;
     within(
-        limit,
+        kept_bytes,
         decoder,
         config,
         rope,
@@ -48,11 +49,11 @@ pub(crate) fn value_gradients<T>(
     config: &ModelConfig,
     rope: &RopeTables,
     sequences: &[&Sequence],
+    kept_bytes: usize,
     loss: impl FnOnce(&[f32]) -> (Vec<f32>, T),
 ) -> Option<(NamedGrads, T)> {
-    let limit = Workspace::of(&decoder.device()).kept_bytes;
     within(
-        limit,
+        kept_bytes,
         decoder,
         config,
         rope,
@@ -164,8 +165,14 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// For a base in f32 or in less, all of which learns or none.
-    pub(crate) fn of(config: &ModelConfig, size: BatchSize, in_f32: bool, learns: bool) -> Self {
+    /// For a base in f32 or in less, all of which learns or none, with the activations of so many layers kept.
+    pub(crate) fn of(
+        config: &ModelConfig,
+        size: BatchSize,
+        with_activations: usize,
+        in_f32: bool,
+        learns: bool,
+    ) -> Self {
         let bytes = |numbers: usize| numbers * size_of::<f32>();
         let BatchSize {
             tokens,
@@ -177,8 +184,6 @@ impl Held {
         let embedding = config.vocab_size * hidden;
         let layer = LayerSizes::of(config);
         let depth = config.num_hidden_layers;
-        let numbers = space.kept_bytes / size_of::<f32>();
-        let with_activations = kept_layers(&layer, depth, tokens, numbers);
         let inputs = depth * layer.kept + hidden;
         let shared = if with_activations > 0 {
             layer.shared
@@ -323,6 +328,7 @@ mod tests {
 
     use super::*;
     use crate::model::{Architecture, Decoder};
+    use crate::workers::KEPT_BYTES;
 
     fn config() -> ModelConfig {
         ModelConfig {
@@ -415,7 +421,7 @@ mod tests {
                 .zip(alone)
                 .for_each(|(sum, alone)| *sum += alone);
         }
-        let all = found(Workspace::PROCESSOR.kept_bytes, &sequences.each_ref());
+        let all = found(KEPT_BYTES, &sequences.each_ref());
         let largest = expected
             .iter()
             .fold(0.0_f32, |most, value| most.max(value.abs()));

@@ -29,19 +29,20 @@ pub struct MeasuredStep {
     batches: Vec<MicroBatch>,
     /// Tokens of the longest sequence.
     longest: usize,
-    workers: usize,
+    base: Precision,
     graph: bool,
 }
 
 impl MeasuredStep {
-    /// Reads the rollouts of a step. With `in_bf16` products and activations are in bf16; with `graph`, gradients come from one graph of autodiff through the whole decoder in place
-    /// of the written-out derivatives.
+    /// Reads the rollouts of a step. `base` is how the weights are kept. With `in_bf16` products and activations are in bf16; with
+    /// `graph`, gradients come from one graph of autodiff through the whole decoder in place of the written-out derivatives.
     ///
     /// # Errors
     /// As [`Sample::read_groups`], and when no group has a direction.
     pub fn read(
         rollouts: &Path,
         checkpoint: Checkpoint,
+        base: Precision,
         threads: usize,
         micro_batch_tokens: usize,
         in_bf16: bool,
@@ -63,7 +64,6 @@ impl MeasuredStep {
         let longest = lengths.max().unwrap_or(0);
         let device = checkpoint.decoder.device();
         let workers = Workers::for_model(threads, &checkpoint.config, &device);
-        let at_a_time = workers.at_a_time();
         let optimizer = AdamWConfig {
             learning_rate: 1e-3,
             warmup_steps: 0,
@@ -72,15 +72,18 @@ impl MeasuredStep {
         let student = Student::new(checkpoint, optimizer, longest, micro_batch_tokens, workers)
             .computing_in(in_bf16);
         let batches = student.cut(rows.iter().map(|row| &row.sequence));
-        Ok(Self {
+        let mut step = Self {
             student,
             recipe,
             rows,
             batches,
             longest,
-            workers: at_a_time,
+            base,
             graph,
-        })
+        };
+        let kept_bytes = step.plan(0).on(&device, 1, 1).work.kept_bytes;
+        step.student.workers = step.student.workers.clone().keeping(kept_bytes);
+        Ok(step)
     }
 
     /// The current weights.
@@ -100,30 +103,37 @@ impl MeasuredStep {
 
     /// The estimate that the program would give before such a run: peak memory, bytes. `file_bytes` is the size of the weight
     /// files.
-    pub fn estimate(&self, base: Precision, file_bytes: u64) -> u64 {
-        let mut work = Workload::default();
+    pub fn estimate(&self, file_bytes: u64) -> u64 {
+        self.plan(file_bytes).estimate().peak()
+    }
+
+    fn plan(&self, file_bytes: u64) -> MemoryPlan<'_> {
+        let workers = &self.student.workers;
+        let mut work = Workload {
+            kept_bytes: workers.kept_bytes(),
+            ..Workload::default()
+        };
         work.grow(
             self.batches
                 .iter()
                 .map(|batch| BatchSize::of(&self.sequences(batch))),
         );
-        let plan = MemoryPlan {
+        MemoryPlan {
             model: &self.checkpoint().config,
-            base,
+            base: self.base,
             adapter: self.checkpoint().lora.as_ref(),
             reference: false,
             file_bytes,
             context: self.longest,
             work,
-            workers: self.workers,
+            workers: workers.at_a_time(),
             engine: None,
             card_bytes: memory_bytes(&self.checkpoint().decoder.device()),
             in_bf16: self.student.computes_in_bf16(),
             moments_in_8_bits: false,
             updates: 1,
             critic: false,
-        };
-        plan.estimate().peak()
+        }
     }
 
     /// Takes the step. `between` is called when the gradients are there.

@@ -202,7 +202,8 @@ impl Critic {
             let rows: Vec<&Scored> = batches[index].iter().map(|&row| &scored[row]).collect();
             let sequences: Vec<&Sequence> = rows.iter().map(|row| &row.sequence).collect();
             let loss = |values: &[f32]| loss(&rows, values, self.config.clip);
-            value_gradients(decoder, head, config, &student.rope, &sequences, loss)
+            let (rope, kept) = (&student.rope, student.workers.kept_bytes());
+            value_gradients(decoder, head, config, rope, &sequences, kept, loss)
         });
         let (gradients, sums) = ranks.sum(gradients, sums, &decoder.device())?;
         let mut total = ValueSums::default();

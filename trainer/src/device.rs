@@ -247,8 +247,6 @@ impl DeviceSpec {
 pub(crate) struct Workspace {
     /// Most attention scores at once, over all heads of a block of queries.
     pub(crate) attention_scores: usize,
-    /// Bytes of activations that are kept of one micro-batch instead of being computed again.
-    pub(crate) kept_bytes: usize,
     /// Most logits at once.
     pub(crate) logits: usize,
 }
@@ -257,7 +255,6 @@ impl Workspace {
     /// The processor's.
     pub(crate) const PROCESSOR: Self = Self {
         attention_scores: 1 << 22,
-        kept_bytes: 96 << 20,
         logits: 1 << 24,
     };
 
@@ -280,7 +277,7 @@ impl Workspace {
     }
 
     /// A GPU's. A block of scores has some eight tensors of its size beside it, a chunk of logits four: together a tenth of the
-    /// memory at most; what is kept takes a ninth.
+    /// memory at most.
     fn with_memory(
         Memory {
             bytes,
@@ -292,7 +289,6 @@ impl Workspace {
             .clamp(1 << 22, 1 << 28) as usize;
         Self {
             attention_scores: numbers,
-            kept_bytes: (bytes / 9) as usize,
             logits: numbers,
         }
     }
@@ -386,6 +382,5 @@ mod tests {
         assert_eq!(of(24, 6 << 30).attention_scores, 24 << 21);
         // A software driver binds 128 MiB at a time.
         assert_eq!(of(24, 128 << 20).attention_scores, 1 << 24);
-        assert!(of(80, 20 << 30).kept_bytes > 8 << 30);
     }
 }

@@ -21,7 +21,7 @@ use crate::logprobs::{ScoreGrads, Scores};
 use crate::model::{Architecture, Decoder, ModelConfig, RopeTables};
 use crate::sequence::Sequence;
 use crate::weights::Checkpoint;
-use crate::workers::Workers;
+use crate::workers::{KEPT_BYTES, Workers};
 
 /// The result of one check.
 #[derive(Clone, Debug, PartialEq)]
@@ -99,8 +99,8 @@ fn decoder(device: &Device) -> Check {
                 scores.logprobs.clone(),
             )
         };
-        let (gradients, mut found) = backward::gradients(&decoder, &config, &rope, &rows, all)
-            .expect("every row has targets");
+        let found = backward::gradients(&decoder, &config, &rope, &rows, KEPT_BYTES, all);
+        let (gradients, mut found) = found.expect("every row has targets");
         found.extend(gradients.0.into_values().flat_map(numbers));
         found
     };

@@ -214,6 +214,7 @@ impl Learner {
         };
         Workload {
             played_tokens: usize::try_from(played_tokens).unwrap_or(usize::MAX),
+            kept_bytes: self.student.workers.kept_bytes(),
             ..self.work
         }
     }

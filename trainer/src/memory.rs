@@ -5,6 +5,7 @@
 //! sums with measured peaks.
 
 mod card;
+mod kept;
 mod process;
 
 pub use process::{available, held, peak};
@@ -83,6 +84,8 @@ pub struct Workload {
     /// Tokens that the engine is given in the whole run: a cache is resident where it was used, and its blocks are used in
     /// turn.
     pub played_tokens: usize,
+    /// Bytes of the activations of a micro-batch that are kept instead of being computed again.
+    pub kept_bytes: usize,
 }
 
 impl Workload {
@@ -136,16 +139,22 @@ pub struct MemoryEstimate {
     always: Vec<Part>,
     /// Held in turn.
     moments: Vec<Moment>,
+    /// Layers whose activations are kept of the largest micro-batch, and all.
+    layers_kept: [usize; 2],
 }
 
 impl MemoryEstimate {
     /// Without what takes nothing.
-    fn of(mut always: Vec<Part>, mut moments: Vec<Moment>) -> Self {
+    fn of(mut always: Vec<Part>, mut moments: Vec<Moment>, layers_kept: [usize; 2]) -> Self {
         always.retain(|part| part.bytes > 0);
         for moment in &mut moments {
             moment.parts.retain(|part| part.bytes > 0);
         }
-        Self { always, moments }
+        Self {
+            always,
+            moments,
+            layers_kept,
+        }
     }
 
     /// Peak resident memory, bytes.
@@ -204,6 +213,8 @@ impl MemoryEstimate {
             "at the peak: what is always held, and the largest of the rest",
             self.peak(),
         );
+        let [kept, all] = self.layers_kept;
+        lines.push(format!("# activations of {kept} of {all} layers are kept"));
         lines.join("\n")
     }
 }
@@ -244,7 +255,7 @@ impl MemoryPlan<'_> {
                 .parts
                 .push(part("held back by the allocator", held, ""));
         }
-        MemoryEstimate::of(self.always(), moments)
+        MemoryEstimate::of(self.always(), moments, self.layers_kept())
     }
 
     fn at_a_time(&self) -> usize {
@@ -406,9 +417,11 @@ impl MemoryPlan<'_> {
     fn gradients(&self) -> Vec<Moment> {
         let full = self.adapter.is_none();
         let masks = (DROPPED, self.masks(), "grpo.update.micro_batch_tokens");
+        let [layers_kept, _] = self.layers_kept();
         let held = Held::of(
             self.model,
             self.work.batch,
+            layers_kept,
             self.base() == Precision::Full,
             full,
         );

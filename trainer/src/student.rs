@@ -263,8 +263,8 @@ impl Student {
             let batch = &batches[index];
             let rows: Vec<&Sequence> = batch.iter().map(|&row| sequences[row]).collect();
             let loss = loss(batch);
-            let decoder = self.decoder_of(&rows);
-            backward::gradients(&decoder, config, &self.rope, &rows, loss)
+            let (decoder, kept) = (self.decoder_of(&rows), self.workers.kept_bytes());
+            backward::gradients(&decoder, config, &self.rope, &rows, kept, loss)
         })
     }
 

@@ -16,10 +16,14 @@ use crate::model::ModelConfig;
 /// Hidden size from which on a model's products are split over threads rather than its micro-batches.
 const WIDE: usize = 512;
 
-/// Threads for gradient work.
+/// Bytes of the activations of a micro-batch that are kept in any case, however much memory there is.
+pub(crate) const KEPT_BYTES: usize = 96 << 20;
+
+/// Threads for gradient work, and the activations that they keep.
 #[derive(Clone, Debug)]
 pub struct Workers {
     pools: Vec<Arc<rayon::ThreadPool>>,
+    kept_bytes: usize,
 }
 
 impl Workers {
@@ -30,7 +34,20 @@ impl Workers {
     pub fn new(count: usize) -> Self {
         Self {
             pools: (0..count.max(1)).map(|_| pool(1)).collect(),
+            kept_bytes: KEPT_BYTES,
         }
+    }
+
+    /// The same, keeping so many bytes of the activations of each micro-batch instead of computing them again: time and memory, not
+    /// meaning. A [`MemoryPlan`](crate::memory::MemoryPlan) says how many there is room for.
+    #[must_use]
+    pub fn keeping(self, kept_bytes: usize) -> Self {
+        Self { kept_bytes, ..self }
+    }
+
+    /// Bytes of the activations of a micro-batch that are kept at most.
+    pub(crate) fn kept_bytes(&self) -> usize {
+        self.kept_bytes
     }
 
     /// As suits a model and its device. On the processor, a small model has a micro-batch per thread; a large one has one
@@ -45,6 +62,7 @@ impl Workers {
         } else {
             Self {
                 pools: vec![pool(threads)],
+                kept_bytes: KEPT_BYTES,
             }
         }
     }

@@ -23,7 +23,7 @@ use crate::model::{
 };
 use crate::optim::{AdamW, AdamWConfig};
 use crate::sequence::{Sequence, ids};
-use crate::workers::Workers;
+use crate::workers::{KEPT_BYTES, Workers};
 
 /// Of sums of products in f32, relative to the largest number compared.
 const FORWARD: f64 = 1e-4;
@@ -284,7 +284,8 @@ impl Model {
     }
 
     fn gradients_of(&self, decoder: &Decoder) -> NamedGrads {
-        let found = backward::gradients(decoder, &self.config, &self.rope, &self.rows(), grads);
+        let (config, rope, rows) = (&self.config, &self.rope, self.rows());
+        let found = backward::gradients(decoder, config, rope, &rows, KEPT_BYTES, grads);
         let mut found = found.expect("there are targets").0;
         decoder.separate(&mut found.0, &self.config);
         found
@@ -317,7 +318,8 @@ impl Model {
             sequence.temperatures = vec![0.7 + 0.1 * row as f32; sequence.targets.len()];
         }
         let rows: Vec<&Sequence> = sequences.iter().collect();
-        let found = backward::gradients(&self.decoder, &self.config, &self.rope, &rows, grads);
+        // And every layer computed again.
+        let found = backward::gradients(&self.decoder, &self.config, &self.rope, &rows, 0, grads);
         all(found.expect("there are targets").0)
     }
 

@@ -1,7 +1,6 @@
 //! The same on a GPU: what its memory holds, not the processor's.
 
 use super::{DROPPED, F32, MemoryEstimate, MemoryPlan, Moment, Part, part, sum};
-use crate::backward::kept_layers;
 use crate::device::Workspace;
 use crate::generate::pass_bytes;
 use crate::logprobs::Logits;
@@ -48,16 +47,16 @@ impl MemoryPlan<'_> {
         }
         let runtime = part("driver and kernels", RUNTIME, "");
         let always = std::iter::once(runtime).chain(held).collect();
-        MemoryEstimate::of(always, moments)
+        MemoryEstimate::of(always, moments, self.layers_kept())
     }
 
     /// Bytes of a number that updates compute with.
-    fn element(&self) -> usize {
+    pub(super) fn element(&self) -> usize {
         if self.in_bf16 { HALF } else { F32 }
     }
 
     /// Returns whether updates run layers whose matrices are joined.
-    fn is_joined(&self) -> bool {
+    pub(super) fn is_joined(&self) -> bool {
         self.in_bf16 && self.adapter.is_none() && LayerSizes::joins(self.model)
     }
 
@@ -187,9 +186,8 @@ impl MemoryPlan<'_> {
         const TOKENS: &str = "grpo.update.micro_batch_tokens";
         const LORA: &str = "[policy.lora]";
         let (model, batch, element) = (self.model, self.work.batch, self.element());
-        let sizes = LayerSizes::on_card(model, self.is_joined());
-        let (tokens, hidden, depth) = (batch.tokens, model.hidden_size, model.num_hidden_layers);
-        let whole = kept_layers(&sizes, depth, tokens, space.kept_bytes / element);
+        let (sizes, [whole, depth]) = (self.layer_sizes(), self.layers_kept());
+        let (tokens, hidden) = (batch.tokens, model.hidden_size);
         let inputs = depth * sizes.kept + hidden;
         // Attention says two numbers of every row and head.
         let stats = depth * tokens * model.num_attention_heads * 2 * F32;

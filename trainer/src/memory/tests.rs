@@ -1,6 +1,7 @@
 //! What an estimate counts, and what makes it smaller.
 
 use super::*;
+use crate::workers::KEPT_BYTES;
 
 #[test]
 fn a_workload_is_that_of_its_largest_batch_and_longest_step() {
@@ -17,7 +18,7 @@ fn a_workload_is_that_of_its_largest_batch_and_longest_step() {
         Workload {
             batch: batch(30, 6),
             micro_batches: 2,
-            played_tokens: 0
+            ..Workload::default()
         }
     );
 }
@@ -38,6 +39,7 @@ fn plan(model: &ModelConfig, tokens: usize) -> MemoryPlan<'_> {
             },
             micro_batches: 2,
             played_tokens: 0,
+            kept_bytes: KEPT_BYTES,
         },
         workers: 1,
         engine: None,
@@ -175,6 +177,7 @@ fn estimates_equal_an_independent_sum() {
         },
         micro_batches,
         played_tokens,
+        kept_bytes: KEPT_BYTES,
     };
     let engine = |cache_tokens, step_tokens, sequences| {
         Some(EngineConfig {
@@ -245,18 +248,66 @@ fn a_cards_estimate_is_near_the_peak_under_the_stub_driver() {
             work: Workload {
                 batch,
                 micro_batches: 1,
-                played_tokens: 0,
+                ..Workload::default()
             },
             card_bytes: Some(143_771 << 20),
             in_bf16: true,
             ..plan(&model, longest)
         };
-        let estimate = estimate.estimate().peak() - (1 << 30);
+        let estimate = estimate.filling(143_771 << 20).estimate();
+        let estimate = estimate.peak() - (1 << 30);
         let peak = pages * (1188 << 20);
         assert!(
             estimate.abs_diff(peak) < peak / 10,
             "{layers} layers: {estimate} for {peak}"
         );
+    }
+}
+
+/// All layers where they fit, as many as fit, and none.
+#[test]
+fn as_many_layers_are_kept_as_there_is_room_for() {
+    let model = ModelConfig::published("Qwen2.5-0.5B").unwrap();
+    let lora = adapter(16);
+    for card_bytes in [None, Some(80_000_000_000)] {
+        for workers in [1, 2] {
+            let run = MemoryPlan {
+                adapter: Some(&lora),
+                card_bytes,
+                workers,
+                ..plan(&model, 4096)
+            };
+            let needed = |plan: &MemoryPlan<'_>| plan.estimate().needed();
+            let none = run.filling(0);
+            assert_eq!(none.work.kept_bytes, KEPT_BYTES);
+            assert_eq!(none.layers_kept(), [0, 24]);
+            let all = run.filling(1 << 40);
+            assert_eq!(all.layers_kept(), [24, 24]);
+            let lines = all.estimate().table();
+            assert!(
+                lines.ends_with("# activations of 24 of 24 layers are kept"),
+                "{lines}"
+            );
+
+            let (least, layer) = (needed(&none), all.work.kept_bytes / 24);
+            let fits = |plan: &MemoryPlan<'_>, room: u64| match card_bytes {
+                Some(_) => needed(plan) <= room - room / 6,
+                None => 2 * needed(plan) <= least + room,
+            };
+            let mut found = std::collections::BTreeSet::new();
+            for part in 0..40 {
+                let room = least + (part << 28);
+                let some = run.filling(room);
+                let [kept, _] = some.layers_kept();
+                assert!(kept == 0 || fits(&some, room), "{kept} layers in {room}");
+                let mut more = some.clone();
+                more.work.kept_bytes = (kept + 1) * layer;
+                assert!(kept == 24 || !fits(&more, room), "{kept} layers in {room}");
+                assert!(found.last().is_none_or(|&last| last <= kept), "{found:?}");
+                found.insert(kept);
+            }
+            assert!(found.len() > 5, "{found:?}");
+        }
     }
 }
 

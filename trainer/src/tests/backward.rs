@@ -11,6 +11,7 @@ use crate::logprobs::{ScoreGrads, Scores, token_logprobs};
 use crate::lora::{self, LoraConfig, Targets};
 use crate::model::{Batch, Decoder, Dropout, ModelConfig, RopeTables};
 use crate::sequence::{Sequence, ids};
+use crate::workers::KEPT_BYTES;
 use burn::tensor::{DType, Device, Tensor};
 use rand::RngExt;
 
@@ -103,6 +104,7 @@ fn compare(model: &Tiny, what: &str) {
             &model.config,
             &model.rope,
             &rows,
+            KEPT_BYTES,
             |scores| (grads.clone(), scores.clone()),
         );
         let (found, scores) = result.unwrap();
@@ -144,7 +146,7 @@ fn gradients_in_bf16_point_where_those_in_f32_do() {
         let grads = grads(count, true, seed.child("grads", &[]));
         let of = |decoder: &Decoder| {
             let (config, rope) = (&model.config, &model.rope);
-            let found = gradients(decoder, config, rope, &rows, |scores| {
+            let found = gradients(decoder, config, rope, &rows, KEPT_BYTES, |scores| {
                 (grads.clone(), scores.clone())
             });
             let (gradients, scores) = found.unwrap();
@@ -247,6 +249,7 @@ fn sequences_without_a_target_have_no_gradient() {
         &model.config,
         &model.rope,
         &[&sequence],
+        KEPT_BYTES,
         |_| (ScoreGrads::default(), ()),
     );
     assert!(found.is_none());

@@ -15,6 +15,7 @@ use crate::optim::AdamWConfig;
 use crate::run::{Problem, group_jobs, rollout};
 use crate::sample::Sample;
 use crate::sequence::Sequence;
+use crate::workers::KEPT_BYTES;
 use burn::tensor::Device;
 use serde_json::Value;
 
@@ -66,8 +67,9 @@ fn gradients_equal_torch() {
                     let found = value_loss(values, &of("old"), &of("returns"), clip, weight);
                     (found.gradients, found.loss)
                 };
+                let (config, rope) = (&model.config, &model.rope);
                 let found =
-                    value_gradients(&decoder, head, &model.config, &model.rope, &run, criticise);
+                    value_gradients(&decoder, head, config, rope, &run, KEPT_BYTES, criticise);
                 let (found, share) = found.unwrap();
                 gradients.add(found);
                 loss += share;

@@ -8,7 +8,7 @@ use crate::objective::{Algorithm, KlEstimator, KlPenalty, Recipe};
 use crate::optim::{AdamW, AdamWConfig};
 use crate::sequence::{Sequence, cut, ids};
 use crate::update::{Scored, TokenSums, loss};
-use crate::workers::Workers;
+use crate::workers::{KEPT_BYTES, Workers};
 use burn::tensor::Device;
 use serde_json::Value;
 
@@ -84,6 +84,7 @@ fn step(
             &model.config,
             &model.rope,
             &sequences,
+            KEPT_BYTES,
             |scores| loss(&rows, recipe, scores, Some(&reference)),
         )
     });

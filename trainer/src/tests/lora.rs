@@ -14,6 +14,7 @@ use crate::model::{Batch, Decoder, ModelConfig, RopeTables};
 use crate::optim::{AdamW, AdamWConfig};
 use crate::sequence::Sequence;
 use crate::weights::{Precision, SaveOptions, adapter, load_decoder_as, save_decoder_as};
+use crate::workers::KEPT_BYTES;
 use burn::module::{Module, ModuleMapper, Param};
 use burn::tensor::{DType, Device, Tensor};
 use serde_json::Value;
@@ -432,17 +433,18 @@ fn learns_beside_8_bits(family: &str) {
     let (eight, widened) = (adapted(kept()), adapted(widened));
     let rope = RopeTables::new(&config, 64, &Device::flex());
     let sequences = [&sequence()];
-    let (found, ()) = backward::gradients(&eight, &config, &rope, &sequences, |scores| {
-        let count = scores.logprobs.len();
-        (
-            ScoreGrads {
-                logprobs: vec![1.0 / count as f32; count],
-                entropies: Vec::new(),
-            },
-            (),
-        )
-    })
-    .unwrap();
+    let (found, ()) =
+        backward::gradients(&eight, &config, &rope, &sequences, KEPT_BYTES, |scores| {
+            let count = scores.logprobs.len();
+            (
+                ScoreGrads {
+                    logprobs: vec![1.0 / count as f32; count],
+                    entropies: Vec::new(),
+                },
+                (),
+            )
+        })
+        .unwrap();
     let tracked = track(&widened);
     let scored = token_logprobs(&tracked, &config, &rope, &sequences).unwrap();
     let expected = NamedGrads::collect(&tracked, &scored.logprobs.mean().backward());

@@ -22,7 +22,7 @@ use crate::run::{Problem, group_jobs, rollout};
 use crate::sample::Sample;
 use crate::sequence::Sequence;
 use crate::update::{Readings, Scored, loss, score};
-use crate::workers::Workers;
+use crate::workers::{KEPT_BYTES, Workers};
 use burn::tensor::{Device, Tensor};
 use forage_env::{Rollout, registry};
 use serde_json::json;
@@ -378,6 +378,7 @@ fn the_gradient_is_that_of_the_loss() {
         &model.config,
         &model.rope,
         &[&sequence],
+        KEPT_BYTES,
         |scores| loss(&[&row], &recipe, scores, None),
     )
     .unwrap();
@@ -433,9 +434,9 @@ fn masked_tokens_have_no_gradient() {
             logprobs: vec![1.0; scores.logprobs.len()],
             entropies: Vec::new(),
         };
-        let found = backward::gradients(&model.decoder, &model.config, &model.rope, &rows, |s| {
-            (grads(s), ())
-        });
+        let (decoder, config, rope) = (&model.decoder, &model.config, &model.rope);
+        let loss = |scores: &Scores| (grads(scores), ());
+        let found = backward::gradients(decoder, config, rope, &rows, KEPT_BYTES, loss);
         found.unwrap().0
     };
     let bytes = |gradients: &NamedGrads| -> Vec<u32> {

@@ -17,7 +17,7 @@ use crate::sequence::{Sequence, cut, ids};
 use crate::update::{Readings, Scored, loss, minibatches, score};
 use crate::weights::adapter;
 use crate::weights::write::save_decoder;
-use crate::workers::Workers;
+use crate::workers::{KEPT_BYTES, Workers};
 use burn::tensor::{Device, Tensor};
 
 /// The decoder after the step.
@@ -43,6 +43,7 @@ fn step(model: &Tiny, rollouts: &Path, graph: bool, budget: usize) -> Decoder {
             &model.config,
             &model.rope,
             &sequences,
+            KEPT_BYTES,
             |scores| (loss(&rows, &recipe, scores, None).0, ()),
         )
     });

@@ -74,11 +74,13 @@ impl Train {
             .threads
             .unwrap_or(std::thread::available_parallelism()?.get());
         let budget = self.micro_batch_tokens;
-        let (rollouts, graph) = (&self.rollouts, self.graph);
-        let mut step = MeasuredStep::read(rollouts, checkpoint, threads, budget, self.bf16, graph)?;
+        let base = self.base.into();
+        let (rollouts, bf16, graph) = (&self.rollouts, self.bf16, self.graph);
+        let mut step =
+            MeasuredStep::read(rollouts, checkpoint, base, threads, budget, bf16, graph)?;
         let files = std::fs::metadata(Path::new(&self.model).join("model.safetensors"))
             .map_or(0, |file| file.len());
-        let estimated = step.estimate(self.base.into(), files);
+        let estimated = step.estimate(files);
         let mut counters = Counters::new(self.counters);
         for _ in 0..self.steps {
             counters.since(step.checkpoint())?;

@@ -1,0 +1,84 @@
+//! The layers whose activations are kept, where those of the others are computed again: as many as there is room for.
+
+use burn::tensor::Device;
+
+use super::{F32, MemoryPlan, Workload, available, sum};
+use crate::backward::kept_layers;
+use crate::device::memory_bytes;
+use crate::model::LayerSizes;
+use crate::optim::AdamW;
+use crate::workers::KEPT_BYTES;
+
+/// The share of a card that what is kept leaves free, a sixth: an estimate may be a tenth too low (`bench/device/budgets.json`), and the
+/// tuner, a retriever's encoder or a screen take memory that no estimate counts.
+const FREE: u64 = 6;
+
+impl MemoryPlan<'_> {
+    /// The plan of a run that begins on this device now, with its weights loaded: see [`Self::filling`]. So many `runs` of this process
+    /// share the device, and so many `processes` the memory of the machine.
+    #[must_use]
+    pub fn on(&self, device: &Device, runs: usize, processes: usize) -> Self {
+        let card_bytes = memory_bytes(device);
+        let plan = Self {
+            card_bytes,
+            ..self.clone()
+        };
+        let free = || available().unwrap_or(0) / (runs * processes) as u64;
+        let own = || free() + self.kept_weights() as u64;
+        let room = card_bytes.map_or_else(own, |bytes| bytes / runs as u64);
+        let again = if processes > 1 { self.held_again() } else { 0 };
+        let plan = plan.filling(room.saturating_sub(again));
+        let [kept, all] = plan.layers_kept();
+        tracing::info!("activations of {kept} of {all} layers are kept");
+        plan
+    }
+
+    /// The same plan with the activations of as many layers kept as `room` bytes hold beside all else: on a card up to a sixth of it, on
+    /// the processor, where other programs live too, up to half of what all else leaves. 96 MiB are kept in any case.
+    #[must_use]
+    pub fn filling(&self, room: u64) -> Self {
+        let keeping = |kept_bytes: usize| Self {
+            work: Workload {
+                kept_bytes,
+                ..self.work
+            },
+            ..self.clone()
+        };
+        let needed = |plan: &Self| plan.estimate().needed();
+        let fewest = keeping(KEPT_BYTES);
+        let most = match self.card_bytes {
+            Some(_) => room - room / FREE,
+            None => u64::midpoint(needed(&fewest), room),
+        };
+        let layer = self.layer_sizes().activations * self.work.batch.tokens * self.element();
+        let layers = (1..=self.model.num_hidden_layers).rev();
+        layers
+            .map(|count| count * layer)
+            .take_while(|&bytes| bytes > KEPT_BYTES)
+            .map(keeping)
+            .find(|plan| needed(plan) <= most)
+            .unwrap_or(fewest)
+    }
+
+    /// Weights that learn and moments, which the first of several ranks holds twice while a step is under way; bytes.
+    fn held_again(&self) -> u64 {
+        let moments = AdamW::moments_bytes(self.trained(), self.moments_in_8_bits);
+        (self.trained() * F32 + moments) as u64 + sum(&self.critic_parts(0))
+    }
+
+    /// Layers whose activations are kept of the largest micro-batch, and all.
+    pub(super) fn layers_kept(&self) -> [usize; 2] {
+        let (tokens, depth) = (self.work.batch.tokens, self.model.num_hidden_layers);
+        let numbers = self.work.kept_bytes / self.element();
+        let kept = kept_layers(&self.layer_sizes(), depth, tokens, numbers);
+        [kept, depth]
+    }
+
+    /// Numbers that a layer holds for each token.
+    pub(super) fn layer_sizes(&self) -> LayerSizes {
+        match self.card_bytes {
+            Some(_) => LayerSizes::on_card(self.model, self.is_joined()),
+            None => LayerSizes::of(self.model),
+        }
+    }
+}
