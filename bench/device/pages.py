@@ -4,7 +4,8 @@ The allocator (cubecl-server 0.11: memory_management/dynamic/arena.rs) carves te
 a tensor that is larger than a page begins pages of its size and a MiB, and pages of the old size go once they are empty. The step's
 tensors come and go as in trainer/src/backward.rs and trainer/src/model/cube/layer.rs: two steps, since moments are made by the first. It
 prints what is live at most, what the pages hold at most, and the difference, of which trainer/src/memory/card.rs counts a page and a
-sixteenth of what is live.
+sixteenth of what is live. Activations are kept of as many layers as leave a sixth of the card free by that count, as in
+trainer/src/memory/kept.rs.
 """
 
 import argparse
@@ -17,6 +18,7 @@ from roofline import SHAPES  # noqa: E402
 MIB = 2**20
 NORMED = {"Qwen3-0.6B", "Qwen3-4B"}
 SMALL, LOGITS = 64 << 10, 1 << 28
+RUNTIME, KEPT = 1 << 30, 96 << 20
 
 
 class Arena:
@@ -74,7 +76,7 @@ class Arena:
 
 
 class Step:
-    def __init__(self, chosen):
+    def __init__(self, chosen, whole=None):
         depth, self.h, self.i, heads, kv_heads, dim, self.v, _ = SHAPES[chosen.shape]
         self.heads, self.q, self.k = heads, heads * dim, kv_heads * dim
         self.depth, self.n, self.longest = chosen.layers or depth, chosen.tokens, chosen.longest
@@ -83,7 +85,7 @@ class Step:
         at_once = LOGITS // self.v
         self.targets, self.chunks = targets, [min(at_once, targets - start) for start in range(0, targets, at_once)]
         activations = (self.w * (2 if self.normed else 1) + self.h + 2 * self.i) * self.n * 2
-        self.whole = min(chosen.card * MIB // 9 // activations, self.depth)
+        self.whole = min(KEPT // activations, self.depth) if whole is None else whole
         self.arena, self.dim = Arena(), dim
 
     def matrices(self, layer):
@@ -242,6 +244,22 @@ class Step:
         return a
 
 
+def counted(arena):
+    """What an estimate counts for these tensors."""
+    return arena.most_live * 17 / 16 + arena.pools[-1][0]
+
+
+def fitting(chosen):
+    """The step with as many layers kept as the card has room for, and its pages."""
+    for whole in range(chosen.layers or SHAPES[chosen.shape][0], -1, -1):
+        step = Step(chosen, whole)
+        arena = step.run()
+        if RUNTIME + counted(arena) <= chosen.card * MIB * 5 / 6:
+            return step, arena
+    step = Step(chosen)
+    return step, step.run()
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("shape", nargs="?", choices=[name for name in SHAPES if "Qwen" in name], help="all by default")
@@ -251,13 +269,14 @@ def main():
     parser.add_argument("--card", type=int, default=143771, help="MiB of its memory")
     chosen = parser.parse_args()
     shapes = [chosen.shape] if chosen.shape else [name for name in SHAPES if "Qwen" in name]
-    print("| shape | layers | live, MiB | pages, MiB | not filled | of one page | a page and a sixteenth |\n|---|---|---|---|---|---|---|")
+    print("| shape | layers | kept | live, MiB | pages, MiB | not filled | of one page | a page and a sixteenth |")
+    print("|---" * 8 + "|")
     for chosen.shape in shapes:
-        step = Step(chosen)
-        arena = step.run()
+        step, arena = fitting(chosen)
         live, taken, page = arena.most_live, arena.most_taken, arena.pools[-1][0]
-        print(f"| {chosen.shape} | {step.depth} | {live / MIB:.0f} | {taken / MIB:.0f} | {taken / live - 1:.1%} | {(taken - live) / page:.1f} | "
-              f"{(live * 17 / 16 + page) / taken - 1:+.1%} |")
+        print(f"| {chosen.shape} | {step.depth} | {step.whole} | {live / MIB:.0f} | {taken / MIB:.0f} | "
+              f"{taken / live - 1:.1%} | {(taken - live) / page:.1f} | "
+              f"{counted(arena) / taken - 1:+.1%} |")
 
 
 if __name__ == "__main__":
