@@ -117,6 +117,7 @@ impl MeasuredStep {
             work,
             workers: self.workers,
             engine: None,
+            versions: 1,
             card_bytes: memory_bytes(&self.checkpoint().decoder.device()),
             in_bf16: self.student.computes_in_bf16(),
             moments_in_8_bits: false,
