@@ -60,7 +60,8 @@ impl Entry for CurriculumEntry {
 pub struct CurriculumInputs<'a> {
     /// The training questions of the run; never empty.
     pub questions: &'a [Arc<Task>],
-    /// Questions asked so far, in order. When a step draws again to fill its batch, those of its first draw are included.
+    /// Questions asked so far, in order, those of batches that are still in play included. When a step draws again to fill its batch, so
+    /// are those of its first draw.
     pub asked: &'a [Asked],
     /// The number of questions drawn before: that of `asked`, except for the default curriculum, of which nothing is kept.
     pub drawn: usize,
@@ -79,7 +80,7 @@ pub struct Asked {
     pub question: usize,
     /// The step that asked it.
     pub step: u64,
-    /// Mean accuracy of its episodes, 0 to 1; the reward where nothing says what is right. None where all were lost to
-    /// infrastructure faults.
+    /// Mean accuracy of its episodes, 0 to 1; the reward where nothing says what is right. None where they are still in play, or all were
+    /// lost to infrastructure faults.
     pub accuracy: Option<f32>,
 }

@@ -255,6 +255,12 @@ fn planned<T>(
             .sampler
             .is_none()
             .then(|| config.generation().engine(&start.shape)),
+        // Recorded rollouts need the newest weights alone.
+        versions: if work.played_tokens > 0 {
+            config.grpo.lookahead.min(config.grpo.steps).max(1) as usize
+        } else {
+            1
+        },
         card_bytes: None,
         in_bf16: config.grpo.update.dtype == Some(ComputeType::Bf16),
         moments_in_8_bits: config.grpo.update.optimizer.moments_in_8_bits,

@@ -139,6 +139,7 @@ impl SftOptions {
             },
             workers: Workers::micro_batches_at_a_time(Resolved::all_threads(), &start.config),
             engine: None,
+            versions: 1,
             card_bytes: None,
             in_bf16: false,
             moments_in_8_bits: false,

@@ -79,26 +79,35 @@ struct Work<'a> {
     micro_batch_tokens: f64,
     /// GPUs that sample, where servers do.
     servers: Option<f64>,
-    lookahead: bool,
+    /// Batches in play at a time while one is learned from; 0 where sampler and learner take turns.
+    ahead: f64,
 }
 
 /// Seconds of a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Times {
     rollouts: f64,
+    /// Of the rollouts, the part in which the longest turn decodes alone.
+    tail: f64,
     update: f64,
     push: f64,
 }
 
 impl Times {
-    /// The whole step; `overlap` where rollouts and updates run at the same time.
-    fn step(self, overlap: bool) -> f64 {
-        let both = if overlap {
-            self.rollouts.max(self.update)
+    /// The whole step where so many batches are `ahead`, as [`Work::ahead`] says.
+    fn step(self, ahead: f64) -> f64 {
+        let both = if ahead > 0.0 {
+            self.sampling(ahead).max(self.update)
         } else {
             self.rollouts + self.update
         };
         both + self.push
+    }
+
+    /// The time of rollouts in each step: of several batches in play the others decode beside the longest turn of one, and a batch has as
+    /// many steps as are in play.
+    fn sampling(self, ahead: f64) -> f64 {
+        (self.rollouts - self.tail).max(self.rollouts / ahead.max(1.0))
     }
 }
 
@@ -178,8 +187,8 @@ impl Work<'_> {
             .iter()
             .map(|part| part.0)
             .sum();
-        let decoding =
-            episodes * self.written / rows * step + self.longest_turn * alone / bandwidth;
+        let tail = self.longest_turn * alone / bandwidth;
+        let decoding = episodes * self.written / rows * step + tail;
         let prompt = self.prompt / self.group;
         let filling = episodes * (prompt + self.read) * (2.0 * self.weights() + self.attention());
 
@@ -213,6 +222,7 @@ impl Work<'_> {
         };
         Times {
             rollouts: decoding + filling / rate,
+            tail,
             update: products.max(launches) + optimizer,
             push,
         }
@@ -221,19 +231,20 @@ impl Work<'_> {
     /// A card's line.
     fn line(&self, card: &Card, assumed: &Assumed) -> String {
         let times = self.on(card, assumed);
-        let overlap = self.lookahead && self.servers.is_some();
         let Times {
             rollouts,
             update,
             push,
+            ..
         } = times;
-        let waits = match (overlap, rollouts > update) {
-            (true, true) => format!("the update waits {:.1}", rollouts - update),
-            (true, false) => format!("rollouts wait {:.1}", update - rollouts),
+        let sampling = times.sampling(self.ahead);
+        let waits = match (self.ahead > 0.0, sampling > update) {
+            (true, true) => format!("the update waits {:.1}", sampling - update),
+            (true, false) => format!("rollouts wait {:.1}", update - sampling),
             (false, true) => "rollouts take most".to_owned(),
             (false, false) => "the update takes most".to_owned(),
         };
-        let step = times.step(overlap);
+        let step = times.step(self.ahead);
         format!(
             "# {:<12} {rollouts:>9.1} {update:>9.1} {push:>9.2} {step:>9.1}  {waits}",
             card.name
@@ -302,7 +313,10 @@ fn work<'a>(config: &Resolved, start: &'a Start, assumed: &Assumed) -> Work<'a> 
             .sampler
             .as_ref()
             .map(|sampler| sampler.url.len() as f64),
-        lookahead: config.grpo.lookahead,
+        ahead: config
+            .sampler
+            .as_ref()
+            .map_or(0.0, |_| config.grpo.lookahead as f64),
     }
 }
 
@@ -348,11 +362,23 @@ mod tests {
     fn what_overlaps_waits_for_the_longer_one() {
         let times = Times {
             rollouts: 3.0,
+            tail: 2.0,
             update: 5.0,
             push: 1.0,
         };
-        near(times.step(false), 9.0);
-        near(times.step(true), 6.0);
+        near(times.step(0.0), 9.0);
+        near(times.step(1.0), 6.0);
+        near(times.step(3.0), 6.0);
+        // Of two batches in play one decodes beside the other's longest turn, and of more none has less than its own bulk.
+        let slower = Times {
+            rollouts: 9.0,
+            tail: 6.0,
+            update: 2.0,
+            push: 1.0,
+        };
+        for (ahead, step) in [(1.0, 10.0), (2.0, 5.5), (3.0, 4.0), (9.0, 4.0)] {
+            near(slower.step(ahead), step);
+        }
         let adapter = [
             "policy.base=bf16",
             "policy.lora.rank=16",

@@ -128,6 +128,7 @@ impl MeasuredStep {
             work,
             workers: workers.at_a_time(),
             engine: None,
+            versions: 1,
             card_bytes: memory_bytes(&self.checkpoint().decoder.device()),
             in_bf16: self.student.computes_in_bf16(),
             moments_in_8_bits: false,

@@ -96,8 +96,8 @@ pub(crate) struct Restored {
     pub(crate) optimizer: AdamW,
     /// Weights and moments of the critic, if the run has one.
     pub(crate) critic: Option<(Decoder, AdamW)>,
-    /// Episodes of the next step, if it was played ahead.
-    pub(crate) ahead: Option<Vec<Episode>>,
+    /// Episodes of the steps that were played ahead, step after step.
+    pub(crate) ahead: Vec<Episode>,
     /// Episodes kept to be replayed, group after group, oldest first.
     pub(crate) replay: Vec<Episode>,
     /// Right episodes of solved questions, oldest first.
@@ -115,8 +115,8 @@ pub(crate) struct Snapshot<'a> {
     pub(crate) optimizer: &'a AdamW,
     /// Weights and moments of the critic, if there is one.
     pub(crate) critic: Option<(&'a Checkpoint, &'a AdamW)>,
-    /// Episodes of the next step, if it was played ahead.
-    pub(crate) ahead: Option<&'a [Episode]>,
+    /// Episodes of the steps that were played ahead, the next one first.
+    pub(crate) ahead: Vec<&'a [Episode]>,
     /// Groups kept to be replayed, oldest first.
     pub(crate) replay: &'a [Vec<Episode>],
     /// Right episodes of solved questions, oldest first.
@@ -186,8 +186,8 @@ fn write(folder: &Path, snapshot: &Snapshot<'_>, state: &RunState) -> Result<(),
     if let Some(state) = *critic {
         critic::save(state, &folder.join(CRITIC))?;
     }
-    if let Some(episodes) = ahead {
-        write_episodes(&folder.join(AHEAD), episodes.iter())?;
+    if !ahead.is_empty() {
+        write_episodes(&folder.join(AHEAD), ahead.iter().copied().flatten())?;
     }
     if !replay.is_empty() {
         write_episodes(&folder.join(REPLAY), replay.iter().flatten())?;
@@ -451,7 +451,7 @@ pub(crate) fn load(
         &folder.join("optimizer.safetensors"),
         &device,
     )?;
-    let ahead = episodes(&folder.join(AHEAD))?;
+    let ahead = episodes(&folder.join(AHEAD))?.unwrap_or_default();
     let replay = episodes(&folder.join(REPLAY))?.unwrap_or_default();
     let solved = episodes(&folder.join(SOLVED))?.unwrap_or_default();
     let memory = asked(&folder.join(ASKED))?;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use burn::tensor::DType;
+use forage_contracts::SettingError;
 use forage_contracts::policy::Policy;
 use forage_contracts::seed::Seed;
 
@@ -60,9 +61,13 @@ pub struct Learner {
 
 /// The sampler of rollouts.
 enum Sampler {
-    /// An engine in this process. It takes the copy that updates compute with where it computes in the same type.
+    /// Engines in this process, one for each version of the weights that is in play. They take the copy that updates compute with where
+    /// they compute in the same type.
     Own {
-        engine: Arc<Engine>,
+        engines: Vec<Arc<Engine>>,
+        /// The place of the one with the newest weights; the one behind it, around the end, has the oldest.
+        newest: usize,
+        sizes: EngineConfig,
         shares_copy: bool,
     },
     /// A server.
@@ -82,8 +87,14 @@ impl Learner {
             checkpoint.decoder = checkpoint.decoder.arranged();
         }
         let sampler = Sampler::Own {
+            engines: vec![Arc::new(Engine::start(
+                &checkpoint,
+                engine,
+                workers.kernel_pool(),
+            ))],
+            newest: 0,
+            sizes: engine,
             shares_copy: engine.bf16 && config.dtype == Some(ComputeType::Bf16),
-            engine: Arc::new(Engine::start(&checkpoint, engine, workers.kernel_pool())),
         };
         Self::with_sampler(checkpoint, config, engine.context, workers, sampler)
     }
@@ -150,6 +161,33 @@ impl Learner {
         }
     }
 
+    /// Makes room for so many versions of the weights under which episodes are in play at a time: whoever rolls out under a policy goes on
+    /// under its weights until as many have been published after them.
+    ///
+    /// # Errors
+    /// [`SettingError`] where a server has one set of whole weights.
+    pub(crate) fn keep_versions(&mut self, versions: usize) -> Result<(), SettingError> {
+        let Self {
+            student, sampler, ..
+        } = self;
+        let start = student.checkpoint();
+        match sampler {
+            Sampler::Own { engines, sizes, .. } => {
+                while engines.len() < versions {
+                    let pool = student.workers.kernel_pool();
+                    engines.push(Arc::new(Engine::start(start, *sizes, pool)));
+                }
+            }
+            Sampler::Remote(_) if versions > 1 && start.lora.is_none() => {
+                let fault = "has one set of whole weights, and episodes of several versions would be in play; train an adapter \
+                             ([policy.lora]), or write 1";
+                return Err(SettingError::new("a server", fault));
+            }
+            Sampler::Remote(pusher) => pusher.keep_versions(versions),
+        }
+        Ok(())
+    }
+
     /// Learns with these processes from now on.
     pub(crate) fn join(&mut self, ranks: Arc<Ranks>) {
         self.ranks = ranks;
@@ -190,8 +228,10 @@ impl Learner {
     /// The policy to roll out: the weights that were published last.
     pub fn policy(&self) -> Arc<dyn Policy> {
         match &self.sampler {
-            Sampler::Own { engine, .. } => Arc::clone(engine) as Arc<dyn Policy>,
-            Sampler::Remote(pusher) => Arc::clone(pusher.policy()) as Arc<dyn Policy>,
+            Sampler::Own {
+                engines, newest, ..
+            } => Arc::clone(&engines[*newest]) as Arc<dyn Policy>,
+            Sampler::Remote(pusher) => pusher.policy(),
         }
     }
 
@@ -203,12 +243,15 @@ impl Learner {
     /// The work so far, for comparison of an estimate of memory with the truth.
     pub fn work(&self) -> Workload {
         let played_tokens = match &self.sampler {
-            Sampler::Own { engine, .. } => {
-                let stats = engine.stats();
-                stats
-                    .prompt_tokens
-                    .saturating_sub(stats.cached_prompt_tokens)
-                    + stats.generated_tokens
+            Sampler::Own { engines, .. } => {
+                let played = |engine: &Arc<Engine>| {
+                    let stats = engine.stats();
+                    stats
+                        .prompt_tokens
+                        .saturating_sub(stats.cached_prompt_tokens)
+                        + stats.generated_tokens
+                };
+                engines.iter().map(played).sum()
             }
             Sampler::Remote(_) => 0,
         };
@@ -293,15 +336,19 @@ impl Learner {
         let started = Instant::now();
         let pushed = match &mut self.sampler {
             Sampler::Own {
-                engine,
+                engines,
+                newest,
                 shares_copy,
+                ..
             } => {
                 let decoder = if *shares_copy {
                     self.student.decoder()
                 } else {
                     &self.student.checkpoint().decoder
                 };
-                engine.swap(decoder.clone(), version).await?;
+                let next = (*newest + 1) % engines.len();
+                engines[next].swap(decoder.clone(), version).await?;
+                *newest = next;
                 None
             }
             Sampler::Remote(pusher) => Some(pusher.push(&self.student, version).await?),

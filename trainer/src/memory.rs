@@ -62,6 +62,8 @@ pub struct MemoryPlan<'a> {
     pub workers: usize,
     /// The engine in this process, if it samples.
     pub engine: Option<EngineConfig>,
+    /// Versions of the weights that are in play at a time, at least 1: each has an engine.
+    pub versions: usize,
     /// Memory of the GPU that all this is on, if it is not the processor.
     pub card_bytes: Option<u64>,
     /// Updates compute in bf16.
@@ -323,21 +325,33 @@ impl MemoryPlan<'_> {
         ]
     }
 
+    /// Engines in this process.
+    fn engines(&self) -> usize {
+        self.engine.map_or(0, |_| self.versions)
+    }
+
+    /// What engines hold of weights before the newest: `bytes` of each version.
+    fn older_weights(&self, bytes: usize) -> Part {
+        let older = self.engines().saturating_sub(1);
+        part("weights of steps before", older * bytes, "grpo.lookahead")
+    }
+
     fn always(&self) -> Vec<Part> {
         let given = |holds: bool, bytes: usize| if holds { bytes } else { 0 };
         let full = self.adapter.is_none();
         let plays = given(self.work.played_tokens > 0, PLAYS);
         let reference = given(self.reference && full, self.model.parameters() * F32);
-        let engines = 1 + usize::from(self.engine.is_some()) + usize::from(self.critic);
+        let tabled = 1 + self.engines() + usize::from(self.critic);
         let [critic, critic_moments] = self.critic_parts(0);
         // A base beside an adapter is arranged once and shared.
         let arranged = given(
             self.engine.is_some() && full,
             Decoder::arranged_numbers(self.model) * F32,
         );
-        let positions = self
-            .engine
-            .map_or(0, |engine| engine.cache_tokens.min(self.work.played_tokens));
+        let positions = self.engine.map_or(0, |engine| {
+            let cached = engine.cache_tokens.saturating_mul(self.versions);
+            cached.min(self.work.played_tokens)
+        });
         let cache = positions * KvCache::numbers_per_position(self.model) * F32;
         let tables = RopeTables::bytes(self.model, self.context);
         vec![
@@ -367,8 +381,9 @@ impl MemoryPlan<'_> {
                 arranged,
                 "[policy.lora]",
             ),
+            self.older_weights(self.trained() * F32),
             part("key-value cache", cache, "engine.cache_mib"),
-            part("position tables", tables * engines, "engine.context_tokens"),
+            part("position tables", tables * tabled, "engine.context_tokens"),
             critic,
             critic_moments,
         ]
@@ -395,7 +410,8 @@ impl MemoryPlan<'_> {
             self.model,
             played(engine.step_tokens),
             played(engine.sequences),
-        );
+        )
+        .map(|bytes| bytes * self.versions);
         Moment {
             name: "rollouts",
             parts: vec![

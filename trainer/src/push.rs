@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use forage_contracts::Tokenizer;
+use forage_contracts::policy::Policy;
 use futures::future::join_all;
 
 use crate::device::{ComputeType, is_processor};
@@ -17,7 +18,7 @@ use crate::sequence::Sequence;
 use crate::student::{LearnError, Student};
 use crate::weights::{Checkpoint, FileType, WeightsError};
 
-/// Folders of pushed weights that stay: a server may read an adapter again as long as requests under it are under way.
+/// Folders of pushed weights that stay at least: a server may read an adapter again as long as requests under it are under way.
 const KEPT: usize = 3;
 
 /// Most tokens of a text, and those that the server draws behind it.
@@ -127,6 +128,8 @@ pub(crate) struct Pusher {
     context: usize,
     /// The way that held last.
     way: Option<Way>,
+    /// Versions of the weights under which episodes are in play at a time.
+    versions: usize,
 }
 
 impl Pusher {
@@ -137,12 +140,25 @@ impl Pusher {
             folder,
             context,
             way: None,
+            versions: 1,
         }
     }
 
-    /// The policy of the servers.
-    pub(crate) fn policy(&self) -> &Arc<RemotePolicy> {
-        &self.policy
+    /// The policy of the servers under the weights that were pushed last. Where several versions are in play, it stays with them.
+    pub(crate) fn policy(&self) -> Arc<dyn Policy> {
+        let policy = Arc::clone(&self.policy);
+        if self.versions > 1 {
+            Arc::new(policy.pinned())
+        } else {
+            policy
+        }
+    }
+
+    /// Has the servers keep the adapters of so many versions. Several are pushed as adapters alone: whole weights would replace those of
+    /// episodes in play.
+    pub(crate) fn keep_versions(&mut self, versions: usize) {
+        self.versions = versions;
+        self.policy.keep_versions(versions);
     }
 
     /// Hands the weights of `student` over as `version`, to all servers at once, in the first way that holds. A server that does not
@@ -229,7 +245,7 @@ impl Pusher {
             // It has the weights before these.
             server.give_up(&error);
         }
-        remove_old(&self.folder);
+        remove_old(&self.folder, KEPT.max(self.versions + 1));
         let gaps = seen.iter().map(|gap: &Gap| gap.mean);
         let pushed = Pushed {
             servers: seen.len(),
@@ -247,6 +263,9 @@ impl Pusher {
     /// The ways to try, the one that held last before all others.
     fn ways(&self, checkpoint: &Checkpoint) -> Vec<Way> {
         let mut ways = Way::all(checkpoint);
+        if self.versions > 1 {
+            ways.retain(|way| *way == Way::Adapter);
+        }
         ways.sort_by_key(|way| Some(*way) != self.way);
         ways
     }
@@ -316,8 +335,8 @@ impl Pusher {
     }
 }
 
-/// Removes all but the newest folders of pushed weights; what cannot be removed only takes space.
-fn remove_old(folder: &Path) {
+/// Removes all but the newest folders of pushed weights, as many as are `kept`; what cannot be removed only takes space.
+fn remove_old(folder: &Path, kept: usize) {
     let Ok(entries) = std::fs::read_dir(folder) else {
         return;
     };
@@ -325,7 +344,7 @@ fn remove_old(folder: &Path) {
         .filter_map(|entry| Some(entry.ok()?.path()))
         .collect();
     versions.sort();
-    for old in versions.iter().rev().skip(KEPT) {
+    for old in versions.iter().rev().skip(kept) {
         let _ = std::fs::remove_dir_all(old);
     }
 }

@@ -55,6 +55,9 @@ pub enum RunError {
     /// Hints cannot be given as the settings say.
     #[error("grpo.hints: {0}")]
     Hints(SettingError),
+    /// Steps cannot be played as far ahead as the settings say.
+    #[error("grpo.lookahead: {0}")]
+    Lookahead(SettingError),
     /// Questions cannot be asked as the settings say.
     #[error("grpo.{0}")]
     Questions(SettingError),
@@ -197,8 +200,15 @@ impl<'a> Records<'a> {
         Ok(self.metrics.write(row)?)
     }
 
-    /// Ends a step: writes a checkpoint where one is due, where it was the last step, where the run pauses, or where it was told
-    /// to stop, which is then the error. Returns the folder of the checkpoint.
+    /// Tells whether the end of a step writes a checkpoint: where one is due, where it was the last step, where the run pauses, or where it
+    /// was told to stop.
+    pub(crate) fn saves(&self, done: u64, control: Control, pauses: bool) -> bool {
+        let due = self.saving.every > 0 && done.is_multiple_of(self.saving.every);
+        due || done == self.steps || control == Control::Stop || pauses
+    }
+
+    /// Ends a step, with a checkpoint where it [`Self::saves`] one; a stop before the last step is then the error. Returns the folder of
+    /// the checkpoint.
     pub(crate) fn end<'s>(
         &mut self,
         done: u64,
@@ -206,8 +216,7 @@ impl<'a> Records<'a> {
         pauses: bool,
         snapshot: impl FnOnce() -> Snapshot<'s>,
     ) -> Result<Option<PathBuf>, RunError> {
-        let due = self.saving.every > 0 && done.is_multiple_of(self.saving.every);
-        if !(due || done == self.steps || control == Control::Stop || pauses) {
+        if !self.saves(done, control, pauses) {
             return Ok(None);
         }
         let folder = self.save(done, &snapshot())?;

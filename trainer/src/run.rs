@@ -1,5 +1,6 @@
 //! A GRPO run: roll out, score, improve, log, checkpoint; resumable at every checkpoint.
 
+mod ahead;
 mod config;
 mod endings;
 mod hints;
@@ -13,9 +14,9 @@ mod solved;
 mod step;
 mod together;
 
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Instant;
 
 use forage_contracts::environment::EnvFactory;
 use forage_contracts::policy::Sampling;
@@ -23,9 +24,9 @@ use forage_contracts::seed::Seed;
 use forage_contracts::{Episode, Metric, SettingError, Task};
 use forage_env::reward::RewardSet;
 use forage_env::{Alarm, InfraBudget, Job, Presentation, Rollout, Severity};
-use tokio::task::JoinHandle;
 use tracing::Instrument;
 
+use ahead::Batch;
 pub use config::GrpoConfig;
 pub(crate) use endings::Endings;
 use hints::Hints;
@@ -136,6 +137,7 @@ pub async fn run_grpo(
         }
     }
     let hints = Hints::of(config, source, learner)?;
+    ahead::prepare(config, source, place, learner)?;
     let sentinel = Sentinel::new(config.sentinel, plays).map_err(RunError::Sentinel)?;
     let ranks = Arc::new(together::meet(config, place)?);
     learner.join(Arc::clone(&ranks));
@@ -148,7 +150,7 @@ pub async fn run_grpo(
         ranks,
         sentinel,
         hints,
-        ahead: None,
+        ahead: VecDeque::new(),
         buffer: Buffer::default(),
         solved: Solved::default(),
         memory: questions::memory(source, config),
@@ -179,8 +181,8 @@ struct Run<'a> {
     sentinel: Sentinel,
     /// Who gives hints, where episodes begin with any.
     hints: Option<Hints>,
-    /// Episodes of the next step, played while the last one was learned from.
-    ahead: Option<Vec<Episode>>,
+    /// Batches of coming steps, the next one first.
+    ahead: VecDeque<Batch>,
     /// Groups of earlier steps; empty where none are learned from later.
     buffer: Buffer,
     /// Right episodes of earlier steps; empty where none are kept.
@@ -247,6 +249,9 @@ impl<'a> Run<'a> {
             } else {
                 Control::Continue
             };
+            if records.saves(done, control, agreed.pause) {
+                self.settle(step, usize::MAX).await?;
+            }
             let saved = records.end(done, control, agreed.pause, || self.snapshot())?;
             if let (true, Some(folder)) = (agreed.pause, saved) {
                 let diagnosis = grave.map(|alarm| alarm.message.clone());
@@ -257,38 +262,6 @@ impl<'a> Run<'a> {
                     folder,
                 });
             }
-        }
-        Ok(())
-    }
-
-    /// Starts the episodes of the next step under the weights of this one.
-    fn look_ahead(&self, step: u64) -> Result<Option<JoinHandle<Played>>, RunError> {
-        let next = step + 1;
-        let due = self.config.lookahead && next < self.config.steps;
-        let (Source::Play(problem), true) = (self.source, due) else {
-            return Ok(None);
-        };
-        let questions = self.questions(next, &mut Row::default())?;
-        let playing = self.play(problem, &questions, 0, next);
-        Ok(Some(tokio::spawn(playing)))
-    }
-
-    /// Waits for the episodes of the next step. They are all of the weights before this step's update: how old they are does
-    /// not depend on timing.
-    async fn wait_for(
-        &mut self,
-        ahead: Option<JoinHandle<Played>>,
-        step: u64,
-        row: &mut Row,
-    ) -> Result<(), RunError> {
-        if let Some(ahead) = ahead {
-            let started = Instant::now();
-            let own = ahead
-                .await
-                .unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()));
-            let groups = 0..self.config.prompts_played();
-            self.ahead = Some(self.collect(own, groups, step + 1)?);
-            row.set(Metric::TIME_WAIT, started.elapsed().as_secs_f64());
         }
         Ok(())
     }
@@ -437,7 +410,7 @@ impl<'a> Run<'a> {
             model: self.learner.checkpoint(),
             optimizer: self.learner.optimizer(),
             critic: self.learner.critic_state(),
-            ahead: self.ahead.as_deref(),
+            ahead: self.batches().collect(),
             replay: self.buffer.groups(),
             solved: self.solved.episodes(),
             memory: self.memory.as_ref(),
@@ -474,7 +447,7 @@ impl<'a> Run<'a> {
         }
         self.learner.set_anchor(restored.state.anchor);
         self.learner.set_averages(restored.state.averages);
-        self.ahead = restored.ahead;
+        self.ahead = ahead::restored(&restored.ahead);
         if self.config.replay.is_some() || self.config.recomposition.is_some() {
             self.buffer = Buffer::of(&restored.replay);
         }

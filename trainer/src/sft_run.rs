@@ -240,7 +240,7 @@ pub fn run_sft(
             critic: None,
             model: student.checkpoint().clone(),
             optimizer: &student.optimizer,
-            ahead: None,
+            ahead: Vec::new(),
             replay: &[],
             solved: &[],
             memory: None,

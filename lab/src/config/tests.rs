@@ -89,6 +89,42 @@ fn dropout_is_a_share_and_has_the_trainer_compute_old_logprobs() {
 }
 
 #[test]
+fn steps_ahead_are_read_in_either_form_and_their_age_must_be_weighed() {
+    let with = |rest: &[&str]| {
+        let overrides: Vec<String> = rest.iter().map(|&key| key.to_owned()).collect();
+        let config = RunConfig::parse(QUICKSTART, &overrides).unwrap();
+        let resolved = config.resolve(None);
+        resolved.map_err(|error| format!("{:#}", anyhow::Error::from(error)))
+    };
+    // What earlier versions wrote stays, for the digests of their runs.
+    for (written, again) in [
+        ("false", "false"),
+        ("1", "true"),
+        ("true", "true"),
+        ("2", "2"),
+    ] {
+        let config = with(&[&format!("grpo.lookahead={written}")]).unwrap();
+        let text = config.to_toml().unwrap();
+        assert!(text.contains(&format!("\nlookahead = {again}\n")), "{text}");
+    }
+    let server = "sampler={ kind = \"sglang\", url = \"http://a\", context = 320 }";
+    let correction = "grpo.update.objective.correction={ level = \"token\", bound = { truncate = { cap = 2.0 } } }";
+    with(&[server, "grpo.lookahead=1"]).unwrap();
+    with(&[server, "grpo.lookahead=2", correction]).unwrap();
+    let trainer = "grpo.update.old_logprobs=\"trainer\"";
+    let no_ratio = "grpo.update.objective.loss=\"reinforce\"";
+    for (rest, expected) in [
+        (server, "set update.objective.correction"),
+        (trainer, "set update.objective.correction"),
+        (no_ratio, "reinforce has no ratio"),
+    ] {
+        let error = with(&[rest, "grpo.lookahead=2"]).unwrap_err();
+        assert!(error.contains("grpo.lookahead above 1"), "{error}");
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
+#[test]
 fn moments_of_8_bits_are_for_the_processor_and_off_by_default() {
     let config = checked(QUICKSTART, &[]).unwrap();
     assert!(!config.to_toml().unwrap().contains("moments_in_8_bits"));

@@ -145,8 +145,49 @@ impl Memory {
         self.asked.is_empty()
     }
 
-    pub(crate) fn extend(&mut self, asked: impl Iterator<Item = Asked>) {
+    /// What was known when the first questions of a step were drawn: what was asked before them, with the outcomes of the steps up to
+    /// `over` alone.
+    pub(crate) fn before(&self, step: u64, over: u64) -> Vec<Asked> {
+        let earlier = self.asked.iter().take_while(|asked| asked.step != step);
+        let known = |asked: &Asked| Asked {
+            accuracy: asked.accuracy.filter(|_| asked.step <= over),
+            ..*asked
+        };
+        earlier.map(known).collect()
+    }
+
+    /// Adds questions of a step, of which nothing is known yet.
+    pub(crate) fn ask(&mut self, step: u64, questions: &[usize]) {
+        let asked = questions.iter().map(|&question| Asked {
+            question,
+            step,
+            accuracy: None,
+        });
         self.asked.extend(asked);
+    }
+
+    /// Adds the first questions of a step, unless it has asked already; returns those that it asked.
+    pub(crate) fn ask_once(&mut self, step: u64, questions: Vec<usize>) -> Vec<usize> {
+        let own = self.asked.iter().filter(|asked| asked.step == step);
+        let own: Vec<usize> = own.map(|asked| asked.question).collect();
+        if !own.is_empty() {
+            return own;
+        }
+        self.ask(step, &questions);
+        questions
+    }
+
+    /// Takes in the accuracies of a step's questions, from its `first` on.
+    pub(crate) fn learn(
+        &mut self,
+        step: u64,
+        first: usize,
+        accuracies: impl Iterator<Item = Option<f32>>,
+    ) {
+        let own = self.asked.iter_mut().filter(|asked| asked.step == step);
+        for (asked, accuracy) in own.skip(first).zip(accuracies) {
+            asked.accuracy = accuracy;
+        }
     }
 
     /// Takes over what a checkpoint kept, unless its places refer to other questions than this run's: a run that begins from the

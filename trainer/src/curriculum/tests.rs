@@ -384,13 +384,51 @@ fn what_was_asked_of_other_questions_is_forgotten() {
         accuracy: None,
     };
     let mut kept = Memory::of(&numbered(3));
-    kept.extend(std::iter::once(one));
+    kept.ask(0, &[1]);
     let text = serde_json::to_string(&kept).unwrap();
     let kept: Memory = serde_json::from_str(&text).unwrap();
     let (mut same, mut other) = (Memory::of(&numbered(3)), Memory::of(&numbered(4)));
     same.restore(kept.clone());
     other.restore(kept);
     assert_eq!((same.asked(), other.is_empty()), ([one].as_slice(), true));
+}
+
+#[test]
+fn a_draw_sees_what_was_known_when_it_was_made() {
+    let of = |question, step, accuracy| Asked {
+        question,
+        step,
+        accuracy,
+    };
+    let mut memory = Memory::of(&numbered(9));
+    assert_eq!(memory.ask_once(0, vec![3, 4]), [3, 4]);
+    memory.learn(0, 0, [Some(0.5), None].into_iter());
+    // Two steps are played ahead before the first of them fills its batch.
+    memory.ask_once(1, vec![5, 6]);
+    assert_eq!(memory.ask_once(2, vec![7, 8]), [7, 8]);
+    let then = memory.before(2, 0);
+    memory.learn(1, 0, [Some(1.0), Some(0.0)].into_iter());
+    memory.ask(1, &[0]);
+    memory.learn(1, 2, std::iter::once(Some(0.25)));
+    memory.learn(2, 0, [Some(0.75), Some(1.0)].into_iter());
+    let first = [of(3, 0, Some(0.5)), of(4, 0, None)];
+    let played = [of(5, 1, None), of(6, 1, None)];
+    assert_eq!(then, [first, played].concat());
+    assert_eq!(memory.before(2, 0), then, "later outcomes change nothing");
+    // What was asked once stays, whatever a later draw would give.
+    assert_eq!(memory.ask_once(2, vec![1, 2]), [7, 8]);
+    assert!(memory.before(0, 0).is_empty());
+    let all = [
+        first[0],
+        first[1],
+        of(5, 1, Some(1.0)),
+        of(6, 1, Some(0.0)),
+        of(7, 2, Some(0.75)),
+        of(8, 2, Some(1.0)),
+        of(0, 1, Some(0.25)),
+    ];
+    assert_eq!(memory.asked(), all.as_slice());
+    assert_eq!(memory.before(3, 2), all);
 }
 
 #[test]

@@ -25,7 +25,8 @@ impl MemoryPlan<'_> {
         let held = self.always_on_card();
         let mut moments = self.card_gradients(&space);
         if let Some(engine) = self.engine {
-            let [layer, logits] = pass_bytes(self.model, engine.step_tokens, engine.sequences);
+            let [layer, logits] = pass_bytes(self.model, engine.step_tokens, engine.sequences)
+                .map(|bytes| bytes * self.versions);
             let share = if engine.bf16 { 2 } else { 1 };
             moments.push(Moment {
                 name: "rollouts",
@@ -139,9 +140,14 @@ impl MemoryPlan<'_> {
         };
         let cache = self.engine.map_or(0, |engine| {
             let element = if engine.bf16 { HALF } else { F32 };
-            engine.cache_tokens * KvCache::numbers_per_position(self.model) * element
+            let positions = engine.cache_tokens.saturating_mul(self.versions);
+            positions * KvCache::numbers_per_position(self.model) * element
         });
-        let engines = 1 + usize::from(self.engine.is_some()) + usize::from(self.critic);
+        let of_version = match self.engine {
+            Some(engine) if engine.bf16 => copy,
+            _ => trained * F32,
+        };
+        let engines = 1 + self.engines() + usize::from(self.critic);
         let [critic, critic_moments] = self.critic_parts(if self.in_bf16 { HALF } else { 0 });
         vec![
             part(
@@ -165,6 +171,7 @@ impl MemoryPlan<'_> {
                 "[policy.lora] with policy.base",
             ),
             part("weights of the engine", engine_weights, "[policy.lora]"),
+            self.older_weights(of_version),
             part(
                 "weights of the reference",
                 reference,

@@ -43,6 +43,7 @@ fn plan(model: &ModelConfig, tokens: usize) -> MemoryPlan<'_> {
         },
         workers: 1,
         engine: None,
+        versions: 1,
         card_bytes: None,
         in_bf16: false,
         moments_in_8_bits: false,
@@ -350,6 +351,48 @@ fn what_a_card_holds_follows_from_how_updates_compute() {
     assert!(lines.contains("the head in f32"), "{lines}");
     assert!(!adapted.estimate().table().contains("the head in f32"));
     assert!(peak(&adapted) < peak(&full));
+}
+
+#[test]
+fn every_version_in_play_has_an_engine() {
+    let model = ModelConfig::published("Qwen2.5-0.5B").unwrap();
+    let lora = adapter(16);
+    let engine = EngineConfig {
+        context: 1024,
+        cache_tokens: 1 << 12,
+        step_tokens: 256,
+        sequences: 16,
+        bf16: false,
+    };
+    let cache = engine.cache_tokens * KvCache::numbers_per_position(&model) * F32;
+    for adapter in [None, Some(&lora)] {
+        for card_bytes in [None, Some(80_000_000_000)] {
+            let small = plan(&model, 256);
+            let work = Workload {
+                played_tokens: 1 << 30,
+                ..small.work
+            };
+            let one = MemoryPlan {
+                adapter,
+                engine: Some(engine),
+                card_bytes,
+                work,
+                ..small
+            };
+            let three = MemoryPlan {
+                versions: 3,
+                ..one.clone()
+            };
+            let older = |plan: &MemoryPlan<'_>| {
+                let table = plan.estimate().table();
+                table.contains("weights of steps before")
+            };
+            assert!(older(&three) && !older(&one));
+            let more = three.estimate().needed() - one.estimate().needed();
+            let least = 2 * (one.trained() * F32 + cache) as u64;
+            assert!(least <= more && more < 2 * least, "{more} {least}");
+        }
+    }
 }
 
 #[test]

@@ -21,8 +21,9 @@
 //!
 //! # Versions
 //! An adapter is loaded under a name of its own for each version, so that a request is sampled under one adapter from
-//! its first token to its last, and nothing that a server cached under another one is used. Whole weights are replaced
-//! in place: a request that saw a replacement carries the older version, unless SGLang says which it was.
+//! its first token to its last, and nothing that a server cached under another one is used. Where several steps are played ahead, an
+//! episode goes on under the adapter that it began with (`RemotePolicy::pinned`), and as many adapters stay on the server. Whole weights
+//! are replaced in place: a request that saw a replacement carries the older version, unless SGLang says which it was.
 //!
 //! # Log-probabilities
 //! SGLang reports them at the sampling temperature before any cut, as [`forage_contracts::policy::Completion`] wants. vLLM's
@@ -31,7 +32,8 @@
 //!
 //! # What servers need
 //! vLLM: for adapters `--enable-lora --max-lora-rank R --max-loras 2` (with one, requests of a new adapter wait for
-//! those of the old one) and `VLLM_ALLOW_RUNTIME_LORA_UPDATING=True`; for whole weights `VLLM_SERVER_DEV_MODE=1`.
+//! those of the old one; where K steps are played ahead, K + 1) and `VLLM_ALLOW_RUNTIME_LORA_UPDATING=True`; for whole
+//! weights `VLLM_SERVER_DEV_MODE=1`.
 //! SGLang of at least 0.5.4: for adapters `--enable-lora --max-lora-rank R --lora-target-modules ...`; seeds count only
 //! with `--enable-deterministic-inference`. Speculative decoding must be off where there are stop strings: a server may
 //! report tokens that it drew beyond one.

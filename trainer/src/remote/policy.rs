@@ -1,5 +1,7 @@
 //! The policy that one server runs, or several.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use forage_contracts::policy::{Completion, GenerateRequest, Policy, PolicyError};
 use futures::future::{join_all, try_join_all};
@@ -81,18 +83,44 @@ impl RemotePolicy {
     /// # Errors
     /// [`RemoteError`], of several servers that of the last one that was asked.
     pub async fn complete(&self, request: GenerateRequest) -> Result<Completion, RemoteError> {
+        self.complete_under(request, None).await
+    }
+
+    /// The same under the weights of a version; under the newest where none is named.
+    async fn complete_under(
+        &self,
+        request: GenerateRequest,
+        version: Option<u64>,
+    ) -> Result<Completion, RemoteError> {
         if let [server] = self.servers.as_slice() {
-            return server.complete(request).await;
+            return server.complete(request, version).await;
         }
-        let usable = |server: usize| self.servers[server].usable().is_ok();
+        let usable = |server: usize| self.servers[server].usable(version).is_ok();
         loop {
             // Where none is usable, the first says why.
             let chosen = self.router.choose(&request, usable).unwrap_or(0);
-            let outcome = self.servers[chosen].complete(request.clone()).await;
+            let outcome = self.servers[chosen]
+                .complete(request.clone(), version)
+                .await;
             match outcome {
                 Err(error) if error.is_of_server() && self.gives_up(chosen, &error, usable) => {}
                 outcome => return outcome,
             }
+        }
+    }
+
+    /// Has the servers keep the adapters of so many versions.
+    pub(crate) fn keep_versions(&self, versions: usize) {
+        for server in &self.servers {
+            server.weights.keep_versions(versions);
+        }
+    }
+
+    /// The same policy under the weights that it has now, whatever is pushed after them.
+    pub(crate) fn pinned(self: Arc<Self>) -> Pinned {
+        Pinned {
+            version: self.version(),
+            policy: self,
         }
     }
 
@@ -119,5 +147,28 @@ impl Policy for RemotePolicy {
 
     fn release(&self, episode: u64) {
         self.router.release(episode);
+    }
+}
+
+/// A policy under the weights of one version.
+#[derive(Debug)]
+pub(crate) struct Pinned {
+    policy: Arc<RemotePolicy>,
+    version: u64,
+}
+
+#[async_trait]
+impl Policy for Pinned {
+    fn version(&self) -> u64 {
+        self.version
+    }
+
+    async fn generate(&self, request: GenerateRequest) -> Result<Completion, PolicyError> {
+        let version = Some(self.version);
+        Ok(self.policy.complete_under(request, version).await?)
+    }
+
+    fn release(&self, episode: u64) {
+        self.policy.release(episode);
     }
 }

@@ -19,7 +19,7 @@ impl Server {
     /// under them, also by a server that was given up before.
     ///
     /// The server must see the folder at the same place. Adapters: requests under way go on under the adapter they
-    /// began with; the folder of an adapter must stay until two more have been pushed. Whole weights: vLLM is paused,
+    /// began with; its folder must stay until they have ended. Whole weights: vLLM is paused,
     /// lets requests under way end, reloads and forgets what it cached; SGLang does so by itself. Do not drop the
     /// future: the server may stay paused.
     ///
@@ -84,7 +84,14 @@ impl Server {
             self.unload(name).await;
         }
         let gap = seen?;
-        if let Some(unused) = self.weights.adapted(name, version) {
+        // One that was given up may have been started anew since it had those before.
+        let mut unused = if self.caller.alive().is_ok() {
+            Vec::new()
+        } else {
+            self.weights.forget(name)
+        };
+        unused.extend(self.weights.adapted(name, version));
+        for unused in unused {
             // It only takes room; a server without room says so at the next load.
             self.unload(&unused).await;
         }

@@ -58,7 +58,7 @@ impl Server {
 
     /// Returns true for a server that is in use, or that was given up and answers now.
     pub(super) async fn is_there(&self) -> bool {
-        self.usable().is_ok() || matches!(self.probe(LOOK).await, Ok(None))
+        self.usable(None).is_ok() || matches!(self.probe(LOOK).await, Ok(None))
     }
 
     /// The reason not to use the server, if it answers and there is one.

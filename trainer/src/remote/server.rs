@@ -14,6 +14,9 @@ use super::stats::RemoteStats;
 use super::weights::Weights;
 use super::{sglang, vllm};
 
+/// The fault of a server without the weights that an episode began with.
+const NOT_THERE: &str = "the adapter that an episode began with is not there";
+
 /// A vLLM or SGLang server. Shared by all episodes; the server batches them.
 #[derive(Debug)]
 pub(crate) struct Server {
@@ -68,26 +71,31 @@ impl Server {
         self.weights.version()
     }
 
-    /// Samples one completion.
+    /// Samples one completion under the weights of a version; under the newest where none is named.
     ///
     /// # Errors
     /// [`RemoteError`].
     pub(super) async fn complete(
         &self,
         request: GenerateRequest,
+        version: Option<u64>,
     ) -> Result<Completion, RemoteError> {
         self.caller.counters.lock().requests += 1;
-        let outcome = self.ask(request).await;
+        let outcome = self.ask(request, version).await;
         let tokens = outcome.as_ref().map_or(0, |it| it.tokens.len());
         self.caller.account(&outcome, tokens);
         outcome
     }
 
-    async fn ask(&self, mut request: GenerateRequest) -> Result<Completion, RemoteError> {
+    async fn ask(
+        &self,
+        mut request: GenerateRequest,
+        version: Option<u64>,
+    ) -> Result<Completion, RemoteError> {
         if let Some(fault) = self.refuse(&request) {
             return Err(RemoteError::Request(fault));
         }
-        self.usable()?;
+        self.usable(version)?;
         if request.sampling.is_greedy() {
             request.sampling.temperature = 0.0;
         }
@@ -96,22 +104,25 @@ impl Server {
             RemoteKind::Vllm => vllm::COMPLETIONS,
             RemoteKind::Sglang => sglang::GENERATE,
         };
-        let attempt = || self.attempt(path, request);
+        let attempt = || self.attempt(path, request, version);
         let completion = self
             .caller
-            .retry(path, || self.usable(), |_| true, attempt)
+            .retry(path, || self.usable(version), |_| true, attempt)
             .await?;
         // A replacement of the weights may have failed meanwhile.
-        self.usable().map(|()| completion)
+        self.usable(version).map(|()| completion)
     }
 
-    /// Fails unless there is a server with weights that are known.
-    pub(super) fn usable(&self) -> Result<(), RemoteError> {
+    /// Fails unless there is a server with weights that are known, those of the version if one is named.
+    pub(super) fn usable(&self, version: Option<u64>) -> Result<(), RemoteError> {
         self.caller.alive()?;
-        let url = || self.caller.client.base().to_owned();
-        self.weights.unknown().map_or(Ok(()), |what| {
-            Err(RemoteError::Weights { url: url(), what })
-        })
+        let what = match self.weights.unknown() {
+            Some(what) => what,
+            None if self.weights.under(version).is_some() => return Ok(()),
+            None => NOT_THERE.to_owned(),
+        };
+        let url = self.caller.client.base().to_owned();
+        Err(RemoteError::Weights { url, what })
     }
 
     /// The problem with a request, if there is one.
@@ -134,13 +145,15 @@ impl Server {
         }
     }
 
-    /// One try, under the weights of its moment.
+    /// One try, under the version's weights, or those of its moment.
     async fn attempt(
         &self,
         path: &str,
         request: &GenerateRequest,
+        version: Option<u64>,
     ) -> Result<Completion, RemoteFault> {
-        let under = self.weights.under();
+        let under = self.weights.under(version);
+        let under = under.ok_or_else(|| RemoteFault::Refused(NOT_THERE.to_owned()))?;
         let granted = request.max_tokens.min(self.context - request.tokens.len());
         let post = |json| self.caller.post(path, json, self.request_timeout);
         let sampled = match self.kind {

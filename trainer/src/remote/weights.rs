@@ -1,5 +1,6 @@
 //! The weights that the server has, and so the version that sampled a completion.
 
+use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::error::RemoteFault;
@@ -27,12 +28,23 @@ struct State {
     /// The highest version that was ever begun to be pushed.
     announced: u64,
     adapter: Option<String>,
-    /// The adapter before: requests may still be under way under it.
-    previous: Option<String>,
+    /// The adapters before, the newest first, with their versions: requests may still be under way under them.
+    earlier: VecDeque<(u64, String)>,
+    /// How many of those stay beside the newest.
+    more: usize,
     /// True once whole weights were pushed: the server's own name of its weights is then ours.
     named: bool,
     /// Why the server's weights are unknown.
     unknown: Option<String>,
+}
+
+impl State {
+    /// Lets new requests have other weights than the adapter of the version `before`.
+    fn retire(&mut self, before: u64, adapter: Option<String>) {
+        if let Some(adapter) = adapter {
+            self.earlier.push_front((before, adapter));
+        }
+    }
 }
 
 /// The weights pushed so far.
@@ -53,12 +65,23 @@ impl Weights {
         self.state().unknown.clone()
     }
 
-    pub(super) fn under(&self) -> Under {
+    /// What a request of a version is sampled under, the newest where none is named; `None` where the server does not have it.
+    pub(super) fn under(&self, version: Option<u64>) -> Option<Under> {
         let state = self.state();
-        Under {
-            version: state.version,
-            adapter: state.adapter.clone(),
+        let version = version.unwrap_or(state.version);
+        if version == state.version {
+            let adapter = state.adapter.clone();
+            return Some(Under { version, adapter });
         }
+        let mut earlier = state.earlier.iter();
+        let (_, adapter) = earlier.find(|(other, _)| *other == version)?;
+        let adapter = Some(adapter.clone());
+        Some(Under { version, adapter })
+    }
+
+    /// Keeps the adapters of so many versions, and always the one before the newest.
+    pub(super) fn keep_versions(&self, versions: usize) {
+        self.state().more = versions.saturating_sub(2);
     }
 
     /// The version of a completion that was sent `under` something and came back now. `reported` is the server's own
@@ -85,14 +108,25 @@ impl Weights {
     /// The server has an adapter now; returns the one that nothing uses any more.
     pub(super) fn adapted(&self, name: &str, version: u64) -> Option<String> {
         let mut state = self.state();
-        state.version = version;
+        let before = std::mem::replace(&mut state.version, version);
         state.announced = state.announced.max(version);
         if state.adapter.as_deref() == Some(name) {
             return None;
         }
-        let before = state.adapter.replace(name.to_owned());
-        let unused = std::mem::replace(&mut state.previous, before);
-        unused.filter(|unused| unused != name)
+        let adapter = state.adapter.replace(name.to_owned());
+        state.retire(before, adapter);
+        state.earlier.retain(|(_, earlier)| earlier != name);
+        let unused = (state.earlier.len() > 1 + state.more).then(|| state.earlier.pop_back());
+        unused.flatten().map(|(_, unused)| unused)
+    }
+
+    /// The adapters so far are not counted on any more; returns those but for `name`, which the server may still have.
+    pub(super) fn forget(&self, name: &str) -> Vec<String> {
+        let mut state = self.state();
+        let newest = state.adapter.take();
+        let earlier = std::mem::take(&mut state.earlier).into_iter();
+        let all = newest.into_iter().chain(earlier.map(|(_, name)| name));
+        all.filter(|other| other != name).collect()
     }
 
     /// The server begins to replace its weights: until [`Replacing::done`] it is not known which it has.
@@ -119,10 +153,11 @@ impl Replacing<'_> {
     pub(super) fn done(mut self, named: bool) {
         self.done = true;
         let mut state = self.weights.state();
-        state.version = self.version;
+        let before = std::mem::replace(&mut state.version, self.version);
         state.named = named;
         state.unknown = None;
-        state.previous = state.adapter.take().or(state.previous.take());
+        let adapter = state.adapter.take();
+        state.retire(before, adapter);
     }
 }
 
@@ -144,7 +179,7 @@ mod tests {
     #[test]
     fn completions_carry_the_version_they_were_sampled_under() {
         let weights = Weights::default();
-        let first = weights.under();
+        let first = weights.under(None).unwrap();
         assert_eq!(
             weights.stamp(&first, Some("default")).unwrap(),
             0,
@@ -163,7 +198,7 @@ mod tests {
             3,
             "unless the server knows better"
         );
-        let third = weights.under();
+        let third = weights.under(None).unwrap();
         assert_eq!(weights.stamp(&third, None).unwrap(), 3);
         assert!(
             weights.stamp(&third, Some("4")).is_err(),
@@ -174,7 +209,7 @@ mod tests {
             "it was restarted"
         );
         assert_eq!(weights.adapted("a", 4), None);
-        let adapted = weights.under();
+        let adapted = weights.under(None).unwrap();
         assert_eq!(
             weights.adapted("b", 5),
             None,
@@ -187,6 +222,32 @@ mod tests {
         );
         assert_eq!(weights.adapted("b", 5), None, "again the same");
         assert_eq!(weights.adapted("c", 6), Some("a".to_owned()));
+    }
+
+    #[test]
+    fn as_many_adapters_stay_as_versions_are_in_play() {
+        let weights = Weights::default();
+        weights.keep_versions(3);
+        let adapter = |version| weights.under(Some(version)).map(|under| under.adapter);
+        let named = |name: &str| Some(Some(name.to_owned()));
+        assert_eq!(adapter(0), Some(None), "the server's own weights");
+        for (version, name) in [(1, "a"), (2, "b"), (3, "c")] {
+            assert_eq!(weights.adapted(name, version), None);
+        }
+        assert_eq!(adapter(0), None, "it has no name, so it was replaced");
+        assert_eq!((adapter(1), adapter(3)), (named("a"), named("c")));
+        let first = weights.under(Some(1)).unwrap();
+        assert_eq!(weights.adapted("d", 4), Some("a".to_owned()));
+        assert_eq!((adapter(1), adapter(2)), (None, named("b")));
+        assert_eq!(
+            weights.stamp(&first, None).unwrap(),
+            1,
+            "an answer that was under way"
+        );
+        assert_eq!(weights.under(None), weights.under(Some(4)));
+        assert_eq!(weights.forget("d"), ["c", "b"]);
+        assert_eq!(weights.adapted("d", 4), None);
+        assert_eq!((adapter(3), adapter(4)), (None, named("d")));
     }
 
     #[test]

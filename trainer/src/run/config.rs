@@ -42,9 +42,12 @@ pub struct GrpoConfig {
     pub keep_checkpoints: usize,
     /// Steps between greedy evaluations on the development questions; 0 for none.
     pub evaluate_every: u64,
-    /// Plays the episodes of the next step while this one is learned from: they are one update old, for which the ratio (and
-    /// a correction, if the objective has one) makes up.
-    pub lookahead: bool,
+    /// Steps that are played ahead while one is learned from; `true` is 1. The episodes of a step are sampled to their end by the weights
+    /// of so many steps before, for which the ratio (and a correction, if the objective has one) makes up. From 2 on it has to, this
+    /// process holds as many engines, and a server must sample from adapters.
+    #[serde(with = "super::ahead")]
+    #[schemars(with = "super::ahead::Written")]
+    pub lookahead: u64,
     /// Which questions a step asks.
     #[serde(skip_serializing_if = "Curriculum::is_uniform")]
     pub(crate) curriculum: Curriculum,
@@ -87,7 +90,7 @@ impl Default for GrpoConfig {
             checkpoint_every: 50,
             keep_checkpoints: 2,
             evaluate_every: 0,
-            lookahead: false,
+            lookahead: 0,
             curriculum: Curriculum::uniform(),
             refills: 0,
             hints: None,

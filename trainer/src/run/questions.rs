@@ -65,26 +65,39 @@ pub(super) fn memory(source: Source<'_>, config: &GrpoConfig) -> Option<Memory> 
 }
 
 impl Run<'_> {
-    /// The places of the questions that a step asks first; none where rollouts are recorded. They follow from what was asked up to the end
-    /// of the step before, so that the look-ahead draws the same as the step itself.
-    pub(super) fn questions(&self, step: u64, row: &mut Row) -> Result<Vec<usize>, RunError> {
+    /// The places of the questions that a step asks first; none where rollouts are recorded. They follow from what was asked before them,
+    /// and from the outcomes up to the step at which they are played, so that the look-ahead draws the same as the step itself.
+    pub(super) fn questions(&mut self, step: u64, row: &mut Row) -> Result<Vec<usize>, RunError> {
         let Source::Play(problem) = self.source else {
             return Ok(Vec::new());
         };
         let count = self.config.prompts_played();
-        self.draw(problem, count, step, &mut |name, value| {
-            row.set(name, value);
+        let over = step.saturating_sub(self.config.lookahead.max(1));
+        let known = self.memory.as_ref();
+        let known = known.map(|memory| memory.before(step, over));
+        let drawn = self.draw(
+            problem,
+            known.as_deref(),
+            count,
+            step,
+            &mut |name, value| {
+                row.set(name, value);
+            },
+        )?;
+        Ok(match &mut self.memory {
+            Some(memory) => memory.ask_once(step, drawn),
+            None => drawn,
         })
     }
 
     fn draw(
         &self,
         problem: &Problem,
+        asked: Option<&[Asked]>,
         count: usize,
         step: u64,
         note: &mut dyn FnMut(&'static str, f64),
     ) -> Result<Vec<usize>, RunError> {
-        let asked = self.memory.as_ref().map(Memory::asked);
         let inputs = CurriculumInputs {
             questions: &problem.train,
             asked: asked.unwrap_or_default(),
@@ -97,7 +110,7 @@ impl Run<'_> {
         drawn.map_err(RunError::Questions)
     }
 
-    /// Plays a group of episodes per question, unless that was done while the last step was learned from, and refills the batch.
+    /// Plays a group of episodes per question, unless that was done while earlier steps were learned from, and refills the batch.
     pub(super) async fn rollouts(
         &mut self,
         questions: &[usize],
@@ -108,13 +121,13 @@ impl Run<'_> {
             return Ok(Vec::new());
         };
         let started = Instant::now();
-        let mut episodes = if let Some(episodes) = self.ahead.take() {
-            episodes
+        let mut episodes = if let Some(batch) = self.ahead.pop_front() {
+            self.episodes_of(batch, step).await?
         } else {
             let own = self.play(problem, questions, 0, step).await;
             self.collect(own, 0..questions.len(), step)?
         };
-        self.take_in(questions, &mut episodes, step);
+        self.take_in(0, &mut episodes, step);
         let infra = |source| RunError::Infra { step, source };
         let budget = self.config.fault_budget();
         budget.check(&episodes).map_err(infra)?;
@@ -123,11 +136,15 @@ impl Run<'_> {
             if missing == 0 {
                 break;
             }
-            let more = self.draw(problem, missing, step, &mut |_, _| {})?;
+            let asked = self.memory.as_ref().map(Memory::asked);
+            let more = self.draw(problem, asked, missing, step, &mut |_, _| {})?;
+            if let Some(memory) = &mut self.memory {
+                memory.ask(step, &more);
+            }
             let first = episodes.len() / self.config.group_size;
             let own = self.play(problem, &more, first, step).await;
             let mut played = self.collect(own, first..first + missing, step)?;
-            self.take_in(&more, &mut played, step);
+            self.take_in(first, &mut played, step);
             episodes.extend(played);
             budget.check(&episodes).map_err(infra)?;
         }
@@ -147,8 +164,9 @@ impl Run<'_> {
         Ok(episodes)
     }
 
-    /// Marks the episodes that are not learned from as they were scored, and remembers what became of their questions.
-    fn take_in(&mut self, questions: &[usize], episodes: &mut [Episode], step: u64) {
+    /// Marks the episodes that are not learned from as they were scored, and remembers what became of the step's questions from its `first`
+    /// on.
+    fn take_in(&mut self, first: usize, episodes: &mut [Episode], step: u64) {
         self.config.endings.mark(episodes);
         let size = self.config.group_size;
         if self.config.confident_wrong {
@@ -158,17 +176,7 @@ impl Run<'_> {
             self.solved.keep(episodes.chunks(size), self.config.solved);
         }
         if let Some(memory) = &mut self.memory {
-            let groups = episodes.chunks(size);
-            memory.extend(
-                questions
-                    .iter()
-                    .zip(groups)
-                    .map(|(&question, group)| Asked {
-                        question,
-                        step,
-                        accuracy: accuracy(group),
-                    }),
-            );
+            memory.learn(step, first, episodes.chunks(size).map(accuracy));
         }
     }
 

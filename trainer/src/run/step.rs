@@ -21,7 +21,7 @@ impl Run<'_> {
         let mut row = Row::new(step);
         let questions = self.questions(step, &mut row)?;
         let episodes = self.rollouts(&questions, step, &mut row).await?;
-        let ahead = self.look_ahead(step)?;
+        self.look_ahead(step)?;
         let groups = self.groups(&episodes, step, &mut row);
         let started = Instant::now();
         let failed = |source| RunError::Learn { step, source };
@@ -38,7 +38,7 @@ impl Run<'_> {
         describe_update(&mut row, &stats);
         GradientSpectrum::describe(&mut row, &spectra);
         row.set(Metric::TIME_UPDATE, started.elapsed().as_secs_f64());
-        self.wait_for(ahead, step, &mut row).await?;
+        self.wait_for_next(step, &mut row).await?;
         self.sync_weights(&stats, step, &mut row).await?;
         self.evaluate(step, &mut row).await?;
         Ok((row, episodes))

@@ -37,7 +37,7 @@ pub(super) struct Held {
     model: Checkpoint,
     optimizer: AdamW,
     critic: Option<(Checkpoint, AdamW)>,
-    ahead: Option<Vec<Episode>>,
+    ahead: Vec<Vec<Episode>>,
     replay: Vec<Vec<Episode>>,
     solved: Vec<Episode>,
     memory: Option<Memory>,
@@ -59,7 +59,7 @@ impl Run<'_> {
                     .learner
                     .critic_state()
                     .map(|(model, optimizer)| (model.clone(), optimizer.clone())),
-                ahead: self.ahead.clone(),
+                ahead: self.batches().map(<[Episode]>::to_vec).collect(),
                 replay: self.buffer.groups().to_vec(),
                 solved: self.solved.episodes().to_vec(),
                 memory: self.memory.clone(),
@@ -133,7 +133,7 @@ impl Run<'_> {
                 .critic
                 .as_ref()
                 .map(|(model, optimizer)| (model, optimizer)),
-            ahead: held.ahead.as_deref(),
+            ahead: held.ahead.iter().map(Vec::as_slice).collect(),
             replay: &held.replay,
             solved: &held.solved,
             memory: held.memory.as_ref(),

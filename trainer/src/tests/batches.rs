@@ -68,7 +68,7 @@ async fn a_run_with_hints_resumes_and_learns_from_what_follows_them() {
         steps: 4,
         group_size: 4,
         hints: Some(serde_json::from_value::<HintConfig>(written).unwrap()),
-        lookahead: true,
+        lookahead: 1,
         ..config()
     };
     // Room for the oracle's turns.

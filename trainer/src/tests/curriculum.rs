@@ -133,7 +133,7 @@ async fn a_resumed_run_asks_what_an_unbroken_one_does() {
         (alignment, 1),
         (json!({"recap": {"window": 2, "temperature": 0.5}}), 1),
     ] {
-        for lookahead in [false, true] {
+        for lookahead in [0, 1, 2] {
             let what = format!("{curriculum}, {refills} refills, look-ahead: {lookahead}");
             let config = GrpoConfig {
                 lookahead,

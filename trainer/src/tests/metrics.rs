@@ -58,7 +58,7 @@ async fn reinforced(algorithm: &str) -> BTreeSet<String> {
         trees: Some(2),
         solved: 2,
         evaluate_every: 2,
-        lookahead: true,
+        lookahead: 1,
         replay: Some(ReplayConfig {
             capacity: 2,
             share: 0.5,

@@ -1,5 +1,6 @@
 //! Models, the engine, its servers, learning and runs; what no other crate reaches, against references.
 
+mod ahead;
 mod backward;
 mod batches;
 mod bert;

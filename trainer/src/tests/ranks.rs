@@ -200,7 +200,7 @@ fn every_part() -> GrpoConfig {
         curriculum: serde_json::from_value(curriculum).unwrap(),
         refills: 1,
         replay,
-        lookahead: true,
+        lookahead: 1,
         update,
         ..config()
     }

@@ -166,7 +166,7 @@ async fn moments_of_8_bits_resume_to_the_bit() {
 async fn a_run_that_looks_ahead_resumes_with_the_episodes_it_had_played() {
     let (whole, broken) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let ahead = GrpoConfig {
-        lookahead: true,
+        lookahead: 1,
         ..config()
     };
     let (result, expected) = run_as(&ahead, checkpoint(1), whole.path(), false, u64::MAX).await;
@@ -284,7 +284,7 @@ async fn a_run_that_replays_resumes_with_the_groups_it_had_kept() {
     let config = GrpoConfig {
         replay,
         group_size: 4,
-        lookahead: true,
+        lookahead: 1,
         ..config()
     };
     let (result, expected) = run_as(&config, checkpoint(1), whole.path(), false, u64::MAX).await;

@@ -45,7 +45,7 @@ fn config() -> GrpoConfig {
         branching: serde_json::from_value(serde_json::json!({"frontier": {}})).unwrap(),
         solved: 2,
         confident_wrong: true,
-        lookahead: true,
+        lookahead: 1,
         update: UpdateConfig {
             optimizer,
             micro_batch_tokens: 300,

@@ -150,7 +150,7 @@ async fn what_was_asked_of_a_lost_server_is_asked_again_with_its_seed() {
 
 fn four_steps() -> GrpoConfig {
     GrpoConfig {
-        lookahead: false,
+        lookahead: 0,
         ..grpo()
     }
 }

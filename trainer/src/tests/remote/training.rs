@@ -1,9 +1,11 @@
 //! Whole asynchronous runs on a server: rollouts there, updates here, weights pushed after each.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use forage_contracts::Episode;
 use forage_contracts::seed::Seed;
 use forage_trainer::metrics::Row;
 use forage_trainer::objective::{Algorithm, Bound, Correction, ObjectiveConfig, RatioLevel};
@@ -46,7 +48,7 @@ pub(crate) fn grpo() -> GrpoConfig {
         prompts_per_step: 2,
         group_size: 3,
         update,
-        lookahead: true,
+        lookahead: 1,
         // The fake's tokens are not drawn from the weights, which is a grave alarm.
         sentinel: SentinelConfig {
             stop: false,
@@ -169,6 +171,72 @@ async fn a_run_looks_ahead_by_one_update_and_survives_passing_faults() {
             );
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn episodes_several_steps_ahead_stay_under_their_adapters() {
+    for (kind, depth) in KINDS.into_iter().zip([2, 3]) {
+        let folder = tempfile::tempdir().unwrap();
+        let start = adapted();
+        let problem = problem(&start, &[("random", 1.0)]);
+        let flaws = [Flaw::None; 2];
+        let (fakes, mut learner) = learner(kind, start, &flaws, folder.path(), 20.0).await;
+        let config = GrpoConfig {
+            steps: 6,
+            lookahead: depth,
+            ..grpo()
+        };
+        let mut sampled: Vec<BTreeSet<u64>> = Vec::new();
+        let watch = |_: &Row, episodes: &[Episode], _: &[_]| {
+            let spans = episodes.iter().flat_map(|episode| episode.tokens.spans());
+            sampled.push(spans.filter_map(|span| span.version).collect());
+            Control::Continue
+        };
+        let (source, place) = (Source::Play(&problem), place(folder.path()));
+        let ran = run_grpo(&mut learner, source, &config, &place, watch);
+        Box::pin(ran).await.unwrap();
+        let rows = Row::read_all(&folder.path().join("metrics.jsonl")).unwrap();
+        let mut version = 0;
+        let mut published = Vec::new();
+        for row in &rows {
+            // An adapter that was unloaded too early would be a fault.
+            assert_eq!(row.get("episode/infra_frac"), Some(0.0), "{kind:?}");
+            published.push(version);
+            version += row.get("policy/updates").unwrap() as u64;
+        }
+        assert!(version > depth, "{kind:?}: {version} updates");
+        for (step, versions) in (0..).zip(&sampled) {
+            let begun = published[step - step.min(depth as usize)];
+            assert_eq!(*versions, BTreeSet::from([begun]), "{kind:?}, step {step}");
+        }
+        for fake in &fakes {
+            let kept = fake.adapters.lock().unwrap().len();
+            assert_eq!(kept, depth as usize, "{kind:?}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_of_whole_weights_plays_one_step_ahead_at_most() {
+    let folder = tempfile::tempdir().unwrap();
+    let start = checkpoint(1);
+    let problem = problem(&start, &[("random", 1.0)]);
+    let kind = RemoteKind::Vllm;
+    let (fakes, mut learner) = learner(kind, start, &[Flaw::None], folder.path(), 20.0).await;
+    let config = GrpoConfig {
+        lookahead: 2,
+        ..grpo()
+    };
+    let (source, place) = (Source::Play(&problem), place(folder.path()));
+    let ran = run_grpo(&mut learner, source, &config, &place, |_, _, _| {
+        Control::Continue
+    });
+    let error = Box::pin(ran).await.unwrap_err().to_string();
+    assert!(
+        error.contains("grpo.lookahead: a server has one set of whole weights"),
+        "{error}"
+    );
+    assert!(fakes[0].take_calls().is_empty(), "nothing was pushed");
 }
 
 pub(crate) fn is_push(path: &str) -> bool {

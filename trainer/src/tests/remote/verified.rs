@@ -28,7 +28,7 @@ struct Ran {
 
 async fn run(kind: RemoteKind, start: Checkpoint, flaw: Flaw, folder: &Path) -> Ran {
     let mut config = grpo();
-    (config.steps, config.lookahead) = (3, false);
+    (config.steps, config.lookahead) = (3, 0);
     let problem = problem(&start, &[("random", 1.0)]);
     let (fakes, learner) = learner(kind, start, &[flaw], folder, 20.0).await;
     let mut learner = Box::new(learner);

@@ -1,0 +1,191 @@
+//! Batches that are played before their step: `grpo.lookahead`.
+//!
+//! With a depth of k the batch of step s + k begins at step s, under the weights that the steps before s have made; those of the first k
+//! begin at step 0. Whatever is published meanwhile, it is sampled to its end by the weights that it began with: each version in play
+//! has an engine, or an adapter of a server. New weights go to the engine whose batches are over, which is waited for. So what samples
+//! a batch follows from its step and the depth, and never from the clock.
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use forage_contracts::{Episode, Metric, SettingError};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use tokio::task::JoinHandle;
+
+use super::replay::check_reuse;
+use super::{GrpoConfig, Played, Run, RunError, RunPlace, Source};
+use crate::learner::Learner;
+use crate::metrics::Row;
+
+/// A depth as configs write it.
+#[derive(Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(
+    untagged,
+    expecting = "lookahead is a number of steps from 0 on, true for 1, or false for 0"
+)]
+pub(super) enum Written {
+    /// Whether the next step is played ahead.
+    Whether(bool),
+    /// Steps that are.
+    Steps(u64),
+}
+
+/// Writes 0 and 1 in the form of versions that knew no more: a run's digest stays what it was.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks by reference")]
+pub(super) fn serialize<S: Serializer>(depth: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+    let written = match *depth {
+        0 => Written::Whether(false),
+        1 => Written::Whether(true),
+        steps => Written::Steps(steps),
+    };
+    written.serialize(serializer)
+}
+
+pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    Ok(match Written::deserialize(deserializer)? {
+        Written::Whether(plays) => u64::from(plays),
+        Written::Steps(steps) => steps,
+    })
+}
+
+impl GrpoConfig {
+    /// Checks that what is older than one step is weighed by importance.
+    ///
+    /// # Errors
+    /// [`SettingError`], which names the key at fault and the fix.
+    pub fn check_lookahead(&self) -> Result<(), SettingError> {
+        if self.lookahead > 1 {
+            check_reuse(&self.update)
+        } else {
+            Ok(())
+        }
+    }
+}
+
+/// Refuses a depth that the run cannot have, and makes room for the versions of the weights that are in play at a time.
+pub(super) fn prepare(
+    config: &GrpoConfig,
+    source: Source<'_>,
+    place: &RunPlace,
+    learner: &mut Learner,
+) -> Result<(), RunError> {
+    config.check_lookahead().map_err(RunError::Lookahead)?;
+    if matches!(source, Source::Recorded(_)) {
+        return Ok(());
+    }
+    let ranks = place.ranks.as_ref().map_or(1, |ranks| ranks.size);
+    if config.lookahead > 1 && ranks > 1 {
+        let fault = "play one step ahead at most, because a rank that is lost takes along what it has in play; write 1";
+        return Err(RunError::Lookahead(SettingError::new("ranks", fault)));
+    }
+    let versions = config.lookahead.min(config.steps) as usize;
+    let kept = learner.keep_versions(versions);
+    kept.map_err(RunError::Lookahead)
+}
+
+/// The batch of a coming step.
+pub(super) enum Batch {
+    /// In play.
+    Begun(JoinHandle<Played>),
+    /// Over.
+    Over(Vec<Episode>),
+}
+
+/// The batches of which a checkpoint holds the episodes, one after the other: each begins with the first member of its first group.
+pub(super) fn restored(episodes: &[Episode]) -> VecDeque<Batch> {
+    let batches = episodes.chunk_by(|_, next| (next.group, next.member) != (0, 0));
+    batches.map(|batch| Batch::Over(batch.to_vec())).collect()
+}
+
+impl Run<'_> {
+    /// Starts the batches of the steps up to the depth that have not begun, under the weights before this step's update.
+    pub(super) fn look_ahead(&mut self, step: u64) -> Result<(), RunError> {
+        let Source::Play(problem) = self.source else {
+            return Ok(());
+        };
+        let first = step + 1 + self.ahead.len() as u64;
+        let last = step.saturating_add(self.config.lookahead);
+        for next in first..=last.min(self.config.steps - 1) {
+            let questions = self.questions(next, &mut Row::default())?;
+            let playing = self.play(problem, &questions, 0, next);
+            self.ahead.push_back(Batch::Begun(tokio::spawn(playing)));
+        }
+        Ok(())
+    }
+
+    /// Waits for the batch of the next step, whose weights the coming ones replace.
+    pub(super) async fn wait_for_next(&mut self, step: u64, row: &mut Row) -> Result<(), RunError> {
+        if !self.ahead.is_empty() {
+            let started = Instant::now();
+            self.settle(step, 1).await?;
+            row.set(Metric::TIME_WAIT, started.elapsed().as_secs_f64());
+        }
+        Ok(())
+    }
+
+    /// Waits for the batches of the next `count` steps, as far as they have begun.
+    pub(super) async fn settle(&mut self, step: u64, count: usize) -> Result<(), RunError> {
+        for place in 0..count.min(self.ahead.len()) {
+            if let Some(batch) = self.ahead.remove(place) {
+                let next = step + 1 + place as u64;
+                let episodes = self.episodes_of(batch, next).await?;
+                self.ahead.insert(place, Batch::Over(episodes));
+            }
+        }
+        Ok(())
+    }
+
+    /// The episodes of a step's batch, once it is over.
+    pub(super) async fn episodes_of(
+        &self,
+        batch: Batch,
+        step: u64,
+    ) -> Result<Vec<Episode>, RunError> {
+        match batch {
+            Batch::Over(episodes) => Ok(episodes),
+            Batch::Begun(playing) => {
+                let own = playing
+                    .await
+                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()));
+                self.collect(own, 0..self.config.prompts_played(), step)
+            }
+        }
+    }
+
+    /// The batches played ahead, of which all are over.
+    pub(super) fn batches(&self) -> impl Iterator<Item = &[Episode]> {
+        self.ahead.iter().filter_map(|batch| match batch {
+            Batch::Begun(_) => None,
+            Batch::Over(episodes) => Some(episodes.as_slice()),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn depths_are_read_in_either_form_and_written_in_the_older_one() {
+        let read =
+            |written: &Value| serde_json::from_value::<GrpoConfig>(json!({"lookahead": written}));
+        for (written, depth, again) in [
+            (json!(false), 0, json!(false)),
+            (json!(0), 0, json!(false)),
+            (json!(true), 1, json!(true)),
+            (json!(1), 1, json!(true)),
+            (json!(3), 3, json!(3)),
+        ] {
+            let config = read(&written).unwrap();
+            assert_eq!(config.lookahead, depth, "{written}");
+            assert_eq!(json!(config)["lookahead"], again, "{written}");
+        }
+        for written in [json!(-1), json!(1.5), json!("two")] {
+            let error = read(&written).unwrap_err().to_string();
+            assert!(error.contains("a number of steps"), "{written}: {error}");
+        }
+        assert_eq!(GrpoConfig::default().lookahead, 0);
+    }
+}
