@@ -208,6 +208,7 @@ fn train_both(
             layout: &layout,
             resume,
             ranks: None,
+            beside: &[],
             observer: &pair,
         };
         let result = run.run(start.clone(), Experience::Data(data));
