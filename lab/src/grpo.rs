@@ -2,14 +2,20 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::thread::ScopedJoinHandle;
 
+use forage_contracts::Episode;
+use forage_env::Alarm;
 use forage_env::reward::judge::JudgeSettings;
-use forage_trainer::device::ComputeType;
+use forage_trainer::device::{ComputeType, DeviceSpec};
 use forage_trainer::memory::Workload;
+use forage_trainer::metrics::Row;
 use forage_trainer::run::{Control, GrpoConfig, RunPlace, Source, run_grpo};
 use forage_trainer::{
     Checkpoint, Learner, RankSettings, RemoteConfig, RemotePolicy, Sample, SentinelConfig, Workers,
 };
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
 
 use crate::config::{EvaluationConfig, Resolved, Stamp};
 use crate::data::Data;
@@ -17,6 +23,7 @@ use crate::error::{Context, Result, RunError};
 use crate::layout::{RunLayout, make_folder};
 use crate::memory;
 use crate::observer::{Observer, line};
+use crate::policy::start_of;
 use crate::records::RunRecords;
 use crate::runtime::runtime;
 use crate::session::Session;
@@ -41,6 +48,8 @@ pub(crate) struct Grpo<'a> {
     pub(crate) runs: usize,
     /// The place of this process among several.
     pub(crate) ranks: Option<&'a RankSettings>,
+    /// Devices beside the config's, each with a rank of its own in this process.
+    pub(crate) beside: &'a [DeviceSpec],
     pub(crate) observer: &'a dyn Observer,
 }
 
@@ -79,9 +88,7 @@ impl Grpo<'_> {
             Experience::Recorded(file) => Some(file),
             Experience::Data(_) => None,
         };
-        let processes = self.ranks.map_or(1, |ranks| ranks.size);
-        let kept = memory::kept_bytes(config, &start, rollouts, [self.runs, processes])?;
-        let mut learner = learner_of(config, start, self.layout, kept)?;
+        let (learner, followers) = self.learners(start, &place, rollouts)?;
         let is_first = self.ranks.is_none_or(|ranks| ranks.rank == 0);
         let mut records = if is_first {
             Some(RunRecords::open(self.layout, config.tensorboard)?)
@@ -89,32 +96,118 @@ impl Grpo<'_> {
             None
         };
         let mut failed = None;
-        let ran = runtime()?.block_on(run_grpo(
-            &mut learner,
-            source,
-            &config.grpo,
-            &place,
-            |row, episodes, alarms| {
-                observer.progress(self.name, row.step() + 1, config.grpo.steps, &line(row));
-                for alarm in alarms {
-                    observer.say(&format!(
-                        "{} step {}: {}",
-                        self.name,
-                        row.step(),
-                        alarm.message
-                    ));
-                }
-                if let Some(records) = &mut records {
-                    failed = records.keep(row, episodes, alarms).err();
-                }
-                control(failed.is_some() || observer.is_stopped())
-            },
-        ));
+        let watch = |row: &Row, episodes: &[Episode], alarms: &[Alarm]| {
+            observer.progress(self.name, row.step() + 1, config.grpo.steps, &line(row));
+            for alarm in alarms {
+                observer.say(&format!(
+                    "{} step {}: {}",
+                    self.name,
+                    row.step(),
+                    alarm.message
+                ));
+            }
+            if let Some(records) = &mut records {
+                failed = records.keep(row, episodes, alarms).err();
+            }
+            control(failed.is_some() || observer.is_stopped())
+        };
+        let runtime = runtime()?;
+        let (ran, followed) = std::thread::scope(|scope| {
+            let follow = |follower: Follower| {
+                scope.spawn(move || follower.run(runtime, source, &config.grpo, observer))
+            };
+            let followers: Vec<_> = followers.into_iter().map(follow).collect();
+            // It belongs to this closure: where it panics, its end is what the others learn of it by.
+            let mut learner = learner;
+            let run = run_grpo(&mut learner, source, &config.grpo, &place, watch);
+            let ran = runtime
+                .block_on(run)
+                .map(|()| (learner.checkpoint(), learner.work()));
+            let followed: Vec<_> = followers.into_iter().map(ScopedJoinHandle::join).collect();
+            (ran, followed)
+        });
         if let Some(error) = failed {
             return Err(error).context("the run's records cannot be kept");
         }
-        ran?;
-        Ok((learner.checkpoint(), learner.work()))
+        let trained = ran?;
+        for ended in followed {
+            ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        }
+        Ok(trained)
+    }
+
+    /// The learner of this process, and, with several devices, those that are ranks beside it, each on a device of its own.
+    fn learners(
+        &self,
+        start: Checkpoint,
+        place: &RunPlace,
+        rollouts: Option<&Path>,
+    ) -> Result<(Learner, Vec<Follower>)> {
+        let Self { config, layout, .. } = *self;
+        let here = 1 + self.beside.len();
+        let processes = self.ranks.map_or(here, |ranks| ranks.size);
+        let learner = |config: &Resolved, start: Checkpoint| {
+            let kept = memory::kept_bytes(config, &start, rollouts, [self.runs, processes])?;
+            learner_of(config, start, layout, kept)
+        };
+        if self.beside.is_empty() {
+            return Ok((learner(config, start)?, Vec::new()));
+        }
+        let on = |device: DeviceSpec| {
+            config.vary(|own| {
+                own.device = device;
+                own.threads = (config.threads() / here).max(1);
+            })
+        };
+        let mut learners = vec![learner(&on(config.device)?, start)?];
+        for &device in self.beside {
+            let own = on(device)?;
+            learners.push(learner(&own, start_of(&own)?)?);
+        }
+        let connected = Learner::together(&mut learners);
+        connected.context("the ranks of this process cannot be connected")?;
+        let first = learners.remove(0);
+        let follower = |learner| Follower::new(learner, place);
+        let followers: Result<Vec<Follower>> = learners.into_iter().map(follower).collect();
+        Ok((first, followers?))
+    }
+}
+
+/// A rank beside the first of this process.
+struct Follower {
+    learner: Learner,
+    place: RunPlace,
+    /// Holds what rank 0 sends it.
+    _scratch: TempDir,
+}
+
+impl Follower {
+    /// `place` is that of the first.
+    fn new(learner: Learner, place: &RunPlace) -> Result<Self> {
+        let scratch = tempfile::tempdir().context("cannot make a temporary folder")?;
+        let place = RunPlace {
+            folder: scratch.path().to_owned(),
+            resume: false,
+            ..place.clone()
+        };
+        Ok(Self {
+            learner,
+            place,
+            _scratch: scratch,
+        })
+    }
+
+    /// Learns with the others. All that people or files are told is told by the first.
+    fn run(
+        mut self,
+        runtime: &Runtime,
+        source: Source<'_>,
+        config: &GrpoConfig,
+        observer: &dyn Observer,
+    ) -> Result<()> {
+        let watch = |_: &Row, _: &[Episode], _: &[Alarm]| control(observer.is_stopped());
+        let run = run_grpo(&mut self.learner, source, config, &self.place, watch);
+        Ok(runtime.block_on(run)?)
     }
 }
 

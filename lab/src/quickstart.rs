@@ -209,6 +209,7 @@ fn train_both(
             resume,
             runs: 2,
             ranks: None,
+            beside: &[],
             observer: &pair,
         };
         let result = run.run(start.clone(), Experience::Data(data));

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use forage_trainer::RankSettings;
 use forage_trainer::checkpoint::fork;
+use forage_trainer::device::DeviceSpec;
 use forage_trainer::memory::Workload;
 
 use crate::config::{Resolved, RunConfig};
@@ -35,18 +36,25 @@ pub struct TrainOptions {
     pub record_tools: Option<PathBuf>,
     /// The place of this process among several that train the policy together. Rank 0 alone writes the run's folder.
     pub ranks: Option<RankSettings>,
+    /// Devices beside the config's, each with a rank of its own in this process.
+    pub beside: Vec<DeviceSpec>,
 }
 
 impl TrainOptions {
     /// Checks that ranks go with the rest.
     fn check_ranks(&self, config: &Resolved) -> Result<()> {
-        if self.ranks.as_ref().is_none_or(|ranks| ranks.size == 1) {
+        let several = self.ranks.as_ref().is_some_and(|ranks| ranks.size > 1);
+        let [alone, fix] = if self.ranks.is_some() && !self.beside.is_empty() {
+            let fix = "start a process for each GPU with --ranks, or one for all GPUs of a machine without";
+            ["a process with --ranks has one device", fix]
+        } else if !several && self.beside.is_empty() {
             return Ok(());
-        }
-        let [alone, fix] = if config.sampler.is_some() {
+        } else if config.sampler.is_some() {
             let fix =
                 "remove [sampler]: each rank plays its share of the episodes with its own engine";
-            ["[sampler] is for one process", fix]
+            ["[sampler] is for a run without ranks", fix]
+        } else if !several {
+            return Ok(());
         } else if !self.twins.is_empty() {
             let fix =
                 "train the policy first, and its twins with one process each (reward, data.labels)";
@@ -85,6 +93,10 @@ pub fn train(
     observer: &dyn Observer,
 ) -> Result<Trained> {
     options.check_ranks(config)?;
+    if !options.beside.is_empty() {
+        let devices = [&[config.device], options.beside.as_slice()].concat();
+        DeviceSpec::open_together(&devices).in_config("the run cannot begin with its devices")?;
+    }
     if options.ranks.as_ref().is_some_and(|ranks| ranks.rank > 0) {
         // What it must write on its way goes with it; rank 0 tells it where to begin.
         let scratch = tempfile::tempdir().context("cannot make a temporary folder")?;
@@ -149,6 +161,7 @@ fn train_in(config: &Resolved, options: &TrainOptions, observer: &dyn Observer) 
             resume,
             runs: 1,
             ranks: options.ranks.as_ref(),
+            beside: &options.beside,
             observer,
         };
         let (trained, work) = run.run(start.clone(), experience)?;

@@ -177,7 +177,7 @@ impl Critic {
         let mut stats = ValueStats::of(minibatches.iter().flatten());
         for minibatch in (0..epochs).flat_map(|_| minibatches) {
             let (gradients, sums) = self.gradients(minibatch, ranks, parts)?;
-            let norm = self.student.apply(gradients);
+            let norm = self.student.apply(gradients, ranks);
             stats.add(&sums, norm.map_err(LearnError::of_critic)?);
         }
         Ok(stats)

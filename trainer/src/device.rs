@@ -9,6 +9,7 @@ mod runtime;
 mod wgpu;
 
 use std::fmt;
+use std::mem::discriminant;
 use std::str::FromStr;
 
 use burn::tensor::Device;
@@ -89,6 +90,16 @@ pub enum DeviceError {
         spec: DeviceSpec,
         /// The words of the runtime.
         fault: String,
+    },
+    /// The devices cannot train one policy together.
+    #[error("{names} cannot train together: {fault}; {fix}")]
+    Together {
+        /// The devices asked for.
+        names: String,
+        /// The fault.
+        fault: String,
+        /// The fix.
+        fix: &'static str,
     },
     /// The device is lost.
     #[error("the device is lost: {0}")]
@@ -199,6 +210,42 @@ impl DeviceSpec {
         let device = self.open_quietly()?;
         tracing::info!(device = %self, kind = Self::describe(&device), "device opened");
         Ok(device)
+    }
+
+    /// Opens devices of this machine that are to train one policy together, a rank on each.
+    ///
+    /// # Errors
+    /// [`DeviceError::Together`] where they are of several kinds, a GPU is named twice or NCCL is missing; else as
+    /// [`DeviceSpec::open`].
+    pub fn open_together(devices: &[Self]) -> Result<(), DeviceError> {
+        let fault = |fault: String, fix| {
+            let names: Vec<String> = devices.iter().map(Self::to_string).collect();
+            DeviceError::Together {
+                names: names.join(","),
+                fault,
+                fix,
+            }
+        };
+        for (place, &device) in devices.iter().enumerate() {
+            if discriminant(&device) != discriminant(&devices[0]) {
+                let fix = "name GPUs of one kind, as in cuda:0,cuda:1";
+                return Err(fault("they compute different numbers".to_owned(), fix));
+            }
+            if !device.is_cpu() && devices[..place].contains(&device) {
+                let fix = "give each rank a device of its own";
+                return Err(fault(format!("{device} is named twice"), fix));
+            }
+        }
+        for device in devices {
+            device.open()?;
+        }
+        #[cfg(feature = "cuda")]
+        if let [Self::Cuda(_), _, ..] = devices
+            && let Err(missing) = cuda::nccl_version()
+        {
+            return Err(fault(missing.to_string(), cuda::NCCL_FIX));
+        }
+        Ok(())
     }
 
     fn open_quietly(self) -> Result<Device, DeviceError> {
@@ -312,6 +359,17 @@ pub(crate) fn memory_bytes(device: &Device) -> Option<u64> {
     }
 }
 
+/// Returns whether an open device adds up tensors with others of its kind in this process.
+pub(crate) fn has_collectives(device: &Device) -> bool {
+    #[cfg(feature = "gpu")]
+    return runtime::has_collectives(device);
+    #[cfg(not(feature = "gpu"))]
+    {
+        let _ = device;
+        false
+    }
+}
+
 /// Returns whether an open device is the processor, on which this program's own kernels compute.
 pub(crate) fn is_processor(device: &Device) -> bool {
     matches!(device.as_dispatch(), burn::backend::DispatchDevice::Flex(_))
@@ -368,6 +426,28 @@ mod tests {
         for name in ["gpu", "cuda:x", "cuda:cpu", "cpu:0", "wgpu:gpu", ""] {
             assert!(name.parse::<DeviceSpec>().is_err(), "{name}");
         }
+    }
+
+    #[test]
+    fn devices_that_cannot_train_together_are_refused() {
+        let devices = |names: &str| -> Vec<DeviceSpec> {
+            names.split(',').map(|name| name.parse().unwrap()).collect()
+        };
+        for (names, expected) in [
+            ("cpu,cuda:0", "cpu,cuda:0 cannot train together"),
+            ("cuda:0,rocm:0", "different numbers"),
+            ("cuda:1,cuda:0,cuda:1", "cuda:1 is named twice"),
+            ("wgpu,wgpu:0", "wgpu:0 is named twice"),
+        ] {
+            let error = DeviceSpec::open_together(&devices(names)).unwrap_err();
+            assert!(error.to_string().contains(expected), "{names}: {error}");
+        }
+        DeviceSpec::open_together(&devices("cpu,cpu")).unwrap();
+        #[cfg(not(feature = "cuda"))]
+        assert!(matches!(
+            DeviceSpec::open_together(&devices("cuda:0,cuda:1")),
+            Err(DeviceError::NotCompiledIn { .. })
+        ));
     }
 
     #[test]

@@ -1,10 +1,11 @@
 //! The learner: weights, optimizer and engine, improved by scored token logs. It does not know what the task was.
 
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use burn::tensor::DType;
+use burn::tensor::{DType, Device};
 use forage_contracts::SettingError;
 use forage_contracts::policy::Policy;
 use forage_contracts::seed::Seed;
@@ -55,7 +56,7 @@ pub struct Learner {
     sampler: Sampler,
     /// Of the steps so far, without what was played.
     work: Workload,
-    /// The processes that it learns with.
+    /// The ranks that it learns with.
     pub(crate) ranks: Arc<Ranks>,
 }
 
@@ -188,7 +189,21 @@ impl Learner {
         Ok(())
     }
 
-    /// Learns with these processes from now on.
+    /// Makes learners of this process the ranks of one run, in their order: the next [`crate::run::run_grpo`] of each, on a thread of
+    /// its own, is of all of them. CUDA's devices then sum gradients between them, in an order of additions that is NCCL's.
+    ///
+    /// # Errors
+    /// When the system gives no connections within this machine.
+    pub fn together(learners: &mut [Self]) -> io::Result<()> {
+        let device = |learner: &Self| learner.student.checkpoint().decoder.device();
+        let devices: Vec<Device> = learners.iter().map(device).collect();
+        for (learner, ranks) in learners.iter_mut().zip(Ranks::here(&devices)?) {
+            learner.join(Arc::new(ranks));
+        }
+        Ok(())
+    }
+
+    /// Learns with these ranks from now on.
     pub(crate) fn join(&mut self, ranks: Arc<Ranks>) {
         self.ranks = ranks;
     }
@@ -208,7 +223,7 @@ impl Learner {
         self.student.drops()
     }
 
-    /// The processes that it learns with.
+    /// The ranks that it learns with.
     pub(crate) fn ranks(&self) -> &Arc<Ranks> {
         &self.ranks
     }
@@ -452,10 +467,10 @@ impl Learner {
     /// One optimizer step; returns the norm of the gradient before clipping and the learning rate.
     ///
     /// # Errors
-    /// [`LearnError::NonFinite`] before anything was updated.
+    /// [`LearnError::NonFinite`] and [`LearnError::Ranks`] before anything was updated.
     pub(crate) fn optimize(&mut self, gradients: NamedGrads) -> Result<(f64, f64), LearnError> {
         let rate = self.config.optimizer.rate(self.student.optimizer.steps());
-        Ok((self.student.apply(gradients)?, rate))
+        Ok((self.student.apply(gradients, &self.ranks)?, rate))
     }
 
     /// Gradients of the loss of an optimizer step, micro-batch by micro-batch, with its sums over tokens. The cut is that of the

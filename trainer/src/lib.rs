@@ -19,7 +19,7 @@
 //! - `spectrum`: singular values, of hidden states and of gradients.
 //! - `curriculum`: which questions a step asks.
 //! - `bert`: encoders and cross-encoders for dense retrieval and reranking; nothing else here uses them.
-//! - `ranks`: several processes that train one policy.
+//! - `ranks`: several processes, or threads of one, that train one policy.
 //! - [`memory`]: what a run will take, before it starts. `bench`: optimizer steps to be timed.
 //! - `changed`: what sets the weights of two checkpoints apart.
 //! - `first_update`: an update taken apart, for `forage audit`.

@@ -24,8 +24,8 @@ pub struct RunPlace {
     pub config_digest: String,
     /// Continue from the newest checkpoint if there is one.
     pub resume: bool,
-    /// The place of this process among those that train the policy together; none of a process by itself. Rank 0 alone keeps
-    /// records in `folder`; the others use theirs for what it sends them.
+    /// The place of this process among those that train the policy together; none of a process by itself, or of learners of one that
+    /// were put together. Rank 0 alone keeps records in `folder`; the others use theirs for what it sends them.
     pub ranks: Option<RankSettings>,
 }
 

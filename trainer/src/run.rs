@@ -25,6 +25,7 @@ use forage_contracts::{Episode, Metric, SettingError, Task};
 use forage_env::reward::RewardSet;
 use forage_env::{Alarm, InfraBudget, Job, Presentation, Rollout, Severity};
 use tracing::Instrument;
+use tracing::field::Empty;
 
 use ahead::Batch;
 pub use config::GrpoConfig;
@@ -79,7 +80,8 @@ pub enum Source<'a> {
 }
 
 /// Runs GRPO to its last step. `watch` sees each step's metrics row, its episodes (recorded rollouts have none) and the alarms
-/// it raised. Where the place has ranks, it begins when all have come, and stops with all of them.
+/// it raised. Where the place has ranks, or the learner was put [together](Learner::together) with others, it begins when all have
+/// come, and stops with all of them.
 ///
 /// # Errors
 /// [`RunError`]; what was checkpointed can be resumed.
@@ -139,7 +141,7 @@ pub async fn run_grpo(
     let hints = Hints::of(config, source, learner)?;
     ahead::prepare(config, source, place, learner)?;
     let sentinel = Sentinel::new(config.sentinel, plays).map_err(RunError::Sentinel)?;
-    let ranks = Arc::new(together::meet(config, place)?);
+    let ranks = together::meet(config, place, learner)?;
     learner.join(Arc::clone(&ranks));
     learner.set_seed(Seed::root(place.seed));
     let mut run = Run {
@@ -220,7 +222,10 @@ impl<'a> Run<'a> {
         }
         for step in first..config.steps {
             self.hold(step);
-            let span = tracing::info_span!("step", step);
+            let span = tracing::info_span!("step", step, rank = Empty);
+            if self.ranks.size() > 1 {
+                span.record("rank", self.ranks.rank());
+            }
             let (row, episodes) = self.step(step).instrument(span.clone()).await?;
             span.in_scope(|| describe_step(&row, episodes.len()));
             let alarms = self.sentinel.observe(&row);

@@ -15,7 +15,7 @@ use crate::logprobs::{ScoreGrads, Scores, token_logprobs};
 use crate::metrics::Row;
 use crate::model::{Batch, Decoder, Dropout, RopeTables};
 use crate::optim::{AdamW, AdamWConfig};
-use crate::ranks::RankError;
+use crate::ranks::{RankError, Ranks};
 use crate::remote::RemoteError;
 use crate::sequence::{MicroBatch, Sequence, cut, ids};
 use crate::watch::{NonFinite, first_non_finite};
@@ -268,14 +268,19 @@ impl Student {
         })
     }
 
-    /// One optimizer step; returns the norm of the gradient before clipping.
+    /// One optimizer step on the gradient of all ranks; returns its norm before clipping.
     ///
     /// # Errors
-    /// [`LearnError::NonFinite`] before anything was updated.
-    pub(crate) fn apply(&mut self, mut gradients: NamedGrads) -> Result<f64, LearnError> {
+    /// [`LearnError::NonFinite`] and [`LearnError::Ranks`] before anything was updated.
+    pub(crate) fn apply(
+        &mut self,
+        mut gradients: NamedGrads,
+        ranks: &Ranks,
+    ) -> Result<f64, LearnError> {
         self.decoder()
             .separate(&mut gradients.0, &self.checkpoint.config);
-        let norm = gradients.global_norm();
+        let device = self.checkpoint.decoder.device();
+        let norm = ranks.norm(gradients.global_norm(), &device)?;
         if !norm.is_finite() {
             let source = first_non_finite(&gradients);
             return Err(LearnError::NonFinite { norm, source });
@@ -284,7 +289,6 @@ impl Student {
             decoder, config, ..
         } = &mut self.checkpoint;
         self.copy = OnceLock::new();
-        let device = decoder.device();
         if !self.is_tidy && !is_processor(&device) {
             // The first gradient was made on pages of growing sizes. Those that a larger size replaced stay with the allocator until
             // it is told, and moments are yet to come.
@@ -332,7 +336,7 @@ impl Student {
         see(self, &gradients);
         Ok(SftStats {
             loss: losses.iter().sum(),
-            grad_norm: self.apply(gradients)?,
+            grad_norm: self.apply(gradients, &Ranks::alone())?,
             tokens,
         })
     }

@@ -1,4 +1,4 @@
-"""Checks the stub of the CUDA driver, and the NVRTC beside it: check.py LIBCUDA
+"""Checks the stub of the CUDA driver, and the NVRTC and NCCL beside it: check.py LIBCUDA
 
 Every check runs in a process of its own, because the stub reads its settings once.
 """
@@ -386,6 +386,95 @@ def threads_count_together(library):
 holds(threads_count_together, CUDA_STUB_COUNTERS="counters")
 
 
+def blank_reads(library):
+    driver = Driver(library)
+    source, target = ctypes.create_string_buffer(b"\x07" * 64, 64), ctypes.create_string_buffer(b"\x07" * 64, 64)
+    address = driver.allocate(64)
+    assert driver.cuMemcpyHtoDAsync_v2(address, source, 64, driver.stream) == 0
+    assert ctypes.string_at(address, 64) == source.raw
+    assert driver.cuMemcpyDtoHAsync_v2(target, address, 64, driver.stream) == 0
+    assert target.raw == bytes(64)
+
+
+holds(blank_reads, CUDA_STUB_BLANK="1")
+
+
+class Id(ctypes.Structure):
+    _fields_ = [("internal", ctypes.c_char * 128)]
+
+
+F32, BF16, I32, SUM, MAX = 7, 9, 2, 0, 2
+INVALID_ARGUMENT = 4
+
+
+def reduced(library, ranks, calls):
+    """What each of so many ranks is answered, every one on a thread of its own. `calls` makes the calls of a rank: from, to, count, type
+    and operation."""
+    nccl = ctypes.CDLL(os.path.join(os.path.dirname(library), "libnccl.so"))
+    identifier, answers = Id(), [[] for _ in range(ranks)]
+    assert nccl.ncclGetUniqueId(ctypes.byref(identifier)) == 0
+
+    def work(rank):
+        communicator = ctypes.c_void_p()
+        assert nccl.ncclCommInitRank(ctypes.byref(communicator), ranks, identifier, rank) == 0
+        for source, target, count, kind, operation in calls(rank):
+            answers[rank].append(nccl.ncclAllReduce(source, target, ctypes.c_size_t(count), kind, operation, communicator, None))
+
+    threads = [threading.Thread(target=work, args=(rank,)) for rank in range(ranks)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return answers
+
+
+def tensors_are_summed(library):
+    floats = [(ctypes.c_float * 3)(rank, 0.5, -(2.0**99)) for rank in range(3)]
+    others = [(ctypes.c_float * 3)() for _ in range(3)]
+    # 1 + 2 x 2^-9 and 1 + 2^-7 + 2 x 2^-9 lie halfway between two numbers of bf16, of which the even one is meant.
+    halves = [(ctypes.c_uint16 * 2)(*((0x3B00, 0x3B00) if rank else (0x3F80, 0x3F81))) for rank in range(3)]
+
+    def calls(rank):
+        yield floats[rank], others[rank], 3, F32, SUM
+        yield floats[rank], floats[rank], 2, F32, SUM
+        yield halves[rank], halves[rank], 2, BF16, SUM
+
+    assert reduced(library, 3, calls) == [[0, 0, 0]] * 3
+    for rank in range(3):
+        assert list(others[rank]) == [3.0, 1.5, -3 * 2.0**99], list(others[rank])
+        assert list(floats[rank])[:2] == [3.0, 1.5] and floats[rank][2] < 0
+        assert list(halves[rank]) == [0x3F80, 0x3F82], [hex(half) for half in halves[rank]]
+    with open(os.environ["CUDA_STUB_COLLECTIVES"]) as file:
+        lines = [json.loads(line) for line in file]
+    expected = [("f32", 3, False), ("f32", 2, True), ("bf16", 2, True)]
+    for rank in range(3):
+        own = [(line["type"], line["count"], line["in_place"]) for line in lines if line["rank"] == rank]
+        assert own == expected, own
+    assert len(lines) == 9 and {line["ranks"] for line in lines} == {3}
+
+
+holds(tensors_are_summed, CUDA_STUB_COLLECTIVES="collectives")
+
+
+def unequal(name, text, odd, **rest):
+    """Calls of which that of rank 1 is another are refused to all."""
+
+    def check(library):
+        numbers = [(ctypes.c_float * 8)() for _ in range(2)]
+        plain = (4, F32, SUM)
+        own = [rest.get("both", plain), rest.get("both", odd)]
+        answers = reduced(library, 2, lambda rank: [(numbers[rank], numbers[rank], *own[rank])])
+        assert answers == [[INVALID_ARGUMENT]] * 2, answers
+
+    holds(check, name, (text,))
+
+
+unequal("a sum of another count", "rank 1 reduces 5 numbers", (5, F32, SUM))
+unequal("a sum of another type", "of type 9", (4, BF16, SUM))
+unequal("another operation", "by 2", (4, F32, MAX))
+unequal("a sum of integers", "of type 2", None, both=(4, I32, SUM))
+
+
 def fails_to_start(library):
     assert ctypes.CDLL(library).cuInit(0) == INVALID_VALUE
 
@@ -394,6 +483,7 @@ SETTINGS = {
     "ARCH": ("70", "sm_90", "", "-80"),
     "MEMORY_MIB": ("64M", "-1", "99999999999999999999"),
     "DEVICES": ("two", "17", "-1"),
+    "BLANK": ("yes", "2"),
     "COUNTERS": ("no/such/folder",),
 }
 for variable, values in SETTINGS.items():

@@ -15,6 +15,8 @@
  *   CUDA_STUB_ARCH        80 (an A100) or 90 (an H200, the default)
  *   CUDA_STUB_MEMORY_MIB  memory of each device; 81920 for 80 and 143771 for 90 when unset
  *   CUDA_STUB_DEVICES     number of devices, 0 to 16; 1 when unset
+ *   CUDA_STUB_BLANK       1: what the host reads of a device is zero. What is not computed is what lay in the memory before, which no two
+ *                         devices have in common
  *   CUDA_STUB_COUNTERS    file that holds the counters while the program runs
  *   CUDA_STUB_KERNELS     file written at exit, a JSON object: name of the kernel -> launches
  *
@@ -96,6 +98,7 @@ static bool initialized;
 static const struct arch *arch;
 static uint64_t memory_bytes;
 static uint64_t device_count;
+static uint64_t blank;
 static char *kernels_path;
 
 /* In each direction the bytes follow the copies. */
@@ -147,7 +150,8 @@ static void configure(void) {
     uint64_t capability = 90;
     uint64_t devices = 1;
     if (!read_setting("CUDA_STUB_ARCH", 90, &capability) ||
-        !read_setting("CUDA_STUB_DEVICES", MAX_DEVICES, &devices))
+        !read_setting("CUDA_STUB_DEVICES", MAX_DEVICES, &devices) ||
+        !read_setting("CUDA_STUB_BLANK", 1, &blank))
         return;
     if (capability != 80 && capability != 90) {
         fprintf(stderr, "cuda stub: CUDA_STUB_ARCH=%lu is neither 80 nor 90\n", capability);
@@ -534,9 +538,13 @@ static CUresult copy(const char *call, struct side to, struct side from, size_t 
     if (!empty && (!holds(to, width, height) || !holds(from, width, height)))
         return refuse(INVALID_VALUE, "%s, %zu x %zu bytes from %#lx to %#lx: not in one allocation",
                       call, height, width, from.address, to.address);
-    for (size_t row = 0; !empty && row < height; row++)
-        memmove((char *)to.address + row * to.pitch, (char *)from.address + row * from.pitch,
-                width);
+    for (size_t row = 0; !empty && row < height; row++) {
+        char *target = (char *)to.address + row * to.pitch;
+        if (blank && !to.device)
+            memset(target, 0, width);
+        else
+            memmove(target, (char *)from.address + row * from.pitch, width);
+    }
     enum counter direction = to.device ? HOST_TO_DEVICE : DEVICE_TO_HOST;
     if (from.device && to.device)
         direction = DEVICE_TO_DEVICE;

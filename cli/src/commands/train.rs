@@ -47,9 +47,10 @@ pub(crate) struct Train {
     /// Keep what the retriever answers in this file, for `forage replay --tools`.
     #[arg(long, value_name = "FILE", conflicts_with = "rollouts")]
     record_tools: Option<PathBuf>,
-    /// Compute device instead of the config's: cpu, cuda:0, ...
-    #[arg(long)]
-    device: Option<DeviceSpec>,
+    /// Compute device instead of the config's: cpu, cuda:0, ...; several, as in cuda:0,cuda:1, train together, a rank on each (see
+    /// docs/scale.md).
+    #[arg(long, value_name = "DEVICES", value_delimiter = ',')]
+    device: Vec<DeviceSpec>,
     #[command(flatten)]
     environment: EnvironmentArgs,
     #[command(flatten)]
@@ -64,7 +65,8 @@ impl Train {
             .file_stem()
             .context("the config has no file name")?;
         let folder = self.out.unwrap_or_else(|| PathBuf::from("runs").join(name));
-        let config = read(&self.config, &self.overrides, self.device)?;
+        let mut devices = self.device.into_iter();
+        let config = read(&self.config, &self.overrides, devices.next())?;
         if self.dry_run {
             out(&config.plan(self.rollouts.as_deref())?);
             let missing = config.missing();
@@ -85,6 +87,7 @@ impl Train {
             twins: self.twins,
             record_tools: self.record_tools,
             ranks,
+            beside: devices.collect(),
         };
         let trained = train(&config, &options, &Watch::stoppable()?)?;
         if let Some(ranks) = options.ranks.as_ref().filter(|ranks| ranks.rank > 0) {

@@ -1,4 +1,4 @@
-//! Several processes train one policy: the bits of one process, whoever is killed on the way.
+//! Several processes, or devices of one, train one policy: the bits of one process, whoever is killed on the way.
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -123,6 +123,51 @@ fn two_and_four_processes_train_the_policy_of_one() {
     for (name, size) in [("two", 2), ("four", 4)] {
         done(start(&place(name), size, false));
         assert_same(&place(name), &place("one"));
+    }
+}
+
+#[test]
+fn several_devices_of_one_process_train_the_policy_of_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let (one, three) = (folder.path().join("one"), folder.path().join("three"));
+    alone(&one);
+    let ended = Rank::start(&train(&three, &["--device", "cpu,cpu,cpu"]), &[]).end();
+    let words = text(&ended.stderr);
+    assert!(ended.status.success(), "{words}");
+    assert_same(&three, &one);
+    // The first alone keeps records and shows its progress.
+    let lines = |folder: &Path, file: &str| {
+        let text = std::fs::read_to_string(folder.join(file)).unwrap();
+        text.lines().count()
+    };
+    assert_eq!(lines(&three, "metrics.jsonl"), lines(&one, "metrics.jsonl"));
+    assert_eq!(words.matches("train 6/6").count(), 1, "{words}");
+}
+
+#[test]
+fn devices_that_do_not_fit_are_refused_before_anything_begins() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("run");
+    let ranks = ["--ranks", "1", "--rank", "0", "--device", "cpu,cpu"];
+    let sampler = "sampler={ kind = \"sglang\", url = \"http://127.0.0.1:9\", context = 320 }";
+    let cases: [(&[&str], &str); 4] = [
+        (&ranks, "a process with --ranks has one device"),
+        (
+            &["--device", "cpu,cuda:0"],
+            "cpu,cuda:0 cannot train together",
+        ),
+        (&["--device", "cuda:1,cuda:1"], "cuda:1 is named twice"),
+        (
+            &["--device", "cpu,cpu", "--set", sampler],
+            "[sampler] is for a run without ranks",
+        ),
+    ];
+    for (words, expected) in cases {
+        let ended = Rank::start(&train(&out, words), &[]).end();
+        let said = text(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(2), "{said}");
+        assert!(said.contains(expected), "{said}");
+        assert!(!out.exists(), "{words:?}");
     }
 }
 

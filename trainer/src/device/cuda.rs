@@ -1,10 +1,11 @@
-//! The parts that CUDA needs at run time: the driver, NVRTC and the toolkit's headers.
+//! The parts that CUDA needs at run time: the driver, NVRTC and the toolkit's headers, and NCCL between several GPUs.
 
 use std::ffi::CStr;
 use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
 use cudarc::driver::result as driver;
+use cudarc::nccl;
 use cudarc::{driver::sys as driver_sys, nvrtc::sys as nvrtc_sys};
 
 use super::{DeviceError, DeviceSpec};
@@ -188,6 +189,29 @@ fn nvrtc_version() -> Result<Version, CudaFault> {
         .result()
         .map_err(|error| CudaFault(format!("NVRTC does not say its version ({error:?})")))?;
     Ok(version)
+}
+
+/// The way to get NCCL where it is missing.
+pub(crate) const NCCL_FIX: &str = "several GPUs of one process need it: install NCCL (libnccl-dev of NVIDIA's repository, or the wheel \
+    nvidia-nccl-cu13 or -cu12 from PyPI with a link libnccl.so beside its libnccl.so.2) and put its folder on LD_LIBRARY_PATH; without \
+    it, start a process for each GPU with --ranks, whose gradients go through the processor";
+
+/// The version of NCCL, which sums gradients between the GPUs of a process; a fault where it is missing.
+#[expect(
+    unsafe_code,
+    reason = "loading a library runs its initialisation; this one is NVIDIA's own"
+)]
+pub(crate) fn nccl_version() -> Result<Version, CudaFault> {
+    // SAFETY: only tries to load a library by its names.
+    if !unsafe { nccl::sys::is_culib_present() } {
+        return Err(CudaFault("libnccl.so is not found".to_owned()));
+    }
+    let version = nccl::result::get_nccl_version()
+        .map_err(|error| CudaFault(format!("NCCL does not say its version ({:?})", error.0)))?;
+    Ok(Version {
+        major: version / 10_000,
+        minor: version / 100 % 100,
+    })
 }
 
 /// The cards of a driver that was started.

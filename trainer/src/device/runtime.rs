@@ -119,6 +119,14 @@ fn without_ceilings(device: &Device) {
     }
 }
 
+/// Returns whether a device adds up tensors with others of its kind in this process: CUDA's do, with NCCL.
+pub(super) fn has_collectives(device: &Device) -> bool {
+    match device.as_dispatch() {
+        DispatchDevice::Cube(cube) => cube.client().has_device_transport(),
+        _ => false,
+    }
+}
+
 /// The memory of a device; `None` for the processor.
 pub(super) fn memory(device: &Device) -> Option<Memory> {
     // A software driver names no size.

@@ -1,9 +1,10 @@
 //! The parts of CUDA, as `forage doctor` shows them.
 
 use super::Check;
-use crate::device::cuda::{Card, CudaFault, Installation, Version};
+use crate::device::cuda::{Card, CudaFault, Installation, NCCL_FIX, Version, nccl_version};
 
-/// The parts of CUDA that a run on an NVIDIA GPU needs: driver, compiler, headers and cards. What does not hold is missing.
+/// The parts of CUDA that a run on NVIDIA GPUs needs: driver, compiler, headers, NCCL between several, and cards. What does not hold
+/// is missing.
 pub fn cuda() -> Vec<Check> {
     let installed = Installation::find();
     let place = installed
@@ -38,6 +39,10 @@ pub fn cuda() -> Vec<Check> {
             "install the toolkit, or the wheels nvidia-cuda-runtime, -crt and -cccl, and name their folder in CUDA_PATH",
         ),
     ];
+    checks.push(match nccl_version() {
+        Ok(version) => check("NCCL", true, version.to_string(), NCCL_FIX),
+        Err(fault) => check("NCCL", false, fault.to_string(), NCCL_FIX),
+    });
     for (index, card) in installed.cards.iter().enumerate() {
         let Card {
             name,

@@ -1,11 +1,13 @@
-//! Several processes that train one policy: ranks, which meet by an address and exchange over TCP what each has made.
+//! Several processes, or threads of one, that train one policy: ranks, which exchange over TCP what each has made. Processes meet by an
+//! address.
 //!
 //! Every rank goes through every step with the same numbers. Groups of episodes are dealt to ranks and exchanged; the gradient is
 //! summed part by part in an order that is fixed, whoever computes a part; all apply the same update. Rank 0 passes on what all
-//! need to know; gradients go from each rank to the next.
+//! need to know; gradients go from each rank to the next, or stay on the GPUs where these can add them up.
 
 mod calls;
 mod exchange;
+mod here;
 mod link;
 mod rendezvous;
 mod sample;
@@ -15,6 +17,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::io;
+use std::net::TcpStream;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,10 +26,12 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use burn::tensor::Device;
 pub(crate) use exchange::Vote;
 use link::{Farewell, Link, Losses};
 pub(crate) use sample::sample;
 
+use crate::device::is_processor;
 use crate::workers::Parts;
 
 /// The place of a process among the ranks of a run, and where they meet.
@@ -76,7 +81,7 @@ pub enum RankError {
     },
 }
 
-/// This process among the ranks of a run. One process alone is a rank too, to which nothing here costs anything.
+/// This process, or thread, among the ranks of a run. One process alone is a rank too, to which nothing here costs anything.
 #[derive(Debug)]
 pub(crate) struct Ranks {
     rank: usize,
@@ -84,6 +89,8 @@ pub(crate) struct Ranks {
     /// By rank: all others at rank 0, elsewhere rank 0 and the two neighbours.
     links: Arc<BTreeMap<usize, Link>>,
     losses: Arc<Losses>,
+    /// By rank, where gradients are summed between them; else none.
+    devices: Vec<Device>,
     /// Exchanges so far.
     exchanges: AtomicU32,
     heart: Option<(Sender<()>, JoinHandle<()>)>,
@@ -97,6 +104,7 @@ impl Ranks {
             size: 1,
             links: Arc::default(),
             losses: Arc::new(Losses::new()),
+            devices: Vec::new(),
             exchanges: AtomicU32::new(0),
             heart: None,
         }
@@ -107,21 +115,30 @@ impl Ranks {
     /// # Errors
     /// [`RankError::Meeting`] when not all come in time, or one is of another run.
     pub(crate) fn join(settings: &RankSettings, digest: &str) -> Result<Self, RankError> {
-        let failed = |what: String| RankError::Meeting {
-            address: settings.address.clone(),
-            what,
-        };
         let streams = rendezvous::meet(settings, digest)?;
+        Self::connected((settings.rank, settings.size), streams, settings.silence).map_err(
+            |error| RankError::Meeting {
+                address: settings.address.clone(),
+                what: error.to_string(),
+            },
+        )
+    }
+
+    /// A rank, by its number and that of all, with its connections by the other's number.
+    fn connected(
+        (rank, size): (usize, usize),
+        streams: BTreeMap<usize, TcpStream>,
+        silence: Duration,
+    ) -> io::Result<Self> {
         let losses = Arc::new(Losses::new());
         let link = |(peer, stream)| -> io::Result<(usize, Link)> {
-            let link = Link::new(stream, peer, settings.silence, &losses)?;
-            Ok((peer, link))
+            Ok((peer, Link::new(stream, peer, silence, &losses)?))
         };
         let links: io::Result<BTreeMap<usize, Link>> = streams.into_iter().map(link).collect();
-        let links = Arc::new(links.map_err(|error| failed(error.to_string()))?);
+        let links = Arc::new(links?);
         let beating = Arc::clone(&links);
         // Several signs fit into the silence that is allowed.
-        let every = (settings.silence / 5).max(Duration::from_millis(10));
+        let every = (silence / 5).max(Duration::from_millis(10));
         let (stop, stopped) = channel();
         let heart = std::thread::Builder::new()
             .name("ranks".to_owned())
@@ -129,13 +146,13 @@ impl Ranks {
                 while stopped.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
                     beating.values().for_each(Link::beat);
                 }
-            })
-            .map_err(|error| failed(error.to_string()))?;
+            })?;
         Ok(Self {
-            rank: settings.rank,
-            size: settings.size,
+            rank,
+            size,
             links,
             losses,
+            devices: Vec::new(),
             exchanges: AtomicU32::new(0),
             heart: Some((stop, heart)),
         })
@@ -186,8 +203,27 @@ impl Ranks {
         let own = self.own(count);
         let first = of(own.start).start;
         let ends = own.map(|part| of(part).end - first).collect();
-        let parts = Parts::new(ends, self.is_first());
+        let parts = Parts::new(ends, self.folds());
         (first..first + parts.jobs(), parts)
+    }
+
+    /// Tells whether this rank's parts may be added up by themselves: those of rank 0 are the first, and between devices no order is
+    /// kept.
+    fn folds(&self) -> bool {
+        self.is_first() || !self.devices.is_empty()
+    }
+
+    /// The norm of the gradient, of which this rank has found `own`. Kernels may have added in another order on each device: there rank 0's
+    /// counts, so that all clip alike.
+    pub(crate) fn norm(&self, own: f64, device: &Device) -> Result<f64, RankError> {
+        if self.size == 1 || is_processor(device) {
+            return Ok(own);
+        }
+        let first = self.of_first(own.to_le_bytes().to_vec())?;
+        let first: [u8; 8] = first
+            .try_into()
+            .map_err(|_| self.wrong(0, "sends no norm"))?;
+        Ok(f64::from_le_bytes(first))
     }
 
     /// Every rank's bytes, by rank; all ranks call this at the same place.

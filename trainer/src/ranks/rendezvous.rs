@@ -15,7 +15,7 @@ use super::calls::{Callers, PATIENCE, SMALL, dial, hear, listen, nonce, say};
 use super::{RankError, RankSettings};
 
 /// The version of what ranks say to each other.
-const PROTOCOL: u32 = 1;
+const PROTOCOL: u32 = 2;
 /// The version of this program: others may compute other numbers.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// Names the protocol in a greeting.

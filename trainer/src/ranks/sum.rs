@@ -2,7 +2,8 @@
 //!
 //! The micro-batches of a step are cut into parts, each summed by one rank. The sum of all is begun by rank 0 and goes through the
 //! ranks in pieces; each adds its parts to what comes and passes it on; the last sends the total around. So every number is added
-//! up in the order of the parts, as one process does it, and each rank sends and receives the gradient twice.
+//! up in the order of the parts, as one process does it, and each rank sends and receives the gradient twice. Between the GPUs of one
+//! process ([`super::here`]) no order is kept.
 
 use std::collections::BTreeMap;
 
@@ -68,8 +69,7 @@ impl Ranks {
             return Ok((sum, tokens));
         }
         let mut own: Vec<NamedGrads> = own.into_iter().filter(|part| !part.0.is_empty()).collect();
-        // Rank 0 begins the sum: its parts are the first.
-        if self.is_first() && own.len() > 1 {
+        if self.folds() && own.len() > 1 {
             let mut sum = NamedGrads::default();
             for part in own.drain(..) {
                 sum.add(part);
@@ -77,6 +77,10 @@ impl Ranks {
             own.push(sum);
         }
         let (tensors, tokens) = self.announce(&own, &tokens)?;
+        if !self.devices.is_empty() {
+            let own = own.pop().unwrap_or_default();
+            return Ok((self.sum_between(own, &tensors, device)?, tokens));
+        }
         let mut adding = Adding {
             parts: own,
             open: Vec::new(),

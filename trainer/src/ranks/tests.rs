@@ -54,6 +54,18 @@ fn together<T: Send>(size: usize, silence: Duration, job: impl Fn(Ranks) -> T + 
     })
 }
 
+/// What each of so many ranks on threads of this process makes of a job.
+fn here<T: Send>(size: usize, job: impl Fn(Ranks) -> T + Sync) -> Vec<T> {
+    let ranks = Ranks::here(&vec![Device::flex(); size]).unwrap();
+    let job = &job;
+    std::thread::scope(|scope| {
+        let threads = ranks.into_iter().map(|rank| scope.spawn(move || job(rank)));
+        let threads: Vec<_> = threads.collect();
+        let results = threads.into_iter().map(|thread| thread.join().unwrap());
+        results.collect()
+    })
+}
+
 #[test]
 fn all_get_what_each_has_and_what_the_first_has() {
     for size in 1..=4 {
@@ -146,6 +158,48 @@ fn parts_are_added_in_their_order_whoever_has_them() {
             assert!(sum == expected, "rank {rank} of {size}, {parts} parts");
             assert_eq!(of_tokens, format!("{tokens:?}"));
         }
+    }
+}
+
+#[test]
+fn ranks_of_one_process_exchange_what_those_of_several_do() {
+    let device = Device::flex();
+    for size in 1..=4 {
+        let mut expected = NamedGrads::default();
+        (0..size).for_each(|part| expected.add(gradients(part as u64)));
+        let expected = bits(&expected);
+        let found = here(size, |ranks| {
+            let all = ranks.gather(vec![ranks.rank() as u8]).unwrap().concat();
+            let own = vec![gradients(ranks.rank() as u64)];
+            let sum = ranks.sum(own, Vec::<TokenSums>::new(), &device).unwrap().0;
+            let norm = ranks.norm(sum.global_norm(), &device).unwrap();
+            ranks.leave(None);
+            (all, bits(&sum), norm.to_bits())
+        });
+        let all: Vec<u8> = (0..size as u8).collect();
+        for (ranks, sum, norm) in &found {
+            assert_eq!((ranks, norm), (&all, &found[0].2), "{size}");
+            assert!(*sum == expected, "{size}");
+        }
+    }
+}
+
+#[test]
+fn a_thread_that_ends_without_a_word_is_named_by_the_others() {
+    let found = here(3, |ranks| {
+        if ranks.rank() == 1 {
+            return None;
+        }
+        let error = ranks.gather(Vec::new()).unwrap_err().to_string();
+        ranks.leave(Some(&error));
+        Some(error)
+    });
+    assert_eq!(found.iter().flatten().count(), 2);
+    for error in found.into_iter().flatten() {
+        assert!(
+            error.starts_with("rank 1 has closed its connection"),
+            "{error}"
+        );
     }
 }
 

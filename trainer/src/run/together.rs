@@ -8,6 +8,7 @@ use forage_contracts::Episode;
 use super::{GrpoConfig, Run, RunError, RunPlace, lost_at};
 use crate::checkpoint::{self, Snapshot};
 use crate::curriculum::Memory;
+use crate::learner::Learner;
 use crate::objective::RankMetrics;
 use crate::optim::AdamW;
 use crate::ranks::{Ranks, Vote};
@@ -16,10 +17,15 @@ use crate::student::LearnError;
 use crate::watch::Sentinel;
 use crate::weights::Checkpoint;
 
-/// Waits for all ranks of the run, each of which has the same settings, where it has any.
-pub(super) fn meet(config: &GrpoConfig, place: &RunPlace) -> Result<Ranks, RunError> {
+/// Waits for all ranks of the run, each of which has the same settings. Those of one process have met before, and a learner by itself is
+/// one.
+pub(super) fn meet(
+    config: &GrpoConfig,
+    place: &RunPlace,
+    learner: &Learner,
+) -> Result<Arc<Ranks>, RunError> {
     let Some(settings) = &place.ranks else {
-        return Ok(Ranks::alone());
+        return Ok(Arc::clone(learner.ranks()));
     };
     let mut hasher = blake3::Hasher::new();
     hasher.update(place.config_digest.as_bytes());
@@ -27,7 +33,8 @@ pub(super) fn meet(config: &GrpoConfig, place: &RunPlace) -> Result<Ranks, RunEr
     // What the digest of a run leaves out decides when all exchange and when all stop.
     hasher.update(serde_json::json!(config).to_string().as_bytes());
     let digest = hasher.finalize().to_hex();
-    Ranks::join(settings, &digest).map_err(RunError::Meeting)
+    let ranks = Ranks::join(settings, &digest).map_err(RunError::Meeting)?;
+    Ok(Arc::new(ranks))
 }
 
 /// The state of a run between two steps, kept while the next one is under way.

@@ -5,11 +5,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::tests::common::problem::{checkpoint, learner, problem, weights};
+use forage_contracts::Episode;
+use forage_env::Alarm;
 use forage_trainer::metrics::Row;
 use forage_trainer::run::{
     Control, GrpoConfig, ReplayConfig, RunError, RunPlace, Source, run_grpo,
 };
-use forage_trainer::{AdamWConfig, OldLogprobs, RankSettings, UpdateConfig};
+use forage_trainer::{AdamWConfig, Learner, OldLogprobs, RankSettings, UpdateConfig};
 
 /// Four parts: so many sums, whatever the number of ranks.
 fn config() -> GrpoConfig {
@@ -176,6 +178,64 @@ fn ranks_learn_what_one_process_learns() {
     let folder = tempfile::tempdir().unwrap();
     let other = whole(&fewer, folder.path(), 1, false);
     assert!(other != expected, "the parts decide the order of sums");
+}
+
+/// The weights of each learner of a run whose ranks are threads of this process.
+fn on_threads(config: &GrpoConfig, folder: &Path, size: usize) -> Vec<Vec<u8>> {
+    let start = checkpoint(1);
+    let problem = problem(&start, &[("random", 1.0)]);
+    let make = |_| learner(start.clone(), config.update.clone());
+    let mut learners: Vec<Learner> = (0..size).map(make).collect();
+    Learner::together(&mut learners).unwrap();
+    let problem = &problem;
+    std::thread::scope(|scope| {
+        let run = |(rank, mut learner): (usize, Learner)| {
+            let folder = if rank == 0 {
+                folder.to_owned()
+            } else {
+                folder.join(format!("rank-{rank}"))
+            };
+            let place = RunPlace {
+                folder,
+                seed: 11,
+                config_digest: "one".to_owned(),
+                resume: false,
+                ranks: None,
+            };
+            scope.spawn(move || {
+                let runtime = tokio::runtime::Builder::new_multi_thread()
+                    .worker_threads(1)
+                    .enable_all()
+                    .build()
+                    .unwrap();
+                let watch = |_: &Row, _: &[Episode], _: &[Alarm]| Control::Continue;
+                let source = Source::Play(problem);
+                let ran = run_grpo(&mut learner, source, config, &place, watch);
+                runtime.block_on(ran).unwrap();
+                weights(&learner)
+            })
+        };
+        let threads: Vec<_> = learners.into_iter().enumerate().map(run).collect();
+        let found = threads.into_iter().map(|thread| thread.join().unwrap());
+        found.collect()
+    })
+}
+
+#[test]
+fn threads_of_one_process_learn_what_one_learner_learns() {
+    for config in [config(), every_part()] {
+        let alone = tempfile::tempdir().unwrap();
+        let expected = whole(&config, alone.path(), 1, false);
+        for size in [2, 3] {
+            let folder = tempfile::tempdir().unwrap();
+            let found = on_threads(&config, folder.path(), size);
+            assert!(
+                found.iter().all(|found| *found == expected),
+                "{size} threads"
+            );
+            assert_same(folder.path(), alone.path(), &format!("{size} threads"));
+        }
+    }
 }
 
 /// Look-ahead, replay, trees that grow at their frontier, a curriculum that fills batches again, several optimizer steps, and the trainer's own log-probabilities.
