@@ -1,6 +1,7 @@
 //! The entry of an environment: everything that is peculiar to it, as values and functions.
 
 use std::error::Error;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
@@ -148,6 +149,8 @@ pub struct Resolved {
     pub prompt: Option<String>,
     /// The same instructions in other words, as values of the setting `prompt`; empty when there are none.
     pub wordings: Vec<Value>,
+    /// The files that the settings name, with the key of each, for configs to be checked before they are opened.
+    pub files: Vec<(String, PathBuf)>,
     /// The use that is made of the passages that are found.
     pub passages: Passages,
 }
@@ -197,6 +200,7 @@ impl Resolved {
             settings,
             prompt: None,
             wordings: Vec::new(),
+            files: Vec::new(),
             passages: Passages::Read,
         })
     }

@@ -35,7 +35,7 @@ use serde_json::Value;
 
 use crate::chat::tools::can_be_written;
 use crate::reward::grading::{normalize, stands_in};
-use crate::settings::{OnInvalid, QUESTION, SettingsError};
+use crate::settings::{OnInvalid, QUESTION, SettingsError, files};
 use crate::wiki::find::{Finder, SearchMode};
 
 pub(crate) use action::Call;
@@ -61,9 +61,11 @@ pub(crate) const ENTRY: EnvEntry = EnvEntry {
     resolve: |written| {
         let settings = CodeSearchSettings::from_value(written)?;
         settings.check()?;
+        let spelled = serde_json::to_value(&settings)?;
         Ok(Resolved {
             prompt: settings.prompt.read(&settings).ok(),
             wordings: settings.prompt.wordings(&settings),
+            files: files(&spelled, &["prompt"]),
             passages: match settings.functions.search {
                 SearchMode::Passages => Passages::LeadToPages,
                 _ => Passages::Unread {
@@ -71,7 +73,7 @@ pub(crate) const ENTRY: EnvEntry = EnvEntry {
                     fix: "write --set environment.settings.functions.search=passages",
                 },
             },
-            settings: serde_json::to_value(settings)?,
+            settings: spelled,
         })
     },
     scripts: scripts::SCRIPTS,

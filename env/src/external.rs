@@ -41,6 +41,7 @@ pub(crate) const ENTRY: EnvEntry = EnvEntry {
             settings: serde_json::to_value(settings)?,
             prompt: None,
             wordings: Vec::new(),
+            files: Vec::new(),
             passages: Passages::Unread {
                 why: "what the policy reads comes from a server",
                 fix: "change the environment there, and compare two evaluations with `forage compare`",

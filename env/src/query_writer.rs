@@ -34,7 +34,7 @@ use serde_json::{Map, Value};
 
 use crate::chat::tools::can_be_written;
 use crate::protocol::{QUERY_CLOSE, QUERY_OPEN, REASONING};
-use crate::settings::{QUESTION, SettingsError};
+use crate::settings::{QUESTION, SettingsError, files};
 
 pub(crate) use action::QueryForm;
 pub(crate) use action::SUBMIT_QUERY;
@@ -64,10 +64,12 @@ pub(crate) const ENTRY: EnvEntry = EnvEntry {
     resolve: |written| {
         let settings: QueryWriterSettings = serde_json::from_value(written)?;
         settings.check()?;
+        let spelled = serde_json::to_value(&settings)?;
         Ok(Resolved {
             prompt: settings.prompt.read(&settings).ok(),
             wordings: settings.prompt.wordings(&settings),
-            settings: serde_json::to_value(settings)?,
+            files: files(&spelled, &["prompt"]),
+            settings: spelled,
             passages: Passages::Unread {
                 why: "the query is judged by what it finds, and nothing is read",
                 fix: "use --probe paraphrased-prompt, or a world of another seed",

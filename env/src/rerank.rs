@@ -26,7 +26,7 @@ use forage_contracts::seed::Seed;
 use forage_contracts::{EnvEntry, Passages, Pieces, Resolved, Tag, Task, Vocabulary};
 use serde_json::{Map, Value};
 
-use crate::settings::{QUESTION, SettingsError};
+use crate::settings::{QUESTION, SettingsError, files};
 use form::Verdict;
 use settings::RerankSettings;
 use turn::RankTurn;
@@ -50,10 +50,12 @@ pub(crate) const ENTRY: EnvEntry = EnvEntry {
     resolve: |written| {
         let settings: RerankSettings = serde_json::from_value(written)?;
         settings.check()?;
+        let spelled = serde_json::to_value(&settings)?;
         Ok(Resolved {
             prompt: settings.prompt.read().ok(),
             wordings: settings.prompt.wordings(),
-            settings: serde_json::to_value(settings)?,
+            files: files(&spelled, &["prompt"]),
+            settings: spelled,
             passages: Passages::Read,
         })
     },

@@ -29,7 +29,7 @@ use crate::ask::ask;
 use crate::chat::tools::{CallFault, can_be_written};
 use crate::experience::Memory;
 use crate::reward::grading::sub_exact_match;
-use crate::settings::{OnInvalid, QUESTION, SettingsError};
+use crate::settings::{OnInvalid, QUESTION, SettingsError, files};
 
 pub(crate) use action::Asked;
 pub(crate) use action::parse;
@@ -56,10 +56,12 @@ pub(crate) const ENTRY: EnvEntry = EnvEntry {
     resolve: |written| {
         let settings = SearchR1Settings::from_value(written)?;
         settings.check()?;
+        let spelled = serde_json::to_value(&settings)?;
         Ok(Resolved {
             prompt: settings.prompt.read(&settings).ok(),
             wordings: settings.prompt.wordings(&settings),
-            settings: serde_json::to_value(settings)?,
+            files: files(&spelled, &["prompt", "experience"]),
+            settings: spelled,
             passages: Passages::Read,
         })
     },

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use forage_contracts::RegistryError;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 /// Stands for the question in a prompt template.
 pub(crate) const QUESTION: &str = "{question}";
@@ -14,6 +15,15 @@ pub(crate) fn template(path: &Path) -> Result<String, SettingsError> {
         path: path.to_owned(),
         source,
     })
+}
+
+/// The files that spelled-out settings name: the `path` of the tables under these keys.
+pub(crate) fn files(settings: &Value, keys: &[&str]) -> Vec<(String, PathBuf)> {
+    let named = |key: &&str| {
+        let path = settings[*key]["path"].as_str()?;
+        Some((format!("{key}.path"), PathBuf::from(path)))
+    };
+    keys.iter().filter_map(named).collect()
 }
 
 /// Refuses a prompt template that does not ask the question.

@@ -1,6 +1,6 @@
 //! Retrieval quality of a run against judgments.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use forage_env::reward::Graded;
 use serde::{Deserialize, Serialize};
@@ -43,6 +43,28 @@ impl RetrievalReport {
     /// Mean of one metric, if it was computed.
     pub fn mean(&self, metric: &str) -> Option<Interval> {
         self.metrics.get(metric).map(|found| found.mean)
+    }
+
+    /// The same without some queries, which no figure counts then: those that were lost to a fault of ours. `unanswered` stays that of
+    /// the whole run.
+    ///
+    /// # Errors
+    /// [`StatsError`] when no query is left.
+    pub fn without(&self, lost: &BTreeSet<String>) -> Result<Self, StatsError> {
+        let is_kept = |query: &&String| !lost.contains(*query);
+        let mut metrics = BTreeMap::new();
+        for (name, metric) in &self.metrics {
+            let values = self.queries.iter().zip(&metric.per_query);
+            let kept = values.filter(|(query, _)| is_kept(query));
+            let per_query: Vec<f64> = kept.map(|(_, value)| *value).collect();
+            let mean = mean_interval(&per_query, self.bootstrap)?;
+            metrics.insert(name.clone(), RetrievalMetric { mean, per_query });
+        }
+        Ok(Self {
+            metrics,
+            queries: self.queries.iter().filter(is_kept).cloned().collect(),
+            ..self.clone()
+        })
     }
 
     /// A table of the means with their intervals, a header line and one line of counts.
@@ -157,6 +179,16 @@ mod tests {
         );
         assert_eq!(report.metrics.len(), 9);
         assert!(report.to_text().contains("ndcg@10") && report.to_text().contains("1 unjudged"));
+        let lost = |queries: &[&str]| queries.iter().map(|&query| query.to_owned()).collect();
+        let without = report.without(&lost(&["q2", "q3"]))?;
+        let metric = &without.metrics["mrr@10"];
+        assert_eq!(
+            (without.queries.len(), &metric.per_query[..]),
+            (1, &[1.0][..])
+        );
+        assert!((metric.mean.estimate - 1.0).abs() < 1e-12);
+        let none = report.without(&lost(&["q1", "q2", "q3"]));
+        assert_eq!(none, Err(StatsError::Empty));
         assert_eq!(
             RetrievalReport::of(&run, &Qrels::new(), &[1], settings),
             Err(StatsError::Empty)

@@ -43,6 +43,7 @@ pub(crate) const ENTRY: EnvEntry = EnvEntry {
         Ok(Resolved {
             prompt: Some(settings.template().to_owned()),
             wordings: WORDINGS.map(Value::from).to_vec(),
+            files: Vec::new(),
             settings: serde_json::to_value(settings)?,
             passages: Passages::Unread {
                 why: "rows of a database are read, and no passages",

@@ -1,11 +1,12 @@
 //! Questions and what they are searched in, as a config names them.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use forage_contracts::seed::Seed;
-use forage_contracts::{OpenWiki, Pages, RegistryError, Split, Task};
+use forage_contracts::{OpenWiki, Pages, RegistryError, Split, Task, nearest};
+use forage_env::reward::Weighting;
 use forage_env::{
     Labels, QuestionCounts, Wiki, World, WorldSpec, digest_ids, pick_ids, read_tasks, registry,
 };
@@ -14,7 +15,7 @@ use forage_retriever::{
 };
 use serde_json::{Map, Value};
 
-use crate::config::{DataConfig, Digests, FilesConfig, OwnQuestions, Resolved};
+use crate::config::{DataConfig, Digests, FilesConfig, OwnQuestions, Resolved, RunConfig};
 use crate::error::{Context, Result, RunError, bail};
 use crate::layout::RunLayout;
 use crate::policy::fetch_file;
@@ -117,7 +118,7 @@ impl Data {
             (Some(world), ..) => load_world(world, data, &config.retriever, &layout)?,
             (_, Some(files), _) => {
                 let needed = own.is_none();
-                load_files(files, data, (&config.retriever, needed), &layout)?
+                load_files(files, (&config.retriever, needed), &layout)?
             }
             (.., Some(OwnQuestions { seed })) => {
                 let own =
@@ -173,8 +174,11 @@ impl Data {
         })
     }
 
-    /// Questions with the digests that a config asks for and the labels it gives.
+    /// As many of the questions as a config takes, with the digests that it asks for and the labels it gives.
     fn finished(config: &Resolved, corpus: Corpus, splits: [Tasks; 3]) -> Result<Self> {
+        check_open(config, &splits)?;
+        let mut counts = config.data.counts().into_iter();
+        let splits = splits.map(|tasks| first(&tasks, counts.next()));
         let digest = |tasks: &Tasks| {
             let tasks: Vec<Task> = tasks.iter().map(|task| Task::clone(task)).collect();
             (!tasks.is_empty()).then(|| digest_ids(&tasks))
@@ -203,6 +207,29 @@ impl Data {
         }
         .relabelled(config)
     }
+}
+
+/// Refuses a name among the open data sets of the reward `relevance` that is not of any question's.
+fn check_open(config: &RunConfig, splits: &[Tasks; 3]) -> Result<()> {
+    let settings = config.reward.get("relevance").map(Weighting::settings);
+    let open = settings.as_ref().and_then(|settings| settings.get("open"));
+    let open = open.and_then(Value::as_array).into_iter().flatten();
+    let tasks = splits.iter().flat_map(|tasks| tasks.iter());
+    let known: BTreeSet<&str> = tasks.map(|task| task.data_source.as_str()).collect();
+    for name in open.filter_map(Value::as_str) {
+        if !known.contains(name) {
+            let near = nearest(name, known.iter().copied());
+            let known: Vec<&str> = known.into_iter().collect();
+            return Err(RunError::config_because(
+                format!("reward.relevance.open has `{name}`, which no question is of"),
+                format!(
+                    "did you mean `{near}`? There are questions of {}",
+                    known.join(", ")
+                ),
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// Training questions with the labels that a config gives them.
@@ -369,7 +396,6 @@ fn check_world(place: &Path, world: &World, questions: QuestionCounts) -> Result
 /// `retriever`: how passages are found, and whether the environment needs any.
 fn load_files(
     files: &FilesConfig,
-    data: &DataConfig,
     (retriever, needed): (&RetrieverConfig, bool),
     layout: &RunLayout,
 ) -> Result<(Corpus, [Tasks; 3])> {
@@ -403,11 +429,11 @@ fn load_files(
             ));
         }
     };
-    Ok((Corpus { retriever, wiki }, file_splits(files, data)?))
+    Ok((Corpus { retriever, wiki }, file_splits(files)?))
 }
 
-/// The questions of files, by their splits.
-fn file_splits(files: &FilesConfig, data: &DataConfig) -> Result<[Tasks; 3]> {
+/// All questions of files, by their splits.
+fn file_splits(files: &FilesConfig) -> Result<[Tasks; 3]> {
     let ids = files.ids.clone().unwrap_or_default();
     let tasks = |paths: &[PathBuf], ids: Option<&Path>, split| -> Result<Vec<Task>> {
         let mut read = Vec::new();
@@ -426,21 +452,14 @@ fn file_splits(files: &FilesConfig, data: &DataConfig) -> Result<[Tasks; 3]> {
             _ => read,
         })
     };
-    let first = |tasks: Vec<Task>, count: usize| -> Tasks {
-        tasks.into_iter().take(count).map(Arc::new).collect()
-    };
     let mut train = tasks(&files.train, ids.train.as_deref(), Split::Train)?;
     let dev = tasks(&files.dev, ids.dev.as_deref(), Split::Dev)?;
     let mut test = tasks(&files.test, ids.test.as_deref(), Split::Test)?;
     if let Some(share) = files.train_share {
         (train, test) = Split::cut(train, share);
     }
-    let counts = data.counts();
-    Ok([
-        first(train, counts[0]),
-        first(dev, counts[1]),
-        first(test, counts[2]),
-    ])
+    let shared = |tasks: Vec<Task>| -> Tasks { tasks.into_iter().map(Arc::new).collect() };
+    Ok([train, dev, test].map(shared))
 }
 
 /// Whole pages of files: their own, or those of the corpus, whose index serves where it is of pages.
@@ -477,7 +496,32 @@ fn open_or_build(corpus: &Path, format: CorpusFormat, place: &Path) -> Result<Ar
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::RunConfig;
+
+    #[test]
+    fn an_open_data_set_that_no_question_is_of_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let load = |open: &str| {
+            let overrides = [
+                "data.world.pages=100".to_owned(),
+                "data.train_questions=20".to_owned(),
+                "data.dev_questions=0".to_owned(),
+                "data.test_questions=5".to_owned(),
+                "grpo.evaluate_every=0".to_owned(),
+                format!("reward.relevance={{ weight = 1.0, open = ['{open}'] }}"),
+            ];
+            let text = include_str!("../../configs/smoke.toml");
+            let config = RunConfig::parse(text, &overrides).unwrap();
+            Data::load(&config.resolve(None).unwrap(), folder.path())
+        };
+        load("forage-world").unwrap();
+        let error = load("forage-word").err().unwrap();
+        let found = format!("{error}: {}", std::error::Error::source(&error).unwrap());
+        assert!(
+            found.contains("reward.relevance.open has `forage-word`")
+                && found.contains("did you mean `forage-world`?"),
+            "{found}"
+        );
+    }
 
     #[test]
     fn a_resolved_config_is_of_its_questions() {
@@ -519,13 +563,12 @@ mod tests {
             std::fs::write(&path, row.to_string()).unwrap();
             path
         };
-        let config = RunConfig::parse(include_str!("../../configs/smoke.toml"), &[]).unwrap();
         let read = |test: &[PathBuf]| {
             let files = toml::toml! { train = "" };
             let mut files: FilesConfig = files.try_into().unwrap();
             files.train = vec![test[0].clone()];
             files.test = test.to_vec();
-            file_splits(&files, &config.data)
+            file_splits(&files)
         };
         let (nq, hotpotqa) = (write("nq", "test_0"), write("hotpotqa", "test_0"));
         let [_, _, test] = read(&[nq.clone(), hotpotqa]).unwrap();

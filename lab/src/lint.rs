@@ -1,6 +1,6 @@
 //! Warnings about configs that run and may not mean what they say.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use forage_env::reward::PublishedSettings;
 use serde_json::Value;
@@ -24,7 +24,14 @@ impl Resolved {
     /// What a run would not find: the key of each file or folder that is not there, with its path. Addresses on the hub and servers
     /// are not asked.
     pub fn missing(&self) -> Vec<String> {
+        let environment = self.environment.resolved().ok();
+        let of_environment: Vec<(String, PathBuf)> = environment
+            .into_iter()
+            .flat_map(|resolved| resolved.files)
+            .map(|(key, path)| (format!("environment.settings.{key}"), path))
+            .collect();
         let mut named: Vec<(&str, &Path)> = Vec::new();
+        named.extend(of_environment.iter().map(|(key, path)| (&**key, &**path)));
         let retriever = &self.retriever;
         named.extend(
             retriever
@@ -142,10 +149,35 @@ mod tests {
 
     const QUICKSTART: &str = include_str!("../../configs/quickstart.toml");
 
-    fn of(overrides: &[&str]) -> Vec<String> {
+    fn resolved(overrides: &[&str]) -> Resolved {
         let overrides: Vec<String> = overrides.iter().map(|&item| item.to_owned()).collect();
         let config = RunConfig::parse(QUICKSTART, &overrides).unwrap();
-        config.resolve(None).unwrap().warnings()
+        config.resolve(None).unwrap()
+    }
+
+    fn of(overrides: &[&str]) -> Vec<String> {
+        resolved(overrides).warnings()
+    }
+
+    #[test]
+    fn files_of_the_environment_that_are_not_there_are_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("experience.jsonl");
+        let experience = format!(
+            "environment.settings.experience={{ path = '{}' }}",
+            file.display()
+        );
+        let prompt = "environment.settings.prompt={ path = 'no-such.txt' }";
+        let gone = [
+            "environment.settings.prompt.path: there is no no-such.txt".to_owned(),
+            format!(
+                "environment.settings.experience.path: there is no {}",
+                file.display()
+            ),
+        ];
+        assert_eq!(resolved(&[prompt, experience.as_str()]).missing(), gone);
+        std::fs::write(&file, "").unwrap();
+        assert_eq!(resolved(&[experience.as_str()]).missing(), [""; 0]);
     }
 
     #[test]

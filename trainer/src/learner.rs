@@ -1,5 +1,6 @@
 //! The learner: weights, optimizer and engine, improved by scored token logs. It does not know what the task was.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -321,7 +322,7 @@ impl Learner {
         self.averages = averages;
     }
 
-    /// Moves the averages on by the means of a batch.
+    /// Moves the averages on by the means of a step's batch.
     pub(crate) fn average(&mut self, means: Option<RankMetrics>) {
         if let (Some(shaping), Some(means)) = (self.recipe.rank_shaping, means) {
             self.averages = Some(shaping.averages(self.averages, means));
@@ -384,8 +385,8 @@ impl Learner {
         Ok(())
     }
 
-    /// Advantages of groups, one per token, what became of the groups, and the means of the metrics of hidden states, where the
-    /// objective reads them.
+    /// Advantages of groups, one per token, what became of the groups, and the means of the metrics of hidden states over the groups that
+    /// are learned from, where the objective reads them.
     ///
     /// # Errors
     /// [`LearnError::Ranks`] when a rank is lost.
@@ -403,18 +404,27 @@ impl Learner {
             sequence.nucleus = anchored.map_or(0.0, |anchored| anchored.top_p);
         }
         let mut readings = self.readings(&groups)?;
-        let mut means = None;
+        let mut metrics = Vec::new();
         if let Some(shaping) = self.recipe.rank_shaping {
-            let metrics = self.rank_metrics(&shaping, &groups)?;
+            metrics = self.rank_metrics(&shaping, &groups)?;
             let bonus = |metrics| {
                 let averages = self.averages.as_ref();
                 averages.map_or(0.0, |averages| shaping.bonus(metrics, averages))
             };
             readings.bonuses = metrics.iter().map(bonus).collect();
-            means = rank_means(&metrics);
         }
+        let numbered = groups.iter().zip(0_u64..);
+        let numbers: Vec<u64> = numbered
+            .flat_map(|(group, number)| group.iter().map(move |_| number))
+            .collect();
         let (scored, counts) = score(groups, &self.recipe, &readings, &self.sentence_ends);
-        Ok((scored, counts, means))
+        let kept: BTreeSet<u64> = scored.iter().map(|row| row.group).collect();
+        let metrics = metrics.into_iter().zip(numbers);
+        let learned: Vec<RankMetrics> = metrics
+            .filter(|(_, group)| kept.contains(group))
+            .map(|(metrics, _)| metrics)
+            .collect();
+        Ok((scored, counts, rank_means(&learned)))
     }
 
     /// Returns whether the critic is to learn without the policy.

@@ -61,6 +61,9 @@ pub enum RunError {
     /// Questions cannot be asked as the settings say.
     #[error("grpo.{0}")]
     Questions(SettingError),
+    /// Trees cannot be grown as the settings say.
+    #[error("[grpo]: {0}")]
+    Trees(SettingError),
     /// Episodes cannot be learned from as the rules for endings say.
     #[error("grpo.endings: {0}")]
     Endings(SettingError),

@@ -115,8 +115,10 @@ pub async fn run_grpo(
     }
     let checked = config.check_questions();
     let checked = checked.and_then(|()| config.check_questions_source(plays));
-    let checked = checked.and_then(|()| config.check_search_source(plays));
     checked.map_err(RunError::Questions)?;
+    let checked = config.check_trees();
+    let checked = checked.and_then(|()| config.check_search_source(plays));
+    checked.map_err(RunError::Trees)?;
     let checked = config.check_endings();
     let checked = checked.and_then(|()| config.endings.check_source(plays));
     checked.map_err(RunError::Endings)?;

@@ -159,9 +159,13 @@ fn before(jobs: &[Job], index: usize) -> Vec<usize> {
     match jobs[index].leaves {
         None => Vec::new(),
         Some((root, Branching::Random)) => vec![root],
-        Some((_, Branching::Frontier { .. })) => (0..index)
-            .filter(|&other| jobs[other].group == jobs[index].group)
-            .collect(),
+        Some((_, branching)) => {
+            let leaves_branches = matches!(branching, Branching::Frontier { .. });
+            (0..index)
+                .filter(|&other| jobs[other].group == jobs[index].group)
+                .filter(|&other| leaves_branches || jobs[other].leaves.is_none())
+                .collect()
+        }
     }
 }
 

@@ -17,6 +17,18 @@ pub enum Branching {
     /// After a turn of an episode that was played from the beginning, drawn evenly from all but its last (Tree-GRPO, arXiv 2509.21240).
     #[default]
     Random,
+    /// After a turn of the episode from the beginning that earned most, the first of equals: after i of its turns, the last apart, with a
+    /// weight of `alpha`^(i - 1), where it earned at least `least`; else at its beginning. These are the partial states that ReST-GRPO
+    /// (arXiv 2508.19576) adds to the questions, by the values of its code over the lines of a program. Parts of the reward that compare
+    /// the episodes of a group are not known yet.
+    Best {
+        /// How much less likely each further turn is, above 0 and at most 1.
+        #[serde(default = "alpha")]
+        alpha: f64,
+        /// Least reward of an episode that is begun with.
+        #[serde(default = "least")]
+        least: f64,
+    },
     /// At the best state of the whole tree, one branch after another: `value` tanh(Q) + `uncertainty` H + `depth` sqrt(d / most), where d
     /// is the number of turns before the state, `most` the environment's, H the mean surprisal of the tokens of the turn that led there,
     /// nats, and Q the mean value of the state before that turn (`DeepSearch`, arXiv 2509.25454, weights of its code by default). A finished
@@ -37,6 +49,14 @@ pub enum Branching {
         #[serde(default = "floor")]
         floor: f64,
     },
+}
+
+const fn alpha() -> f64 {
+    0.95
+}
+
+const fn least() -> f64 {
+    0.9
 }
 
 const fn value() -> f64 {
@@ -66,29 +86,37 @@ impl Branching {
     /// # Errors
     /// [`SettingError`], which names the key at fault and what it must be.
     pub fn check(self) -> Result<(), SettingError> {
-        let Self::Frontier {
-            value,
-            uncertainty,
-            depth,
-            floor,
-        } = self
-        else {
-            return Ok(());
+        let from_zero = |key, number: f64| {
+            let is_fit = number >= 0.0 && number.is_finite();
+            (key, number, is_fit, "0 or more")
         };
-        let from_zero = |number: f64| number >= 0.0 && number.is_finite();
-        for (key, number, is_fit, must) in [
-            ("value", value, from_zero(value), "0 or more"),
-            (
-                "uncertainty",
+        let settings = match self {
+            Self::Random => Vec::new(),
+            Self::Best { alpha, least } => {
+                let is_fit = alpha > 0.0 && alpha <= 1.0;
+                vec![
+                    ("best.alpha", alpha, is_fit, "above 0 and at most 1"),
+                    ("best.least", least, least.is_finite(), "a number"),
+                ]
+            }
+            Self::Frontier {
+                value,
                 uncertainty,
-                from_zero(uncertainty),
-                "0 or more",
-            ),
-            ("depth", depth, from_zero(depth), "0 or more"),
-            ("floor", floor, (0.0..=1.0).contains(&floor), "in [0, 1]"),
-        ] {
+                depth,
+                floor,
+            } => {
+                let is_fit = (0.0..=1.0).contains(&floor);
+                vec![
+                    from_zero("frontier.value", value),
+                    from_zero("frontier.uncertainty", uncertainty),
+                    from_zero("frontier.depth", depth),
+                    ("frontier.floor", floor, is_fit, "in [0, 1]"),
+                ]
+            }
+        };
+        for (key, number, is_fit, must) in settings {
             if !is_fit {
-                let key = format!("branching.frontier.{key}");
+                let key = format!("branching.{key}");
                 return Err(SettingError::range(key, number, must));
             }
         }
@@ -112,6 +140,22 @@ impl Branching {
                     0
                 };
                 Some((0, turns))
+            }
+            Self::Best { alpha, least } => {
+                let earned = |(place, root): (usize, &Option<Arc<Root>>)| {
+                    let root = root.as_ref()?;
+                    Some((place, root.last(), root.episode.reward()?))
+                };
+                let earned = played.iter().enumerate().filter_map(earned);
+                let (place, last, reward) =
+                    earned.reduce(|best, next| if next.2 > best.2 { next } else { best })?;
+                let turns = if last > 1 && reward >= least as f32 {
+                    let share = seed.child("branch", &[]).rng().random::<f64>();
+                    decayed(last - 1, alpha, share)
+                } else {
+                    0
+                };
+                Some((place, turns))
             }
             Self::Frontier {
                 value,
@@ -145,6 +189,19 @@ impl Branching {
             }
         }
     }
+}
+
+/// A number from 1 to `most` by the weights 1, `alpha`, `alpha`^2, ...: the first up to which these add up to more than the `share` of
+/// their sum.
+fn decayed(most: usize, alpha: f64, share: f64) -> usize {
+    let weights = (0..most).map(|turn| alpha.powi(turn as i32));
+    let most_weight = share * weights.clone().sum::<f64>();
+    let mut sum = 0.0;
+    let passed = weights.take_while(|weight| {
+        sum += weight;
+        sum <= most_weight
+    });
+    (passed.count() + 1).min(most)
 }
 
 /// What a policy had read and written before one of its turns, or at the end.
@@ -333,6 +390,44 @@ mod tests {
     }
 
     #[test]
+    fn beginnings_of_the_best_are_drawn_as_python_draws_them() {
+        let fixture = include_str!("../../tests/fixtures/best.json");
+        let fixture: Value = serde_json::from_str(fixture).unwrap();
+        for draw in fixture["draws"].as_array().unwrap() {
+            let (alpha, share) = (draw["alpha"].as_f64(), draw["share"].as_f64());
+            let most = draw["most"].as_u64().unwrap() as usize;
+            let found = decayed(most, alpha.unwrap(), share.unwrap());
+            assert_eq!(Some(found as u64), draw["turns"].as_u64(), "{draw}");
+        }
+        let groups = fixture["groups"].as_array().unwrap();
+        for group in groups {
+            let best: Branching =
+                serde_json::from_value(json!({"best": group["settings"]})).unwrap();
+            let written = (0..).zip(group["episodes"].as_array().unwrap());
+            let played: Vec<_> = written
+                .map(|(member, written)| Some(Arc::new(root(member, written))))
+                .collect();
+            let choose = |seed| best.choose(&played, Seed::root(seed), 8);
+            let Some(place) = group["place"].as_u64() else {
+                assert_eq!(choose(0), None);
+                continue;
+            };
+            let shares: Vec<f64> = serde_json::from_value(group["shares"].clone()).unwrap();
+            let mut counts = vec![0; shares.len()];
+            for seed in 0..2000 {
+                let (left, turns) = choose(seed).unwrap();
+                assert_eq!(left as u64, place, "{group}");
+                counts[turns] += 1;
+            }
+            for (count, share) in counts.into_iter().zip(shares) {
+                let found = f64::from(count) / 2000.0;
+                assert!((found - share).abs() < 0.05, "{found} is not {share}");
+            }
+        }
+        assert!(groups.len() > 8);
+    }
+
+    #[test]
     fn what_is_missing_is_not_left() {
         let frontier = branching(&json!({}));
         assert_eq!(frontier, branching(&json!({"value": 0.4, "floor": 0.1})));
@@ -342,7 +437,15 @@ mod tests {
             frontier.choose(&[None, whole()], Seed::root(0), 4),
             Some((1, 1))
         );
-        for branching in [frontier, Branching::Random] {
+        let best: Branching = serde_json::from_value(json!({"best": {}})).unwrap();
+        assert_eq!(best.check(), Ok(()));
+        for alpha in [0.0, 1.5] {
+            let best: Branching =
+                serde_json::from_value(json!({"best": {"alpha": alpha}})).unwrap();
+            let error = best.check().unwrap_err().to_string();
+            assert!(error.starts_with("branching.best.alpha is"), "{error}");
+        }
+        for branching in [frontier, best, Branching::Random] {
             assert_eq!(branching.choose(&[None], Seed::root(0), 4), None);
         }
         assert_eq!(

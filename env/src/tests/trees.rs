@@ -134,6 +134,24 @@ async fn a_branch_shares_tokens_and_turns_up_to_where_it_leaves() {
 }
 
 #[tokio::test]
+async fn branches_leave_the_best_of_those_from_the_beginning() {
+    let best = |least| tree(24, 3, Branching::Best { alpha: 0.5, least });
+    let all = grown(library(), best(0.0), usize::MAX).await;
+    assert_eq!(all, grown(library(), best(0.0), 1).await);
+    let last = all[0].turns.len();
+    for episode in &all[3..] {
+        let branch = episode.branch.as_ref().unwrap();
+        // Nobody is right: the first of equals.
+        assert_eq!(branch.member, 0);
+        assert!(branch.turns < last && (branch.turns > 0 || last == 1));
+    }
+    // Where nobody earned enough all begin at the question.
+    for episode in &grown(library(), best(0.9), usize::MAX).await[3..] {
+        assert_eq!(episode.branch.as_ref().unwrap().turns, 0);
+    }
+}
+
+#[tokio::test]
 async fn trees_are_the_same_in_any_order_and_with_one_episode_at_a_time() {
     let all = played(library(), 24, 3, usize::MAX).await;
     assert_eq!(all, played(library(), 24, 3, 1).await);

@@ -97,12 +97,11 @@ fn default_environment() -> String {
 }
 
 impl EnvironmentConfig {
-    /// Every setting, defaults and profile included.
-    pub(crate) fn resolved(&self) -> Result<serde_json::Value> {
+    /// Every setting, defaults and profile included, and what follows from them.
+    pub(crate) fn resolved(&self) -> Result<forage_contracts::Resolved> {
         let entry = registry::find(&self.id).in_config("environment.id")?;
         let written = serde_json::Value::Object(self.settings.clone());
-        let resolved = (entry.resolve)(written).in_config(format!("environment {}", self.id))?;
-        Ok(resolved.settings)
+        (entry.resolve)(written).in_config(format!("environment {}", self.id))
     }
 }
 
@@ -176,7 +175,7 @@ impl RunConfig {
                 .collect();
         }
         if self.engine.context_tokens == 0 {
-            let settings = self.environment.resolved()?;
+            let settings = self.environment.resolved()?.settings;
             let longest = settings
                 .get("max_episode_tokens")
                 .and_then(serde_json::Value::as_u64);

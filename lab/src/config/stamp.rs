@@ -1,9 +1,7 @@
 //! `[stamp]`: digests of the texts behind a run, as its record has them.
 
 use forage_env::chat::ChatTemplate;
-use forage_env::registry;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use super::RunConfig;
 
@@ -66,10 +64,7 @@ impl RunConfig {
 
     /// The prompt template of its environment; `None` where its settings cannot be read.
     pub(crate) fn prompt(&self) -> Option<String> {
-        let written = Value::Object(self.environment.settings.clone());
-        (registry::find(&self.environment.id).ok()?.resolve)(written)
-            .ok()?
-            .prompt
+        self.environment.resolved().ok()?.prompt
     }
 
     /// The stamp of a run of this config whose policy has this chat template.

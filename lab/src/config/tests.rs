@@ -34,6 +34,13 @@ fn every_config_of_the_repository_loads() {
 }
 
 #[test]
+fn the_config_that_the_rerank_bench_completes_loads() {
+    let text = include_str!("../../../bench/rerank/config.toml");
+    let files = "[data.files]\nindex = \"i\"\ntrain = \"t\"\ntest = \"t\"\n";
+    checked(&format!("{text}\n{files}"), &[]).unwrap();
+}
+
+#[test]
 fn unknown_keys_are_refused_by_name() {
     for key in [
         "grpo.stepz=1",

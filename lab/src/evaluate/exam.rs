@@ -1,7 +1,7 @@
 //! An evaluation from its first episode to its findings.
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use forage_contracts::Episode;
@@ -58,15 +58,27 @@ impl EvaluateOptions {
         self.probes.iter().any(|probe| reading.contains(probe))
     }
 
-    /// Claims the files that will be written, for as long as the locks are kept: before any work is done.
+    /// Claims the files that will be written, for as long as the locks are kept: before any work is done. Those beside the greedy
+    /// episodes too, since a file that differs in its ending alone has the same ones.
     pub(super) fn claim(&self) -> Result<Vec<FileLock>> {
-        let files = [&self.out, &self.record_tools];
-        files
-            .into_iter()
-            .flatten()
-            .map(|file| FileLock::take(file))
-            .collect()
+        let mut files: Vec<PathBuf> = self.out.iter().chain(&self.record_tools).cloned().collect();
+        if let Some(out) = &self.out {
+            let probes = self.probes.iter().map(|probe| probe.name());
+            let names = probes.chain([SAMPLED]);
+            let names: BTreeSet<&str> = names.chain(self.self_grade.then_some(GRADES)).collect();
+            files.extend(names.into_iter().map(|name| beside(out, name)));
+        }
+        files.iter().map(|file| FileLock::take(file)).collect()
     }
+}
+
+/// The sampled episodes beside the greedy ones, and the policy's own grades of them.
+const SAMPLED: &str = "sampled";
+const GRADES: &str = "grades";
+
+/// A file beside that of the greedy episodes.
+pub(super) fn beside(out: &Path, name: &str) -> PathBuf {
+    out.with_extension(format!("{name}.jsonl"))
 }
 
 /// The findings of an evaluation.
@@ -129,8 +141,7 @@ impl Exam<'_> {
         if let Some(path) = &options.out {
             write_episodes(path, greedy.iter().cloned())?;
             if self.samples > 0 {
-                let beside = path.with_extension("sampled.jsonl");
-                write_episodes(&beside, sampled.iter().cloned())?;
+                write_episodes(&beside(path, SAMPLED), sampled.iter().cloned())?;
             }
         }
         let plain = Plain {
@@ -184,8 +195,7 @@ impl Exam<'_> {
             .check(&graded)
             .context("the policy's own grades show nothing")?;
         if let Some(path) = &self.options.out {
-            let beside = path.with_extension("grades.jsonl");
-            write_episodes(&beside, graded.iter().cloned())?;
+            write_episodes(&beside(path, GRADES), graded.iter().cloned())?;
         }
         let pairs = attempts.into_iter().zip(&graded);
         Ok(pairs
@@ -230,4 +240,50 @@ fn question_retrieval(
     }
     let report = RetrievalReport::of(&rankings, &qrels, &CUTOFFS, bootstrap)?;
     Ok(Some(report))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_file_of_an_evaluation_has_one_writer() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let options = EvaluateOptions {
+            out: Some(at("episodes.jsonl")),
+            probes: vec![Probe::NoSearch, Probe::NoSearch],
+            self_grade: true,
+            ..EvaluateOptions::default()
+        };
+        let files =
+            ["", "grades.", "sampled.", "no-search."].map(|of| format!("episodes.{of}jsonl"));
+        for name in &files {
+            let held = FileLock::take(&at(name)).unwrap();
+            let error = options.claim().unwrap_err().to_string();
+            assert!(
+                error.contains(&format!("{name} is being written")),
+                "{error}"
+            );
+            drop(held);
+        }
+        let locks = options.claim().unwrap();
+        for name in &files {
+            assert!(FileLock::take(&at(name)).is_err(), "{name}");
+        }
+        // Another file with the same files beside it.
+        let other = EvaluateOptions {
+            out: Some(at("episodes.json")),
+            probes: Vec::new(),
+            self_grade: false,
+            ..options.clone()
+        };
+        let error = other.claim().unwrap_err().to_string();
+        assert!(
+            error.contains("episodes.sampled.jsonl is being written"),
+            "{error}"
+        );
+        drop(locks);
+        other.claim().unwrap();
+    }
 }

@@ -11,7 +11,7 @@ use forage_trainer::{Checkpoint, Sequence, Workers};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::exam::Exam;
+use super::exam::{Exam, beside};
 use super::play::play;
 use crate::error::{Context, Result, RunError};
 use crate::records::write_episodes;
@@ -175,8 +175,7 @@ impl Plain<'_> {
         let in_flight = self.exam.player.in_flight;
         let episodes = play(&rollout, tasks, *seed, 0, in_flight)?.greedy;
         if let Some(path) = &self.exam.options.out {
-            let beside = path.with_extension(format!("{name}.jsonl"));
-            write_episodes(&beside, episodes.iter().cloned())?;
+            write_episodes(&beside(path, name), episodes.iter().cloned())?;
         }
         Ok(episodes)
     }

@@ -1,6 +1,6 @@
 //! Cascades: stages that put fewer and fewer candidates in order at a higher and higher price. What each adds, and what it costs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -100,8 +100,8 @@ impl Ranking<'_> {
             lists.extend(search(retriever.as_ref(), chunk, depth)?);
         }
         let cost = meter.stop(index.len() * queries.len());
-        let mut rows = vec![judged.row(mode, cost, &lists)?];
-        let (mut unranked, mut faults) = (0, 0);
+        let mut reports = vec![(mode, cost, judged.report(&lists)?)];
+        let (mut unranked, mut lost) = (0, BTreeSet::new());
         for (&(name, most), sorter) in later.iter().zip(sorters) {
             let meter = Meter::start();
             let mut seen = 0;
@@ -112,20 +112,23 @@ impl Ranking<'_> {
                     }
                 }
                 Sorter::Policy(player) => {
-                    let left = player.sort(&queries, &mut lists, most)?;
-                    unranked += left[0];
-                    faults += left[1];
+                    let (left, faults) = player.sort(&queries, &mut lists, most)?;
+                    unranked += left;
+                    lost.extend(faults);
                     seen = player.candidates.shown.load(Ordering::Relaxed);
                 }
             }
-            rows.push(judged.row(name, meter.stop(seen), &lists)?);
+            reports.push((name, meter.stop(seen), judged.report(&lists)?));
         }
+        let rows = reports
+            .into_iter()
+            .map(|(name, cost, report)| judged.row(name, cost, report, &lost));
         Ok(Cascade {
             queries: queries.len(),
             unasked: qrels.len().saturating_sub(queries.len()),
             unranked,
-            faults,
-            stages: rows,
+            faults: lost.len(),
+            stages: rows.collect::<Result<_>>()?,
         })
     }
 
@@ -227,14 +230,14 @@ impl Player {
         })
     }
 
-    /// Puts the first `most` of every list in order, as many as the environment shows; gives the numbers of lists that stay as they
-    /// are: those that the policy gave no ranking for, and those that a fault of ours took.
+    /// Puts the first `most` of every list in order, as many as the environment shows; gives the number of lists that stay as they are
+    /// because the policy gave no ranking for them, and the queries that a fault of ours took.
     fn sort(
         &self,
         queries: &[QueryRecord],
         lists: &mut [Vec<Hit>],
         most: usize,
-    ) -> Result<[usize; 2]> {
+    ) -> Result<(usize, BTreeSet<String>)> {
         let shown = queries.iter().zip(lists.iter()).map(|(query, list)| {
             let first = list.iter().take(most).cloned();
             // By rank: scores of different stages do not compare.
@@ -260,17 +263,17 @@ impl Player {
             }
         }
         let faults = episodes.iter().filter(|episode| episode.ending.is_infra());
-        let faults = faults.count();
-        let mut left = 0_usize;
+        let lost: BTreeSet<String> = faults.map(|episode| episode.task.id.clone()).collect();
+        let mut left = 0;
         for (query, list) in queries.iter().zip(lists) {
             match rankings.get(query.id.as_str()) {
                 // Stable: passages that were not shown stay behind the others as they were.
                 Some(places) => list
                     .sort_by_key(|hit| places.get(hit.id.as_str()).copied().unwrap_or(usize::MAX)),
-                None => left += 1,
+                None => left += usize::from(!lost.contains(&query.id)),
             }
         }
-        Ok([left.saturating_sub(faults), faults])
+        Ok((left, lost))
     }
 }
 
@@ -333,16 +336,32 @@ struct Judged<'a> {
 }
 
 impl Judged<'_> {
-    fn row(&self, stage: &str, cost: Cost, lists: &[Vec<Hit>]) -> Result<Row> {
+    /// The quality of the lists behind a stage.
+    fn report(&self, lists: &[Vec<Hit>]) -> Result<RetrievalReport> {
         let ids = |list: &[Hit]| list.iter().map(|hit| hit.id.clone()).collect::<Vec<_>>();
         let rankings = self.queries.iter().zip(lists);
         let rankings = rankings.map(|(query, list)| (query.id.clone(), ids(list)));
-        let report = RetrievalReport::of(
+        Ok(RetrievalReport::of(
             &rankings.collect(),
             self.qrels,
             &self.cutoffs,
             Bootstrap::new(1),
-        )?;
+        )?)
+    }
+
+    /// A stage without the queries that some stage lost, so that all rows are of the same ones.
+    fn row(
+        &self,
+        stage: &str,
+        cost: Cost,
+        report: RetrievalReport,
+        lost: &BTreeSet<String>,
+    ) -> Result<Row> {
+        let report = if lost.is_empty() {
+            report
+        } else {
+            report.without(lost)?
+        };
         let metrics = report.metrics.into_iter();
         let per_query = 1.0 / self.queries.len() as f64;
         let Cost(candidates, cpu, elapsed) = cost;
@@ -376,7 +395,7 @@ struct Cascade {
     unasked: usize,
     /// Lists that the policy gave no ranking for.
     unranked: usize,
-    /// Lists that a fault of the infrastructure kept from it.
+    /// Queries that a fault of the infrastructure took: no row counts them.
     faults: usize,
     stages: Vec<Row>,
 }
@@ -419,7 +438,7 @@ impl fmt::Display for Cascade {
             ),
             (
                 self.faults,
-                "of them were lost to faults on our side: these lists stay as they were",
+                "of them were lost to faults on our side: no row counts them",
             ),
         ];
         for (count, note) in notes {
@@ -428,5 +447,92 @@ impl fmt::Display for Cascade {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use forage_contracts::Tokenizer;
+    use forage_contracts::policy::{Completion, GenerateRequest, Policy, PolicyError};
+
+    use super::*;
+    use crate::config::RunConfig;
+
+    /// A policy that is gone where it reads a question.
+    struct Unsteady {
+        policy: Arc<dyn Policy>,
+        tokenizer: Arc<dyn Tokenizer>,
+        question: &'static str,
+    }
+
+    #[async_trait::async_trait]
+    impl Policy for Unsteady {
+        fn version(&self) -> u64 {
+            self.policy.version()
+        }
+
+        async fn generate(&self, request: GenerateRequest) -> Result<Completion, PolicyError> {
+            if self
+                .tokenizer
+                .decode(&request.tokens)
+                .contains(self.question)
+            {
+                return Err(PolicyError::Gone("no answer".to_owned()));
+            }
+            self.policy.generate(request).await
+        }
+    }
+
+    #[test]
+    fn a_query_that_a_fault_took_counts_in_no_row() {
+        let query = |text: &str| QueryRecord {
+            id: text.replace(' ', "-"),
+            text: text.to_owned(),
+        };
+        let queries = ["first moon", "second moon", "third moon"].map(query);
+        let id = |query: &QueryRecord, place: usize| format!("{}-{place}", query.id);
+        // What is relevant stands last of three.
+        let relevant = |query: &QueryRecord| {
+            let grades = BTreeMap::from([(id(query, 2), 1)]);
+            (query.id.clone(), grades)
+        };
+        let qrels: Qrels = queries.iter().map(relevant).collect();
+        let list = |query: &QueryRecord| {
+            let hit = |place: usize| Hit {
+                id: id(query, place),
+                score: 3.0 - place as f32,
+                title: "Moon".to_owned(),
+                text: "It circles a planet.".to_owned(),
+            };
+            (0..3).map(hit).collect::<Vec<Hit>>()
+        };
+        let before: Vec<Vec<Hit>> = queries.iter().map(list).collect();
+        let judged = Judged {
+            queries: &queries,
+            qrels: &qrels,
+            cutoffs: vec![10],
+        };
+        let config = RunConfig::parse(include_str!("../../../configs/rerank.toml"), &[]).unwrap();
+        let config = config.resolve(None).unwrap();
+        let mut player = Player::open(&config, Some("oracle"), &judged, &()).unwrap();
+        let rollout = &mut player.rollout;
+        rollout.policy = Arc::new(Unsteady {
+            policy: Arc::clone(&rollout.policy),
+            tokenizer: Arc::clone(&rollout.tokenizer),
+            question: "second moon",
+        });
+        let mut after = before.clone();
+        let (unranked, lost) = player.sort(&queries, &mut after, 3).unwrap();
+        assert_eq!(unranked, 0);
+        assert_eq!(lost, BTreeSet::from(["second-moon".to_owned()]));
+        assert_eq!(after[1], before[1], "never an emptier list");
+        let ndcg = |lists: &[Vec<Hit>]| {
+            let report = judged.report(lists).unwrap();
+            let row = judged.row("stage", Cost(3, 1.0, 1.0), report, &lost);
+            row.unwrap().metrics["ndcg@10"].estimate
+        };
+        // One over the binary logarithm of four, and of two.
+        assert!((ndcg(&before) - 0.5).abs() < 1e-12);
+        assert!((ndcg(&after) - 1.0).abs() < 1e-12);
     }
 }

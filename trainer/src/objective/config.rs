@@ -156,6 +156,11 @@ impl ObjectiveConfig {
             let order = "0 <= lowest < highest <= 1";
             return between("filter.accuracy_band", order, lowest, highest);
         }
+        if let Some(GroupFilter::Spread { least }) = recipe.filter
+            && !(least > 0.0 && least.is_finite())
+        {
+            return range("filter.spread.least", least, "above 0");
+        }
         if let Aggregation::DrGrpo { length: 0 } = recipe.aggregation {
             let fault = "must be at least 1";
             return Err(SettingError::new("aggregation.dr_grpo.length", fault));

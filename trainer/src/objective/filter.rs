@@ -13,6 +13,12 @@ const FLAT: f64 = 1e-6;
 pub(crate) enum GroupFilter {
     /// Keeps groups whose rewards vary: unbiased standard deviation above 1e-6 (dynamic sampling, DAPO; slime).
     ZeroVariance,
+    /// Keeps groups whose rewards have a standard deviation, that of the members themselves, of `least` or more (ReST-GRPO, arXiv
+    /// 2508.19576, 0.05).
+    Spread {
+        /// Least standard deviation that is kept.
+        least: f64,
+    },
     /// Keeps groups whose mean accuracy lies between `lowest` and `highest`: neither too hard nor too easy (online difficulty
     /// filtering, PRIME, arXiv 2502.01456, 0.2 and 0.8).
     AccuracyBand {
@@ -36,6 +42,7 @@ impl GroupFilter {
         };
         match self {
             Self::ZeroVariance => rewards.len() > 1 && moments(rewards).unbiased_std() > FLAT,
+            Self::Spread { least } => moments(rewards).population_std() >= least,
             Self::AccuracyBand { lowest, highest } => {
                 !accuracies.is_empty() && (lowest..=highest).contains(&moments(accuracies).mean)
             }
@@ -53,6 +60,15 @@ mod tests {
         assert!(keeps(&[0.0, 1.0]));
         assert!(!keeps(&[0.1, 0.1, 0.1]));
         assert!(!keeps(&[1.0]));
+    }
+
+    #[test]
+    fn groups_that_differ_too_little_are_dropped() {
+        let keeps = |least: f64, rewards: &[f32]| GroupFilter::Spread { least }.keeps(rewards, &[]);
+        // NumPy's `std` of these is .4330127 and .05.
+        assert!(keeps(0.43, &[0.0, 0.0, 0.0, 1.0]) && !keeps(0.44, &[0.0, 0.0, 0.0, 1.0]));
+        assert!(keeps(0.049, &[0.5, 0.6]) && !keeps(0.051, &[0.5, 0.6]));
+        assert!(!keeps(0.05, &[1.0]) && !keeps(0.05, &[]));
     }
 
     #[test]

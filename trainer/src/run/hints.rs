@@ -18,7 +18,7 @@ use std::sync::Arc;
 use forage_contracts::environment::Outcome;
 use forage_contracts::policy::Policy;
 use forage_contracts::scripted::{Cast, OracleStyle, ScriptEntry};
-use forage_contracts::{Episode, Metric, SettingError};
+use forage_contracts::{Episode, Metric, Provenance, SettingError};
 use forage_env::reward::RewardSet;
 use forage_env::{Job, Rollout, registry};
 use serde::{Deserialize, Serialize};
@@ -113,7 +113,7 @@ pub(super) struct Hints {
 struct Asked {
     /// Places of its jobs.
     members: Range<usize>,
-    /// The oracle's episode; none where it does not show how to be right, or leaves nothing to do.
+    /// The oracle's episode; none where it does not show how to be right, leaves nothing to do, or cannot be given turn by turn.
     shown: Option<Arc<Episode>>,
     /// What was played so far.
     outcomes: Vec<Seen>,
@@ -218,7 +218,7 @@ impl Hints {
             );
         }
         for (group, episode) in groups.iter_mut().zip(played) {
-            let teaches = outcome.teaches(&episode, true) && episode.turns.len() > 1;
+            let teaches = outcome.teaches(&episode, true) && can_be_cut(&episode);
             group.shown = teaches.then(|| Arc::new(episode));
         }
         groups
@@ -235,6 +235,13 @@ impl Hints {
         let turns = (share * all as f64).round() as usize;
         turns.min(all.saturating_sub(1))
     }
+}
+
+/// Whether an episode has more than one turn, each with tokens of its own: the log says where these begin, and nothing of a turn without.
+fn can_be_cut(episode: &Episode) -> bool {
+    let spans = episode.tokens.spans().iter();
+    let written = spans.filter(|span| span.provenance == Provenance::Policy);
+    episode.turns.len() > 1 && written.count() == episode.turns.len()
 }
 
 impl Asked {

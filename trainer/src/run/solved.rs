@@ -6,6 +6,7 @@ use forage_contracts::{Episode, Provenance, SettingError, Task, TokenLog, Treatm
 
 use super::GrpoConfig;
 use super::replay::check_reuse;
+use crate::objective::Credit;
 use crate::sample::Sample;
 
 /// Whether an episode was right: its accuracy is a half or more. `None` where it has no score.
@@ -117,13 +118,22 @@ impl GrpoConfig {
         Ok(())
     }
 
-    /// Refuses what has no meaning where nothing is played.
+    /// Refuses what has no meaning where nothing is played. `trees` has where credit goes by the trees that rollouts were recorded in.
     pub(super) fn check_search_source(&self, plays: bool) -> Result<(), SettingError> {
-        let fault = "is set, and recorded rollouts were played before; leave it out";
-        if plays || !self.confident_wrong {
-            return Ok(());
+        let credit = self.update.objective.recipe(1).credit;
+        let settings = [
+            ("branching", !self.branching.is_random()),
+            ("solved", self.solved > 0),
+            ("confident_wrong", self.confident_wrong),
+            ("trees", self.trees.is_some() && credit != Credit::Tree),
+        ];
+        match settings.into_iter().find(|(_, is_set)| *is_set) {
+            Some((key, _)) if !plays => {
+                let fault = "is set, and recorded rollouts were played before; leave it out";
+                Err(SettingError::new(key, fault))
+            }
+            _ => Ok(()),
         }
-        Err(SettingError::new("confident_wrong", fault))
     }
 }
 
@@ -259,8 +269,33 @@ mod tests {
             ..good.clone()
         };
         assert!(fault(trainer).contains("update.objective.correction"));
-        assert!(good.check_search_source(true).is_ok());
-        let error = good.check_search_source(false).unwrap_err().to_string();
-        assert!(error.contains("confident_wrong"), "{error}");
+    }
+
+    #[test]
+    fn recorded_rollouts_are_not_searched_for() {
+        let written =
+            |written: serde_json::Value| -> GrpoConfig { serde_json::from_value(written).unwrap() };
+        for (key, settings) in [
+            (
+                "branching",
+                serde_json::json!({"trees": 2, "branching": {"frontier": {}}}),
+            ),
+            ("solved", serde_json::json!({"trees": 2, "solved": 8})),
+            (
+                "confident_wrong",
+                serde_json::json!({"confident_wrong": true}),
+            ),
+            ("trees", serde_json::json!({"trees": 2})),
+        ] {
+            let config = written(settings);
+            assert_eq!(config.check_search_source(true), Ok(()), "{key}");
+            let error = config.check_search_source(false).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("{key} is set")), "{error}");
+        }
+        let marked = written(serde_json::json!({
+            "trees": 2, "update": {"objective": {"algorithm": "grpo", "credit": "tree"}},
+        }));
+        assert_eq!(marked.check_trees(), Ok(()));
+        assert_eq!(marked.check_search_source(false), Ok(()));
     }
 }

@@ -25,16 +25,18 @@ impl Run<'_> {
         let groups = self.groups(&episodes, step, &mut row);
         let started = Instant::now();
         let failed = |source| RunError::Learn { step, source };
-        let mut stats = self.learner.improve(groups).map_err(failed)?;
+        let mut stats = self.learner.learn_from(groups).map_err(failed)?;
         let mut spectra = std::mem::take(&mut self.learner.spectra);
         let left_out = self.left_out(&episodes, step, &mut row);
         if !left_out.is_empty() {
-            let next = self.learner.improve(left_out).map_err(failed)?;
+            let next = self.learner.learn_from(left_out).map_err(failed)?;
             stats = stats.followed_by(next);
             if spectra.is_empty() {
                 spectra = std::mem::take(&mut self.learner.spectra);
             }
         }
+        // Once per step, whatever it learned from besides.
+        self.learner.average(stats.ranks);
         describe_update(&mut row, &stats);
         GradientSpectrum::describe(&mut row, &spectra);
         row.set(Metric::TIME_UPDATE, started.elapsed().as_secs_f64());
@@ -51,12 +53,18 @@ impl Learner {
     ///
     /// # Errors
     /// [`LearnError::NonFinite`] and [`LearnError::Critic`]; earlier steps on the same batch stay. [`LearnError::Ranks`] when a rank is lost.
-    pub fn improve(&mut self, mut groups: Vec<Vec<Sample>>) -> Result<UpdateStats, LearnError> {
+    pub fn improve(&mut self, groups: Vec<Vec<Sample>>) -> Result<UpdateStats, LearnError> {
+        let stats = self.learn_from(groups)?;
+        self.average(stats.ranks);
+        Ok(stats)
+    }
+
+    /// As [`Self::improve`], for one batch of a step that may have several: the averages of hidden states stay as they are.
+    fn learn_from(&mut self, mut groups: Vec<Vec<Sample>>) -> Result<UpdateStats, LearnError> {
         self.spectra.clear();
         let masked = self.draw_masks();
         self.prepare(&mut groups)?;
         let (mut scored, counts, ranks) = self.advantages(groups)?;
-        self.average(ranks);
         self.set_old_logprobs(&mut scored)?;
         let minibatches = self.minibatches(scored);
         let passes = if self.waits_for_critic() {

@@ -7,7 +7,10 @@ use forage_trainer::run::{
     Control, GrpoConfig, HintConfig, RecompositionConfig, ReplayConfig, RunError, Source, run_grpo,
 };
 
+use super::reference::assert_close;
 use super::resume::{config, place, rows, run_as, run_in};
+use crate::learner::UpdateConfig;
+use crate::tests::common::floats;
 use crate::tests::common::problem::{checkpoint, learner, problem, problem_of, settings};
 
 fn recomposed() -> GrpoConfig {
@@ -58,6 +61,43 @@ async fn a_run_that_recomposes_learns_later_from_what_it_left_out_and_resumes_wi
     second.unwrap();
     assert!(expected == found, "weights differ");
     assert_eq!(rows(whole.path()), rows(broken.path()));
+}
+
+#[tokio::test]
+async fn averages_of_hidden_states_move_once_per_step() {
+    let folder = tempfile::tempdir().unwrap();
+    let objective = serde_json::json!({"rank_shaping": {"stride": 2, "positions": 16}});
+    let update = UpdateConfig {
+        objective: serde_json::from_value(objective).unwrap(),
+        ..config().update
+    };
+    let config = GrpoConfig {
+        update,
+        ..recomposed()
+    };
+    let (result, _) = run_as(&config, checkpoint(1), folder.path(), false, u64::MAX).await;
+    result.unwrap();
+    let rows = Row::read_all(&folder.path().join("metrics.jsonl")).unwrap();
+    let compensated = |row: &Row| row.get("replay/groups") == Some(2.0);
+    assert!(rows.iter().any(compensated));
+    let names = ["", "_velocity", "_acceleration"].map(|of| format!("policy/effective_rank{of}"));
+    let mut expected: Option<[f64; 3]> = None;
+    for row in &rows {
+        let [Some(rank), Some(velocity), Some(acceleration)] =
+            names.each_ref().map(|name| row.get(name))
+        else {
+            continue;
+        };
+        let means = [rank, velocity, acceleration];
+        let before = expected.unwrap_or(means);
+        expected = Some([0, 1, 2].map(|kind: usize| 0.7 * before[kind] + 0.3 * means[kind]));
+    }
+    let state = folder.path().join("checkpoints/step-000008/state.json");
+    let state: serde_json::Value =
+        serde_json::from_str(&std::fs::read_to_string(state).unwrap()).unwrap();
+    for (found, expected) in floats(&state["averages"]).iter().zip(expected.unwrap()) {
+        assert_close(*found, expected, 1e-5, "an average");
+    }
 }
 
 #[tokio::test]

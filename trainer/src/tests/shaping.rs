@@ -10,7 +10,7 @@ use crate::learner::{Learner, OldLogprobs, UpdateConfig};
 use crate::logprobs::token_logprobs;
 use crate::lora::{LoraConfig, Targets};
 use crate::model::RopeTables;
-use crate::objective::{RankShaping, step_potential};
+use crate::objective::{RankMetrics, RankShaping, rank_means, step_potential};
 use crate::optim::AdamWConfig;
 use crate::sample::Sample;
 use crate::sequence::Sequence;
@@ -106,6 +106,39 @@ async fn a_batch_is_shaped_by_the_averages_of_those_before() {
         after(shaped(), 2) != after(plain(), 2),
         "nothing was shaped"
     );
+}
+
+#[tokio::test]
+async fn groups_that_are_dropped_do_not_move_the_averages() {
+    let objective =
+        json!({"algorithm": "grpo", "filter": "zero_variance", "rank_shaping": {"stride": 2}});
+    let start = || learner(checkpoint(1), update(objective.clone()));
+    let mut both = groups();
+    for sample in &mut both[1] {
+        sample.reward = 0.5;
+        // States of few directions, unlike those of the others.
+        for (place, id) in sample.sequence.ids.iter_mut().enumerate() {
+            *id = 150 + place as u32 % 2;
+        }
+    }
+    let shaping = start().recipe.rank_shaping.unwrap();
+    let means = |groups: &[Vec<Sample>]| {
+        let metrics = start().rank_metrics(&shaping, groups).unwrap();
+        rank_means(&metrics).unwrap()
+    };
+    let distance = |found: RankMetrics, other: RankMetrics| {
+        let pairs = found.into_iter().zip(other);
+        pairs.fold(0.0, |most: f32, (a, b)| most.max((a - b).abs()))
+    };
+    let mut learner = start();
+    assert_eq!(learner.improve(both.clone()).unwrap().updates, 1);
+    let found = learner.averages().unwrap();
+    assert!(distance(found, means(&both[..1])) < 1e-3);
+    assert!(distance(found, means(&both)) > 1e-2);
+    // Where all are dropped they stay.
+    let stats = learner.improve(both.split_off(1)).unwrap();
+    assert_eq!((stats.updates, stats.ranks), (0, None));
+    assert_eq!(learner.averages(), Some(found));
 }
 
 #[tokio::test]

@@ -157,3 +157,35 @@ async fn what_was_solved_is_not_searched_again_and_a_resumed_run_knows_it() {
     assert!(expected == found, "weights differ");
     assert_eq!(rows(whole.path()), rows(broken.path()));
 }
+
+#[tokio::test]
+async fn a_run_refuses_trees_that_cannot_grow() {
+    let folder = tempfile::tempdir().unwrap();
+    let start = checkpoint(1);
+    let problem = problem(&start, &[("random", 1.0)]);
+    let mut learner = learner(start, config().update);
+    let recorded = [Vec::new()];
+    for (source, trees, expected) in [
+        (Source::Play(&problem), Some(GROUP), "[grpo]: trees is 4"),
+        (Source::Play(&problem), None, "[grpo]: branching is set"),
+        (
+            Source::Recorded(&recorded),
+            Some(1),
+            "[grpo]: branching is set, and recorded rollouts",
+        ),
+    ] {
+        let config = GrpoConfig { trees, ..config() };
+        let place = RunPlace {
+            folder: folder.path().to_owned(),
+            seed: 11,
+            config_digest: "one".to_owned(),
+            resume: false,
+            ranks: None,
+        };
+        let ran = run_grpo(&mut learner, source, &config, &place, |_, _, _| {
+            Control::Stop
+        });
+        let error = Box::pin(ran).await.unwrap_err().to_string();
+        assert!(error.starts_with(expected), "{error}");
+    }
+}

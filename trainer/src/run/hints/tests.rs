@@ -2,8 +2,10 @@
 //! time.
 
 use std::collections::BTreeSet;
+use std::sync::Mutex;
 
-use forage_contracts::policy::Sampling;
+use async_trait::async_trait;
+use forage_contracts::policy::{Completion, Finish, GenerateRequest, PolicyError, Sampling};
 use forage_contracts::scripted::Scripted;
 use forage_contracts::seed::Seed;
 use forage_contracts::{Provenance, Task};
@@ -141,6 +143,72 @@ async fn rounds_come_to_where_the_policy_is_right_half_of_the_time() {
     for group in played(0, 1.0).await {
         let (first, last) = (group[0].hinted, group[7].hinted);
         assert!(first == 3 && last < first, "{first}, {last}");
+    }
+}
+
+/// A policy that samples nothing in the first turn of an episode.
+struct LateStarter {
+    policy: Arc<dyn Policy>,
+    begun: Mutex<BTreeSet<u64>>,
+}
+
+#[async_trait]
+impl Policy for LateStarter {
+    fn version(&self) -> u64 {
+        self.policy.version()
+    }
+
+    async fn generate(&self, request: GenerateRequest) -> Result<Completion, PolicyError> {
+        if !self.begun.lock().unwrap().insert(request.episode) {
+            return self.policy.generate(request).await;
+        }
+        Ok(Completion {
+            tokens: Vec::new(),
+            logprobs: Vec::new(),
+            finish: Finish::Eos,
+            version: self.version(),
+        })
+    }
+}
+
+#[tokio::test]
+async fn a_turn_without_tokens_gives_no_hint_and_loses_no_episode() {
+    let (problem, tokenizer) = three_hops();
+    let cast = || Cast::new(Arc::clone(&tokenizer), problem.train.iter().cloned());
+    let entry = registry::find(&problem.factory.spec().id).unwrap();
+    let oracle: Arc<dyn Policy> = Arc::new(LateStarter {
+        policy: entry.script(ScriptEntry::ORACLE, cast()).unwrap(),
+        begun: Mutex::default(),
+    });
+    let rollout = Rollout {
+        policy: Arc::clone(&oracle),
+        tokenizer: Arc::clone(&tokenizer),
+        factory: Arc::clone(&problem.factory),
+        rewards: Arc::clone(&problem.rewards),
+        sampling: Sampling::FULL,
+        presentation: problem.presentation.clone(),
+    };
+    let jobs = || group_jobs(&problem.train, 2, Seed::root(5));
+    let alone = rollout.run(jobs()).await;
+    let right =
+        |episode: &Episode| episode.reward() == Some(1.0) && episode.turns[0].policy.is_empty();
+    assert!(alone.iter().any(right), "it is right");
+    let hints = Hints {
+        config: HintConfig {
+            rounds: 1,
+            first: 1.0,
+            target: 0.5,
+            style: OracleStyle::Terse,
+        },
+        oracle,
+    };
+    let novice = Rollout {
+        policy: Arc::new(novice(cast(), 0)),
+        ..rollout
+    };
+    for episode in hints.play(&novice, jobs()).await {
+        assert!(!episode.ending.is_infra(), "{:?}", episode.ending);
+        assert_eq!((episode.hinted, episode.reward()), (0, Some(1.0)));
     }
 }
 

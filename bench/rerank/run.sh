@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# Reranking the first ten hits of BM25 on SciFact and HotpotQA: NDCG@10 of the first stage and after the oracle (the most that these
+# candidates allow), a random order, a cross-encoder, and a tiny policy before and after GRPO in the `rerank` environment. The policy is
+# the built-in one, which first learns the form of an answer from random orders; it is trained on questions that share neither words nor
+# relevant passages with the test questions, and once more on shuffled labels: which of a question's candidates are relevant is then
+# drawn. Differences have 95 % intervals, paired by question. Prints a table for each corpus and a line of JSON.
+# Usage: [FORAGE_BENCH_DATA=../shared/data] [FORAGE_CROSS_ENCODER=FOLDER] bench/rerank/run.sh SCRATCH_FOLDER [--rehearse]
+# FORAGE_CROSS_ENCODER is the folder of a BERT cross-encoder; without it its row is left out. --rehearse takes a few questions and
+# steps, whose figures mean nothing. What is in the folder already is not made again. `bench/run rerank` keeps the result.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+scratch=${1:?usage: bench/rerank/run.sh SCRATCH_FOLDER [--rehearse]}
+mkdir -p "$scratch"
+forage=${FORAGE_BIN:-}
+if [ -z "$forage" ]; then
+  cargo build --release --locked -p forage
+  forage="${CARGO_TARGET_DIR:-target}/release/forage"
+fi
+exec python3 bench/rerank/run.py --forage "$forage" --data "${FORAGE_BENCH_DATA:-../shared/data}" --scratch "$scratch" "${@:2}"
