@@ -13,6 +13,7 @@ use crate::logprobs::{Scores, through_graph};
 use crate::memory::{MemoryPlan, Workload};
 use crate::objective::{Algorithm, Recipe};
 use crate::optim::AdamWConfig;
+use crate::ranks::Ranks;
 use crate::sample::Sample;
 use crate::sequence::{BatchSize, MicroBatch, Sequence};
 use crate::student::{LearnError, SftStats, Student};
@@ -120,6 +121,7 @@ impl MeasuredStep {
             card_bytes: memory_bytes(&self.checkpoint().decoder.device()),
             in_bf16: self.student.computes_in_bf16(),
             moments_in_8_bits: false,
+            shards: 1,
             updates: 1,
             critic: false,
         };
@@ -156,7 +158,7 @@ impl MeasuredStep {
             sums += part;
         }
         between(self);
-        let grad_norm = self.student.apply(gradients)?;
+        let grad_norm = self.student.apply(gradients, &Ranks::alone())?;
         // The copy that the next step computes with belongs to this one.
         self.student.decoder();
         Ok(SftStats {

@@ -15,7 +15,7 @@ use crate::logprobs::{ScoreGrads, Scores, token_logprobs};
 use crate::metrics::Row;
 use crate::model::{Batch, Decoder, Dropout, RopeTables};
 use crate::optim::{AdamW, AdamWConfig};
-use crate::ranks::RankError;
+use crate::ranks::{RankError, Ranks};
 use crate::remote::RemoteError;
 use crate::sequence::{MicroBatch, Sequence, cut, ids};
 use crate::watch::{NonFinite, first_non_finite};
@@ -268,11 +268,15 @@ impl Student {
         })
     }
 
-    /// One optimizer step; returns the norm of the gradient before clipping.
+    /// One optimizer step, of all ranks together where the optimizer is sharded; returns the norm of the gradient before clipping.
     ///
     /// # Errors
-    /// [`LearnError::NonFinite`] before anything was updated.
-    pub(crate) fn apply(&mut self, mut gradients: NamedGrads) -> Result<f64, LearnError> {
+    /// [`LearnError::NonFinite`] before anything was updated; [`LearnError::Ranks`] when a rank is lost, in the middle of an update.
+    pub(crate) fn apply(
+        &mut self,
+        mut gradients: NamedGrads,
+        ranks: &Ranks,
+    ) -> Result<f64, LearnError> {
         self.decoder()
             .separate(&mut gradients.0, &self.checkpoint.config);
         let norm = gradients.global_norm();
@@ -291,7 +295,8 @@ impl Student {
             device.memory_cleanup();
             self.is_tidy = true;
         }
-        self.optimizer.apply(decoder, config, gradients, norm);
+        self.optimizer
+            .apply(decoder, config, gradients, norm, ranks)?;
         Ok(norm)
     }
 
@@ -332,7 +337,7 @@ impl Student {
         see(self, &gradients);
         Ok(SftStats {
             loss: losses.iter().sum(),
-            grad_norm: self.apply(gradients)?,
+            grad_norm: self.apply(gradients, &Ranks::alone())?,
             tokens,
         })
     }

@@ -1,14 +1,15 @@
 //! Several processes that train one policy: ranks, which meet by an address and exchange over TCP what each has made.
 //!
 //! Every rank goes through every step with the same numbers. Groups of episodes are dealt to ranks and exchanged; the gradient is
-//! summed part by part in an order that is fixed, whoever computes a part; all apply the same update. Rank 0 passes on what all
-//! need to know; gradients go from each rank to the next.
+//! summed part by part in an order that is fixed, whoever computes a part; all apply the same update, or each that of its share of
+//! the weights. Rank 0 passes on what all need to know; gradients and updated weights go from each rank to the next.
 
 mod calls;
 mod exchange;
 mod link;
 mod rendezvous;
 mod sample;
+mod shards;
 mod sum;
 #[cfg(test)]
 mod tests;
@@ -26,6 +27,7 @@ use std::time::Duration;
 pub(crate) use exchange::Vote;
 use link::{Farewell, Link, Losses};
 pub(crate) use sample::sample;
+pub(crate) use shards::{Coming, Cut, Questions, Shard};
 
 use crate::workers::Parts;
 
