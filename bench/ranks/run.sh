@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
 # Trains with several ranks, kills one of them with SIGKILL at a random moment, again and again, and goes on each time with
 # another number of ranks; then compares weights, moments and metrics with those of one process, bit for bit. Says how long the ranks
-# that are left took to stop. Prints a line of JSON. Usage: bench/ranks/run.sh [KILLS] [SEED]   (20 and 1 by default)
+# that are left took to stop. Prints a line of JSON. Usage: [SHARDED=true] bench/ranks/run.sh [KILLS] [SEED]   (20 and 1 by default)
+# With SHARDED=true the ranks share the moments, and a run goes on from the last checkpoint that was due.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 kills=${1:-20}
 RANDOM=${2:-1}
 # Long enough that the run outlives its kills.
 steps=${STEPS:-150}
+sharded=${SHARDED:-false}
 last=checkpoints/step-$(printf %06d "$steps")
 forage=${FORAGE_BIN:-}
 if [ -z "$forage" ]; then
@@ -24,7 +26,8 @@ trap stop EXIT
 now() { echo $(($(date +%s%N) / 1000000)); }
 # In a subshell that becomes the program, so that a kill reaches it.
 train() { exec "$forage" train configs/smoke.toml --set grpo.steps="$steps" --set grpo.checkpoint_every=3 --set grpo.keep_checkpoints=2 \
-    --set grpo.evaluate_every=7 --set grpo.update.parts=4 --set grpo.update.micro_batch_tokens=600 --set threads=1 "$@"; }
+    --set grpo.evaluate_every=7 --set grpo.update.parts=4 --set grpo.update.optimizer.sharded="$sharded" \
+    --set grpo.update.micro_batch_tokens=600 --set threads=1 "$@"; }
 # together SIZE ARGUMENTS...: starts so many ranks; their processes are in `ranks`.
 together() {
     local size=$1 port rank
@@ -77,5 +80,5 @@ same=true
 # A run that ended before its kills has not been tried.
 [ "$killed" -eq "$kills" ] || { same=false; echo "only $killed of $kills kills met a run" >&2; }
 python3 bench/kill/same.py "$work" policy/model.safetensors "$last/optimizer.safetensors" "$last/state.json" || same=false
-echo "{\"bench\": \"ranks\", \"held\": $same, \"kills\": $killed, \"longest_stop_ms\": $longest_ms, \"one_process_s\": $((whole_ms / 1000))}"
+echo "{\"bench\": \"ranks\", \"sharded\": $sharded, \"held\": $same, \"kills\": $killed, \"longest_stop_ms\": $longest_ms, \"one_process_s\": $((whole_ms / 1000))}"
 [ "$same" = true ]

@@ -66,28 +66,39 @@ const LAUNCHERS: [(&str, &[&str]); 5] = [
 ];
 
 impl RankArgs {
+    /// The number of processes; 1 where this one trains by itself. `variable` gives a variable of the environment.
+    pub(crate) fn size(&self, variable: impl Fn(&str) -> Option<String>) -> Result<usize> {
+        let size = match self.ranks {
+            None => Some(1),
+            Some(Count::Of(size)) => Some(size),
+            Some(Count::Auto) => {
+                let names = launcher(&variable).map(|(_, names)| names);
+                let mut names = names.unwrap_or_default().iter();
+                match names.find(|name| variable(name).is_some()) {
+                    Some(name) => number(name, &variable)?,
+                    None => None,
+                }
+            }
+        };
+        size.ok_or_else(|| {
+            fault(
+                "--ranks auto: the launcher does not say how many there are; give --ranks N"
+                    .to_owned(),
+            )
+        })
+    }
+
     /// The place of this process; none where it trains by itself. `variable` gives a variable of the environment.
     pub(crate) fn resolve(
         self,
         variable: impl Fn(&str) -> Option<String>,
     ) -> Result<Option<RankSettings>> {
-        let Some(count) = self.ranks else {
+        if self.ranks.is_none() {
             return Ok(None);
-        };
-        let number = |name: &str| -> Result<Option<usize>> {
-            let Some(text) = variable(name) else {
-                return Ok(None);
-            };
-            let parsed = text.trim().parse();
-            let found = parsed.map_err(|_| fault(format!("{name} is `{text}`, not a number")))?;
-            Ok(Some(found))
-        };
-        let launcher = LAUNCHERS
-            .into_iter()
-            .find(|(rank, _)| variable(rank).is_some());
-        let rank = match (self.rank, launcher) {
+        }
+        let rank = match (self.rank, launcher(&variable)) {
             (Some(rank), _) => rank,
-            (None, Some((name, _))) => number(name)?.unwrap_or_default(),
+            (None, Some((name, _))) => number(name, &variable)?.unwrap_or_default(),
             (None, None) => {
                 let names = LAUNCHERS.map(|(rank, _)| rank).join(", ");
                 return Err(fault(format!(
@@ -95,20 +106,7 @@ impl RankArgs {
                 )));
             }
         };
-        let size = match count {
-            Count::Of(size) => Some(size),
-            Count::Auto => {
-                let mut names = launcher.into_iter().flat_map(|(_, sizes)| sizes);
-                let name = names.find(|name| variable(name).is_some());
-                name.map(|name| number(name)).transpose()?.flatten()
-            }
-        };
-        let size = size.ok_or_else(|| {
-            fault(
-                "--ranks auto: the launcher does not say how many there are; give --ranks N"
-                    .to_owned(),
-            )
-        })?;
+        let size = self.size(&variable)?;
         if rank >= size {
             let last = size.saturating_sub(1);
             return Err(fault(format!(
@@ -136,6 +134,25 @@ impl RankArgs {
             silence: self.rank_silence,
         }))
     }
+}
+
+/// The launcher that has started this process, if one has.
+fn launcher(
+    variable: impl Fn(&str) -> Option<String>,
+) -> Option<(&'static str, &'static [&'static str])> {
+    LAUNCHERS
+        .into_iter()
+        .find(|(rank, _)| variable(rank).is_some())
+}
+
+/// The number that a variable is, where it is set.
+fn number(name: &str, variable: impl Fn(&str) -> Option<String>) -> Result<Option<usize>> {
+    let Some(text) = variable(name) else {
+        return Ok(None);
+    };
+    let parsed = text.trim().parse();
+    let found = parsed.map_err(|_| fault(format!("{name} is `{text}`, not a number")))?;
+    Ok(Some(found))
 }
 
 fn fault(what: String) -> anyhow::Error {
@@ -247,6 +264,24 @@ mod tests {
             place(&pods, &index),
             (3, 4, "forage-0.forage:7000".to_owned())
         );
+    }
+
+    #[test]
+    fn how_many_there_are_can_be_known_without_the_number_of_this_one() {
+        let size = |words: &[&str], variables: Variables| {
+            let words = ["forage"].iter().chain(words);
+            let variable = |name: &str| {
+                let found = variables.iter().find(|(own, _)| *own == name);
+                found.map(|(_, value)| (*value).to_owned())
+            };
+            Only::try_parse_from(words).unwrap().ranks.size(variable)
+        };
+        let torchrun = [("RANK", "3"), ("WORLD_SIZE", "8")];
+        assert_eq!(size(&[], &torchrun).unwrap(), 1);
+        assert_eq!(size(&["--ranks", "4"], &[]).unwrap(), 4);
+        assert_eq!(size(&["--ranks", "auto"], &torchrun).unwrap(), 8);
+        let error = size(&["--ranks", "auto"], &[]).unwrap_err().to_string();
+        assert!(error.contains("give --ranks N"), "{error}");
     }
 
     #[test]

@@ -261,8 +261,8 @@ pub(crate) fn control(stop: bool) -> Control {
 }
 
 /// The digest of everything that shapes a run: its settings, and the ranking and training questions or the recorded rollouts. What may
-/// change between the processes that work on it (length, threads, parts of the gradient, evaluation, how often it saves, where a
-/// judge is and what it may cost, where a sampler is and how it is asked) is left out.
+/// change between the processes that work on it (length, threads, parts of the gradient, who keeps which moments, evaluation, how often it
+/// saves, where a judge is and what it may cost, where a sampler is and how it is asked) is left out.
 pub(crate) fn digest(config: &Resolved, experience: Experience<'_>) -> Result<String> {
     let mut shape = (**config).clone();
     shape.threads = 0;
@@ -273,6 +273,7 @@ pub(crate) fn digest(config: &Resolved, experience: Experience<'_>) -> Result<St
     shape.grpo.sentinel = SentinelConfig::default();
     shape.grpo.fault_share = GrpoConfig::default().fault_share;
     shape.grpo.update.parts = None;
+    shape.grpo.update.optimizer.sharded = false;
     shape.tensorboard = None;
     if let Some(sampler) = &mut shape.sampler {
         *sampler = RemoteConfig::new(sampler.kind, "", sampler.context);
@@ -327,6 +328,22 @@ mod tests {
         let moved = of("url = \"http://b:1\", context = 320, dtype = \"bf16\", retries = 9");
         assert_eq!(first, moved);
         assert_ne!(first, of("url = \"http://a\", context = 321"));
+    }
+
+    #[test]
+    fn moments_may_be_sharded_by_a_later_process() {
+        let quickstart = include_str!("../../configs/quickstart.toml");
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("rollouts.jsonl");
+        std::fs::write(&file, "").unwrap();
+        let of = |key: &str| {
+            let key = format!("grpo.update.optimizer.{key}");
+            let config = RunConfig::parse(quickstart, &[key]).unwrap();
+            let config = config.resolve(None).unwrap();
+            digest(&config, Experience::Recorded(&file)).unwrap()
+        };
+        assert_eq!(of("sharded=true"), of("sharded=false"));
+        assert_ne!(of("sharded=true"), of("moments_in_8_bits=true"));
     }
 
     #[test]

@@ -11,13 +11,15 @@ use crate::config::Resolved;
 use crate::error::{Context, Result, bail};
 use crate::policy::{hub, needs_weights};
 
-/// Facts about a policy before its weights are read.
+/// Facts about a policy before its weights are read, and who trains it.
 pub(crate) struct Start {
     shape: ModelConfig,
     /// The adapter that the folder holds.
     adapter: Option<LoraConfig>,
     /// Bytes of its weight files.
     file_bytes: u64,
+    /// Processes that train it together.
+    ranks: usize,
 }
 
 impl Start {
@@ -33,23 +35,33 @@ impl Start {
 
     #[cfg(test)]
     pub(crate) fn published(name: &str) -> Self {
+        Self::of_shape(ModelConfig::published(name).unwrap())
+    }
+
+    /// One of which no more is known than its shape.
+    fn of_shape(shape: ModelConfig) -> Self {
         Self {
-            shape: ModelConfig::published(name).unwrap(),
+            shape,
             adapter: None,
             file_bytes: 0,
+            ranks: 1,
         }
     }
 
-    /// Reads the policy that a config names. What is on the hub is fetched where `fetch` says so, else it is not known.
+    /// The same, trained by so many processes together.
+    #[must_use]
+    pub(crate) fn by_ranks(mut self, ranks: usize) -> Self {
+        self.ranks = ranks;
+        self
+    }
+
+    /// Reads the policy that a config names, which one process trains. What is on the hub is fetched where `fetch` says so, else it is
+    /// not known.
     pub(crate) fn of(config: &Resolved, fetch: bool) -> Result<Option<Self>> {
         let name = &config.policy.checkpoint;
         needs_weights(name)?;
         if let Some(shape) = builtin_shape(name)? {
-            return Ok(Some(Self {
-                shape,
-                adapter: None,
-                file_bytes: 0,
-            }));
+            return Ok(Some(Self::of_shape(shape)));
         }
         let cannot = || format!("policy {name} cannot be used");
         let place = |name: &str| -> Result<Option<PathBuf>> {
@@ -64,11 +76,7 @@ impl Start {
             // A published shape is known without the files.
             let plain = name.rsplit('/').next().unwrap_or(name);
             let plain = plain.strip_suffix("-Instruct").unwrap_or(plain);
-            return Ok(ModelConfig::published(plain).ok().map(|shape| Self {
-                shape,
-                adapter: None,
-                file_bytes: 0,
-            }));
+            return Ok(ModelConfig::published(plain).ok().map(Self::of_shape));
         };
         let mut adapter = None;
         let settings = folder.join("adapter_config.json");
@@ -76,9 +84,8 @@ impl Start {
             let found = LoraConfig::from_file(&settings).with_context(cannot)?;
             if let Some(shape) = builtin_shape(&found.base)? {
                 return Ok(Some(Self {
-                    shape,
                     adapter: Some(found),
-                    file_bytes: 0,
+                    ..Self::of_shape(shape)
                 }));
             }
             let Some(base) = place(&found.base)? else {
@@ -88,9 +95,9 @@ impl Start {
         }
         let shape = ModelConfig::from_file(&folder.join("config.json")).with_context(cannot)?;
         Ok(Some(Self {
-            shape,
             adapter,
             file_bytes: weight_bytes(&folder),
+            ..Self::of_shape(shape)
         }))
     }
 }
@@ -264,6 +271,11 @@ fn planned<T>(
         card_bytes: None,
         in_bf16: config.grpo.update.dtype == Some(ComputeType::Bf16),
         moments_in_8_bits: config.grpo.update.optimizer.moments_in_8_bits,
+        shards: if config.grpo.update.optimizer.sharded {
+            start.ranks
+        } else {
+            1
+        },
         updates: config.grpo.update.minibatches * config.grpo.update.epochs,
         critic: config.grpo.update.has_critic(),
     };
@@ -433,6 +445,23 @@ mod tests {
                 "{error}"
             );
         }
+    }
+
+    #[test]
+    fn ranks_share_moments_where_the_config_says_so() {
+        let text = include_str!("../../configs/quickstart.toml");
+        let needed = |sharded: bool, ranks: usize| {
+            let key = format!("grpo.update.optimizer.sharded={sharded}");
+            let config = RunConfig::parse(text, &[key]).unwrap();
+            let config = config.resolve(None).unwrap();
+            let start = Start::of(&config, false).unwrap().unwrap();
+            let estimate = of_run(&config, &start.by_ranks(ranks), None).unwrap();
+            estimate.memory.needed()
+        };
+        assert_eq!(needed(false, 1), needed(false, 4));
+        assert_eq!(needed(false, 1), needed(true, 1));
+        assert!(needed(true, 4) < needed(true, 2));
+        assert!(needed(true, 2) < needed(true, 1));
     }
 
     #[test]

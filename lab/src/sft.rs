@@ -143,6 +143,7 @@ impl SftOptions {
             card_bytes: None,
             in_bf16: false,
             moments_in_8_bits: false,
+            shards: 1,
             updates: 1,
             critic: false,
         }

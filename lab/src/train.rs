@@ -116,7 +116,8 @@ fn train_in(config: &Resolved, options: &TrainOptions, observer: &dyn Observer) 
     let layout = RunLayout::new(&options.folder);
     layout.check(options.resume)?;
     let twins = twins_of(config, &options.twins)?;
-    let shape = Start::of(config, true)?;
+    let ranks = options.ranks.as_ref().map_or(1, |ranks| ranks.size);
+    let shape = Start::of(config, true)?.map(|start| start.by_ranks(ranks));
     let estimate = shape
         .as_ref()
         .map(|start| memory::of_run(config, start, options.rollouts.as_deref()))
@@ -257,12 +258,12 @@ fn missing_questions(data: &Data, config: &RunConfig) -> Vec<String> {
 }
 
 impl Resolved {
-    /// Describes what [`train`] would do, in TOML and comments: the resolved self, the arithmetic of a step and an estimate of the
-    /// memory; for a GPU also the keys that make it fit smaller ones, and the time of a step by data sheets.
+    /// Describes what [`train`] would do in each of so many processes, in TOML and comments: the resolved self, the arithmetic of a step
+    /// and an estimate of the memory; for a GPU also the keys that make it fit smaller ones, and the time of a step by data sheets.
     ///
     /// # Errors
     /// When the policy's shape or the recorded rollouts cannot be read.
-    pub fn plan(&self, rollouts: Option<&Path>) -> Result<String> {
+    pub fn plan(&self, rollouts: Option<&Path>, ranks: usize) -> Result<String> {
         let questions = self.grpo.prompts_played();
         let episodes = questions * self.grpo.group_size;
         let again = match self.grpo.prompts_per_step - questions {
@@ -290,6 +291,7 @@ impl Resolved {
             lines.push("# memory: not known before the policy is fetched".to_owned());
             return Ok(lines.join("\n"));
         };
+        let start = start.by_ranks(ranks);
         lines.push(memory::table(&memory::of_run(self, &start, rollouts)?));
         if !self.device.is_cpu() && rollouts.is_none() {
             lines.push(presets::table(self, &start)?);

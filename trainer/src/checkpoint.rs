@@ -20,6 +20,7 @@ use crate::file_error::FileError;
 use crate::model::{Decoder, ModelConfig};
 use crate::objective::RankMetrics;
 use crate::optim::{AdamW, AdamWConfig};
+use crate::ranks::{Ranks, Shard};
 use crate::watch::Sentinel;
 use crate::weights::{Checkpoint, WeightsError, adapter};
 
@@ -113,6 +114,8 @@ pub(crate) struct Snapshot<'a> {
     /// Weights, or base and adapter.
     pub(crate) model: Checkpoint,
     pub(crate) optimizer: &'a AdamW,
+    /// Those who keep the rest of the moments, where the optimizer is sharded.
+    pub(crate) ranks: &'a Ranks,
     /// Weights and moments of the critic, if there is one.
     pub(crate) critic: Option<(&'a Checkpoint, &'a AdamW)>,
     /// Episodes of the steps that were played ahead, the next one first.
@@ -170,6 +173,7 @@ fn write(folder: &Path, snapshot: &Snapshot<'_>, state: &RunState) -> Result<(),
     let Snapshot {
         model,
         optimizer,
+        ranks,
         critic,
         ahead,
         replay,
@@ -182,9 +186,9 @@ fn write(folder: &Path, snapshot: &Snapshot<'_>, state: &RunState) -> Result<(),
         Some(_) => model.save_adapter(&folder.join("model"))?,
         None => model.save(&folder.join("model"))?,
     }
-    optimizer.save(&folder.join("optimizer.safetensors"))?;
+    optimizer.save(&folder.join("optimizer.safetensors"), ranks)?;
     if let Some(state) = *critic {
-        critic::save(state, &folder.join(CRITIC))?;
+        critic::save(state, &folder.join(CRITIC), ranks)?;
     }
     if !ahead.is_empty() {
         write_episodes(&folder.join(AHEAD), ahead.iter().copied().flatten())?;
@@ -410,7 +414,8 @@ fn read_state(folder: &Path) -> Result<RunState, CheckpointError> {
 }
 
 /// Reads a checkpoint folder of a run that started from `start`, with settings of digest `config_digest`, and the state of its
-/// `critic`: none where the checkpoint is of a run that had no critic, whose own then begins anew.
+/// `critic`: none where the checkpoint is of a run that had no critic, whose own then begins anew. Of moments that are sharded, those
+/// of `shard` are kept.
 ///
 /// # Errors
 /// [`CheckpointError`] that names what is missing, damaged or different.
@@ -418,6 +423,7 @@ pub(crate) fn load(
     folder: &Path,
     config_digest: &str,
     optimizer: AdamWConfig,
+    shard: Shard,
     start: &Checkpoint,
     critic: Option<&Critic>,
 ) -> Result<Restored, CheckpointError> {
@@ -442,11 +448,12 @@ pub(crate) fn load(
         Decoder::load(&model, &config, &device)?
     };
     let critic = critic.zip(state.critic_updates);
-    let critic =
-        critic.map(|(critic, updates)| critic.load(&folder.join(CRITIC), updates, optimizer));
+    let critic = critic
+        .map(|(critic, updates)| critic.load(&folder.join(CRITIC), updates, optimizer, shard));
     let critic = critic.transpose()?;
     let optimizer = AdamW::load(
         optimizer,
+        shard,
         state.updates,
         &folder.join("optimizer.safetensors"),
         &device,

@@ -17,7 +17,7 @@ use crate::logprobs::Targets;
 use crate::model::{Batch, Decoder, Linear};
 use crate::objective::{ValueTerms, value_loss};
 use crate::optim::{AdamW, AdamWConfig};
-use crate::ranks::{RankError, Ranks};
+use crate::ranks::{RankError, Ranks, Shard};
 use crate::sequence::{Sequence, ids};
 use crate::student::{LearnError, Student};
 use crate::update::{Scored, ValueStats, ValueSums};
@@ -128,6 +128,11 @@ impl Critic {
             .set_decoder(decoder.with_fresh_value_head(seed));
     }
 
+    /// Keeps the moments of this shard alone from now on, where the config says so.
+    pub(crate) fn deal(&mut self, shard: Shard) {
+        self.student.optimizer.deal(shard);
+    }
+
     /// Its weights and moments.
     pub(crate) fn state(&self) -> (&Checkpoint, &AdamW) {
         (self.student.checkpoint(), &self.student.optimizer)
@@ -213,7 +218,7 @@ impl Critic {
         Ok((gradients, total))
     }
 
-    /// Reads what [`save`] wrote of this critic after so many updates.
+    /// Reads what [`save`] wrote of this critic after so many updates; moments of this shard alone, where the config says so.
     ///
     /// # Errors
     /// [`WeightsError`] that names the file.
@@ -222,6 +227,7 @@ impl Critic {
         folder: &Path,
         updates: u64,
         policy: AdamWConfig,
+        shard: Shard,
     ) -> Result<(Decoder, AdamW), WeightsError> {
         let Checkpoint {
             decoder, config, ..
@@ -237,7 +243,7 @@ impl Critic {
         let decoder = value_head::load(decoder, &folder.join(HEAD))?;
         let optimizer = self.config.optimizer(policy);
         let moments = folder.join(OPTIMIZER);
-        let optimizer = AdamW::load(optimizer, updates, &moments, &device)?;
+        let optimizer = AdamW::load(optimizer, shard, updates, &moments, &device)?;
         Ok((decoder, optimizer))
     }
 }
@@ -247,13 +253,14 @@ const MODEL: &str = "model";
 const HEAD: &str = "head.safetensors";
 const OPTIMIZER: &str = "optimizer.safetensors";
 
-/// Writes weights and moments of a critic into a folder.
+/// Writes weights and moments of a critic into a folder; `ranks` keep those that are not here.
 ///
 /// # Errors
 /// [`WeightsError`] that names the file.
 pub(crate) fn save(
     (model, optimizer): (&Checkpoint, &AdamW),
     folder: &Path,
+    ranks: &Ranks,
 ) -> Result<(), WeightsError> {
     let (place, decoder) = (folder.join(MODEL), model.decoder.clone().without_head());
     std::fs::create_dir_all(&place).map_err(|source| WeightsError::Io {
@@ -267,7 +274,7 @@ pub(crate) fn save(
     if let Some(head) = model.decoder.lm_head() {
         value_head::save(head, &folder.join(HEAD))?;
     }
-    Ok(optimizer.save(&folder.join(OPTIMIZER))?)
+    Ok(optimizer.save(&folder.join(OPTIMIZER), ranks)?)
 }
 
 /// Loss and derivative of the values of the targets of `rows`, in order.

@@ -22,7 +22,7 @@ use crate::model::Decoder;
 use crate::objective::{RankMetrics, Recipe, rank_means};
 use crate::optim::AdamW;
 use crate::push::{Pushed, Pusher};
-use crate::ranks::{Ranks, sample};
+use crate::ranks::{RankError, Ranks, sample};
 use crate::remote::RemotePolicy;
 use crate::sample::Sample;
 use crate::scoring::sentence_ends;
@@ -204,8 +204,12 @@ impl Learner {
         Ok(())
     }
 
-    /// Learns with these ranks from now on.
+    /// Learns with these ranks from now on, which share the moments where the config says so.
     pub(crate) fn join(&mut self, ranks: Arc<Ranks>) {
+        self.student.optimizer.deal(ranks.shard());
+        if let Some(critic) = &mut self.critic {
+            critic.deal(ranks.shard());
+        }
         self.ranks = ranks;
     }
 
@@ -281,6 +285,16 @@ impl Learner {
     /// The optimizer, for checkpoints.
     pub(crate) fn optimizer(&self) -> &AdamW {
         &self.student.optimizer
+    }
+
+    /// Sends rank 0 the moments that this rank keeps for it, while it writes a checkpoint: the policy's, then the critic's.
+    ///
+    /// # Errors
+    /// [`RankError`] when a rank is lost.
+    pub(crate) fn send_moments(&self) -> Result<(), RankError> {
+        self.student.optimizer.send(&self.ranks)?;
+        let critic = self.critic_state();
+        critic.map_or(Ok(()), |(_, optimizer)| optimizer.send(&self.ranks))
     }
 
     /// Continues from saved weights and moments.
@@ -477,7 +491,7 @@ impl Learner {
     /// One optimizer step; returns the norm of the gradient before clipping and the learning rate.
     ///
     /// # Errors
-    /// [`LearnError::NonFinite`] and [`LearnError::Ranks`] before anything was updated.
+    /// [`LearnError::NonFinite`] before anything was updated; [`LearnError::Ranks`] when a rank is lost.
     pub(crate) fn optimize(&mut self, gradients: NamedGrads) -> Result<(f64, f64), LearnError> {
         let rate = self.config.optimizer.rate(self.student.optimizer.steps());
         Ok((self.student.apply(gradients, &self.ranks)?, rate))

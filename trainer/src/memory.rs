@@ -70,6 +70,8 @@ pub struct MemoryPlan<'a> {
     pub in_bf16: bool,
     /// Moments of `AdamW` are of 8 bits.
     pub moments_in_8_bits: bool,
+    /// Ranks that have a share of the moments each; 1 where this process keeps all.
+    pub shards: usize,
     /// Optimizer steps between two times that the engine gets the weights.
     pub updates: usize,
     /// True where a critic learns beside the policy.
@@ -317,7 +319,7 @@ impl MemoryPlan<'_> {
     /// gradients take no more than the policy's, and are gone by then.
     fn critic_parts(&self, copied: usize) -> [Part; 2] {
         let weights = self.critic_weights();
-        let moments = AdamW::moments_bytes(weights, self.moments_in_8_bits);
+        let moments = self.moments(weights);
         let fix = "[policy.lora]";
         [
             part("weights of the critic", weights * (F32 + copied), fix),
@@ -334,6 +336,11 @@ impl MemoryPlan<'_> {
     fn older_weights(&self, bytes: usize) -> Part {
         let older = self.engines().saturating_sub(1);
         part("weights of steps before", older * bytes, "grpo.lookahead")
+    }
+
+    /// Bytes of the moments of so many weights that are kept here.
+    fn moments(&self, weights: usize) -> usize {
+        AdamW::moments_bytes(weights.div_ceil(self.shards.max(1)), self.moments_in_8_bits)
     }
 
     fn always(&self) -> Vec<Part> {
@@ -373,8 +380,8 @@ impl MemoryPlan<'_> {
             ),
             part(
                 "moments of AdamW",
-                AdamW::moments_bytes(self.trained(), self.moments_in_8_bits),
-                "[policy.lora], or grpo.update.optimizer.moments_in_8_bits",
+                self.moments(self.trained()),
+                "[policy.lora], grpo.update.optimizer.moments_in_8_bits, or grpo.update.optimizer.sharded with more --ranks",
             ),
             part(
                 "weights as the engine orders them",

@@ -3,142 +3,25 @@
 //! Burn's own optimizer keys its state by ids drawn at random in each process; names make a checkpoint's moments
 //! readable by any later process and any tool.
 
+mod config;
 mod eight_bit;
 mod file;
+mod shards;
 
 use std::collections::BTreeMap;
 
 use burn::module::{Module, ModuleMapper, Param};
 use burn::tensor::{Device, Tensor, TensorData};
-use forage_contracts::SettingError;
 use rayon::prelude::*;
-use serde::{Deserialize, Serialize};
 
+pub use self::config::{AdamWConfig, Curve, Decay};
 use self::eight_bit::EightBit;
+use self::shards::Changed;
 use crate::grads::NamedGrads;
 #[cfg(feature = "gpu")]
 use crate::model::adamw;
 use crate::model::{Decoder, Kernels, ModelConfig, host};
-
-/// The curve of a falling learning rate.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Decay {
-    /// Along which curve.
-    pub curve: Curve,
-    /// Optimizer step, warm-up included, at which the rate is 0.
-    pub steps: u64,
-}
-
-/// The curve of a [`Decay`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Curve {
-    /// A straight line.
-    Linear,
-    /// Half a cosine (Loshchilov and Hutter 2017).
-    Cosine,
-}
-
-/// Settings of `AdamW`.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct AdamWConfig {
-    /// Learning rate after warm-up.
-    pub learning_rate: f64,
-    /// Steps of linear warm-up from zero.
-    pub warmup_steps: u64,
-    /// The decay of the rate after warm-up; it stays without it.
-    pub decay: Option<Decay>,
-    /// Decay of the first moment.
-    pub beta1: f64,
-    /// Decay of the second moment.
-    pub beta2: f64,
-    /// Added to the root of the second moment.
-    pub epsilon: f64,
-    /// Decoupled decay of matrices; norms and biases are never decayed.
-    pub weight_decay: f64,
-    /// Largest global gradient norm.
-    pub clip_norm: f64,
-    /// Moments are kept in 8 bits, those of norms and biases aside: a quarter of the memory. On the processor; elsewhere they are f32
-    /// whatever this says.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub moments_in_8_bits: bool,
-}
-
-impl Default for AdamWConfig {
-    fn default() -> Self {
-        Self {
-            learning_rate: 1e-6,
-            warmup_steps: 10,
-            decay: None,
-            beta1: 0.9,
-            beta2: 0.999,
-            epsilon: 1e-8,
-            weight_decay: 0.01,
-            clip_norm: 1.0,
-            moments_in_8_bits: false,
-        }
-    }
-}
-
-impl AdamWConfig {
-    /// Checks the ranges.
-    ///
-    /// # Errors
-    /// [`SettingError`], which names the key at fault.
-    pub fn check(&self) -> Result<(), SettingError> {
-        let fraction = "must be in [0, 1)";
-        let faults = [
-            (
-                self.learning_rate >= 0.0 && self.learning_rate.is_finite(),
-                "learning_rate",
-                "must be 0 or more",
-            ),
-            ((0.0..1.0).contains(&self.beta1), "beta1", fraction),
-            ((0.0..1.0).contains(&self.beta2), "beta2", fraction),
-            (self.epsilon > 0.0, "epsilon", "must be above 0"),
-            (
-                self.weight_decay >= 0.0,
-                "weight_decay",
-                "must be 0 or more",
-            ),
-            (self.clip_norm > 0.0, "clip_norm", "must be above 0"),
-            (
-                self.decay
-                    .is_none_or(|decay| decay.steps > self.warmup_steps),
-                "decay.steps",
-                "must be above warmup_steps",
-            ),
-        ];
-        let fault = faults.iter().find(|(holds, ..)| !holds);
-        fault.map_or(Ok(()), |(_, key, fault)| {
-            Err(SettingError::new(*key, *fault))
-        })
-    }
-
-    /// Returns whether the moments of a parameter of so many numbers are of 8 bits where these kernels compute.
-    fn quantises(&self, count: usize, kernels: Kernels) -> bool {
-        self.moments_in_8_bits && eight_bit::is_worth_it(count) && kernels == Kernels::Processor
-    }
-
-    /// Learning rate of the step that is number `step`, counted from 0.
-    pub fn rate(&self, step: u64) -> f64 {
-        let warmup = self.warmup_steps.max(1);
-        if step < warmup {
-            return self.learning_rate * (step + 1) as f64 / warmup as f64;
-        }
-        let Some(Decay { curve, steps }) = self.decay else {
-            return self.learning_rate;
-        };
-        let done = ((step - warmup) as f64 / (steps.saturating_sub(warmup)).max(1) as f64).min(1.0);
-        self.learning_rate
-            * match curve {
-                Curve::Linear => 1.0 - done,
-                Curve::Cosine => f64::midpoint(1.0, (std::f64::consts::PI * done).cos()),
-            }
-    }
-}
+use crate::ranks::{Cut, RankError, Ranks, Shard};
 
 /// The moments of one parameter in f32.
 #[derive(Clone, Debug)]
@@ -147,7 +30,7 @@ struct Moments {
     second: Tensor<1>,
 }
 
-/// The moments of one parameter.
+/// The moments of some numbers.
 #[derive(Clone, Debug)]
 #[allow(clippy::large_enum_variant, reason = "there is one for each parameter")]
 enum Kept {
@@ -156,29 +39,102 @@ enum Kept {
 }
 
 impl Kept {
-    /// Those of before the first step, for this gradient.
-    fn zeros(config: &AdamWConfig, gradient: &Tensor<1>, kernels: Kernels) -> Self {
-        let [count] = gradient.dims();
-        if config.quantises(count, kernels) {
-            return Self::EightBit(EightBit::zeros(count));
+    /// Changes these numbers of a parameter, of which it has the moments.
+    fn step<const D: usize>(
+        self,
+        by: &Factors,
+        kernels: Kernels,
+        value: Tensor<D>,
+        gradient: Tensor<1>,
+    ) -> (Tensor<D>, Self) {
+        match self {
+            Self::Full(moments) => {
+                let change = match kernels {
+                    Kernels::Processor => change_in_place,
+                    #[cfg(feature = "gpu")]
+                    Kernels::Cube => change_on_device,
+                    Kernels::Burn => change,
+                };
+                let (value, moments) = change(by, value, gradient, moments);
+                (value, Self::Full(moments))
+            }
+            Self::EightBit(mut moments) => {
+                let value = change_in_8_bits(by, value, gradient, &mut moments);
+                (value, Self::EightBit(moments))
+            }
         }
-        Self::Full(Moments {
-            first: gradient.zeros_like(),
-            second: gradient.zeros_like(),
-        })
+    }
+}
+
+/// The moments of one parameter.
+#[derive(Clone, Debug)]
+struct Entry {
+    /// Numbers of the whole parameter.
+    count: usize,
+    in_8_bits: bool,
+    /// Those of the numbers that are the shard's, unless these are none.
+    kept: Option<Kept>,
+}
+
+impl Entry {
+    /// Those of before the first step, for this gradient.
+    fn zeros(config: &AdamWConfig, shard: Shard, gradient: &Tensor<1>, kernels: Kernels) -> Self {
+        let [count] = gradient.dims();
+        let mut entry = Self {
+            count,
+            in_8_bits: config.quantises(count, kernels),
+            kept: None,
+        };
+        let own = shard.own(entry.cut());
+        if entry.in_8_bits && !own.is_empty() {
+            entry.kept = Some(Kept::EightBit(EightBit::zeros(own.len())));
+        } else if !own.is_empty() {
+            let gradient = gradient.clone().narrow(0, own.start, own.len());
+            entry.kept = Some(Kept::Full(Moments {
+                first: gradient.zeros_like(),
+                second: gradient.zeros_like(),
+            }));
+        }
+        entry
     }
 
-    /// Those that a file holds, as `config` wants them.
-    fn of(config: &AdamWConfig, [first, second]: [Vec<f32>; 2], device: &Device) -> Self {
-        let count = first.len();
-        if config.quantises(count, Kernels::of(device)) {
-            return Self::EightBit(EightBit::of(&first, &second));
+    /// Those that a file holds of the whole parameter, as many of the one as of the other, as `config` wants them.
+    fn of(config: &AdamWConfig, shard: Shard, moments: [Vec<f32>; 2], device: &Device) -> Self {
+        let count = moments[0].len();
+        let mut entry = Self {
+            count,
+            in_8_bits: config.quantises(count, Kernels::of(device)),
+            kept: None,
+        };
+        let own = shard.own(entry.cut());
+        if own.is_empty() {
+            return entry;
         }
-        let [first, second] = [first, second].map(|values| {
-            let count = values.len();
-            Tensor::from_data(TensorData::new(values, [count]), device)
+        let [first, second] = moments.map(|mut numbers| {
+            numbers.truncate(own.end);
+            numbers.drain(..own.start);
+            numbers.shrink_to_fit();
+            numbers
         });
-        Self::Full(Moments { first, second })
+        entry.kept = Some(if entry.in_8_bits {
+            Kept::EightBit(EightBit::of(&first, &second))
+        } else {
+            let [first, second] = [first, second].map(|numbers| {
+                let count = numbers.len();
+                Tensor::from_data(TensorData::new(numbers, [count]), device)
+            });
+            Kept::Full(Moments { first, second })
+        });
+        entry
+    }
+
+    /// The cut of the parameter into shards: one of 8 bits between two blocks.
+    fn cut(&self) -> Cut {
+        let unit = if self.in_8_bits { eight_bit::BLOCK } else { 1 };
+        Cut {
+            count: self.count,
+            unit,
+        }
     }
 }
 
@@ -188,7 +144,9 @@ pub(crate) struct AdamW {
     config: AdamWConfig,
     /// Updates done.
     step: u64,
-    moments: BTreeMap<String, Kept>,
+    /// The numbers whose moments are kept here.
+    shard: Shard,
+    moments: BTreeMap<String, Entry>,
 }
 
 impl AdamW {
@@ -197,6 +155,7 @@ impl AdamW {
         Self {
             config,
             step: 0,
+            shard: Shard::WHOLE,
             moments: BTreeMap::new(),
         }
     }
@@ -211,7 +170,8 @@ impl AdamW {
     }
 
     /// Bytes that [`Self::apply`] holds besides: gradients, which go as weights change, and the parameter that is changing once
-    /// more where it is not changed in place; `largest` is the number of its numbers.
+    /// more where it is not changed in place; `largest` is the number of its numbers. A share of the updated weights grows as
+    /// gradients go.
     pub(crate) fn applying_bytes(parameters: usize, largest: usize) -> [usize; 2] {
         [parameters, largest].map(|numbers| numbers * size_of::<f32>())
     }
@@ -228,29 +188,47 @@ impl AdamW {
 
     /// Clips the gradients, whose global norm is `norm`, and updates every parameter that has one. Where nothing else holds a
     /// parameter it is changed in place, so that no second copy of the weights is ever in memory. `shape` is the
-    /// decoder's.
+    /// decoder's. A sharded optimizer updates its share, and gets the others' from `ranks`, all of which call this at the same place.
+    ///
+    /// # Errors
+    /// [`RankError`] when a rank is lost: some weights are then of before the update.
     pub(crate) fn apply(
         &mut self,
         decoder: &mut Decoder,
         shape: &ModelConfig,
         mut gradients: NamedGrads,
         norm: f64,
-    ) {
+        ranks: &Ranks,
+    ) -> Result<(), RankError> {
+        if self.is_sharded() && self.shard != ranks.shard() {
+            return Err(ranks.wrong(ranks.rank(), "holds a share of the moments of other ranks"));
+        }
         gradients.clip(norm, self.config.clip_norm);
         let rate = self.config.rate(self.step);
         self.step += 1;
-        // Parameters take memory when they are first used: this one takes none.
-        let hollow = Decoder::new(shape, &decoder.device());
-        let before = std::mem::replace(decoder, hollow);
+        let shard = self.shard;
         let mut update = Update {
+            kernels: Kernels::of(&decoder.device()),
             optimizer: self,
-            kernels: Kernels::of(&before.device()),
             gradients,
             rate,
+            changed: Changed::default(),
             path: Vec::new(),
         };
-        *decoder = before.map(&mut update);
+        map(decoder, shape, &mut update);
+        let changed = update.changed;
+        if shard.is_whole() {
+            return Ok(());
+        }
+        changed.spread(decoder, shape, shard, ranks)
     }
+}
+
+/// Maps a decoder of this shape, without a second copy of it.
+fn map(decoder: &mut Decoder, shape: &ModelConfig, mapper: &mut impl ModuleMapper) {
+    // Parameters take memory when they are first used: this one takes none.
+    let hollow = Decoder::new(shape, &decoder.device());
+    *decoder = std::mem::replace(decoder, hollow).map(mapper);
 }
 
 struct Update<'a> {
@@ -258,6 +236,8 @@ struct Update<'a> {
     kernels: Kernels,
     gradients: NamedGrads,
     rate: f64,
+    /// What a sharded optimizer has made of its share.
+    changed: Changed,
     path: Vec<String>,
 }
 
@@ -296,28 +276,34 @@ impl ModuleMapper for Update<'_> {
                 1.0
             },
         };
-        let moments = self.optimizer.moments.remove(&name);
-        let moments =
-            moments.unwrap_or_else(|| Kept::zeros(&self.optimizer.config, &gradient, self.kernels));
-        let (id, value, mapper) = param.consume();
-        let (value, moments) = match moments {
-            Kept::Full(moments) => {
-                let change = match self.kernels {
-                    Kernels::Processor => change_in_place,
-                    #[cfg(feature = "gpu")]
-                    Kernels::Cube => change_on_device,
-                    Kernels::Burn => change,
-                };
-                let (value, moments) = change(&factors, value, gradient, moments);
-                (value, Kept::Full(moments))
+        let (config, shard, kernels) = (&self.optimizer.config, self.optimizer.shard, self.kernels);
+        let entry = self.optimizer.moments.remove(&name);
+        let mut entry = entry.unwrap_or_else(|| Entry::zeros(config, shard, &gradient, kernels));
+        let kept = entry.kept.take();
+        let param = if shard.is_whole() {
+            let (id, mut value, mapper) = param.consume();
+            if let Some(kept) = kept {
+                let (changed, kept) = kept.step(&factors, kernels, value, gradient);
+                value = changed;
+                entry.kept = Some(kept);
             }
-            Kept::EightBit(mut moments) => {
-                let value = change_in_8_bits(&factors, value, gradient, &mut moments);
-                (value, Kept::EightBit(moments))
+            Param::from_mapped_value(id, value, mapper)
+        } else {
+            // It is exchanged as a whole when the others' shares have come.
+            if let Some(kept) = kept {
+                let own = shard.own(entry.cut());
+                let value: Tensor<1> = param.val().reshape([entry.count]);
+                let [value, gradient] =
+                    [value, gradient].map(|all| all.narrow(0, own.start, own.len()));
+                let (value, kept) = kept.step(&factors, kernels, value, gradient);
+                entry.kept = Some(kept);
+                self.changed.add(value);
             }
+            self.changed.name(&name, entry.cut());
+            param
         };
-        self.optimizer.moments.insert(name, moments);
-        Param::from_mapped_value(id, value, mapper)
+        self.optimizer.moments.insert(name, entry);
+        param
     }
 }
 

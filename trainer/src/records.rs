@@ -9,7 +9,7 @@ use crate::checkpoint::{self, CheckpointError, FORMAT, Restored, RunState, Snaps
 use crate::file_error::FileError;
 use crate::metrics::{MetricsWriter, Row};
 use crate::optim::AdamWConfig;
-use crate::ranks::{RankError, RankSettings};
+use crate::ranks::{RankError, RankSettings, Shard};
 use crate::student::LearnError;
 use crate::weights::Checkpoint;
 
@@ -169,6 +169,15 @@ pub(crate) struct Saving {
     pub(crate) keep: usize,
 }
 
+impl Saving {
+    /// Tells whether a run of `steps` that has done so many writes a checkpoint: where one is due, where it was the last step, where
+    /// the run pauses, or where it was told to stop.
+    pub(crate) fn is_due(&self, done: u64, steps: u64, control: Control, pauses: bool) -> bool {
+        let due = self.every > 0 && done.is_multiple_of(self.every);
+        due || done == steps || control == Control::Stop || pauses
+    }
+}
+
 /// The metrics and checkpoints of a run that is going on.
 #[derive(Debug)]
 pub(crate) struct Records<'a> {
@@ -203,15 +212,8 @@ impl<'a> Records<'a> {
         Ok(self.metrics.write(row)?)
     }
 
-    /// Tells whether the end of a step writes a checkpoint: where one is due, where it was the last step, where the run pauses, or where it
-    /// was told to stop.
-    pub(crate) fn saves(&self, done: u64, control: Control, pauses: bool) -> bool {
-        let due = self.saving.every > 0 && done.is_multiple_of(self.saving.every);
-        due || done == self.steps || control == Control::Stop || pauses
-    }
-
-    /// Ends a step, with a checkpoint where it [`Self::saves`] one; a stop before the last step is then the error. Returns the folder of
-    /// the checkpoint.
+    /// Ends a step: writes a checkpoint where [`Saving::is_due`] says so. That the run was told to stop is then the error. Returns the
+    /// folder of the checkpoint.
     pub(crate) fn end<'s>(
         &mut self,
         done: u64,
@@ -219,7 +221,7 @@ impl<'a> Records<'a> {
         pauses: bool,
         snapshot: impl FnOnce() -> Snapshot<'s>,
     ) -> Result<Option<PathBuf>, RunError> {
-        if !self.saves(done, control, pauses) {
+        if !self.saving.is_due(done, self.steps, control, pauses) {
             return Ok(None);
         }
         let folder = self.save(done, &snapshot())?;
@@ -272,6 +274,7 @@ pub(crate) fn newest(
         &newest,
         &place.config_digest,
         optimizer,
+        Shard::WHOLE,
         &start(),
         None,
     )?))

@@ -158,6 +158,7 @@ pub async fn run_grpo(
         buffer: Buffer::default(),
         solved: Solved::default(),
         memory: questions::memory(source, config),
+        done: 0,
         held: None,
     };
     let mut records = None;
@@ -193,6 +194,8 @@ struct Run<'a> {
     solved: Solved,
     /// What was asked; not kept where nothing reads it.
     memory: Option<Memory>,
+    /// Steps that all ranks have done.
+    done: u64,
     /// The state before the step under way, for a checkpoint when a rank is lost in it; at rank 0 of several alone.
     held: Option<Held>,
 }
@@ -206,6 +209,7 @@ impl<'a> Run<'a> {
     ) -> Result<(), RunError> {
         let (config, place) = (self.config, self.place);
         let first = self.restore().await?;
+        self.done = first;
         self.learner
             .announce()
             .await
@@ -215,11 +219,11 @@ impl<'a> Run<'a> {
             })?;
         // Of another start nothing good can come.
         self.agree(first, Vote::default())?;
+        let saving = Saving {
+            every: config.checkpoint_every,
+            keep: config.keep_checkpoints,
+        };
         if self.ranks.is_first() {
-            let saving = Saving {
-                every: config.checkpoint_every,
-                keep: config.keep_checkpoints,
-            };
             *records = Some(Records::open(place, saving, config.steps, first)?);
         }
         for step in first..config.steps {
@@ -245,21 +249,27 @@ impl<'a> Run<'a> {
             };
             let agreed = self.agree(step, vote)?;
             let done = step + 1;
-            let Some(records) = records else {
-                if agreed.pause || (agreed.stop && done < config.steps) {
-                    return Err(RunError::Followed { step: done });
-                }
-                continue;
-            };
+            self.done = done;
             let control = if agreed.stop {
                 Control::Stop
             } else {
                 Control::Continue
             };
-            if records.saves(done, control, agreed.pause) {
+            let Some(records) = records else {
+                if saving.is_due(done, config.steps, control, agreed.pause) {
+                    self.learner.send_moments().map_err(lost_at(done))?;
+                }
+                if agreed.pause || (agreed.stop && done < config.steps) {
+                    return Err(RunError::Followed { step: done });
+                }
+                continue;
+            };
+            if saving.is_due(done, config.steps, control, agreed.pause) {
                 self.settle(step, usize::MAX).await?;
             }
-            let saved = records.end(done, control, agreed.pause, || self.snapshot())?;
+            let saved = records
+                .end(done, control, agreed.pause, || self.snapshot())
+                .map_err(|error| self.unsaved(error, done))?;
             if let (true, Some(folder)) = (agreed.pause, saved) {
                 let diagnosis = grave.map(|alarm| alarm.message.clone());
                 return Err(RunError::Paused {
@@ -416,6 +426,7 @@ impl<'a> Run<'a> {
         Snapshot {
             model: self.learner.checkpoint(),
             optimizer: self.learner.optimizer(),
+            ranks: &self.ranks,
             critic: self.learner.critic_state(),
             ahead: self.batches().collect(),
             replay: self.buffer.groups(),
@@ -443,7 +454,8 @@ impl<'a> Run<'a> {
         };
         let optimizer = self.config.update.optimizer;
         let (start, critic) = (self.learner.checkpoint(), self.learner.critic.as_deref());
-        let restored = checkpoint::load(&newest, config_digest, optimizer, &start, critic)?;
+        let shard = self.ranks.shard();
+        let restored = checkpoint::load(&newest, config_digest, optimizer, shard, &start, critic)?;
         if !self.ranks.is_first() {
             // It was a copy, which nobody needs any more.
             let _ = std::fs::remove_dir_all(&newest);

@@ -11,6 +11,7 @@ use crate::checkpoint::Snapshot;
 use crate::gradient_spectra::GradientSpectrum;
 use crate::metrics::Row;
 use crate::optim::{AdamWConfig, Curve, Decay};
+use crate::ranks::Ranks;
 use crate::records::{Control, Records, RunError, RunPlace, Saving, newest};
 use crate::sequence::{Sequence, shuffled};
 use crate::student::Student;
@@ -208,6 +209,7 @@ pub fn run_sft(
         keep: config.keep_checkpoints,
     };
     let mut records = Records::open(place, saving, steps, first)?;
+    let alone = Ranks::alone();
     for step in first..steps {
         let started = Instant::now();
         let rate = optimizer.rate(student.optimizer.steps());
@@ -240,6 +242,7 @@ pub fn run_sft(
             critic: None,
             model: student.checkpoint().clone(),
             optimizer: &student.optimizer,
+            ranks: &alone,
             ahead: Vec::new(),
             replay: &[],
             solved: &[],

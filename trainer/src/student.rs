@@ -268,10 +268,11 @@ impl Student {
         })
     }
 
-    /// One optimizer step on the gradient of all ranks; returns its norm before clipping.
+    /// One optimizer step on the gradient of all ranks, of all ranks together where the optimizer is sharded; returns the gradient's norm
+    /// before clipping.
     ///
     /// # Errors
-    /// [`LearnError::NonFinite`] and [`LearnError::Ranks`] before anything was updated.
+    /// [`LearnError::NonFinite`] before anything was updated; [`LearnError::Ranks`] when a rank is lost, perhaps in the middle of an update.
     pub(crate) fn apply(
         &mut self,
         mut gradients: NamedGrads,
@@ -295,7 +296,8 @@ impl Student {
             device.memory_cleanup();
             self.is_tidy = true;
         }
-        self.optimizer.apply(decoder, config, gradients, norm);
+        self.optimizer
+            .apply(decoder, config, gradients, norm, ranks)?;
         Ok(norm)
     }
 

@@ -68,7 +68,8 @@ impl Train {
         let mut devices = self.device.into_iter();
         let config = read(&self.config, &self.overrides, devices.next())?;
         if self.dry_run {
-            out(&config.plan(self.rollouts.as_deref())?);
+            let ranks = self.ranks.size(variable)?;
+            out(&config.plan(self.rollouts.as_deref(), ranks)?);
             let missing = config.missing();
             if !missing.is_empty() {
                 let what = format!("the run would not start: {}", missing.join("; "));
@@ -76,9 +77,7 @@ impl Train {
             }
             return Ok(());
         }
-        let ranks = self
-            .ranks
-            .resolve(|name| std::env::var_os(name)?.into_string().ok())?;
+        let ranks = self.ranks.resolve(variable)?;
         let options = TrainOptions {
             folder,
             resume: self.resume,
@@ -115,4 +114,9 @@ impl Train {
         }
         Ok(())
     }
+}
+
+/// A variable of the environment.
+fn variable(name: &str) -> Option<String> {
+    std::env::var_os(name)?.into_string().ok()
 }

@@ -76,8 +76,9 @@ fn train<'a>(out: &'a Path, rest: &[&'a str]) -> Vec<&'a str> {
     [&words[..], rest].concat()
 }
 
-/// Starts so many ranks.
-fn start(out: &Path, size: usize, resume: bool) -> Vec<Rank> {
+/// Starts so many ranks, which share the moments where they are to.
+fn start(out: &Path, size: usize, resume: bool, sharded: bool) -> Vec<Rank> {
+    const SHARDED: [&str; 2] = ["--set", "grpo.update.optimizer.sharded=true"];
     let (address, size_word) = (free_address(), size.to_string());
     let rank = |rank: usize| {
         let number = rank.to_string();
@@ -85,6 +86,7 @@ fn start(out: &Path, size: usize, resume: bool) -> Vec<Rank> {
         words.extend(["--rendezvous", &address, "--rank-silence", "10"]);
         // Who resumes says rank 0; it costs the others nothing to be told so too.
         words.extend(resume.then_some("--resume"));
+        words.extend(sharded.then_some(SHARDED).into_iter().flatten());
         Rank::start(&train(out, &words), &[])
     };
     (0..size).map(rank).collect()
@@ -116,12 +118,12 @@ fn assert_same(found: &Path, expected: &Path) {
 }
 
 #[test]
-fn two_and_four_processes_train_the_policy_of_one() {
+fn two_to_four_processes_train_the_policy_of_one() {
     let folder = tempfile::tempdir().unwrap();
     let place = |name: &str| -> PathBuf { folder.path().join(name) };
     alone(&place("one"));
-    for (name, size) in [("two", 2), ("four", 4)] {
-        done(start(&place(name), size, false));
+    for (name, size, sharded) in [("two", 2, false), ("four", 4, false), ("three", 3, true)] {
+        done(start(&place(name), size, false, sharded));
         assert_same(&place(name), &place("one"));
     }
 }
@@ -196,9 +198,9 @@ fn a_killed_rank_is_named_and_the_run_goes_on_with_any_number() {
     let folder = tempfile::tempdir().unwrap();
     let one = folder.path().join("one");
     alone(&one);
-    for (killed, then) in [(1, 4), (2, 2), (0, 3)] {
-        let out = folder.path().join(format!("killed-{killed}"));
-        let mut ranks = start(&out, 3, false);
+    for (killed, then, sharded) in [(1, 4, false), (2, 2, false), (0, 3, false), (1, 2, true)] {
+        let out = folder.path().join(format!("killed-{killed}-{sharded}"));
+        let mut ranks = start(&out, 3, false, sharded);
         let begun = Instant::now();
         // As soon as two steps are done.
         let rows = || std::fs::read_to_string(out.join("metrics.jsonl")).unwrap_or_default();
@@ -220,12 +222,17 @@ fn a_killed_rank_is_named_and_the_run_goes_on_with_any_number() {
                 words.contains(&named) && words.contains("--resume"),
                 "{words}"
             );
+            assert_eq!(
+                words.contains("moments of that rank are gone"),
+                sharded,
+                "{words}"
+            );
         }
         assert!(
             begun.elapsed() < Duration::from_secs(30),
             "long after the kill"
         );
-        done(start(&out, then, true));
+        done(start(&out, then, true, sharded));
         assert_same(&out, &one);
     }
 }

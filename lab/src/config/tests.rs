@@ -155,6 +155,18 @@ fn moments_of_8_bits_are_for_the_processor_and_off_by_default() {
 }
 
 #[test]
+fn moments_are_sharded_on_any_device_where_the_config_says_so() {
+    let config = checked(QUICKSTART, &[]).unwrap();
+    assert!(!config.to_toml().unwrap().contains("sharded"));
+    for device in ["cpu", "cuda:0"] {
+        let key = "grpo.update.optimizer.sharded=true".to_owned();
+        let config = RunConfig::parse(QUICKSTART, &[key]).unwrap();
+        let resolved = config.resolve(Some(device.parse().unwrap())).unwrap();
+        assert!(resolved.to_toml().unwrap().contains("sharded = true"));
+    }
+}
+
+#[test]
 fn errors_of_overrides_name_the_key_and_no_line() {
     let error = format!(
         "{:#}",

@@ -22,6 +22,7 @@ use crate::model::{
     RopeTables,
 };
 use crate::optim::{AdamW, AdamWConfig};
+use crate::ranks::Ranks;
 use crate::sequence::{Sequence, ids};
 use crate::workers::{KEPT_BYTES, Workers};
 
@@ -373,7 +374,10 @@ impl Model {
         for _ in 0..3 {
             let gradients = self.gradients_of(&decoder);
             let norm = gradients.global_norm();
-            optimizer.apply(&mut decoder, &self.config, gradients, norm);
+            let alone = Ranks::alone();
+            optimizer
+                .apply(&mut decoder, &self.config, gradients, norm, &alone)
+                .expect("no other rank takes part");
         }
         self.logits_of(&decoder)
     }

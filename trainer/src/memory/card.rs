@@ -5,7 +5,6 @@ use crate::device::Workspace;
 use crate::generate::pass_bytes;
 use crate::logprobs::Logits;
 use crate::model::{KvCache, LayerSizes, Projection, RopeTables, projections};
-use crate::optim::AdamW;
 use crate::weights::Precision;
 
 /// Bytes of a bf16.
@@ -162,8 +161,8 @@ impl MemoryPlan<'_> {
             ),
             part(
                 "moments of AdamW",
-                AdamW::moments_bytes(trained, self.moments_in_8_bits),
-                "[policy.lora]",
+                self.moments(trained),
+                "[policy.lora], or grpo.update.optimizer.sharded with more --ranks",
             ),
             part(
                 "copy of the weights in bf16",

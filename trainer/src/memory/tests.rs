@@ -47,6 +47,7 @@ fn plan(model: &ModelConfig, tokens: usize) -> MemoryPlan<'_> {
         card_bytes: None,
         in_bf16: false,
         moments_in_8_bits: false,
+        shards: 1,
         updates: 1,
         critic: false,
     }
@@ -453,4 +454,34 @@ fn moments_of_8_bits_are_a_quarter() {
         saved.abs_diff(8 * all - 2 * (all + all / 64)) < 64,
         "{saved}"
     );
+}
+
+#[test]
+fn moments_that_are_sharded_are_divided_by_the_ranks() {
+    let model = ModelConfig::published("Qwen2.5-0.5B").unwrap();
+    let all = model.parameters() as u64;
+    for (critic, optimizers) in [(false, 1), (true, 2)] {
+        let alone = MemoryPlan {
+            critic,
+            ..plan(&model, 8)
+        };
+        let shared = MemoryPlan {
+            shards: 4,
+            ..alone.clone()
+        };
+        // 8 bytes for each weight, of which three quarters are elsewhere.
+        let saved = alone.estimate().needed() - shared.estimate().needed();
+        assert_eq!(saved, optimizers * 6 * all);
+    }
+    let [alone, shared] = [1, 4].map(|shards| {
+        let on_card = MemoryPlan {
+            shards,
+            card_bytes: Some(80_000_000_000),
+            ..plan(&model, 8)
+        };
+        on_card.estimate().needed()
+    });
+    // A sixteenth of it is pages that are not filled.
+    let saved = alone - shared;
+    assert!(saved >= 6 * all && saved < 7 * all, "{saved}");
 }

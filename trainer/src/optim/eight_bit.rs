@@ -6,12 +6,13 @@
 //! 0 and 1. Of the second moment its root is kept, which spans half as many decades, and never as 0 where it is not: a step is divided by
 //! it, and one that is rounded away would make the step as large as epsilon allows. Both differ from the paper.
 
+use std::ops::Range;
 use std::sync::LazyLock;
 
 use rayon::prelude::*;
 
 /// Numbers that share a scale.
-const BLOCK: usize = 256;
+pub(super) const BLOCK: usize = 256;
 /// Parameters of fewer numbers, norms and biases, have moments in f32.
 const LEAST: usize = 4096;
 /// Decades of the values.
@@ -128,6 +129,14 @@ impl Quantised {
         numbers
     }
 
+    /// Those of the numbers `own`, whole blocks.
+    fn part(&self, own: &Range<usize>) -> Self {
+        Self {
+            codes: self.codes[own.clone()].to_vec(),
+            scales: self.scales[own.start / BLOCK..own.end.div_ceil(BLOCK)].to_vec(),
+        }
+    }
+
     /// Returns whether there is a scale for every block.
     fn is_whole(&self) -> bool {
         self.scales.len() == self.codes.len().div_ceil(BLOCK)
@@ -163,6 +172,14 @@ impl EightBit {
     pub(super) fn from_parts(first: Quantised, root: Quantised) -> Option<Self> {
         let fit = first.codes.len() == root.codes.len();
         (fit && first.is_whole() && root.is_whole()).then_some(Self { first, root })
+    }
+
+    /// Those of the numbers `own`, which are whole blocks but for the last one of the parameter.
+    pub(super) fn part(&self, own: &Range<usize>) -> Self {
+        Self {
+            first: self.first.part(own),
+            root: self.root.part(own),
+        }
     }
 
     /// The moments in f32, the first and the second.

@@ -1,62 +1,83 @@
 //! Moments in a file and back.
 
 use std::borrow::Cow;
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use burn::tensor::Device;
+use burn::tensor::{Device, Tensor};
 use safetensors::tensor::{Dtype, SafeTensors, View};
 
-use super::eight_bit::{EightBit, Quantised};
-use super::{AdamW, AdamWConfig, Kept, Moments};
+use super::eight_bit::{BLOCK, EightBit, Quantised};
+use super::{AdamW, AdamWConfig, Entry, Kept};
 use crate::file_error::FileError;
 use crate::model::Kernels;
+use crate::ranks::{Questions, RankError, Ranks, Shard};
 use crate::weights::{FileType, Written};
 
 impl AdamW {
     /// Writes the moments as safetensors: `first.NAME`, `second.NAME`, and of those of 8 bits `first_codes.NAME`, `first_scales.NAME`,
-    /// `root_codes.NAME` and `root_scales.NAME`.
+    /// `root_codes.NAME` and `root_scales.NAME`. Rank 0 writes those of a sharded optimizer, while the others [`Self::send`] it
+    /// theirs: the file is the same.
     ///
     /// # Errors
-    /// [`FileError`] that names the file.
-    pub(crate) fn save(&self, path: &Path) -> Result<(), FileError> {
+    /// [`FileError`] that names the file, or the rank that was lost before all was written.
+    pub(crate) fn save(&self, path: &Path, ranks: &Ranks) -> Result<(), FileError> {
+        let others = self.is_sharded().then(|| Others {
+            shard: self.shard,
+            questions: ranks.ask(),
+            lost: OnceCell::new(),
+        });
         let mut tensors = Vec::new();
-        for (name, moments) in &self.moments {
-            match moments {
-                Kept::Full(Moments { first, second }) => {
-                    for (kind, tensor) in [("first", first), ("second", second)] {
-                        let tensor = Written::new(tensor, FileType::F32);
-                        tensors.push((format!("{kind}.{name}"), Saved::Tensor(tensor)));
-                    }
-                }
-                Kept::EightBit(EightBit { first, root }) => {
-                    for (kind, moment) in [("first", first), ("root", root)] {
-                        let codes = Saved::Codes([moment.codes.len()], &moment.codes);
-                        let scales = Saved::Scales([moment.scales.len()], &moment.scales);
-                        tensors.push((format!("{kind}_codes.{name}"), codes));
-                        tensors.push((format!("{kind}_scales.{name}"), scales));
-                    }
-                }
+        for (name, entry) in &self.moments {
+            for kind in entry.kinds() {
+                let name = format!("{}.{name}", kind.name);
+                let tensor = Saved {
+                    name: name.clone(),
+                    kind,
+                    entry,
+                    shape: [kind.numbers(entry.count)],
+                    others: others.as_ref(),
+                };
+                tensors.push((name, tensor));
             }
         }
         // One tensor at a time is copied.
-        safetensors::serialize_to_file(tensors, None, path).map_err(|error| FileError {
-            path: path.to_owned(),
-            message: format!("cannot be written: {error}"),
+        safetensors::serialize_to_file(tensors, None, path)
+            .map_err(|error| fault(path, format!("cannot be written: {error}")))?;
+        let ended = others.map_or(Ok(()), Others::end);
+        ended.map_err(|error| fault(path, error.to_string()))
+    }
+
+    /// Sends rank 0 the moments that are kept here, while it saves them. Does nothing where each rank keeps all.
+    ///
+    /// # Errors
+    /// [`RankError`] when a rank is lost.
+    pub(crate) fn send(&self, ranks: &Ranks) -> Result<(), RankError> {
+        if !self.is_sharded() {
+            return Ok(());
+        }
+        ranks.answer(|question| {
+            let (kind, name) = question.split_once('.')?;
+            let entry = self.moments.get(name)?;
+            let kind = entry.kinds().iter().find(|own| own.name == kind)?;
+            Some(entry.bytes(kind))
         })
     }
 
-    /// Reads what [`Self::save`] wrote; `step` is the number of updates done. Moments of another kind than `config` wants are made
-    /// into those.
+    /// Reads what [`Self::save`] wrote, and keeps the moments of `shard` alone where `config` says so; `step` is the number of
+    /// updates done. Moments of another kind than `config` wants are made into those.
     ///
     /// # Errors
     /// [`FileError`] when the file is missing or damaged.
     pub(crate) fn load(
         config: AdamWConfig,
+        shard: Shard,
         step: u64,
         path: &Path,
         device: &Device,
     ) -> Result<Self, FileError> {
+        let shard = if config.sharded { shard } else { Shard::WHOLE };
         let fail = |message: String| fault(path, message);
         let bytes = std::fs::read(path).map_err(|error| fail(error.to_string()))?;
         let file = SafeTensors::deserialize(&bytes)
@@ -69,20 +90,17 @@ impl AdamW {
         let mut moments = BTreeMap::new();
         for name in file.names() {
             let (parameter, found) = if let Some(parameter) = name.strip_prefix("first.") {
-                let both = [
-                    reader.numbers(name)?,
-                    reader.numbers(&format!("second.{parameter}"))?,
-                ];
-                (parameter, Kept::of(&config, both, device))
+                let both = reader.full(parameter)?;
+                (parameter, Entry::of(&config, shard, both, device))
             } else if let Some(parameter) = name.strip_prefix("first_codes.") {
                 let found = reader.eight_bit(parameter)?;
                 let stays = config.quantises(found.first.codes.len(), Kernels::of(device));
-                let kept = if stays {
-                    Kept::EightBit(found)
+                let entry = if stays {
+                    Entry::of_8_bits(shard, &found)
                 } else {
-                    Kept::of(&config, found.widened(), device)
+                    Entry::of(&config, shard, found.widened(), device)
                 };
-                (parameter, kept)
+                (parameter, entry)
             } else {
                 continue;
             };
@@ -91,9 +109,115 @@ impl AdamW {
         Ok(Self {
             config,
             step,
+            shard,
             moments,
         })
     }
+}
+
+/// One of the tensors that the moments of a parameter are in a file.
+struct Kind {
+    name: &'static str,
+    dtype: Dtype,
+    /// Bytes of a number.
+    width: usize,
+    /// Numbers of the parameter for each number of it.
+    per: usize,
+}
+
+impl Kind {
+    const fn full(name: &'static str) -> Self {
+        Self {
+            name,
+            dtype: Dtype::F32,
+            width: size_of::<f32>(),
+            per: 1,
+        }
+    }
+
+    const fn codes(name: &'static str) -> Self {
+        Self {
+            name,
+            dtype: Dtype::U8,
+            width: 1,
+            per: 1,
+        }
+    }
+
+    const fn scales(name: &'static str) -> Self {
+        Self {
+            per: BLOCK,
+            ..Self::full(name)
+        }
+    }
+
+    /// Its numbers for so many of the parameter's.
+    fn numbers(&self, count: usize) -> usize {
+        count.div_ceil(self.per)
+    }
+
+    /// Its bytes for so many of the parameter's numbers.
+    fn bytes(&self, count: usize) -> usize {
+        self.numbers(count) * self.width
+    }
+}
+
+static FULL: [Kind; 2] = [Kind::full("first"), Kind::full("second")];
+static EIGHT_BIT: [Kind; 4] = [
+    Kind::codes("first_codes"),
+    Kind::scales("first_scales"),
+    Kind::codes("root_codes"),
+    Kind::scales("root_scales"),
+];
+
+impl Entry {
+    /// Those of 8 bits of a whole parameter.
+    fn of_8_bits(shard: Shard, moments: &EightBit) -> Self {
+        let mut entry = Self {
+            count: moments.first.codes.len(),
+            in_8_bits: true,
+            kept: None,
+        };
+        let own = shard.own(entry.cut());
+        if !own.is_empty() {
+            entry.kept = Some(Kept::EightBit(moments.part(&own)));
+        }
+        entry
+    }
+
+    /// The tensors that it is in a file.
+    fn kinds(&self) -> &'static [Kind] {
+        if self.in_8_bits { &EIGHT_BIT } else { &FULL }
+    }
+
+    /// The bytes of the share of one of them that is kept here.
+    fn bytes(&self, kind: &Kind) -> Cow<'_, [u8]> {
+        match (&self.kept, kind.name) {
+            (Some(Kept::Full(moments)), "first") => Cow::Owned(numbers(&moments.first)),
+            (Some(Kept::Full(moments)), _) => Cow::Owned(numbers(&moments.second)),
+            (Some(Kept::EightBit(moments)), "first_codes") => {
+                Cow::Borrowed(moments.first.codes.as_slice())
+            }
+            (Some(Kept::EightBit(moments)), "first_scales") => {
+                Cow::Owned(scales(&moments.first.scales))
+            }
+            (Some(Kept::EightBit(moments)), "root_codes") => {
+                Cow::Borrowed(moments.root.codes.as_slice())
+            }
+            (Some(Kept::EightBit(moments)), _) => Cow::Owned(scales(&moments.root.scales)),
+            (None, _) => Cow::Owned(Vec::new()),
+        }
+    }
+}
+
+fn numbers(tensor: &Tensor<1>) -> Vec<u8> {
+    let tensor = Written::new(tensor, FileType::F32);
+    tensor.data().into_owned()
+}
+
+fn scales(scales: &[f32]) -> Vec<u8> {
+    let bytes = scales.iter().flat_map(|scale| scale.to_le_bytes());
+    bytes.collect()
 }
 
 /// What to do about a damaged file.
@@ -134,6 +258,16 @@ impl Reader<'_> {
             .collect())
     }
 
+    /// The moments of a parameter in f32.
+    fn full(&self, parameter: &str) -> Result<[Vec<f32>; 2], FileError> {
+        let first = self.numbers(&format!("first.{parameter}"))?;
+        let second = self.numbers(&format!("second.{parameter}"))?;
+        if first.len() != second.len() {
+            return Err(self.apart(parameter));
+        }
+        Ok([first, second])
+    }
+
     fn quantised(&self, kind: &str, parameter: &str) -> Result<Quantised, FileError> {
         Ok(Quantised {
             codes: self.bytes(&format!("{kind}_codes.{parameter}"), Dtype::U8, "u8")?,
@@ -144,52 +278,79 @@ impl Reader<'_> {
     fn eight_bit(&self, parameter: &str) -> Result<EightBit, FileError> {
         let first = self.quantised("first", parameter)?;
         let root = self.quantised("root", parameter)?;
-        EightBit::from_parts(first, root).ok_or_else(|| {
-            let message = format!("the moments of `{parameter}` do not fit each other; {FIX}");
-            fault(self.path, message)
-        })
+        EightBit::from_parts(first, root).ok_or_else(|| self.apart(parameter))
+    }
+
+    /// The error of moments that are not of as many numbers.
+    fn apart(&self, parameter: &str) -> FileError {
+        let message = format!("the moments of `{parameter}` do not fit each other; {FIX}");
+        fault(self.path, message)
     }
 }
 
 /// A moment, or a part of one, on its way into a file.
-enum Saved<'a> {
-    Tensor(Written),
-    Codes([usize; 1], &'a [u8]),
-    Scales([usize; 1], &'a [f32]),
+struct Saved<'a> {
+    name: String,
+    kind: &'static Kind,
+    entry: &'a Entry,
+    shape: [usize; 1],
+    /// Those who keep the rest of it, where others do.
+    others: Option<&'a Others<'a>>,
 }
 
 impl View for Saved<'_> {
     fn dtype(&self) -> Dtype {
-        match self {
-            Self::Tensor(tensor) => tensor.dtype(),
-            Self::Codes(..) => Dtype::U8,
-            Self::Scales(..) => Dtype::F32,
-        }
+        self.kind.dtype
     }
 
     fn shape(&self) -> &[usize] {
-        match self {
-            Self::Tensor(tensor) => tensor.shape(),
-            Self::Codes(shape, _) | Self::Scales(shape, _) => shape,
-        }
+        &self.shape
     }
 
     fn data(&self) -> Cow<'_, [u8]> {
-        match self {
-            Self::Tensor(tensor) => tensor.data(),
-            Self::Codes(_, codes) => Cow::Borrowed(codes),
-            Self::Scales(_, scales) => {
-                let bytes = scales.iter().flat_map(|scale| scale.to_le_bytes());
-                Cow::Owned(bytes.collect())
-            }
+        let own = self.entry.bytes(self.kind);
+        match self.others {
+            Some(others) => Cow::Owned(others.complete(self, own.into_owned())),
+            None => own,
         }
     }
 
     fn data_len(&self) -> usize {
-        match self {
-            Self::Tensor(tensor) => tensor.data_len(),
-            Self::Codes(_, codes) => codes.len(),
-            Self::Scales(_, scales) => size_of_val(*scales),
+        self.kind.bytes(self.entry.count)
+    }
+}
+
+/// The ranks that keep the rest of the moments, as rank 0 asks them.
+struct Others<'a> {
+    shard: Shard,
+    questions: Questions<'a>,
+    /// The first loss: zeros stand for what comes after it, in a file that nobody is to read.
+    lost: OnceCell<RankError>,
+}
+
+impl Others<'_> {
+    /// All of a tensor of which rank 0 has the first bytes.
+    fn complete(&self, tensor: &Saved<'_>, mut bytes: Vec<u8>) -> Vec<u8> {
+        bytes.reserve_exact(tensor.data_len().saturating_sub(bytes.len()));
+        for rank in 1..self.shard.size() {
+            let share = self.shard.of(rank, tensor.entry.cut());
+            let count = tensor.kind.bytes(share.len());
+            let answer = match self.lost.get() {
+                None => self.questions.ask(rank, &tensor.name, count),
+                Some(error) => Err(error.clone()),
+            };
+            bytes.extend(answer.unwrap_or_else(|error| {
+                let _ = self.lost.set(error);
+                vec![0; count]
+            }));
+        }
+        bytes
+    }
+
+    fn end(self) -> Result<(), RankError> {
+        match self.lost.into_inner() {
+            Some(error) => Err(error),
+            None => self.questions.end(),
         }
     }
 }

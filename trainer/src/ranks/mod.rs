@@ -2,8 +2,9 @@
 //! address.
 //!
 //! Every rank goes through every step with the same numbers. Groups of episodes are dealt to ranks and exchanged; the gradient is
-//! summed part by part in an order that is fixed, whoever computes a part; all apply the same update. Rank 0 passes on what all
-//! need to know; gradients go from each rank to the next, or stay on the GPUs where these can add them up.
+//! summed part by part in an order that is fixed, whoever computes a part; all apply the same update, or each that of its share of
+//! the weights. Rank 0 passes on what all need to know; gradients and updated weights go from each rank to the next, and gradients stay
+//! on the GPUs where these can add them up.
 
 mod calls;
 mod exchange;
@@ -11,6 +12,7 @@ mod here;
 mod link;
 mod rendezvous;
 mod sample;
+mod shards;
 mod sum;
 #[cfg(test)]
 mod tests;
@@ -30,6 +32,7 @@ use burn::tensor::Device;
 pub(crate) use exchange::Vote;
 use link::{Farewell, Link, Losses};
 pub(crate) use sample::sample;
+pub(crate) use shards::{Coming, Cut, Questions, Shard};
 
 use crate::device::is_processor;
 use crate::workers::Parts;

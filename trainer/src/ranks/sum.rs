@@ -17,7 +17,7 @@ use crate::objective::{CorrectionCounts, ObjectiveStats};
 use crate::update::{TokenSums, ValueSums};
 
 /// Numbers of a piece: a frame of the connection.
-const PIECE: usize = (1 << 18) - 16;
+pub(super) const PIECE: usize = (1 << 18) - 16;
 /// Pieces that rank 0 sends ahead of the total: as many are held by the ranks in between at most.
 const AHEAD: usize = 16;
 /// Begins a message with the sum so far.

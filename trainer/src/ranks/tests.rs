@@ -14,6 +14,8 @@ use crate::grads::NamedGrads;
 use crate::objective::ObjectiveStats;
 use crate::update::TokenSums;
 
+mod shards;
+
 /// Long against what anything here takes.
 const LONG: Duration = Duration::from_secs(20);
 const SHORT: Duration = Duration::from_millis(400);

@@ -55,9 +55,10 @@ pub(super) struct Held {
 
 impl Run<'_> {
     /// Keeps the state before a step: the update changes weights and moments in place, and a rank may be lost after it. Their
-    /// numbers are shared until then.
+    /// numbers are shared until then. Of moments that a lost rank takes with it there is nothing to keep.
     pub(super) fn hold(&mut self, step: u64) {
-        if self.ranks.size() > 1 && self.ranks.is_first() {
+        let is_whole = !self.learner.optimizer().is_sharded();
+        if self.ranks.size() > 1 && self.ranks.is_first() && is_whole {
             self.held = Some(Held {
                 step,
                 model: self.learner.checkpoint(),
@@ -87,7 +88,17 @@ impl Run<'_> {
         agreed.map_err(lost_at(step))
     }
 
-    /// The error of a run that cannot go on. Where a rank was lost, rank 0 keeps the state of the last step that all have done.
+    /// The error of a checkpoint that is not written. Where a rank was lost with moments that belong into it, the fault is not the
+    /// file's.
+    pub(super) fn unsaved(&self, error: RunError, done: u64) -> RunError {
+        let misses_moments =
+            matches!(error, RunError::Checkpoint(_)) && self.learner.optimizer().is_sharded();
+        let lost = self.ranks.loss().filter(|_| misses_moments);
+        lost.map_or(error, lost_at(done))
+    }
+
+    /// The error of a run that cannot go on. Where a rank was lost, rank 0 keeps the state of the last step that all have done, unless
+    /// a part of it is gone.
     pub(super) fn given_up(
         &mut self,
         error: RunError,
@@ -95,7 +106,7 @@ impl Run<'_> {
     ) -> RunError {
         let RunError::Learn {
             source: LearnError::Ranks(source),
-            step,
+            ..
         } = error
         else {
             return error;
@@ -103,8 +114,16 @@ impl Run<'_> {
         // The others need not wait for the disk.
         self.ranks.leave(Some(&source.to_string()));
         let again = "start all ranks again with --resume, as many of them as you like";
+        if self.learner.optimizer().is_sharded() {
+            let fix = format!(
+                "the optimizer is sharded, and the moments of that rank are gone with it: {}; {again}",
+                self.left()
+            );
+            let step = self.done;
+            return RunError::Ranks { step, fix, source };
+        }
         let held = self.held.take();
-        let step = held.as_ref().map_or(step, |held| held.step);
+        let step = held.as_ref().map_or(self.done, |held| held.step);
         let fix = match records
             .zip(held)
             .map(|(records, held)| self.keep(records, &held))
@@ -123,6 +142,19 @@ impl Run<'_> {
         RunError::Ranks { step, fix, source }
     }
 
+    /// What is left of a run whose moments are not all there any more.
+    fn left(&self) -> String {
+        if !self.ranks.is_first() {
+            return "rank 0 keeps the last checkpoint that was due".to_owned();
+        }
+        let newest = checkpoint::list(&self.place.folder).ok();
+        match newest.and_then(|mut there| there.pop()) {
+            Some(folder) => format!("what is left is the last checkpoint, {}", folder.display()),
+            None => "no checkpoint was due yet (grpo.checkpoint_every), and the run begins anew"
+                .to_owned(),
+        }
+    }
+
     /// The checkpoint of the held state, which is written unless it is there; none of a run that has done nothing.
     fn keep(&self, records: &mut Records<'_>, held: &Held) -> Result<Option<PathBuf>, RunError> {
         if held.step == 0 {
@@ -136,6 +168,7 @@ impl Run<'_> {
         let snapshot = Snapshot {
             model: held.model.clone(),
             optimizer: &held.optimizer,
+            ranks: &self.ranks,
             critic: held
                 .critic
                 .as_ref()
@@ -161,6 +194,7 @@ impl Run<'_> {
             !agreed
         });
         self.ranks.leave(failed.map(described).as_deref());
+        // A share of the moments stays what it is, and is of no use to one process.
         self.learner.join(Arc::new(Ranks::alone()));
     }
 }

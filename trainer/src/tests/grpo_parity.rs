@@ -6,6 +6,7 @@ use crate::backward;
 use crate::grads::NamedGrads;
 use crate::objective::{Algorithm, KlEstimator, KlPenalty, Recipe};
 use crate::optim::{AdamW, AdamWConfig};
+use crate::ranks::Ranks;
 use crate::sequence::{Sequence, cut, ids};
 use crate::update::{Scored, TokenSums, loss};
 use crate::workers::{KEPT_BYTES, Workers};
@@ -168,7 +169,15 @@ fn three_adamw_steps_equal_pytorch() {
             1e-4,
             "norm before clipping",
         );
-        optimizer.apply(&mut model.decoder, &model.config, gradients, norm);
+        optimizer
+            .apply(
+                &mut model.decoder,
+                &model.config,
+                gradients,
+                norm,
+                &Ranks::alone(),
+            )
+            .unwrap();
     }
     let (_, sums) = step(&model, &members, &variant("clip"), 60, 1);
     assert_close(

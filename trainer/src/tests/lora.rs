@@ -12,6 +12,7 @@ use crate::logprobs::{ScoreGrads, token_logprobs};
 use crate::lora::{self, LoraConfig, Targets};
 use crate::model::{Batch, Decoder, ModelConfig, RopeTables};
 use crate::optim::{AdamW, AdamWConfig};
+use crate::ranks::Ranks;
 use crate::sequence::Sequence;
 use crate::weights::{Precision, SaveOptions, adapter, load_decoder_as, save_decoder_as};
 use crate::workers::KEPT_BYTES;
@@ -127,7 +128,10 @@ fn only_the_adapter_learns_and_its_gradients_are_those_of_peft() {
             learning_rate: 1e-2,
             ..AdamWConfig::default()
         });
-        optimizer.apply(&mut decoder, &model.config, gradients, norm);
+        let alone = Ranks::alone();
+        optimizer
+            .apply(&mut decoder, &model.config, gradients, norm, &alone)
+            .unwrap();
         let after = parameters(&decoder);
         for (key, value) in &after {
             assert_eq!(
@@ -137,7 +141,9 @@ fn only_the_adapter_learns_and_its_gradients_are_those_of_peft() {
             );
         }
         let file = tempfile::tempdir().unwrap();
-        optimizer.save(&file.path().join("moments")).unwrap();
+        optimizer
+            .save(&file.path().join("moments"), &alone)
+            .unwrap();
         let bytes = std::fs::read(file.path().join("moments")).unwrap();
         let moments = safetensors::SafeTensors::deserialize(&bytes).unwrap().len();
         assert_eq!(moments as u64, 2 * reference["trained"].as_u64().unwrap());

@@ -11,7 +11,9 @@ use forage_trainer::metrics::Row;
 use forage_trainer::run::{
     Control, GrpoConfig, ReplayConfig, RunError, RunPlace, Source, run_grpo,
 };
-use forage_trainer::{AdamWConfig, Learner, OldLogprobs, RankSettings, UpdateConfig};
+use forage_trainer::{AdamWConfig, Checkpoint, Learner, OldLogprobs, RankSettings, UpdateConfig};
+
+use super::resume::adapted;
 
 /// Four parts: so many sums, whatever the number of ranks.
 fn config() -> GrpoConfig {
@@ -37,11 +39,17 @@ fn config() -> GrpoConfig {
     }
 }
 
-/// What a rank leaves: its result, its weights, its checkpoints.
-type Left = (Result<(), RunError>, Vec<u8>);
+/// What a rank leaves: its result, its weights, and the numbers of moments that it keeps.
+type Left = (Result<(), RunError>, Vec<u8>, usize);
+
+/// The start of a run whose weights all learn.
+fn start() -> Checkpoint {
+    checkpoint(1)
+}
 
 /// Trains with so many ranks, each of which goes when `goes` says so: of the number of the rank and of the step it has just done.
 fn train(
+    start: fn() -> Checkpoint,
     config: &GrpoConfig,
     folder: &Path,
     size: usize,
@@ -68,7 +76,7 @@ fn train(
                 folder.join(format!("rank-{rank}"))
             };
             let run = move || {
-                let start = checkpoint(1);
+                let start = start();
                 let problem = problem(&start, &[("random", 1.0)]);
                 let mut learner = learner(start, config.update.clone());
                 let place = RunPlace {
@@ -104,7 +112,9 @@ fn train(
                         ran = Box::pin(ran) => ran,
                     }
                 });
-                (ran, weights(&learner))
+                let critic = learner.critic_state();
+                let kept = critic.map_or(0, |(_, optimizer)| optimizer.kept());
+                (ran, weights(&learner), learner.optimizer().kept() + kept)
             };
             scope.spawn(run)
         };
@@ -116,12 +126,25 @@ fn train(
 
 /// The weights of a run that all ranks end with.
 fn whole(config: &GrpoConfig, folder: &Path, size: usize, resume: bool) -> Vec<u8> {
-    let left = train(config, folder, size, resume, |_, _| Some(Control::Continue));
-    for (ran, weights) in &left {
+    whole_from(start, config, folder, size, resume).0
+}
+
+/// The same with another start, and the numbers of moments that each rank keeps.
+fn whole_from(
+    start: fn() -> Checkpoint,
+    config: &GrpoConfig,
+    folder: &Path,
+    size: usize,
+    resume: bool,
+) -> (Vec<u8>, Vec<usize>) {
+    let goes = |_, _| Some(Control::Continue);
+    let left = train(start, config, folder, size, resume, goes);
+    for (ran, weights, _) in &left {
         assert!(ran.is_ok(), "{ran:?}");
         assert!(*weights == left[0].1, "ranks have different weights");
     }
-    left.into_iter().next().unwrap().1
+    let kept = left.iter().map(|(.., kept)| *kept).collect();
+    (left.into_iter().next().unwrap().1, kept)
 }
 
 /// Every file of the newest checkpoint.
@@ -266,6 +289,16 @@ fn every_part() -> GrpoConfig {
     }
 }
 
+/// A critic beside the policy.
+fn criticised() -> GrpoConfig {
+    let update = UpdateConfig {
+        objective: serde_json::from_value(serde_json::json!({"algorithm": "ppo"})).unwrap(),
+        minibatches: 2,
+        ..config().update
+    };
+    GrpoConfig { update, ..config() }
+}
+
 #[test]
 fn ranks_look_ahead_replay_grow_trees_and_criticise() {
     let recomputed = UpdateConfig {
@@ -276,16 +309,7 @@ fn ranks_look_ahead_replay_grow_trees_and_criticise() {
         update: recomputed,
         ..config()
     };
-    let critic = UpdateConfig {
-        objective: serde_json::from_value(serde_json::json!({"algorithm": "ppo"})).unwrap(),
-        minibatches: 2,
-        ..config().update
-    };
-    let critic = GrpoConfig {
-        update: critic,
-        ..config()
-    };
-    for config in [every_part(), recomputed, critic] {
+    for config in [every_part(), recomputed, criticised()] {
         let (alone, folder) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let expected = whole(&config, alone.path(), 1, false);
         assert!(whole(&config, folder.path(), 3, false) == expected);
@@ -300,8 +324,8 @@ fn a_lost_rank_stops_all_with_a_checkpoint_from_which_any_number_goes_on() {
     for (going, then) in [(1, 2), (2, 1), (0, 4)] {
         let folder = tempfile::tempdir().unwrap();
         let goes = |rank, step| (rank != going || step < 1).then_some(Control::Continue);
-        let left = train(&every_part(), folder.path(), 3, false, goes);
-        for (rank, (ran, _)) in left
+        let left = train(start, &every_part(), folder.path(), 3, false, goes);
+        for (rank, (ran, ..)) in left
             .into_iter()
             .enumerate()
             .filter(|(rank, _)| *rank != going)
@@ -346,7 +370,7 @@ fn one_that_is_asked_to_stop_stops_all_at_the_same_step() {
             Control::Continue
         })
     };
-    let left = train(&config(), folder.path(), 2, false, goes);
+    let left = train(start, &config(), folder.path(), 2, false, goes);
     assert!(matches!(
         left[0].0,
         Err(RunError::Interrupted { step: 2, .. })
@@ -355,4 +379,134 @@ fn one_that_is_asked_to_stop_stops_all_at_the_same_step() {
     let found = whole(&config(), folder.path(), 3, true);
     assert!(found == expected);
     assert_same(folder.path(), alone.path(), "stopped and resumed");
+}
+
+/// The same with moments that the ranks share, and a checkpoint on the way.
+fn sharded(config: GrpoConfig) -> GrpoConfig {
+    let mut config = GrpoConfig {
+        checkpoint_every: 2,
+        ..config
+    };
+    config.update.optimizer.sharded = true;
+    config
+}
+
+fn in_8_bits() -> GrpoConfig {
+    let mut config = config();
+    config.update.optimizer.moments_in_8_bits = true;
+    config
+}
+
+#[test]
+fn shared_moments_teach_what_those_of_one_process_do() {
+    type Case = (fn() -> Checkpoint, GrpoConfig, &'static [usize]);
+    let cases: [Case; 5] = [
+        (start, config(), &[1, 2, 3, 4]),
+        (start, in_8_bits(), &[2, 3]),
+        (adapted, config(), &[2, 3]),
+        (start, criticised(), &[2, 3]),
+        (adapted, criticised(), &[3]),
+    ];
+    for (case, (start, config, sizes)) in cases.into_iter().enumerate() {
+        let alone = tempfile::tempdir().unwrap();
+        let (expected, all) = whole_from(start, &config, alone.path(), 1, false);
+        let config = sharded(config);
+        for &size in sizes {
+            let what = format!("case {case}, {size} ranks");
+            let folder = tempfile::tempdir().unwrap();
+            let (found, kept) = whole_from(start, &config, folder.path(), size, false);
+            assert!(found == expected, "{what}");
+            assert_same(folder.path(), alone.path(), &what);
+            assert_eq!(kept.iter().sum::<usize>(), all[0], "{what}");
+            // A number of each parameter, or a block of the largest one.
+            let most = if config.update.optimizer.moments_in_8_bits {
+                600
+            } else {
+                120
+            };
+            for kept in kept {
+                assert!(kept.abs_diff(all[0] / size) <= most, "{what}: {kept}");
+            }
+        }
+    }
+}
+
+#[test]
+fn shared_moments_go_on_with_any_number_of_ranks() {
+    let alone = tempfile::tempdir().unwrap();
+    let config = criticised();
+    let expected = whole(&config, alone.path(), 1, false);
+    let stop = |rank, step| {
+        Some(if rank == 1 && step == 2 {
+            Control::Stop
+        } else {
+            Control::Continue
+        })
+    };
+    for (size, shared, then, still) in [
+        (3, true, 2, true),
+        (2, true, 1, true),
+        (2, true, 3, false),
+        (2, false, 4, true),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let [first, second] = [shared, still].map(|shares| {
+            let config = config.clone();
+            if shares { sharded(config) } else { config }
+        });
+        let left = train(start, &first, folder.path(), size, false, stop);
+        assert!(
+            matches!(left[0].0, Err(RunError::Interrupted { step: 3, .. })),
+            "{:?}",
+            left[0].0
+        );
+        for (ran, ..) in &left[1..] {
+            assert!(
+                matches!(ran, Err(RunError::Followed { step: 3 })),
+                "{ran:?}"
+            );
+        }
+        let found = whole(&second, folder.path(), then, true);
+        assert!(found == expected, "{size} ranks, then {then}");
+        assert_same(folder.path(), alone.path(), "gone on with");
+    }
+}
+
+#[test]
+fn a_lost_rank_takes_its_moments_and_the_last_checkpoint_is_left() {
+    let alone = tempfile::tempdir().unwrap();
+    let config = sharded(every_part());
+    let expected = whole(&every_part(), alone.path(), 1, false);
+    // The rank, and the last step that it does: of which there is a checkpoint, or none before it.
+    for (going, last, then) in [(1, 2, 2), (2, 0, 1), (0, 2, 3)] {
+        let folder = tempfile::tempdir().unwrap();
+        let goes = |rank, step| (rank != going || step < last).then_some(Control::Continue);
+        let left = train(start, &config, folder.path(), 3, false, goes);
+        let others = left.into_iter().enumerate();
+        for (rank, (ran, ..)) in others.filter(|(rank, _)| *rank != going) {
+            let Err(RunError::Ranks { step, fix, source }) = &ran else {
+                panic!("{ran:?}");
+            };
+            assert_eq!(*step, last + 1, "rank {rank}");
+            let words = source.to_string();
+            let named = format!("rank {going} has closed");
+            assert!(words.starts_with(&named), "{words}");
+            let holds = match (rank, last) {
+                (0, 0) => "no checkpoint was due yet",
+                (0, _) => "what is left is the last checkpoint",
+                _ => "rank 0 keeps the last checkpoint",
+            };
+            for part in ["are gone with it", holds, "--resume"] {
+                assert!(fix.contains(part), "rank {rank}: {fix}");
+            }
+            if rank == 0 {
+                let there = folder.path().join("checkpoints/step-000002");
+                assert_eq!(there.exists(), last > 0);
+                assert_eq!(fix.contains("step-000002"), last > 0, "{fix}");
+            }
+        }
+        let found = whole(&config, folder.path(), then, true);
+        assert!(found == expected, "rank {going} lost, {then} ranks then");
+        assert_same(folder.path(), alone.path(), "resumed");
+    }
 }

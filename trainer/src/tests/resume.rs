@@ -343,7 +343,7 @@ async fn what_cannot_be_replayed_is_refused() {
 }
 
 /// A start with an adapter that learns with dropout.
-fn adapted() -> Checkpoint {
+pub(super) fn adapted() -> Checkpoint {
     let mut start = checkpoint(1);
     let targets = ["q_proj", "o_proj", "down_proj"].map(str::to_owned);
     let targets = Targets::Names(targets.to_vec());

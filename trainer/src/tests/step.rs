@@ -12,6 +12,7 @@ use crate::logprobs::token_logprobs;
 use crate::model::Decoder;
 use crate::objective::{Algorithm, Recipe};
 use crate::optim::{AdamW, AdamWConfig};
+use crate::ranks::Ranks;
 use crate::sample::Sample;
 use crate::sequence::{Sequence, cut, ids};
 use crate::update::{Readings, Scored, loss, minibatches, score};
@@ -54,7 +55,15 @@ fn step(model: &Tiny, rollouts: &Path, graph: bool, budget: usize) -> Decoder {
     };
     let norm = gradients.global_norm();
     let mut decoder = model.decoder.clone();
-    AdamW::new(config).apply(&mut decoder, &model.config, gradients, norm);
+    AdamW::new(config)
+        .apply(
+            &mut decoder,
+            &model.config,
+            gradients,
+            norm,
+            &Ranks::alone(),
+        )
+        .unwrap();
     decoder
 }
 
