@@ -154,6 +154,7 @@ pub(crate) fn kept_bytes(
         shape: start.config.clone(),
         adapter: start.lora.clone(),
         file_bytes: 0,
+        ranks: processes,
     };
     let work = work_of(config, &start, rollouts)?;
     Ok(planned(config, &start, work, |plan| {

@@ -26,7 +26,12 @@ impl MemoryPlan<'_> {
         let free = || available().unwrap_or(0) / (runs * processes) as u64;
         let own = || free() + self.kept_weights() as u64;
         let room = card_bytes.map_or_else(own, |bytes| bytes / runs as u64);
-        let again = if processes > 1 { self.held_again() } else { 0 };
+        // The first of several ranks holds nothing twice where the moments are shared.
+        let again = if processes > 1 && self.shards <= 1 {
+            self.held_again()
+        } else {
+            0
+        };
         let plan = plan.filling(room.saturating_sub(again));
         let [kept, all] = plan.layers_kept();
         tracing::info!("activations of {kept} of {all} layers are kept");

@@ -1,7 +1,6 @@
 //! Runs that play several steps ahead: what samples a batch follows from its step and the depth, whatever the clock says.
 
 use std::collections::BTreeSet;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
