@@ -337,7 +337,7 @@ async fn verdicts_become_scores_with_their_pieces() {
     assert!((total - 0.75).abs() < 1e-6 && pieces.len() == 4);
 }
 
-/// What the server does, a part of the error, and the tries it takes, those of a harmless question after replies without a verdict included.
+/// What the server does, a part of the error, and the tries it takes, with those of a harmless question after replies without a verdict.
 type Row = (fn(usize) -> Act, &'static str, u64);
 
 #[tokio::test]

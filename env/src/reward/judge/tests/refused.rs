@@ -6,8 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::json;
 
+use forage_contracts::Score;
+
 use super::*;
 use crate::reward::Weighting;
+use crate::rollout::EpisodeRecord;
 
 /// A judge that does this with what holds `poison`, and grades everything else.
 fn filtered(act: impl Fn() -> Act + Send + Sync + 'static) -> Server {
@@ -15,11 +18,13 @@ fn filtered(act: impl Fn() -> Act + Send + Sync + 'static) -> Server {
         if body.contains("poison") {
             return act();
         }
-        let together = (1..9).find(|count| body.contains(&format!("of these {count} agents")));
-        let turns = (1..9).find(|count| body.contains(&format!("agent's {count} turns")));
+        let together =
+            (1..9_usize).find(|count| body.contains(&format!("of these {count} agents")));
+        let turns = (1..9_usize).find(|count| body.contains(&format!("agent's {count} turns")));
         let reply = match (together, turns) {
             (Some(count), _) => format!("{{\"verdicts\": [{}]}}", vec![VERDICT; count].join(",")),
             (None, Some(count)) => json!({"turns": vec![80; count]}).to_string(),
+            _ if body.contains("what A did") => r#"{"advice": "Search first."}"#.to_owned(),
             _ if body.contains("two answers is better") => r#"{"better": "tie"}"#.to_owned(),
             _ => VERDICT.to_owned(),
         };
@@ -161,4 +166,39 @@ async fn a_member_without_a_verdict_costs_the_others_of_its_group_nothing() {
         .await,
         [0.25, 0.25, 1.0],
     );
+}
+
+#[tokio::test]
+async fn experience_leaves_out_a_pair_that_the_judge_refuses() {
+    let attempt = |question: &str, answer: &str, total: f32| -> EpisodeRecord {
+        let score = Score {
+            total,
+            ..Score::default()
+        };
+        let task = Task {
+            question: question.to_owned(),
+            ..task(question, &["Velm"])
+        };
+        Episode {
+            task,
+            score: Some(score),
+            ..episode(answer, Some(answer))
+        }
+        .into()
+    };
+    let records = [
+        attempt("a?", "Velm", 1.0),
+        attempt("a?", "poison", 0.0),
+        attempt("b?", "Velm", 1.0),
+        attempt("b?", "Orlen", 0.0),
+    ];
+    let server = filtered(|| Act::Say(400, "content filter".to_owned()));
+    let judge = Judge::new(settings(&server)).expect("settings");
+    let found = EpisodeRecord::experiences(&records, Some(&judge)).await;
+    let expected = [json!({"question": "b?", "text": "Search first."})];
+    assert_eq!(found.expect("no fault of ours"), expected);
+    let down = Server::start(|_| Act::Say(500, "boom".to_owned()));
+    let judge = Judge::new(settings(&down)).expect("settings");
+    let found = EpisodeRecord::experiences(&records, Some(&judge)).await;
+    assert!(found.is_err());
 }
