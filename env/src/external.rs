@@ -3,7 +3,7 @@
 //! The server speaks the protocol of `forage serve env` (`docs/environment-server.md`): `/info` tells its limits, `/reset` begins an
 //! episode, `/step` takes a turn. The server is asked for its limits once, when the environment is made. It gets each turn as the policy
 //! wrote it, and decides what the turn means; a server that does not answer, or says that it failed, is a fault of the environment. A turn
-//! that is longer than the server takes, or that it refuses while it takes another, is the policy's doing and ends the episode as malformed.
+//! that is longer than the server takes, or that it refuses while it takes another, is the policy's doing: the episode ends as malformed.
 //!
 //! Rewards are the config's: the answer of a turn is what `em` compares, and what the server pays for turns is what `return` adds up.
 
