@@ -62,8 +62,8 @@ class Grounds:
 class Peak:
     """The largest resident memory while something happens, and the slowest `/healthz`."""
 
-    def __init__(self, server, pulse=False):
-        self.server, self.pulse = server, pulse
+    def __init__(self, server, pulse=False, kind="VmRSS"):
+        self.server, self.pulse, self.kind = server, pulse, kind
         self.worst_mib, self.worst_s, self.missed = 0.0, 0.0, 0
         self.going = True
         self.threads = [threading.Thread(target=self.watch, daemon=True)]
@@ -73,7 +73,7 @@ class Peak:
     def watch(self):
         while self.going:
             try:
-                self.worst_mib = max(self.worst_mib, self.server.resident_mib())
+                self.worst_mib = max(self.worst_mib, self.server.resident_mib(self.kind))
             except (OSError, IndexError):
                 return
             time.sleep(0.02)
@@ -158,6 +158,19 @@ def turn(server, number, code, timeout=60.0, **more):
     return server.ask("POST", "/step", {"episode_id": f"s{number}", "action": {"text": text}, **more}, timeout=timeout)
 
 
+# Pages that are neither zeros nor alike, so that nothing but their own room holds them.
+FILL = "import os\nx = []\ntry:\n    while len(x) < {mib}: x.append(os.urandom(2**20))\nexcept MemoryError:\n    pass\nprint(len(x))"
+
+
+def printed(answer):
+    """What a turn printed; with `!` and the status in front where that is not 200."""
+    status, body = answer
+    if status != 200:
+        return f"!{status}: {shown(body.decode(errors='replace'), 80)}"
+    text = json.loads(body)["observation"]["text"]
+    return text.replace("<python_output>", "").replace("</python_output>", "").strip()
+
+
 def session_memory(g):
     with g.code_search() as server:
         session(server, 99)
@@ -166,30 +179,102 @@ def session_memory(g):
         with Peak(server) as peak:
             for number in range(10):
                 session(server, number)
-                turn(server, number, "x = bytearray(200*2**20)")
+                turn(server, number, "import os\nx = [os.urandom(2**20) for _ in range(200)]")
             outcomes = [turn(server, number, "print(len(x))")[0] for number in range(10)]
             # As much as a session may have.
             for number in range(30):
                 session(server, number)
-                turn(server, number, "x = bytearray(80*2**20)")
-            more = [turn(server, number, "print(len(x))")[0] for number in range(30)]
-        answers = set(outcomes) | set(more)
+                turn(server, number, FILL.format(mib=80))
+            more = [printed(turn(server, number, "print(len(x))")) for number in range(30)]
         return (
-            f"{before:.0f} -> {peak.worst_mib:.0f} MiB, 30 sessions of 80 MiB included; answers {answers}",
-            peak.worst_mib - before < 4096 and answers == {200},
+            f"{before:.0f} -> {peak.worst_mib:.0f} MiB, 30 sessions of 80 MiB included; answers {set(outcomes)}, 80 kept {more.count('80')} times",
+            peak.worst_mib - before < 4096 and set(outcomes) == {200} and more.count("80") == 30,
+        )
+
+
+# What all programs of the server may take.
+TOTAL_MIB = 512
+CODE_WORLD = """seed = 1
+[policy]
+checkpoint = "builtin:quickstart"
+[data]
+train_questions = 40
+dev_questions = 0
+test_questions = 0
+[data.world]
+pages = 200
+[environment]
+id = "code-search"
+LIMITS
+[reward]
+em = 1.0
+"""
+
+
+def code_world(g, name, limits=""):
+    """The code-search environment with limits of its own."""
+    config = g.work / f"{name}.toml"
+    config.write_text(CODE_WORLD.replace("LIMITS", limits))
+    return Server(g.work, name, "env", "--config", config, "--session-ttl-seconds", "3600")
+
+
+def live_episodes(g):
+    """Five hundred episodes between their turns, each with modules and variables of its own."""
+    count, program = 500, "import collections, json, re\nseen = {n: f'page {n}' for n in range(4000)}\nprint(len(seen))"
+    with code_world(g, "live-episodes") as server:
+
+        def play(number):
+            session(server, number)
+            return printed(turn(server, number, program))
+
+        begun = [found for first in range(0, count, 4) for found in at_once(4, lambda place, first=first: play(first + place))]
+        time.sleep(3)
+        parked = server.resident_mib()
+        again = [printed(turn(server, number, "print(len(seen), seen[7])")) for number in range(count)]
+        fine = sum(one == "4000" and other == "4000 page 7" for one, other in zip(begun, again, strict=True))
+        return f"{fine} of {count} as they were left, {parked:.0f} MiB between their turns", fine == count and parked < 1536
+
+
+def greedy_sessions(g):
+    """A thousand sessions that each ask for 200 MiB and keep what they get, over a budget of half a gigabyte."""
+    count = 1000
+    with code_world(g, "greedy", f"[environment.settings.limits]\ntotal_mib = {TOTAL_MIB}") as server:
+        session(server, 0)
+        turn(server, 0, "print(1)")
+        before = server.resident_mib("RssAnon")
+
+        def greedy(number):
+            session(server, number)
+            return printed(turn(server, number, FILL.format(mib=200), timeout=120))
+
+        with Peak(server, kind="RssAnon") as peak:
+            asked = [found for first in range(0, count, 4) for found in at_once(4, lambda place, first=first: greedy(first + place))]
+            later = [printed(turn(server, number, "print(len(x))", timeout=120)) for number in range(count)]
+        answered = sum(not text.startswith("!") for text in asked + later)
+        got = [int(text) for text in asked if text.isdigit()]
+        pairs = list(zip(asked, later, strict=True))
+        kept = sum(first.isdigit() and first == second for first, second in pairs)
+        mixed = sum(second.isdigit() and first != second for first, second in pairs)
+        lost = sum("no room" in text for text in later)
+        return (
+            f"{before:.0f} -> {peak.worst_mib:.0f} MiB with a budget of {TOTAL_MIB}; {answered} of {2 * count} answered; {len(got)} got memory, at "
+            f"most {max(got, default=0)} MiB; later {kept} had it, {lost} were told that it had found no room",
+            peak.worst_mib - before < 1.5 * TOTAL_MIB and answered == 2 * count and kept > 0 and mixed == 0,
         )
 
 
 def large_answer(g):
-    index = g.long()
-    with Server(g.work, "large", "retriever", index) as server:
-        server.healthy()
+    """Held by what the server promises of an answer, whatever the machine and its number of threads: the index is not counted."""
+    index, most = g.long(), 128
+    with Server(g.work, "large", "retriever", index, "--max-answer-mib", most) as server:
+        server.ask("POST", "/retrieve", {"queries": ["river"], "topk": 10})
+        before = server.resident_mib("RssAnon")
         begun = time.monotonic()
-        with Peak(server) as peak:
+        with Peak(server, kind="RssAnon") as peak:
             status, body = server.ask("POST", "/retrieve", {"queries": ["river"] * 20, "topk": 1000}, timeout=60)
         return (
-            f"{status}, {len(body) >> 20} MiB answered, peak {peak.worst_mib:.0f} MiB, {time.monotonic() - begun:.1f} s",
-            peak.worst_mib < 600,
+            f"{status}, {len(body) >> 20} MiB answered, {before:.0f} -> {peak.worst_mib:.0f} MiB, {time.monotonic() - begun:.1f} s",
+            status == 413 and peak.worst_mib - before < 2 * most,
         )
 
 
@@ -313,14 +398,18 @@ def held_bodies(g):
 
 
 def amplified(g):
+    """The largest body that each server reads, of empty lists: a limit on its bytes is not what refuses it."""
     found, held = [], True
-    lists = b"[]," * ((8 << 20) // 3 - 40) + b"[]"
+
+    def lists(mib):
+        return b"[]," * ((mib << 20) // 3 - 80) + b"[]"
+
     cases = {
         "/verify": (
             ["env", "search-r1", "--pages", "200"],
-            b'{"responses_create_params":{"input":"x"},"response":[' + lists + b"]}",
+            b'{"responses_create_params":{"input":"x"},"response":[' + lists(1) + b"]}",
         ),
-        "/retrieve": (["retriever", g.index], b'{"queries":[' + lists + b"]}"),
+        "/retrieve": (["retriever", g.index], b'{"queries":[' + lists(8) + b"]}"),
     }
     for route, (arguments, body) in cases.items():
         with Server(g.work, "amplified", *arguments) as server:
@@ -328,7 +417,7 @@ def amplified(g):
             with Peak(server, pulse=True) as peak:
                 status = server.ask("POST", route, body, timeout=60)[0]
             found.append(f"{route} {status}, {before:.0f} -> {peak.worst_mib:.0f} MiB, /healthz at worst {peak.worst_s:.2f} s")
-            held &= peak.worst_mib - before < 200 and peak.worst_s < 0.5
+            held &= status in (400, 422) and peak.worst_mib - before < 100 and peak.worst_s < 0.5
     return "; ".join(found), held
 
 
@@ -463,7 +552,8 @@ def slow_tools(g):
         status, body = turn(server, 1, "for i in range(64):\n    search_pages(str(i))", timeout=280)
         took = time.monotonic() - begun
     peer.close()
-    return f"{status} after {took:.0f} s; {shown(body.decode(errors='replace'), 100)}", took < 40
+    text = printed((status, body))
+    return f"{status} after {took:.0f} s; {shown(text, 100)}", took < 40 and status == 200 and "TimeoutError" in text
 
 
 def hostile_config(g):
@@ -519,6 +609,8 @@ ATTACKS = [
     ("`[retriever.remote]` beside `[data.world]`, nobody listening", "rc 0, 4 steps trained without it", ignored_remote),
     ("compiled interpreter planted in a folder of another user", "its machine code ran as root", planted_code),
     ("10 sessions that keep 200 MiB each", "59 -> 6272 MiB", session_memory),
+    ("500 live episodes of programs", "825 KiB each", live_episodes),
+    ("1000 sessions that ask for 200 MiB of random bytes each", "not tried", greedy_sessions),
     ("a request of 207 bytes for 20 x 1000 passages of 54 KB", "2061 MiB answered, peak 4355 MiB, 17.6 s", large_answer),
     (
         "two boolean queries of 42 phrases each",
@@ -530,7 +622,7 @@ ATTACKS = [
     ('`search_pages("x" * 70000)` over a remote server', "episode lost without a reward (422 of the retriever)", long_query),
     ("300 half headers, 256 descriptors", "0 of 300 closed after 45 s, /healthz never answers", loris),
     ("100 unfinished bodies of 8 MiB, `--queue 8`", "21 -> 1022 MiB", held_bodies),
-    ("8 MiB of `[],`", "420-660 MB, /healthz at worst 1.3-1.5 s", amplified),
+    ("as many `[],` as a body may have", "420-660 MB, /healthz at worst 1.3-1.5 s", amplified),
     ("64 searches for 1 MB of text in a program of 90 bytes", "an answer of 61 MiB", large_arguments),
     ("60 x `while True: pass` with `timeout_s` 0.05", "67 threads, 2.6 GB, another's turn 11 ms -> 2.05 s", interpreters),
     ("a page in a browser asks servers on loopback", "101, 200, 200: all answered", browsers),

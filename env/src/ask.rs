@@ -3,7 +3,9 @@
 //! A query that no retriever takes, or that this one refuses for what it is, is its writer's doing: the policy reads why, and the
 //! episode goes on. Every other failure is one of ours and ends the episode without a score.
 
-use forage_contracts::retriever::{Hit, Query, Retriever, RetrieverError};
+use forage_contracts::retriever::{
+    BooleanAnswer, BooleanSearch, Hit, Query, Retriever, RetrieverError,
+};
 
 /// A query that is not searched for, in the words that its writer reads.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -39,6 +41,19 @@ pub(crate) async fn ask(
         .into_iter()
         .map(|fits| fits.and_then(|()| found.next().unwrap_or_else(|| Ok(Vec::new()))));
     Ok(answers.collect())
+}
+
+/// The best `k` passages that a query in boolean syntax matches. How long it may be is a matter of the syntax, which cuts it.
+pub(crate) async fn ask_boolean(
+    index: &dyn BooleanSearch,
+    query: &Query,
+    k: usize,
+) -> Result<Result<BooleanAnswer, Refused>, RetrieverError> {
+    match index.answer(query, k).await {
+        Ok(answer) => Ok(Ok(answer)),
+        Err(error) if error.is_refusal() => Ok(Err(Refused(error.to_string()))),
+        Err(error) => Err(error),
+    }
 }
 
 /// Hits of each query. Where the retriever refuses one of several, each is asked for alone: the others are not its writer's fault.

@@ -30,7 +30,7 @@ use forage_contracts::seed::Seed;
 use forage_contracts::{
     Boundary, EnvEntry, Passages, Pieces, RegistryError, Resolved, Resources, Task, Vocabulary,
 };
-use forage_sandbox::{SandboxError, Tools, TurnOutput};
+use forage_sandbox::{CallRecord, SandboxError, Tools, TurnOutput};
 use serde_json::Value;
 
 use crate::chat::tools::can_be_written;
@@ -287,7 +287,8 @@ impl Shared {
             error: output
                 .error
                 .filter(|_| output.status == Status::Exception)
-                .map(|error| error.kind),
+                // A program names its classes, at any length.
+                .map(|error| CallRecord::abridged(error.kind)),
             printed: !output.stdout.trim().is_empty(),
             calls: episode.tools.take_calls(),
             redefined: output.redefined,

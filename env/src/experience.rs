@@ -10,6 +10,7 @@ use forage_contracts::environment::Outcome;
 use forage_contracts::retriever::RetrieverError;
 use forage_contracts::{Episode, Passage};
 use forage_retriever::Bm25Retriever;
+use futures::future::ready;
 use futures::{StreamExt, TryStreamExt, stream};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -116,7 +117,8 @@ const AT_ONCE: usize = 32;
 
 impl EpisodeRecord {
     /// The lines of a file of experience: one per question that was answered rightly and wrongly, in the order of their ids, in the words
-    /// of `judge` if there is one, else in those of a template that tells the queries of both attempts.
+    /// of `judge` if there is one, else in those of a template that tells the queries of both attempts. A pair that the judge refuses for
+    /// what was written is left out, with a warning.
     ///
     /// # Errors
     /// When the judge gives no words.
@@ -127,12 +129,22 @@ impl EpisodeRecord {
         let asked = contrasts(records).into_iter().map(|pair| async move {
             let question = pair[0].task.question.trim();
             let text = match judge {
-                Some(judge) => judge.advise(pair).await?,
+                Some(judge) => match judge.advise(pair).await {
+                    Err(refused @ JudgeError::Refused(_)) => {
+                        tracing::warn!(question, %refused, "a question is left out");
+                        return Ok(None);
+                    }
+                    advice => advice?,
+                },
                 None => told(pair),
             };
-            Ok::<_, JudgeError>(json!({"question": question, "text": text}))
+            Ok::<_, JudgeError>(Some(json!({"question": question, "text": text})))
         });
-        stream::iter(asked).buffered(AT_ONCE).try_collect().await
+        let lines = stream::iter(asked).buffered(AT_ONCE);
+        lines
+            .try_filter_map(|line| ready(Ok(line)))
+            .try_collect()
+            .await
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! The server speaks the protocol of `forage serve env` (`docs/environment-server.md`): `/info` tells its limits, `/reset` begins an
 //! episode, `/step` takes a turn. The server is asked for its limits once, when the environment is made. It gets each turn as the policy
-//! wrote it, and decides what the turn means; a server that does not answer, or says that it failed, is a fault of the environment.
+//! wrote it, and decides what the turn means; a server that does not answer, or says that it failed, is a fault of the environment. A turn
+//! that is longer than the server takes, or that it refuses while it takes another, is the policy's doing: the episode ends as malformed.
 //!
 //! Rewards are the config's: the answer of a turn is what `em` compares, and what the server pays for turns is what `return` adds up.
 
@@ -14,7 +15,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 use forage_contracts::environment::{
-    Action, EnvError, EnvFactory, EnvSpec, Environment, Observation, Outcome, Step,
+    Action, EnvError, EnvFactory, EnvSpec, Environment, Observation, Outcome, Step, TurnKind,
 };
 use forage_contracts::scripted::{ScriptEntry, Scripted};
 use forage_contracts::seed::Seed;
@@ -144,14 +145,21 @@ impl EnvFactory for External {
 struct Played {
     spec: EnvSpec,
     server: Arc<Server>,
-    /// The name of the episode that is open there, and the turns taken.
-    episode: Option<(String, usize)>,
+    /// The episode that is open there.
+    episode: Option<Open>,
+}
+
+struct Open {
+    name: String,
+    turns: usize,
+    task: Task,
+    seed: Seed,
 }
 
 impl Played {
     /// Lets the server forget the episode, if one is open; nobody waits for that.
     fn close(&mut self) {
-        let Some((name, _)) = self.episode.take() else {
+        let Some(Open { name, .. }) = self.episode.take() else {
             return;
         };
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
@@ -173,15 +181,27 @@ impl Environment for Played {
         self.close();
         let name = wire::episode_name();
         // Open from here on, whether or not the answer arrives.
-        self.episode = Some((name.clone(), 0));
+        self.episode = Some(Open {
+            name: name.clone(),
+            turns: 0,
+            task: task.clone(),
+            seed,
+        });
         let answer = self.server.reset(&name, task, seed).await;
         Ok(answer.map_err(EnvError::own)?.observation())
     }
 
     async fn step(&mut self, action: &Action) -> Result<Step, EnvError> {
-        let (name, turns) = self.episode.as_mut().ok_or(EnvError::NotReset)?;
-        *turns += 1;
-        let answer = self.server.step(name, *turns, action).await;
+        let open = self.episode.as_mut().ok_or(EnvError::NotReset)?;
+        open.turns += 1;
+        let answer = self.server.step(&open.name, open.turns, action).await;
+        if let Err(error) = &answer
+            && self.server.refused(error, &open.task, open.seed).await
+        {
+            let kind = TurnKind::invalid(error.to_string());
+            self.close();
+            return Ok(Step::end(kind));
+        }
         let step = answer.and_then(|answer| answer.step(self.server.url()));
         if step.as_ref().is_ok_and(|step| step.terminated) {
             // The server has closed it.

@@ -32,6 +32,7 @@ use forage_contracts::seed::Seed;
 use forage_contracts::{EnvEntry, Passages, Pieces, RegistryError, Resolved, Task, Vocabulary};
 use serde_json::{Map, Value};
 
+use crate::ask::{Refused, ask_boolean};
 use crate::chat::tools::can_be_written;
 use crate::protocol::{QUERY_CLOSE, QUERY_OPEN, REASONING};
 use crate::settings::{QUESTION, SettingsError, files};
@@ -221,17 +222,22 @@ impl QueryWriter {
 }
 
 impl Shared {
-    async fn judge(&self, task: &Task, written: WrittenQuery) -> Result<QueryTurn, EnvError> {
-        let BooleanAnswer { hits, issues } = self
+    async fn judge(&self, task: &Task, written: WrittenQuery) -> Result<TurnKind, EnvError> {
+        let found = self
             .search(task, &written.query, self.settings.limit)
             .await?;
-        Ok(QueryTurn {
+        let BooleanAnswer { hits, issues } = match found {
+            Ok(found) => found,
+            Err(refused) => return Ok(TurnKind::invalid(refused.to_string())),
+        };
+        let turn = QueryTurn {
             query: written.query,
             found: hits.into_iter().map(|hit| hit.id).collect(),
             repairs: issues,
             keywords_found: self.keywords_found(task).await?.to_vec(),
             reasoning_words: written.reasoning_words,
-        })
+        };
+        Ok(turn.record())
     }
 
     async fn search(
@@ -239,14 +245,14 @@ impl Shared {
         task: &Task,
         text: &str,
         limit: usize,
-    ) -> Result<BooleanAnswer, EnvError> {
+    ) -> Result<Result<BooleanAnswer, Refused>, EnvError> {
         let corpus = self
             .settings
             .corpus_field
             .iter()
             .map(|field| (field.clone(), vec![task.data_source.clone()]));
         let query = Query::new(text).filtered(Filter(corpus.collect::<BTreeMap<_, _>>()));
-        Ok(self.index.answer(&query, limit).await?)
+        Ok(ask_boolean(self.index.as_ref(), &query, limit).await?)
     }
 
     async fn keywords_found(&self, task: &Task) -> Result<Arc<[String]>, EnvError> {
@@ -262,7 +268,8 @@ impl Shared {
         }
         let answer = self
             .search(task, &keyword_query(&task.question), KEYWORD_DEPTH)
-            .await?;
+            .await?
+            .map_err(EnvError::own)?;
         let found: Arc<[String]> = answer.hits.into_iter().map(|hit| hit.id).collect();
         self.baselines
             .lock()
@@ -290,7 +297,7 @@ impl Environment for QueryWriter {
             QueryForm::ToolCalls => parse_call(&action.text),
         };
         Ok(Step::end(match written {
-            Ok(written) => self.shared.judge(task, written).await?.record(),
+            Ok(written) => self.shared.judge(task, written).await?,
             Err(fault) => TurnKind::invalid(fault.to_string()),
         }))
     }

@@ -42,18 +42,21 @@ pub enum SandboxError {
         /// The contradiction and the fix.
         what: String,
     },
-    /// The memory of an idle session could not be put away, or not be read back; the session is gone.
+    /// The memory of an idle session could not be put away, or not be read back; the session is gone. That sessions keep more than
+    /// they may is told to their programs ([`crate::Status::Lost`]).
     #[error(
         "the state of a session cannot be kept between its turns; free some space where the cache folder lies, or raise \
          `total_mib`, the memory of all sandboxes"
     )]
     Park(#[source] std::io::Error),
-    /// The tools took too long, which may be nobody's fault but the machine's that answers them.
+    /// One call of a tool took longer than all of a turn may. Several together are told to the program, which makes them.
     #[error(
-        "the tools of one turn took {seconds:.0} s together; look at what answers them, or raise `tool_time_ms` or lower `calls`"
+        "one call of tool `{tool}` took {seconds:.0} s; look at what answers it, or raise `tool_time_ms`"
     )]
     Slow {
-        /// The time they took.
+        /// The tool.
+        tool: String,
+        /// The time it took.
         seconds: f64,
     },
     /// A turn was given up by its caller before it ended; the session is gone.

@@ -198,9 +198,10 @@ impl Host {
             bail!("nobody waits for the turn");
         }
         if self.turn.waited >= self.limits.tool_time {
-            let seconds = self.turn.waited.as_secs_f64();
-            self.turn.fault = Some(SandboxError::Slow { seconds });
-            bail!("the tools take too long");
+            // How many calls it makes is the program's choice.
+            let seconds = self.limits.tool_time.as_secs_f64();
+            let message = format!("the tools of one turn may take {seconds} s together");
+            return Ok(raise("TimeoutError", &message));
         }
         let (wall, processor) = (Instant::now(), processor_time());
         let result = self.tools.call(&tool, &arguments);
@@ -229,6 +230,11 @@ impl Host {
                 bail!("a tool failed");
             }
         };
+        if wall >= self.limits.tool_time {
+            let (tool, seconds) = (record.tool, wall.as_secs_f64());
+            self.turn.fault = Some(SandboxError::Slow { tool, seconds });
+            bail!("a tool takes too long");
+        }
         self.turn.calls.push(record);
         Ok(answer)
     }

@@ -13,8 +13,8 @@ pub struct Limits {
     pub output_bytes: usize,
     /// Calls of tools.
     pub calls: usize,
-    /// Time of all calls of tools together, by the clock on the wall. No call begins after it; the turn then fails as one of
-    /// ours, because what answers the calls decides how long they take.
+    /// Time of all calls of tools together, by the clock on the wall. No call begins after it: the code gets a `TimeoutError`. One
+    /// call that takes as long by itself fails the turn as one of ours.
     pub tool_time: Duration,
     /// Length of the code in bytes.
     pub code_bytes: usize,

@@ -12,6 +12,7 @@ use crate::checkpoint::Checkpoint;
 use crate::engine::interpreter;
 use crate::host::{Turn, micros};
 use crate::live::{Idle, Live};
+use crate::spill;
 use crate::{SandboxEngine, SandboxError, Status, Tools, TurnOutput};
 
 /// One episode's interpreter. Its variables live from turn to turn.
@@ -49,6 +50,14 @@ impl State {
     }
 }
 
+/// What the next turn of a session whose memory found no room comes to.
+fn lost() -> TurnOutput {
+    let message =
+        "what the code kept in memory found no room beside what other sessions keep, and is gone";
+    let (kind, message) = ("MemoryError", message.to_owned());
+    TurnOutput::stopped(Status::Lost, kind, message, Turn::default(), 0)
+}
+
 impl Session {
     pub(crate) fn new(
         engine: SandboxEngine,
@@ -74,7 +83,8 @@ impl Session {
     /// is given back when its thread has ended.
     ///
     /// # Errors
-    /// An infrastructure failure, after which the state is that of before the turn unless it could not be kept.
+    /// An infrastructure failure, after which the state is that of before the turn unless it could not be kept. That all sessions
+    /// together keep too much is none: the turn ends as [`Status::Lost`].
     pub async fn run(&mut self, code: &str) -> Result<TurnOutput, SandboxError> {
         let limits = self.engine.limits();
         if code.len() > limits.code_bytes {
@@ -98,6 +108,7 @@ impl Session {
             engine: self.engine.clone(),
             tools: Arc::clone(&self.tools),
             state: std::mem::replace(&mut self.state, State::Lost),
+            beginning: self.beginning.clone(),
             code: code.as_bytes().to_vec(),
             echo: self.echo,
             abandoned: Arc::clone(&abandon.0),
@@ -165,6 +176,8 @@ struct Job {
     engine: SandboxEngine,
     tools: Arc<dyn Tools>,
     state: State,
+    /// The state after one that found no room.
+    beginning: Checkpoint,
     code: Vec<u8>,
     echo: bool,
     abandoned: Arc<AtomicBool>,
@@ -188,6 +201,7 @@ impl Job {
             engine,
             tools,
             state,
+            beginning,
             code,
             echo,
             abandoned,
@@ -199,6 +213,12 @@ impl Job {
         // Nobody listens any more when the caller gave up.
         let (live, before) = match begun {
             Ok(begun) => begun,
+            Err(SandboxError::Park(error)) if spill::is_full(&error) => {
+                let _ = reply.send(Ok(logged(lost())));
+                drop(share);
+                let _ = settle.send(Ok(Idle::Parked(Box::new(beginning))));
+                return;
+            }
             Err(error) => return drop(reply.send(Err(error))),
         };
         let (output, left) = turn(&engine, live, before, Turn::new(abandoned), (&code, echo));

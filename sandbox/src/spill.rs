@@ -16,6 +16,8 @@ pub(crate) struct Spill {
 #[derive(Default)]
 struct State {
     file: Option<File>,
+    /// The most bytes of it: as were asked for, and half of what the disk had free, because others write there too.
+    most: u64,
     /// The first byte that was never given out.
     end: u64,
     /// Lengths of the gaps before it, by where they begin; no two touch.
@@ -43,8 +45,13 @@ impl Spill {
     pub(crate) fn reserve(&'static self, length: u64) -> io::Result<Extent> {
         let mut state = self.state();
         if state.file.is_none() {
-            let file = tempfile::tempfile_in(&self.folder);
-            state.file = Some(file.or_else(|_| tempfile::tempfile())?);
+            let (file, folder) = match tempfile::tempfile_in(&self.folder) {
+                Ok(file) => (file, self.folder.clone()),
+                Err(_) => (tempfile::tempfile()?, std::env::temp_dir()),
+            };
+            let free = fs4::available_space(folder).unwrap_or(u64::MAX);
+            state.most = self.most.min(free / 2);
+            state.file = Some(file);
         }
         let gap = state.gaps.iter().find(|(_, gap)| **gap >= length);
         let at = if let Some((at, gap)) = gap.map(|(&at, &gap)| (at, gap)) {
@@ -55,8 +62,8 @@ impl Spill {
             at
         } else {
             let at = state.end;
-            if at.saturating_add(length) > self.most {
-                let why = format!("idle sessions would take more than {} bytes", self.most);
+            if at.saturating_add(length) > state.most {
+                let why = format!("idle sessions would take more than {} bytes", state.most);
                 return Err(io::Error::new(io::ErrorKind::QuotaExceeded, why));
             }
             state.end += length;
@@ -69,6 +76,11 @@ impl Spill {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether this is the file's own limit, which programs reach, and none of the disk's.
+pub(crate) fn is_full(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::QuotaExceeded && error.raw_os_error().is_none()
 }
 
 impl State {

@@ -112,6 +112,9 @@ pub enum Status {
     CodeSize,
     /// The interpreter itself failed on this code; what it did is undone.
     Crash,
+    /// It was not run: all sessions together keep so much between their turns that the memory of this one found no room. Its
+    /// variables are gone, and it begins anew.
+    Lost,
 }
 
 /// An exception as Python reports it.

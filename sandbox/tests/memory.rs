@@ -211,17 +211,45 @@ fn an_abandoned_turn_is_stopped_and_gives_its_memory_back() {
 }
 
 #[test]
-fn tools_that_take_too_long_are_a_fault_of_ours() {
+fn tools_that_take_too_long_together_are_an_error_of_the_program() {
     let engine = open(Limits {
-        tool_time: Duration::from_millis(100),
+        tool_time: Duration::from_secs(1),
+        ..Limits::default()
+    });
+    let tools = Arc::new(Slow(AtomicUsize::new(0)));
+    let mut session = engine.session(tools.clone(), 0);
+    let code = "late = 0\nfor _ in range(60):\n    try:\n        wait()\n    except TimeoutError:\n        late += 1\n\
+                print(late > 20)";
+    assert_eq!(stdout(&mut session, code), "True\n");
+    assert!(tools.0.load(Ordering::Relaxed) < 40);
+    let output = session
+        .run_blocking("x = 2\nfor _ in range(60): wait()")
+        .unwrap();
+    let error = output.error.expect("uncaught");
+    assert_eq!(
+        (output.status, error.kind.as_str()),
+        (Status::Exception, "TimeoutError")
+    );
+    assert!(error.message.contains("1 s together"), "{error:?}");
+    // Each turn has its own time, and what this one did is kept.
+    assert_eq!(stdout(&mut session, "wait()\nprint(x)"), "2\n");
+}
+
+#[test]
+fn one_call_that_takes_too_long_is_a_fault_of_ours() {
+    let engine = open(Limits {
+        tool_time: Duration::from_millis(20),
         ..Limits::default()
     });
     let tools = Arc::new(Slow(AtomicUsize::new(0)));
     let mut session = engine.session(tools.clone(), 0);
     stdout(&mut session, "x = 1");
-    let code = "x = 2\nfor _ in range(50):\n    try:\n        wait()\n    except BaseException:\n        pass";
+    let code = "x = 2\ntry:\n    wait()\nexcept BaseException:\n    pass";
     let fault = session.run_blocking(code).unwrap_err();
-    assert!(matches!(fault, SandboxError::Slow { .. }), "{fault}");
-    assert!(tools.0.load(Ordering::Relaxed) < 10);
-    assert_eq!(stdout(&mut session, "wait()\nprint(x)"), "1\n");
+    assert!(
+        matches!(&fault, SandboxError::Slow { tool, .. } if tool == "wait"),
+        "{fault}"
+    );
+    assert_eq!(tools.0.load(Ordering::Relaxed), 1);
+    assert_eq!(stdout(&mut session, "print(x)"), "1\n");
 }

@@ -149,6 +149,15 @@ def test_what_the_policy_writes_is_no_fault(ask):
         assert answer["observation"]["info"]["kind"] == {"kind": "invalid", "fault": "no number"}
 
 
+def test_a_turn_has_a_limit_and_one_beyond_it_costs_no_episode(ask):
+    most = ask.get("/info")["limits"]["action_bytes"]
+    reset(ask, "long")
+    with pytest.raises(Invalid, match=f"has {most + 1} bytes, at most {most}"):
+        step(ask, "long", "é" * (most // 2) + "x")
+    assert not step(ask, "long", "x" * most)["done"]
+    assert step(ask, "long", "<answer>42</answer>")["done"]
+
+
 @pytest.mark.parametrize(
     ("turn", "told"),
     [

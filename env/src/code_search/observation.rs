@@ -94,6 +94,10 @@ fn stopped(status: Status, settings: &CodeSearchSettings) -> String {
                 "The program was not run: it is longer than {code_bytes} bytes. Write a shorter one."
             );
         }
+        Status::Lost => {
+            return "The program was not run: MemoryError, what earlier programs kept in memory found no room. All variables are gone."
+                .to_owned();
+        }
         Status::Crash | Status::Ok | Status::Exception => "the interpreter failed on it".to_owned(),
     };
     let stops_interpreter = !matches!(status, Status::Output | Status::Calls);
@@ -184,13 +188,17 @@ mod tests {
             (Status::Calls, "more than 64 times"),
             (Status::CodeSize, "longer than 65536 bytes"),
             (Status::Crash, "interpreter failed"),
+            (Status::Lost, "All variables are gone"),
         ] {
             let text = of_program(&output("before\n", status, None), &settings);
             assert!(
                 text.starts_with("before\nThe program was") && text.contains(words),
                 "{text}"
             );
-            let keeps = matches!(status, Status::CodeSize | Status::Output | Status::Calls);
+            let keeps = matches!(
+                status,
+                Status::CodeSize | Status::Output | Status::Calls | Status::Lost
+            );
             assert_eq!(text.ends_with("undone."), !keeps, "{text}");
             assert!(!seen.contains(&text));
             seen.push(text);

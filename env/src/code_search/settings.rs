@@ -198,8 +198,8 @@ pub(crate) struct LimitSettings {
     pub total_mib: Option<usize>,
     /// Calls of functions.
     pub calls: usize,
-    /// Time that the functions of one program may take together, by the clock on the wall, in milliseconds. More is a fault
-    /// of the infrastructure: the episode has no score.
+    /// Time that the functions of one program may take together, by the clock on the wall, in milliseconds. No call begins after it: the
+    /// program gets a `TimeoutError`. One call that takes as long is a fault of the infrastructure: the episode has no score.
     pub tool_time_ms: u64,
     /// Length of the program in bytes.
     pub code_bytes: usize,

@@ -16,7 +16,7 @@ pub struct CodeTurn {
     /// How the program ended; `None` when it was not run, because the turn was the last one and nobody would have read what
     /// it prints.
     pub status: Option<Status>,
-    /// The exception's class, `NameError`, when the program raised.
+    /// The exception's class, `NameError`, when the program raised; of a long name the beginning, length and digest.
     pub error: Option<String>,
     /// Whether it printed anything but white space. A direct call of a function always shows what it returns.
     pub printed: bool,

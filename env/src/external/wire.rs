@@ -34,6 +34,13 @@ pub(super) enum ExternalError {
     Differ { first: String, second: String },
     #[error("the thread that asks the server cannot be started")]
     Thread(#[from] std::io::Error),
+    /// A turn that is not sent.
+    #[error("{what} has {bytes} bytes, at most {most} are taken")]
+    Long {
+        what: &'static str,
+        bytes: usize,
+        most: usize,
+    },
 }
 
 /// A server, and how it is asked.
@@ -43,6 +50,7 @@ pub(super) struct Server {
     timeout: Duration,
     /// Whether a reset brings the whole task; else the task's name, for a server that has the same tasks.
     takes_tasks: bool,
+    limits: Limits,
 }
 
 impl Server {
@@ -54,6 +62,7 @@ impl Server {
             timeout: Duration::from_millis(http.timeout_ms),
             client: Client::new(url, http, KeyHeader::Named("x-api-key"))?,
             takes_tasks: false,
+            limits: Limits::default(),
         })
     }
 
@@ -61,6 +70,7 @@ impl Server {
     pub(super) fn taking(self, info: &Info) -> Self {
         Self {
             takes_tasks: info.takes_tasks,
+            limits: info.limits.clone(),
             ..self
         }
     }
@@ -111,7 +121,40 @@ impl Server {
         let turn = json!({"text": action.text, "finish": action.finish});
         let body =
             json!({"episode_id": name, "action": turn, "request_id": format!("turn-{number}")});
+        let Limits {
+            action_bytes,
+            body_bytes,
+        } = self.limits;
+        fits("the turn", action.text.len(), action_bytes)?;
+        fits("the turn as JSON", body.to_string().len(), body_bytes)?;
         self.post("/step", &body).await
+    }
+
+    /// Whether a turn was not taken for what it is: it is too long, or the server refuses it and takes another, in an episode of its own.
+    pub(super) async fn refused(&self, error: &ExternalError, task: &Task, seed: Seed) -> bool {
+        match error {
+            ExternalError::Long { .. } => true,
+            ExternalError::Call(NetError {
+                fault:
+                    Fault::Status {
+                        status: 400 | 413 | 422,
+                        ..
+                    },
+                ..
+            }) => self.takes_turns(task, seed).await,
+            _ => false,
+        }
+    }
+
+    /// Whether the server takes a turn that is harmless everywhere.
+    async fn takes_turns(&self, task: &Task, seed: Seed) -> bool {
+        let name = episode_name();
+        let taken = match self.reset(&name, task, seed).await {
+            Ok(_) => self.step(&name, 1, &Action::new("water")).await.is_ok(),
+            Err(_) => false,
+        };
+        self.close(&name).await;
+        taken
     }
 
     /// Lets the server forget an episode. A failure is of no matter: an episode that stays open expires there.
@@ -131,6 +174,14 @@ impl Server {
     async fn ask<A: DeserializeOwned>(&self, request: Request) -> Result<A, ExternalError> {
         let answer = self.client.call_within(request, || Ok(()), again, Ok);
         Ok(answer.await?)
+    }
+}
+
+/// Refuses what is longer than the server says that it takes.
+fn fits(what: &'static str, bytes: usize, most: Option<usize>) -> Result<(), ExternalError> {
+    match most {
+        Some(most) if bytes > most => Err(ExternalError::Long { what, bytes, most }),
+        _ => Ok(()),
     }
 }
 
@@ -179,6 +230,15 @@ pub(super) struct Info {
     spec: Spec,
     #[serde(default)]
     takes_tasks: bool,
+    #[serde(default)]
+    limits: Limits,
+}
+
+/// The most bytes of a turn, and of the JSON that brings it; none where the server does not say.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+struct Limits {
+    action_bytes: Option<usize>,
+    body_bytes: Option<usize>,
 }
 
 #[derive(Clone, Debug, PartialEq, Deserialize)]

@@ -378,6 +378,38 @@ impl BooleanSearch for Down {
     }
 }
 
+/// Takes no query with a wildcard.
+struct Strict(Arc<dyn BooleanSearch>);
+
+#[async_trait]
+impl BooleanSearch for Strict {
+    async fn answer(&self, query: &Query, k: usize) -> Result<BooleanAnswer, RetrieverError> {
+        if query.text.contains('*') {
+            return Err(RetrieverError::Refused {
+                query: query.text.clone(),
+                refusal: "no wildcards".into(),
+            });
+        }
+        self.0.answer(query, k).await
+    }
+}
+
+#[tokio::test]
+async fn a_query_that_is_refused_for_what_it_is_is_its_writers_doing() {
+    let played = play(
+        writes("<query>tid*</query>"),
+        Arc::new(Strict(library())),
+        &[Arc::new(task())],
+        RewardSet::measure(Outcome::Ranking),
+    );
+    let refused = played.await.remove(0);
+    let Ending::Malformed { fault } = &refused.ending else {
+        panic!("{:?}", refused.ending)
+    };
+    assert!(fault.contains("no wildcards"), "{fault}");
+    assert!(refused.score.is_some());
+}
+
 #[tokio::test]
 async fn faults_of_ours_have_no_score() {
     let rewards = || RewardSet::measure(Outcome::Ranking);

@@ -5,7 +5,8 @@
 //!   `verdict`: the strict reading of replies; `client`: tries, budget and cache; `group`: several answers of a group together;
 //!   `tournament`: two at a time, by a `scheme`; `turns`: each turn.
 //!
-//! Whatever goes wrong is a [`JudgeError`] and so an infrastructure fault of the episode: it has no score, and is counted.
+//! Whatever goes wrong is a [`JudgeError`] and so an infrastructure fault of the episode: it has no score, and is counted. The exception
+//! is a text on which the judge gives no verdict while it gives one without it: it is graded as wrong.
 
 mod cache;
 mod client;
@@ -79,19 +80,23 @@ impl Reward for Judged {
         task: &Task,
         episode: &Episode,
     ) -> Result<(f32, Pieces), RewardError> {
-        let transcript = Transcript::Turns(&episode.turns);
-        let question = Asked {
-            question: &task.question,
-            golds: &task.golds,
-            answer: episode.answer(),
-            transcript,
-        };
-        let verdict = self.judge.ask(&question).await;
-        let verdict = verdict.map_err(|cause| RewardError {
-            name: ENTRY.name.to_owned(),
-            message: format!("task `{}`: {cause}", task.name()),
-        })?;
-        Ok(points(&verdict, episode.answer().is_some()))
+        let found = alone(&self.judge, task, episode).await;
+        found.map_err(|cause| group::failed(ENTRY.name, task, &cause))
+    }
+}
+
+/// The score of an episode by itself.
+async fn alone(judge: &Judge, task: &Task, episode: &Episode) -> Result<(f32, Pieces), JudgeError> {
+    let question = Asked {
+        question: &task.question,
+        golds: &task.golds,
+        answer: episode.answer(),
+        transcript: Transcript::Turns(&episode.turns),
+    };
+    match judge.ask(&question).await {
+        Ok(verdict) => Ok(points(&verdict, episode.answer().is_some())),
+        Err(JudgeError::Refused(_)) => Ok((0.0, vec![("refused".to_owned(), 1.0)])),
+        Err(fault) => Err(fault),
     }
 }
 

@@ -210,6 +210,28 @@ async fn every_limit_is_survived() {
 }
 
 #[tokio::test]
+async fn the_name_of_an_exception_is_recorded_in_a_kilobyte() {
+    // The second is described by its class alone, which the interpreter does not shorten.
+    let programs = [
+        "raise type('x' * 1_500_000, (Exception,), {})",
+        "def text(error):\n    raise SystemExit\nraise type('x' * 1_500_000, (Exception,), {'__str__': text})",
+        "raise KeyError('x')",
+    ];
+    let episode = play(json!({}), &programs).await;
+    for turn in 0..2 {
+        let name = code(&episode, turn).error.expect("raised");
+        assert!(
+            name.starts_with("xxx") && name.contains(" bytes, blake3 ") && name.len() < 1200,
+            "{} bytes",
+            name.len()
+        );
+        let text = serde_json::to_string(&episode.turns[turn]).expect("serializes");
+        assert!(text.len() < 32 << 10, "{} bytes of a turn", text.len());
+    }
+    assert_eq!(code(&episode, 2).error.as_deref(), Some("KeyError"));
+}
+
+#[tokio::test]
 async fn a_search_that_fails_is_a_fault_of_the_retriever() {
     let factory = factory_over(
         json!({"functions": {"search": "passages"}}),

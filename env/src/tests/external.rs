@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use axum::Router;
+use axum::http::StatusCode;
 use axum::routing::{get, post};
 use forage_contracts::environment::{EnvFactory, EnvSpec, Outcome};
 use forage_contracts::seed::Seed;
@@ -12,6 +13,7 @@ use forage_contracts::{Boundary, ByteTokenizer, Ending, Episode, RegistryError, 
 use forage_env::CheckPlan;
 use forage_env::registry::{find, make};
 use forage_env::reward::RewardSet;
+use forage_env::search_r1::SearchR1Settings;
 use forage_env::server::{Served, ServerConfig};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
@@ -36,7 +38,7 @@ fn external(settings: Value) -> Result<Arc<dyn EnvFactory>, RegistryError> {
     make("external", settings, resources())
 }
 
-async fn played(factory: Arc<dyn EnvFactory>, turns: &[&'static str]) -> Episode {
+async fn played(factory: Arc<dyn EnvFactory>, turns: &[&str]) -> Episode {
     let mut rollout = rollout(lines(turns), factory);
     let weights = BTreeMap::from([("em".to_owned(), 1.0), ("return".to_owned(), 1.0)]);
     let rewards = RewardSet::new(Outcome::Answer, &weights, Seed::root(0));
@@ -110,7 +112,7 @@ async fn fixed(info: Value, (status, body): (u16, impl ToString)) -> (String, Ar
         assert_eq!(body["task"], json!(task()), "the whole task");
         json!({"observation": {"text": "Begin."}}).to_string()
     };
-    let status = axum::http::StatusCode::from_u16(status).expect("a status");
+    let status = StatusCode::from_u16(status).expect("a status");
     let step = (status, body.to_string());
     let step = move || {
         count.fetch_add(1, Ordering::SeqCst);
@@ -123,10 +125,82 @@ async fn fixed(info: Value, (status, body): (u16, impl ToString)) -> (String, Ar
         .route("/reset", post(reset))
         .route("/step", post(step))
         .route("/questions", post(move || async move { asked }));
+    (listen(router).await, steps)
+}
+
+async fn listen(router: Router) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let url = format!("http://{}", listener.local_addr().expect("bound"));
     tokio::spawn(async move { axum::serve(listener, router).await });
-    (url, steps)
+    url
+}
+
+/// A server that says these limits and refuses with a status the turns that it does not take.
+async fn choosy(limits: Value, status: u16, takes: fn(&str) -> bool) -> String {
+    let mut told = info(&json!({"max_turn_tokens": 4000, "max_episode_tokens": 16000}));
+    told["limits"] = limits;
+    let kind = json!({"kind": "invalid", "fault": "no tag"});
+    let taken = json!({"observation": {"text": "On.", "info": {"kind": kind}}, "reward": 0});
+    let refused = StatusCode::from_u16(status).expect("a status");
+    let step = move |body: String| {
+        let body: Value = serde_json::from_str(&body).expect("JSON");
+        let answer = if takes(body["action"]["text"].as_str().expect("a turn")) {
+            (StatusCode::OK, taken.to_string())
+        } else {
+            (refused, "not such a turn".to_owned())
+        };
+        async move { answer }
+    };
+    let begun = || async { json!({"observation": {"text": "Begin."}}).to_string() };
+    let router = Router::new()
+        .route("/info", get(move || async move { told.to_string() }))
+        .route("/reset", post(begun))
+        .route("/step", post(step))
+        .route("/close", post(|| async {}));
+    listen(router).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_turn_that_the_server_does_not_take_is_the_policys_doing() {
+    let long = format!("{} <answer>Velm</answer>", "x".repeat(2000));
+    let all: fn(&str) -> bool = |_| true;
+    let short: fn(&str) -> bool = |text| text.len() < 1000;
+    for (limits, status, takes, part) in [
+        (json!({"action_bytes": 1000}), 413, all, "at most 1000"),
+        (json!({"body_bytes": 1500}), 413, all, "as JSON has"),
+        (json!({}), 400, short, "HTTP status 400"),
+        (json!({}), 413, short, "HTTP status 413"),
+        (json!({}), 422, short, "HTTP status 422"),
+    ] {
+        let url = choosy(limits, status, takes).await;
+        let far = external(json!({"url": url})).expect("served");
+        let episode = played(far, &["I wonder", &long]).await;
+        let Ending::Malformed { fault } = &episode.ending else {
+            panic!("{part}: {:?}", episode.ending)
+        };
+        assert!(fault.contains(part), "{fault}");
+        assert_eq!((episode.turns.len(), episode.reward()), (2, Some(0.0)));
+    }
+    // A server that takes no turn at all says nothing of this one.
+    for status in [400, 413, 422] {
+        let url = choosy(json!({}), status, |_| false).await;
+        let far = external(json!({"url": url})).expect("served");
+        assert!(played(far, &[&long]).await.ending.is_infra(), "{status}");
+    }
+    // As forage's own server says it.
+    let roomy = SearchR1Settings {
+        max_turn_tokens: 300_000,
+        max_episode_tokens: 400_000,
+        ..settings()
+    };
+    let far = external(json!({"url": serve(factory(roomy, library())).await})).expect("served");
+    let episode = played(far, &[&"x".repeat(262_145)]).await;
+    assert!(
+        format!("{:?}", episode.ending).contains("262145 bytes, at most 262144"),
+        "{:?}",
+        episode.ending
+    );
+    assert_eq!(episode.reward(), Some(0.0));
 }
 
 fn info(changes: &Value) -> Value {

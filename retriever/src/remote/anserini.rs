@@ -15,8 +15,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::hits::{FieldNames, arrange, fingerprint, finite, id_of};
+use super::search_r1::{in_batches, refused};
 use crate::corpus::split_contents;
 use crate::error::{remote, setting};
+
+/// The longest address that HTTP clients send, in bytes; servers refuse shorter ones.
+const ADDRESS_BYTES: usize = u16::MAX as usize - 1;
 
 /// An index and where it is served.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -86,6 +90,11 @@ impl AnseriniRetriever {
         Ok(Self { http, options })
     }
 
+    /// A request for each query: the server takes no batches.
+    async fn ask_each(&self, batch: &[Query], k: usize) -> Result<Vec<Vec<Hit>>, RetrieverError> {
+        try_join_all(batch.iter().map(|query| self.ask(query, k))).await
+    }
+
     async fn ask(&self, query: &Query, k: usize) -> Result<Vec<Hit>, RetrieverError> {
         if query.text.trim().is_empty() {
             // The server refuses it; to every other retriever it is a query without a match.
@@ -95,6 +104,10 @@ impl AnseriniRetriever {
         url.query_pairs_mut()
             .append_pair("query", &query.text)
             .append_pair("hits", &k.to_string());
+        if url.as_str().len() > ADDRESS_BYTES {
+            let why = format!("in an address it takes more than {ADDRESS_BYTES} bytes");
+            return Err(refused(query, why.into()));
+        }
         let take = |answer: Answer| self.hits(answer, k);
         self.http
             .call(Request::get(url), take)
@@ -140,16 +153,13 @@ impl Retriever for AnseriniRetriever {
     }
 
     async fn search(&self, queries: &[Query], k: usize) -> Result<Vec<Vec<Hit>>, RetrieverError> {
-        if k == 0 {
-            return Ok(vec![Vec::new(); queries.len()]);
-        }
-        if queries.iter().any(|query| !query.filter.is_empty()) {
+        if k > 0 && queries.iter().any(|query| !query.filter.is_empty()) {
             let retriever = format!("the Anserini server at {}", self.http.base());
             return Err(RetrieverError::Unsupported {
                 retriever,
                 what: "filter passages",
             });
         }
-        try_join_all(queries.iter().map(|query| self.ask(query, k))).await
+        in_batches(queries, k, 1, |batch| self.ask_each(batch, k)).await
     }
 }

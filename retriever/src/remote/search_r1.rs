@@ -177,10 +177,7 @@ where
         };
         if let [query] = part {
             return Err(match ask(&*HARMLESS).await {
-                Ok(_) => RetrieverError::Refused {
-                    query: query.text.chars().take(SHOWN_CHARS).collect(),
-                    refusal,
-                },
+                Ok(_) => refused(query, refusal),
                 Err(_) => RetrieverError::Remote(refusal),
             });
         }
@@ -190,13 +187,21 @@ where
     Ok(lists)
 }
 
-/// Tells whether a server says that it cannot take what was asked.
+/// The refusal of one query for what it is.
+pub(super) fn refused(query: &Query, refusal: Box<dyn Error + Send + Sync>) -> RetrieverError {
+    RetrieverError::Refused {
+        query: query.text.chars().take(SHOWN_CHARS).collect(),
+        refusal,
+    }
+}
+
+/// Tells whether a server says that it cannot take what was asked, in a body or in an address.
 fn is_refusal(error: &(dyn Error + Send + Sync + 'static)) -> bool {
     let fault = error.downcast_ref().map(|error: &NetError| &error.fault);
     matches!(
         fault,
         Some(Fault::Status {
-            status: 400 | 413 | 422,
+            status: 400 | 413 | 414 | 422 | 431,
             ..
         })
     )

@@ -159,10 +159,9 @@ fn read(body: &[u8], request: &GenerateRequest) -> Result<Reply, RemoteFault> {
         Some("stop") => Finish::Eos,
         Some("tool_calls" | "function_call") => Finish::Stop,
         Some("length") if usage.completion_tokens < request.max_tokens => Finish::Context,
-        Some("length") => Finish::Length,
-        Some(other @ ("abort" | "content_filter")) => {
-            return Err(RemoteFault::Aborted(format!("`{other}`")));
-        }
+        // A filter cuts what was written, as a limit does: it is no fault of the server, and comes again.
+        Some("length" | "content_filter") => Finish::Length,
+        Some("abort") => return Err(RemoteFault::Aborted("no reason given".to_owned())),
         other => {
             return Err(RemoteFault::Malformed(format!(
                 "`finish_reason` is {other:?}"

@@ -1,6 +1,6 @@
 //! The metrics row of a step.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use forage_contracts::{Ending, Episode, Metric, Provenance, Score};
 
@@ -31,11 +31,9 @@ pub(super) fn describe_episodes(row: &mut Row, episodes: &[Episode], version: u6
         Metric::REWARD_ZERO,
         mean(&|episode| f64::from(u8::from(reward(episode) == 0.0))),
     );
-    let names = scored
-        .first()
-        .and_then(|episode| episode.score.as_ref())
-        .map(|score| score.parts.keys());
-    for name in names.into_iter().flatten() {
+    let scores = scored.iter().filter_map(|episode| episode.score.as_ref());
+    let names: BTreeSet<&String> = scores.flat_map(|score| score.parts.keys()).collect();
+    for name in names {
         let part = |episode: &Episode| {
             episode
                 .score

@@ -165,6 +165,8 @@ class _Server(ThreadingHTTPServer):
     def step(self, body: dict[str, Any]) -> dict[str, Any]:
         name, action = _field(body, "episode_id", str), _field(body, "action", dict)
         turn, request = _field(action, "text", str), body.get("request_id")
+        if (length := len(turn.encode(errors="surrogatepass"))) > _ACTION_BYTES:
+            raise _invalid(f"the turn has {length} bytes, at most {_ACTION_BYTES} are taken; write less")
         session = self._known(name)
         with session.lock:
             if request is not None and session.last is not None and session.last[0] == str(request):

@@ -1,7 +1,10 @@
 //! Asking a judge: cache, budget, tries.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use forage_contracts::{Episode, Turn};
 use forage_net::{Client, Fault, KeyHeader, NetError, Request, SettingError};
@@ -47,9 +50,15 @@ pub enum JudgeError {
         /// The limit.
         limit: u64,
     },
-    /// The server cannot be reached, refuses, or its replies are no verdicts.
+    /// The server cannot be reached, or refuses.
     #[error("judge at {0}; check that it serves this model and what it logs")]
     Call(NetError),
+    /// The server replies, and its replies are no verdicts.
+    #[error("judge at {0}; check that it serves this model and what it logs")]
+    Unread(NetError),
+    /// As one of the two before, of a judge that gives a verdict where what was written is left out: whoever wrote it is to blame.
+    #[error("the judge gives no verdict on what was written, and one without it: {0}")]
+    Refused(NetError),
     /// The cache file cannot be used.
     #[error("the judge's cache `{}`: {what}", path.display())]
     Cache {
@@ -88,6 +97,9 @@ impl JudgeError {
 /// Characters of an episode, and of an answer, that are shown to a judge who refuses more.
 const SHORTER: [usize; 5] = [8_000, 4_000, 2_000, 1_000, 500];
 
+/// The time for which a judge that gives no verdict on a harmless question is not asked it again.
+const MUTE: Duration = Duration::from_mins(1);
+
 /// The cost of a judge so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Spent {
@@ -107,6 +119,8 @@ pub struct Judge {
     calls: AtomicU64,
     tokens: AtomicU64,
     shortened: AtomicU64,
+    /// Harmless questions without a verdict, by the digests of their requests, and when they were asked.
+    mute: Mutex<HashMap<blake3::Hash, Instant>>,
 }
 
 impl std::fmt::Debug for Judge {
@@ -164,6 +178,7 @@ impl Judge {
             calls: AtomicU64::new(0),
             tokens: AtomicU64::new(0),
             shortened: AtomicU64::new(0),
+            mute: Mutex::default(),
         })
     }
 
@@ -307,7 +322,8 @@ impl Judge {
     }
 
     /// Asks with as much of the policy's texts as the server takes: their length is the policy's doing, so a server that
-    /// refuses it is shown less. One that refuses even the least refuses everything, which is a fault of ours.
+    /// refuses it is shown less. Where there is no verdict on the least either, the same is asked without the texts: a judge that
+    /// gives a verdict then leaves the texts to blame, and one that does not is a fault of ours.
     async fn judged<T>(
         &self,
         form: Form,
@@ -332,15 +348,49 @@ impl Judge {
                 reply = self.reply(form, &asked, read).await;
             }
         }
-        reply
+        let error = match reply {
+            Err(error) if error.refuses_request() || matches!(error, JudgeError::Unread(_)) => {
+                error
+            }
+            settled => return settled,
+        };
+        let harmless = messages(Room::NONE);
+        if harmless == asked || !self.gives_verdict(form, &harmless, read).await {
+            return Err(error);
+        }
+        tracing::debug!(%error, "judge gives no verdict on a text, and one without it");
+        Err(match error {
+            JudgeError::Unread(fault) | JudgeError::Call(fault) => JudgeError::Refused(fault),
+            other => other,
+        })
     }
 
-    async fn reply<T>(
+    /// Whether the judge gives a verdict on a question in which no text of a policy stands. What it said before does not count: it
+    /// may have stopped working since.
+    async fn gives_verdict<T>(
         &self,
         form: Form,
         messages: &Value,
         read: impl Fn(&str) -> Result<T, Refusal> + Copy + Send + Sync,
-    ) -> Result<T, JudgeError> {
+    ) -> bool {
+        let body = self.body(form, messages);
+        let key = blake3::hash(body.as_bytes());
+        let mute = || self.mute.lock().unwrap_or_else(PoisonError::into_inner);
+        if mute().get(&key).is_some_and(|at| at.elapsed() < MUTE) {
+            return false;
+        }
+        let reply = self.call(body.into_bytes(), |reply| read(reply).map(|_| ()));
+        let gives = reply.await.is_ok();
+        let mut mute = mute();
+        mute.retain(|_, at| at.elapsed() < MUTE);
+        if !gives {
+            mute.insert(key, Instant::now());
+        }
+        gives
+    }
+
+    /// The request's body.
+    fn body(&self, form: Form, messages: &Value) -> String {
         let JudgeSettings {
             model,
             max_tokens,
@@ -355,7 +405,16 @@ impl Judge {
         for (key, value) in extra_body {
             body[key] = value.clone();
         }
-        let body = body.to_string();
+        body.to_string()
+    }
+
+    async fn reply<T>(
+        &self,
+        form: Form,
+        messages: &Value,
+        read: impl Fn(&str) -> Result<T, Refusal> + Copy + Send + Sync,
+    ) -> Result<T, JudgeError> {
+        let body = self.body(form, messages);
         let key = blake3::hash(body.as_bytes()).to_hex().to_string();
         let cache = self
             .cache
@@ -390,12 +449,21 @@ impl Judge {
     ) -> Result<String, JudgeError> {
         let url = self.http.url(&["v1", "chat", "completions"]);
         let request = Request::post(url, "application/json", body);
-        let take = |completion| self.take(completion, &check);
-        let admit = || self.admit().map_err(|error| error.to_string());
+        // Whether the last attempt came to a reply of the judge, and not to a proxy's page.
+        let replied = AtomicBool::new(false);
+        let take = |completion| {
+            replied.store(true, Ordering::Relaxed);
+            self.take(completion, &check)
+        };
+        let admit = || {
+            replied.store(false, Ordering::Relaxed);
+            self.admit().map_err(|error| error.to_string())
+        };
         let again = Fault::again;
         let answer = self.http.call_within(request, admit, again, take).await;
         answer.map_err(|error| match &error.fault {
             Fault::Withheld(_) => self.exceeded().unwrap_or(JudgeError::Call(error)),
+            Fault::Unusable(_) if replied.load(Ordering::Relaxed) => JudgeError::Unread(error),
             _ => JudgeError::Call(error),
         })
     }

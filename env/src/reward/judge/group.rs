@@ -7,7 +7,7 @@ use forage_contracts::{Episode, SettingError, Task};
 use futures::future::try_join_all;
 use serde_json::{Value, json};
 
-use super::{ENTRY, Judge, JudgeError, JudgeSettings, TOURNAMENT, Transcript, points};
+use super::{ENTRY, Judge, JudgeError, JudgeSettings, TOURNAMENT, Transcript, alone, points};
 use crate::reward::UNIT;
 use crate::reward::grading::normalize;
 
@@ -97,6 +97,36 @@ pub(crate) struct Batch {
     pub together: usize,
 }
 
+impl Batch {
+    /// The scores of members that are shown together; each by itself where the texts of some leave the judge without verdicts.
+    async fn score(
+        &self,
+        task: &Task,
+        members: &[&Episode],
+    ) -> Result<Vec<(f32, Pieces)>, JudgeError> {
+        let shown: Vec<_> = members
+            .iter()
+            .map(|member| (member.answer(), Transcript::Turns(&member.turns)))
+            .collect();
+        let verdicts = self.judge.ask_together(&task.question, &task.golds, &shown);
+        let verdicts = match verdicts.await {
+            Ok(verdicts) => verdicts,
+            Err(JudgeError::Refused(_)) => {
+                let alone = members
+                    .iter()
+                    .map(|member| alone(&self.judge, task, member));
+                return try_join_all(alone).await;
+            }
+            Err(fault) => return Err(fault),
+        };
+        let points = verdicts
+            .iter()
+            .zip(members)
+            .map(|(verdict, member)| points(verdict, member.answer().is_some()));
+        Ok(points.collect())
+    }
+}
+
 #[async_trait]
 impl GroupReward for Batch {
     fn name(&self) -> &'static str {
@@ -111,26 +141,16 @@ impl GroupReward for Batch {
         // Answers that are alike share a request.
         let mut order: Vec<usize> = (0..members.len()).collect();
         order.sort_by_cached_key(|&member| members[member].answer().map(normalize));
-        let verdicts = try_join_all(order.chunks(self.together).map(|chunk| async {
-            let shown: Vec<_> = chunk
-                .iter()
-                .map(|&member| {
-                    (
-                        members[member].answer(),
-                        Transcript::Turns(&members[member].turns),
-                    )
-                })
-                .collect();
-            self.judge
-                .ask_together(&task.question, &task.golds, &shown)
-                .await
+        let found = try_join_all(order.chunks(self.together).map(|chunk| async {
+            let chunk: Vec<&Episode> = chunk.iter().map(|&member| members[member]).collect();
+            self.score(task, &chunk).await
         }));
-        let verdicts = verdicts
+        let found = found
             .await
             .map_err(|cause| failed(BATCH.name, task, &cause))?;
         let mut scores = vec![(0.0, Pieces::new()); members.len()];
-        for (member, verdict) in order.into_iter().zip(verdicts.into_iter().flatten()) {
-            scores[member] = points(&verdict, members[member].answer().is_some());
+        for (member, score) in order.into_iter().zip(found.into_iter().flatten()) {
+            scores[member] = score;
         }
         Ok(scores)
     }

@@ -61,6 +61,12 @@ pub(super) struct Room {
 }
 
 impl Room {
+    /// None: nothing of what others wrote, not even its length.
+    pub(super) const NONE: Self = Self {
+        transcript: 0,
+        answer: 0,
+    };
+
     /// Whole answers.
     pub(super) fn all(transcript: usize) -> Self {
         Self {
@@ -294,6 +300,9 @@ fn shortened(text: &str, most: usize) -> String {
     let count = text.chars().count();
     if count <= most {
         return text.to_owned();
+    }
+    if most == 0 {
+        return "[left out]".to_owned();
     }
     let head: String = text.chars().take(most / 2).collect();
     let tail: String = text.chars().skip(count - (most - most / 2)).collect();

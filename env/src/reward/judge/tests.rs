@@ -1,6 +1,7 @@
 //! The judge against servers that fail and replies that are no verdicts.
 
 mod group;
+mod refused;
 mod server;
 mod turns;
 
@@ -336,7 +337,7 @@ async fn verdicts_become_scores_with_their_pieces() {
     assert!((total - 0.75).abs() < 1e-6 && pieces.len() == 4);
 }
 
-/// What the server does, a part of the error, and the tries it takes.
+/// What the server does, a part of the error, and the tries it takes, with those of a harmless question after replies without a verdict.
 type Row = (fn(usize) -> Act, &'static str, u64);
 
 #[tokio::test]
@@ -374,17 +375,17 @@ async fn every_failing_server_is_a_typed_fault_in_time() {
                 )
             },
             "no content",
-            2,
+            4,
         ),
         (
             |_| Act::Say(200, completion("Yes, that is right.")),
             "not one JSON object",
-            2,
+            4,
         ),
         (
             |_| Act::Say(200, completion(VERDICT).replace("stop", "length")),
             "cut off",
-            2,
+            4,
         ),
     ];
     for (act, part, tries) in rows {
@@ -439,16 +440,16 @@ async fn a_judge_that_refuses_a_length_is_shown_less() {
         let long = ["y".repeat(9_000), "z".repeat(9_000)];
         let pair = judged.judge.prefer("q", &[], [&long[0], &long[1]]).await;
         assert!(
-            matches!(pair, Err(JudgeError::Call(_))),
+            matches!(pair, Err(JudgeError::Unread(_))),
             "this judge never says A or B: {pair:?}"
         );
     }
-    // One that refuses everything says nothing of the episode, and is not asked the same again.
+    // One that refuses everything, a harmless question too, says nothing of the episode, and is not asked the same again.
     let server = Server::start(|_| Act::Say(400, "no such model".to_owned()));
     let judged = judged(settings(&server));
     let error = score(&judged, "Velm").await.expect_err("a fault of ours");
     assert!(error.to_string().contains("no such model"), "{error}");
-    assert_eq!(server.bodies().len(), 1);
+    assert_eq!(server.bodies().len(), 2);
 }
 
 #[tokio::test]

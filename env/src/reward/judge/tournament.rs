@@ -52,6 +52,9 @@ fn settings_schema() -> Value {
     ])
 }
 
+/// What is shown beside a member to see whether it is judged at all.
+const NOBODY: Shown<'static> = (None, Transcript::Unknown);
+
 /// What a judge is shown of two members.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -66,7 +69,7 @@ enum Compares {
 /// Ranks a group. A pair is shown in both orders; a judge that changes its mind with the order has called a tie.
 ///
 /// Nobody is asked where the outcome is plain: an answer beats none, and of answers alone equal ones tie. A group of one
-/// scores 0.5.
+/// scores 0.5. Where the texts of a pair leave the judge without a verdict, each is shown by itself, and loses if it does so alone.
 #[derive(Debug)]
 struct Tournament {
     judge: Judge,
@@ -109,13 +112,37 @@ impl Tournament {
             return Ok(0.5);
         }
         let [a, b] = [a, b].map(|member| self.shown(member));
-        let first = self.judge.prefer_work(&task.question, &task.golds, [a, b]);
-        let second = self.judge.prefer_work(&task.question, &task.golds, [b, a]);
-        Ok(match (first.await?, second.await?) {
-            (Preference::A, Preference::B) => 1.0,
-            (Preference::B, Preference::A) => 0.0,
-            _ => 0.5,
-        })
+        let both = match self.prefer(task, [a, b]).await {
+            Ok(first) => self
+                .prefer(task, [b, a])
+                .await
+                .map(|second| (first, second)),
+            Err(error) => Err(error),
+        };
+        match both {
+            Ok((Preference::A, Preference::B)) => Ok(1.0),
+            Ok((Preference::B, Preference::A)) => Ok(0.0),
+            Ok(_) => Ok(0.5),
+            Err(JudgeError::Refused(_)) => {
+                let mut judged = [0.0, 0.0];
+                for (judged, member) in judged.iter_mut().zip([a, b]) {
+                    *judged = match self.prefer(task, [member, NOBODY]).await {
+                        Ok(_) => 1.0,
+                        Err(JudgeError::Refused(_)) => 0.0,
+                        Err(fault) => return Err(fault),
+                    };
+                }
+                Ok(0.5 + 0.5 * (judged[0] - judged[1]))
+            }
+            Err(fault) => Err(fault),
+        }
+    }
+
+    async fn prefer(&self, task: &Task, pair: [Shown<'_>; 2]) -> Result<Preference, JudgeError> {
+        let Task {
+            question, golds, ..
+        } = task;
+        self.judge.prefer_work(question, golds, pair).await
     }
 
     fn shown<'a>(&self, member: &'a Episode) -> Shown<'a> {

@@ -6,7 +6,7 @@ use forage_contracts::reward::{Make, Pieces, Reward, RewardEntry, RewardError};
 use forage_contracts::{Episode, Task};
 
 use super::group::{failed, schema_without_rubric, without_rubric};
-use super::{Judge, JudgeSettings};
+use super::{Judge, JudgeError, JudgeSettings};
 use crate::reward::UNIT;
 
 /// The registry's entry.
@@ -56,9 +56,11 @@ impl Reward for Turns {
         let grades = self
             .judge
             .grade_turns(&task.question, &task.golds, &episode.turns);
-        let grades = grades
-            .await
-            .map_err(|cause| failed(TURNS.name, task, &cause))?;
+        let grades = match grades.await {
+            Ok(grades) => grades,
+            Err(JudgeError::Refused(_)) => vec![0.0; episode.turns.len()],
+            Err(cause) => return Err(failed(TURNS.name, task, &cause)),
+        };
         // Those of a hint are read and graded, but nobody is to be praised for them.
         let own = grades.get(episode.hinted..).unwrap_or_default();
         let mean = own.iter().sum::<f32>() / own.len().max(1) as f32;

@@ -168,7 +168,7 @@ async fn only_what_is_not_json_is_tried_again() {
 /// A server with a limit on the length of a request, as most have; it refuses whole batches.
 #[tokio::test]
 async fn a_refused_query_is_told_apart_from_a_server_that_refuses_everything() {
-    for status in [400, 413, 422] {
+    for status in [400, 413, 414, 422, 431] {
         let server = server(move |seen, _| {
             let queries = seen.json()["queries"].as_array().unwrap().len();
             if seen.body.len() > 200 {
@@ -203,6 +203,41 @@ async fn a_refused_query_is_told_apart_from_a_server_that_refuses_everything() {
             .filter(|seen| seen.json()["queries"] == json!(["x".repeat(300)]))
             .count();
         assert_eq!(alone, 1, "a refused query is not asked again");
+    }
+}
+
+/// Anserini takes a query in the address, which servers refuse at lengths of their own.
+#[tokio::test]
+async fn a_query_too_long_for_an_address_is_refused_and_no_failure() {
+    let options = |server: &Server| json!({"url": server.url(), "index": "wiki"});
+    for status in [400, 414, 431] {
+        let server = Server::start(move |seen, _| match seen.target.len() {
+            ..300 => Reply::new(
+                200,
+                r#"{"candidates": [{"docid": "1", "score": 2.5, "doc": "text"}]}"#,
+            ),
+            _ => Reply::new(status, "too long"),
+        })
+        .await;
+        let client = open("anserini", options(&server)).await.unwrap();
+        let short = [Query::new("a"), Query::new("b")];
+        assert_eq!(client.search(&short, 3).await.unwrap().len(), 2);
+        let refused = client
+            .search(&[Query::new("x".repeat(400))], 3)
+            .await
+            .unwrap_err();
+        assert!(refused.is_refusal(), "{refused}");
+        // No client sends so long an address, of a query that every other server may be asked.
+        let asked = server.seen().len();
+        let longest = Query::new("é".repeat(Query::MAX_BYTES / 2));
+        let refused = client.search(&[longest], 3).await.unwrap_err();
+        assert!(refused.is_refusal(), "{refused}");
+        assert_eq!(server.seen().len(), asked);
+
+        let server = Server::start(move |_, _| Reply::new(status, "no such index")).await;
+        let client = open("anserini", options(&server)).await.unwrap();
+        let (fault, _) = remote(client.search(&short, 3).await.unwrap_err());
+        assert!(fault.to_string().contains("no such index"), "{fault}");
     }
 }
 

@@ -311,9 +311,32 @@ async fn a_window_that_is_full_is_no_fault() {
 }
 
 #[tokio::test]
+async fn a_filter_on_what_is_written_cuts_a_turn_and_is_no_fault() {
+    let (url, asked) = serve(|body| {
+        let choice = match body.get("prompt") {
+            Some(_) => json!({"text": "so", "finish_reason": "content_filter"}),
+            None => json!({"message": {"content": null}, "finish_reason": "content_filter"}),
+        };
+        (200, whole(choice))
+    })
+    .await;
+    let policy = connected(&url).await;
+    let found = reply(&policy, &running("And"), &["</answer>"]).await;
+    assert_eq!((found.text.as_str(), found.finish), ("so", Finish::Length));
+    let found = reply(&policy, &chat(), &[]).await;
+    assert_eq!((found.text.as_str(), found.finish), ("", Finish::Length));
+    assert_eq!(asked.lock().unwrap().len(), 2, "it is not asked again");
+}
+
+#[tokio::test]
 async fn failures_are_faults_and_never_turns() {
     type Case = (u16, Value, fn(&PolicyError) -> bool);
-    let cases: [Case; 6] = [
+    let cases: [Case; 7] = [
+        (
+            200,
+            whole(json!({"text": "a", "finish_reason": "abort"})),
+            |error| matches!(error, PolicyError::Unavailable(words) if words.contains("aborted")),
+        ),
         (503, json!({"error": "busy"}), |error| {
             matches!(error, PolicyError::Unavailable(_))
         }),

@@ -1,0 +1,204 @@
+//! Texts on which a judge gives no verdict while it gives one without them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde_json::json;
+
+use forage_contracts::Score;
+
+use super::*;
+use crate::reward::Weighting;
+use crate::rollout::EpisodeRecord;
+
+/// A judge that does this with what holds `poison`, and grades everything else.
+fn filtered(act: impl Fn() -> Act + Send + Sync + 'static) -> Server {
+    Server::reading(move |_, body| {
+        if body.contains("poison") {
+            return act();
+        }
+        let together =
+            (1..9_usize).find(|count| body.contains(&format!("of these {count} agents")));
+        let turns = (1..9_usize).find(|count| body.contains(&format!("agent's {count} turns")));
+        let reply = match (together, turns) {
+            (Some(count), _) => format!("{{\"verdicts\": [{}]}}", vec![VERDICT; count].join(",")),
+            (None, Some(count)) => json!({"turns": vec![80; count]}).to_string(),
+            _ if body.contains("what A did") => r#"{"advice": "Search first."}"#.to_owned(),
+            _ if body.contains("two answers is better") => r#"{"better": "tie"}"#.to_owned(),
+            _ => VERDICT.to_owned(),
+        };
+        Act::Say(200, completion(&reply))
+    })
+}
+
+#[tokio::test]
+async fn a_text_without_a_verdict_is_wrong_where_the_judge_gives_one_without_it() {
+    let acts: [(fn() -> Act, usize); 4] = [
+        (|| Act::Say(400, "content filter".to_owned()), 1),
+        (|| Act::Say(422, "content filter".to_owned()), 1),
+        (|| Act::Say(200, completion("I cannot grade this.")), 2),
+        (
+            || Act::Say(200, completion(VERDICT).replace("stop", "length")),
+            2,
+        ),
+    ];
+    for (act, tries) in acts {
+        let server = filtered(act);
+        let judged = judged(settings(&server));
+        let refused = (0.0, vec![("refused".to_owned(), 1.0)]);
+        assert_eq!(score(&judged, "poison").await.expect("graded"), refused);
+        assert_eq!(
+            server.bodies().len(),
+            tries + 1,
+            "one harmless question more"
+        );
+        let harmless = server.bodies().pop().expect("asked");
+        assert!(harmless.contains("[left out]") && harmless.contains("ACCEPTED ANSWERS"));
+        let (fine, _) = score(&judged, "Velm").await.expect("graded");
+        assert!((fine - 0.95).abs() < 1e-6, "{fine}");
+    }
+    let server = filtered(|| Act::Say(400, "content filter".to_owned()));
+    let rewards = RewardSet::exact_match().with(Box::new(judged(settings(&server))), 1.0);
+    let poison = episode("<answer>poison</answer>", Some("poison"));
+    let score = rewards.score(&poison.task, &poison).await.expect("graded");
+    assert_eq!(
+        (score.parts["judge"], score.parts["judge_refused"]),
+        (0.0, 1.0)
+    );
+}
+
+#[tokio::test]
+async fn a_judge_that_fails_is_a_fault_whatever_it_was_asked() {
+    // A proxy's page is no reply, and nobody asks more of a server that fails.
+    let failing: [(fn() -> Act, &str, usize); 3] = [
+        (|| Act::Say(200, "<html>".to_owned()), "fit the protocol", 2),
+        (|| Act::Say(500, "boom".to_owned()), "HTTP status 500", 2),
+        (|| Act::Close, "cannot connect", 2),
+    ];
+    for (act, part, asked) in failing {
+        let server = filtered(act);
+        let error = score(&judged(settings(&server)), "poison").await;
+        let error = error.expect_err("a fault of ours").to_string();
+        assert!(error.contains(part), "{part}: {error}");
+        assert_eq!(server.bodies().len(), asked, "{part}");
+    }
+    // A spent budget leaves no harmless question.
+    let server = filtered(|| Act::Say(400, "content filter".to_owned()));
+    let spent = JudgeSettings {
+        max_calls: Some(1),
+        ..settings(&server)
+    };
+    assert!(score(&judged(spent), "poison").await.is_err());
+    assert_eq!(server.bodies().len(), 1);
+    // One that refuses everything from some moment on; a harmless question that it has refused waits a while.
+    let broken = Arc::new(AtomicBool::new(false));
+    let breaks = Arc::clone(&broken);
+    let server = Server::reading(move |_, body| {
+        if breaks.load(Ordering::SeqCst) || body.contains("poison") {
+            return Act::Say(400, "no such model".to_owned());
+        }
+        Act::Say(200, completion(VERDICT))
+    });
+    let judged = judged(settings(&server));
+    assert!(score(&judged, "poison").await.is_ok());
+    broken.store(true, Ordering::SeqCst);
+    for (answer, asked) in [("poison", 4), ("poison", 5), ("other", 6)] {
+        let error = score(&judged, answer).await.expect_err("a fault of ours");
+        assert!(error.to_string().contains("no such model"), "{error}");
+        assert_eq!(server.bodies().len(), asked, "{answer}");
+    }
+}
+
+async fn parts(written: serde_json::Value, members: &[&str], name: &str) -> Vec<f32> {
+    let weights: BTreeMap<String, Weighting> = serde_json::from_value(written).expect("weights");
+    let rewards = RewardSet::configured(Outcome::Answer, &weights, Seed::root(0));
+    let rewards = rewards.expect("usable");
+    let mut episodes = Vec::new();
+    for (member, &answer) in (0..).zip(members) {
+        let mut episode = Episode {
+            member,
+            ..episode(answer, Some(answer))
+        };
+        let score = rewards.score(&episode.task, &episode).await;
+        episode.score = Some(score.expect("scored"));
+        episodes.push(episode);
+    }
+    let group: Vec<&Episode> = episodes.iter().collect();
+    let scores = rewards.score_group(&group[0].task, &group).await;
+    let scores = scores.expect("scored");
+    scores.iter().map(|score| score.parts[name]).collect()
+}
+
+#[tokio::test]
+async fn a_member_without_a_verdict_costs_the_others_of_its_group_nothing() {
+    let server = filtered(|| Act::Say(400, "content filter".to_owned()));
+    let of = |name: &str| json!({name: {"weight": 1.0, "url": server.url(), "model": "m"}});
+    let members = ["Velm", "poison", "Orlen"];
+    let near = |found: Vec<f32>, expected: [f32; 3]| {
+        assert!(
+            found
+                .iter()
+                .zip(expected)
+                .all(|(found, expected)| (found - expected).abs() < 1e-6),
+            "{found:?}"
+        );
+    };
+    near(
+        parts(of("judge_batch"), &members, "judge_batch").await,
+        [0.95, 0.0, 0.95],
+    );
+    near(
+        parts(of("judge_turns"), &members, "judge_turns").await,
+        [0.8, 0.0, 0.8],
+    );
+    // Ties between the others, and a loss to each of them.
+    near(
+        parts(of("tournament"), &members, "tournament").await,
+        [0.75, 0.0, 0.75],
+    );
+    near(
+        parts(
+            of("tournament"),
+            &["poison a", "poison b", "Velm"],
+            "tournament",
+        )
+        .await,
+        [0.25, 0.25, 1.0],
+    );
+}
+
+#[tokio::test]
+async fn experience_leaves_out_a_pair_that_the_judge_refuses() {
+    let attempt = |question: &str, answer: &str, total: f32| -> EpisodeRecord {
+        let score = Score {
+            total,
+            ..Score::default()
+        };
+        let task = Task {
+            question: question.to_owned(),
+            ..task(question, &["Velm"])
+        };
+        Episode {
+            task,
+            score: Some(score),
+            ..episode(answer, Some(answer))
+        }
+        .into()
+    };
+    let records = [
+        attempt("a?", "Velm", 1.0),
+        attempt("a?", "poison", 0.0),
+        attempt("b?", "Velm", 1.0),
+        attempt("b?", "Orlen", 0.0),
+    ];
+    let server = filtered(|| Act::Say(400, "content filter".to_owned()));
+    let judge = Judge::new(settings(&server)).expect("settings");
+    let found = EpisodeRecord::experiences(&records, Some(&judge)).await;
+    let expected = [json!({"question": "b?", "text": "Search first."})];
+    assert_eq!(found.expect("no fault of ours"), expected);
+    let down = Server::start(|_| Act::Say(500, "boom".to_owned()));
+    let judge = Judge::new(settings(&down)).expect("settings");
+    let found = EpisodeRecord::experiences(&records, Some(&judge)).await;
+    assert!(found.is_err());
+}
