@@ -13,6 +13,8 @@ from .errors import Capacity, Fault, Invalid, Unreachable, from_answer
 
 __all__ = ["Closing", "Http"]
 
+# Bytes of an answer that are read: twice what `forage serve retriever` sends unless told otherwise.
+_ANSWER_BYTES = 256 << 20
 # What a kept connection says when the server has closed it in the meantime, or when an answer on it was never read.
 _STALE = (
     http.client.RemoteDisconnected,
@@ -111,7 +113,9 @@ class Http:
     ) -> tuple[int, float, bytes]:
         connection.request(method, self._address.path.rstrip("/") + path, body, self._headers)
         answer = connection.getresponse()
-        text = answer.read()
+        text = answer.read(_ANSWER_BYTES + 1)
+        if len(text) > _ANSWER_BYTES:
+            raise http.client.HTTPException(f"the answer has more than {_ANSWER_BYTES} bytes")
         try:
             retry_after = max(float(answer.headers.get("Retry-After", "1")), 0.05)
         except ValueError:
