@@ -11,6 +11,7 @@ use crate::data::Data;
 use crate::error::{Context, Result, RunError, bail};
 use crate::grpo::{Experience, Grpo, digest};
 use crate::layout::RunLayout;
+use crate::lock::FileLock;
 use crate::memory::{self, Start};
 use crate::observer::{Observer, Quiet};
 use crate::policy::{save, start_of};
@@ -77,8 +78,8 @@ pub struct Trained {
 /// Trains the policy of a config with GRPO. Blocks; not to be called from async code.
 ///
 /// # Errors
-/// When the folder is taken or has nothing to resume, a part of the config cannot be had, memory does not suffice, or the run
-/// fails or is stopped on the way.
+/// When the folder or the file of `record_tools` is taken, there is nothing to resume, a part of the config cannot be had, memory
+/// does not suffice, or the run fails or is stopped on the way.
 pub fn train(
     config: &Resolved,
     options: &TrainOptions,
@@ -113,6 +114,7 @@ fn train_in(config: &Resolved, options: &TrainOptions, observer: &dyn Observer) 
         observer.say(&memory::check(estimate)?);
     }
     let _lock = layout.claim(options.resume)?;
+    let _tape = FileLock::take_all(&options.record_tools)?;
     let data = match &options.rollouts {
         Some(_) => None,
         None => Some(load(config, options, observer)?),

@@ -60,12 +60,7 @@ impl EvaluateOptions {
 
     /// Claims the files that will be written, for as long as the locks are kept: before any work is done.
     pub(super) fn claim(&self) -> Result<Vec<FileLock>> {
-        let files = [&self.out, &self.record_tools];
-        files
-            .into_iter()
-            .flatten()
-            .map(|file| FileLock::take(file))
-            .collect()
+        FileLock::take_all(self.out.iter().chain(&self.record_tools))
     }
 }
 
