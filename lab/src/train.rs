@@ -86,6 +86,12 @@ pub fn train(
     observer: &dyn Observer,
 ) -> Result<Trained> {
     options.check_ranks(config)?;
+    if let Some(ranks) = options.ranks.as_ref().filter(|ranks| ranks.is_open()) {
+        observer.say(&format!(
+            "warning: anyone who reaches {} may take the place of a rank or end the run; give all ranks the same --rank-secret-file",
+            ranks.address
+        ));
+    }
     if options.ranks.as_ref().is_some_and(|ranks| ranks.rank > 0) {
         // What it must write on its way goes with it; rank 0 tells it where to begin.
         let scratch = tempfile::tempdir().context("cannot make a temporary folder")?;
