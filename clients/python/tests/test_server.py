@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -300,6 +301,17 @@ def test_an_answer_without_an_end_is_not_read(monkeypatch):
             Http(f"http://127.0.0.1:{server.getsockname()[1]}", None, 20.0, 0.0).get("/info")
         thread.join(20)
         assert not thread.is_alive()
+
+
+def test_a_token_over_plain_http_to_another_machine_is_told():
+    for url in ("http://10.0.0.5:8000", "http://localhost.example"):
+        with pytest.warns(UserWarning, match="readable on the way"):
+            Http(url, "secret", 1.0, 0.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for url in ("https://example.org", "http://localhost:1", "http://127.0.0.1:1", "http://[::1]:1"):
+            Http(url, "secret", 1.0, 0.0)
+        Http("http://10.0.0.5:8000", None, 1.0, 0.0)
 
 
 def test_a_question_needs_something_that_is_right():

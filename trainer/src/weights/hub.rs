@@ -6,7 +6,8 @@ mod server;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-pub(crate) use self::server::is_plain;
+use forage_net::Client;
+
 use self::server::{Fault, MOST_TEXT, Server, is_commit};
 use super::files::{INDEX, SINGLE, shard_names};
 
@@ -253,7 +254,7 @@ impl Hub {
     }
 
     fn server(&self) -> Result<Server<'_>, HubError> {
-        if self.token.is_some() && is_plain(&self.endpoint) {
+        if self.token.is_some() && Client::is_plain(&self.endpoint) {
             return Err(HubError::PlainToken {
                 endpoint: self.endpoint.clone(),
             });

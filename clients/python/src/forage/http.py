@@ -1,9 +1,11 @@
 """JSON over HTTP with kept connections, one for each thread."""
 
 import http.client
+import ipaddress
 import json
 import threading
 import time
+import warnings
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self
@@ -22,6 +24,14 @@ _STALE = (
     ConnectionResetError,
     BrokenPipeError,
 )
+
+
+def _is_here(host: str) -> bool:
+    """Tells whether a host is this machine, whatever its name service says."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 class Http:
@@ -43,6 +53,9 @@ class Http:
         self._headers = {"Content-Type": "application/json", "Accept": "application/json"}
         if token is not None:
             self._headers["Authorization"] = f"Bearer {token}"
+            if address.scheme == "http" and not _is_here(address.hostname):
+                told = f"the token is sent over plain http to {address.hostname}, readable on the way"
+                warnings.warn(f"{told}: use https, unless the network is your own", stacklevel=3)
         self._kept = threading.local()
 
     def __getstate__(self) -> dict[str, Any]:

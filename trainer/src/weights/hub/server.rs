@@ -261,20 +261,6 @@ impl<R: Read> Read for Paced<R> {
     }
 }
 
-/// Tells whether an endpoint is reached in the open: over plain http, on another machine.
-pub(crate) fn is_plain(endpoint: &str) -> bool {
-    let Ok(address) = endpoint.parse::<Uri>() else {
-        return true;
-    };
-    let host = address.host().unwrap_or_default();
-    let host = host.trim_start_matches('[').trim_end_matches(']');
-    let loopback = host == "localhost"
-        || host
-            .parse::<std::net::IpAddr>()
-            .is_ok_and(|ip| ip.is_loopback());
-    address.scheme_str() != Some("https") && !loopback
-}
-
 /// Tells whether this is the digest of a commit.
 pub(super) fn is_commit(text: &str) -> bool {
     text.len() == 40 && text.bytes().all(|c| c.is_ascii_hexdigit())
@@ -386,28 +372,6 @@ fn at(path: &Path) -> impl FnOnce(std::io::Error) -> Fault {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn only_this_machine_is_spoken_to_in_the_open() {
-        for private in [
-            "https://huggingface.co",
-            "http://127.0.0.1:8080",
-            "http://localhost",
-            "http://[::1]:80",
-        ] {
-            assert!(!is_plain(private), "{private}");
-        }
-        for open in [
-            "http://mirror",
-            "http://127.0.0.1.example:80",
-            "http://localhost.example",
-            "http://localhost@example",
-            "mirror",
-            "",
-        ] {
-            assert!(is_plain(open), "{open}");
-        }
-    }
 
     #[test]
     fn a_body_that_comes_drop_by_drop_ends() {
