@@ -31,7 +31,9 @@ END
     ;;
     model_folder)
       { printf '\0'; cat ../trainer/tests/fixtures/tiny_qwen3/config.json; } >"$to/config"
-      { printf '\1'; head -c 60000 ../trainer/tests/fixtures/tiny_qwen3/model.safetensors; } >"$to/safetensors" ;;
+      { printf '\1'; head -c 60000 ../trainer/tests/fixtures/tiny_qwen3/model.safetensors; } >"$to/safetensors"
+      { printf '\4'; cat ../trainer/tests/fixtures/tiny_bert/config.json; } >"$to/bert-config"
+      { printf '\7'; cat ../trainer/tests/fixtures/tiny_bert/tokenizer.json; } >"$to/bert-tokenizer" ;;
   esac
 }
 

@@ -11,6 +11,7 @@ use crate::config::Resolved;
 use crate::data::{Corpus, Data, Tasks, first};
 use crate::error::{Context, Result, RunError, bail};
 use crate::evaluate::{Opening, Player, is_script};
+use crate::lock::FileLock;
 use crate::observer::Observer;
 use crate::policy::{is_server, start_of};
 use crate::runtime::runtime;
@@ -48,8 +49,8 @@ const BATCHES: usize = 4;
 /// is complete. Blocks; not to be called from async code.
 ///
 /// # Errors
-/// When an option is out of range, a part of the config cannot be had, too many episodes are lost to infrastructure faults, none
-/// is worth keeping, or it is stopped on the way.
+/// When an option is out of range, another process writes the same files, a part of the config cannot be had, too many episodes
+/// are lost to infrastructure faults, none is worth keeping, or it is stopped on the way.
 pub fn collect(
     config: &Resolved,
     options: &CollectOptions,
@@ -61,6 +62,7 @@ pub fn collect(
             "--samples and --questions must be at least 1, --min-reward a number",
         ));
     }
+    let _locks = FileLock::take_all(std::iter::once(&options.out).chain(&options.record_tools))?;
     let scratch = tempfile::tempdir().context("cannot make a temporary folder")?;
     let data = Data::load(config, scratch.path())?;
     let tasks = first(&data.train, options.questions);

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use forage_env::reward::PublishedSettings;
+use forage_net::Client;
 use serde_json::Value;
 
 use crate::config::{Resolved, RunConfig};
@@ -18,6 +19,7 @@ impl Resolved {
             .into_iter()
             .chain(unvalidated(self))
             .chain(unread_turns(self))
+            .chain(readable_credentials(self))
             .collect()
     }
 
@@ -111,6 +113,39 @@ fn unread_turns(config: &RunConfig) -> Option<String> {
     })
 }
 
+/// Says which credentials can be read on their way to a server.
+fn readable_credentials(config: &RunConfig) -> Vec<String> {
+    fn look(value: &Value, place: &str, found: &mut Vec<String>) {
+        let Value::Object(table) = value else {
+            return;
+        };
+        let urls = match table.get("url") {
+            Some(Value::Array(urls)) => urls.as_slice(),
+            Some(url) => std::slice::from_ref(url),
+            None => &[],
+        };
+        let mut urls = urls.iter().filter_map(Value::as_str);
+        let has_token = value["token_file"].is_string() || value["http"]["token_file"].is_string();
+        if let Some(url) = urls.find(|url| has_token && Client::is_plain(url)) {
+            found.push(format!(
+                "[{place}] sends the credentials of its `token_file` over plain http to {url}, readable on the way: use https, \
+                 unless the network is your own"
+            ));
+        }
+        for (key, value) in table {
+            let dot = if place.is_empty() { "" } else { "." };
+            look(value, &format!("{place}{dot}{key}"), found);
+        }
+    }
+    let mut found = Vec::new();
+    look(
+        &serde_json::to_value(config).unwrap_or_default(),
+        "",
+        &mut found,
+    );
+    found
+}
+
 /// True where a reward of the config grades the words of the prompt.
 fn grades_prompt(config: &RunConfig) -> bool {
     let settings = config
@@ -187,6 +222,27 @@ mod tests {
         assert!(of(&[paid])[0].contains("pays turns"));
         let credit = "grpo.update.objective.credit=\"process_supervision\"";
         assert!(of(&[paid, credit]).is_empty());
+    }
+
+    #[test]
+    fn credentials_over_plain_http_to_another_machine_are_named() {
+        let remote = |url: &str, token: &str| {
+            let http = format!("http = {{ {token} }}");
+            let remote =
+                format!("retriever.remote={{ kind = \"search-r1\", url = \"{url}\", {http} }}");
+            of(&[&remote])
+        };
+        let token = "token_file = \"token\"";
+        let found = remote("http://10.0.0.5:8000", token);
+        assert!(
+            found.len() == 1
+                && found[0].starts_with("[retriever.remote] sends")
+                && found[0].contains("http://10.0.0.5:8000"),
+            "{found:?}"
+        );
+        assert!(remote("http://10.0.0.5:8000", "").is_empty());
+        assert!(remote("https://10.0.0.5:8000", token).is_empty());
+        assert!(remote("http://127.0.0.1:8000", token).is_empty());
     }
 
     #[test]

@@ -59,6 +59,17 @@ pub(crate) struct FileLock {
 }
 
 impl FileLock {
+    /// Claims the files that a command was told to write.
+    ///
+    /// # Errors
+    /// As [`FileLock::take`].
+    pub(crate) fn take_all<'a>(
+        targets: impl IntoIterator<Item = &'a PathBuf>,
+    ) -> Result<Vec<Self>> {
+        let taken = targets.into_iter().map(|target| Self::take(target));
+        taken.collect()
+    }
+
     /// Claims the file.
     ///
     /// # Errors

@@ -12,6 +12,7 @@ use crate::data::Data;
 use crate::error::{Context, Result, RunError, bail};
 use crate::grpo::{Experience, Grpo, digest};
 use crate::layout::RunLayout;
+use crate::lock::FileLock;
 use crate::memory::{self, Start};
 use crate::observer::{Observer, Quiet};
 use crate::policy::{save, start_of};
@@ -85,8 +86,8 @@ pub struct Trained {
 /// Trains the policy of a config with GRPO. Blocks; not to be called from async code.
 ///
 /// # Errors
-/// When the folder is taken or has nothing to resume, a part of the config cannot be had, memory does not suffice, or the run
-/// fails or is stopped on the way.
+/// When the folder or the file of `record_tools` is taken, there is nothing to resume, a part of the config cannot be had, memory
+/// does not suffice, or the run fails or is stopped on the way.
 pub fn train(
     config: &Resolved,
     options: &TrainOptions,
@@ -96,6 +97,12 @@ pub fn train(
     if !options.beside.is_empty() {
         let devices = [&[config.device], options.beside.as_slice()].concat();
         DeviceSpec::open_together(&devices).in_config("the run cannot begin with its devices")?;
+    }
+    if let Some(ranks) = options.ranks.as_ref().filter(|ranks| ranks.is_open()) {
+        observer.say(&format!(
+            "warning: anyone who reaches {} may take the place of a rank or end the run; give all ranks the same --rank-secret-file",
+            ranks.address
+        ));
     }
     if options.ranks.as_ref().is_some_and(|ranks| ranks.rank > 0) {
         // What it must write on its way goes with it; rank 0 tells it where to begin.
@@ -126,6 +133,7 @@ fn train_in(config: &Resolved, options: &TrainOptions, observer: &dyn Observer) 
         observer.say(&memory::check(estimate)?);
     }
     let _lock = layout.claim(options.resume)?;
+    let _tape = FileLock::take_all(&options.record_tools)?;
     let data = match &options.rollouts {
         Some(_) => None,
         None => Some(load(config, options, observer)?),

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use wasmtime::{Engine, Module};
 
-use crate::engine::Notice;
+use crate::engine::{Notice, interpreter};
 use crate::error::SandboxError;
 
 /// The interpreter as `guest/build.sh` makes it: WebAssembly, compressed.
@@ -27,12 +27,20 @@ fn key(engine: &Engine) -> String {
 /// The interpreter's module: from the cache, or compiled and put there.
 ///
 /// A file of the cache carries its own digest in its name; one that is damaged or of another machine is made again. When the
-/// result cannot be kept, it is used all the same and `notice` hears of it.
+/// result cannot be kept, or there is no folder, it is used all the same and `notice` hears of it.
 pub(crate) fn load(
     engine: &Engine,
-    folder: &Path,
+    folder: Option<&Path>,
     notice: &mut dyn FnMut(Notice),
 ) -> Result<Module, SandboxError> {
+    let Some(folder) = folder else {
+        notice(Notice::Compiling);
+        notice(Notice::NotKept {
+            folder: "the user's cache folder".into(),
+            reason: "there is none; set HOME or XDG_CACHE_HOME".to_owned(),
+        });
+        return compile(engine);
+    };
     let key = key(engine);
     let private = private(folder);
     let kept = || {
@@ -57,10 +65,7 @@ pub(crate) fn load(
         return Ok(module);
     }
     notice(Notice::Compiling);
-    let wasm =
-        zstd::decode_all(GUEST).map_err(|error| SandboxError::Interpreter(error.to_string()))?;
-    let module = Module::new(engine, wasm)
-        .map_err(|error| SandboxError::Interpreter(format!("{error:#}")))?;
+    let module = compile(engine)?;
     if let Err(source) = private.and_then(|()| keep(&module, folder, &key)) {
         notice(Notice::NotKept {
             folder: folder.to_owned(),
@@ -68,6 +73,12 @@ pub(crate) fn load(
         });
     }
     Ok(module)
+}
+
+fn compile(engine: &Engine) -> Result<Module, SandboxError> {
+    let wasm =
+        zstd::decode_all(GUEST).map_err(|error| SandboxError::Interpreter(error.to_string()))?;
+    Module::new(engine, wasm).map_err(|error| interpreter(&error))
 }
 
 /// Loads the code that was compiled before; removes a file that was changed.
@@ -156,6 +167,31 @@ mod tests {
     use std::os::unix::fs::{PermissionsExt, chown};
 
     use super::*;
+
+    #[test]
+    fn a_kept_module_is_found_unless_others_may_write_to_it_or_have_changed_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let engine = Engine::new(&wasmtime::Config::new()).unwrap();
+        let module = Module::new(&engine, b"\0asm\x01\0\0\0").unwrap();
+        let kept = || {
+            keep(&module, folder.path(), "tiny").unwrap();
+            let mut files = fs::read_dir(folder.path()).unwrap();
+            files.next().unwrap().unwrap().path()
+        };
+        let found = || find(&engine, folder.path(), "tiny").is_some();
+        kept();
+        assert!(found() && found());
+        for mode in [0o666, 0o620] {
+            let path = kept();
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            assert!(!found() && !path.exists(), "{mode:o}");
+        }
+        let path = kept();
+        let mut bytes = fs::read(&path).unwrap();
+        bytes.push(0);
+        fs::write(&path, bytes).unwrap();
+        assert!(!found() && !path.exists());
+    }
 
     #[test]
     fn machine_code_that_others_could_have_written_is_not_loaded() {

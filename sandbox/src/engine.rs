@@ -45,23 +45,19 @@ struct Shared {
 pub struct EngineOptions {
     /// The limits of each turn.
     pub limits: Limits,
-    /// The folder where the compiled interpreter is kept between processes.
-    pub cache: PathBuf,
+    /// The folder where the compiled interpreter is kept between processes; none to compile it anew in each.
+    pub cache: Option<PathBuf>,
     /// Memory that all sandboxes of this process share, in bytes; a quarter of what is free when the first is opened unless
     /// given. Engines that give it must agree.
     pub memory_bytes: Option<usize>,
 }
 
 impl Default for EngineOptions {
-    /// The default limits and `forage` in the user's cache folder; without one, a folder for temporary files, where it is
-    /// used only if it is this user's alone.
+    /// The default limits and `forage` in the user's cache folder, if there is one: never a folder that users share.
     fn default() -> Self {
-        let cache = dirs::cache_dir()
-            .unwrap_or_else(std::env::temp_dir)
-            .join("forage");
         Self {
             limits: Limits::default(),
-            cache,
+            cache: dirs::cache_dir().map(|folder| folder.join("forage")),
             memory_bytes: None,
         }
     }
@@ -100,9 +96,11 @@ impl SandboxEngine {
         notice: &mut dyn FnMut(Notice),
     ) -> Result<Self, SandboxError> {
         let limits = &options.limits;
-        let budget = Budget::of_process(options.memory_bytes, limits.memory_bytes, &options.cache)?;
+        let (cache, scratch) = (options.cache.as_deref(), std::env::temp_dir());
+        let spill = cache.unwrap_or(&scratch);
+        let budget = Budget::of_process(options.memory_bytes, limits.memory_bytes, spill)?;
         let engine = engine(limits)?;
-        let module = cache::load(&engine, &options.cache, notice)?;
+        let module = cache::load(&engine, cache, notice)?;
         Self::over(engine, &module, limits.clone(), budget)
     }
 

@@ -20,20 +20,20 @@ fn works(engine: &SandboxEngine) {
 #[test]
 fn damage_is_repaired_and_a_useless_folder_is_done_without() {
     let folder = tempfile::tempdir().unwrap();
+    let cache = folder.path().join("deep/cache");
     let options = EngineOptions {
         limits: Limits::default(),
-        cache: folder.path().join("deep/cache"),
+        cache: Some(cache.clone()),
         memory_bytes: None,
     };
     // What the user's cache already holds is copied, so that only the repair compiles.
-    fs::create_dir_all(&options.cache).unwrap();
+    fs::create_dir_all(&cache).unwrap();
     open(&EngineOptions::default());
-    let kept = fs::read_dir(EngineOptions::default().cache)
-        .unwrap()
-        .map(Result::unwrap);
+    let users = EngineOptions::default().cache.expect("a cache folder");
+    let kept = fs::read_dir(users).unwrap().map(Result::unwrap);
     // Kernels of GPUs have a folder of their own beside them.
     for entry in kept.filter(|entry| entry.file_type().unwrap().is_file()) {
-        fs::copy(entry.path(), options.cache.join(entry.file_name())).unwrap();
+        fs::copy(entry.path(), cache.join(entry.file_name())).unwrap();
     }
     let (engine, notices) = open(&options);
     works(&engine);
@@ -44,7 +44,7 @@ fn damage_is_repaired_and_a_useless_folder_is_done_without() {
             .is_some_and(|extension| extension == "cwasm")
     };
     let files = || {
-        fs::read_dir(&options.cache)
+        fs::read_dir(&cache)
             .unwrap()
             .map(|entry| entry.unwrap().path())
             .filter(compiled)
@@ -61,14 +61,15 @@ fn damage_is_repaired_and_a_useless_folder_is_done_without() {
     assert_eq!(open(&options).1, [], "the repair was kept");
 
     // A file where the folder should be: as on a disk without space, what was compiled cannot be kept.
+    let file = files().next().unwrap();
     let blocked = EngineOptions {
-        cache: files().next().unwrap(),
+        cache: Some(file.clone()),
         ..options.clone()
     };
     let (engine, notices) = open(&blocked);
     works(&engine);
     assert!(
-        matches!(&notices[..], [Notice::Compiling, Notice::NotKept { folder, .. }] if *folder == blocked.cache),
+        matches!(&notices[..], [Notice::Compiling, Notice::NotKept { folder, .. }] if *folder == file),
         "{notices:?}"
     );
 }

@@ -209,8 +209,11 @@ fn write(folder: &Path, snapshot: &Snapshot<'_>, state: &RunState) -> Result<(),
 
 /// The name of the checkpoint of a run that has done so many steps.
 pub(crate) fn name(step: u64) -> String {
-    format!("step-{step:06}")
+    format!("{STEP}{step:06}")
 }
+
+/// Start of the names of checkpoints.
+const STEP: &str = "step-";
 
 /// Start of the names of checkpoints that are being written.
 const PARTIAL: &str = ".partial-";
@@ -223,10 +226,20 @@ fn staging(checkpoints: &Path, step: u64) -> PathBuf {
 
 /// Gives a checkpoint that is on the disk its name, which is on the disk too when this returns: only then may others be removed.
 fn publish(run: &Path, partial: &Path, target: &Path) -> Result<(), CheckpointError> {
-    let _ = std::fs::remove_dir_all(target);
+    // Another one of this step stays until the new one is there, under a name that is of this step too and stands before it.
+    let aside = target.file_name().unwrap_or_default().to_string_lossy();
+    let aside = target.with_file_name(aside.replacen(STEP, &format!("{STEP}0"), 1));
+    if target.exists() {
+        let _ = std::fs::remove_dir_all(&aside);
+        std::fs::rename(target, &aside).map_err(at(target))?;
+    }
     std::fs::rename(partial, target).map_err(at(target))?;
     sync_folder(&run.join("checkpoints"))?;
-    sync_folder(run)
+    sync_folder(run)?;
+    if aside.exists() {
+        std::fs::remove_dir_all(&aside).map_err(at(&aside))?;
+    }
+    Ok(())
 }
 
 /// Waits until the names in a folder are on the disk, where the system can open folders.
@@ -308,7 +321,7 @@ pub(crate) fn list(run: &Path) -> Result<Vec<PathBuf>, CheckpointError> {
     }
     let entries = std::fs::read_dir(&folder).map_err(at(&folder))?;
     let step = |path: PathBuf| {
-        let digits = path.file_name()?.to_str()?.strip_prefix("step-")?;
+        let digits = path.file_name()?.to_str()?.strip_prefix(STEP)?;
         let step: u64 = digits.parse().ok()?;
         Some((step, path))
     };
@@ -505,5 +518,35 @@ mod tests {
         clear_partial(run.path()).unwrap();
         let left = std::fs::read_dir(run.path().join("checkpoints")).unwrap();
         assert_eq!(left.count(), names.len() + 2);
+    }
+
+    #[test]
+    fn a_checkpoint_is_there_whenever_its_replacement_ends() {
+        let run = tempfile::tempdir().unwrap();
+        let folder = run.path().join("checkpoints");
+        for step in [7, 1_000_000] {
+            let target = folder.join(name(step));
+            let newest = || {
+                let found = list(run.path()).unwrap().pop().unwrap();
+                std::fs::read_to_string(found.join("content")).unwrap()
+            };
+            let publish = |content: Option<&str>| {
+                let partial = staging(&folder, step);
+                if let Some(content) = content {
+                    std::fs::create_dir_all(&partial).unwrap();
+                    std::fs::write(partial.join("content"), content).unwrap();
+                }
+                publish(run.path(), &partial, &target)
+            };
+            publish(Some("first")).unwrap();
+            // As a process that is killed in between: nothing takes the name.
+            publish(None).unwrap_err();
+            assert_eq!(newest(), "first");
+            publish(Some("second")).unwrap();
+            assert_eq!(newest(), "second");
+            publish(Some("third")).unwrap();
+            assert_eq!(newest(), "third");
+        }
+        assert_eq!(list(run.path()).unwrap().len(), 2);
     }
 }

@@ -318,10 +318,12 @@ fn exports_are_whole_and_what_cannot_be_exported_is_named() {
 }
 
 #[test]
-fn two_evaluations_do_not_write_one_file() {
+fn two_processes_do_not_write_one_file() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("episodes.jsonl");
-    // As an evaluation holds it that another process does.
+    let elsewhere = tempfile::tempdir().unwrap();
+    let [other, run] = ["other.jsonl", "run"].map(|name| elsewhere.path().join(name));
+    // As another process holds it.
     let held = std::fs::File::create(folder.path().join(".episodes.jsonl.lock")).unwrap();
     held.lock().unwrap();
     let config = smoke();
@@ -335,12 +337,31 @@ fn two_evaluations_do_not_write_one_file() {
         "--out",
         text(&out),
     ];
-    let (code, error) = fails(&arguments);
-    assert_eq!(code, 1);
-    assert!(
-        error.contains("episodes.jsonl is being written by another process"),
-        "{error}"
-    );
+    let collected = [
+        "collect",
+        &config,
+        "--samples",
+        "1",
+        "--questions",
+        "1",
+        "--out",
+    ];
+    let recorded = ["--record-tools", text(&out)];
+    let trained = ["train", &config, "--out", text(&run)];
+    for refused in [
+        arguments.to_vec(),
+        [&collected[..], &[text(&out)]].concat(),
+        [&collected[..], &[text(&other)], &recorded].concat(),
+        [&trained[..], &recorded].concat(),
+    ] {
+        let (code, error) = fails(&refused);
+        assert_eq!(code, 1);
+        assert!(
+            error.contains("episodes.jsonl is being written by another process"),
+            "{refused:?}: {error}"
+        );
+    }
+    assert!(!other.exists());
     drop(held);
     done(&arguments);
     let left = std::fs::read_dir(folder.path()).unwrap();

@@ -4,8 +4,11 @@ import http.client
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
+import threading
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,8 +16,9 @@ from pathlib import Path
 import pytest
 from conftest import BINARY
 
+import forage.http
 from forage import Question, Reply
-from forage.errors import Conflict, Infra, Invalid, SessionLost
+from forage.errors import Conflict, Infra, Invalid, SessionLost, Unreachable
 from forage.http import Http
 
 ENVIRONMENT = """
@@ -238,6 +242,85 @@ def test_refusals(ask, url):
         plain.request("POST", "/reset", "no JSON", headers)
         answer = plain.getresponse()
         assert (answer.status, set(json.loads(answer.read()))) == (expected, {"code", "cause", "detail"})
+
+
+def answers(url: str, sent: bytes) -> list[int]:
+    """The statuses of all answers to these bytes, until the server closes."""
+    host, port = url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=20) as connection:
+        connection.sendall(sent)
+        received = b""
+        try:
+            while part := connection.recv(1 << 16):
+                received += part
+        except ConnectionResetError:
+            pass
+    return [int(status) for status in re.findall(rb"HTTP/1.1 (\d+)", received)]
+
+
+def posted(*lines: str, body: str = "") -> bytes:
+    return "\r\n".join(["POST /reset HTTP/1.1", *lines, "Content-Type: application/json", "", body]).encode()
+
+
+def test_what_is_refused_before_it_is_read(url):
+    here = url.removeprefix("http://")
+    # A request that the server would take, in the body of one that it refuses.
+    hidden = f"GET /info HTTP/1.1\r\nHost: {here}\r\nConnection: close\r\n\r\n"
+    length = f"Content-Length: {len(hidden)}"
+    for lines, status in (
+        ([f"Host: {here}", "Content-Length: -1"], 400),
+        ([f"Host: {here}", "Content-Length: many"], 400),
+        ([f"Host: {here}", "Content-Length: \u0665"], 400),
+        ([f"Host: {here}", f"Content-Length: {'9' * 5000}"], 413),
+        ([f"Host: {here}", "Content-Length: 8388609"], 413),
+        ([f"Host: {here}", length, "Origin: http://127.0.0.1"], 403),
+        (["Host: evil.example", length], 403),
+        (["Host: 127.0.0.1.evil.example:80", length], 403),
+    ):
+        assert answers(url, posted(*lines, body=hidden)) == [status], lines
+    for host in (here, "localhost:1", "LOCALHOST", "127.9.9.9", "[::1]:80"):
+        assert answers(url, posted(f"Host: {host}", "Connection: close", "Content-Length: 2", body="{}")) == [422], host
+
+
+def test_a_deep_body_is_no_json(url, ask):
+    body = "[" * 200_000
+    deep = posted("Host: localhost", "Connection: close", f"Content-Length: {len(body)}", body=body)
+    assert answers(url, deep) == [422]
+    assert ask.get("/info")["takes_tasks"]
+
+
+def test_an_answer_without_an_end_is_not_read(monkeypatch):
+    monkeypatch.setattr(forage.http, "_ANSWER_BYTES", 1 << 16)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(1 << 16)
+                connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n[")
+                try:
+                    while True:
+                        connection.sendall(b"1," * 4096)
+                except OSError:
+                    pass
+
+        thread = threading.Thread(target=answer, daemon=True)
+        thread.start()
+        with pytest.raises(Unreachable, match="the answer has more than 65536 bytes"):
+            Http(f"http://127.0.0.1:{server.getsockname()[1]}", None, 20.0, 0.0).get("/info")
+        thread.join(20)
+        assert not thread.is_alive()
+
+
+def test_a_token_over_plain_http_to_another_machine_is_told():
+    for url in ("http://10.0.0.5:8000", "http://localhost.example"):
+        with pytest.warns(UserWarning, match="readable on the way"):
+            Http(url, "secret", 1.0, 0.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for url in ("https://example.org", "http://localhost:1", "http://127.0.0.1:1", "http://[::1]:1"):
+            Http(url, "secret", 1.0, 0.0)
+        Http("http://10.0.0.5:8000", None, 1.0, 0.0)
 
 
 def test_a_question_needs_something_that_is_right():

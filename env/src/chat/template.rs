@@ -215,7 +215,8 @@ impl ChatTemplate {
     }
 }
 
-/// Instructions that rendering may take: a conversation of hundreds of messages takes a hundredth.
+/// Instructions that rendering may take: a conversation of hundreds of messages takes a hundredth. The engine bounds no value that a
+/// template keeps: one that joins a text with itself can take all memory (`docs/security.md`).
 const FUEL: u64 = 10_000_000;
 /// Most bytes of a rendered conversation.
 const MOST_TEXT: usize = 64 << 20;

@@ -7,6 +7,7 @@ use forage_trainer::OldLogprobs;
 
 use super::{Baseline, EngineSection, RunConfig, WarmStartSection};
 use crate::error::{Context, Result, refuse};
+use crate::retrieval::RetrieverConfig;
 
 impl RunConfig {
     /// Refuses what no run can be made of, whatever the device.
@@ -19,13 +20,13 @@ impl RunConfig {
         match (&self.data.world, &self.data.files, self.data.own) {
             (Some(world), None, None) => world.check().in_config("data.world")?,
             (None, Some(files), None) => files.check().in_config("data.files")?,
-            (None, None, Some(_)) if entry.questions.is_some() => {}
-            (None, None, Some(_)) => {
+            (None, None, Some(_)) if entry.questions.is_none() => {
                 refuse!(
                     "{} has no questions of its own; write [data.world] or [data.files], not [data.own]",
                     entry.id
                 )
             }
+            (None, None, Some(_)) => self.check_unsearched()?,
             _ => refuse!("data needs exactly one of [data.world], [data.files] and [data.own]"),
         }
         if let Some(lora) = &self.policy.lora {
@@ -110,6 +111,21 @@ impl RunConfig {
         if self.warm_start.as_ref().is_some_and(same) {
             refuse!(
                 "warm_start.world.seed equals data.world.seed: demonstrations would come from the world learned in"
+            );
+        }
+        Ok(())
+    }
+
+    /// Refuses a retriever beside questions that bring nothing to search: it would not be asked.
+    fn check_unsearched(&self) -> Result<()> {
+        let plain = RetrieverConfig {
+            device: self.retriever.device,
+            ..RetrieverConfig::default()
+        };
+        if self.retriever != plain {
+            refuse!(
+                "[retriever] would not be asked: [data.own] brings its questions and no passages; remove [retriever], or write \
+                 [data.files] with the questions and what is searched"
             );
         }
         Ok(())

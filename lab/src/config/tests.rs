@@ -257,6 +257,29 @@ fn questions_have_one_source_and_one_rule_of_splitting() {
 }
 
 #[test]
+fn a_retriever_that_would_not_be_asked_is_refused() {
+    const OWN: &str = r#"
+        policy.checkpoint = "builtin:quickstart"
+        data = { train_questions = 8, dev_questions = 0, test_questions = 4, own = { seed = 7 } }
+        environment = { id = "external", settings = { url = "http://127.0.0.1:1" } }
+        reward.return = 1.0
+    "#;
+    checked(OWN, &[]).unwrap();
+    for key in [
+        "remote={ kind = \"search-r1\", url = \"http://127.0.0.1:2\" }",
+        "mode=\"boolean\"",
+        "cache_entries=9",
+    ] {
+        let error = checked(OWN, &[format!("retriever.{key}")]).unwrap_err();
+        let error = format!("{error:#}");
+        assert!(
+            error.contains("[retriever] would not be asked"),
+            "{key}: {error}"
+        );
+    }
+}
+
+#[test]
 fn rewards_are_weights_or_tables_with_settings() {
     let labels = "data.labels=\"wrong\"".to_owned();
     let contains = "reward.contains={ weight = 1, token = \"sieve\" }".to_owned();

@@ -68,7 +68,7 @@ impl EvaluateOptions {
             let names: BTreeSet<&str> = names.chain(self.self_grade.then_some(GRADES)).collect();
             files.extend(names.into_iter().map(|name| beside(out, name)));
         }
-        files.iter().map(|file| FileLock::take(file)).collect()
+        FileLock::take_all(&files)
     }
 }
 

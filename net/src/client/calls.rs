@@ -1,6 +1,7 @@
 //! Calls of one server.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -98,13 +99,32 @@ impl Client {
     ) -> Result<Self, SettingError> {
         options.check()?;
         let base = parse(base)?;
+        let credentials = Credentials::read(&options, key_header)?;
+        if !matches!(credentials, Credentials::None) && Self::is_plain(base.as_str()) {
+            tracing::warn!(
+                url = base.as_str(),
+                "credentials are sent over plain http to another machine"
+            );
+        }
         Ok(Self {
             http: connected(&base, &options)?,
-            credentials: Credentials::read(&options, key_header)?,
+            credentials,
             permits: Semaphore::new(options.concurrency.min(Semaphore::MAX_PERMITS)),
             base,
             options,
         })
+    }
+
+    /// Tells whether requests to an address can be read on the way: over plain http, to another machine.
+    pub fn is_plain(address: &str) -> bool {
+        let Ok(address) = Url::parse(address) else {
+            return true;
+        };
+        let host = address.host_str().unwrap_or_default();
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        let ip = host.parse::<IpAddr>();
+        let here = host == "localhost" || ip.is_ok_and(|ip| ip.is_loopback());
+        address.scheme() != "https" && !here
     }
 
     /// The server's address, without a slash at the end.

@@ -311,3 +311,43 @@ fn settings_that_cannot_work_name_their_key() {
         assert_eq!(error.key, key, "{error}");
     }
 }
+
+#[tokio::test]
+async fn a_redirect_is_not_followed_and_takes_no_credentials_along() {
+    let (elsewhere, asked) = server(vec![FINE.to_owned()], None).await;
+    let moved = format!(
+        "HTTP/1.1 307 Moved\r\nlocation: {elsewhere}/\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+    );
+    let (url, _) = server(vec![moved], None).await;
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(b"love-lace").unwrap();
+    let http = HttpOptions {
+        token_file: Some(file.path().to_owned()),
+        ..options()
+    };
+    let error = ask(&url, http).await.unwrap_err().to_string();
+    assert!(error.contains("HTTP status 307"), "{error}");
+    assert_eq!(asked.load(Ordering::SeqCst), 0);
+}
+
+#[test]
+fn only_this_machine_is_spoken_to_in_the_open() {
+    for private in [
+        "https://huggingface.co",
+        "http://127.0.0.1:8080",
+        "http://localhost",
+        "http://[::1]:80",
+    ] {
+        assert!(!Client::is_plain(private), "{private}");
+    }
+    for open in [
+        "http://mirror",
+        "http://127.0.0.1.example:80",
+        "http://localhost.example",
+        "http://localhost@example",
+        "mirror",
+        "",
+    ] {
+        assert!(Client::is_plain(open), "{open}");
+    }
+}

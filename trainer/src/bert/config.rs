@@ -7,6 +7,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::file_error::FileError;
+use crate::model::check_sizes;
 
 /// Shape of a BERT encoder: post-norm layers, learned absolute positions, exact GELU.
 #[derive(Clone, Debug, PartialEq)]
@@ -102,22 +103,26 @@ impl BertConfig {
     }
 
     fn validate(&self) -> Result<(), SettingError> {
-        let sizes = [
-            ("vocab_size", self.vocab_size),
-            ("hidden_size", self.hidden_size),
-            ("num_hidden_layers", self.num_hidden_layers),
-            ("num_attention_heads", self.num_attention_heads),
-            ("intermediate_size", self.intermediate_size),
-            ("max_position_embeddings", self.max_position_embeddings),
-            ("type_vocab_size", self.type_vocab_size),
-        ];
-        if let Some((key, _)) = sizes.iter().find(|(_, size)| *size == 0) {
-            let fault = "must be at least 1; download the file again";
-            return Err(SettingError::new(*key, fault));
-        }
+        check_sizes(&[
+            ("vocab_size", self.vocab_size, 1 << 22),
+            ("hidden_size", self.hidden_size, 1 << 17),
+            ("num_hidden_layers", self.num_hidden_layers, 1024),
+            ("num_attention_heads", self.num_attention_heads, 1024),
+            ("intermediate_size", self.intermediate_size, 1 << 20),
+            (
+                "max_position_embeddings",
+                self.max_position_embeddings,
+                1 << 21,
+            ),
+            ("type_vocab_size", self.type_vocab_size, 1024),
+        ])?;
         if !self.hidden_size.is_multiple_of(self.num_attention_heads) {
             let fault = "must divide hidden_size; download the file again";
             return Err(SettingError::new("num_attention_heads", fault));
+        }
+        if !(1e-12..1.0).contains(&self.layer_norm_eps) {
+            let fault = "must be between 1e-12 and 1";
+            return Err(SettingError::new("layer_norm_eps", fault));
         }
         Ok(())
     }
@@ -203,6 +208,13 @@ mod tests {
             ("is_decoder", serde_json::json!(true)),
             ("num_attention_heads", serde_json::json!(3)),
             ("num_hidden_layers", serde_json::json!(0)),
+            ("num_hidden_layers", serde_json::json!(4_000_000_000_u64)),
+            ("vocab_size", serde_json::json!(1_u64 << 60)),
+            ("hidden_size", serde_json::json!(1_u64 << 40)),
+            ("intermediate_size", serde_json::json!(u64::MAX)),
+            ("max_position_embeddings", serde_json::json!(1_u64 << 40)),
+            ("type_vocab_size", serde_json::json!(1_u64 << 40)),
+            ("layer_norm_eps", serde_json::json!(-1.0)),
         ] {
             let mut json = tiny();
             json[key] = value;

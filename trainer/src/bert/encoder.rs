@@ -65,7 +65,7 @@ impl BertEncoder {
         let config = BertConfig::from_file(&folder.join("config.json"))?;
         let settings = Settings::decide(folder, &config, options)?;
         let (tokenizer, tokenizer_json) =
-            BertTokenizer::load(folder, config.vocab_size, settings.max_tokens)?;
+            BertTokenizer::load(folder, &config, settings.max_tokens)?;
         let device = options.device.open()?;
         let files = WeightFiles::read(folder)?;
         let weights = files.open()?;

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use burn::tensor::{bf16, f16};
+use burn::tensor::{Device, Tensor, TensorData, bf16, f16};
 use safetensors::tensor::{Dtype, SafeTensors};
 
 use crate::weights::{WeightsError, check_readable, name_list, read, safetensors_files};
@@ -64,7 +64,7 @@ impl WeightFiles {
     }
 }
 
-/// Tensors by name. A tensor that is missing or misshapen is read as zeros and reported by [`Self::finish`].
+/// Tensors by name. A tensor that is missing or misshapen is read as no numbers at all and reported by [`Self::finish`].
 pub(super) struct Weights<'a> {
     folder: &'a Path,
     parts: Vec<SafeTensors<'a>>,
@@ -81,23 +81,22 @@ impl Weights<'_> {
 
     /// A tensor by its whole name.
     pub(super) fn get(&self, name: &str, shape: &[usize]) -> Vec<f32> {
-        let zeros = || vec![0.0; shape.iter().product()];
         let Some(view) = self.parts.iter().find_map(|part| part.tensor(name).ok()) else {
             self.missing.borrow_mut().insert(name.to_owned());
-            return zeros();
+            return Vec::new();
         };
         if view.shape() != shape {
             self.wrong
                 .borrow_mut()
                 .insert(format!("{name} is {:?} instead of {shape:?}", view.shape()));
-            return zeros();
+            return Vec::new();
         }
         floats(view.dtype(), view.data()).unwrap_or_else(|| {
             self.wrong.borrow_mut().insert(format!(
                 "{name} is {:?} instead of F32, F16 or BF16",
                 view.dtype()
             ));
-            zeros()
+            Vec::new()
         })
     }
 
@@ -125,6 +124,21 @@ impl Weights<'_> {
             message,
         })
     }
+}
+
+/// A tensor of numbers that [`Weights`] gave, or of a single one where it gave none: the folder is refused for that, and no size in
+/// its `config.json` has taken memory until then.
+pub(super) fn tensor<const D: usize>(
+    values: Vec<f32>,
+    shape: [usize; D],
+    device: &Device,
+) -> Tensor<D> {
+    let data = if values.is_empty() {
+        TensorData::new(vec![0.0_f32], [1; D])
+    } else {
+        TensorData::new(values, shape)
+    };
+    Tensor::from_data(data, device)
 }
 
 fn floats(dtype: Dtype, bytes: &[u8]) -> Option<Vec<f32>> {

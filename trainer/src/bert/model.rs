@@ -8,7 +8,7 @@ use burn::tensor::{Bool, Device, Int, Tensor, TensorData};
 use super::batch::{Batch, Group};
 use super::config::BertConfig;
 use super::kernels::{bias_gelu, scaled_softmax};
-use super::load::Weights;
+use super::load::{Weights, tensor};
 use super::tokens::Tokens;
 
 /// `x W + b` with `W` of shape `[input, output]`.
@@ -22,20 +22,23 @@ pub(super) struct Affine {
 impl Affine {
     /// From tensors in the checkpoint's layout, `[output, input]`; several are laid side by side.
     pub(super) fn new(parts: &[(Vec<f32>, Vec<f32>)], input: usize, device: &Device) -> Self {
-        let bias: Vec<f32> = parts.iter().flat_map(|(_, bias)| bias).copied().collect();
-        let output = bias.len();
-        let mut weight = vec![0.0; input * output];
+        let mut bias: Vec<f32> = parts.iter().flat_map(|(_, bias)| bias).copied().collect();
         let rows = parts
             .iter()
             .flat_map(|(weight, _)| weight.chunks_exact(input));
+        // They differ where the checkpoint lacks a tensor.
+        let output = bias.len().min(rows.clone().count());
+        bias.truncate(output);
+        let rows = rows.take(output);
+        let mut weight = vec![0.0; input * output];
         for (column, row) in rows.enumerate() {
             for (index, &value) in row.iter().enumerate() {
                 weight[index * output + column] = value;
             }
         }
         Self {
-            weight: Tensor::from_data(TensorData::new(weight, [input, output]), device),
-            bias: Tensor::from_data(TensorData::new(bias.clone(), [1, output]), device),
+            weight: tensor(weight, [input, output], device),
+            bias: tensor(bias.clone(), [1, output], device),
             host_bias: bias,
         }
     }
@@ -64,7 +67,7 @@ impl Norm {
     fn load(weights: &Weights<'_>, name: &str, config: &BertConfig, device: &Device) -> Self {
         let vector = |part: &str| {
             let values = weights.encoder(&format!("{name}.{part}"), &[config.hidden_size]);
-            Tensor::from_data(TensorData::new(values, [config.hidden_size]), device)
+            tensor(values, [config.hidden_size], device)
         };
         Self {
             gamma: vector("weight"),
@@ -116,7 +119,7 @@ impl BertModel {
                 &format!("embeddings.{name}_embeddings.weight"),
                 &[rows, hidden],
             );
-            Tensor::from_data(TensorData::new(values, [rows, hidden]), device)
+            tensor(values, [rows, hidden], device)
         };
         Self {
             words: table("word", config.vocab_size),

@@ -53,8 +53,7 @@ impl BertReranker {
             Some(limit) => check_limit(limit, &config)?,
             None => DEFAULT_MAX_TOKENS.min(config.max_position_embeddings),
         };
-        let (tokenizer, tokenizer_json) =
-            BertTokenizer::load(folder, config.vocab_size, max_tokens)?;
+        let (tokenizer, tokenizer_json) = BertTokenizer::load(folder, &config, max_tokens)?;
         let device = options.device.open()?;
         let files = WeightFiles::read(folder)?;
         let weights = files.open()?;

@@ -23,6 +23,10 @@ const GPU_TOKENS: usize = 32 * 1024;
 pub(super) enum ModelFault {
     #[error("the tokenizer failed: {0}")]
     Tokenizer(tokenizers::Error),
+    #[error(
+        "the tokenizer gives ids that the embeddings have no row for; tokenizer.json and config.json belong to different models"
+    )]
+    Beyond,
     #[error("the device failed: {0}")]
     Device(String),
     #[error("it gave {0}; the weights are damaged or overflow")]

@@ -5,6 +5,7 @@ use std::path::Path;
 use rayon::prelude::*;
 use tokenizers::{Tokenizer, TruncationParams, TruncationStrategy};
 
+use super::config::BertConfig;
 use super::runner::ModelFault;
 use crate::file_error::FileError;
 use crate::weights::{WeightsError, read};
@@ -21,29 +22,38 @@ pub(super) struct Tokens {
 #[derive(Debug)]
 pub(super) struct BertTokenizer {
     inner: Tokenizer,
+    vocab_size: usize,
+    type_vocab_size: usize,
 }
 
 impl BertTokenizer {
     /// Reads `tokenizer.json`; also returns its bytes. `max_tokens` counts special tokens.
     pub(super) fn load(
         folder: &Path,
-        vocab_size: usize,
+        config: &BertConfig,
         max_tokens: usize,
     ) -> Result<(Self, Vec<u8>), WeightsError> {
         let path = folder.join("tokenizer.json");
-        let fail = |message: String| FileError {
-            path: path.clone(),
-            message,
-        };
         let bytes = read(&path)?;
-        let mut inner = Tokenizer::from_bytes(&bytes)
-            .map_err(|error| fail(format!("is not a tokenizer: {error}; download it again")))?;
-        if inner.get_vocab_size(true) > vocab_size {
-            let found = inner.get_vocab_size(true);
-            let message = format!(
+        // The library panics at some files, and reads others with which it cannot encode.
+        let parsed = std::panic::catch_unwind(|| Self::parse(&bytes, config, max_tokens));
+        let parsed = parsed.unwrap_or_else(|_| {
+            Err("is malformed: reading it panics; download it again".to_owned())
+        });
+        match parsed {
+            Ok(tokenizer) => Ok((tokenizer, bytes)),
+            Err(message) => Err(FileError { path, message }.into()),
+        }
+    }
+
+    fn parse(bytes: &[u8], config: &BertConfig, max_tokens: usize) -> Result<Self, String> {
+        let mut inner = Tokenizer::from_bytes(bytes)
+            .map_err(|error| format!("is not a tokenizer: {error}; download it again"))?;
+        let (found, vocab_size) = (inner.get_vocab_size(true), config.vocab_size);
+        if found > vocab_size {
+            return Err(format!(
                 "has {found} tokens but config.json says vocab_size {vocab_size}; the files belong to different models"
-            );
-            return Err(fail(message).into());
+            ));
         }
         // Files come with both baked in (MiniLM: 128 tokens, padded to 128), which would cut texts and waste work.
         inner.with_padding(None);
@@ -54,17 +64,24 @@ impl BertTokenizer {
         };
         inner
             .with_truncation(Some(truncation))
-            .map_err(|error| fail(format!("cannot truncate: {error}")))?;
-        let empty = inner
-            .encode_fast("", true)
-            .map_err(|error| fail(format!("cannot encode: {error}")))?;
-        if empty.get_ids().len() < 2 {
-            let message =
+            .map_err(|error| format!("cannot truncate: {error}"))?;
+        let tokenizer = Self {
+            inner,
+            vocab_size,
+            type_vocab_size: config.type_vocab_size,
+        };
+        let trial = |text: &str| {
+            let tokens = tokenizer.encode(text);
+            tokens.map_err(|fault| format!("cannot encode text: {fault}"))
+        };
+        if trial("")?.ids.len() < 2 {
+            return Err(
                 "adds no [CLS] and [SEP]; use the model's own file with its post_processor"
-                    .to_owned();
-            return Err(fail(message).into());
+                    .to_owned(),
+            );
         }
-        Ok((Self { inner }, bytes))
+        trial("The 1st test, it's \u{e9} \u{6771}\u{4eac}")?;
+        Ok(tokenizer)
     }
 
     /// Token ids of each text, special tokens included.
@@ -91,9 +108,14 @@ impl BertTokenizer {
             .inner
             .encode_fast(input, true)
             .map_err(ModelFault::Tokenizer)?;
+        let (ids, types) = (encoding.get_ids(), encoding.get_type_ids());
+        let within = |ids: &[u32], rows: usize| ids.iter().all(|&id| (id as usize) < rows);
+        if !within(ids, self.vocab_size) || !within(types, self.type_vocab_size) {
+            return Err(ModelFault::Beyond);
+        }
         Ok(Tokens {
-            ids: encoding.get_ids().to_vec(),
-            types: encoding.get_type_ids().to_vec(),
+            ids: ids.to_vec(),
+            types: types.to_vec(),
         })
     }
 }

@@ -1,5 +1,7 @@
 //! The runtime below every device but the processor: `CubeCL`, which compiles kernels when they are first used.
 
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, Once, PoisonError};
 
 use burn::backend::DispatchDevice;
@@ -13,8 +15,8 @@ use super::{DeviceError, DeviceSpec, Memory};
 ///
 /// - One stream. By default each thread has its own, with a pool of memory that grows to its own peak; a tensor changed in
 ///   place from another thread than the one that made it is not waited for, and every use of a weight costs two events.
-/// - Compiled kernels and the choices of the tuner are kept in the user's cache folder: a process compiles what no
-///   process before it has compiled.
+/// - Compiled kernels and the choices of the tuner are kept in the user's cache folder, where nobody else may write to it: a process
+///   compiles what no process before it has compiled. Without such a folder nothing is kept.
 ///
 /// `CUBECL_*` variables have the last word.
 pub(super) fn configure() {
@@ -25,15 +27,50 @@ pub(super) fn configure() {
             policy: cubecl::config::streaming::StreamPolicy::Single,
             ..config.streaming
         };
-        config.compilation.cache = true;
-        let cache = dirs::cache_dir()
-            .unwrap_or_else(std::env::temp_dir)
-            .join("forage/kernels");
-        config.environment.path = CacheConfig::Directory(cache);
+        let folder = kernels();
+        config.compilation.cache = folder.is_some();
+        config.autotune.disable_cache = folder.is_none();
+        if let Some(folder) = folder {
+            config.environment.path = CacheConfig::Directory(folder);
+        }
         config.environment.name = build();
         // A library user may have set a configuration of their own: theirs stays.
         CubeClRuntimeConfig::try_set(config.override_from_env());
     });
+}
+
+/// The folder for compiled kernels, made for this user alone.
+fn kernels() -> Option<PathBuf> {
+    let folder = dirs::cache_dir()?.join("forage/kernels");
+    let why = match is_private(&folder) {
+        Ok(true) => return Some(folder),
+        Ok(false) => "it belongs to another user, or others may write to it".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    tracing::warn!(folder = %folder.display(), why, "compiled kernels are not kept");
+    None
+}
+
+/// Makes a folder and tells whether it is this user's and nobody else may write to it.
+fn is_private(folder: &Path) -> io::Result<bool> {
+    let mut builder = std::fs::DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(folder)?;
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::MetadataExt;
+
+        // A file of this process has the owner that its own files have.
+        let own = tempfile::tempfile()?.metadata()?.uid();
+        let found = std::fs::metadata(folder)?;
+        Ok(found.uid() == own && found.mode() & 0o022 == 0)
+    }
+    #[cfg(not(unix))]
+    {
+        Ok(true)
+    }
 }
 
 /// A name for this build of the program. `CubeCL` finds kernels of another build by their source and then panics where two of
@@ -141,5 +178,25 @@ pub(super) fn memory(device: &Device) -> Option<Memory> {
             })
         }
         _ => None,
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn kernels_are_kept_where_nobody_else_may_write() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = place.path().join("forage/kernels");
+        assert!(is_private(&folder).unwrap());
+        for (mode, expected) in [(0o755, true), (0o775, false), (0o777, false)] {
+            std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(mode)).unwrap();
+            assert_eq!(is_private(&folder).unwrap(), expected, "{mode:o}");
+        }
+        std::fs::write(place.path().join("file"), "").unwrap();
+        assert!(is_private(&place.path().join("file/kernels")).is_err());
     }
 }

@@ -139,8 +139,7 @@ impl ModelConfig {
     /// # Errors
     /// When a size does not fit; the error names its key.
     pub fn validate(&self) -> Result<(), SettingError> {
-        // Far above every published model: sizes beyond are a damaged file, and memory would be asked for by them.
-        let sizes = [
+        check_sizes(&[
             ("vocab_size", self.vocab_size, 1 << 22),
             ("hidden_size", self.hidden_size, 1 << 17),
             ("intermediate_size", self.intermediate_size, 1 << 20),
@@ -153,14 +152,7 @@ impl ModelConfig {
                 self.max_position_embeddings,
                 1 << 21,
             ),
-        ];
-        if let Some((key, _, most)) = sizes
-            .iter()
-            .find(|(_, size, most)| !(1..=*most).contains(size))
-        {
-            let fault = format!("must be between 1 and {most}");
-            return Err(SettingError::new(*key, fault));
-        }
+        ])?;
         if !self
             .num_attention_heads
             .is_multiple_of(self.num_key_value_heads)
@@ -234,6 +226,21 @@ impl ModelConfig {
             config["rope_scaling"]["rope_type"] = "llama3".into();
         }
         config
+    }
+}
+
+/// Checks sizes of a `config.json` against the most of each, which is far above every published model: sizes beyond are a damaged
+/// file, and memory would be asked for by them.
+pub(crate) fn check_sizes(sizes: &[(&str, usize, usize)]) -> Result<(), SettingError> {
+    match sizes
+        .iter()
+        .find(|(_, size, most)| !(1..=*most).contains(size))
+    {
+        Some((key, _, most)) => {
+            let fault = format!("must be between 1 and {most}");
+            Err(SettingError::new(*key, fault))
+        }
+        None => Ok(()),
     }
 }
 

@@ -22,6 +22,7 @@ mod rope;
 pub(crate) use attend::Heads;
 pub(crate) use batch::{Batch, Span};
 pub(crate) use cache::{BLOCK_POSITIONS, Chunk, KvCache, Pass};
+pub(crate) use config::check_sizes;
 pub use config::{ModelConfig, RopeScaling};
 #[cfg(feature = "gpu")]
 pub(crate) use cube::{Choice, Cuts, Wanted, adamw, choose, logit_grads, token_scores};

@@ -2,7 +2,7 @@
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -16,6 +16,8 @@ use super::RankError;
 const FRAME: usize = 1 << 20;
 /// Most bytes of a message.
 const MESSAGE: usize = 1 << 30;
+/// Most frames that wait to be asked for, a whole message of them; a peer that sends more waits too.
+const AHEAD: usize = MESSAGE / FRAME;
 /// Bytes before a frame's content: its kind, the number of its exchange, its length.
 const HEADER: usize = 9;
 /// Most bytes of a farewell.
@@ -126,7 +128,7 @@ impl Link {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(silence))?;
         stream.set_write_timeout(None)?;
-        let (sender, frames) = channel();
+        let (sender, frames) = sync_channel(AHEAD);
         let (source, of_reader) = (stream.try_clone()?, Arc::clone(losses));
         let reader = std::thread::Builder::new()
             .name(format!("rank {peer}"))
@@ -236,6 +238,8 @@ impl Link {
 
 impl Drop for Link {
     fn drop(&mut self) {
+        // The reader waits no longer for somebody to ask for a frame.
+        *lock(&self.frames) = sync_channel(0).1;
         // Closed with bytes unread, the system would take back the farewell from the peer: it is read to its end first.
         let stream = lock(&self.writer);
         let _ = stream.shutdown(Shutdown::Write);
@@ -287,7 +291,7 @@ fn listen(
     mut stream: TcpStream,
     peer: usize,
     silence: Duration,
-    frames: &Sender<Frame>,
+    frames: &SyncSender<Frame>,
     losses: &Losses,
 ) {
     let what = loop {

@@ -19,7 +19,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::TcpStream;
+use std::net::{TcpStream, ToSocketAddrs};
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -52,6 +52,17 @@ pub struct RankSettings {
     pub wait: Duration,
     /// How long a rank may be silent before it counts as lost.
     pub silence: Duration,
+}
+
+impl RankSettings {
+    /// Tells whether strangers can take part: rank 0 listens beyond this machine and asks for no secret.
+    pub fn is_open(&self) -> bool {
+        let beyond = || {
+            let mut places = self.address.to_socket_addrs().into_iter().flatten();
+            places.next().is_none_or(|place| !place.ip().is_loopback())
+        };
+        self.rank == 0 && self.size > 1 && self.secret_file.is_none() && beyond()
+    }
 }
 
 /// Ranks that do not come together or do not stay together.

@@ -517,3 +517,57 @@ fn what_no_rank_sends_ends_the_link_without_taking_memory() {
         assert_eq!(peer.read_to_end(&mut rest).unwrap_or(0), 0);
     }
 }
+
+#[test]
+fn a_peer_that_sends_ahead_waits_and_takes_no_more_memory() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let losses = Arc::new(Losses::new());
+    let own = listener.accept().unwrap().0;
+    let link = Link::new(own, 5, LONG, &losses).unwrap();
+    // A message of 64 KiB, which nobody asks for: 64 MiB of them wait, and what the system itself keeps.
+    let mut message = vec![2, 0, 0, 0, 0, 0, 0, 1, 0];
+    message.resize(message.len() + (1 << 16), 7);
+    peer.set_write_timeout(Some(Duration::from_secs(1)))
+        .unwrap();
+    let mut sent = 0;
+    while sent < 4096 && peer.write_all(&message).is_ok() {
+        sent += 1;
+    }
+    assert!((1024..2048).contains(&sent), "{sent}");
+    for _ in 0..sent {
+        assert_eq!(link.receive(0).unwrap(), message[9..]);
+    }
+    drop(peer);
+    assert!(link.receive(0).is_err());
+}
+
+#[test]
+fn strangers_can_take_part_where_rank_0_listens_to_all_without_a_secret() {
+    let own = settings(0, 2, 29_400);
+    let at = |address: &str| RankSettings {
+        address: address.to_owned(),
+        ..own.clone()
+    };
+    for (address, open) in [
+        ("127.0.0.1:29400", false),
+        ("[::1]:29400", false),
+        ("0.0.0.0:29400", true),
+        ("10.0.0.1:29400", true),
+    ] {
+        assert_eq!(at(address).is_open(), open, "{address}");
+        let with_secret = RankSettings {
+            secret_file: Some("secret".into()),
+            ..at(address)
+        };
+        let later = RankSettings {
+            rank: 1,
+            ..at(address)
+        };
+        let alone = RankSettings {
+            size: 1,
+            ..at(address)
+        };
+        assert!(!with_secret.is_open() && !later.is_open() && !alone.is_open());
+    }
+}

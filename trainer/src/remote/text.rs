@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use forage_contracts::policy::{Completion, Finish, GenerateRequest, Policy, PolicyError, Reply};
 use forage_env::chat::hermes::ToolCall;
-use forage_net::{Fault, Request};
+use forage_net::{Client, Fault, Request};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -16,7 +16,6 @@ use super::call::Caller;
 use super::config::{RemoteConfig, RemoteKind};
 use super::error::{RemoteError, RemoteFault};
 use super::policy::RemotePolicy;
-use crate::weights::is_plain;
 
 const COMPLETIONS: &str = "/v1/completions";
 const CHAT: &str = "/v1/chat/completions";
@@ -253,7 +252,7 @@ impl RemotePolicy {
     ) -> Result<Arc<dyn Policy>, RemoteError> {
         let base = url.trim_end_matches('/');
         let base = base.strip_suffix("/v1").unwrap_or(base);
-        if token_file.is_some() && is_plain(base) {
+        if token_file.is_some() && Client::is_plain(base) {
             let what =
                 "would be readable on the way: this is plain http to another machine; use https";
             return Err(RemoteError::setting("token_file", what));

@@ -274,6 +274,54 @@ fn identity_follows_the_weights() {
 }
 
 #[test]
+fn sizes_of_a_config_take_no_memory_that_the_files_do_not_have() {
+    // Within the bounds of a config, and 2 TiB of word embeddings. Of the projections the biases fit, and no weight.
+    let (_place, folder) = copy("tiny_bert", "model");
+    edit_config(&folder, "vocab_size", (1 << 22).into());
+    edit_config(&folder, "hidden_size", (1 << 17).into());
+    edit_config(&folder, "num_hidden_layers", 64.into());
+    let error = load_error(&folder);
+    for part in [
+        "word_embeddings.weight is [110, 32] instead of [4194304, 131072]",
+        "encoder.layer.10.attention.output.LayerNorm.bias",
+    ] {
+        assert!(error.contains(part), "{error}");
+    }
+}
+
+#[test]
+fn a_tokenizer_that_panics_or_gives_ids_without_a_row_is_refused() {
+    let processor = |special: Value| {
+        let (_place, folder) = copy("tiny_bert", "model");
+        let path = folder.join("tokenizer.json");
+        let mut file: Value =
+            serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+        file["post_processor"]["special_tokens"] = special;
+        std::fs::write(path, file.to_string()).unwrap();
+        load_error(&folder)
+    };
+    let token =
+        |name: &str, id: u32| serde_json::json!({"id": name, "ids": [id], "tokens": [name]});
+    for (special, told) in [
+        (serde_json::json!({}), "reading it panics"),
+        (
+            serde_json::json!({"[CLS]": token("[CLS]", 110), "[SEP]": token("[SEP]", 3)}),
+            "ids that the embeddings have no row for",
+        ),
+        (
+            serde_json::json!({"[CLS]": token("[CLS]", u32::MAX), "[SEP]": token("[SEP]", 3)}),
+            "ids that the embeddings have no row for",
+        ),
+    ] {
+        let error = processor(special);
+        assert!(
+            error.contains("tokenizer.json") && error.contains(told),
+            "{error}"
+        );
+    }
+}
+
+#[test]
 fn faults_name_file_and_tensor() {
     let (_place, folder) = copy("tiny_bert", "model");
     edit_config(&folder, "num_hidden_layers", 3.into());

@@ -25,6 +25,8 @@ struct Served {
     files: BTreeMap<String, Vec<u8>>,
     /// `ETag` of every file instead of its digest.
     etag: Option<String>,
+    /// The length that is told of every file instead of its own.
+    told: Option<usize>,
     sha: &'static str,
     /// Paths of the requests, and whether they carried the token.
     log: Mutex<Vec<(String, bool)>>,
@@ -52,6 +54,7 @@ impl Served {
         Arc::new(Self {
             files,
             etag: None,
+            told: None,
             sha: COMMIT,
             log: Mutex::default(),
         })
@@ -98,7 +101,11 @@ impl Served {
             .status(StatusCode::PARTIAL_CONTENT)
             .header(
                 header::CONTENT_RANGE,
-                format!("bytes {start}-{}/{}", end - 1, bytes.len()),
+                format!(
+                    "bytes {start}-{}/{}",
+                    end - 1,
+                    self.told.unwrap_or(bytes.len())
+                ),
             )
             .header(header::ETAG, format!("\"{}\"", self.etag(file)))
             .header("x-repo-commit", COMMIT)
@@ -380,6 +387,23 @@ async fn a_hostile_server_writes_nothing() {
         assert_eq!(written(&cache), Vec::<std::path::PathBuf>::new());
         assert!(!folder.path().join("escaped").exists());
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_text_out_of_proportion_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("source");
+    saved(&source, 1_000_000);
+    let mut served = Arc::into_inner(Served::new(&source)).unwrap();
+    served.told = Some((64 << 20) + 1);
+    let hub = Hub {
+        cache: folder.path().join("cache"),
+        endpoint: serve(Arc::new(served)).await,
+        token: None,
+        offline: false,
+    };
+    let error = open(hub, "org/tiny").await.unwrap_err();
+    assert!(error.contains("67108865 bytes, more than"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

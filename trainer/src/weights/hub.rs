@@ -6,8 +6,9 @@ mod server;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-pub(crate) use self::server::is_plain;
-use self::server::{Fault, Server, is_commit};
+use forage_net::Client;
+
+use self::server::{Fault, MOST_TEXT, Server, is_commit};
 use super::files::{INDEX, SINGLE, shard_names};
 
 /// Where names are looked up.
@@ -217,22 +218,22 @@ impl Hub {
         let repo = wanted.repo(MODELS, &info.sha);
         let folder = repo.folder(&self.cache);
         let snapshot = folder.join("snapshots").join(&info.sha);
-        let get = |file: &str| -> Result<(), HubError> {
+        let get = |file: &str, most: u64| -> Result<(), HubError> {
             let held = snapshot.join(file).exists();
             if held {
                 Ok(())
             } else {
-                let fetched = server.fetch(&repo, file, &folder);
+                let fetched = server.fetch(&repo, file, &folder, most);
                 fetched.map(drop).map_err(|fault| fail(&fault))
             }
         };
         for text in TEXTS.iter().filter(|text| there.contains(**text)) {
-            get(text)?;
+            get(text, MOST_TEXT)?;
         }
         let weights: BTreeSet<String> = if adapter {
             [ADAPTER.to_owned()].into()
         } else if there.contains(INDEX) {
-            get(INDEX)?;
+            get(INDEX, MOST_TEXT)?;
             shard_names(&snapshot.join(INDEX)).map_err(|error| HubError::Fetch {
                 name: wanted.name.clone(),
                 endpoint: self.endpoint.clone(),
@@ -245,7 +246,7 @@ impl Hub {
             if !there.contains(file.as_str()) {
                 return Err(lacks(file));
             }
-            get(file)?;
+            get(file, u64::MAX)?;
         }
         // Later processes find the revision without the network.
         refer(&folder, &wanted.revision, &info.sha).map_err(|fault| fail(&fault))?;
@@ -253,7 +254,7 @@ impl Hub {
     }
 
     fn server(&self) -> Result<Server<'_>, HubError> {
-        if self.token.is_some() && is_plain(&self.endpoint) {
+        if self.token.is_some() && Client::is_plain(&self.endpoint) {
             return Err(HubError::PlainToken {
                 endpoint: self.endpoint.clone(),
             });

@@ -25,7 +25,6 @@ use forage_env::{HfTokenizer, TokenizerError};
 pub(crate) use files::{Stored, check_readable, safetensors_files};
 pub use fill::Precision;
 pub(crate) use fill::load_decoder_as;
-pub(crate) use hub::is_plain;
 pub use hub::{Hub, HubError};
 pub(crate) use layout::{Kept, turned};
 pub(crate) use texts::GenerationDefaults;

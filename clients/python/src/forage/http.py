@@ -1,9 +1,11 @@
 """JSON over HTTP with kept connections, one for each thread."""
 
 import http.client
+import ipaddress
 import json
 import threading
 import time
+import warnings
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self
@@ -13,6 +15,8 @@ from .errors import Capacity, Fault, Invalid, Unreachable, from_answer
 
 __all__ = ["Closing", "Http"]
 
+# Bytes of an answer that are read: twice what `forage serve retriever` sends unless told otherwise.
+_ANSWER_BYTES = 256 << 20
 # What a kept connection says when the server has closed it in the meantime, or when an answer on it was never read.
 _STALE = (
     http.client.RemoteDisconnected,
@@ -20,6 +24,14 @@ _STALE = (
     ConnectionResetError,
     BrokenPipeError,
 )
+
+
+def _is_here(host: str) -> bool:
+    """Tells whether a host is this machine, whatever its name service says."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 class Http:
@@ -41,6 +53,9 @@ class Http:
         self._headers = {"Content-Type": "application/json", "Accept": "application/json"}
         if token is not None:
             self._headers["Authorization"] = f"Bearer {token}"
+            if address.scheme == "http" and not _is_here(address.hostname):
+                told = f"the token is sent over plain http to {address.hostname}, readable on the way"
+                warnings.warn(f"{told}: use https, unless the network is your own", stacklevel=3)
         self._kept = threading.local()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -111,7 +126,9 @@ class Http:
     ) -> tuple[int, float, bytes]:
         connection.request(method, self._address.path.rstrip("/") + path, body, self._headers)
         answer = connection.getresponse()
-        text = answer.read()
+        text = answer.read(_ANSWER_BYTES + 1)
+        if len(text) > _ANSWER_BYTES:
+            raise http.client.HTTPException(f"the answer has more than {_ANSWER_BYTES} bytes")
         try:
             retry_after = max(float(answer.headers.get("Retry-After", "1")), 0.05)
         except ValueError:

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 import socketserver
 import sys
 import threading
@@ -24,6 +25,8 @@ _IDLE_S = 600.0
 _KEPT = 1024
 _BODY_BYTES = 8 << 20
 _ACTION_BYTES = 256 << 10
+# This machine as the `Host` of a request may name it.
+_LOOPBACK = re.compile(r"(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d+)?", re.ASCII | re.IGNORECASE)
 
 
 def serve(make: type[Environment] | Callable[[], Environment], *, host: str = "127.0.0.1", port: int = 8000) -> None:
@@ -358,7 +361,7 @@ class _Handler(BaseHTTPRequestHandler):
         except _Refused as refused:
             status = refused.status
             text = json.dumps({"code": refused.code, "cause": refused.cause, "detail": str(refused)})
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, RecursionError) as error:
             # A record that JSON has no form for.
             status = 503
             text = json.dumps(
@@ -368,25 +371,35 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response_only(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(content)))
+        if self.close_connection:
+            self.send_header("Connection", "close")
         self.end_headers()
         self.wfile.write(content)
 
     def _body(self) -> dict[str, Any]:
         """The request's fields. No web page gets this far: browsers name their page as the origin, or cannot send JSON."""
-        length = int(self.headers.get("Content-Length") or 0)
-        if length > _BODY_BYTES:
-            self.close_connection = True
+        # What is refused here is not read, and must not be taken for the next request.
+        keep, self.close_connection = self.close_connection, True
+        length = self.headers.get("Content-Length") or "0"
+        if not (length.isascii() and length.isdigit()):
+            raise _Refused(400, "VALIDATION_ERROR", "length", "`Content-Length` must be a number of bytes")
+        if len(length) > 18 or int(length) > _BODY_BYTES:
             raise _Refused(413, "VALIDATION_ERROR", "too_large", f"a body may have {_BODY_BYTES} bytes")
-        content = self.rfile.read(length)
         if self.headers.get("Origin") is not None:
             raise _Refused(403, "VALIDATION_ERROR", "foreign_origin", "web pages do not play here")
+        # A page's own name may lead to this machine.
+        host, here = self.headers.get("Host"), str(self.server.server_address[0])
+        if host is not None and _LOOPBACK.fullmatch(here) and not _LOOPBACK.fullmatch(host):
+            raise _Refused(403, "VALIDATION_ERROR", "foreign_host", f"this is {here}, not {host!r}")
+        self.close_connection = keep
+        content = self.rfile.read(int(length))
         if self.command == "GET":
             return {}
         if not (self.headers.get("Content-Type") or "").startswith("application/json"):
             raise _Refused(415, "VALIDATION_ERROR", "not_json", "send application/json")
         try:
             body = json.loads(content)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise _Refused(422, "INVALID_JSON", "json", f"not JSON: {error}") from error
         if not isinstance(body, dict):
             raise _invalid("the body must be an object")

@@ -128,7 +128,7 @@ impl Hub {
         let fail = |fault: Fault| self.failure(repository, &fault);
         let (found, commit) = if wanted.is_file() {
             let server = self.server()?;
-            server.fetch(&repo, path, &folder).map_err(fail)?
+            server.fetch(&repo, path, &folder, u64::MAX).map_err(fail)?
         } else {
             self.fetch_folder(&wanted, &folder)?
         };
@@ -162,7 +162,7 @@ impl Hub {
         let snapshot = folder.join("snapshots").join(&info.sha);
         for file in &files {
             if !snapshot.join(file).exists() {
-                server.fetch(&repo, file, folder).map_err(fail)?;
+                server.fetch(&repo, file, folder, u64::MAX).map_err(fail)?;
             }
         }
         let common = common(&files);

@@ -1,9 +1,9 @@
 //! The hub's server: it is not trusted, so what it answers is checked before any of it becomes a path, and the token goes to it alone.
 
 use std::fs::{File, OpenOptions};
-use std::io::{Read, Seek, SeekFrom};
+use std::io::{ErrorKind, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 use ureq::Body;
@@ -73,11 +73,13 @@ pub(super) struct Server<'a> {
 
 /// Time without a byte after which a server counts as away.
 const PATIENCE: Duration = Duration::from_mins(1);
+/// Fewest bytes of a body in that time: one that comes drop by drop would come for ever.
+const LEAST: u64 = 1 << 20;
 const MOST_REDIRECTS: usize = 8;
 /// Tries of a download after the first; each goes on where the last one ended.
 const RETRIES: u64 = 3;
-/// Most bytes of a description of a revision.
-const MOST_INFO: u64 = 64 << 20;
+/// Most bytes of a file that is read whole, and of the description of a revision.
+pub(super) const MOST_TEXT: u64 = 64 << 20;
 
 impl<'a> Server<'a> {
     pub(super) fn new(endpoint: &'a str, token: Option<&'a str>) -> Self {
@@ -96,9 +98,13 @@ impl<'a> Server<'a> {
 
     /// Describes a revision.
     pub(super) fn info(&self, repo: &Repo) -> Result<Info, Fault> {
-        let mut response = self.get(&repo.info_address(self.endpoint), None, true)?;
-        let body = response.body_mut().with_config().limit(MOST_INFO);
-        let info: Info = body.read_json().map_err(Box::new)?;
+        let response = self.get(&repo.info_address(self.endpoint), None, true)?;
+        let body = response.into_body().into_with_config().limit(MOST_TEXT);
+        let mut text = Vec::new();
+        let read = Paced::new(body.reader()).read_to_end(&mut text);
+        read.map_err(|error| Box::new(ureq::Error::from(error)))?;
+        let info: Result<Info, _> = serde_json::from_slice(&text);
+        let info = info.map_err(|error| Box::new(ureq::Error::Json(error)))?;
         if is_commit(&info.sha) {
             return Ok(info);
         }
@@ -108,13 +114,14 @@ impl<'a> Server<'a> {
         )))
     }
 
-    /// Fetches a file into the layout of the hub's own tools: its content by its `ETag`, a link to it in the snapshot of its commit.
-    /// Returns the link and the commit.
+    /// Fetches a file of at most so many bytes into the layout of the hub's own tools: its content by its `ETag`, a link to it in the
+    /// snapshot of its commit. Returns the link and the commit.
     pub(super) fn fetch(
         &self,
         repo: &Repo,
         file: &str,
         folder: &Path,
+        most: u64,
     ) -> Result<(PathBuf, String), Fault> {
         let address = repo.file_address(self.endpoint, file);
         let answer = self.get(&address, Some("bytes=0-0"), false)?;
@@ -129,7 +136,7 @@ impl<'a> Server<'a> {
             std::fs::create_dir_all(parent).map_err(at(parent))?;
         }
         if !blob.exists() {
-            self.download(&address, &blob)?;
+            self.download(&address, &blob, most)?;
         }
         let up = "../".repeat(file.split('/').count() + 1);
         link(&blob, &format!("{up}blobs/{etag}"), &pointer).map_err(at(&pointer))?;
@@ -137,7 +144,7 @@ impl<'a> Server<'a> {
     }
 
     /// Fetches the content of an address into a file that appears when it is whole. One process at a time does; the others wait.
-    fn download(&self, address: &str, blob: &Path) -> Result<(), Fault> {
+    fn download(&self, address: &str, blob: &Path, most: u64) -> Result<(), Fault> {
         let part = blob.with_extension("part");
         let mut options = OpenOptions::new();
         let options = options.read(true).write(true).create(true).truncate(false);
@@ -147,7 +154,7 @@ impl<'a> Server<'a> {
             return Ok(());
         }
         for attempt in 1.. {
-            match self.append(address, &mut file, &part) {
+            match self.append(address, &mut file, &part, most) {
                 Ok(()) => break,
                 Err(fault) if attempt <= RETRIES && fault.passes() => {
                     if fault.status() == Some(416) {
@@ -163,17 +170,21 @@ impl<'a> Server<'a> {
     }
 
     /// Fetches what a file lacks.
-    fn append(&self, address: &str, file: &mut File, path: &Path) -> Result<(), Fault> {
+    fn append(&self, address: &str, file: &mut File, path: &Path, most: u64) -> Result<(), Fault> {
         let held = file.seek(SeekFrom::End(0)).map_err(at(path))?;
         let response = self.get(address, Some(&format!("bytes={held}-")), true)?;
         let (begin, total) = extent(&response)
             .filter(|(begin, total)| *begin <= held && begin <= total)
             .ok_or_else(|| Fault::Refused("it does not say how long the file is".to_owned()))?;
+        if total > most {
+            let what = format!("a file that is read whole has {total} bytes, more than {most}");
+            return Err(Fault::Refused(what));
+        }
         file.set_len(begin).map_err(at(path))?;
         file.seek(SeekFrom::Start(begin)).map_err(at(path))?;
-        let mut body = response.into_body().into_reader().take(total - begin);
+        let body = response.into_body().into_reader().take(total - begin);
         // An answer that breaks off is asked for again from where it did.
-        let _ = std::io::copy(&mut body, file);
+        let _ = std::io::copy(&mut Paced::new(body), file);
         let found = file.stream_position().map_err(at(path))?;
         if found == total {
             Ok(())
@@ -216,18 +227,38 @@ impl<'a> Server<'a> {
     }
 }
 
-/// Tells whether an endpoint is reached in the open: over plain http, on another machine.
-pub(crate) fn is_plain(endpoint: &str) -> bool {
-    let Ok(address) = endpoint.parse::<Uri>() else {
-        return true;
-    };
-    let host = address.host().unwrap_or_default();
-    let host = host.trim_start_matches('[').trim_end_matches(']');
-    let loopback = host == "localhost"
-        || host
-            .parse::<std::net::IpAddr>()
-            .is_ok_and(|ip| ip.is_loopback());
-    address.scheme_str() != Some("https") && !loopback
+/// A body that ends in an error when it brings too little in a time.
+struct Paced<R> {
+    body: R,
+    time: Duration,
+    begun: Instant,
+    found: u64,
+}
+
+impl<R: Read> Paced<R> {
+    fn new(body: R) -> Self {
+        Self {
+            body,
+            time: PATIENCE,
+            begun: Instant::now(),
+            found: 0,
+        }
+    }
+}
+
+impl<R: Read> Read for Paced<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let read = self.body.read(buffer)?;
+        self.found += read as u64;
+        if self.begun.elapsed() >= self.time {
+            if self.found < LEAST {
+                let what = format!("{} bytes in {:?} are too few", self.found, self.time);
+                return Err(std::io::Error::new(ErrorKind::TimedOut, what));
+            }
+            (self.begun, self.found) = (Instant::now(), 0);
+        }
+        Ok(read)
+    }
 }
 
 /// Tells whether this is the digest of a commit.
@@ -343,25 +374,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_this_machine_is_spoken_to_in_the_open() {
-        for private in [
-            "https://huggingface.co",
-            "http://127.0.0.1:8080",
-            "http://localhost",
-            "http://[::1]:80",
-        ] {
-            assert!(!is_plain(private), "{private}");
+    fn a_body_that_comes_drop_by_drop_ends() {
+        let mut paced = Paced {
+            time: Duration::ZERO,
+            ..Paced::new(std::io::repeat(7))
+        };
+        let mut buffer = vec![0; LEAST as usize];
+        for _ in 0..2 {
+            assert_eq!(paced.read(&mut buffer).unwrap(), buffer.len());
         }
-        for open in [
-            "http://mirror",
-            "http://127.0.0.1.example:80",
-            "http://localhost.example",
-            "http://localhost@example",
-            "mirror",
-            "",
-        ] {
-            assert!(is_plain(open), "{open}");
-        }
+        let slow = paced.read(&mut buffer[1..]).unwrap_err();
+        assert_eq!(slow.kind(), ErrorKind::TimedOut);
+        let mut begun = Paced::new(std::io::repeat(7));
+        assert_eq!(begun.read(&mut buffer[1..]).unwrap(), buffer.len() - 1);
     }
 
     #[test]
