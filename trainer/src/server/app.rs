@@ -170,8 +170,8 @@ impl App {
     ) -> Result<(Ticket, T), Fault> {
         let (place, body) = self.base.admitted(body).await?;
         let app = Arc::clone(self);
-        let prepared = self.base.heavy(move || prepare(&app, &body)).await?;
-        Ok((place, prepared))
+        let prepared = move || prepare(&app, &body).map(|prepared| (place, prepared));
+        self.base.heavy(prepared).await
     }
 
     /// Answers a request for work, counted and measured until the last event of a stream.
