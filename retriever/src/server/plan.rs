@@ -138,7 +138,8 @@ fn plan(app: &App, mut request: RetrieveRequest) -> Result<Plan, Fault> {
 
 impl Plan {
     fn queries_per_job(&self) -> usize {
-        if self.reranker.is_some() {
+        // A boolean query may read passages for seconds, as a model may.
+        if self.reranker.is_some() || self.mode == Mode::BOOLEAN {
             return 1;
         }
         let most = if self.mode.needs_encoder {
