@@ -166,7 +166,7 @@ impl Plan {
             query.cancel.check()?;
             let before = part.bytes();
             let hits = match &self.reranker {
-                Some(reranker) => reorder(reranker.as_ref(), &query.text, hits, request.k)?,
+                Some(reranker) => reorder(reranker.as_ref(), query, hits, request.k)?,
                 None => hits,
             };
             part.push_hits(&hits, request.shape, |hit, out| {
@@ -218,13 +218,14 @@ pub(super) async fn rerank_documents(
     };
     let count = request.queries.len();
     let room = app.rooms.room(request.k);
-    let shared = Arc::new((request, reranker));
+    let waiting = Waiting::default();
+    let shared = Arc::new((request, reranker, waiting.0.clone()));
     let job = |number: usize| {
         let (shared, room) = (shared.clone(), room.clone());
         async move {
-            let (request, reranker) = shared.as_ref();
-            let texts = &request.documents[number];
-            let scores = scores(reranker.as_ref(), &request.queries[number], texts)?;
+            let (request, reranker, cancel) = shared.as_ref();
+            let (query, texts) = (&request.queries[number], &request.documents[number]);
+            let scores = scores(reranker.as_ref(), query, texts, cancel)?;
             let mut ranked: Vec<(&str, f32)> =
                 texts.iter().map(String::as_str).zip(scores).collect();
             ranked.sort_by(|left, right| right.1.total_cmp(&left.1));
@@ -251,10 +252,19 @@ pub(super) async fn statistics(
             "this server holds no index to count in".to_owned(),
         ));
     };
+    let waiting = Waiting::default();
+    let cancel = waiting.0.clone();
     let job = async move {
         let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+        let index = bm25.index();
+        let mut counted = index.statistics(&[])?;
+        for some in texts.chunks(QUERIES_PER_JOB) {
+            cancel.check()?;
+            let more = index.statistics(some)?;
+            counted.frequencies.extend(more.frequencies);
+        }
         let mut out = Vec::new();
-        put(&mut out, &bm25.index().statistics(&texts)?);
+        put(&mut out, &counted);
         Ok::<_, RetrieverError>(out)
     };
     Ok(json(app.pool.run(ticket, job).await??))

@@ -1,10 +1,11 @@
 //! The work of a request that is given up.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use forage_retriever::server::{ServerConfig, Services};
-use forage_retriever::{Bm25Retriever, Passage};
+use forage_retriever::{Bm25Retriever, Passage, Reranker, RetrieverError};
 use serde_json::json;
 
 use super::support::{Running, config};
@@ -84,4 +85,47 @@ async fn boolean_queries_of_one_request_take_their_turns_one_by_one() {
     tokio::time::sleep(Duration::from_millis(100)).await;
     assert!(!answered.is_finished(), "the word waited for all of them");
     answered.abort();
+}
+
+/// Takes a millisecond for a passage, and counts them.
+struct Slow(Arc<AtomicUsize>);
+
+impl Reranker for Slow {
+    fn identity(&self) -> String {
+        "slow".to_owned()
+    }
+
+    fn score(&self, _query: &str, passages: &[&str]) -> Result<Vec<f32>, RetrieverError> {
+        for _ in passages {
+            std::thread::sleep(Duration::from_millis(1));
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+        Ok(vec![0.0; passages.len()])
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reranking_ends_with_its_deadline() {
+    const DOCUMENTS: usize = 1000;
+    let limits = ServerConfig {
+        workers: 1,
+        deadline: Duration::from_millis(300),
+        ..config()
+    };
+    let scored = Arc::new(AtomicUsize::new(0));
+    let mut services = Services::of_index(pages());
+    services.reranker = Some(Arc::new(Slow(Arc::clone(&scored))));
+    let server = Running::start(limits, services).await;
+    let body = json!({"queries": ["river"], "documents": [vec!["stone"; DOCUMENTS]]});
+    let (status, answer) = server.post("/rerank", &body).await;
+    assert_eq!((status, &answer["cause"]), (503, &json!("deadline")));
+    while !server
+        .metrics()
+        .await
+        .contains("forage_retriever_jobs_running 0")
+    {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let scored = scored.load(Ordering::SeqCst);
+    assert!(scored < DOCUMENTS, "{scored} for nobody");
 }
