@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use axum::response::Response;
 use forage_contracts::retriever::{CancelFlag, Hit, ParseIssue, Query, Retriever, RetrieverError};
-use forage_net::{Refusal, Ticket, json};
+use forage_net::{Refusal, Ticket};
 
 use super::answer::{Part, assemble, push_snippet, put};
 use super::app::App;
@@ -164,17 +164,15 @@ impl Plan {
         }
         for (query, hits) in queries.iter().zip(lists) {
             query.cancel.check()?;
-            let before = part.bytes();
             let hits = match &self.reranker {
                 Some(reranker) => reorder(reranker.as_ref(), query, hits, request.k)?,
                 None => hits,
             };
-            part.push_hits(&hits, request.shape, |hit, out| {
+            part.push_hits(hits, request.shape, room, |hit, out| {
                 if request.snippets {
                     push_snippet(out, &Snippet::new(&hit.text, &query.text, EXCERPT_CHARS));
                 }
-            });
-            room.take(part.bytes() - before)?;
+            })?;
         }
         for repaired in &issues {
             part.push_issues(repaired);
@@ -254,6 +252,8 @@ pub(super) async fn statistics(
     };
     let waiting = Waiting::default();
     let cancel = waiting.0.clone();
+    let room = app.rooms.room(1);
+    let taken = Arc::clone(&room);
     let job = async move {
         let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
         let index = bm25.index();
@@ -265,7 +265,9 @@ pub(super) async fn statistics(
         }
         let mut out = Vec::new();
         put(&mut out, &counted);
-        Ok::<_, RetrieverError>(out)
+        taken.take(out.len())?;
+        Ok::<_, Fault>(out)
     };
-    Ok(json(app.pool.run(ticket, job).await??))
+    let counted = app.pool.run(ticket, job).await??;
+    Ok(room.answer(vec![counted.into()]))
 }
