@@ -4,11 +4,10 @@ use std::time::Duration;
 
 use axum::body::Bytes;
 use forage_contracts::retriever::{Hit, ParseIssue};
+use forage_net::{Refusal, Room};
 use serde::Serialize;
 
-use super::fault::Fault;
 use super::request::Shape;
-use super::room::Room;
 use crate::snippet::Snippet;
 
 /// What one job adds to an answer: entries of the outer lists, separated by commas.
@@ -68,7 +67,7 @@ impl Part {
         shape: Shape,
         room: &Room,
         mut extra: impl FnMut(&Hit, &mut Vec<u8>),
-    ) -> Result<(), Fault> {
+    ) -> Result<(), Refusal> {
         separate(&mut self.lists);
         let out = &mut self.lists;
         out.push(b'[');

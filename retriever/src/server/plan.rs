@@ -5,13 +5,12 @@ use std::time::Instant;
 
 use axum::response::Response;
 use forage_contracts::retriever::{CancelFlag, Hit, ParseIssue, Query, Retriever, RetrieverError};
-use forage_net::{Refusal, Ticket};
+use forage_net::{Refusal, Room, Ticket};
 
 use super::answer::{Part, assemble, push_snippet, put};
 use super::app::App;
 use super::fault::Fault;
 use super::request::{RerankRequest, RetrieveRequest, Shape};
-use super::room::Room;
 use crate::mode::Mode;
 use crate::rerank::{Reranker, reorder, scores};
 use crate::retriever::Bm25Retriever;
@@ -63,7 +62,7 @@ pub(super) async fn retrieve(
         query.cancel = waiting.0.clone();
     }
     let (shape, count) = (request.shape, request.queries.len());
-    let room = app.rooms.room(request.k);
+    let room = app.room.beside();
     let plan = Arc::new(plan(app, request)?);
     let per_job = plan.queries_per_job();
     let job = |number: usize| {
@@ -215,7 +214,7 @@ pub(super) async fn rerank_documents(
         ));
     };
     let count = request.queries.len();
-    let room = app.rooms.room(request.k);
+    let room = app.room.beside();
     let waiting = Waiting::default();
     let shared = Arc::new((request, reranker, waiting.0.clone()));
     let job = |number: usize| {
@@ -252,7 +251,7 @@ pub(super) async fn statistics(
     };
     let waiting = Waiting::default();
     let cancel = waiting.0.clone();
-    let room = app.rooms.room(1);
+    let room = app.room.beside();
     let taken = Arc::clone(&room);
     let job = async move {
         let texts: Vec<&str> = texts.iter().map(String::as_str).collect();

@@ -107,7 +107,7 @@ async fn document(State(app): Shared, Path(id): Path<String>) -> Response {
         let bm25 = app.services.bm25.clone().ok_or_else(missing)?;
         let ticket = app.base.admit()?;
         let wanted = id.clone();
-        let room = app.rooms.room(1);
+        let room = app.room.beside();
         let taken = Arc::clone(&room);
         let job = async move {
             let index = bm25.index();

@@ -1,6 +1,5 @@
 use serde_json::{Value, json};
 
-use super::super::room::Rooms;
 use super::*;
 
 fn hit(id: &str, title: &str, text: &str) -> Hit {
@@ -16,7 +15,7 @@ fn answer(lists: &[&[Hit]], shape: Shape) -> Value {
     // Split unevenly, as jobs split a batch.
     let (head, tail) = lists.split_at(lists.len() / 3);
     let parts = [head, tail].map(|lists| {
-        let (mut part, room) = (Part::default(), Rooms::new(1 << 20).room(3));
+        let (mut part, room) = (Part::default(), Room::new(1 << 20));
         for hits in lists {
             part.push_hits(hits.to_vec(), shape, &room, |_, _| {})
                 .unwrap();
@@ -93,9 +92,9 @@ fn an_answer_without_room_is_not_written_on() {
     for shape in [Shape::Bare, Shape::Scored, Shape::Results, flash] {
         let mut written = 0;
         // Room for two of them.
-        let room = Rooms::new(3000).room(5);
+        let room = Room::new(3000);
         let pushed = Part::default().push_hits(hits.clone(), shape, &room, |_, _| written += 1);
-        assert!(matches!(pushed, Err(Fault::AnswerTooLarge { .. })));
+        assert!(matches!(pushed, Err(Refusal::AnswerTooLarge { .. })));
         assert_eq!(written, 3);
     }
 }
