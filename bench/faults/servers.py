@@ -288,6 +288,7 @@ def noise(kind, server):
 STRANGERS = [
     ("request of a foreign Origin", {"origin": "https://evil.example"}),
     ("request of a foreign Host", {"host": "evil.example"}),
+    ("request that a foreign page makes without an Origin", {"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors"}),
     ("form of a browser (text/plain)", {"content-type": "text/plain", "origin": "https://evil.example"}),
 ]
 
