@@ -17,6 +17,8 @@ from program import Cell, Server, received, run, shown
 
 # Heads and bodies have 30 s each to arrive, and bodies begin after their heads.
 HEADER_S, BODY_S = 35, 40
+# A client may keep an answer waiting for 30 s, and a second more for each 64 KiB that it takes.
+DRIP_S = 60
 # A server without descriptors, or with too many connections, answers again within this time.
 RECOVERY_S = 5
 FLOOD = 1000
@@ -286,6 +288,7 @@ def noise(kind, server):
 STRANGERS = [
     ("request of a foreign Origin", {"origin": "https://evil.example"}),
     ("request of a foreign Host", {"host": "evil.example"}),
+    ("request that a foreign page makes without an Origin", {"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors"}),
     ("form of a browser (text/plain)", {"content-type": "text/plain", "origin": "https://evil.example"}),
 ]
 
@@ -343,6 +346,42 @@ def unread(kind, work):
         cell.seen = f"/healthz at worst {pulse.worst:.2f} s, memory {server.resident_mib():.0f} MiB"
         cell.lost = "nothing" if good else "a request"
         cell.check(good and pulse.missed == 0 and pulse.worst <= 2, "others wait for them")
+    return cell.done()
+
+
+def dripped(kind, work):
+    """A client that takes a large answer bit by bit."""
+    cell = Cell(kind.title, "an answer taken at 2 KiB a second", f"closed within {DRIP_S} s; requests answered")
+    with kind.start(work) as server:
+        kind.good(server)
+        before = server.descriptors()
+        head, text = kind.request(server, json.dumps(kind.large).encode())
+        stream = socket.socket()
+        # So that the systems' buffers take little of the answer.
+        stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        stream.settimeout(5)
+
+        def sip():
+            try:
+                return len(stream.recv(2048))
+            except OSError:
+                # What a server that closed left over may be thrown away.
+                return 0
+
+        with stream:
+            stream.connect(("127.0.0.1", server.port))
+            stream.sendall(head + text)
+            begun, taken = time.monotonic(), sip()
+            # The server has it closed when its descriptor is gone: the client still gets what the systems hold.
+            while (kept := server.descriptors() > before) and time.monotonic() - begun < 2 * DRIP_S:
+                time.sleep(1)
+                taken += sip()
+            cell.told_s = round(time.monotonic() - begun, 1)
+        cell.seen = f"{'kept' if kept else 'closed'} after {taken >> 10} KiB"
+        cell.typed = "kept" if kept else "closed"
+        cell.lost = "nothing" if kind.good(server) else "the server"
+        cell.check(not kept and cell.told_s <= DRIP_S, "a drip keeps an answer's memory")
+        cell.check(cell.lost == "nothing", "the server answers no more")
     return cell.done()
 
 
@@ -510,6 +549,7 @@ def cells(work, index, world):
         ]
         if kind.large is not None:
             found.append(lambda kind=kind: unread(kind, work))
+            found.append(lambda kind=kind: dripped(kind, work))
         if kind.name != "policy":
             found.append(lambda kind=kind: upstream_gone(kind, work, index, world))
     return found

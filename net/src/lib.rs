@@ -15,6 +15,6 @@ pub use client::{
 };
 pub use reqwest::Url;
 pub use server::{
-    Base, BaseConfig, Messages, Observed, Reading, Refusal, Refuse, ServeError, Service, Summary,
-    Tally, Ticket, Workers, count_values, json, refused, router, serve,
+    Base, BaseConfig, Messages, Observed, Reading, Refusal, Refuse, Room, ServeError, Service,
+    Summary, Tally, Ticket, Workers, count_values, json, refused, router, serve,
 };

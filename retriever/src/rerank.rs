@@ -2,8 +2,11 @@
 
 use std::sync::Arc;
 
-use forage_contracts::retriever::{Fingerprint, Hit, Query, Retriever, RetrieverError};
+use forage_contracts::retriever::{CancelFlag, Fingerprint, Hit, Query, Retriever, RetrieverError};
 use tokio::runtime::Handle;
+
+/// Passages scored between two looks at the flag of the query: a model takes up to a second for them.
+const SCORED_AT_ONCE: usize = 64;
 
 /// Scores query and passage together, as a cross-encoder does.
 pub trait Reranker: Send + Sync {
@@ -34,7 +37,7 @@ impl dyn Reranker + '_ {
     /// [`RetrieverError::Model`] when the model fails, or gives other scores than these.
     pub fn score_hits(&self, query: &str, hits: &[Hit]) -> Result<Vec<f32>, RetrieverError> {
         let passages: Vec<String> = hits.iter().map(|hit| self.passage(hit)).collect();
-        scores(self, query, &passages)
+        scores(self, query, &passages, &CancelFlag::default())
     }
 }
 
@@ -78,10 +81,8 @@ impl Retriever for RerankedRetriever {
         let queries = queries.to_vec();
         let reranker = Arc::clone(&self.reranker);
         let rerank = move || {
-            let reranked = queries.iter().zip(lists).map(|(query, hits)| {
-                query.cancel.check()?;
-                reorder(reranker.as_ref(), &query.text, hits, k)
-            });
+            let pairs = queries.iter().zip(lists);
+            let reranked = pairs.map(|(query, hits)| reorder(reranker.as_ref(), query, hits, k));
             reranked.collect::<Result<Vec<_>, _>>()
         };
         match Handle::try_current() {
@@ -98,11 +99,12 @@ impl Retriever for RerankedRetriever {
 /// The best `k` of the hits by the reranker's scores, ties by id.
 pub(crate) fn reorder(
     reranker: &dyn Reranker,
-    query: &str,
+    query: &Query,
     mut hits: Vec<Hit>,
     k: usize,
 ) -> Result<Vec<Hit>, RetrieverError> {
-    let scores = reranker.score_hits(query, &hits)?;
+    let passages: Vec<String> = hits.iter().map(|hit| reranker.passage(hit)).collect();
+    let scores = scores(reranker, &query.text, &passages, &query.cancel)?;
     for (hit, score) in hits.iter_mut().zip(scores) {
         hit.score = score;
     }
@@ -111,15 +113,26 @@ pub(crate) fn reorder(
     Ok(hits)
 }
 
-/// One finite score per passage.
+/// One finite score per passage, unless nobody waits for them any more.
 pub(crate) fn scores(
     reranker: &dyn Reranker,
     query: &str,
     passages: &[String],
+    cancel: &CancelFlag,
 ) -> Result<Vec<f32>, RetrieverError> {
-    if passages.is_empty() {
-        return Ok(Vec::new());
+    let mut all = Vec::with_capacity(passages.len());
+    for some in passages.chunks(SCORED_AT_ONCE) {
+        cancel.check()?;
+        all.extend(scores_at_once(reranker, query, some)?);
     }
+    Ok(all)
+}
+
+fn scores_at_once(
+    reranker: &dyn Reranker,
+    query: &str,
+    passages: &[String],
+) -> Result<Vec<f32>, RetrieverError> {
     let texts: Vec<&str> = passages.iter().map(String::as_str).collect();
     let scores = reranker.score(query, &texts)?;
     let fault = |what: String| RetrieverError::Model {

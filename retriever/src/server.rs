@@ -26,7 +26,6 @@ mod jobs;
 mod metrics;
 mod plan;
 mod request;
-mod room;
 mod routes;
 
 use std::collections::BTreeMap;

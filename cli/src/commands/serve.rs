@@ -112,7 +112,7 @@ struct Bound {
 }
 
 impl Bound {
-    /// Serves until SIGTERM or ctrl-c, on a runtime that only moves bytes.
+    /// Serves until SIGTERM, SIGHUP or ctrl-c, on a runtime that only moves bytes.
     fn run<T>(
         self,
         described: &str,
@@ -188,15 +188,18 @@ fn read_token(path: &Path) -> Result<String> {
     Ok(token.to_owned())
 }
 
-/// Completes at SIGTERM or ctrl-c. The handlers are in place when this returns.
+/// Completes at SIGTERM, SIGHUP or ctrl-c. The handlers are in place when this returns.
 fn stop_signal() -> Result<impl Future<Output = ()>> {
     use tokio::signal::unix::{SignalKind, signal};
     let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("listen for ctrl-c")?;
+    // Of a terminal that is closed.
+    let mut hangup = signal(SignalKind::hangup()).context("listen for SIGHUP")?;
     Ok(async move {
         tokio::select! {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
+            _ = hangup.recv() => {}
         }
     })
 }
@@ -204,6 +207,20 @@ fn stop_signal() -> Result<impl Future<Output = ()>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_signal_that_asks_ends_a_server() {
+        use nix::sys::signal::{Signal, raise};
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        runtime.block_on(async {
+            for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
+                let stop = stop_signal().unwrap();
+                raise(signal).unwrap();
+                let ended = tokio::time::timeout(Duration::from_mins(1), stop).await;
+                assert!(ended.is_ok(), "{signal}");
+            }
+        });
+    }
 
     #[test]
     fn addresses_as_people_write_them() {

@@ -12,7 +12,7 @@ use axum::extract::{Request, State};
 use axum::http::{Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::Response;
-use forage_net::{Refusal, Refuse};
+use forage_net::{Refuse, count_values};
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, Implementation,
     InitializeRequestParams, InitializeResult, JsonObject, ListToolsResult, PaginatedRequestParams,
@@ -34,6 +34,9 @@ use super::tools;
 const NEW: &str = "new_question";
 /// Names an episode in a call.
 const EPISODE: &str = "episode_id";
+
+/// Most JSON values in a message: the transport makes a tree of it, and keeps a part of that as long as a call takes.
+const MAX_VALUES: usize = 20_000;
 
 /// The service at `/mcp`.
 pub(super) type Service = StreamableHttpService<Handler, LocalSessionManager>;
@@ -91,7 +94,7 @@ pub(super) async fn limit(
     let received = app.base.unless_given_up(received(&app, request)).await;
     let mut response = match received {
         Ok(request) => next.run(request).await,
-        Err(refusal) => app.base.refuse(Fault::from(refusal)),
+        Err(fault) => app.base.refuse(fault),
     };
     if ends && response.status() == StatusCode::ACCEPTED {
         // A session that was ended is gone, not pending: the reference client takes 202 for a failure.
@@ -102,10 +105,16 @@ pub(super) async fn limit(
     response
 }
 
-/// The request with its whole body, received within the bounds of every other.
-async fn received(app: &App, request: Request) -> Result<Request, Refusal> {
+/// The request with its whole body, received within the bounds of every other and of the values in it.
+async fn received(app: &App, request: Request) -> Result<Request, Fault> {
     let (head, body) = request.into_parts();
     let body = app.base.receive(body).await?;
+    let values = count_values(&body);
+    if values > MAX_VALUES {
+        let what =
+            format!("about {values} JSON values in a message, at most {MAX_VALUES} are read");
+        return Err(Fault::Invalid(what));
+    }
     Ok(Request::from_parts(head, Body::from(body)))
 }
 

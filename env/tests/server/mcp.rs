@@ -288,3 +288,21 @@ async fn requests_have_the_limits_of_bodies() {
     let (status, answer) = server.post("/mcp", long).await;
     assert_eq!((status, &answer["cause"]), (413, &json!("too_large")));
 }
+
+#[tokio::test]
+async fn a_message_of_very_many_values_is_not_read() {
+    let server = Server::start(search(), ServerConfig::default()).await;
+    let client = Client::open(&server).await;
+    let listing = |values: usize| {
+        let meta = json!({"all": vec![json!([]); values]});
+        json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": meta}})
+    };
+    let refused = client.send(listing(100_000)).await;
+    assert_eq!(refused["code"], "VALIDATION_ERROR", "{refused}");
+    assert!(
+        refused["detail"].to_string().contains("JSON values"),
+        "{refused}"
+    );
+    let read = client.send(listing(1000)).await;
+    assert!(read.get("result").is_some(), "{read}");
+}

@@ -9,13 +9,18 @@ use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
-use super::body::{Bodies, receive};
+use super::body::{Bodies, Held, receive};
 use super::flights::{Flight, Flights};
 use super::refusal::{Refusal, Refuse};
 use super::traffic::Traffic;
 
-/// A place among the admitted requests. Whatever works on a request holds it: one that went away counts until then.
-pub type Ticket = Arc<OwnedSemaphorePermit>;
+/// A place among the admitted requests, and the memory of the request's body. Whatever works on a request holds it: one that
+/// went away counts until then.
+#[derive(Clone, Debug)]
+pub struct Ticket {
+    _place: Arc<OwnedSemaphorePermit>,
+    _body: Held,
+}
 
 /// Bodies over this are not read by the threads that move bytes.
 const READ_HERE: usize = 64 * 1024;
@@ -63,7 +68,7 @@ pub struct Base {
     registry: Registry,
     places: Arc<Semaphore>,
     pub(super) bodies: Arc<Bodies>,
-    heavy: Semaphore,
+    heavy: Arc<Semaphore>,
     pub(super) flights: Arc<Flights>,
     /// True once work in flight must end.
     gave_up: watch::Sender<bool>,
@@ -84,7 +89,7 @@ impl Base {
         let base = Self {
             places: Arc::new(Semaphore::new(config.queue.min(Semaphore::MAX_PERMITS))),
             bodies: Arc::new(Bodies::new(config.max_body_bytes)),
-            heavy: Semaphore::new(heavy()),
+            heavy: Arc::new(Semaphore::new(heavy())),
             config,
             traffic,
             registry,
@@ -104,7 +109,7 @@ impl Base {
         self.flights.enter()
     }
 
-    /// The whole body.
+    /// The whole body. Its memory counts until the request is answered and the bytes are dropped.
     ///
     /// # Errors
     /// A [`Refusal`] when it breaks off, is late or too large, or there are too many others.
@@ -121,7 +126,10 @@ impl Base {
             return Err(Refusal::Stopped);
         }
         let place = Arc::clone(&self.places).try_acquire_owned();
-        place.map(Arc::new).map_err(|_| Refusal::Overloaded)
+        Ok(Ticket {
+            _place: Arc::new(place.map_err(|_| Refusal::Overloaded)?),
+            _body: Held::of_request(),
+        })
     }
 
     /// Receives the body, then takes a place: whoever sends slowly holds none. Refusing only then keeps the connection
@@ -150,7 +158,7 @@ impl Base {
     }
 
     /// Does work that would hold up others, on a blocking thread, where the turns of a few requests come one after the other.
-    /// Dropped before its turn, it is not done.
+    /// Dropped before its turn, it is not done. Once begun it goes on when its client goes away, and keeps its turn until it ends.
     ///
     /// # Errors
     /// The work's own, and [`Refusal::Panicked`].
@@ -158,9 +166,13 @@ impl Base {
         &self,
         work: impl FnOnce() -> Result<T, F> + Send + 'static,
     ) -> Result<T, F> {
-        let turn = self.heavy.acquire().await.map_err(|_| Refusal::Stopped)?;
+        let turn = Arc::clone(&self.heavy).acquire_owned().await;
+        let turn = turn.map_err(|_| Refusal::Stopped)?;
+        let work = move || {
+            let _turn = turn;
+            work()
+        };
         let done = tokio::task::spawn_blocking(work).await;
-        drop(turn);
         done.map_err(|_| Refusal::Panicked)?
     }
 

@@ -43,11 +43,21 @@ impl Bodies {
     }
 }
 
-/// The memory that a request's body takes, until it is dropped.
+tokio::task_local! {
+    /// The memory of the body of the request that a task answers.
+    pub(super) static HELD: Held;
+}
+
+/// The memory that a request's body takes, until all of its copies are dropped.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Held(Arc<Mutex<Option<OwnedSemaphorePermit>>>);
 
 impl Held {
+    /// That of the request that this task answers.
+    pub(super) fn of_request() -> Self {
+        HELD.try_with(Self::clone).unwrap_or_default()
+    }
+
     /// Takes memory for more bytes.
     pub(super) fn more(&self, bytes: usize, bodies: &Bodies) -> Result<(), Refusal> {
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
@@ -161,6 +171,18 @@ impl Drop for Inbound {
     }
 }
 
+/// A whole body, whose memory counts until nobody reads it any more.
+struct Whole {
+    bytes: Vec<u8>,
+    _held: Held,
+}
+
+impl AsRef<[u8]> for Whole {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
 /// The whole body, at most `limit` bytes.
 pub(super) async fn receive(mut body: Body, limit: usize) -> Result<Bytes, Refusal> {
     let most = limit.saturating_mul(PATIENCE);
@@ -190,7 +212,13 @@ pub(super) async fn receive(mut body: Body, limit: usize) -> Result<Bytes, Refus
             break;
         }
     }
-    refused.map_or_else(|| Ok(whole.into()), Err)
+    if let Some(refusal) = refused {
+        return Err(refusal);
+    }
+    Ok(Bytes::from_owner(Whole {
+        bytes: whole,
+        _held: Held::of_request(),
+    }))
 }
 
 fn cause(error: &axum::Error) -> Refusal {

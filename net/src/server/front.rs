@@ -21,7 +21,7 @@ use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::task::JoinSet;
 use tower_service::Service as _;
 
-use super::body::{Held, Inbound};
+use super::body::{HELD, Held, Inbound};
 use super::connections::{Connection, Connections};
 use super::local;
 use super::messages::Messages;
@@ -80,7 +80,7 @@ impl<S: Service> Front<S> {
         response.map(|body| Body::new(Outbound { body, connection }))
     }
 
-    /// The answer of the routes. The memory of the request's body counts until then.
+    /// The answer of the routes. The memory of the request's body counts until then, or longer where work holds it.
     async fn routed(&self, request: Request<Incoming>, connection: &Arc<Connection>) -> Response {
         let held = Held::default();
         let request = request.map(|body| {
@@ -95,7 +95,8 @@ impl<S: Service> Front<S> {
                 connection,
             ))
         });
-        match self.router.clone().call(request).await {
+        let answer = self.router.clone().call(request);
+        match HELD.scope(held, answer).await {
             Ok(response) => response,
             Err(never) => match never {},
         }

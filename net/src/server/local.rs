@@ -9,7 +9,8 @@ use super::refusal::Refusal;
 
 /// The reason for which a request that a browser may have sent for a foreign page is refused.
 ///
-/// Only browsers are meant, so what they always send may be absent: a host, an origin, the type of a body.
+/// Only browsers are meant, so what they send may be absent: a host, an origin, the type of a body, and whether a page of
+/// another site asks. The last tells apart what has neither origin nor type: images, scripts, bodies of no type.
 pub(super) fn foreign<B>(request: &Request<B>) -> Result<(), Refusal> {
     let headers = request.headers();
     let named = request.uri().host().or_else(|| header(headers, "host"));
@@ -18,6 +19,11 @@ pub(super) fn foreign<B>(request: &Request<B>) -> Result<(), Refusal> {
     }
     let origin = header(headers, "origin");
     if origin.is_some_and(|origin| !is_local_origin(origin)) {
+        return Err(Refusal::ForeignOrigin);
+    }
+    let follows_a_link =
+        request.method() == Method::GET && header(headers, "sec-fetch-mode") == Some("navigate");
+    if header(headers, "sec-fetch-site") == Some("cross-site") && !follows_a_link {
         return Err(Refusal::ForeignOrigin);
     }
     // Pages may send other types without asking first.
@@ -104,10 +110,30 @@ mod tests {
     }
 
     #[test]
+    fn what_another_site_asks_for_is_refused_but_its_links_are_followed() {
+        let cross = ("sec-fetch-site", "cross-site");
+        let navigate = ("sec-fetch-mode", "navigate");
+        for (method, headers) in [
+            ("GET", &[cross, ("sec-fetch-mode", "no-cors")][..]),
+            ("POST", &[cross, ("sec-fetch-mode", "no-cors")]),
+            ("POST", &[cross, navigate]),
+            ("GET", &[cross]),
+        ] {
+            let refused = asked(method, headers);
+            assert_eq!(refused, Err(Refusal::ForeignOrigin), "{method} {headers:?}");
+        }
+        assert_eq!(asked("GET", &[cross, navigate]), Ok(()));
+        for site in ["same-origin", "same-site", "none"] {
+            assert_eq!(asked("POST", &[("sec-fetch-site", site)]), Ok(()), "{site}");
+        }
+    }
+
+    #[test]
     fn what_is_posted_is_json() {
         for kind in ["application/json", "Application/JSON; charset=utf-8"] {
             assert_eq!(asked("POST", &[("content-type", kind)]), Ok(()), "{kind}");
         }
+        // Programs may leave it out; a page that does is told by its site.
         assert_eq!(asked("POST", &[]), Ok(()));
         for kind in [
             "text/plain",

@@ -38,6 +38,12 @@ pub enum Refusal {
         /// Most bytes taken.
         limit: usize,
     },
+    /// 413: the answer is larger than one may be.
+    #[error("the answer takes over {limit} bytes; ask for less at a time")]
+    AnswerTooLarge {
+        /// Most bytes of an answer.
+        limit: usize,
+    },
     /// 415: the body is not said to be JSON, to a server for this machine alone.
     #[error("send the body as `Content-Type: application/json`")]
     NotJson,
@@ -52,6 +58,9 @@ pub enum Refusal {
         "the request bodies being received take all the memory for them; try again, or send less at a time"
     )]
     BodiesFull,
+    /// 503: other answers take the memory for them.
+    #[error("the answers being sent take all the memory for them; try again")]
+    AnswersFull,
     /// 503: the server is stopping.
     #[error("the server is stopping; try again elsewhere or later")]
     Stopped,
@@ -67,11 +76,12 @@ impl Refusal {
             Self::Unauthorized => "unauthorized",
             Self::ForeignHost => "foreign_host",
             Self::ForeignOrigin => "foreign_origin",
+            Self::AnswerTooLarge { .. } => "answer_too_large",
             Self::NotJson => "not_json",
             Self::NoRoute(_) => "not_found",
             Self::Method => "method",
             Self::Panicked => "panic",
-            Self::Overloaded | Self::BodiesFull => "overloaded",
+            Self::Overloaded | Self::BodiesFull | Self::AnswersFull => "overloaded",
             Self::Stopped => "stopped",
         }
     }
@@ -81,14 +91,16 @@ impl Refusal {
         match self {
             Self::BrokenBody => StatusCode::BAD_REQUEST,
             Self::SlowBody => StatusCode::REQUEST_TIMEOUT,
-            Self::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::TooLarge { .. } | Self::AnswerTooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             Self::Unauthorized => StatusCode::UNAUTHORIZED,
             Self::ForeignHost | Self::ForeignOrigin => StatusCode::FORBIDDEN,
             Self::NotJson => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::NoRoute(_) => StatusCode::NOT_FOUND,
             Self::Method => StatusCode::METHOD_NOT_ALLOWED,
             Self::Panicked => StatusCode::INTERNAL_SERVER_ERROR,
-            Self::Overloaded | Self::BodiesFull | Self::Stopped => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Overloaded | Self::BodiesFull | Self::AnswersFull | Self::Stopped => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
         }
     }
 }

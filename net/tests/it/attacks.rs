@@ -1,5 +1,6 @@
 //! Clients that mean no good: what they can take from a server, and for how long.
 
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use axum::body::Bytes;
@@ -9,7 +10,7 @@ use reqwest::header::{CONTENT_TYPE, HOST, ORIGIN};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::support::{LARGE, Running, config};
+use super::support::{LARGE, Running, config, turns};
 
 const HALF_A_HEAD: &str = "GET /healthz HTTP/1.1\r\nhost: localhost\r\n";
 
@@ -152,6 +153,59 @@ async fn large_requests_are_read_beside_the_threads_that_move_bytes() {
     assert_ne!(reader(64 * 1024 + 1).await, here);
     let failed = base.heavy(|| -> Result<(), Refusal> { panic!("on purpose") });
     assert_eq!(failed.await, Err(Refusal::Panicked));
+}
+
+#[tokio::test]
+async fn heavy_work_keeps_its_turn_when_its_client_goes_away() {
+    let mut server = Running::start(BaseConfig {
+        queue: 64,
+        ..config()
+    })
+    .await;
+    for _ in 0..turns() + 20 {
+        server.abandoned(1).await;
+    }
+    let most = server.app.most_running.load(Ordering::SeqCst);
+    assert_eq!(most, turns());
+    server.gate = None;
+    let url = format!("{}/heavy", server.base);
+    let answer = server.client.post(url).body("0").send().await.unwrap();
+    assert_eq!(answer.status(), 200);
+}
+
+#[tokio::test]
+async fn a_body_that_is_read_for_nobody_still_takes_its_memory() {
+    const LARGE_BODY: usize = 16 * 1024 * 1024;
+    let mut server = Running::start(BaseConfig {
+        max_body_bytes: LARGE_BODY,
+        ..config()
+    })
+    .await;
+    let gate = server.gate.take();
+    // Four of the largest have room.
+    server.abandoned(LARGE_BODY).await;
+    let mut waiting = Vec::new();
+    for number in 2..=4 {
+        let mut body = vec![b' '; LARGE_BODY - 6];
+        body.extend(b"600000");
+        waiting.push(tokio::spawn(server.post(body).send()));
+        while server.app.admitted.load(Ordering::SeqCst) < number {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+    let one_more = async || {
+        let answer = server.post(vec![b' '; LARGE_BODY]).send().await;
+        answer.unwrap().status().as_u16()
+    };
+    assert_eq!(one_more().await, 503);
+    drop(gate);
+    let begin = Instant::now();
+    while one_more().await != 200 {
+        assert!(begin.elapsed() < Duration::from_mins(1));
+    }
+    for request in waiting {
+        request.abort();
+    }
 }
 
 #[tokio::test]

@@ -1,3 +1,5 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use forage_contracts::Passage;
 use forage_contracts::retriever::{Encoder, TextKind};
 use futures::FutureExt;
@@ -86,6 +88,37 @@ async fn a_score_that_is_no_number_is_an_error() {
         let failure = reranked.search(&[Query::new("tide")], 1).await.unwrap_err();
         assert!(matches!(failure, RetrieverError::Model { .. }), "{failure}");
     }
+}
+
+/// Counts the passages that it scored.
+#[derive(Default)]
+struct Counting(AtomicUsize);
+
+impl Reranker for Counting {
+    fn identity(&self) -> String {
+        "counting".to_owned()
+    }
+
+    fn score(&self, _query: &str, passages: &[&str]) -> Result<Vec<f32>, RetrieverError> {
+        let before = self.0.fetch_add(passages.len(), Ordering::SeqCst);
+        Ok((before..)
+            .map(|number| number as f32)
+            .take(passages.len())
+            .collect())
+    }
+}
+
+#[test]
+fn a_model_stops_once_nobody_waits_for_it() {
+    let passages = vec![String::new(); 3 * SCORED_AT_ONCE + 1];
+    let model = Counting::default();
+    let all = scores(&model, "q", &passages, &CancelFlag::default()).unwrap();
+    assert_eq!(all.len(), passages.len());
+    assert!(all.is_sorted(), "in the order of the passages");
+    let model = Counting::default();
+    let failure = scores(&model, "q", &passages, &crate::cancel::after(2)).unwrap_err();
+    assert!(matches!(failure, RetrieverError::Cancelled), "{failure}");
+    assert_eq!(model.0.into_inner(), 2 * SCORED_AT_ONCE);
 }
 
 #[test]

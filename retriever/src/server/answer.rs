@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use axum::body::Bytes;
 use forage_contracts::retriever::{Hit, ParseIssue};
+use forage_net::{Refusal, Room};
 use serde::Serialize;
 
 use super::request::Shape;
@@ -55,25 +56,32 @@ impl Part {
         self.lists.len() + self.scores.len() + self.issues.len()
     }
 
-    /// Adds the answer to one query. `extra` writes further keys of a document, each with a comma before it.
+    /// Adds the answer to one query. `extra` writes further keys of a document, each with a comma before it. Every hit is
+    /// dropped once it is written, and what was written takes its memory from `room` before the next one.
+    ///
+    /// # Errors
+    /// As [`Room::take`].
     pub(super) fn push_hits(
         &mut self,
-        hits: &[Hit],
+        hits: Vec<Hit>,
         shape: Shape,
+        room: &Room,
         mut extra: impl FnMut(&Hit, &mut Vec<u8>),
-    ) {
+    ) -> Result<(), Refusal> {
         separate(&mut self.lists);
         let out = &mut self.lists;
         out.push(b'[');
-        for (rank, hit) in hits.iter().enumerate() {
+        let mut scores = Vec::with_capacity(hits.len());
+        for (rank, hit) in hits.into_iter().enumerate() {
+            let before = out.len();
             if rank > 0 {
                 out.push(b',');
             }
             match shape {
                 Shape::Scored => {
                     out.extend_from_slice(b"{\"document\":{");
-                    document(out, hit.into());
-                    extra(hit, out);
+                    document(out, (&hit).into());
+                    extra(&hit, out);
                     out.extend_from_slice(b"},\"score\":");
                     put(out, &hit.score);
                 }
@@ -81,27 +89,29 @@ impl Part {
                     out.extend_from_slice(b"{\"doc_id\":");
                     put(out, &hit.id);
                     out.push(b',');
-                    document(out, hit.into());
-                    extra(hit, out);
+                    document(out, (&hit).into());
+                    extra(&hit, out);
                     out.extend_from_slice(b",\"score\":");
                     put(out, &hit.score);
                 }
                 Shape::Bare | Shape::FlashRag { .. } => {
                     out.push(b'{');
-                    document(out, hit.into());
-                    extra(hit, out);
+                    document(out, (&hit).into());
+                    extra(&hit, out);
                 }
             }
             out.push(b'}');
+            scores.push(hit.score);
+            room.take(out.len() - before)?;
         }
         out.push(b']');
         if matches!(shape, Shape::FlashRag { scores: true, .. }) {
+            let before = self.scores.len();
             separate(&mut self.scores);
-            put(
-                &mut self.scores,
-                &hits.iter().map(|hit| hit.score).collect::<Vec<f32>>(),
-            );
+            put(&mut self.scores, &scores);
+            room.take(self.scores.len() - before)?;
         }
+        Ok(())
     }
 
     /// Adds the reranked texts of one query, best first.

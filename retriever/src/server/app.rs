@@ -3,14 +3,13 @@
 use std::sync::Arc;
 
 use axum::body::Bytes;
-use forage_net::{Base, ServeError, Service};
+use forage_net::{Base, Room, ServeError, Service};
 use serde_json::{Map, Value, json};
 
 use super::fault::Fault;
 use super::jobs::Pool;
 use super::metrics::{BUCKETS, Metrics};
 use super::request::Limits;
-use super::room::Rooms;
 use super::{ServerConfig, Services};
 
 pub(super) struct App {
@@ -18,7 +17,8 @@ pub(super) struct App {
     pub(super) services: Services,
     pub(super) limits: Limits,
     pub(super) pool: Pool,
-    pub(super) rooms: Rooms,
+    /// Beside which every answer has its room.
+    pub(super) room: Room,
     pub(super) metrics: Metrics,
     /// The answer to `/info`.
     pub(super) info: Bytes,
@@ -42,7 +42,7 @@ impl App {
                 max_queries: config.max_queries,
                 max_query_bytes: config.max_query_bytes,
             },
-            rooms: Rooms::new(config.max_answer_bytes),
+            room: Room::new(config.max_answer_bytes),
             pool: Pool::new(config.workers, &metrics)?,
             metrics,
             info: info(&config, &services).to_string().into(),

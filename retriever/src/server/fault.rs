@@ -21,15 +21,6 @@ pub(super) enum Fault {
     NotFound(String),
     /// 502 or 503: a retriever failed.
     Retriever(RetrieverError),
-    /// 413: the answer is larger than one may be.
-    AnswerTooLarge {
-        /// Most bytes of an answer.
-        limit: usize,
-        /// Passages per query that were asked for.
-        topk: usize,
-    },
-    /// 503: other answers take the memory for them.
-    AnswersFull,
     /// 503: not done in time.
     Late,
 }
@@ -51,8 +42,7 @@ impl Fault {
             Self::BlankQuery => StatusCode::BAD_REQUEST,
             Self::NotFound(_) => StatusCode::NOT_FOUND,
             Self::Retriever(RetrieverError::Remote(_)) => StatusCode::BAD_GATEWAY,
-            Self::AnswerTooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
-            Self::Retriever(_) | Self::AnswersFull | Self::Late => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Retriever(_) | Self::Late => StatusCode::SERVICE_UNAVAILABLE,
         }
     }
 
@@ -60,14 +50,12 @@ impl Fault {
         match self {
             Self::Invalid(_) => String::new(),
             Self::BlankQuery => "Query content cannot be empty".to_owned(),
+            Self::Any(Refusal::AnswerTooLarge { limit }) => format!(
+                "the answer has over {limit} bytes; ask for fewer passages (topk) or fewer queries at a time, or start the \
+                 server with a larger --max-answer-mib"
+            ),
             Self::Any(refusal) => refusal.to_string(),
             Self::NotFound(what) => what.clone(),
-            Self::AnswerTooLarge { limit, topk } => format!(
-                "the answer has over {limit} bytes with a topk of {topk}; ask for fewer passages or fewer queries at a time, or start the server with a larger --max-answer-mib"
-            ),
-            Self::AnswersFull => {
-                "the answers being sent take all the memory for them; try again".to_owned()
-            }
             Self::Late => {
                 "not done within the server's time limit; try again or ask for less".to_owned()
             }
@@ -122,8 +110,6 @@ impl Refuse for Fault {
             Self::BlankQuery => "blank_query",
             Self::Any(refusal) => refusal.cause(),
             Self::NotFound(_) => "not_found",
-            Self::AnswerTooLarge { .. } => "answer_too_large",
-            Self::AnswersFull => "overloaded",
             Self::Late => "deadline",
             Self::Retriever(error) => match error {
                 RetrieverError::Stopped => "stopped",

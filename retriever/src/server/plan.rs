@@ -5,13 +5,12 @@ use std::time::Instant;
 
 use axum::response::Response;
 use forage_contracts::retriever::{CancelFlag, Hit, ParseIssue, Query, Retriever, RetrieverError};
-use forage_net::{Refusal, Ticket, json};
+use forage_net::{Refusal, Room, Ticket};
 
 use super::answer::{Part, assemble, push_snippet, put};
 use super::app::App;
 use super::fault::Fault;
 use super::request::{RerankRequest, RetrieveRequest, Shape};
-use super::room::Room;
 use crate::mode::Mode;
 use crate::rerank::{Reranker, reorder, scores};
 use crate::retriever::Bm25Retriever;
@@ -63,7 +62,7 @@ pub(super) async fn retrieve(
         query.cancel = waiting.0.clone();
     }
     let (shape, count) = (request.shape, request.queries.len());
-    let room = app.rooms.room(request.k);
+    let room = app.room.beside();
     let plan = Arc::new(plan(app, request)?);
     let per_job = plan.queries_per_job();
     let job = |number: usize| {
@@ -138,7 +137,8 @@ fn plan(app: &App, mut request: RetrieveRequest) -> Result<Plan, Fault> {
 
 impl Plan {
     fn queries_per_job(&self) -> usize {
-        if self.reranker.is_some() {
+        // A boolean query may read passages for seconds, as a model may.
+        if self.reranker.is_some() || self.mode == Mode::BOOLEAN {
             return 1;
         }
         let most = if self.mode.needs_encoder {
@@ -163,17 +163,15 @@ impl Plan {
         }
         for (query, hits) in queries.iter().zip(lists) {
             query.cancel.check()?;
-            let before = part.bytes();
             let hits = match &self.reranker {
-                Some(reranker) => reorder(reranker.as_ref(), &query.text, hits, request.k)?,
+                Some(reranker) => reorder(reranker.as_ref(), query, hits, request.k)?,
                 None => hits,
             };
-            part.push_hits(&hits, request.shape, |hit, out| {
+            part.push_hits(hits, request.shape, room, |hit, out| {
                 if request.snippets {
                     push_snippet(out, &Snippet::new(&hit.text, &query.text, EXCERPT_CHARS));
                 }
-            });
-            room.take(part.bytes() - before)?;
+            })?;
         }
         for repaired in &issues {
             part.push_issues(repaired);
@@ -216,14 +214,15 @@ pub(super) async fn rerank_documents(
         ));
     };
     let count = request.queries.len();
-    let room = app.rooms.room(request.k);
-    let shared = Arc::new((request, reranker));
+    let room = app.room.beside();
+    let waiting = Waiting::default();
+    let shared = Arc::new((request, reranker, waiting.0.clone()));
     let job = |number: usize| {
         let (shared, room) = (shared.clone(), room.clone());
         async move {
-            let (request, reranker) = shared.as_ref();
-            let texts = &request.documents[number];
-            let scores = scores(reranker.as_ref(), &request.queries[number], texts)?;
+            let (request, reranker, cancel) = shared.as_ref();
+            let (query, texts) = (&request.queries[number], &request.documents[number]);
+            let scores = scores(reranker.as_ref(), query, texts, cancel)?;
             let mut ranked: Vec<(&str, f32)> =
                 texts.iter().map(String::as_str).zip(scores).collect();
             ranked.sort_by(|left, right| right.1.total_cmp(&left.1));
@@ -250,11 +249,24 @@ pub(super) async fn statistics(
             "this server holds no index to count in".to_owned(),
         ));
     };
+    let waiting = Waiting::default();
+    let cancel = waiting.0.clone();
+    let room = app.room.beside();
+    let taken = Arc::clone(&room);
     let job = async move {
         let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+        let index = bm25.index();
+        let mut counted = index.statistics(&[])?;
+        for some in texts.chunks(QUERIES_PER_JOB) {
+            cancel.check()?;
+            let more = index.statistics(some)?;
+            counted.frequencies.extend(more.frequencies);
+        }
         let mut out = Vec::new();
-        put(&mut out, &bm25.index().statistics(&texts)?);
-        Ok::<_, RetrieverError>(out)
+        put(&mut out, &counted);
+        taken.take(out.len())?;
+        Ok::<_, Fault>(out)
     };
-    Ok(json(app.pool.run(ticket, job).await??))
+    let counted = app.pool.run(ticket, job).await??;
+    Ok(room.answer(vec![counted.into()]))
 }

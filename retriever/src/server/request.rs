@@ -184,7 +184,7 @@ impl RerankRequest {
     pub(crate) fn parse(body: &[u8], limits: &Limits) -> Result<Self, Vec<Problem>> {
         let mut fields = Fields::read(body)?;
         let queries = fields.texts("queries", limits);
-        let documents = fields.documents("documents", queries.len());
+        let documents = fields.documents("documents", queries.len(), limits.max_topk);
         let k = fields
             .count("rerank_topk", limits.max_topk)
             .unwrap_or(limits.topk);

@@ -8,6 +8,7 @@ use axum::extract::{Path, State};
 use axum::http::{HeaderValue, header};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{get, post};
+use forage_contracts::retriever::RetrieverError;
 use forage_net::{Service, json};
 
 use super::answer;
@@ -106,12 +107,14 @@ async fn document(State(app): Shared, Path(id): Path<String>) -> Response {
         let bm25 = app.services.bm25.clone().ok_or_else(missing)?;
         let ticket = app.base.admit()?;
         let wanted = id.clone();
+        let room = app.room.beside();
+        let taken = Arc::clone(&room);
         let job = async move {
             let index = bm25.index();
-            let Some(ordinal) = index.ordinal_of(&wanted)? else {
+            let Some(ordinal) = index.ordinal_of(&wanted).map_err(RetrieverError::from)? else {
                 return Ok(None);
             };
-            let found = index.document(ordinal)?;
+            let found = index.document(ordinal).map_err(RetrieverError::from)?;
             let mut out = vec![b'{'];
             answer::document(
                 &mut out,
@@ -122,10 +125,12 @@ async fn document(State(app): Shared, Path(id): Path<String>) -> Response {
                 },
             );
             out.push(b'}');
-            Ok::<_, forage_contracts::retriever::RetrieverError>(Some(out))
+            taken.take(out.len())?;
+            Ok::<_, Fault>(Some(out))
         };
         let found = in_time(&app, app.pool.run(&ticket, job)).await??;
-        found.map(json).ok_or_else(missing)
+        let found = found.ok_or_else(missing)?;
+        Ok(room.answer(vec![found.into()]))
     };
     app.observe("doc", work).await
 }

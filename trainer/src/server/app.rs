@@ -10,7 +10,7 @@ use axum::body::{Body, Bytes};
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use forage_contracts::seed::Seed;
-use forage_net::{Base, Observed, Refusal, Refuse, Service, Ticket, json};
+use forage_net::{Base, Observed, Refusal, Refuse, Room, Service, Ticket};
 use futures::stream::{self, BoxStream, StreamExt};
 
 use super::fault::Fault;
@@ -22,10 +22,16 @@ use super::{Model, ServerConfig};
 /// word of any length.
 const ALWAYS_ENCODED: usize = 64 * 1024;
 
+/// Most bytes of what is told in a whole answer: a thousand completions of a thousand tokens each, with log-probabilities.
+const ANSWER_BYTES: usize = 256 * 1024 * 1024;
+
+/// Answers over this are not written by the threads that move bytes.
+const WRITTEN_HERE: usize = 64 * 1024;
+
 /// An answer without a fault so far.
 pub(super) enum Answer {
-    /// A JSON object.
-    Whole(Vec<u8>),
+    /// A JSON object, and its memory.
+    Whole(Arc<Room>, Vec<u8>),
     /// Server-sent events, ended by a fault at most.
     Stream(BoxStream<'static, Result<Bytes, Fault>>),
 }
@@ -36,6 +42,8 @@ pub(super) struct App {
     pub(super) model: Model,
     pub(super) metrics: Metrics,
     pub(super) base: Arc<Base>,
+    /// Beside which every whole answer has its room.
+    pub(super) room: Room,
     /// Bytes of a prompt beyond which it cannot fit into the context.
     most_prompt_bytes: usize,
     /// Seconds since 1970 at which the server started.
@@ -57,6 +65,7 @@ impl App {
         Self {
             base,
             metrics,
+            room: Room::new(ANSWER_BYTES),
             most_prompt_bytes: most_prompt_bytes(&model),
             started: now(),
             seed: Seed::root(RandomState::new().hash_one(now())),
@@ -170,8 +179,25 @@ impl App {
     ) -> Result<(Ticket, T), Fault> {
         let (place, body) = self.base.admitted(body).await?;
         let app = Arc::clone(self);
-        let prepared = self.base.heavy(move || prepare(&app, &body)).await?;
-        Ok((place, prepared))
+        let prepared = move || prepare(&app, &body).map(|prepared| (place, prepared));
+        self.base.heavy(prepared).await
+    }
+
+    /// Writes a whole answer: here when it is small, else as heavy work.
+    pub(super) async fn written(
+        &self,
+        place: Ticket,
+        room: Arc<Room>,
+        write: impl FnOnce() -> Vec<u8> + Send + 'static,
+    ) -> Result<Answer, Fault> {
+        if room.taken() <= WRITTEN_HERE {
+            return Ok(Answer::Whole(room, write()));
+        }
+        let write = move || {
+            let _place = place;
+            Ok(Answer::Whole(room, write()))
+        };
+        self.base.heavy(write).await
     }
 
     /// Answers a request for work, counted and measured until the last event of a stream.
@@ -185,7 +211,7 @@ impl App {
             Ok(Answer::Stream(events)) => {
                 return event_stream(Arc::clone(&self.base), events, observed);
             }
-            Ok(Answer::Whole(body)) => json(body),
+            Ok(Answer::Whole(room, body)) => room.answer(vec![body.into()]),
             Err(fault) => self.base.refuse(fault),
         };
         observed.answered(response.status().as_u16());

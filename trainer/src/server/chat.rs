@@ -73,12 +73,14 @@ pub(super) async fn answer(app: &Arc<App>, place: Ticket, job: Job) -> Result<An
     };
     let choices = choice::start(app, std::slice::from_ref(&job.order), &job.common)?;
     let stream = job.common.stream;
+    let told = choice::told_bytes(job.logprobs.then_some(job.order.top));
     let mut writer = Pieces::new(Arc::clone(app), head, job);
     if stream {
         return streamed(place, choice::merge(choices), writer).await;
     }
-    let wholes = choice::collect(choices).await?;
-    Ok(Answer::Whole(writer.whole(wholes)))
+    let room = app.room.beside();
+    let wholes = choice::collect(choices, &room, told).await?;
+    app.written(place, room, move || writer.whole(wholes)).await
 }
 
 fn render(template: &ChatTemplate, request: &ChatRequest) -> Result<String, Fault> {

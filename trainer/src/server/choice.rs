@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use forage_contracts::policy::{Finish, GenerateRequest, Policy, PolicyError};
 use forage_contracts::seed::Seed;
+use forage_net::Room;
 use futures::future::try_join_all;
 use futures::stream::{self, BoxStream, StreamExt};
 
@@ -13,6 +14,11 @@ use super::fault::Fault;
 use super::request::Common;
 use super::text::{Detokenizer, StopFilter};
 use crate::generate::{Event, StreamOptions, TokenEvent, TokenStream};
+
+/// Bytes that a token of a whole answer takes, where other tokens' log-probabilities are told or none at all.
+pub(super) fn told_bytes(logprobs: Option<usize>) -> usize {
+    logprobs.map_or(64, |top| (top + 2) * 64)
+}
 
 /// A token and where its text begins.
 #[derive(Debug, Clone)]
@@ -190,17 +196,22 @@ pub(super) fn start(
     Ok(choices)
 }
 
-/// Runs completions to their ends.
-pub(super) async fn collect(choices: Vec<Choice>) -> Result<Vec<Delta>, Fault> {
-    let whole = |mut choice: Choice| async move {
+/// Runs completions to their ends. Each token takes `told` bytes of the room.
+pub(super) async fn collect(
+    choices: Vec<Choice>,
+    room: &Room,
+    told: usize,
+) -> Result<Vec<Delta>, Fault> {
+    let whole = move |mut choice: Choice| async move {
         let mut whole = Delta::default();
         while let Some(delta) = choice.next().await {
             let delta = delta?;
+            room.take(delta.tokens.len() * told + delta.text.len())?;
             whole.text.push_str(&delta.text);
             whole.tokens.extend(delta.tokens);
             whole.ended = delta.ended;
         }
-        Ok(whole)
+        Ok::<_, Fault>(whole)
     };
     try_join_all(choices.into_iter().map(whole)).await
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use forage_contracts::Tokenizer;
-use forage_net::Ticket;
+use forage_net::{Room, Ticket};
 use futures::future::try_join_all;
 use futures::stream::{self, StreamExt};
 
@@ -78,6 +78,14 @@ pub(super) async fn answer(app: &Arc<App>, place: Ticket, job: Job) -> Result<An
         created: now(),
         model: app.model.name.clone(),
     };
+    let told = choice::told_bytes(job.logprobs);
+    let room = app.room.beside();
+    if job.echo.is_some() {
+        // Streams repeat a prompt as they come to it.
+        let copies = if job.common.stream { 1 } else { job.common.n };
+        let tokens: usize = job.orders.iter().map(|order| order.tokens.len()).sum();
+        room.take(tokens * copies * told)?;
+    }
     let echoes = echoes(app, &job).await?;
     let choices = match job.max_tokens {
         0 => Vec::new(),
@@ -91,10 +99,11 @@ pub(super) async fn answer(app: &Arc<App>, place: Ticket, job: Job) -> Result<An
         echoes,
         begun,
         generated: 0,
+        _room: Arc::clone(&room),
     };
     if !writer.job.common.stream {
-        let wholes = choice::collect(choices).await?;
-        return Ok(Answer::Whole(writer.whole(wholes)));
+        let wholes = choice::collect(choices, &room, told).await?;
+        return app.written(place, room, move || writer.whole(wholes)).await;
     }
     if writer.job.max_tokens > 0 {
         return streamed(place, choice::merge(choices), writer).await;
@@ -158,6 +167,8 @@ struct Pieces {
     begun: Vec<bool>,
     /// Tokens.
     generated: usize,
+    /// The memory of what is repeated.
+    _room: Arc<Room>,
 }
 
 impl Pieces {

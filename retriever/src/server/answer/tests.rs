@@ -15,9 +15,10 @@ fn answer(lists: &[&[Hit]], shape: Shape) -> Value {
     // Split unevenly, as jobs split a batch.
     let (head, tail) = lists.split_at(lists.len() / 3);
     let parts = [head, tail].map(|lists| {
-        let mut part = Part::default();
+        let (mut part, room) = (Part::default(), Room::new(1 << 20));
         for hits in lists {
-            part.push_hits(hits, shape, |_, _| {});
+            part.push_hits(hits.to_vec(), shape, &room, |_, _| {})
+                .unwrap();
         }
         part
     });
@@ -79,4 +80,21 @@ fn every_shape_holds_every_number_of_queries() {
     assert_eq!(results["results"][0]["doc_id"], "a\"\\");
     assert_eq!(results["results"][1]["contents"], "\"\"\n");
     assert_eq!(answer(&[&[]], Shape::Results), json!({"results": []}));
+}
+
+#[test]
+fn an_answer_without_room_is_not_written_on() {
+    let hits = vec![hit("a", "", &"river ".repeat(100)); 5];
+    let flash = Shape::FlashRag {
+        scores: true,
+        single: true,
+    };
+    for shape in [Shape::Bare, Shape::Scored, Shape::Results, flash] {
+        let mut written = 0;
+        // Room for two of them.
+        let room = Room::new(3000);
+        let pushed = Part::default().push_hits(hits.clone(), shape, &room, |_, _| written += 1);
+        assert!(matches!(pushed, Err(Refusal::AnswerTooLarge { .. })));
+        assert_eq!(written, 3);
+    }
 }

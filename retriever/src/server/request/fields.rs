@@ -282,7 +282,7 @@ impl Fields {
     }
 
     /// One list of documents per query, as the texts a reranker reads.
-    pub(super) fn documents(&mut self, key: &str, queries: usize) -> Vec<Vec<String>> {
+    pub(super) fn documents(&mut self, key: &str, queries: usize, most: usize) -> Vec<Vec<String>> {
         let Some(value) = self.take(key) else {
             self.wrong("missing", vec![key.into()], "Field required");
             return Vec::new();
@@ -312,6 +312,14 @@ impl Fields {
                 );
                 continue;
             };
+            if documents.len() > most {
+                let msg = format!(
+                    "{} documents for one query, at most {most} are scored",
+                    documents.len()
+                );
+                self.wrong("too_long", vec![key.into(), outer.into()], msg);
+                continue;
+            }
             let numbered = documents.into_iter().enumerate();
             let path = |inner: usize| vec![key.into(), outer.into(), inner.into()];
             texts.push(

@@ -100,6 +100,10 @@ fn documents_to_rerank_come_in_three_forms() {
         wrong(json!(["x"])),
         ("list_type", json!(["body", "documents", 0]))
     );
+    assert_eq!(
+        wrong(json!([vec!["x"; LIMITS.max_topk + 1]])),
+        ("too_long", json!(["body", "documents", 0]))
+    );
 }
 
 #[test]

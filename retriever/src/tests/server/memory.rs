@@ -51,6 +51,32 @@ async fn an_answer_has_a_largest_size() {
 }
 
 #[tokio::test]
+async fn a_passage_and_counts_are_answers_too() {
+    let limits = ServerConfig {
+        max_answer_bytes: 1024 * 1024,
+        ..config()
+    };
+    let server = Running::start(limits, large()).await;
+    let (status, answer) = server.get("/doc/1").await;
+    assert_eq!(
+        (status, &answer["cause"]),
+        (413, &json!("answer_too_large"))
+    );
+    let words = (0..200_000).map(|number| format!("w{number}"));
+    let queries: Vec<String> = words.collect();
+    let queries: Vec<String> = queries.chunks(1000).map(|some| some.join(" ")).collect();
+    let (status, answer) = server
+        .post("/statistics", &json!({"queries": queries}))
+        .await;
+    assert_eq!(
+        (status, &answer["cause"]),
+        (413, &json!("answer_too_large"))
+    );
+    let few = json!({"queries": ["river"]});
+    assert_eq!(server.post("/statistics", &few).await.0, 200);
+}
+
+#[tokio::test]
 async fn answers_that_nobody_takes_leave_room_for_small_ones() {
     let limits = ServerConfig {
         max_answer_bytes: 17 * 1024 * 1024,

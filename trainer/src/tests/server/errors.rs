@@ -507,3 +507,22 @@ async fn contradictions_are_named_before_anything_starts() {
         );
     }
 }
+
+/// A small request for an answer of a gigabyte is refused before anything is computed.
+#[tokio::test(flavor = "multi_thread")]
+async fn answers_have_a_largest_size() {
+    let server = Running::quickstart().await;
+    let ask = async |n: usize| {
+        let prompts = vec![vec![5; 500]; 8];
+        let body =
+            json!({"prompt": prompts, "n": n, "echo": true, "logprobs": 20, "max_tokens": 0});
+        server.post("/v1/completions", &body).await
+    };
+    let (status, answer) = ask(128).await;
+    assert_eq!(status, 413, "{answer}");
+    let words = answer["error"]["message"].as_str().unwrap();
+    assert!(words.contains("268435456 bytes"), "{words}");
+    let (status, answer) = ask(2).await;
+    assert_eq!(status, 200, "{answer}");
+    assert_eq!(answer["choices"].as_array().unwrap().len(), 16);
+}

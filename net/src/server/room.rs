@@ -11,7 +11,7 @@ use axum::response::Response;
 use http_body::{Frame, SizeHint};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::fault::Fault;
+use super::refusal::{Refusal, json};
 
 /// Answers of the largest size that fit into the memory for all.
 const TOGETHER: usize = 4;
@@ -19,57 +19,56 @@ const TOGETHER: usize = 4;
 /// Bytes handed to a connection at a time, so that the memory counts until most of them are sent.
 const FRAME: usize = 64 * 1024;
 
-/// The memory for the answers of all requests.
-#[derive(Debug)]
-pub(super) struct Rooms {
-    each: usize,
-    together: Arc<Semaphore>,
-}
-
-impl Rooms {
-    /// At most `each` bytes in an answer.
-    pub(super) fn new(each: usize) -> Self {
-        let together = each.saturating_mul(TOGETHER).min(Semaphore::MAX_PERMITS);
-        Self {
-            each,
-            together: Arc::new(Semaphore::new(together)),
-        }
-    }
-
-    /// The memory for the answer of a request that asks for `topk` passages per query.
-    pub(super) fn room(&self, topk: usize) -> Arc<Room> {
-        Arc::new(Room {
-            limit: self.each,
-            topk,
-            together: Arc::clone(&self.together),
-            taken: Mutex::default(),
-        })
-    }
-}
-
 /// The memory for one answer, until it is dropped.
 #[derive(Debug)]
-pub(super) struct Room {
+pub struct Room {
     limit: usize,
-    topk: usize,
     together: Arc<Semaphore>,
     taken: Mutex<Option<OwnedSemaphorePermit>>,
 }
 
 impl Room {
+    /// Room for an answer of at most `limit` bytes, and for four of the largest together with all that are made beside it.
+    pub fn new(limit: usize) -> Self {
+        let together = limit.saturating_mul(TOGETHER).min(Semaphore::MAX_PERMITS);
+        Self {
+            limit,
+            together: Arc::new(Semaphore::new(together)),
+            taken: Mutex::default(),
+        }
+    }
+
+    /// Room for another answer beside this one.
+    pub fn beside(&self) -> Arc<Self> {
+        Arc::new(Self {
+            limit: self.limit,
+            together: Arc::clone(&self.together),
+            taken: Mutex::default(),
+        })
+    }
+
+    /// Bytes taken so far.
+    pub fn taken(&self) -> usize {
+        let taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        taken.as_ref().map_or(0, OwnedSemaphorePermit::num_permits)
+    }
+
     /// Takes memory for more of the answer.
-    pub(super) fn take(&self, bytes: usize) -> Result<(), Fault> {
+    ///
+    /// # Errors
+    /// [`Refusal::AnswerTooLarge`], or [`Refusal::AnswersFull`] when others leave none.
+    pub fn take(&self, bytes: usize) -> Result<(), Refusal> {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         let before = taken.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
         if before.saturating_add(bytes) > self.limit {
-            let (limit, topk) = (self.limit, self.topk);
-            return Err(Fault::AnswerTooLarge { limit, topk });
+            let limit = self.limit;
+            return Err(Refusal::AnswerTooLarge { limit });
         }
         let together = Arc::clone(&self.together);
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
         let more = together
             .try_acquire_many_owned(bytes)
-            .map_err(|_| Fault::AnswersFull)?;
+            .map_err(|_| Refusal::AnswersFull)?;
         match &mut *taken {
             Some(taken) => taken.merge(more),
             None => *taken = Some(more),
@@ -78,9 +77,9 @@ impl Room {
     }
 
     /// The answer in JSON, which keeps its memory until it is sent.
-    pub(super) fn answer(self: Arc<Self>, pieces: Vec<Bytes>) -> Response {
+    pub fn answer(self: Arc<Self>, pieces: Vec<Bytes>) -> Response {
         let left = pieces.iter().map(|piece| piece.len() as u64).sum();
-        forage_net::json(Body::new(Pieces {
+        json(Body::new(Pieces {
             queue: pieces.into(),
             left,
             _room: self,
