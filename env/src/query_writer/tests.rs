@@ -396,13 +396,14 @@ impl BooleanSearch for Strict {
 
 #[tokio::test]
 async fn a_query_that_is_refused_for_what_it_is_is_its_writers_doing() {
-    let played = play(
+    let mut played = play(
         writes("<query>tid*</query>"),
         Arc::new(Strict(library())),
         &[Arc::new(task())],
         RewardSet::measure(Outcome::Ranking),
-    );
-    let refused = played.await.remove(0);
+    )
+    .await;
+    let refused = played.remove(0);
     let Ending::Malformed { fault } = &refused.ending else {
         panic!("{:?}", refused.ending)
     };
