@@ -62,7 +62,7 @@ pub use layout::RunLayout;
 pub use observer::Observer;
 pub use page::page;
 pub use policy::{PolicyFormat, fetch_file, hub, open_policy};
-pub use quickstart::{QuickstartOptions, QuickstartReport, quickstart};
+pub use quickstart::{QuickstartOptions, quickstart};
 pub use ranking::Ranking;
 pub use replay::{Different, Replayed, replay_files};
 pub use retrieval::RetrieverConfig;

@@ -37,15 +37,6 @@ pub struct QuickstartOptions {
     pub resume: bool,
 }
 
-/// A quickstart at its end.
-#[derive(Debug)]
-pub struct QuickstartReport {
-    /// Its verdict, which is in its folder too.
-    pub verdict: Verdict,
-    /// Greedy results of start, trained policy and control.
-    pub summaries: Vec<(&'static str, EvalSummary)>,
-}
-
 impl RunConfig {
     /// The built-in quickstart config of an environment, with overrides.
     ///
@@ -62,7 +53,8 @@ impl RunConfig {
 }
 
 /// Builds a world and its index, trains a policy and a control on random rewards from the same start, evaluates all three on
-/// held-out questions and writes the verdict and a page. Blocks; not to be called from async code.
+/// held-out questions and writes the verdict and a page. Returns the verdict and the greedy results of the three, by name. Blocks;
+/// not to be called from async code.
 ///
 /// # Errors
 /// When the folder is taken, a part of the config cannot be had, or a run fails or is stopped on the way.
@@ -70,7 +62,7 @@ pub fn quickstart(
     config: &Resolved,
     options: &QuickstartOptions,
     observer: &dyn Observer,
-) -> Result<QuickstartReport> {
+) -> Result<(Verdict, Summaries)> {
     let began = Instant::now();
     let layout = RunLayout::new(&options.folder);
     let _lock = prepare(&layout, options.resume)?;
@@ -229,6 +221,9 @@ fn train_both(
     })
 }
 
+/// Results by name.
+type Summaries = Vec<(&'static str, EvalSummary)>;
+
 type Sets = [(&'static str, Evaluated); 3];
 
 /// Keeps the episodes behind the verdict, for the report and for `forage inspect`.
@@ -255,7 +250,7 @@ fn conclude(
     sets: &Sets,
     baselines: &[(String, Evaluated)],
     minutes: f64,
-) -> Result<QuickstartReport> {
+) -> Result<(Verdict, Summaries)> {
     let bootstrap = config.bootstrap();
     let [(_, before), (_, after), (_, beside)] = sets;
     let seed = |pick: fn(&Evaluated) -> &Vec<Episode>| SeedEpisodes {
@@ -284,10 +279,7 @@ fn conclude(
     let summaries = sets
         .iter()
         .map(|(name, set)| Ok((*name, EvalSummary::from_episodes(&set.greedy, bootstrap)?)));
-    Ok(QuickstartReport {
-        verdict,
-        summaries: summaries.collect::<Result<_>>()?,
-    })
+    Ok((verdict, summaries.collect::<Result<_>>()?))
 }
 
 /// The mean of what episodes are measured by, in words.

@@ -49,14 +49,14 @@ impl Quickstart {
             from_scratch: self.from_scratch,
             resume: self.resume,
         };
-        let report = quickstart(&config, &options, &Watch::stoppable()?)?;
-        for (name, summary) in &report.summaries {
+        let (verdict, summaries) = quickstart(&config, &options, &Watch::stoppable()?)?;
+        for (name, summary) in &summaries {
             out(&format!("{name}, greedy\n{}", summary.to_text()));
         }
-        for alarm in &report.verdict.alarms {
+        for alarm in &verdict.alarms {
             out(&alarm.to_text());
         }
-        for sentence in report.verdict.words() {
+        for sentence in verdict.words() {
             out(&sentence);
         }
         out(&format!(

@@ -36,24 +36,34 @@ impl BertTokenizer {
         let path = folder.join("tokenizer.json");
         let bytes = read(&path)?;
         // The library panics at some files, and reads others with which it cannot encode.
-        let parsed = std::panic::catch_unwind(|| Self::parse(&bytes, config, max_tokens));
-        let parsed = parsed.unwrap_or_else(|_| {
-            Err("is malformed: reading it panics; download it again".to_owned())
-        });
-        match parsed {
-            Ok(tokenizer) => Ok((tokenizer, bytes)),
-            Err(message) => Err(FileError { path, message }.into()),
-        }
+        let parsed = std::panic::catch_unwind(|| Self::parse(&path, &bytes, config, max_tokens));
+        let tokenizer = parsed.unwrap_or_else(|_| {
+            let message = "is malformed: reading it panics; download it again".to_owned();
+            Err(FileError {
+                path: path.clone(),
+                message,
+            })
+        })?;
+        Ok((tokenizer, bytes))
     }
 
-    fn parse(bytes: &[u8], config: &BertConfig, max_tokens: usize) -> Result<Self, String> {
+    fn parse(
+        path: &Path,
+        bytes: &[u8],
+        config: &BertConfig,
+        max_tokens: usize,
+    ) -> Result<Self, FileError> {
+        let fault = |message: String| FileError {
+            path: path.to_owned(),
+            message,
+        };
         let mut inner = Tokenizer::from_bytes(bytes)
-            .map_err(|error| format!("is not a tokenizer: {error}; download it again"))?;
+            .map_err(|error| fault(format!("is not a tokenizer: {error}; download it again")))?;
         let (found, vocab_size) = (inner.get_vocab_size(true), config.vocab_size);
         if found > vocab_size {
-            return Err(format!(
+            return Err(fault(format!(
                 "has {found} tokens but config.json says vocab_size {vocab_size}; the files belong to different models"
-            ));
+            )));
         }
         // Files come with both baked in (MiniLM: 128 tokens, padded to 128), which would cut texts and waste work.
         inner.with_padding(None);
@@ -64,7 +74,7 @@ impl BertTokenizer {
         };
         inner
             .with_truncation(Some(truncation))
-            .map_err(|error| format!("cannot truncate: {error}"))?;
+            .map_err(|error| fault(format!("cannot truncate: {error}")))?;
         let tokenizer = Self {
             inner,
             vocab_size,
@@ -72,13 +82,12 @@ impl BertTokenizer {
         };
         let trial = |text: &str| {
             let tokens = tokenizer.encode(text);
-            tokens.map_err(|fault| format!("cannot encode text: {fault}"))
+            tokens.map_err(|cause| fault(format!("cannot encode text: {cause}")))
         };
         if trial("")?.ids.len() < 2 {
-            return Err(
-                "adds no [CLS] and [SEP]; use the model's own file with its post_processor"
-                    .to_owned(),
-            );
+            let message =
+                "adds no [CLS] and [SEP]; use the model's own file with its post_processor";
+            return Err(fault(message.to_owned()));
         }
         trial("The 1st test, it's \u{e9} \u{6771}\u{4eac}")?;
         Ok(tokenizer)
