@@ -30,7 +30,7 @@ fn main() -> Outcome<()> {
     let document: Document = serde_json::from_str(&fs::read_to_string(pages)?)?;
     let begun = Instant::now();
     let engine = SandboxEngine::open(&EngineOptions {
-        cache: cache.into(),
+        cache: Some(cache.into()),
         ..EngineOptions::default()
     })?;
     let open = begun.elapsed();

@@ -71,7 +71,8 @@ async fn a_text_without_a_verdict_is_wrong_where_the_judge_gives_one_without_it(
 #[tokio::test]
 async fn a_judge_that_fails_is_a_fault_whatever_it_was_asked() {
     // A proxy's page is no reply, and nobody asks more of a server that fails.
-    let failing: [(fn() -> Act, &str, usize); 3] = [
+    type Fault = (fn() -> Act, &'static str, usize);
+    let failing: [Fault; 3] = [
         (|| Act::Say(200, "<html>".to_owned()), "fit the protocol", 2),
         (|| Act::Say(500, "boom".to_owned()), "HTTP status 500", 2),
         (|| Act::Close, "cannot connect", 2),
