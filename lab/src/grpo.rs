@@ -2,7 +2,6 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::thread::ScopedJoinHandle;
 
 use forage_contracts::Episode;
 use forage_env::Alarm;
@@ -123,16 +122,17 @@ impl Grpo<'_> {
             let ran = runtime
                 .block_on(run)
                 .map(|()| (learner.checkpoint(), learner.work()));
-            let followed: Vec<_> = followers.into_iter().map(ScopedJoinHandle::join).collect();
-            (ran, followed)
+            let ended = followers.into_iter().map(|follower| {
+                let ended = follower.join();
+                ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            });
+            (ran, ended.collect::<Vec<Result<()>>>())
         });
         if let Some(error) = failed {
             return Err(error).context("the run's records cannot be kept");
         }
         let trained = ran?;
-        for ended in followed {
-            ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-        }
+        followed.into_iter().collect::<Result<()>>()?;
         Ok(trained)
     }
 

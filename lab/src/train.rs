@@ -123,7 +123,8 @@ fn train_in(config: &Resolved, options: &TrainOptions, observer: &dyn Observer) 
     let layout = RunLayout::new(&options.folder);
     layout.check(options.resume)?;
     let twins = twins_of(config, &options.twins)?;
-    let ranks = options.ranks.as_ref().map_or(1, |ranks| ranks.size);
+    let here = 1 + options.beside.len();
+    let ranks = options.ranks.as_ref().map_or(here, |ranks| ranks.size);
     let shape = Start::of(config, true)?.map(|start| start.by_ranks(ranks));
     let estimate = shape
         .as_ref()

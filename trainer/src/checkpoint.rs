@@ -349,7 +349,8 @@ pub fn newest(place: &Path) -> Result<Option<PathBuf>, CheckpointError> {
 }
 
 /// Copies a checkpoint, and the metrics up to it, into the new folder `run`, as one of settings with digest `config_digest`.
-/// `other` is the folder of a run, of which the newest is taken, or of one of its checkpoints. Returns its step.
+/// `other` is the folder of a run, of which the newest is taken, or of one of its checkpoints. Episodes that were played ahead are taken
+/// over where the settings are the same. Returns its step.
 ///
 /// # Errors
 /// [`CheckpointError`] that names the file; a half copy is not taken for a checkpoint.
@@ -366,10 +367,16 @@ pub fn fork(other: &Path, run: &Path, config_digest: &str) -> Result<u64, Checkp
         }
     };
     let mut state = read_state(&newest)?;
+    let is_same = state.config_digest == config_digest;
     config_digest.clone_into(&mut state.config_digest);
     let folder = run.join("checkpoints");
     let partial = staging(&folder, state.step);
     copy(&newest, &partial)?;
+    let ahead = partial.join(AHEAD);
+    if !is_same && ahead.exists() {
+        // They are of the questions and groups of other settings.
+        std::fs::remove_file(&ahead).map_err(at(&ahead))?;
+    }
     write_state(&partial, &state)?;
     sums::seal(&partial)?;
     let target = folder.join(name(state.step));

@@ -475,6 +475,9 @@ impl<'a> Run<'a> {
         }
         if let Some(memory) = &mut self.memory {
             memory.restore(restored.memory);
+            if self.ahead.is_empty() {
+                memory.forget_from(step);
+            }
         }
         let failed = |source| RunError::Learn { step, source };
         self.learner

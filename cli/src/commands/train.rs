@@ -68,7 +68,7 @@ impl Train {
         let mut devices = self.device.into_iter();
         let config = read(&self.config, &self.overrides, devices.next())?;
         if self.dry_run {
-            let ranks = self.ranks.size(variable)?;
+            let ranks = self.ranks.size(variable)?.max(1 + devices.len());
             out(&config.plan(self.rollouts.as_deref(), ranks)?);
             let missing = config.missing();
             if !missing.is_empty() {

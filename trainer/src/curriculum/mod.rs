@@ -190,6 +190,11 @@ impl Memory {
         }
     }
 
+    /// Forgets what was asked for steps from this one on, which are played anew.
+    pub(crate) fn forget_from(&mut self, step: u64) {
+        self.asked.retain(|asked| asked.step < step);
+    }
+
     /// Takes over what a checkpoint kept, unless its places refer to other questions than this run's: a run that begins from the
     /// checkpoint of another run may have questions of its own.
     pub(crate) fn restore(&mut self, kept: Self) {

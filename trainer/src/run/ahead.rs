@@ -73,7 +73,8 @@ pub(super) fn prepare(
     if matches!(source, Source::Recorded(_)) {
         return Ok(());
     }
-    let ranks = place.ranks.as_ref().map_or(1, |ranks| ranks.size);
+    let here = learner.ranks().size();
+    let ranks = place.ranks.as_ref().map_or(here, |ranks| ranks.size);
     if config.lookahead > 1 && ranks > 1 {
         let fault = "play one step ahead at most, because a rank that is lost takes along what it has in play; write 1";
         return Err(RunError::Lookahead(SettingError::new("ranks", fault)));

@@ -246,7 +246,13 @@ fn on_threads(config: &GrpoConfig, folder: &Path, size: usize) -> Vec<Vec<u8>> {
 
 #[test]
 fn threads_of_one_process_learn_what_one_learner_learns() {
-    for config in [config(), every_part()] {
+    let configs = [
+        config(),
+        every_part(),
+        sharded(config()),
+        sharded(criticised()),
+    ];
+    for config in configs {
         let alone = tempfile::tempdir().unwrap();
         let expected = whole(&config, alone.path(), 1, false);
         for size in [2, 3] {
@@ -259,6 +265,33 @@ fn threads_of_one_process_learn_what_one_learner_learns() {
             assert_same(folder.path(), alone.path(), &format!("{size} threads"));
         }
     }
+}
+
+#[test]
+fn threads_of_one_process_play_one_step_ahead_at_most() {
+    let start = checkpoint(1);
+    let problem = problem(&start, &[("random", 1.0)]);
+    let mut config = GrpoConfig {
+        lookahead: 2,
+        ..config()
+    };
+    config.update.old_logprobs = Some(OldLogprobs::Sampler);
+    let folder = tempfile::tempdir().unwrap();
+    let place = RunPlace {
+        folder: folder.path().to_owned(),
+        seed: 11,
+        config_digest: "one".to_owned(),
+        resume: false,
+        ranks: None,
+    };
+    let mut learners = [(); 2].map(|()| learner(start.clone(), config.update.clone()));
+    Learner::together(&mut learners).unwrap();
+    let watch = |_: &Row, _: &[Episode], _: &[Alarm]| Control::Continue;
+    let source = Source::Play(&problem);
+    let ran = run_grpo(&mut learners[0], source, &config, &place, watch);
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let error = runtime.block_on(ran).unwrap_err().to_string();
+    assert!(error.contains("one step ahead at most"), "{error}");
 }
 
 /// Look-ahead, replay, trees that grow at their frontier, a curriculum that fills batches again, several optimizer steps, and the trainer's own log-probabilities.
