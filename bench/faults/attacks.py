@@ -249,6 +249,8 @@ def greedy_sessions(g):
 
         with Peak(server, kind="RssAnon") as peak:
             asked = [found for first in range(0, count, 4) for found in at_once(4, lambda place, first=first: greedy(first + place))]
+            # One whose thread failed or did not end was not answered.
+            asked = [text or "!late" for text in asked]
             later = [printed(turn(server, number, "print(len(x))", timeout=120)) for number in range(count)]
         answered = sum(not text.startswith("!") for text in asked + later)
         got = [int(text) for text in asked if text.isdigit()]

@@ -25,8 +25,6 @@ const HOT_BYTES: usize = if cfg!(target_os = "linux") { 8 } else { 48 } << 20;
 const TURNS: usize = 900;
 /// The budget where the system does not say what is free.
 const UNKNOWN: usize = 4 << 30;
-/// Bytes of the file of idle sessions for each of the budget's.
-const SPILLED: u64 = 8;
 
 pub(crate) struct Budget {
     bytes: usize,
@@ -87,7 +85,7 @@ impl Budget {
             turns: Arc::new(Semaphore::new(turns_mib)),
             kept: Arc::new(Semaphore::new(bytes / 4 / 1024)),
             hot: Arc::new(Semaphore::new(HOT_SESSIONS)),
-            spill: Spill::new(bytes as u64 * SPILLED, folder),
+            spill: Spill::new(bytes as u64, folder),
         }
     }
 

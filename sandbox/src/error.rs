@@ -42,8 +42,8 @@ pub enum SandboxError {
         /// The contradiction and the fix.
         what: String,
     },
-    /// The memory of an idle session could not be put away, or not be read back; the session is gone. That sessions keep more than
-    /// they may is told to their programs ([`crate::Status::Lost`]).
+    /// The memory of an idle session could not be put away, or not be read back; the session is gone. That a session
+    /// which keeps much found no room is told to its program ([`crate::Status::Lost`]).
     #[error(
         "the state of a session cannot be kept between its turns; free some space where the cache folder lies, or raise \
          `total_mib`, the memory of all sandboxes"

@@ -7,8 +7,15 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+/// Bytes of the file for each of the budget's.
+const SPILLED: u64 = 8;
+/// A small piece is at most one in so many bytes of the file.
+const SMALL: u64 = 1024;
+/// One in so many bytes of the file is for small pieces alone: what a few sessions pile up takes no state of the others.
+const SET_ASIDE: u64 = 8;
+
 pub(crate) struct Spill {
-    most: u64,
+    memory: u64,
     folder: PathBuf,
     state: Mutex<State>,
 }
@@ -18,6 +25,8 @@ struct State {
     file: Option<File>,
     /// The most bytes of it: as were asked for, and half of what the disk had free, because others write there too.
     most: u64,
+    /// Whether the disk leaves it less than the budget has in memory. Want of room is then the machine's doing.
+    cramped: bool,
     /// The first byte that was never given out.
     end: u64,
     /// Lengths of the gaps before it, by where they begin; no two touch.
@@ -32,16 +41,20 @@ pub(crate) struct Extent {
 }
 
 impl Spill {
-    /// A file of at most so many bytes, made when it is first needed.
-    pub(crate) fn new(most: u64, folder: PathBuf) -> Self {
+    /// The file of a budget of so many bytes, made when it is first needed.
+    pub(crate) fn new(memory: u64, folder: PathBuf) -> Self {
         Self {
-            most,
+            memory,
             folder,
             state: Mutex::default(),
         }
     }
 
     /// A piece of so many bytes.
+    ///
+    /// # Errors
+    /// One that [`is_full`] tells apart where a large piece finds no room in the file; others where the disk, or all that small
+    /// pieces may take, is too little.
     pub(crate) fn reserve(&'static self, length: u64) -> io::Result<Extent> {
         let mut state = self.state();
         if state.file.is_none() {
@@ -49,11 +62,23 @@ impl Spill {
                 Ok(file) => (file, self.folder.clone()),
                 Err(_) => (tempfile::tempfile()?, std::env::temp_dir()),
             };
-            let free = fs4::available_space(folder).unwrap_or(u64::MAX);
-            state.most = self.most.min(free / 2);
+            let free = fs4::available_space(&folder).unwrap_or(u64::MAX);
+            let asked = self.memory.saturating_mul(SPILLED);
+            state.most = asked.min(free / 2);
+            state.cramped = state.most < self.memory;
+            if state.most < asked {
+                let (most_mib, asked_mib) = (state.most >> 20, asked >> 20);
+                tracing::warn!(folder = %folder.display(), most_mib, asked_mib, "little free disk for idle sessions");
+            }
             state.file = Some(file);
         }
-        let gap = state.gaps.iter().find(|(_, gap)| **gap >= length);
+        let small = length <= state.most / SMALL;
+        let aside = if small { 0 } else { state.most / SET_ASIDE };
+        let most = state.most - aside;
+        let gap = state
+            .gaps
+            .iter()
+            .find(|&(at, gap)| *gap >= length && at.saturating_add(length) <= most);
         let at = if let Some((at, gap)) = gap.map(|(&at, &gap)| (at, gap)) {
             state.gaps.remove(&at);
             if gap > length {
@@ -62,9 +87,14 @@ impl Spill {
             at
         } else {
             let at = state.end;
-            if at.saturating_add(length) > state.most {
-                let why = format!("idle sessions would take more than {} bytes", state.most);
-                return Err(io::Error::new(io::ErrorKind::QuotaExceeded, why));
+            if at.saturating_add(length) > most {
+                let why = format!("idle sessions would take more than {most} bytes");
+                let kind = if small || state.cramped {
+                    io::ErrorKind::StorageFull
+                } else {
+                    io::ErrorKind::QuotaExceeded
+                };
+                return Err(io::Error::new(kind, why));
             }
             state.end += length;
             at
@@ -78,7 +108,7 @@ impl Spill {
     }
 }
 
-/// Whether this is the file's own limit, which programs reach, and none of the disk's.
+/// Whether this is the file's own limit, which a program that keeps much runs into, and none of the disk's.
 pub(crate) fn is_full(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::QuotaExceeded && error.raw_os_error().is_none()
 }
@@ -183,7 +213,7 @@ mod tests {
 
     #[test]
     fn pieces_are_apart_and_gaps_are_used_again() {
-        let spill: &'static Spill = Box::leak(Box::new(Spill::new(100, std::env::temp_dir())));
+        let spill: &'static Spill = Box::leak(Box::new(Spill::new(15, std::env::temp_dir())));
         let fill = |length: u64, with: u8| {
             let extent = spill.reserve(length).unwrap();
             extent
@@ -197,7 +227,7 @@ mod tests {
             extent.cursor().read_to_end(&mut bytes).unwrap();
             assert_eq!(bytes, vec![with; extent.length as usize]);
         };
-        let (a, mut b, c) = (fill(40, 1), fill(40, 2), fill(20, 3));
+        let (a, mut b, c) = (fill(40, 1), fill(40, 2), fill(25, 3));
         assert!(spill.reserve(1).is_err(), "the file is full");
         b.shrink(10);
         let d = fill(30, 4);
@@ -212,5 +242,31 @@ mod tests {
         let state = spill.state();
         assert_eq!((state.end, state.gaps.len()), (0, 0));
         assert_eq!(state.file.as_ref().unwrap().metadata().unwrap().len(), 0);
+    }
+
+    #[test]
+    fn large_pieces_leave_room_for_small_ones() {
+        let spill: &'static Spill = Box::leak(Box::new(Spill::new(1024, std::env::temp_dir())));
+        let refused = |length: u64| spill.reserve(length).err().expect("no room");
+        let large = spill.reserve(7168).unwrap();
+        assert!(is_full(&refused(9)), "a program's doing");
+        let mut small: Vec<Extent> = (0..128).map(|_| spill.reserve(8).unwrap()).collect();
+        assert_eq!(refused(8).kind(), io::ErrorKind::StorageFull);
+        // What small ones give back of the room set aside is no room for a large one.
+        let later = small.split_off(64);
+        drop(small);
+        assert!(is_full(&refused(9)));
+        assert!(spill.reserve(8).is_ok());
+        drop((large, later));
+        assert!(spill.reserve(7168).is_ok());
+    }
+
+    #[test]
+    fn want_of_room_on_a_small_disk_is_the_machines_doing() {
+        let spill: &'static Spill = Box::leak(Box::new(Spill::new(u64::MAX, std::env::temp_dir())));
+        let most = fs4::available_space(std::env::temp_dir()).unwrap();
+        let error = spill.reserve(most).err().expect("half of the disk");
+        assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+        assert!(!is_full(&error));
     }
 }

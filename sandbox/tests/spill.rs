@@ -1,4 +1,5 @@
-//! Sessions that keep more between their turns than there is room for: 22 MiB of memory, and 704 MiB of a file.
+//! Sessions that keep more between their turns than there is room for: 22 MiB of memory, and 616 MiB of
+//! a file, or less where its disk has little free.
 
 use std::sync::Arc;
 

@@ -22,6 +22,17 @@ pub struct Ticket {
     _body: Held,
 }
 
+impl Ticket {
+    /// The place alone, for work that needs nothing of the body's size any more. What is left of the body's bytes counts by itself.
+    #[must_use]
+    pub fn without_body(self) -> Self {
+        Self {
+            _body: Held::default(),
+            ..self
+        }
+    }
+}
+
 /// Bodies over this are not read by the threads that move bytes.
 const READ_HERE: usize = 64 * 1024;
 
@@ -278,5 +289,31 @@ impl Drop for Observed {
             self.base.traffic.cancelled.inc();
         }
         self.base.traffic.in_flight.dec();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::body::HELD;
+    use super::*;
+
+    #[tokio::test]
+    async fn a_ticket_without_its_body_keeps_the_place_alone() {
+        let config = BaseConfig {
+            queue: 1,
+            ..BaseConfig::default()
+        };
+        let base = Base::new(config, "test", &[1.0], |_| ()).0;
+        let all = 64 << 20;
+        let held = Held::default();
+        held.more(all, &base.bodies).unwrap();
+        let ticket = HELD.scope(held, async { base.admit() }).await.unwrap();
+        let more = |bytes: usize| Held::default().more(bytes, &base.bodies);
+        assert!(matches!(more(1), Err(Refusal::BodiesFull)));
+        let place = ticket.without_body();
+        more(all).unwrap();
+        assert!(matches!(base.admit(), Err(Refusal::Overloaded)));
+        drop(place);
+        base.admit().unwrap();
     }
 }

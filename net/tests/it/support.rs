@@ -107,6 +107,12 @@ pub(crate) fn config() -> BaseConfig {
     }
 }
 
+/// What happens within half a minute.
+async fn soon(happens: impl Future<Output = ()>) {
+    let waited = tokio::time::timeout(Duration::from_secs(30), happens).await;
+    waited.expect("it happens within 30 s");
+}
+
 pub(crate) struct Running {
     pub(crate) base: String,
     pub(crate) client: Client,
@@ -181,17 +187,23 @@ impl Running {
             .await;
         stream.write_all(&vec![b' '; bytes]).await.unwrap();
         let count = |count: &AtomicUsize| count.load(Ordering::SeqCst);
-        while count(&self.app.admitted) == admitted
-            || (count(&self.app.running) == running && running < turns())
-        {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        soon(async {
+            while count(&self.app.admitted) == admitted
+                || (count(&self.app.running) == running && running < turns())
+            {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        })
+        .await;
         // Nothing shows that it waits for its turn.
         tokio::time::sleep(Duration::from_millis(20)).await;
         drop(stream);
-        while self.metric("cancelled_total").await == gone {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        soon(async {
+            while self.metric("cancelled_total").await == gone {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        })
+        .await;
     }
 
     /// A metric of the server.

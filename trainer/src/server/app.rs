@@ -179,7 +179,9 @@ impl App {
     ) -> Result<(Ticket, T), Fault> {
         let (place, body) = self.base.admitted(body).await?;
         let app = Arc::clone(self);
-        let prepared = move || prepare(&app, &body).map(|prepared| (place, prepared));
+        // Prepared, a request is as large as its tokens: a stream that lasts for minutes holds no memory of bodies.
+        let prepared =
+            move || prepare(&app, &body).map(|prepared| (place.without_body(), prepared));
         self.base.heavy(prepared).await
     }
 

@@ -250,7 +250,8 @@ impl<R: Read> Read for Paced<R> {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
         let read = self.body.read(buffer)?;
         self.found += read as u64;
-        if self.begun.elapsed() >= self.time {
+        // The end of a body is no pause.
+        if read > 0 && self.begun.elapsed() >= self.time {
             if self.found < LEAST {
                 let what = format!("{} bytes in {:?} are too few", self.found, self.time);
                 return Err(std::io::Error::new(ErrorKind::TimedOut, what));
@@ -385,6 +386,11 @@ mod tests {
         }
         let slow = paced.read(&mut buffer[1..]).unwrap_err();
         assert_eq!(slow.kind(), ErrorKind::TimedOut);
+        let mut ended = Paced {
+            time: Duration::ZERO,
+            ..Paced::new(std::io::empty())
+        };
+        assert_eq!(ended.read(&mut buffer).unwrap(), 0);
         let mut begun = Paced::new(std::io::repeat(7));
         assert_eq!(begun.read(&mut buffer[1..]).unwrap(), buffer.len() - 1);
     }
