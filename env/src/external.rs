@@ -196,7 +196,10 @@ impl Environment for Played {
         open.turns += 1;
         let answer = self.server.step(&open.name, open.turns, action).await;
         if let Err(error) = &answer
-            && self.server.refused(error, &open.task, open.seed).await
+            && self
+                .server
+                .refused(error, action, &open.task, open.seed)
+                .await
         {
             let kind = TurnKind::invalid(error.to_string());
             self.close();

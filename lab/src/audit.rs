@@ -5,7 +5,7 @@ mod rules;
 
 use futures::{StreamExt, TryStreamExt, stream};
 
-use forage_env::reward::judge::{Judge, JudgeSettings, Preference};
+use forage_env::reward::judge::{Judge, JudgeError, JudgeSettings, Preference};
 use forage_eval::{Agreement, Bootstrap, Labelled, PositionBias};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -69,6 +69,8 @@ pub struct Audited {
     pub agreement: Option<Agreement>,
     /// Favour of the first place, where there are pairs.
     pub position: Option<PositionBias>,
+    /// Places of the rows that count nowhere, because the judge gives no verdict on what stands in them, and one without it.
+    pub refused: Vec<String>,
     /// Requests to the judge.
     pub calls: u64,
     /// Tokens of the requests and replies.
@@ -82,7 +84,7 @@ enum Found {
 
 impl Resolved {
     /// Compares the judge of a config with labelled answers, each with its place for errors: an answer with `label`, or `answers`,
-    /// two of them. Blocks; not to be called from async code.
+    /// two of them. A row that the judge refuses for what stands in it is left out. Blocks; not to be called from async code.
     ///
     /// # Errors
     /// When the config has no judge of answers, there are no answers, or a request fails.
@@ -94,16 +96,17 @@ impl Resolved {
         let rows = parsed(rows)?;
         let asked = rows.into_iter().map(|(place, row)| {
             let judge = &judge;
-            async move { examine(judge, row).await.context(place) }
+            async move { unless_refused(place, examine(judge, row).await) }
         });
         let found = stream::iter(asked).buffered(AT_ONCE).try_collect();
-        let found: Vec<Found> = runtime()?.block_on(found)?;
+        let found: Vec<Result<Found, String>> = runtime()?.block_on(found)?;
         let bootstrap = Bootstrap::new(seed);
-        let (mut answers, mut pairs) = (Vec::new(), Vec::new());
+        let (mut answers, mut pairs, mut refused) = (Vec::new(), Vec::new(), Vec::new());
         for one in found {
             match one {
-                Found::Answer(row) => answers.push(row),
-                Found::Pair(pair) => pairs.push(pair),
+                Ok(Found::Answer(row)) => answers.push(row),
+                Ok(Found::Pair(pair)) => pairs.push(pair),
+                Err(place) => refused.push(place),
             }
         }
         // Intervals do not depend on the order of the file.
@@ -117,6 +120,7 @@ impl Resolved {
             position: (!pairs.is_empty())
                 .then(|| PositionBias::of(&pairs, bootstrap))
                 .transpose()?,
+            refused,
             calls,
             tokens,
         })
@@ -149,7 +153,15 @@ fn judge_of(config: &Resolved) -> Result<Judge> {
     Judge::new(settings).in_config("[reward.judge]")
 }
 
-async fn examine(judge: &Judge, row: AuditRow) -> Result<Found> {
+/// The findings about a row, or its place where the judge refuses what stands in it.
+fn unless_refused<T>(place: String, found: Result<T, JudgeError>) -> Result<Result<T, String>> {
+    match found {
+        Err(JudgeError::Refused(_)) => Ok(Err(place)),
+        found => Ok(Ok(found.context(place)?)),
+    }
+}
+
+async fn examine(judge: &Judge, row: AuditRow) -> Result<Found, JudgeError> {
     match row {
         AuditRow::Answer {
             question,

@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::config::read;
 use crate::figures::columns;
 use crate::jsonl;
-use crate::terminal::out;
+use crate::terminal::{note, out};
 
 /// Measures how far judges and rules can be trusted.
 #[derive(Subcommand, Debug)]
@@ -99,7 +99,8 @@ impl Principles {
         let found = config
             .principles(rows)
             .map_err(|error| named(&self.config, error))?;
-        let (principles, [calls, tokens]) = found;
+        let (principles, refused, [calls, tokens]) = found;
+        tell(&refused);
         let kept = principles
             .into_iter()
             .filter(|(_, support)| *support >= self.support)
@@ -111,6 +112,7 @@ impl Principles {
             });
             let all = serde_json::json!({
                 "principles": rows.collect::<Vec<_>>(),
+                "refused": refused,
                 "calls": calls,
                 "tokens": tokens,
             });
@@ -123,6 +125,15 @@ impl Principles {
         });
         out(&format!("[\n{}]", lines.collect::<String>()));
         Ok(())
+    }
+}
+
+/// Names the lines that are left out.
+fn tell(refused: &[String]) {
+    for place in refused {
+        note(&format!(
+            "{place}: left out; the judge gives no verdict on it, and one without its texts"
+        ));
     }
 }
 
@@ -196,6 +207,7 @@ impl Audit {
     }
 
     fn show(&self, findings: &Audited) -> Result<()> {
+        tell(&findings.refused);
         if self.json {
             out(&serde_json::to_string(findings)?);
             return Ok(());
@@ -231,6 +243,9 @@ impl Audit {
             out(&format!("{} pairs in both orders", found.pairs));
             line("same in both orders", Some(found.consistent));
             line("favour of first place", Some(found.first_place));
+        }
+        if !findings.refused.is_empty() {
+            out(&format!("{:24} {}", "left out", findings.refused.len()));
         }
         out(&format!(
             "{} requests, {} tokens",

@@ -312,6 +312,25 @@ def test_an_answer_without_an_end_is_not_read(monkeypatch):
         assert not thread.is_alive()
 
 
+@pytest.mark.parametrize("beginning", [b"", b'{"spec": {'])
+def test_an_answer_that_breaks_off_is_a_fault_of_the_connection(beginning):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(1 << 16)
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n" + beginning)
+
+        thread = threading.Thread(target=answer, daemon=True)
+        thread.start()
+        left = 100 - len(beginning)
+        with pytest.raises(Unreachable, match=f"{len(beginning)} bytes read, {left} more expected"):
+            Http(f"http://127.0.0.1:{server.getsockname()[1]}", None, 20.0, 0.0).get("/info")
+        thread.join(20)
+        assert not thread.is_alive()
+
+
 def test_a_token_over_plain_http_to_another_machine_is_told():
     for url in ("http://10.0.0.5:8000", "http://localhost.example"):
         with pytest.warns(UserWarning, match="readable on the way"):

@@ -118,6 +118,11 @@ impl Server {
         number: usize,
         action: &Action,
     ) -> Result<Answer, ExternalError> {
+        self.post("/step", &self.turn(name, number, action)?).await
+    }
+
+    /// What is sent for a turn, within the limits that the server says.
+    fn turn(&self, name: &str, number: usize, action: &Action) -> Result<Value, ExternalError> {
         let turn = json!({"text": action.text, "finish": action.finish});
         let body =
             json!({"episode_id": name, "action": turn, "request_id": format!("turn-{number}")});
@@ -127,13 +132,26 @@ impl Server {
         } = self.limits;
         fits("the turn", action.text.len(), action_bytes)?;
         fits("the turn as JSON", body.to_string().len(), body_bytes)?;
-        self.post("/step", &body).await
+        Ok(body)
     }
 
-    /// Whether a turn was not taken for what it is: it is too long, or the server refuses it and takes another, in an episode of its own.
-    pub(super) async fn refused(&self, error: &ExternalError, task: &Task, seed: Seed) -> bool {
+    /// Whether a turn was not taken for what the policy wrote: it is too long where a harmless one is not, or the server refuses it and
+    /// takes a harmless one, in an episode of its own.
+    pub(super) async fn refused(
+        &self,
+        error: &ExternalError,
+        action: &Action,
+        task: &Task,
+        seed: Seed,
+    ) -> bool {
+        // But for its text the same, so that a server that refuses another field refuses both.
+        let harmless = Action {
+            text: "water".to_owned(),
+            finish: action.finish,
+            turns_left: action.turns_left,
+        };
         match error {
-            ExternalError::Long { .. } => true,
+            ExternalError::Long { .. } => self.turn(&episode_name(), 1, &harmless).is_ok(),
             ExternalError::Call(NetError {
                 fault:
                     Fault::Status {
@@ -141,16 +159,16 @@ impl Server {
                         ..
                     },
                 ..
-            }) => self.takes_turns(task, seed).await,
+            }) => self.takes(&harmless, task, seed).await,
             _ => false,
         }
     }
 
-    /// Whether the server takes a turn that is harmless everywhere.
-    async fn takes_turns(&self, task: &Task, seed: Seed) -> bool {
+    /// Whether the server takes a turn as the first of an episode.
+    async fn takes(&self, action: &Action, task: &Task, seed: Seed) -> bool {
         let name = episode_name();
         let taken = match self.reset(&name, task, seed).await {
-            Ok(_) => self.step(&name, 1, &Action::new("water")).await.is_ok(),
+            Ok(_) => self.step(&name, 1, action).await.is_ok(),
             Err(_) => false,
         };
         self.close(&name).await;

@@ -136,7 +136,7 @@ async fn listen(router: Router) -> String {
 }
 
 /// A server that says these limits and refuses with a status the turns that it does not take.
-async fn choosy(limits: Value, status: u16, takes: fn(&str) -> bool) -> String {
+async fn choosy(limits: Value, status: u16, takes: fn(&Value) -> bool) -> String {
     let mut told = info(&json!({"max_turn_tokens": 4000, "max_episode_tokens": 16000}));
     told["limits"] = limits;
     let kind = json!({"kind": "invalid", "fault": "no tag"});
@@ -144,7 +144,7 @@ async fn choosy(limits: Value, status: u16, takes: fn(&str) -> bool) -> String {
     let refused = StatusCode::from_u16(status).expect("a status");
     let step = move |body: String| {
         let body: Value = serde_json::from_str(&body).expect("JSON");
-        let answer = if takes(body["action"]["text"].as_str().expect("a turn")) {
+        let answer = if takes(&body["action"]) {
             (StatusCode::OK, taken.to_string())
         } else {
             (refused, "not such a turn".to_owned())
@@ -163,8 +163,12 @@ async fn choosy(limits: Value, status: u16, takes: fn(&str) -> bool) -> String {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_turn_that_the_server_does_not_take_is_the_policys_doing() {
     let long = format!("{} <answer>Velm</answer>", "x".repeat(2000));
-    let all: fn(&str) -> bool = |_| true;
-    let short: fn(&str) -> bool = |text| text.len() < 1000;
+    let all: fn(&Value) -> bool = |_| true;
+    let short: fn(&Value) -> bool = |action| {
+        action["text"]
+            .as_str()
+            .is_some_and(|text| text.len() < 1000)
+    };
     for (limits, status, takes, part) in [
         (json!({"action_bytes": 1000}), 413, all, "at most 1000"),
         (json!({"body_bytes": 1500}), 413, all, "as JSON has"),
@@ -186,6 +190,22 @@ async fn a_turn_that_the_server_does_not_take_is_the_policys_doing() {
         let url = choosy(json!({}), status, |_| false).await;
         let far = external(json!({"url": url})).expect("served");
         assert!(played(far, &[&long]).await.ending.is_infra(), "{status}");
+    }
+    // Nor does one that knows no turn without a stop, or whose limits leave room for none.
+    let stops: fn(&Value) -> bool = |action| action["finish"] == "stop";
+    let cut = "x".repeat(5000);
+    for (limits, takes, part) in [
+        (json!({}), stops, "HTTP status 422"),
+        (json!({"action_bytes": 0}), all, "at most 0"),
+        (json!({"body_bytes": 60}), all, "at most 60"),
+    ] {
+        let url = choosy(limits, 422, takes).await;
+        let far = external(json!({"url": url})).expect("served");
+        let episode = played(far, &[&cut]).await;
+        let Ending::Infra { message, .. } = &episode.ending else {
+            panic!("{part}: {:?}", episode.ending)
+        };
+        assert!(message.contains(part), "{message}");
     }
     // As forage's own server says it.
     let roomy = SearchR1Settings {

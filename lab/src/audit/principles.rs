@@ -9,7 +9,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{AT_ONCE, judge_settings};
+use super::{AT_ONCE, judge_settings, unless_refused};
 use crate::config::Resolved;
 use crate::error::{Context, Result, bail};
 use crate::runtime::runtime;
@@ -31,11 +31,15 @@ type Supported = Vec<(String, usize)>;
 impl Resolved {
     /// Asks the judge of a config for the principles behind pieces of feedback, each with its place for errors: `feedback`, and what it
     /// is about, `question` and `answer`, where that is known. Principles in nearly the same words are one. Returns each with the number
-    /// of pieces that it stands behind, most first, and the requests and tokens that it took. Blocks; not to be called from async code.
+    /// of pieces that it stands behind, most first, the places of the pieces that are left out because the judge refuses what stands in
+    /// them, and the requests and tokens that it took. Blocks; not to be called from async code.
     ///
     /// # Errors
     /// When the config has no judge of answers, there is no feedback, or a request fails.
-    pub fn principles(&self, rows: Vec<(String, Value)>) -> Result<(Supported, [u64; 2])> {
+    pub fn principles(
+        &self,
+        rows: Vec<(String, Value)>,
+    ) -> Result<(Supported, Vec<String>, [u64; 2])> {
         let judge = Judge::new(judge_settings(self)?).in_config("[reward.judge]")?;
         if rows.is_empty() {
             bail!("there is no feedback; write one JSON object per line");
@@ -50,13 +54,20 @@ impl Resolved {
             let judge = &judge;
             async move {
                 let found = judge.principles(&row.feedback, &row.question, &row.answer);
-                found.await.context(place)
+                unless_refused(place, found.await)
             }
         });
         let found = stream::iter(asked).buffered(AT_ONCE).try_collect();
-        let found: Vec<Vec<String>> = runtime()?.block_on(found)?;
+        let found: Vec<Result<Vec<String>, String>> = runtime()?.block_on(found)?;
+        let (mut lists, mut refused) = (Vec::new(), Vec::new());
+        for one in found {
+            match one {
+                Ok(list) => lists.push(list),
+                Err(place) => refused.push(place),
+            }
+        }
         let (calls, tokens) = judge.cost();
-        Ok((merged(found.into_iter()), [calls, tokens]))
+        Ok((merged(lists.into_iter()), refused, [calls, tokens]))
     }
 }
 

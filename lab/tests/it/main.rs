@@ -1,7 +1,8 @@
-//! The guide's program, compiled and run; policies of servers; baselines; audits.
+//! The guide's program, compiled and run; policies of servers; baselines; audits, of judges too.
 
 mod audit;
 mod baselines;
+mod judge;
 mod servers;
 
 #[path = "../../examples/train_and_evaluate.rs"]

@@ -125,10 +125,14 @@ class Http:
         self, connection: http.client.HTTPConnection, method: str, path: str, body: bytes | None
     ) -> tuple[int, float, bytes]:
         connection.request(method, self._address.path.rstrip("/") + path, body, self._headers)
-        answer = connection.getresponse()
-        text = answer.read(_ANSWER_BYTES + 1)
+        # An answer may hold a socket that its connection has let go of.
+        with connection.getresponse() as answer:
+            text = answer.read(_ANSWER_BYTES + 1)
         if len(text) > _ANSWER_BYTES:
             raise http.client.HTTPException(f"the answer has more than {_ANSWER_BYTES} bytes")
+        # A read of so many bytes ends without an error where the connection does.
+        if answer.length:
+            raise http.client.IncompleteRead(text, answer.length)
         try:
             retry_after = max(float(answer.headers.get("Retry-After", "1")), 0.05)
         except ValueError:

@@ -50,13 +50,13 @@ pub enum JudgeError {
         /// The limit.
         limit: u64,
     },
-    /// The server cannot be reached, or refuses.
+    /// The server cannot be reached, or refuses, or `max_tokens` cuts its replies off.
     #[error("judge at {0}; check that it serves this model and what it logs")]
     Call(NetError),
-    /// The server replies, and its replies are no verdicts.
+    /// The server replies in full, and its replies are no verdicts.
     #[error("judge at {0}; check that it serves this model and what it logs")]
     Unread(NetError),
-    /// As one of the two before, of a judge that gives a verdict where what was written is left out: whoever wrote it is to blame.
+    /// As one of the two before, twice, of a judge that gives a verdict where what was written is left out: whoever wrote it is to blame.
     #[error("the judge gives no verdict on what was written, and one without it: {0}")]
     Refused(NetError),
     /// The cache file cannot be used.
@@ -91,6 +91,11 @@ impl JudgeError {
                 ..
             }
         )
+    }
+
+    /// Returns true when what the server was shown may be why there is no verdict.
+    fn may_be_the_texts(&self) -> bool {
+        self.refuses_request() || matches!(self, Self::Unread(_))
     }
 }
 
@@ -143,6 +148,25 @@ struct Completion {
 struct Choice {
     message: Message,
     finish_reason: Option<String>,
+}
+
+impl Choice {
+    /// How its length, which `max_tokens` bounds, kept the judge from a verdict; none where the reply is complete.
+    fn cut(&self) -> Option<&'static str> {
+        if self.finish_reason.as_deref() == Some("length") {
+            return Some("the reply was cut off; raise max_tokens");
+        }
+        let has = |text: Option<&str>| text.is_some_and(|text| !text.is_empty());
+        let Message {
+            content,
+            reasoning,
+            reasoning_content,
+        } = &self.message;
+        let thought = has(reasoning.as_deref()) || has(reasoning_content.as_deref());
+        (thought && !has(content.as_deref())).then_some(
+            "the message has reasoning and no content; raise max_tokens, or switch thinking off by extra_body",
+        )
+    }
 }
 
 #[derive(Deserialize)]
@@ -291,7 +315,13 @@ impl Judge {
     ) -> Result<Vec<f32>, JudgeError> {
         let read = |reply: &str| read_grades(reply, turns.len());
         let messages = |room| turn_messages(question, golds, turns, room);
-        self.judged(Form::Turns(turns.len()), messages, read).await
+        // How many turns there are is the policy's doing too, so the question without its texts has one.
+        let one = &turns[..turns.len().min(1)];
+        let harmless = turn_messages(question, golds, one, Room::NONE);
+        let read_one = |reply: &str| read_grades(reply, one.len());
+        let harmless = (Form::Turns(one.len()), harmless, read_one);
+        let form = Form::Turns(turns.len());
+        self.judged_beside(form, messages, read, harmless).await
     }
 
     /// Says which principles, each of which an answer meets or does not, stand behind what a person wrote about an answer; the question
@@ -321,14 +351,31 @@ impl Judge {
         self.judged(Form::Advice, messages, read_advice).await
     }
 
-    /// Asks with as much of the policy's texts as the server takes: their length is the policy's doing, so a server that
-    /// refuses it is shown less. Where there is no verdict on the least either, the same is asked without the texts: a judge that
-    /// gives a verdict then leaves the texts to blame, and one that does not is a fault of ours.
+    /// Asks as [`Self::judged_beside`] does, with the same question without the texts as the harmless one.
     async fn judged<T>(
         &self,
         form: Form,
         messages: impl Fn(Room) -> Value + Send + Sync,
         read: impl Fn(&str) -> Result<T, Refusal> + Copy + Send + Sync,
+    ) -> Result<T, JudgeError> {
+        let harmless = (form, messages(Room::NONE), read);
+        self.judged_beside(form, messages, read, harmless).await
+    }
+
+    /// Asks with as much of the policy's texts as the server takes: their length is the policy's doing, so a server that
+    /// refuses it is shown less. Where there is no verdict on the least either, a question without the texts is asked, the harmless one:
+    /// a judge that gives no verdict on that is a fault of ours. One that does is asked the first again, since it may have stumbled,
+    /// and leaves the texts to blame if there is still no verdict.
+    async fn judged_beside<T, U>(
+        &self,
+        form: Form,
+        messages: impl Fn(Room) -> Value + Send + Sync,
+        read: impl Fn(&str) -> Result<T, Refusal> + Copy + Send + Sync,
+        harmless: (
+            Form,
+            Value,
+            impl Fn(&str) -> Result<U, Refusal> + Copy + Send + Sync,
+        ),
     ) -> Result<T, JudgeError> {
         let transcript = self.settings.transcript_chars;
         let mut asked = messages(Room::all(transcript));
@@ -349,15 +396,17 @@ impl Judge {
             }
         }
         let error = match reply {
-            Err(error) if error.refuses_request() || matches!(error, JudgeError::Unread(_)) => {
-                error
-            }
+            Err(error) if error.may_be_the_texts() => error,
             settled => return settled,
         };
-        let harmless = messages(Room::NONE);
-        if harmless == asked || !self.gives_verdict(form, &harmless, read).await {
+        let (plain, harmless, read_harmless) = harmless;
+        if harmless == asked || !self.gives_verdict(plain, &harmless, read_harmless).await {
             return Err(error);
         }
+        let error = match self.reply(form, &asked, read).await {
+            Err(error) if error.may_be_the_texts() => error,
+            settled => return settled,
+        };
         tracing::debug!(%error, "judge gives no verdict on a text, and one without it");
         Err(match error {
             JudgeError::Unread(fault) | JudgeError::Call(fault) => JudgeError::Refused(fault),
@@ -449,10 +498,11 @@ impl Judge {
     ) -> Result<String, JudgeError> {
         let url = self.http.url(&["v1", "chat", "completions"]);
         let request = Request::post(url, "application/json", body);
-        // Whether the last attempt came to a reply of the judge, and not to a proxy's page.
+        // Whether the last attempt came to a complete reply of the judge, and not to a proxy's page or a part of one.
         let replied = AtomicBool::new(false);
-        let take = |completion| {
-            replied.store(true, Ordering::Relaxed);
+        let take = |completion: Completion| {
+            let is_cut = completion.choices.iter().any(|one| one.cut().is_some());
+            replied.store(!is_cut, Ordering::Relaxed);
             self.take(completion, &check)
         };
         let admit = || {
@@ -514,29 +564,15 @@ impl Judge {
             }
             None => {}
         }
-        let [
-            Choice {
-                message,
-                finish_reason,
-            },
-        ] = <[Choice; 1]>::try_from(completion.choices).map_err(|choices| {
+        let [choice] = <[Choice; 1]>::try_from(completion.choices).map_err(|choices| {
             Fault::Protocol(format!("{} choices, one was asked for", choices.len()))
         })?;
-        if finish_reason.as_deref() == Some("length") {
-            return Err(Fault::Unusable(
-                "the reply was cut off; raise max_tokens".to_owned(),
-            ));
+        if let Some(what) = choice.cut() {
+            return Err(Fault::Unusable(what.to_owned()));
         }
-        let reasoning = [message.reasoning, message.reasoning_content];
-        let reasoned = reasoning.iter().flatten().any(|text| !text.is_empty());
-        let reply = message.content.filter(|reply| !reply.is_empty());
-        let reply = reply.ok_or_else(|| {
-            Fault::Unusable(if reasoned {
-                "the message has reasoning and no content; raise max_tokens, or switch thinking off by extra_body".to_owned()
-            } else {
-                "the message has no content".to_owned()
-            })
-        })?;
+        let reply = choice.message.content.filter(|reply| !reply.is_empty());
+        let reply =
+            reply.ok_or_else(|| Fault::Unusable("the message has no content".to_owned()))?;
         check(&reply).map_err(|refusal| Fault::Unusable(refusal.to_string()))?;
         Ok(reply)
     }

@@ -34,27 +34,25 @@ fn filtered(act: impl Fn() -> Act + Send + Sync + 'static) -> Server {
 
 #[tokio::test]
 async fn a_text_without_a_verdict_is_wrong_where_the_judge_gives_one_without_it() {
-    let acts: [(fn() -> Act, usize); 4] = [
+    let acts: [(fn() -> Act, usize); 3] = [
         (|| Act::Say(400, "content filter".to_owned()), 1),
         (|| Act::Say(422, "content filter".to_owned()), 1),
         (|| Act::Say(200, completion("I cannot grade this.")), 2),
-        (
-            || Act::Say(200, completion(VERDICT).replace("stop", "length")),
-            2,
-        ),
     ];
     for (act, tries) in acts {
         let server = filtered(act);
         let judged = judged(settings(&server));
         let refused = (0.0, vec![("refused".to_owned(), 1.0)]);
         assert_eq!(score(&judged, "poison").await.expect("graded"), refused);
+        let bodies = server.bodies();
         assert_eq!(
-            server.bodies().len(),
-            tries + 1,
-            "one harmless question more"
+            bodies.len(),
+            tries + 1 + tries,
+            "one harmless question, and the text's again"
         );
-        let harmless = server.bodies().pop().expect("asked");
+        let harmless = &bodies[tries];
         assert!(harmless.contains("[left out]") && harmless.contains("ACCEPTED ANSWERS"));
+        assert_eq!(bodies[tries + 1], bodies[0]);
         let (fine, _) = score(&judged, "Velm").await.expect("graded");
         assert!((fine - 0.95).abs() < 1e-6, "{fine}");
     }
@@ -69,10 +67,47 @@ async fn a_text_without_a_verdict_is_wrong_where_the_judge_gives_one_without_it(
 }
 
 #[tokio::test]
+async fn a_judge_that_stumbles_is_asked_once_more_before_a_text_is_to_blame() {
+    let stumbling = |then: fn() -> Act| {
+        Server::start(move |number| match number {
+            0 | 1 => Act::Say(200, completion("hm")),
+            // The harmless question.
+            2 => Act::Say(200, completion(VERDICT)),
+            _ => then(),
+        })
+    };
+    let server = stumbling(|| Act::Say(200, completion(VERDICT)));
+    let (found, _) = score(&judged(settings(&server)), "Velm")
+        .await
+        .expect("graded");
+    assert!((found - 0.95).abs() < 1e-6, "{found}");
+    assert_eq!(server.bodies().len(), 4);
+    let server = stumbling(|| Act::Say(500, "boom".to_owned()));
+    let error = score(&judged(settings(&server)), "Velm").await;
+    let error = error.expect_err("a fault of ours").to_string();
+    assert!(error.contains("HTTP status 500"), "{error}");
+    assert_eq!(server.bodies().len(), 5);
+}
+
+#[tokio::test]
 async fn a_judge_that_fails_is_a_fault_whatever_it_was_asked() {
-    // A proxy's page is no reply, and nobody asks more of a server that fails.
+    // A proxy's page is no reply, nor is what max_tokens cuts off, and nobody asks more of a server that fails.
     type Fault = (fn() -> Act, &'static str, usize);
-    let failing: [Fault; 3] = [
+    let failing: [Fault; 5] = [
+        (
+            || Act::Say(200, completion(VERDICT).replace("stop", "length")),
+            "raise max_tokens",
+            2,
+        ),
+        (
+            || {
+                let thought =
+                    r#"{"choices": [{"message": {"content": "", "reasoning_content": "hm"}}]}"#;
+                Act::Say(200, thought.to_owned())
+            },
+            "switch thinking off",
+            2,
+        ),
         (|| Act::Say(200, "<html>".to_owned()), "fit the protocol", 2),
         (|| Act::Say(500, "boom".to_owned()), "HTTP status 500", 2),
         (|| Act::Close, "cannot connect", 2),
@@ -104,7 +139,7 @@ async fn a_judge_that_fails_is_a_fault_whatever_it_was_asked() {
     let judged = judged(settings(&server));
     assert!(score(&judged, "poison").await.is_ok());
     broken.store(true, Ordering::SeqCst);
-    for (answer, asked) in [("poison", 4), ("poison", 5), ("other", 6)] {
+    for (answer, asked) in [("poison", 5), ("poison", 6), ("other", 7)] {
         let error = score(&judged, answer).await.expect_err("a fault of ours");
         assert!(error.to_string().contains("no such model"), "{error}");
         assert_eq!(server.bodies().len(), asked, "{answer}");

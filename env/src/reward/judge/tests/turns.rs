@@ -67,11 +67,40 @@ async fn replies_that_are_no_grades_are_faults_of_ours() {
     ] {
         assert!(read_grades(reply, 2).is_err(), "{reply}");
     }
-    let server = Server::start(|_| Act::Say(200, completion(r#"{"turns": [80]}"#)));
+    let server = Server::start(|_| Act::Say(200, completion(r#"{"turns": []}"#)));
     let played = played();
     let error = set(&server).score(&played.task, &played).await;
     let error = error.expect_err("a fault of ours").to_string();
-    assert!(error.contains("1 grades of 2 turns"), "{error}");
+    assert!(error.contains("0 grades of 2 turns"), "{error}");
+    assert_eq!(server.bodies().len(), 2);
+}
+
+#[tokio::test]
+async fn more_turns_than_a_judge_can_grade_are_the_policys_doing() {
+    // One that gives a grade however many turns there are, and one that takes a single turn.
+    let acts: [fn(&str) -> Act; 2] = [
+        |_| Act::Say(200, completion(r#"{"turns": [80]}"#)),
+        |body| {
+            if body.contains("agent's 1 turns") {
+                Act::Say(200, completion(r#"{"turns": [80]}"#))
+            } else {
+                Act::Say(400, "too many".to_owned())
+            }
+        },
+    ];
+    for act in acts {
+        let server = Server::reading(move |_, body| act(body));
+        let mut long = played();
+        // More than the least number of characters that are shown.
+        long.turns = vec![long.turns[0].clone(); 600];
+        let score = set(&server).score(&long.task, &long).await;
+        let score = score.expect("graded");
+        assert!(score.parts["judge_turns"].abs() < 1e-6, "{score:?}");
+        let bodies = server.bodies();
+        let harmless = &bodies[bodies.len() - 2];
+        assert!(harmless.contains("agent's 1 turns") && harmless.contains("[left out]"));
+        assert_eq!(bodies[bodies.len() - 1], bodies[bodies.len() - 3]);
+    }
 }
 
 #[tokio::test]
