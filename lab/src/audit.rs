@@ -99,14 +99,14 @@ impl Resolved {
             async move { unless_refused(place, examine(judge, row).await) }
         });
         let found = stream::iter(asked).buffered(AT_ONCE).try_collect();
-        let found: Vec<Result<Found, String>> = runtime()?.block_on(found)?;
+        let found: Vec<Result<Found, LeftOut>> = runtime()?.block_on(found)?;
         let bootstrap = Bootstrap::new(seed);
         let (mut answers, mut pairs, mut refused) = (Vec::new(), Vec::new(), Vec::new());
         for one in found {
             match one {
                 Ok(Found::Answer(row)) => answers.push(row),
                 Ok(Found::Pair(pair)) => pairs.push(pair),
-                Err(place) => refused.push(place),
+                Err(LeftOut(place)) => refused.push(place),
             }
         }
         // Intervals do not depend on the order of the file.
@@ -153,10 +153,13 @@ fn judge_of(config: &Resolved) -> Result<Judge> {
     Judge::new(settings).in_config("[reward.judge]")
 }
 
-/// The findings about a row, or its place where the judge refuses what stands in it.
-fn unless_refused<T>(place: String, found: Result<T, JudgeError>) -> Result<Result<T, String>> {
+/// The place of a row in which the judge refuses what stands there.
+struct LeftOut(String);
+
+/// The findings about a row, unless it is left out.
+fn unless_refused<T>(place: String, found: Result<T, JudgeError>) -> Result<Result<T, LeftOut>> {
     match found {
-        Err(JudgeError::Refused(_)) => Ok(Err(place)),
+        Err(JudgeError::Refused(_)) => Ok(Err(LeftOut(place))),
         found => Ok(Ok(found.context(place)?)),
     }
 }

@@ -9,7 +9,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{AT_ONCE, judge_settings, unless_refused};
+use super::{AT_ONCE, LeftOut, judge_settings, unless_refused};
 use crate::config::Resolved;
 use crate::error::{Context, Result, bail};
 use crate::runtime::runtime;
@@ -58,12 +58,12 @@ impl Resolved {
             }
         });
         let found = stream::iter(asked).buffered(AT_ONCE).try_collect();
-        let found: Vec<Result<Vec<String>, String>> = runtime()?.block_on(found)?;
+        let found: Vec<Result<Vec<String>, LeftOut>> = runtime()?.block_on(found)?;
         let (mut lists, mut refused) = (Vec::new(), Vec::new());
         for one in found {
             match one {
                 Ok(list) => lists.push(list),
-                Err(place) => refused.push(place),
+                Err(LeftOut(place)) => refused.push(place),
             }
         }
         let (calls, tokens) = judge.cost();
