@@ -21,6 +21,7 @@ TO_DEVICE, TO_HOST = 8, 10
 GROUPS, TOKENS = 4, 200
 # Of a gradient's bytes: what a step may move between host and device, both ranks together.
 SHARE = 0.1
+EMPTY = 1.01  # times the trained numbers: most that is summed
 LONGEST = 900  # seconds of a run
 
 
@@ -110,8 +111,10 @@ def main():
         size = len(first) // steps
         equal = all(first[step * size : (step + 1) * size] == first[:size] for step in range(steps)) and len(first) == size * steps
         check(f"{meaning}, calls of each step", equal, f"{size} tensors")
+        # The small gradients of a layer stand in one tensor, with places for biases that the model may not have.
         summed = sum(count for _, count in first)
-        check(f"{meaning}, numbers summed", summed == steps * numbers, f"{summed} in {steps} steps of {numbers} trained numbers")
+        whole = steps * numbers <= summed <= EMPTY * steps * numbers
+        check(f"{meaning}, numbers summed", whole, f"{summed} in {steps} steps of {numbers} trained numbers")
         check(f"{meaning}, types", {kind for kind, _ in first} == {"f32"}, ", ".join({kind for kind, _ in first}))
     limit = int(SHARE * 4 * numbers)
     for what, place in ("to the host", TO_HOST), ("to the device", TO_DEVICE):
