@@ -69,12 +69,11 @@ class Sampler:
             return {"data": [{"id": "policy", "max_model_len": 320}]}
         if path == "/collective_rpc":
             self.weights = body["kwargs"]["weights_path"]
-        if body.get("echo"):
-            scores = enumerate(zip(body["prompt"], self.scores(body["prompt"])))
-            return {"choices": [self.scored(index, *score) for index, score in scores]}
         if path != "/v1/completions":
             # The steps of a push.
             return {}
+        if "seed" not in body:
+            return {"choices": self.probed(body["prompt"], body["max_tokens"])}
         draw = random.Random(digest([body["prompt"], body["seed"]]))
         count = min(body["max_tokens"], draw.randrange(4, 20))
         tokens = [draw.randrange(5, 1000) for _ in range(count)]
@@ -82,9 +81,15 @@ class Sampler:
         ended = "length" if count == body["max_tokens"] else "stop"
         return {"choices": [{"text": "", "token_ids": tokens, "logprobs": logprobs, "finish_reason": ended}]}
 
-    def scored(self, index, tokens, scores):
-        logprobs = {"tokens": [], "token_logprobs": [None, *scores]}
-        return {"index": index, "text": "", "logprobs": logprobs, "prompt_token_ids": tokens, "finish_reason": "length"}
+    def probed(self, prompts, count):
+        """Tokens behind each text, with their true log-probabilities: what a push is verified by."""
+        tokens = [[random.Random(digest(prompt)).randrange(5, 1000) for _ in range(count)] for prompt in prompts]
+        scores = self.scores([prompt + drawn for prompt, drawn in zip(prompts, tokens)])
+        return [
+            {"index": index, "text": "", "token_ids": drawn, "finish_reason": "length",
+             "logprobs": {"tokens": [], "token_logprobs": score[-count:]}}
+            for index, (drawn, score) in enumerate(zip(tokens, scores))
+        ]
 
     def scores(self, texts):
         with tempfile.TemporaryDirectory() as folder:
