@@ -312,18 +312,20 @@ mod tests {
     use super::*;
     use crate::config::RunConfig;
 
-    #[test]
-    fn a_sampler_may_move_between_processes() {
+    /// The digest of a run of the quickstart with settings, which learns from recorded rollouts.
+    fn digest_with(settings: &[&str]) -> String {
         let quickstart = include_str!("../../configs/quickstart.toml");
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("rollouts.jsonl");
         std::fs::write(&file, "").unwrap();
-        let of = |rest: &str| {
-            let sampler = format!("sampler={{ kind = \"sglang\", {rest} }}");
-            let config = RunConfig::parse(quickstart, &[sampler]).unwrap();
-            let config = config.resolve(None).unwrap();
-            digest(&config, Experience::Recorded(&file)).unwrap()
-        };
+        let settings: Vec<String> = settings.iter().map(|&setting| setting.to_owned()).collect();
+        let config = RunConfig::parse(quickstart, &settings).unwrap();
+        digest(&config.resolve(None).unwrap(), Experience::Recorded(&file)).unwrap()
+    }
+
+    #[test]
+    fn a_sampler_may_move_between_processes() {
+        let of = |rest: &str| digest_with(&[&format!("sampler={{ kind = \"sglang\", {rest} }}")]);
         let first = of("url = \"http://a\", context = 320");
         let moved = of("url = \"http://b:1\", context = 320, dtype = \"bf16\", retries = 9");
         assert_eq!(first, moved);
@@ -332,31 +334,16 @@ mod tests {
 
     #[test]
     fn moments_may_be_sharded_by_a_later_process() {
-        let quickstart = include_str!("../../configs/quickstart.toml");
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("rollouts.jsonl");
-        std::fs::write(&file, "").unwrap();
-        let of = |key: &str| {
-            let key = format!("grpo.update.optimizer.{key}");
-            let config = RunConfig::parse(quickstart, &[key]).unwrap();
-            let config = config.resolve(None).unwrap();
-            digest(&config, Experience::Recorded(&file)).unwrap()
-        };
+        let of = |key: &str| digest_with(&[&format!("grpo.update.optimizer.{key}")]);
         assert_eq!(of("sharded=true"), of("sharded=false"));
         assert_ne!(of("sharded=true"), of("moments_in_8_bits=true"));
     }
 
     #[test]
     fn a_judge_may_move_and_cost_more_between_processes() {
-        let quickstart = include_str!("../../configs/quickstart.toml");
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("rollouts.jsonl");
-        std::fs::write(&file, "").unwrap();
         let with = |rest: &str, more: &str| {
             let judge = format!("reward.judge={{ weight = 1.0, model = \"m\", {rest} }}");
-            let config = RunConfig::parse(quickstart, &[judge, more.to_owned()]).unwrap();
-            let config = config.resolve(None).unwrap();
-            digest(&config, Experience::Recorded(&file)).unwrap()
+            digest_with(&[&judge, more])
         };
         let of = |rest: &str| with(rest, "grpo.steps=1");
         let first = of("url = \"http://a\"");

@@ -117,7 +117,7 @@ pub fn sft(options: &SftOptions, observer: &dyn Observer) -> Result<Trained> {
 }
 
 impl SftOptions {
-    /// What an estimate of the run's memory depends on: nothing samples.
+    /// The plan that the estimate of the run's memory is made from. No engine samples.
     fn plan<'a>(&self, start: &'a Checkpoint, lessons: &Lessons) -> MemoryPlan<'a> {
         let longest = lessons.longest();
         let (batch, micro_batches) = BatchSize::largest(

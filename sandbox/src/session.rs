@@ -50,7 +50,7 @@ impl State {
     }
 }
 
-/// What the next turn of a session whose memory found no room comes to.
+/// The next turn of a session whose memory found no room: it is not run.
 fn lost() -> TurnOutput {
     let message =
         "what the code kept in memory found no room beside what other sessions keep, and is gone";

@@ -25,7 +25,7 @@ struct State {
     file: Option<File>,
     /// The most bytes of it: as were asked for, and half of what the disk had free, because others write there too.
     most: u64,
-    /// Whether the disk leaves it less than the budget has in memory. Want of room is then the machine's doing.
+    /// True where the disk has less room for the file than one budget of memory: the machine is then at fault when the file is full.
     cramped: bool,
     /// The first byte that was never given out.
     end: u64,
@@ -108,7 +108,7 @@ impl Spill {
     }
 }
 
-/// Whether this is the file's own limit, which a program that keeps much runs into, and none of the disk's.
+/// Returns true for the limit of the file itself, which programs that keep much run into, and false for a full disk.
 pub(crate) fn is_full(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::QuotaExceeded && error.raw_os_error().is_none()
 }

@@ -114,7 +114,7 @@ pub(crate) struct Snapshot<'a> {
     /// Weights, or base and adapter.
     pub(crate) model: Checkpoint,
     pub(crate) optimizer: &'a AdamW,
-    /// Those who keep the rest of the moments, where the optimizer is sharded.
+    /// The ranks, which keep the rest of the moments where the optimizer is sharded.
     pub(crate) ranks: &'a Ranks,
     /// Weights and moments of the critic, if there is one.
     pub(crate) critic: Option<(&'a Checkpoint, &'a AdamW)>,

@@ -332,7 +332,7 @@ impl MemoryPlan<'_> {
         self.engine.map_or(0, |_| self.versions)
     }
 
-    /// What engines hold of weights before the newest: `bytes` of each version.
+    /// The older versions of the weights that engines hold, `bytes` each.
     fn older_weights(&self, bytes: usize) -> Part {
         let older = self.engines().saturating_sub(1);
         part("weights of steps before", older * bytes, "grpo.lookahead")

@@ -72,12 +72,12 @@ struct Entry {
     /// Numbers of the whole parameter.
     count: usize,
     in_8_bits: bool,
-    /// Those of the numbers that are the shard's, unless these are none.
+    /// Moments of this shard's numbers; `None` where it has none.
     kept: Option<Kept>,
 }
 
 impl Entry {
-    /// Those of before the first step, for this gradient.
+    /// The entry before the first step, for a parameter with this gradient.
     fn zeros(config: &AdamWConfig, shard: Shard, gradient: &Tensor<1>, kernels: Kernels) -> Self {
         let [count] = gradient.dims();
         let mut entry = Self {
@@ -98,7 +98,7 @@ impl Entry {
         entry
     }
 
-    /// Those that a file holds of the whole parameter, as many of the one as of the other, as `config` wants them.
+    /// The entry from both moments of the whole parameter, equally long, of the kind that `config` wants.
     fn of(config: &AdamWConfig, shard: Shard, moments: [Vec<f32>; 2], device: &Device) -> Self {
         let count = moments[0].len();
         let mut entry = Self {
@@ -236,7 +236,7 @@ struct Update<'a> {
     kernels: Kernels,
     gradients: NamedGrads,
     rate: f64,
-    /// What a sharded optimizer has made of its share.
+    /// The updated numbers of this rank's share, where the optimizer is sharded.
     changed: Changed,
     path: Vec<String>,
 }

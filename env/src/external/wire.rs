@@ -121,7 +121,7 @@ impl Server {
         self.post("/step", &self.turn(name, number, action)?).await
     }
 
-    /// What is sent for a turn, within the limits that the server says.
+    /// The body of a turn's request, unless it exceeds the limits that the server states.
     fn turn(&self, name: &str, number: usize, action: &Action) -> Result<Value, ExternalError> {
         let turn = json!({"text": action.text, "finish": action.finish});
         let body =
@@ -135,8 +135,8 @@ impl Server {
         Ok(body)
     }
 
-    /// Whether a turn was not taken for what the policy wrote: it is too long where a harmless one is not, or the server refuses it and
-    /// takes a harmless one, in an episode of its own.
+    /// Returns true where the policy's text is why a turn was not taken: it is too long and a harmless one is not, or the server refuses it
+    /// and takes a harmless one, in an episode begun for that.
     pub(super) async fn refused(
         &self,
         error: &ExternalError,
@@ -164,7 +164,7 @@ impl Server {
         }
     }
 
-    /// Whether the server takes a turn as the first of an episode.
+    /// Returns true where the server takes a turn as the first of a new episode.
     async fn takes(&self, action: &Action, task: &Task, seed: Seed) -> bool {
         let name = episode_name();
         let taken = match self.reset(&name, task, seed).await {

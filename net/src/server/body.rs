@@ -53,7 +53,7 @@ tokio::task_local! {
 pub(super) struct Held(Arc<Mutex<Option<OwnedSemaphorePermit>>>);
 
 impl Held {
-    /// That of the request that this task answers.
+    /// The body memory of the request that this task answers.
     pub(super) fn of_request() -> Self {
         HELD.try_with(Self::clone).unwrap_or_default()
     }

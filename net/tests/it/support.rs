@@ -43,7 +43,7 @@ impl Refuse for Fault {
 
 pub(crate) struct App {
     base: Arc<Base>,
-    /// What the work of `/heavy` waits for: the end of its sender.
+    /// The gate of `/heavy`: its work waits until the sender is dropped.
     gate: Mutex<mpsc::Receiver<()>>,
     /// Requests whose bodies are there.
     pub(crate) admitted: AtomicUsize,
@@ -107,7 +107,7 @@ pub(crate) fn config() -> BaseConfig {
     }
 }
 
-/// What happens within half a minute.
+/// Waits for something, half a minute at most.
 async fn soon(happens: impl Future<Output = ()>) {
     let waited = tokio::time::timeout(Duration::from_secs(30), happens).await;
     waited.expect("it happens within 30 s");

@@ -145,8 +145,7 @@ impl Memory {
         self.asked.is_empty()
     }
 
-    /// What was known when the first questions of a step were drawn: what was asked before them, with the outcomes of the steps up to
-    /// `over` alone.
+    /// The questions asked before a step drew its first ones, with the outcomes that were known then: those of the steps up to `over`.
     pub(crate) fn before(&self, step: u64, over: u64) -> Vec<Asked> {
         let earlier = self.asked.iter().take_while(|asked| asked.step != step);
         let known = |asked: &Asked| Asked {

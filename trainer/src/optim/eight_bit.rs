@@ -129,7 +129,7 @@ impl Quantised {
         numbers
     }
 
-    /// Those of the numbers `own`, whole blocks.
+    /// The codes and scales of the numbers `own`, which are whole blocks.
     fn part(&self, own: &Range<usize>) -> Self {
         Self {
             codes: self.codes[own.clone()].to_vec(),
@@ -174,7 +174,7 @@ impl EightBit {
         (fit && first.is_whole() && root.is_whole()).then_some(Self { first, root })
     }
 
-    /// Those of the numbers `own`, which are whole blocks but for the last one of the parameter.
+    /// The moments of the numbers `own`, which are whole blocks but for the last one of the parameter.
     pub(super) fn part(&self, own: &Range<usize>) -> Self {
         Self {
             first: self.first.part(own),

@@ -171,7 +171,7 @@ static EIGHT_BIT: [Kind; 4] = [
 ];
 
 impl Entry {
-    /// Those of 8 bits of a whole parameter.
+    /// The entry of a parameter whose moments, whole, are of 8 bits.
     fn of_8_bits(shard: Shard, moments: &EightBit) -> Self {
         let mut entry = Self {
             count: moments.first.codes.len(),
@@ -294,7 +294,7 @@ struct Saved<'a> {
     kind: &'static Kind,
     entry: &'a Entry,
     shape: [usize; 1],
-    /// Those who keep the rest of it, where others do.
+    /// The other ranks, where they keep the rest of the tensor.
     others: Option<&'a Others<'a>>,
 }
 

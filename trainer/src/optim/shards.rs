@@ -42,7 +42,7 @@ impl AdamW {
 /// The changed numbers of a rank's share.
 #[derive(Default)]
 pub(super) struct Changed {
-    /// Those of all parameters, in the order of the decoder.
+    /// Numbers of this rank's share of all parameters, in the order of the decoder.
     own: Vec<f32>,
     /// The parameters, whether or not some of their numbers are this rank's.
     cuts: BTreeMap<String, Cut>,

@@ -28,7 +28,7 @@ pub(crate) struct Cut {
 }
 
 impl Shard {
-    /// That of a process which has all of everything.
+    /// The shard of a process that keeps everything.
     pub(crate) const WHOLE: Self = Self { rank: 0, size: 1 };
 
     pub(crate) fn is_whole(self) -> bool {
@@ -109,11 +109,11 @@ impl Ranks {
 pub(crate) struct Coming<'a> {
     ranks: &'a Ranks,
     exchange: u32,
-    /// What is yet to be sent of this rank's own.
+    /// Numbers of this rank's share that are not sent yet.
     own: VecDeque<f32>,
     /// Numbers of each rank's share that have not come.
     left: Vec<usize>,
-    /// Those of each that have come and are not taken: a piece or less.
+    /// Numbers of each rank that have come and are not taken yet: a piece or less.
     come: Vec<VecDeque<f32>>,
 }
 
@@ -169,7 +169,7 @@ impl Coming<'_> {
     }
 }
 
-/// What rank 0 asks of the others, one at a time, so that it never holds more of them than an answer.
+/// Questions of rank 0 to the others, asked one at a time, so that it holds one answer at most.
 pub(crate) struct Questions<'a> {
     ranks: &'a Ranks,
     exchange: u32,

@@ -56,7 +56,7 @@ fn together<T: Send>(size: usize, silence: Duration, job: impl Fn(Ranks) -> T + 
     })
 }
 
-/// What each of so many ranks on threads of this process makes of a job.
+/// The result of a job on each of so many ranks, which are threads of this process.
 fn here<T: Send>(size: usize, job: impl Fn(Ranks) -> T + Sync) -> Vec<T> {
     let ranks = Ranks::here(&vec![Device::flex(); size]).unwrap();
     let job = &job;

@@ -65,7 +65,7 @@ impl Weights {
         self.state().unknown.clone()
     }
 
-    /// What a request of a version is sampled under, the newest where none is named; `None` where the server does not have it.
+    /// The weights under which a request of a version is sampled, the newest where none is named; `None` where the server lacks them.
     pub(super) fn under(&self, version: Option<u64>) -> Option<Under> {
         let state = self.state();
         let version = version.unwrap_or(state.version);

@@ -237,7 +237,7 @@ impl Hints {
     }
 }
 
-/// Whether an episode has more than one turn, each with tokens of its own: the log says where these begin, and nothing of a turn without.
+/// Returns true for an episode of several turns, all of which have tokens: the log does not say where a turn without tokens stands.
 fn can_be_cut(episode: &Episode) -> bool {
     let spans = episode.tokens.spans().iter();
     let written = spans.filter(|span| span.provenance == Provenance::Policy);

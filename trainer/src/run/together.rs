@@ -142,7 +142,7 @@ impl Run<'_> {
         RunError::Ranks { step, fix, source }
     }
 
-    /// What is left of a run whose moments are not all there any more.
+    /// The words that tell where a run goes on after a rank was lost with its share of the moments.
     fn left(&self) -> String {
         if !self.ranks.is_first() {
             return "rank 0 keeps the last checkpoint that was due".to_owned();

@@ -93,7 +93,7 @@ impl JudgeError {
         )
     }
 
-    /// Returns true when what the server was shown may be why there is no verdict.
+    /// Returns true for errors of which the texts shown to the judge may be the cause.
     fn may_be_the_texts(&self) -> bool {
         self.refuses_request() || matches!(self, Self::Unread(_))
     }
@@ -362,10 +362,10 @@ impl Judge {
         self.judged_beside(form, messages, read, harmless).await
     }
 
-    /// Asks with as much of the policy's texts as the server takes: their length is the policy's doing, so a server that
-    /// refuses it is shown less. Where there is no verdict on the least either, a question without the texts is asked, the harmless one:
-    /// a judge that gives no verdict on that is a fault of ours. One that does is asked the first again, since it may have stumbled,
-    /// and leaves the texts to blame if there is still no verdict.
+    /// Asks with as much of the policy's texts as the server takes: their length is the policy's doing, so a server that refuses it is
+    /// shown less. If it gives no verdict even on the shortest texts, it is asked the same question without them. A judge that gives no
+    /// verdict on that either is a fault of ours. One that does is asked the first question again, since it may have stumbled; if there
+    /// is still no verdict, the texts are to blame.
     async fn judged_beside<T, U>(
         &self,
         form: Form,
@@ -414,8 +414,8 @@ impl Judge {
         })
     }
 
-    /// Whether the judge gives a verdict on a question in which no text of a policy stands. What it said before does not count: it
-    /// may have stopped working since.
+    /// Returns true where the judge gives a verdict on a question without any text of a policy. Cached replies do not count: it may have
+    /// stopped working since.
     async fn gives_verdict<T>(
         &self,
         form: Form,

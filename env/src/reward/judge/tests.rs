@@ -337,8 +337,8 @@ async fn verdicts_become_scores_with_their_pieces() {
     assert!((total - 0.75).abs() < 1e-6 && pieces.len() == 4);
 }
 
-/// What the server does, a part of the error, and the tries it takes, with those of a harmless question after complete replies without a
-/// verdict.
+/// An act of the server, a part of the error, and the number of requests: after complete replies without a verdict, the harmless question
+/// is among them.
 type Row = (fn(usize) -> Act, &'static str, u64);
 
 #[tokio::test]

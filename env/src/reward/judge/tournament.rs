@@ -52,7 +52,7 @@ fn settings_schema() -> Value {
     ])
 }
 
-/// What is shown beside a member to see whether it is judged at all.
+/// The opponent in a comparison that only shows whether a member can be judged.
 const NOBODY: Shown<'static> = (None, Transcript::Unknown);
 
 /// What a judge is shown of two members.

@@ -191,7 +191,7 @@ fn learned(
     )
 }
 
-/// What rank 0 writes of the moments of all, or nothing.
+/// The file that rank 0 writes of the moments of all ranks; `None` on the others.
 fn saved(optimizer: &AdamW, ranks: &Ranks, file: &Path) -> Option<Vec<u8>> {
     if !ranks.is_first() {
         optimizer.send(ranks).unwrap();
