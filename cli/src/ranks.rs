@@ -66,10 +66,10 @@ const LAUNCHERS: [(&str, &[&str]); 5] = [
 ];
 
 impl RankArgs {
-    /// The number of processes; 1 where this one trains by itself. `variable` gives a variable of the environment.
-    pub(crate) fn size(&self, variable: impl Fn(&str) -> Option<String>) -> Result<usize> {
+    /// The number of processes; `None` where this one trains by itself. `variable` gives a variable of the environment.
+    pub(crate) fn size(&self, variable: impl Fn(&str) -> Option<String>) -> Result<Option<usize>> {
         let size = match self.ranks {
-            None => Some(1),
+            None => return Ok(None),
             Some(Count::Of(size)) => Some(size),
             Some(Count::Auto) => {
                 let names = launcher(&variable).map(|(_, names)| names);
@@ -80,7 +80,7 @@ impl RankArgs {
                 }
             }
         };
-        size.ok_or_else(|| {
+        size.map(Some).ok_or_else(|| {
             fault(
                 "--ranks auto: the launcher does not say how many there are; give --ranks N"
                     .to_owned(),
@@ -106,7 +106,7 @@ impl RankArgs {
                 )));
             }
         };
-        let size = self.size(&variable)?;
+        let size = self.size(&variable)?.unwrap_or(1);
         if rank >= size {
             let last = size.saturating_sub(1);
             return Err(fault(format!(
@@ -277,9 +277,9 @@ mod tests {
             Only::try_parse_from(words).unwrap().ranks.size(variable)
         };
         let torchrun = [("RANK", "3"), ("WORLD_SIZE", "8")];
-        assert_eq!(size(&[], &torchrun).unwrap(), 1);
-        assert_eq!(size(&["--ranks", "4"], &[]).unwrap(), 4);
-        assert_eq!(size(&["--ranks", "auto"], &torchrun).unwrap(), 8);
+        assert_eq!(size(&[], &torchrun).unwrap(), None);
+        assert_eq!(size(&["--ranks", "4"], &[]).unwrap(), Some(4));
+        assert_eq!(size(&["--ranks", "auto"], &torchrun).unwrap(), Some(8));
         let error = size(&["--ranks", "auto"], &[]).unwrap_err().to_string();
         assert!(error.contains("give --ranks N"), "{error}");
     }

@@ -60,8 +60,9 @@ impl Entry for CurriculumEntry {
 pub struct CurriculumInputs<'a> {
     /// The training questions of the run; never empty.
     pub questions: &'a [Arc<Task>],
-    /// Questions asked so far, in order, those of batches that are still in play included. When a step draws again to fill its batch, so
-    /// are those of its first draw.
+    /// Questions asked so far, in the order in which they were asked, those of batches that are still in play included. When a step draws
+    /// again to fill its batch, so are those of its first draw; where steps are played ahead, what fills a batch stands behind the first
+    /// questions of later steps.
     pub asked: &'a [Asked],
     /// The number of questions drawn before: that of `asked`, except for the default curriculum, of which nothing is kept.
     pub drawn: usize,

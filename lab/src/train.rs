@@ -1,11 +1,11 @@
 //! A training run with its record, its policy and its spurious twins.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use forage_trainer::RankSettings;
 use forage_trainer::checkpoint::fork;
 use forage_trainer::device::DeviceSpec;
 use forage_trainer::memory::Workload;
+use forage_trainer::{Checkpoint, RankSettings};
 
 use crate::config::{Resolved, RunConfig};
 use crate::data::Data;
@@ -42,29 +42,38 @@ pub struct TrainOptions {
 }
 
 impl TrainOptions {
-    /// Checks that ranks go with the rest.
-    fn check_ranks(&self, config: &Resolved) -> Result<()> {
-        let several = self.ranks.as_ref().is_some_and(|ranks| ranks.size > 1);
-        let [alone, fix] = if self.ranks.is_some() && !self.beside.is_empty() {
+    /// The config's device and those beside it.
+    fn devices(&self, config: &Resolved) -> Vec<DeviceSpec> {
+        [&[config.device], self.beside.as_slice()].concat()
+    }
+
+    /// Checks that ranks go with the rest; `processes` is their number where each has a process of its own.
+    fn check_ranks(&self, config: &Resolved, processes: Option<usize>) -> Result<()> {
+        let here = 1 + self.beside.len();
+        let several = processes.is_some_and(|size| size > 1);
+        let [alone, fix] = if processes.is_some() && here > 1 {
             let fix = "start a process for each GPU with --ranks, or one for all GPUs of a machine without";
             ["a process with --ranks has one device", fix]
-        } else if !several && self.beside.is_empty() {
+        } else if !several && here == 1 {
             return Ok(());
         } else if config.sampler.is_some() {
             let fix =
                 "remove [sampler]: each rank plays its share of the episodes with its own engine";
             ["[sampler] is for a run without ranks", fix]
-        } else if !several {
-            return Ok(());
-        } else if !self.twins.is_empty() {
+        } else if several && !self.twins.is_empty() {
             let fix =
                 "train the policy first, and its twins with one process each (reward, data.labels)";
             ["--twins are for one process", fix]
-        } else if self.record_tools.is_some() {
+        } else if several && self.record_tools.is_some() {
             let fix = "each rank asks for its own episodes alone; play some with forage eval --record-tools";
             ["--record-tools is for one process", fix]
-        } else {
+        } else if self.rollouts.is_some() {
             return Ok(());
+        } else {
+            let on_gpus = here > 1 && matches!(config.device, DeviceSpec::Cuda(_));
+            let ranks = processes.unwrap_or(here);
+            let ahead = config.grpo.check_lookahead(ranks, on_gpus);
+            return ahead.in_config("grpo.lookahead");
         };
         Err(RunError::config_because(alone, fix))
     }
@@ -93,10 +102,10 @@ pub fn train(
     options: &TrainOptions,
     observer: &dyn Observer,
 ) -> Result<Trained> {
-    options.check_ranks(config)?;
+    options.check_ranks(config, options.ranks.as_ref().map(|ranks| ranks.size))?;
     if !options.beside.is_empty() {
-        let devices = [&[config.device], options.beside.as_slice()].concat();
-        DeviceSpec::open_together(&devices).in_config("the run cannot begin with its devices")?;
+        let opened = DeviceSpec::open_together(&options.devices(config));
+        opened.in_config("the run cannot begin with its devices")?;
     }
     if let Some(ranks) = options.ranks.as_ref().filter(|ranks| ranks.is_open()) {
         observer.say(&format!(
@@ -141,12 +150,13 @@ fn train_in(config: &Resolved, options: &TrainOptions, observer: &dyn Observer) 
     };
     let digests = data.as_ref().map(|data| &data.digests);
     let start = start_of(config)?;
-    for text in config.stamp.differing(&config.stamped(start.chat.as_ref())) {
+    let chat = start.chat.clone();
+    for text in config.stamp.differing(&config.stamped(chat.as_ref())) {
         observer.say(&format!(
             "warning: the {text} is not the one that the config's [stamp] names: its text has changed since"
         ));
     }
-    let record = config.record(digests, start.chat.as_ref())?;
+    let record = config.record(digests, chat.as_ref())?;
     layout.record(&layout.config(), &record, options.resume)?;
     let experience = match (&options.rollouts, &data) {
         (Some(file), _) => Experience::Recorded(file),
@@ -158,7 +168,9 @@ fn train_in(config: &Resolved, options: &TrainOptions, observer: &dyn Observer) 
         None => None,
     };
     let resume = options.resume || forked.is_some();
+    // The first update changes the start in place where nobody else holds it; else its old weights would stay.
     let learn = |name: &str,
+                 start: Checkpoint,
                  config: &Resolved,
                  layout: &RunLayout,
                  resume: bool,
@@ -174,13 +186,13 @@ fn train_in(config: &Resolved, options: &TrainOptions, observer: &dyn Observer) 
             beside: &options.beside,
             observer,
         };
-        let (trained, work) = run.run(start.clone(), experience)?;
+        let (trained, work) = run.run(start, experience)?;
         if options.ranks.as_ref().is_none_or(|ranks| ranks.rank == 0) {
             save(&trained, &layout.policy())?;
         }
         Ok(work)
     };
-    let work = learn("train", config, &layout, resume, experience)?;
+    let work = learn("train", start, config, &layout, resume, experience)?;
     let then = shape.map(|start| memory::of_work(config, &start, work));
     let memory = estimate.and_then(|estimate| memory::outcome(&estimate, then.as_ref()));
     let mut beside = Vec::new();
@@ -191,11 +203,12 @@ fn train_in(config: &Resolved, options: &TrainOptions, observer: &dyn Observer) 
         let layout = layout.twin(name);
         let resume = options.resume && layout.holds_run();
         let _lock = layout.claim(resume)?;
-        let record = config.record(digests, start.chat.as_ref())?;
+        let record = config.record(digests, chat.as_ref())?;
         layout.record(&layout.config(), &record, resume)?;
         if let Some(data) = &data {
             let data = data.relabelled(config)?;
-            learn(name, config, &layout, resume, Experience::Data(&data))?;
+            let (start, data) = (start_of(config)?, Experience::Data(&data));
+            learn(name, start, config, &layout, resume, data)?;
         }
         beside.push(layout.policy());
     }
@@ -267,12 +280,18 @@ fn missing_questions(data: &Data, config: &RunConfig) -> Vec<String> {
 }
 
 impl Resolved {
-    /// Describes what [`train`] would do in each of so many processes, in TOML and comments: the resolved self, the arithmetic of a step
-    /// and an estimate of the memory; for a GPU also the keys that make it fit smaller ones, and the time of a step by data sheets.
+    /// Describes what [`train`] would do in one of so many `processes`, where there are several, in TOML and comments: the resolved self,
+    /// the arithmetic of a step and an estimate of the memory; for a GPU also the keys that make it fit smaller ones, and the time of a
+    /// step by data sheets. Of the options the ranks are not read, and no device is opened.
     ///
     /// # Errors
-    /// When the policy's shape or the recorded rollouts cannot be read.
-    pub fn plan(&self, rollouts: Option<&Path>, ranks: usize) -> Result<String> {
+    /// When the run would be refused for its ranks or devices, or the policy's shape or the recorded rollouts cannot be read.
+    pub fn plan(&self, options: &TrainOptions, processes: Option<usize>) -> Result<String> {
+        options.check_ranks(self, processes)?;
+        let fit = DeviceSpec::check_together(&options.devices(self));
+        fit.in_config("the run cannot begin with its devices")?;
+        let rollouts = options.rollouts.as_deref();
+        let ranks = processes.unwrap_or(1 + options.beside.len());
         let questions = self.grpo.prompts_played();
         let episodes = questions * self.grpo.group_size;
         let again = match self.grpo.prompts_per_step - questions {
@@ -315,6 +334,52 @@ impl Resolved {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ranks_that_cannot_play_ahead_are_refused_before_anything_begins() {
+        let text = include_str!("../../configs/smoke.toml");
+        let refused = |depth: u64, device: &str, beside: &[&str], processes: Option<usize>| {
+            let depth = format!("grpo.lookahead={depth}");
+            let config = RunConfig::parse(text, &[depth]).unwrap();
+            let config = config.resolve(Some(device.parse().unwrap())).unwrap();
+            let beside = beside.iter().map(|name| name.parse().unwrap());
+            let options = TrainOptions {
+                beside: beside.collect(),
+                ..TrainOptions::default()
+            };
+            let checked = options.check_ranks(&config, processes);
+            let recorded = TrainOptions {
+                rollouts: Some(PathBuf::from("rollouts.jsonl")),
+                ..options
+            };
+            recorded.check_ranks(&config, processes).unwrap();
+            checked.map_or_else(
+                |error| format!("{:#}", anyhow::Error::from(error)),
+                |()| String::new(),
+            )
+        };
+        assert_eq!(refused(2, "cpu", &[], None), "");
+        assert_eq!(refused(1, "cpu", &[], Some(4)), "");
+        assert_eq!(refused(1, "cpu", &["cpu"], None), "");
+        assert_eq!(refused(1, "cuda:0", &[], Some(4)), "");
+        assert_eq!(refused(0, "cuda:0", &["cuda:1"], None), "");
+        for words in [
+            refused(2, "cpu", &[], Some(4)),
+            refused(2, "cpu", &["cpu"], None),
+        ] {
+            let expected = "grpo.lookahead: ranks play one step ahead at most";
+            assert!(words.contains(expected), "{words}");
+        }
+        let words = refused(1, "cuda:0", &["cuda:1"], None);
+        for part in [
+            "grpo.lookahead",
+            "GPUs of one process",
+            "write 0",
+            "--ranks",
+        ] {
+            assert!(words.contains(part), "{words}");
+        }
+    }
 
     #[test]
     fn few_questions_are_warned_of() {

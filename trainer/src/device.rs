@@ -212,20 +212,12 @@ impl DeviceSpec {
         Ok(device)
     }
 
-    /// Opens devices of this machine that are to train one policy together, a rank on each.
+    /// Checks that devices of one machine can train one policy together, a rank on each, as far as their names tell.
     ///
     /// # Errors
-    /// [`DeviceError::Together`] where they are of several kinds, a GPU is named twice or NCCL is missing; else as
-    /// [`DeviceSpec::open`].
-    pub fn open_together(devices: &[Self]) -> Result<(), DeviceError> {
-        let fault = |fault: String, fix| {
-            let names: Vec<String> = devices.iter().map(Self::to_string).collect();
-            DeviceError::Together {
-                names: names.join(","),
-                fault,
-                fix,
-            }
-        };
+    /// [`DeviceError::Together`] where they are of several kinds, or a GPU is named twice.
+    pub fn check_together(devices: &[Self]) -> Result<(), DeviceError> {
+        let fault = |fault: String, fix| Self::apart(devices, fault, fix);
         for (place, &device) in devices.iter().enumerate() {
             if discriminant(&device) != discriminant(&devices[0]) {
                 let fix = "name GPUs of one kind, as in cuda:0,cuda:1";
@@ -236,6 +228,15 @@ impl DeviceSpec {
                 return Err(fault(format!("{device} is named twice"), fix));
             }
         }
+        Ok(())
+    }
+
+    /// Opens devices of this machine that are to train one policy together, a rank on each.
+    ///
+    /// # Errors
+    /// [`DeviceError::Together`] as [`DeviceSpec::check_together`], and where NCCL is missing; else as [`DeviceSpec::open`].
+    pub fn open_together(devices: &[Self]) -> Result<(), DeviceError> {
+        Self::check_together(devices)?;
         for device in devices {
             device.open()?;
         }
@@ -243,9 +244,19 @@ impl DeviceSpec {
         if let [Self::Cuda(_), _, ..] = devices
             && let Err(missing) = cuda::nccl_version()
         {
-            return Err(fault(missing.to_string(), cuda::NCCL_FIX));
+            return Err(Self::apart(devices, missing.to_string(), cuda::NCCL_FIX));
         }
         Ok(())
+    }
+
+    /// The error of devices that cannot train together.
+    fn apart(devices: &[Self], fault: String, fix: &'static str) -> DeviceError {
+        let names: Vec<String> = devices.iter().map(Self::to_string).collect();
+        DeviceError::Together {
+            names: names.join(","),
+            fault,
+            fix,
+        }
     }
 
     fn open_quietly(self) -> Result<Device, DeviceError> {

@@ -67,17 +67,6 @@ impl Train {
         let folder = self.out.unwrap_or_else(|| PathBuf::from("runs").join(name));
         let mut devices = self.device.into_iter();
         let config = read(&self.config, &self.overrides, devices.next())?;
-        if self.dry_run {
-            let ranks = self.ranks.size(variable)?.max(1 + devices.len());
-            out(&config.plan(self.rollouts.as_deref(), ranks)?);
-            let missing = config.missing();
-            if !missing.is_empty() {
-                let what = format!("the run would not start: {}", missing.join("; "));
-                return Err(RunError::config(what).into());
-            }
-            return Ok(());
-        }
-        let ranks = self.ranks.resolve(variable)?;
         let options = TrainOptions {
             folder,
             resume: self.resume,
@@ -85,8 +74,21 @@ impl Train {
             from: self.from,
             twins: self.twins,
             record_tools: self.record_tools,
-            ranks,
+            ranks: None,
             beside: devices.collect(),
+        };
+        if self.dry_run {
+            out(&config.plan(&options, self.ranks.size(variable)?)?);
+            let missing = config.missing();
+            if !missing.is_empty() {
+                let what = format!("the run would not start: {}", missing.join("; "));
+                return Err(RunError::config(what).into());
+            }
+            return Ok(());
+        }
+        let options = TrainOptions {
+            ranks: self.ranks.resolve(variable)?,
+            ..options
         };
         let trained = train(&config, &options, &Watch::stoppable()?)?;
         if let Some(ranks) = options.ranks.as_ref().filter(|ranks| ranks.rank > 0) {

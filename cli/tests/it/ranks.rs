@@ -152,8 +152,12 @@ fn devices_that_do_not_fit_are_refused_before_anything_begins() {
     let out = folder.path().join("run");
     let ranks = ["--ranks", "1", "--rank", "0", "--device", "cpu,cpu"];
     let sampler = "sampler={ kind = \"sglang\", url = \"http://127.0.0.1:9\", context = 320 }";
-    let cases: [(&[&str], &str); 4] = [
+    let ahead = ["--set", "grpo.lookahead=1", "--device", "cuda:0,cuda:1"];
+    let further = ["--set", "grpo.lookahead=2", "--device", "cpu,cpu"];
+    let cases: [(&[&str], &str); 6] = [
         (&ranks, "a process with --ranks has one device"),
+        (&ahead, "GPUs of one process cannot play ahead"),
+        (&further, "ranks play one step ahead at most"),
         (
             &["--device", "cpu,cuda:0"],
             "cpu,cuda:0 cannot train together",
@@ -165,11 +169,13 @@ fn devices_that_do_not_fit_are_refused_before_anything_begins() {
         ),
     ];
     for (words, expected) in cases {
-        let ended = Rank::start(&train(&out, words), &[]).end();
-        let said = text(&ended.stderr);
-        assert_eq!(ended.status.code(), Some(2), "{said}");
-        assert!(said.contains(expected), "{said}");
-        assert!(!out.exists(), "{words:?}");
+        for words in [words.to_vec(), [words, &["--dry-run"]].concat()] {
+            let ended = Rank::start(&train(&out, &words), &[]).end();
+            let said = text(&ended.stderr);
+            assert_eq!(ended.status.code(), Some(2), "{said}");
+            assert!(said.contains(expected), "{said}");
+            assert!(!out.exists(), "{words:?}");
+        }
     }
 }
 

@@ -63,7 +63,7 @@ impl RunConfig {
         self.grpo.check_trees().in_config("[grpo]")?;
         self.grpo.check_questions().in_config("[grpo]")?;
         self.grpo.check_replay().in_config("[grpo.replay]")?;
-        let ahead = self.grpo.check_lookahead();
+        let ahead = self.grpo.check_lookahead(1, false);
         ahead.in_config("grpo.lookahead above 1")?;
         self.grpo.check_hints().in_config("[grpo.hints]")?;
         let recomposed = self.grpo.check_recomposition();

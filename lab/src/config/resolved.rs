@@ -67,7 +67,7 @@ impl RunConfig {
         self.grpo.update.old_logprobs = Some(self.grpo.update.old_logprobs_where(exact));
         let replay = self.grpo.check_replay();
         replay.in_config(format!("[grpo.replay] on {}", self.device))?;
-        let ahead = self.grpo.check_lookahead();
+        let ahead = self.grpo.check_lookahead(1, false);
         ahead.in_config(format!("grpo.lookahead above 1 on {}", self.device))?;
         let recomposed = self.grpo.check_recomposition();
         recomposed.in_config(format!("[grpo.recomposition] on {}", self.device))?;

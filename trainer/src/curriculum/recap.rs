@@ -40,8 +40,9 @@ pub(super) fn draw(
         }
     }
     let mut drawn = vec![0; sources.len()];
-    // `[sources]`: step, sum of accuracies and their number, of each step that asked it.
-    let mut steps: Vec<Vec<(u64, f64, f64)>> = vec![Vec::new(); sources.len()];
+    // `[sources]`: by step, the sum of accuracies and their number. What fills a batch may have been asked after the first questions of
+    // later steps.
+    let mut steps: Vec<BTreeMap<u64, (f64, f64)>> = vec![BTreeMap::new(); sources.len()];
     for asked in inputs.asked {
         let source = source_of[asked.question];
         drawn[source] += 1;
@@ -49,16 +50,13 @@ pub(super) fn draw(
             continue;
         };
         let accuracy = f64::from(accuracy).clamp(0.0, 1.0);
-        match steps[source].last_mut() {
-            Some((step, sum, count)) if *step == asked.step => {
-                *sum += accuracy;
-                *count += 1.0;
-            }
-            _ => steps[source].push((asked.step, accuracy, 1.0)),
-        }
+        let (sum, count) = steps[source].entry(asked.step).or_default();
+        *sum += accuracy;
+        *count += 1.0;
     }
-    let means = |steps: Vec<(u64, f64, f64)>| -> Vec<f64> {
-        steps.iter().map(|(_, sum, count)| sum / count).collect()
+    let means = |steps: BTreeMap<u64, (f64, f64)>| -> Vec<f64> {
+        let outcomes = steps.into_values();
+        outcomes.map(|(sum, count)| sum / count).collect()
     };
     let curves: Vec<Vec<f64>> = steps.into_iter().map(means).collect();
     let window = settings.number("window") as usize;

@@ -267,6 +267,44 @@ fn data_sets_are_asked_as_often_as_numpy_weighs_them() {
 }
 
 #[test]
+fn a_step_counts_once_though_it_fills_its_batch_after_later_steps_have_begun() {
+    let questions = of_sources(&["a", "b"]);
+    let curriculum = chosen(json!({"recap": {"window": 4, "temperature": 0.5}}));
+    let outcome = |question: usize, step: u64| Asked {
+        question,
+        step,
+        accuracy: Some((question as f32 + 1.0) * (step as f32 + 1.0) / 40.0),
+    };
+    // The second question of each data set is what a step fills its batch with.
+    let first = |step: u64| [outcome(0, step), outcome(2, step)];
+    let filled = |step: u64| [outcome(1, step), outcome(3, step)];
+    let alone = |steps: u64| -> Vec<Asked> {
+        let step = |step| [first(step), filled(step)].concat();
+        (0..steps).flat_map(step).collect()
+    };
+    let ahead = |steps: u64| -> Vec<Asked> {
+        let begun = |step: u64| {
+            if step < steps {
+                first(step).to_vec()
+            } else {
+                Vec::new()
+            }
+        };
+        let step = |step: u64| [filled(step).to_vec(), begun(step + 3)].concat();
+        let begins = (0..3).flat_map(begun);
+        begins.chain((0..steps).flat_map(step)).collect()
+    };
+    let share = |asked: &[Asked]| drawn(&curriculum, &inputs(&questions, asked, 4)).1;
+    // Three steps do not fill the window.
+    close(share(&ahead(3)).unwrap(), &json!(0.5));
+    let (in_order, ahead) = (alone(8), ahead(8));
+    assert_eq!(in_order.len(), ahead.len());
+    assert_ne!(in_order, ahead);
+    assert!(share(&in_order).unwrap() > 0.5);
+    assert_eq!(share(&in_order), share(&ahead));
+}
+
+#[test]
 fn data_sets_are_asked_alike_until_the_window_of_each_is_full_and_each_in_epochs_of_its_own() {
     let questions = of_sources(&["a", "b", "c"]);
     let curriculum = chosen(json!({"recap": {"window": 2, "temperature": 0.1}}));

@@ -221,10 +221,15 @@ impl Ranks {
         (first..first + parts.jobs(), parts)
     }
 
-    /// Tells whether this rank's parts may be added up by themselves: those of rank 0 are the first, and between devices no order is
-    /// kept.
+    /// Tells whether devices of this process sum gradients between them.
+    pub(crate) fn sums_on_devices(&self) -> bool {
+        !self.devices.is_empty()
+    }
+
+    /// Tells whether the sums of this rank's parts may be added to each other before those of other ranks: those of rank 0 come first, and
+    /// between devices no order is kept.
     fn folds(&self) -> bool {
-        self.is_first() || !self.devices.is_empty()
+        self.is_first() || self.sums_on_devices()
     }
 
     /// The norm of the gradient, of which this rank has found `own`. Kernels may have added in another order on each device: there rank 0's

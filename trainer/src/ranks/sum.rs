@@ -77,7 +77,7 @@ impl Ranks {
             own.push(sum);
         }
         let (tensors, tokens) = self.announce(&own, &tokens)?;
-        if !self.devices.is_empty() {
+        if self.sums_on_devices() {
             let own = own.pop().unwrap_or_default();
             return Ok((self.sum_between(own, &tensors, device)?, tokens));
         }

@@ -49,16 +49,26 @@ pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<
 }
 
 impl GrpoConfig {
-    /// Checks that what is older than one step is weighed by importance.
+    /// Checks that what is older than one step is weighed by importance, and that so many ranks can play as far ahead; `on_gpus` tells
+    /// that they are GPUs of one process, between which gradients are summed.
     ///
     /// # Errors
-    /// [`SettingError`], which names the key at fault and the fix.
-    pub fn check_lookahead(&self) -> Result<(), SettingError> {
+    /// [`SettingError`], which names the key or what is at fault, and the fix.
+    pub fn check_lookahead(&self, ranks: usize, on_gpus: bool) -> Result<(), SettingError> {
         if self.lookahead > 1 {
-            check_reuse(&self.update)
-        } else {
-            Ok(())
+            check_reuse(&self.update)?;
         }
+        if self.lookahead > 1 && ranks > 1 {
+            let fault = "play one step ahead at most, because a rank that is lost takes along what it has in play; write 1, or 0 on \
+                         several GPUs of one process";
+            return Err(SettingError::new("ranks", fault));
+        }
+        if self.lookahead > 0 && on_gpus {
+            let fault = "cannot play ahead, because what a GPU plays beside a sum of gradients may wait for the sum, and the sum for \
+                         that; write 0, or start a process for each GPU with --ranks";
+            return Err(SettingError::new("several GPUs of one process", fault));
+        }
+        Ok(())
     }
 }
 
@@ -69,16 +79,14 @@ pub(super) fn prepare(
     place: &RunPlace,
     learner: &mut Learner,
 ) -> Result<(), RunError> {
-    config.check_lookahead().map_err(RunError::Lookahead)?;
     if matches!(source, Source::Recorded(_)) {
-        return Ok(());
+        let checked = config.check_lookahead(1, false);
+        return checked.map_err(RunError::Lookahead);
     }
-    let here = learner.ranks().size();
-    let ranks = place.ranks.as_ref().map_or(here, |ranks| ranks.size);
-    if config.lookahead > 1 && ranks > 1 {
-        let fault = "play one step ahead at most, because a rank that is lost takes along what it has in play; write 1";
-        return Err(RunError::Lookahead(SettingError::new("ranks", fault)));
-    }
+    let here = learner.ranks();
+    let ranks = place.ranks.as_ref().map_or(here.size(), |ranks| ranks.size);
+    let checked = config.check_lookahead(ranks, here.sums_on_devices());
+    checked.map_err(RunError::Lookahead)?;
     let versions = config.lookahead.min(config.steps) as usize;
     let kept = learner.keep_versions(versions);
     kept.map_err(RunError::Lookahead)
@@ -188,5 +196,30 @@ mod tests {
             assert!(error.contains("a number of steps"), "{written}: {error}");
         }
         assert_eq!(GrpoConfig::default().lookahead, 0);
+    }
+
+    #[test]
+    fn how_far_ranks_play_ahead_depends_on_who_sums_gradients() {
+        let checked = |depth: u64, ranks: usize, on_gpus: bool| {
+            let config = GrpoConfig {
+                lookahead: depth,
+                ..GrpoConfig::default()
+            };
+            let checked = config.check_lookahead(ranks, on_gpus);
+            checked.map_err(|error| error.to_string())
+        };
+        for (depth, ranks, on_gpus) in [(2, 1, false), (1, 4, false), (0, 4, true)] {
+            assert_eq!(checked(depth, ranks, on_gpus), Ok(()));
+        }
+        let error = checked(2, 4, false).unwrap_err();
+        assert!(error.contains("ranks play one step ahead"), "{error}");
+        let error = checked(1, 2, true).unwrap_err();
+        for part in [
+            "GPUs of one process cannot play ahead",
+            "write 0",
+            "--ranks",
+        ] {
+            assert!(error.contains(part), "{error}");
+        }
     }
 }

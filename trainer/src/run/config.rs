@@ -44,7 +44,7 @@ pub struct GrpoConfig {
     pub evaluate_every: u64,
     /// Steps that are played ahead while one is learned from; `true` is 1. The episodes of a step are sampled to their end by the weights
     /// of so many steps before, for which the ratio (and a correction, if the objective has one) makes up. From 2 on it has to, this
-    /// process holds as many engines, and a server must sample from adapters.
+    /// process holds as many engines, and a server must sample from adapters. Several GPUs of one process play no step ahead.
     #[serde(with = "super::ahead")]
     #[schemars(with = "super::ahead::Written")]
     pub lookahead: u64,

@@ -403,7 +403,8 @@ async fn a_text_out_of_proportion_is_refused() {
         offline: false,
     };
     let error = open(hub, "org/tiny").await.unwrap_err();
-    assert!(error.contains("67108865 bytes, more than"), "{error}");
+    let told = ".json, which is read whole, has 67108865 bytes, more than";
+    assert!(error.contains(told), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

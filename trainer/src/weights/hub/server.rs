@@ -177,7 +177,8 @@ impl<'a> Server<'a> {
             .filter(|(begin, total)| *begin <= held && begin <= total)
             .ok_or_else(|| Fault::Refused("it does not say how long the file is".to_owned()))?;
         if total > most {
-            let what = format!("a file that is read whole has {total} bytes, more than {most}");
+            let what =
+                format!("{address}, which is read whole, has {total} bytes, more than {most}");
             return Err(Fault::Refused(what));
         }
         file.set_len(begin).map_err(at(path))?;
