@@ -1,5 +1,6 @@
 //! One GRPO run of a resolved config.
 
+use std::any::Any;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -13,8 +14,6 @@ use forage_trainer::run::{Control, GrpoConfig, RunPlace, Source, run_grpo};
 use forage_trainer::{
     Checkpoint, Learner, RankSettings, RemoteConfig, RemotePolicy, Sample, SentinelConfig, Workers,
 };
-use tempfile::TempDir;
-use tokio::runtime::Runtime;
 
 use crate::config::{EvaluationConfig, Resolved, Stamp};
 use crate::data::Data;
@@ -87,7 +86,7 @@ impl Grpo<'_> {
             Experience::Recorded(file) => Some(file),
             Experience::Data(_) => None,
         };
-        let (learner, followers) = self.learners(start, &place, rollouts)?;
+        let (learner, followers) = self.learners(start, rollouts)?;
         let is_first = self.ranks.is_none_or(|ranks| ranks.rank == 0);
         let mut records = if is_first {
             Some(RunRecords::open(self.layout, config.tensorboard)?)
@@ -112,8 +111,15 @@ impl Grpo<'_> {
         };
         let runtime = runtime()?;
         let (ran, followed) = std::thread::scope(|scope| {
-            let follow = |follower: Follower| {
-                scope.spawn(move || follower.run(runtime, source, &config.grpo, observer))
+            // All that people or files are told is told by the first, in whose folder the others read where the run goes on.
+            let follow = |mut learner: Learner| {
+                let place = &place;
+                scope.spawn(move || -> Result<()> {
+                    let watch =
+                        |_: &Row, _: &[Episode], _: &[Alarm]| control(observer.is_stopped());
+                    let run = run_grpo(&mut learner, source, &config.grpo, place, watch);
+                    Ok(runtime.block_on(run)?)
+                })
             };
             let followers: Vec<_> = followers.into_iter().map(follow).collect();
             // It belongs to this closure: where it panics, its end is what the others learn of it by.
@@ -122,9 +128,12 @@ impl Grpo<'_> {
             let ran = runtime
                 .block_on(run)
                 .map(|()| (learner.checkpoint(), learner.work()));
-            let ended = followers.into_iter().map(|follower| {
-                let ended = follower.join();
-                ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            // None of the others waits for it any longer, however it ended.
+            drop(learner);
+            let ended = followers.into_iter().zip(self.beside).enumerate();
+            let ended = ended.map(|(place, (follower, device))| {
+                let panicked = |panic| Err(panicked(place + 1, *device, panic));
+                follower.join().unwrap_or_else(panicked)
             });
             (ran, ended.collect::<Vec<Result<()>>>())
         });
@@ -140,9 +149,8 @@ impl Grpo<'_> {
     fn learners(
         &self,
         start: Checkpoint,
-        place: &RunPlace,
         rollouts: Option<&Path>,
-    ) -> Result<(Learner, Vec<Follower>)> {
+    ) -> Result<(Learner, Vec<Learner>)> {
         let Self { config, layout, .. } = *self;
         let here = 1 + self.beside.len();
         let processes = self.ranks.map_or(here, |ranks| ranks.size);
@@ -167,48 +175,26 @@ impl Grpo<'_> {
         let connected = Learner::together(&mut learners);
         connected.context("the ranks of this process cannot be connected")?;
         let first = learners.remove(0);
-        let follower = |learner| Follower::new(learner, place);
-        let followers: Result<Vec<Follower>> = learners.into_iter().map(follower).collect();
-        Ok((first, followers?))
+        Ok((first, learners))
     }
 }
 
-/// A rank beside the first of this process.
-struct Follower {
-    learner: Learner,
-    place: RunPlace,
-    /// Holds what rank 0 sends it.
-    _scratch: TempDir,
-}
-
-impl Follower {
-    /// `place` is that of the first.
-    fn new(learner: Learner, place: &RunPlace) -> Result<Self> {
-        let scratch = tempfile::tempdir().context("cannot make a temporary folder")?;
-        let place = RunPlace {
-            folder: scratch.path().to_owned(),
-            resume: false,
-            ..place.clone()
-        };
-        Ok(Self {
-            learner,
-            place,
-            _scratch: scratch,
-        })
-    }
-
-    /// Learns with the others. All that people or files are told is told by the first.
-    fn run(
-        mut self,
-        runtime: &Runtime,
-        source: Source<'_>,
-        config: &GrpoConfig,
-        observer: &dyn Observer,
-    ) -> Result<()> {
-        let watch = |_: &Row, _: &[Episode], _: &[Alarm]| control(observer.is_stopped());
-        let run = run_grpo(&mut self.learner, source, config, &self.place, watch);
-        Ok(runtime.block_on(run)?)
-    }
+/// The error of a rank of this process whose thread has panicked.
+fn panicked(rank: usize, device: DeviceSpec, panic: Box<dyn Any + Send>) -> RunError {
+    let words = panic.downcast::<String>().map_or_else(
+        |panic| {
+            panic
+                .downcast_ref::<&str>()
+                .copied()
+                .unwrap_or("nobody knows why")
+                .to_owned()
+        },
+        |words| *words,
+    );
+    let fix = "the last checkpoint holds the run; continue with --resume";
+    RunError::stage(format!(
+        "rank {rank}, on {device}, panicked: {words}; {fix}"
+    ))
 }
 
 /// The learner of a config, which begins at `start` and keeps so many bytes of activations; what a server is to read goes into the run's
@@ -309,6 +295,8 @@ pub(crate) fn hash_file(hasher: &mut blake3::Hasher, file: &Path) -> Result<()> 
 
 #[cfg(test)]
 mod tests {
+    use std::panic::panic_any;
+
     use super::*;
     use crate::config::RunConfig;
 
@@ -321,6 +309,27 @@ mod tests {
         let settings: Vec<String> = settings.iter().map(|&setting| setting.to_owned()).collect();
         let config = RunConfig::parse(quickstart, &settings).unwrap();
         digest(&config.resolve(None).unwrap(), Experience::Recorded(&file)).unwrap()
+    }
+
+    #[test]
+    fn a_rank_that_panics_is_named_with_its_words() {
+        let said = |panics: fn()| {
+            let ended = std::thread::spawn(panics).join();
+            panicked(2, DeviceSpec::Cpu, ended.unwrap_err()).to_string()
+        };
+        let cases: [(fn(), &str); 3] = [
+            (|| panic_any("out of memory".to_owned()), "out of memory"),
+            (|| panic_any("the device is lost"), "the device is lost"),
+            (|| panic_any(7), "nobody knows why"),
+        ];
+        for (panics, words) in cases {
+            let said = said(panics);
+            let named = format!("rank 2, on cpu, panicked: {words}; ");
+            assert!(
+                said.starts_with(&named) && said.contains("--resume"),
+                "{said}"
+            );
+        }
     }
 
     #[test]

@@ -24,8 +24,9 @@ pub struct RunPlace {
     pub config_digest: String,
     /// Continue from the newest checkpoint if there is one.
     pub resume: bool,
-    /// The place of this process among those that train the policy together; none of a process by itself, or of learners of one that
-    /// were put together. Rank 0 alone keeps records in `folder`; the others use theirs for what it sends them.
+    /// The place of this process among those that train the policy together: rank 0 alone keeps records in `folder`, and the others use
+    /// theirs for what it sends them. None of a process by itself, or of learners of one that were put together: these go on from what
+    /// one `folder` holds, where the first of them alone keeps records.
     pub ranks: Option<RankSettings>,
 }
 
@@ -95,7 +96,7 @@ pub enum RunError {
     #[error("the run cannot begin with its ranks")]
     Meeting(#[source] RankError),
     /// A rank was lost, or stopped; all stop.
-    #[error("stopped after step {step} because of another rank; {fix}")]
+    #[error("stopped after step {step} because a rank was lost; {fix}")]
     Ranks {
         /// Steps done.
         step: u64,

@@ -449,14 +449,20 @@ impl<'a> Run<'a> {
         } else {
             None
         };
-        let Some(newest) = share(&self.ranks, own, folder)? else {
+        let is_sent = self.place.ranks.is_some();
+        let newest = if is_sent {
+            share(&self.ranks, own, folder)?
+        } else {
+            own
+        };
+        let Some(newest) = newest else {
             return Ok(0);
         };
         let optimizer = self.config.update.optimizer;
         let (start, critic) = (self.learner.checkpoint(), self.learner.critic.as_deref());
         let shard = self.ranks.shard();
         let restored = checkpoint::load(&newest, config_digest, optimizer, shard, &start, critic)?;
-        if !self.ranks.is_first() {
+        if is_sent && !self.ranks.is_first() {
             // It was a copy, which nobody needs any more.
             let _ = std::fs::remove_dir_all(&newest);
         }

@@ -144,6 +144,13 @@ fn several_devices_of_one_process_train_the_policy_of_one() {
     };
     assert_eq!(lines(&three, "metrics.jsonl"), lines(&one, "metrics.jsonl"));
     assert_eq!(words.matches("train 6/6").count(), 1, "{words}");
+    // Others go on with what two have done.
+    let two = folder.path().join("two");
+    let some = ["--device", "cpu,cpu", "--set", "grpo.steps=4"];
+    done(vec![Rank::start(&train(&two, &some), &[])]);
+    let rest = ["--device", "cpu,cpu,cpu", "--resume"];
+    done(vec![Rank::start(&train(&two, &rest), &[])]);
+    assert_same(&two, &one);
 }
 
 #[test]

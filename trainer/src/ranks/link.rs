@@ -334,7 +334,7 @@ fn described(error: &io::Error, silence: Duration) -> String {
         ),
         ErrorKind::InvalidData => "sends what no rank sends".to_owned(),
         ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => {
-            "has closed its connection: its process was killed or has crashed".to_owned()
+            "has closed its connection: it was killed or has crashed".to_owned()
         }
         _ => format!("cannot be read from: {error}"),
     }

@@ -1,4 +1,4 @@
-//! The checkpoint that a run goes on from, sent by rank 0 to the others: they need no file system in common.
+//! The checkpoint that a run goes on from, sent by rank 0 to the other processes: they need no file system in common.
 
 use std::fs::File;
 use std::io::{Read, Write};

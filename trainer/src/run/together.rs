@@ -113,7 +113,11 @@ impl Run<'_> {
         };
         // The others need not wait for the disk.
         self.ranks.leave(Some(&source.to_string()));
-        let again = "start all ranks again with --resume, as many of them as you like";
+        let again = if self.place.ranks.is_some() {
+            "start all ranks again with --resume, as many of them as you like"
+        } else {
+            "start it again with --resume, on as many devices as you like"
+        };
         if self.learner.optimizer().is_sharded() {
             let fix = format!(
                 "the optimizer is sharded, and the moments of that rank are gone with it: {}; {again}",

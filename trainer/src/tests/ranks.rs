@@ -13,7 +13,7 @@ use forage_trainer::run::{
 };
 use forage_trainer::{AdamWConfig, Checkpoint, Learner, OldLogprobs, RankSettings, UpdateConfig};
 
-use super::resume::adapted;
+use super::resume::{adapted, place, rows};
 
 /// Four parts: so many sums, whatever the number of ranks.
 fn config() -> GrpoConfig {
@@ -158,17 +158,6 @@ fn files(folder: &Path) -> Vec<(String, Vec<u8>)> {
         .collect()
 }
 
-/// Metrics without what the clock says.
-fn rows(folder: &Path) -> Vec<String> {
-    let rows = Row::read_all(&folder.join("metrics.jsonl")).unwrap();
-    rows.into_iter()
-        .map(|mut row| {
-            row.0.retain(|name, _| !name.starts_with("time/"));
-            serde_json::Value::Object(row.0).to_string()
-        })
-        .collect()
-}
-
 fn assert_same(found: &Path, expected: &Path, what: &str) {
     let names = |files: &[(String, Vec<u8>)]| -> Vec<String> {
         files.iter().map(|(name, _)| name.clone()).collect()
@@ -203,8 +192,14 @@ fn ranks_learn_what_one_process_learns() {
     assert!(other != expected, "the parts decide the order of sums");
 }
 
-/// The weights of each learner of a run whose ranks are threads of this process.
-fn on_threads(config: &GrpoConfig, folder: &Path, size: usize) -> Vec<Vec<u8>> {
+/// The result and the weights of each learner of a run whose ranks are threads of this process; the first stops after `last` steps.
+fn on_threads(
+    config: &GrpoConfig,
+    folder: &Path,
+    size: usize,
+    resume: bool,
+    last: u64,
+) -> Vec<(Result<(), RunError>, Vec<u8>)> {
     let start = checkpoint(1);
     let problem = problem(&start, &[("random", 1.0)]);
     let make = |_| learner(start.clone(), config.update.clone());
@@ -213,29 +208,23 @@ fn on_threads(config: &GrpoConfig, folder: &Path, size: usize) -> Vec<Vec<u8>> {
     let problem = &problem;
     std::thread::scope(|scope| {
         let run = |(rank, mut learner): (usize, Learner)| {
-            let folder = if rank == 0 {
-                folder.to_owned()
-            } else {
-                folder.join(format!("rank-{rank}"))
-            };
-            let place = RunPlace {
-                folder,
-                seed: 11,
-                config_digest: "one".to_owned(),
-                resume: false,
-                ranks: None,
-            };
+            let place = place(folder, resume);
             scope.spawn(move || {
                 let runtime = tokio::runtime::Builder::new_multi_thread()
                     .worker_threads(1)
                     .enable_all()
                     .build()
                     .unwrap();
-                let watch = |_: &Row, _: &[Episode], _: &[Alarm]| Control::Continue;
+                let watch = |row: &Row, _: &[Episode], _: &[Alarm]| {
+                    if rank == 0 && row.step() + 1 == last {
+                        Control::Stop
+                    } else {
+                        Control::Continue
+                    }
+                };
                 let source = Source::Play(problem);
                 let ran = run_grpo(&mut learner, source, config, &place, watch);
-                runtime.block_on(ran).unwrap();
-                weights(&learner)
+                (runtime.block_on(ran), weights(&learner))
             })
         };
         let threads: Vec<_> = learners.into_iter().enumerate().map(run).collect();
@@ -257,13 +246,41 @@ fn threads_of_one_process_learn_what_one_learner_learns() {
         let expected = whole(&config, alone.path(), 1, false);
         for size in [2, 3] {
             let folder = tempfile::tempdir().unwrap();
-            let found = on_threads(&config, folder.path(), size);
-            assert!(
-                found.iter().all(|found| *found == expected),
-                "{size} threads"
-            );
+            for (ran, found) in on_threads(&config, folder.path(), size, false, u64::MAX) {
+                assert!(ran.is_ok(), "{ran:?}");
+                assert!(found == expected, "{size} threads");
+            }
             assert_same(folder.path(), alone.path(), &format!("{size} threads"));
         }
+    }
+}
+
+#[test]
+fn threads_of_one_process_go_on_from_the_folder_of_the_first() {
+    let alone = tempfile::tempdir().unwrap();
+    let config = sharded(every_part());
+    let expected = whole(&config, alone.path(), 1, false);
+    let folder = tempfile::tempdir().unwrap();
+    let left = on_threads(&config, folder.path(), 3, false, 2);
+    let ends = left.iter().map(|(ran, _)| ran);
+    for (rank, ran) in ends.enumerate() {
+        let stopped = match ran {
+            Err(RunError::Interrupted { step: 2, .. }) => rank == 0,
+            Err(RunError::Followed { step: 2 }) => rank > 0,
+            _ => false,
+        };
+        assert!(stopped, "{rank}: {ran:?}");
+    }
+    let held = files(folder.path());
+    for (ran, found) in on_threads(&config, folder.path(), 2, true, u64::MAX) {
+        assert!(ran.is_ok(), "{ran:?}");
+        assert!(found == expected);
+    }
+    assert_same(folder.path(), alone.path(), "gone on with");
+    // All have read it where it is.
+    let there = folder.path().join("checkpoints/step-000002");
+    for (name, bytes) in held {
+        assert!(std::fs::read(there.join(&name)).unwrap() == bytes, "{name}");
     }
 }
 
@@ -277,13 +294,7 @@ fn threads_of_one_process_play_one_step_ahead_at_most() {
     };
     config.update.old_logprobs = Some(OldLogprobs::Sampler);
     let folder = tempfile::tempdir().unwrap();
-    let place = RunPlace {
-        folder: folder.path().to_owned(),
-        seed: 11,
-        config_digest: "one".to_owned(),
-        resume: false,
-        ranks: None,
-    };
+    let place = place(folder.path(), false);
     let mut learners = [(); 2].map(|()| learner(start.clone(), config.update.clone()));
     Learner::together(&mut learners).unwrap();
     let watch = |_: &Row, _: &[Episode], _: &[Alarm]| Control::Continue;
@@ -294,7 +305,8 @@ fn threads_of_one_process_play_one_step_ahead_at_most() {
     assert!(error.contains("one step ahead at most"), "{error}");
 }
 
-/// Look-ahead, replay, trees that grow at their frontier, a curriculum that fills batches again, several optimizer steps, and the trainer's own log-probabilities.
+/// Look-ahead, replay, trees that grow at their frontier, a curriculum that fills batches again, several optimizer
+/// steps, and the sampler's log-probabilities.
 fn every_part() -> GrpoConfig {
     let replay = Some(ReplayConfig {
         capacity: 4,
