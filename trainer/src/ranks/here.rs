@@ -1,6 +1,7 @@
 //! Ranks on threads of one process: their connections, and gradients summed between their GPUs.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::io;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::time::Duration;
@@ -12,7 +13,8 @@ use super::{RankError, Ranks};
 use crate::device::has_collectives;
 use crate::grads::NamedGrads;
 
-/// Threads of a process end with a word, and all of them stand still while it is halted.
+/// Time without a sign of life after which a thread counts as lost: longer than any run. A thread that ends closes its connections, and a
+/// process that is halted halts all of them.
 const SILENCE: Duration = Duration::from_hours(100);
 
 impl Ranks {
@@ -61,11 +63,19 @@ impl Ranks {
         let sums = begun.into_iter().map(|(name, sum)| (name, sum.resolve()));
         let sums = NamedGrads(sums.collect());
         // Not before it is done are kernels loaded or memory taken: the driver may make that wait for what waits in a sum.
-        device.sync().map_err(|error| {
-            let what = format!("cannot sum gradients with the other GPUs: {error}");
-            self.wrong(self.rank(), &what)
-        })?;
+        device.sync().map_err(|error| self.unsummed(&error))?;
+        // What NCCL refuses does not show before numbers are read.
+        let firsts = sums.0.values().map(|sum| sum.clone().narrow(0, 0, 1));
+        let read = Tensor::cat(firsts.collect(), 0).try_into_data();
+        read.map_err(|error| self.unsummed(&error))?;
         Ok(sums)
+    }
+
+    /// The error of this rank, whose device cannot take part in a sum.
+    pub(super) fn unsummed(&self, error: &impl Display) -> RankError {
+        let fix = "NCCL_DEBUG=WARN and --log warn tell more; in a container raise --shm-size, or start a process for each GPU with --ranks";
+        let what = format!("cannot sum gradients with the other GPUs: {error}; {fix}");
+        self.wrong(self.rank(), &what)
     }
 }
 

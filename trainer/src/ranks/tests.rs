@@ -138,6 +138,25 @@ fn sums(seed: u64) -> TokenSums {
 }
 
 #[test]
+fn a_device_that_cannot_sum_is_named_to_all_with_the_fix() {
+    let found = here(2, |ranks| {
+        if ranks.is_first() {
+            let error = ranks.unsummed(&"no communicator");
+            ranks.leave(Some(&error.to_string()));
+            return error;
+        }
+        ranks.gather(Vec::new()).unwrap_err()
+    });
+    for error in found {
+        let said = error.to_string();
+        assert!(said.starts_with("rank 0 cannot sum gradients"), "{said}");
+        for part in ["no communicator", "NCCL_DEBUG", "--shm-size", "--ranks"] {
+            assert!(said.contains(part), "{said}");
+        }
+    }
+}
+
+#[test]
 fn parts_are_added_in_their_order_whoever_has_them() {
     let device = Device::flex();
     for (size, parts) in [(2, 2), (3, 3), (4, 4), (3, 5), (4, 2)] {
