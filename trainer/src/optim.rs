@@ -9,6 +9,7 @@ mod file;
 mod shards;
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use burn::module::{Module, ModuleMapper, Param};
 use burn::tensor::{Device, Tensor, TensorData};
@@ -98,9 +99,14 @@ impl Entry {
         entry
     }
 
-    /// The entry from both moments of the whole parameter, equally long, of the kind that `config` wants.
-    fn of(config: &AdamWConfig, shard: Shard, moments: [Vec<f32>; 2], device: &Device) -> Self {
-        let count = moments[0].len();
+    /// The entry of a parameter of `count` numbers, of the kind that `config` wants; `moments` gives both moments of some of them.
+    fn of(
+        config: &AdamWConfig,
+        shard: Shard,
+        count: usize,
+        device: &Device,
+        moments: impl FnOnce(Range<usize>) -> [Vec<f32>; 2],
+    ) -> Self {
         let mut entry = Self {
             count,
             in_8_bits: config.quantises(count, Kernels::of(device)),
@@ -110,12 +116,7 @@ impl Entry {
         if own.is_empty() {
             return entry;
         }
-        let [first, second] = moments.map(|mut numbers| {
-            numbers.truncate(own.end);
-            numbers.drain(..own.start);
-            numbers.shrink_to_fit();
-            numbers
-        });
+        let [first, second] = moments(own);
         entry.kept = Some(if entry.in_8_bits {
             Kept::EightBit(EightBit::of(&first, &second))
         } else {
@@ -170,8 +171,8 @@ impl AdamW {
     }
 
     /// Bytes that [`Self::apply`] holds besides: gradients, which go as weights change, and the parameter that is changing once
-    /// more where it is not changed in place; `largest` is the number of its numbers. A share of the updated weights grows as
-    /// gradients go.
+    /// more where it is not changed in place; `largest` is the number of its numbers. Of a sharded optimizer the updated weights of its
+    /// share take the place of gradients that are done with.
     pub(crate) fn applying_bytes(parameters: usize, largest: usize) -> [usize; 2] {
         [parameters, largest].map(|numbers| numbers * size_of::<f32>())
     }

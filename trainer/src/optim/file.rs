@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::Path;
 
 use burn::tensor::{Device, Tensor};
@@ -13,7 +14,7 @@ use super::{AdamW, AdamWConfig, Entry, Kept};
 use crate::file_error::FileError;
 use crate::model::Kernels;
 use crate::ranks::{Questions, RankError, Ranks, Shard};
-use crate::weights::{FileType, Written};
+use crate::weights::{FileType, Written, map};
 
 impl AdamW {
     /// Writes the moments as safetensors: `first.NAME`, `second.NAME`, and of those of 8 bits `first_codes.NAME`, `first_scales.NAME`,
@@ -79,7 +80,8 @@ impl AdamW {
     ) -> Result<Self, FileError> {
         let shard = if config.sharded { shard } else { Shard::WHOLE };
         let fail = |message: String| fault(path, message);
-        let bytes = std::fs::read(path).map_err(|error| fail(error.to_string()))?;
+        // Of a mapped file only what is read takes memory: the share of a rank.
+        let bytes = map(path).map_err(|error| fail(error.to_string()))?;
         let file = SafeTensors::deserialize(&bytes)
             .map_err(|error| fail(format!("is damaged ({error}); {FIX}")))?;
         if step > 0 && file.is_empty() {
@@ -91,14 +93,21 @@ impl AdamW {
         for name in file.names() {
             let (parameter, found) = if let Some(parameter) = name.strip_prefix("first.") {
                 let both = reader.full(parameter)?;
-                (parameter, Entry::of(&config, shard, both, device))
+                let count = both[0].len() / size_of::<f32>();
+                let part = |own: Range<usize>| {
+                    let own = own.start * size_of::<f32>()..own.end * size_of::<f32>();
+                    both.map(|bytes| floats(&bytes[own.clone()]))
+                };
+                (parameter, Entry::of(&config, shard, count, device, part))
             } else if let Some(parameter) = name.strip_prefix("first_codes.") {
                 let found = reader.eight_bit(parameter)?;
-                let stays = config.quantises(found.first.codes.len(), Kernels::of(device));
-                let entry = if stays {
+                let count = found.first.codes.len();
+                let entry = if config.quantises(count, Kernels::of(device)) {
                     Entry::of_8_bits(shard, &found)
                 } else {
-                    Entry::of(&config, shard, found.widened(), device)
+                    let all = found.widened();
+                    let part = |own: Range<usize>| all.map(|numbers| numbers[own.clone()].to_vec());
+                    Entry::of(&config, shard, count, device, part)
                 };
                 (parameter, entry)
             } else {
@@ -220,6 +229,13 @@ fn scales(scales: &[f32]) -> Vec<u8> {
     bytes.collect()
 }
 
+/// The numbers in bytes.
+fn floats(bytes: &[u8]) -> Vec<f32> {
+    let numbers = bytes.chunks_exact(4);
+    let numbers = numbers.map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]));
+    numbers.collect()
+}
+
 /// What to do about a damaged file.
 const FIX: &str = "resume from an earlier checkpoint";
 
@@ -236,9 +252,9 @@ struct Reader<'a> {
     file: &'a SafeTensors<'a>,
 }
 
-impl Reader<'_> {
+impl<'a> Reader<'a> {
     /// The bytes of a tensor of this type.
-    fn bytes(&self, name: &str, dtype: Dtype, kind: &str) -> Result<Vec<u8>, FileError> {
+    fn bytes(&self, name: &str, dtype: Dtype, kind: &str) -> Result<&'a [u8], FileError> {
         let view = self
             .file
             .tensor(name)
@@ -247,19 +263,15 @@ impl Reader<'_> {
             let message = format!("`{name}` is not {kind}; {FIX}");
             return Err(fault(self.path, message));
         }
-        Ok(view.data().to_vec())
+        Ok(view.data())
     }
 
-    fn numbers(&self, name: &str) -> Result<Vec<f32>, FileError> {
-        let bytes = self.bytes(name, Dtype::F32, "f32")?;
-        let numbers = bytes.chunks_exact(4);
-        Ok(numbers
-            .map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]))
-            .collect())
+    fn numbers(&self, name: &str) -> Result<&'a [u8], FileError> {
+        self.bytes(name, Dtype::F32, "f32")
     }
 
-    /// The moments of a parameter in f32.
-    fn full(&self, parameter: &str) -> Result<[Vec<f32>; 2], FileError> {
+    /// The bytes of the moments of a parameter in f32.
+    fn full(&self, parameter: &str) -> Result<[&'a [u8]; 2], FileError> {
         let first = self.numbers(&format!("first.{parameter}"))?;
         let second = self.numbers(&format!("second.{parameter}"))?;
         if first.len() != second.len() {
@@ -269,9 +281,11 @@ impl Reader<'_> {
     }
 
     fn quantised(&self, kind: &str, parameter: &str) -> Result<Quantised, FileError> {
+        let codes = self.bytes(&format!("{kind}_codes.{parameter}"), Dtype::U8, "u8")?;
+        let scales = self.numbers(&format!("{kind}_scales.{parameter}"))?;
         Ok(Quantised {
-            codes: self.bytes(&format!("{kind}_codes.{parameter}"), Dtype::U8, "u8")?,
-            scales: self.numbers(&format!("{kind}_scales.{parameter}"))?,
+            codes: codes.to_vec(),
+            scales: floats(scales),
         })
     }
 

@@ -57,7 +57,10 @@ impl WeightFiles {
 /// [`WeightsError`] that names the file.
 pub(crate) fn open_file(path: &Path) -> Result<Vec<(String, Stored)>, WeightsError> {
     check_readable(path)?;
-    let bytes = map(path)?;
+    let bytes = map(path).map_err(|source| WeightsError::Io {
+        path: path.to_owned(),
+        source,
+    })?;
     let parsed = SafeTensors::deserialize(&bytes).map_err(|error| WeightsError::Tensors {
         path: path.to_owned(),
         message: format!("is not a safetensors file: {error}; download it again"),
@@ -79,15 +82,11 @@ pub(crate) fn open_file(path: &Path) -> Result<Vec<(String, Stored)>, WeightsErr
     unsafe_code,
     reason = "mapping a file is unsafe because another process may change or cut it meanwhile"
 )]
-fn map(path: &Path) -> Result<Bytes, WeightsError> {
-    let fail = |source| WeightsError::Io {
-        path: path.to_owned(),
-        source,
-    };
-    let file = std::fs::File::open(path).map_err(fail)?;
-    // SAFETY: the map is read only, and weight files are replaced by renaming a new file over the old one, which leaves
+pub(crate) fn map(path: &Path) -> std::io::Result<Bytes> {
+    let file = std::fs::File::open(path)?;
+    // SAFETY: the map is read only, and files of checkpoints are replaced by renaming a new file over the old one, which leaves
     // the mapped one whole; the same holds of every program that maps checkpoints.
-    let map = unsafe { memmap2::Mmap::map(&file) }.map_err(fail)?;
+    let map = unsafe { memmap2::Mmap::map(&file) }?;
     Ok(Bytes::from_owner(map))
 }
 

@@ -22,7 +22,7 @@ use forage_contracts::seed::Seed;
 use forage_env::chat::{ChatError, ChatTemplate};
 use forage_env::{HfTokenizer, TokenizerError};
 
-pub(crate) use files::{Stored, check_readable, safetensors_files};
+pub(crate) use files::{Stored, check_readable, map, safetensors_files};
 pub use fill::Precision;
 pub(crate) use fill::load_decoder_as;
 pub use hub::{Hub, HubError};

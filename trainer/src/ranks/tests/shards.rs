@@ -1,6 +1,7 @@
 //! Shards: every number is one rank's, and what ranks make of theirs is what one process makes of all.
 
 use std::borrow::Cow;
+use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
@@ -263,6 +264,31 @@ fn shards_are_read_from_the_file_of_one_process_whatever_its_kind() {
             assert!(found[0] == expected, "{written} to {wanted}");
         }
     }
+}
+
+#[test]
+fn a_rank_reads_its_share_of_the_moments_alone() {
+    // Larger than any memory; of its zeros the disk holds nothing.
+    const COUNT: u64 = 1 << 36;
+    const BYTES: u64 = 4 * COUNT;
+    const SHARE: usize = 1 << 10;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("moments");
+    let tensor = |begin: u64| {
+        let ends = [begin, begin + BYTES];
+        serde_json::json!({"dtype": "F32", "shape": [COUNT], "data_offsets": ends})
+    };
+    let header = serde_json::json!({"first.a": tensor(0), "second.a": tensor(BYTES)});
+    let header = header.to_string();
+    let length = header.len() as u64;
+    let mut written = std::fs::File::create(&file).unwrap();
+    written.write_all(&length.to_le_bytes()).unwrap();
+    written.write_all(header.as_bytes()).unwrap();
+    written.set_len(8 + length + 2 * BYTES).unwrap();
+    let ranks = COUNT as usize / SHARE;
+    let (last, device) = (shard(ranks - 1, ranks), Device::flex());
+    let optimizer = AdamW::load(config(false), last, 3, &file, &device).unwrap();
+    assert_eq!(optimizer.kept(), 2 * SHARE);
 }
 
 #[test]
