@@ -134,15 +134,26 @@ pub(crate) fn of_run(
     start: &Start,
     rollouts: Option<&Path>,
 ) -> Result<Estimate> {
+    of_run_beside(config, start, rollouts, available())
+}
+
+/// The same where so many bytes are free, of which the ranks have a share each.
+fn of_run_beside(
+    config: &Resolved,
+    start: &Start,
+    rollouts: Option<&Path>,
+    free: Option<u64>,
+) -> Result<Estimate> {
     let work = work_of(config, start, rollouts)?;
-    let room = room().unwrap_or(0);
+    let share = |free: u64| free / start.ranks.max(1) as u64 + held().unwrap_or(0);
+    let room = free.map_or(0, share);
     Ok(planned(config, start, work, |plan| {
         estimate(&plan.filling(room), config.device)
     }))
 }
 
-/// Bytes of the activations of a micro-batch that a run keeps which begins now, at these weights: beside it there may be `runs` of this
-/// process and other `processes`, itself counted.
+/// Bytes of activations of a micro-batch that a run beginning now at these weights keeps; `runs` of this process and `processes`, both
+/// counting itself, share the memory.
 pub(crate) fn kept_bytes(
     config: &Resolved,
     start: &Checkpoint,
@@ -328,6 +339,17 @@ pub(crate) struct Estimate {
     place: Place,
 }
 
+impl Estimate {
+    /// Bytes that must be there and bytes at the peak, of a process with the ranks `here`; of the card of one, where they have GPUs.
+    fn of_process(&self, here: usize) -> [u64; 2] {
+        let times = match self.place {
+            Place::Processor => here as u64,
+            Place::Card(_) | Place::NoCard => 1,
+        };
+        [self.memory.needed(), self.memory.peak()].map(|bytes| bytes * times)
+    }
+}
+
 /// What holds a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
@@ -361,15 +383,15 @@ fn room() -> Option<u64> {
     Some(available()? + held().unwrap_or(0))
 }
 
-/// Says what a run will take, in one line, and refuses one that cannot fit into this machine's memory. A GPU's is compared with the
-/// cards that there are: what this one has left, its driver knows.
-pub(crate) fn check(estimate: &Estimate) -> Result<String> {
+/// Says what a run will take, in one line, and refuses one that cannot fit into this machine's memory, of which each of the ranks `here` in
+/// this process takes as much. A GPU's is compared with the cards that there are: what this one has left, its driver knows.
+pub(crate) fn check(estimate: &Estimate, here: usize) -> Result<String> {
     let memory = &estimate.memory;
-    let needed = memory.needed();
     let at = memory.largest_moment();
+    let [needed, peak] = estimate.of_process(here);
     let line = format!(
         "memory: about {} MiB at the peak, in the {at}",
-        memory.peak().div_ceil(MIB)
+        peak.div_ceil(MIB)
     );
     match estimate.place {
         Place::Card(size) => return Ok(format!("{line}: a card of {size} GB holds it")),
@@ -404,15 +426,20 @@ pub(crate) fn table(estimate: &Estimate) -> String {
     format!("{}\n# of the GPU: {place}", memory.table())
 }
 
-/// The estimate beside the truth, for the end of a run; `then` is what the work that there was takes by the same arithmetic.
-/// Nothing of a GPU's.
-pub(crate) fn outcome(estimated: &Estimate, then: Option<&Estimate>) -> Option<String> {
+/// The estimate beside the truth, for the end of a run with the ranks `here` in this process; `then` is what the work that there was takes
+/// by the same arithmetic. Nothing of a GPU's.
+pub(crate) fn outcome(
+    estimated: &Estimate,
+    then: Option<&Estimate>,
+    here: usize,
+) -> Option<String> {
     if estimated.place != Place::Processor {
         return None;
     }
-    let [found, limits] = [peak()?, estimated.memory.peak()].map(|bytes| bytes / MIB);
+    let mib = |estimate: &Estimate| estimate.of_process(here)[1] / MIB;
+    let (found, limits) = (peak()? / MIB, mib(estimated));
     let then = then
-        .map(|then| format!(", {} for the episodes there were", then.memory.peak() / MIB))
+        .map(|then| format!(", {} for the episodes there were", mib(then)))
         .unwrap_or_default();
     Some(format!(
         "peak memory {found} MiB; {limits} MiB were estimated{then}"
@@ -434,18 +461,38 @@ mod tests {
             of_run(&config, &Start::of(&config, false).unwrap().unwrap(), None).unwrap()
         };
         let small = of(&[]);
-        assert!(check(&small).unwrap().starts_with("memory: about"));
+        assert!(check(&small, 1).unwrap().starts_with("memory: about"));
         assert!(table(&small).contains("moments of AdamW"));
         // A policy this small is kept whole on any machine.
         assert!(table(&small).contains("# activations of 4 of 4 layers are kept"));
         let large = of(&["engine.cache_mib=100000000", "grpo.steps=100000000"]);
         if available().is_some() {
-            let error = check(&large).unwrap_err().to_string();
+            let error = check(&large, 1).unwrap_err().to_string();
             assert!(
                 error.contains("key-value cache") && error.contains("engine.cache_mib"),
                 "{error}"
             );
+            // Each rank of the process takes as much.
+            let error = check(&small, 1 << 20).unwrap_err().to_string();
+            assert!(error.contains("--dry-run shows all parts"), "{error}");
         }
+    }
+
+    #[test]
+    fn ranks_keep_activations_in_a_share_of_what_is_free() {
+        let text = include_str!("../../configs/recipes/search_r1_v02.toml");
+        let config = RunConfig::parse(text, &["device=\"cpu\"".to_owned()]).unwrap();
+        let config = config.resolve(None).unwrap();
+        let kept = |ranks: usize| {
+            let start = Start::published("Qwen2.5-3B").by_ranks(ranks);
+            let estimate = of_run_beside(&config, &start, None, Some(1 << 44));
+            let table = table(&estimate.unwrap());
+            let all = table.contains("# activations of 36 of 36 layers are kept");
+            let none = table.contains("# activations of 0 of 36 layers are kept");
+            assert!(all || none, "{table}");
+            all
+        };
+        assert!(kept(1) && !kept(1 << 12));
     }
 
     #[test]
@@ -476,26 +523,26 @@ mod tests {
         };
         let full = of("Qwen2.5-3B", &["engine.cache_mib=16384"]);
         assert!(table(&full).contains("copy of the weights in bf16"));
-        let lines = check(&full).unwrap();
+        let lines = check(&full, 1).unwrap();
         assert!(lines.contains("a card of 141 GB holds it"), "{lines}");
         // The recipe's own cache leaves no room for activations, and half of it some.
         let none = "# activations of 0 of 36 layers are kept";
         assert!(table(&of("Qwen2.5-3B", &[])).contains(none));
         assert!(!table(&full).contains(none));
         // This cache is larger than what is left.
-        let lines = check(&of("Qwen2.5-3B", &["engine.cache_mib=65536"])).unwrap();
+        let lines = check(&of("Qwen2.5-3B", &["engine.cache_mib=65536"]), 1).unwrap();
         assert!(lines.contains("engine.cache_mib"), "{lines}");
         let adapted = [
             "policy.base=bf16",
             "policy.lora.rank=16",
             "policy.lora.alpha=32",
         ];
-        let lines = check(&of("Qwen2.5-7B", &adapted)).unwrap();
+        let lines = check(&of("Qwen2.5-7B", &adapted), 1).unwrap();
         assert!(
             lines.contains("holds it") && !lines.contains("no card"),
             "{lines}"
         );
-        let lines = check(&of("Qwen2.5-7B", &[])).unwrap();
+        let lines = check(&of("Qwen2.5-7B", &[]), 1).unwrap();
         assert!(lines.contains("no card of up to 141 GB"), "{lines}");
     }
 }

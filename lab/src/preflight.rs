@@ -152,7 +152,7 @@ impl Resolved {
             return Ok(Vec::new());
         };
         let estimate = memory::of_run(self, &start, None)?;
-        Ok(vec![match memory::check(&estimate) {
+        Ok(vec![match memory::check(&estimate, 1) {
             Ok(line) => passed("memory", line.trim_start_matches("memory: ")),
             Err(error) => {
                 let fix = "`forage train --dry-run` shows all parts";

@@ -95,7 +95,7 @@ pub fn sft(options: &SftOptions, observer: &dyn Observer) -> Result<Trained> {
         memory::estimate(&plan, options.device),
         plan.work.kept_bytes,
     );
-    observer.say(&memory::check(&estimate)?);
+    observer.say(&memory::check(&estimate, 1)?);
     let total = config.steps(lessons.train.len());
     let workers = Workers::for_model(
         Resolved::all_threads(),
@@ -112,7 +112,7 @@ pub fn sft(options: &SftOptions, observer: &dyn Observer) -> Result<Trained> {
         policy: layout.policy(),
         twins: Vec::new(),
         forked: None,
-        memory: memory::outcome(&estimate, None),
+        memory: memory::outcome(&estimate, None, 1),
     })
 }
 

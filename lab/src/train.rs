@@ -140,7 +140,7 @@ fn train_in(config: &Resolved, options: &TrainOptions, observer: &dyn Observer) 
         .map(|start| memory::of_run(config, start, options.rollouts.as_deref()))
         .transpose()?;
     if let Some(estimate) = &estimate {
-        observer.say(&memory::check(estimate)?);
+        observer.say(&memory::check(estimate, here)?);
     }
     let _lock = layout.claim(options.resume)?;
     let _tape = FileLock::take_all(&options.record_tools)?;
@@ -194,7 +194,7 @@ fn train_in(config: &Resolved, options: &TrainOptions, observer: &dyn Observer) 
     };
     let work = learn("train", start, config, &layout, resume, experience)?;
     let then = shape.map(|start| memory::of_work(config, &start, work));
-    let memory = estimate.and_then(|estimate| memory::outcome(&estimate, then.as_ref()));
+    let memory = estimate.and_then(|estimate| memory::outcome(&estimate, then.as_ref(), here));
     let mut beside = Vec::new();
     for (name, config) in &twins {
         if observer.is_stopped() {
