@@ -13,6 +13,8 @@ use std::mem::discriminant;
 use std::str::FromStr;
 
 use burn::tensor::Device;
+#[cfg(feature = "gpu")]
+pub(crate) use runtime::{KERNELS_FIX, kernels};
 use serde::{Deserialize, Serialize};
 
 /// A type of numbers to compute in.

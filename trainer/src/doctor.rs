@@ -53,7 +53,29 @@ pub fn examine(device: &Device) -> Vec<Check> {
     }
     checks.push(decoder(device));
     checks.push(speed(device));
+    #[cfg(feature = "gpu")]
+    if !crate::device::is_processor(device) {
+        checks.push(kernels());
+    }
     checks
+}
+
+/// Whether the next process finds compiled kernels and the tuner's choices.
+#[cfg(feature = "gpu")]
+fn kernels() -> Check {
+    let (found, fix) = match crate::device::kernels() {
+        Ok(folder) => (format!("kept in {}", folder.display()), None),
+        Err(why) => {
+            let found = format!("not kept, so that every process compiles and tunes anew: {why}");
+            (found, Some(crate::device::KERNELS_FIX))
+        }
+    };
+    Check {
+        name: "compiled kernels",
+        found,
+        holds: true,
+        fix,
+    }
 }
 
 /// One product of two matrices.

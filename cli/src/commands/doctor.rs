@@ -72,17 +72,17 @@ impl Report {
         });
     }
 
-    /// Adds checks; what does not hold has the status `otherwise`.
+    /// Adds checks; what does not hold has the status `otherwise`, and what holds and has a fix is missing.
     fn checks(&mut self, of: &str, checks: Vec<Check>, otherwise: Status) {
+        const UNTRUE: &str =
+            "its numbers cannot be trusted: update the driver, or use another device";
         for check in checks {
-            if check.holds {
-                self.ok(of, check.name, check.found);
-                continue;
-            }
-            let fix = check.fix.unwrap_or(
-                "its numbers cannot be trusted: update the driver, or use another device",
-            );
-            self.line(of, check.name, otherwise, check.found, Some(fix));
+            let (status, fix) = match (check.holds, check.fix) {
+                (true, None) => (Status::Ok, None),
+                (true, fix) => (Status::Missing, fix),
+                (false, fix) => (otherwise, fix.or(Some(UNTRUE))),
+            };
+            self.line(of, check.name, status, check.found, fix);
         }
     }
 
@@ -250,4 +250,45 @@ fn examine(report: &mut Report, spec: DeviceSpec) {
         return;
     };
     report.checks(&name, checks, Status::Failed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_holds_and_has_a_fix_is_shown_and_is_no_failure() {
+        let check = |holds, fix| Check {
+            name: "a part",
+            found: "it is so".to_owned(),
+            holds,
+            fix,
+        };
+        let mut report = Report::default();
+        let checks = vec![
+            check(true, None),
+            check(true, Some("do this")),
+            check(false, Some("do that")),
+            check(false, None),
+        ];
+        report.checks("cuda:0", checks, Status::Failed);
+        let lines = report.0.iter();
+        let found: Vec<(Status, Option<&str>)> = lines
+            .map(|line| (line.status, line.fix.as_deref()))
+            .collect();
+        assert_eq!(
+            found[..3],
+            [
+                (Status::Ok, None),
+                (Status::Missing, Some("do this")),
+                (Status::Failed, Some("do that")),
+            ]
+        );
+        assert!(
+            found[3]
+                .1
+                .is_some_and(|fix| fix.contains("cannot be trusted"))
+        );
+        assert_eq!(report.failures(), 2);
+    }
 }

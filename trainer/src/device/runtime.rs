@@ -28,10 +28,11 @@ pub(super) fn configure() {
             ..config.streaming
         };
         let folder = kernels();
-        config.compilation.cache = folder.is_some();
-        config.autotune.disable_cache = folder.is_none();
-        if let Some(folder) = folder {
-            config.environment.path = CacheConfig::Directory(folder);
+        config.compilation.cache = folder.is_ok();
+        config.autotune.disable_cache = folder.is_err();
+        match folder {
+            Ok(folder) => config.environment.path = CacheConfig::Directory(folder),
+            Err(why) => tracing::warn!(why, fix = KERNELS_FIX, "compiled kernels are not kept"),
         }
         config.environment.name = build();
         // A library user may have set a configuration of their own: theirs stays.
@@ -39,16 +40,24 @@ pub(super) fn configure() {
     });
 }
 
-/// The folder for compiled kernels, made for this user alone.
-fn kernels() -> Option<PathBuf> {
-    let folder = dirs::cache_dir()?.join("forage/kernels");
+/// The fix where compiled kernels are not kept.
+pub(crate) const KERNELS_FIX: &str = "remove the folder, or make it yours alone (chmod -R go-w); XDG_CACHE_HOME names the one around it";
+
+/// The folder for compiled kernels, made for this user alone, or why they are not kept.
+pub(crate) fn kernels() -> Result<PathBuf, String> {
+    let cache = dirs::cache_dir().ok_or("this user has no cache folder")?;
+    kernels_in(&cache)
+}
+
+/// The same in a cache folder.
+fn kernels_in(cache: &Path) -> Result<PathBuf, String> {
+    let folder = cache.join("forage/kernels");
     let why = match is_private(&folder) {
-        Ok(true) => return Some(folder),
-        Ok(false) => "it belongs to another user, or others may write to it".to_owned(),
-        Err(error) => error.to_string(),
+        Ok(true) => return Ok(folder),
+        Ok(false) => "belongs to another user, or others may write to it".to_owned(),
+        Err(error) => format!("cannot be used: {error}"),
     };
-    tracing::warn!(folder = %folder.display(), why, "compiled kernels are not kept");
-    None
+    Err(format!("{} {why}", folder.display()))
 }
 
 /// Makes a folder and tells whether it is this user's and nobody else may write to it.
@@ -196,6 +205,9 @@ mod tests {
             std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(mode)).unwrap();
             assert_eq!(is_private(&folder).unwrap(), expected, "{mode:o}");
         }
+        let why = kernels_in(place.path()).unwrap_err();
+        let named = format!("{} belongs to another user, or", folder.display());
+        assert!(why.starts_with(&named), "{why}");
         std::fs::write(place.path().join("file"), "").unwrap();
         assert!(is_private(&place.path().join("file/kernels")).is_err());
     }
