@@ -83,7 +83,7 @@ class Runs:
         asked = {0: [], 1: []}
         for line in (self.scratch / f"{name}.jsonl").read_text().splitlines():
             call = json.loads(line)
-            asked[call["rank"]].append((call["type"], call["count"]))
+            asked[call["rank"]].append((call["type"], call["count"], call["in_place"]))
         data = (self.scratch / f"{name}.counters").read_bytes()
         counters = struct.unpack(f"<{len(data) // 8}Q", data)
         return asked, trained(self.scratch / name / "checkpoints" / f"step-{steps:06}"), counters
@@ -112,10 +112,14 @@ def main():
         equal = all(first[step * size : (step + 1) * size] == first[:size] for step in range(steps)) and len(first) == size * steps
         check(f"{meaning}, calls of each step", equal, f"{size} tensors")
         # The small gradients of a layer stand in one tensor, with places for biases that the model may not have.
-        summed = sum(count for _, count in first)
+        summed = sum(count for _, count, _ in first)
         whole = steps * numbers <= summed <= EMPTY * steps * numbers
         check(f"{meaning}, numbers summed", whole, f"{summed} in {steps} steps of {numbers} trained numbers")
-        check(f"{meaning}, types", {kind for kind, _ in first} == {"f32"}, ", ".join({kind for kind, _ in first}))
+        kinds = {kind for kind, _, _ in first}
+        check(f"{meaning}, types", kinds == {"f32"}, ", ".join(kinds))
+        # Else memory is taken and a kernel runs between the barrier and the sum.
+        inside = sum(in_place for _, _, in_place in first)
+        check(f"{meaning}, in place", inside == len(first), f"{inside} of {len(first)}")
     limit = int(SHARE * 4 * numbers)
     for what, place in ("to the host", TO_HOST), ("to the device", TO_DEVICE):
         step = (moved["three"][place] - moved["one"][place]) // 2

@@ -104,8 +104,8 @@ impl Times {
         both + self.push
     }
 
-    /// The time of rollouts in each step: of several batches in play the others decode beside the longest turn of one, and a batch has as
-    /// many steps as are in play.
+    /// The time of rollouts per step: with several batches in play, others decode beside the longest turn of one, and each may take as many
+    /// steps as are in play.
     fn sampling(self, ahead: f64) -> f64 {
         (self.rollouts - self.tail).max(self.rollouts / ahead.max(1.0))
     }

@@ -163,8 +163,8 @@ impl Learner {
         }
     }
 
-    /// Makes room for so many versions of the weights under which episodes are in play at a time: whoever rolls out under a policy goes on
-    /// under its weights until as many have been published after them.
+    /// Makes room for so many versions of the weights under which episodes are in play at a time: an episode is sampled to its end by the
+    /// weights that it began with, until as many newer ones were published.
     ///
     /// # Errors
     /// [`SettingError`] where a server has one set of whole weights.

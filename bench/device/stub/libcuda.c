@@ -15,8 +15,8 @@
  *   CUDA_STUB_ARCH        80 (an A100) or 90 (an H200, the default)
  *   CUDA_STUB_MEMORY_MIB  memory of each device; 81920 for 80 and 143771 for 90 when unset
  *   CUDA_STUB_DEVICES     number of devices, 0 to 16; 1 when unset
- *   CUDA_STUB_BLANK       1: what the host reads of a device is zero. What is not computed is what lay in the memory before, which no two
- *                         devices have in common
+ *   CUDA_STUB_BLANK       1: what the host reads of a device is zero. What no kernel computed is whatever lay in that memory, which differs
+ *                         between devices
  *   CUDA_STUB_COUNTERS    file that holds the counters while the program runs
  *   CUDA_STUB_KERNELS     file written at exit, a JSON object: name of the kernel -> launches
  *

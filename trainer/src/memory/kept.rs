@@ -9,13 +9,13 @@ use crate::model::LayerSizes;
 use crate::optim::AdamW;
 use crate::workers::KEPT_BYTES;
 
-/// The share of a card that what is kept leaves free, a sixth: an estimate may be a tenth too low (`bench/device/budgets.json`), and the
+/// Share of a card that stays free of kept activations, a sixth: an estimate may be a tenth too low (`bench/device/budgets.json`), and the
 /// tuner, a retriever's encoder or a screen take memory that no estimate counts.
 const FREE: u64 = 6;
 
 impl MemoryPlan<'_> {
-    /// The plan of a run that begins on this device now, with its weights loaded: see [`Self::filling`]. So many `runs` of this process
-    /// share the device, and so many `processes` the memory of the machine.
+    /// The plan of a run that begins on this device now, with its weights loaded: see [`Self::filling`]. The device is what `runs` of this
+    /// process share, as `processes` share the machine's memory.
     #[must_use]
     pub fn on(&self, device: &Device, runs: usize, processes: usize) -> Self {
         let card_bytes = memory_bytes(device);

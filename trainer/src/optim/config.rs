@@ -50,7 +50,7 @@ pub struct AdamWConfig {
     /// whatever this says.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub moments_in_8_bits: bool,
-    /// Each of several ranks keeps the moments of its share of every parameter alone, and updates that share (`ZeRO` stage 1, Rajbhandari
+    /// Divides moments among ranks: each keeps those of its share of every parameter, and updates that share (`ZeRO` stage 1, Rajbhandari
     /// et al. 2020): the same bits, with the memory of moments divided by the number of ranks. A lost rank takes its moments with it: the
     /// run then goes on from the last checkpoint that was due (`grpo.checkpoint_every`). With one process it changes nothing.
     #[serde(skip_serializing_if = "std::ops::Not::not")]

@@ -81,7 +81,7 @@ impl Ranks {
         }
     }
 
-    /// Answers rank 0 until it has no more questions; `answer` knows none to what is no question.
+    /// Answers the questions of rank 0 until it says that there are no more; `answer` returns `None` for a question that it does not know.
     ///
     /// # Errors
     /// [`RankError`] when a rank is lost, or rank 0 asks for what there is not.
@@ -140,8 +140,8 @@ impl Coming<'_> {
         Ok(())
     }
 
-    /// A piece of each rank's share, once around. Nobody is more pieces ahead of the next rank than there are others, so no more than
-    /// these wait at a slow one.
+    /// Exchanges a piece of each rank's share, once around the ring. A rank is at most as many pieces ahead of the next one as there are
+    /// other ranks, which bounds what waits at a slow one.
     fn round(&mut self) -> Result<(), RankError> {
         let (rank, size) = (self.ranks.rank(), self.ranks.size());
         let next = self.ranks.link((rank + 1) % size)?;

@@ -146,7 +146,7 @@ impl Run<'_> {
         RunError::Ranks { step, fix, source }
     }
 
-    /// The words that tell where a run goes on after a rank was lost with its share of the moments.
+    /// Where a run goes on after a rank was lost with its share of the moments, in words.
     fn left(&self) -> String {
         if !self.ranks.is_first() {
             return "rank 0 keeps the last checkpoint that was due".to_owned();
