@@ -112,6 +112,17 @@ fn few_of_many_faults_are_listed() {
     assert_eq!(problems.len(), 20);
 }
 
+#[test]
+fn a_filter_is_held_once_for_all_queries() {
+    let filter = json!({"page": ["p"]});
+    let body = json!({"queries": ["a", "b"], "query": ["a", "b"], "filter": filter});
+    let flashrag = RetrieveRequest::parse_flashrag(body.to_string().as_bytes(), &LIMITS, true);
+    for queries in [retrieve(&body).unwrap().queries, flashrag.unwrap().queries] {
+        assert_eq!(queries[0].filter.0["page"], ["p"]);
+        assert!(Arc::ptr_eq(&queries[0].filter, &queries[1].filter));
+    }
+}
+
 proptest! {
     #[test]
     fn any_bytes_are_read_or_refused(body in proptest::collection::vec(any::<u8>(), 0..200)) {
