@@ -57,7 +57,7 @@ async fn repairs_are_a_part_of_the_answer() {
         ..config()
     };
     let server = Running::start(limits, large()).await;
-    let asked = |count| json!({"mode": "boolean", "queries": vec![")".repeat(64); count]});
+    let asked = |count: usize| json!({"mode": "boolean", "queries": vec![")".repeat(64); count]});
     let one = server.retrieve(asked(1)).await;
     assert!(one["issues"][0].as_array().unwrap().len() >= 64);
     let (status, answer) = server.post("/retrieve", &asked(100)).await;
