@@ -6,11 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use forage_contracts::seed::Seed;
 use forage_contracts::{Task, nearest};
 
+use super::app::LONGEST_ID;
 use super::fault::Fault;
 use crate::dataset::Names;
 
-/// Longest id that is repeated to whoever asked for it, and compared with those that there are.
-const LONGEST_UNKNOWN: usize = 255;
 /// Most tasks that an unknown id is compared with: the thread that does it reads and answers the requests of others too.
 const COMPARED: usize = 1000;
 
@@ -78,7 +77,7 @@ impl Tasks {
     }
 
     fn unknown(&self, id: &str) -> Fault {
-        if id.len() > LONGEST_UNKNOWN {
+        if id.len() > LONGEST_ID {
             let length = id.len();
             return Fault::Invalid(format!("there is no task whose id has {length} bytes"));
         }
@@ -120,7 +119,7 @@ mod tests {
 
     #[test]
     fn an_unknown_id_costs_little_and_is_not_repeated_at_length() {
-        let task = |number| {
+        let task = |number: u32| {
             let id = format!("{number:064}");
             Arc::new(Task::new(&*id, &*id))
         };
