@@ -348,6 +348,30 @@ async fn pages_of_others_reach_no_route_without_a_token() {
 }
 
 #[tokio::test]
+async fn a_batch_has_as_many_members_as_there_are_places() {
+    let config = ServerConfig {
+        max_sessions: 2,
+        ..ServerConfig::default()
+    };
+    let server = Server::start(search(), config).await;
+    for (route, mut body) in [
+        ("/gym/reset", json!({})),
+        ("/gym/step", json!({"actions": ["a", "a", "a"]})),
+        ("/gym/close", json!({})),
+    ] {
+        body["env_ids"] = json!(["a", "b", "c"]);
+        let (status, answer) = server.post(route, body).await;
+        assert_eq!(status, 422, "{route}: {answer}");
+        let words = answer["detail"].to_string();
+        assert!(words.contains("at most 2"), "{route}: {words}");
+    }
+    let both = server
+        .ok("/gym/reset", json!({"env_ids": ["a", "b"]}))
+        .await;
+    assert_eq!(both["errors"].as_array().map(Vec::len), Some(2));
+}
+
+#[tokio::test]
 async fn what_a_client_wrote_is_not_repeated_at_length() {
     let server = Server::start(search(), ServerConfig::default()).await;
     let id = server.ok("/reset", json!({})).await["episode_id"].clone();
