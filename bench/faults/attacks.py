@@ -96,6 +96,11 @@ class Peak:
             thread.join()
 
 
+def small():
+    """Limits a process to 8 GiB, so that an attack that gets through ends it and not the machine."""
+    resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
+
+
 def at_once(count, work):
     """Does `work(number)` in threads and gives the results in order."""
     results = [None] * count
@@ -562,9 +567,6 @@ def hostile_config(g):
     """Checkpoints whose config.json asks for the impossible."""
     found, held = [], True
 
-    def small():
-        resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
-
     for key, value in (("num_hidden_layers", 4_000_000_000), ("rms_norm_eps", -1.0), ("rope_theta", 0.0)):
         folder = g.work / f"model-{key}"
         subprocess.run(["cp", "-r", ROOT / "configs" / "quickstart", folder], check=True)
@@ -606,6 +608,85 @@ def endless_template(g):
         return f"refused at start: {shown(str(refused), 100)}", True
 
 
+class Costs:
+    """What one request takes of a server: status, bytes of the answer, seconds, memory, the slowest `/healthz` beside it."""
+
+    def __init__(self, server, route, body, timeout=60):
+        before, begun = server.resident_mib(), time.monotonic()
+        with Peak(server, pulse=True) as peak:
+            self.status, answer = server.ask("POST", route, body, timeout=timeout)
+            self.took_s = time.monotonic() - begun
+        self.answer_kib, self.grown_mib, self.worst_s = len(answer) / 1024, peak.worst_mib - before, peak.worst_s
+        self.words = (
+            f"{route} {self.status} of {self.answer_kib:.0f} KiB after {self.took_s:.1f} s, {self.grown_mib:.0f} MiB more, "
+            f"/healthz at worst {peak.worst_s:.2f} s"
+        )
+
+    def within(self, took_s, grown_mib):
+        return self.status is not None and self.took_s < took_s and self.grown_mib < grown_mib and self.worst_s < 2
+
+
+def shared_filter(g):
+    """One filter of 4 MiB beside as many queries as a request may have."""
+    body = {"queries": ["river"] * 16_384, "topk": 1, "filter": {"id": ["x" * (4 << 20)]}}
+    with Server(g.work, "filter", "retriever", g.index, preexec=small) as server:
+        costs = Costs(server, "/retrieve", body)
+        return costs.words, costs.within(30, 512)
+
+
+def long_field(g):
+    """One field of a filter with a name of 4 MiB and 400,000 values."""
+    body = {"queries": ["river"], "topk": 1, "filter": {"n" * (4 << 20): ["a"] * 400_000}}
+    with Server(g.work, "field", "retriever", g.index, preexec=small) as server:
+        costs = Costs(server, "/retrieve", body)
+        return costs.words, costs.within(30, 512)
+
+
+def repairs(g):
+    """Boolean queries that are nothing but repairs, as many as a request may have."""
+    body = {"queries": [")" * 64] * 16_384, "topk": 1, "mode": "boolean"}
+    with Server(g.work, "repairs", "retriever", g.index, "--max-answer-mib", "16") as server:
+        costs = Costs(server, "/retrieve", body)
+        return costs.words, costs.status == 413 and costs.within(30, 128)
+
+
+def signs(g):
+    """A hundred boolean queries that are rows of dashes before a word."""
+    body = {"queries": ["-" * 65_530 + "river"] * 100, "topk": 1, "mode": "boolean"}
+    with Server(g.work, "signs", "retriever", g.index) as server:
+        costs = Costs(server, "/retrieve", body)
+        return costs.words, costs.status == 200 and costs.within(20, 512)
+
+
+def unknown_task(g):
+    with Server(g.work, "task", "env", "search-r1", "--pages", "200") as server:
+        costs = Costs(server, "/reset", {"task_id": "x" * 1_000_000})
+        return costs.words, costs.status == 422 and costs.within(5, 100)
+
+
+def many_members(g):
+    """As many environments as the names in a body may be."""
+    with Server(g.work, "members", "env", "search-r1", "--pages", "200") as server:
+        costs = Costs(server, "/gym/reset", {"env_ids": [""] * 250_000})
+        return costs.words, costs.status == 422 and costs.within(5, 100)
+
+
+def repeated(g):
+    """What a refusal repeats of the largest body that each server reads."""
+    cases = {
+        "/v1/completions": (["policy", "builtin:quickstart"], {"x" * ((8 << 20) - 100): 1}),
+        "/retrieve": (["retriever", g.index], {"queries": [], "statistics": "x" * ((8 << 20) - 100)}),
+        "/reset": (["env", "search-r1", "--pages", "200"], {"x" * 1_000_000: 1}),
+    }
+    found, held = [], True
+    for route, (arguments, body) in cases.items():
+        with Server(g.work, "repeated", *arguments) as server:
+            costs = Costs(server, route, body)
+            found.append(costs.words)
+            held &= costs.status in (400, 422) and costs.answer_kib < 64 and costs.within(10, 200)
+    return "; ".join(found), held
+
+
 # The attack in words, what it got before, the attack.
 ATTACKS = [
     ("`[retriever.remote]` beside `[data.world]`, nobody listening", "rc 0, 4 steps trained without it", ignored_remote),
@@ -634,6 +715,13 @@ ATTACKS = [
     ("64 calls of 1.5 s in one turn, `limits.tool_time_ms` 20000", "96 s: no limit on the clock", slow_tools),
     ("config.json that asks for the impossible", "abort, panic, taken", hostile_config),
     ("a chat template without an end", "a thread is busy for ever", endless_template),
+    ("a filter of 4 MiB beside 16,384 queries", "not tried", shared_filter),
+    ("a field of a filter with a name of 4 MiB and 400,000 values", "not tried", long_field),
+    ("16,384 boolean queries of 64 `)`, `--max-answer-mib 16`", "not tried", repairs),
+    ("100 boolean queries of 65,530 dashes and a word", "not tried", signs),
+    ("a `task_id` of 1 MB", "not tried", unknown_task),
+    ("a batch of 250,000 environments", "not tried", many_members),
+    ("a body that is one unknown key or value", "not tried", repeated),
 ]
 
 

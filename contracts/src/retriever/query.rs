@@ -2,8 +2,9 @@
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::cancel::CancelFlag;
 
@@ -28,9 +29,14 @@ impl Filter {
 pub struct Query {
     /// As the policy wrote it.
     pub text: String,
-    /// Passages to consider.
-    #[serde(default, skip_serializing_if = "Filter::is_empty")]
-    pub filter: Filter,
+    /// Passages to consider. Shared, because one request has one filter for many queries.
+    #[serde(
+        default,
+        skip_serializing_if = "Filter::is_empty",
+        serialize_with = "Filter::serialize",
+        deserialize_with = "shared"
+    )]
+    pub filter: Arc<Filter>,
     /// Ends the search when nobody waits for it any more.
     #[serde(skip)]
     pub cancel: CancelFlag,
@@ -45,17 +51,21 @@ impl Query {
     pub fn new(text: impl Into<String>) -> Self {
         Self {
             text: text.into(),
-            filter: Filter::default(),
+            filter: Arc::default(),
             cancel: CancelFlag::default(),
         }
     }
 
     /// The same query over fewer passages.
     #[must_use]
-    pub fn filtered(mut self, filter: Filter) -> Self {
-        self.filter = filter;
+    pub fn filtered(mut self, filter: impl Into<Arc<Filter>>) -> Self {
+        self.filter = filter.into();
         self
     }
+}
+
+fn shared<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Arc<Filter>, D::Error> {
+    Filter::deserialize(deserializer).map(Arc::new)
 }
 
 /// One retrieved passage.
@@ -76,5 +86,18 @@ impl Hit {
     pub fn rank(&self, other: &Self) -> Ordering {
         let scores = other.score.total_cmp(&self.score);
         scores.then_with(|| self.id.cmp(&other.id))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shared_filter_is_written_as_one_alone() {
+        for text in [r#"{"text":"a"}"#, r#"{"text":"a","filter":{"page":["p"]}}"#] {
+            let query: Query = serde_json::from_str(text).unwrap();
+            assert_eq!(serde_json::to_string(&query).unwrap(), text);
+        }
     }
 }

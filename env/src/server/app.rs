@@ -22,8 +22,8 @@ use super::tasks::Tasks;
 use super::{Served, ServerConfig};
 use crate::rollout::stage;
 
-/// Longest id a client may give to a session or a request.
-const LONGEST_ID: usize = 255;
+/// Longest id a client may give to a session or a request; of a longer one no more is repeated.
+pub(super) const LONGEST_ID: usize = 255;
 
 /// The choices of a reset.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -374,7 +374,7 @@ fn take(session: &Session) -> Result<OwnedMutexGuard<Slot>, Fault> {
 }
 
 /// Refuses ids that are empty or too long.
-fn check_id(name: &str, id: &str) -> Result<(), Fault> {
+pub(super) fn check_id(name: &str, id: &str) -> Result<(), Fault> {
     if id.is_empty() || id.len() > LONGEST_ID {
         return Err(Fault::Invalid(format!(
             "`{name}` must have 1 to {LONGEST_ID} bytes, not {}",

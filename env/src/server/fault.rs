@@ -7,6 +7,11 @@ use forage_contracts::Boundary;
 use forage_net::{Refusal, Refuse, refused};
 use serde_json::{Map, Value, json};
 
+use super::app::LONGEST_ID;
+
+/// Most bytes of what is said of a fault: it may repeat what a client wrote, and no memory is set aside for that.
+pub(super) const MOST_WORDS: usize = 4000;
+
 /// A reason for which a request got no answer.
 #[derive(Clone, Debug)]
 pub(super) enum Fault {
@@ -75,8 +80,14 @@ impl Fault {
         }
     }
 
-    /// The problem and the fix.
+    /// The problem and the fix; of a long text its beginning.
     pub(super) fn words(&self) -> String {
+        let mut words = self.all_words();
+        words.truncate(words.floor_char_boundary(MOST_WORDS));
+        words
+    }
+
+    fn all_words(&self) -> String {
         match self {
             Self::Invalid(what) => what.clone(),
             Self::Json(what) => format!("not JSON: {what}"),
@@ -130,7 +141,9 @@ impl Fault {
             | Self::Over(id)
             | Self::Busy(id)
             | Self::Episode { id, .. }
-            | Self::Late { id, .. } => json!({"episode_id": id}),
+            | Self::Late { id, .. } => {
+                json!({"episode_id": id[..id.floor_char_boundary(LONGEST_ID)]})
+            }
             _ => json!({}),
         };
         facts.as_object().cloned().unwrap_or_default()
@@ -163,7 +176,9 @@ impl IntoResponse for Fault {
         let mut body = self.facts();
         let detail = match &self {
             // As FastAPI writes them.
-            Self::Invalid(what) => json!([{"type": "value_error", "loc": ["body"], "msg": what}]),
+            Self::Invalid(_) => {
+                json!([{"type": "value_error", "loc": ["body"], "msg": self.words()}])
+            }
             fault => fault.words().into(),
         };
         body.insert("detail".to_owned(), detail);

@@ -81,9 +81,15 @@ enum Which {
 }
 
 impl Which {
-    fn of(one: Option<String>, many: Option<Vec<String>>) -> Result<Self, Fault> {
+    /// Refuses a batch of more environments than can be open: each member takes a place in the answer, open or not.
+    fn of(app: &App, one: Option<String>, many: Option<Vec<String>>) -> Result<Self, Fault> {
+        let most = app.sessions.max();
         match (one, many) {
             (Some(id), None) => Ok(Self::One(id)),
+            (None, Some(ids)) if ids.len() > most => Err(Fault::Invalid(format!(
+                "`env_ids` names {} environments; at most {most} are open at a time",
+                ids.len()
+            ))),
             (None, Some(ids)) if !ids.is_empty() => Ok(Self::Many(ids)),
             _ => Err(Fault::Invalid(
                 "give either `env_id` or `env_ids`, a list that is not empty".to_owned(),
@@ -152,7 +158,7 @@ pub(super) async fn reset(State(app): Shared, body: Body) -> Response {
             seed,
             options,
         } = body::read(&app, body).await?;
-        match Which::of(env_id, env_ids)? {
+        match Which::of(&app, env_id, env_ids)? {
             Which::One(id) => {
                 let (Some(seed), Some(options)) = (single(seed), single(options)) else {
                     return Err(Fault::Invalid(
@@ -255,7 +261,7 @@ pub(super) async fn step(State(app): Shared, body: Body) -> Response {
             request_id,
         } = body::read(&app, body).await?;
         let manner = body::manner(timeout_s, request_id)?;
-        match (Which::of(env_id, env_ids)?, action, actions) {
+        match (Which::of(&app, env_id, env_ids)?, action, actions) {
             (Which::One(id), Some(action), None) => {
                 let reply = step_one(&app, &id, &action, manner).await?;
                 Ok(json_response(&json!({
@@ -322,7 +328,7 @@ fn errors(replies: &[Result<Reply, Fault>]) -> Vec<Value> {
 pub(super) async fn close(State(app): Shared, body: Body) -> Response {
     let work = async {
         let CloseBody { env_id, env_ids } = body::read(&app, body).await?;
-        let ids = Which::of(env_id, env_ids)?.ids();
+        let ids = Which::of(&app, env_id, env_ids)?.ids();
         let closed = ids.iter().filter(|id| app.close(id)).count();
         Ok(json_response(&json!({"closed": closed})))
     };

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::app::{App, Manner, Options};
+use super::app::{App, LONGEST_ID, Manner, Options, check_id};
 use super::body::{self, Action, CallBody};
 use super::fault::{Fault, json_response};
 use super::play::Reply;
@@ -137,7 +137,9 @@ async fn called(
     call: CallBody,
     manner: Manner,
 ) -> Result<Value, Fault> {
-    let name = call.tool_name;
+    let mut name = call.tool_name;
+    // It stands in the answer, and no tool has a longer one.
+    name.truncate(name.floor_char_boundary(LONGEST_ID));
     match tools::turn(app, &name, &call.arguments) {
         Err(fault) => {
             let kind = match fault {
@@ -216,6 +218,7 @@ struct CloseBody {
 pub(super) async fn close(State(app): Shared, body: Body) -> Response {
     let work = async {
         let CloseBody { episode_id } = body::read(&app, body).await?;
+        check_id("episode_id", &episode_id)?;
         let closed = app.close(&episode_id);
         Ok(json_response(
             &json!({"episode_id": episode_id, "closed": closed}),

@@ -6,8 +6,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use forage_contracts::seed::Seed;
 use forage_contracts::{Task, nearest};
 
+use super::app::LONGEST_ID;
 use super::fault::Fault;
 use crate::dataset::Names;
+
+/// Most tasks that an unknown id is compared with: the thread that does it reads and answers the requests of others too.
+const COMPARED: usize = 1000;
 
 /// The questions, by place and by id.
 pub(super) struct Tasks {
@@ -73,7 +77,12 @@ impl Tasks {
     }
 
     fn unknown(&self, id: &str) -> Fault {
-        let nearest = nearest(id, self.all.iter().map(|task| task.id.as_str()));
+        if id.len() > LONGEST_ID {
+            let length = id.len();
+            return Fault::Invalid(format!("there is no task whose id has {length} bytes"));
+        }
+        let known = self.all.iter().take(COMPARED);
+        let nearest = nearest(id, known.map(|task| task.id.as_str()));
         Fault::Invalid(format!(
             "there is no task `{id}`; did you mean `{nearest}`?"
         ))
@@ -106,5 +115,27 @@ mod tests {
         };
         assert!(fault("0").contains("as in `nq/0`"), "{}", fault("0"));
         assert!(fault("2").contains("there is no task `2`"));
+    }
+
+    #[test]
+    fn an_unknown_id_costs_little_and_is_not_repeated_at_length() {
+        let task = |number: u32| {
+            let id = format!("{number:064}");
+            Arc::new(Task::new(&*id, &*id))
+        };
+        let all: Vec<Arc<Task>> = (0..20_000).map(task).collect();
+        let tasks = Tasks::new(all.into());
+        let fault = |id: &str| match tasks.choose(Some(id), None, None) {
+            Err(Fault::Invalid(words)) => words,
+            _ => String::new(),
+        };
+        let begun = std::time::Instant::now();
+        let long = fault(&"9".repeat(1 << 20));
+        assert!(long.contains("1048576 bytes") && long.len() < 100, "{long}");
+        for _ in 0..100 {
+            assert!(fault(&"9".repeat(64)).contains("did you mean"));
+        }
+        let took = begun.elapsed();
+        assert!(took < std::time::Duration::from_secs(5), "{took:?}");
     }
 }

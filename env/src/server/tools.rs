@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::app::App;
 use super::body::Arguments;
+use super::fault::MOST_WORDS;
 use super::play::Turn;
 
 /// Why a call is not a turn, in words for the model.
@@ -15,10 +16,10 @@ pub(super) enum CallFault {
 }
 
 impl CallFault {
+    /// As long as those of other faults at most.
     pub(super) fn words(&self) -> &str {
-        match self {
-            Self::NotFound(words) | Self::Arguments(words) => words,
-        }
+        let (Self::NotFound(words) | Self::Arguments(words)) = self;
+        &words[..words.floor_char_boundary(MOST_WORDS)]
     }
 }
 

@@ -348,6 +348,62 @@ async fn pages_of_others_reach_no_route_without_a_token() {
 }
 
 #[tokio::test]
+async fn a_batch_has_as_many_members_as_there_are_places() {
+    let config = ServerConfig {
+        max_sessions: 2,
+        ..ServerConfig::default()
+    };
+    let server = Server::start(search(), config).await;
+    for (route, mut body) in [
+        ("/gym/reset", json!({})),
+        ("/gym/step", json!({"actions": ["a", "a", "a"]})),
+        ("/gym/close", json!({})),
+    ] {
+        body["env_ids"] = json!(["a", "b", "c"]);
+        let (status, answer) = server.post(route, body).await;
+        assert_eq!(status, 422, "{route}: {answer}");
+        let words = answer["detail"].to_string();
+        assert!(words.contains("at most 2"), "{route}: {words}");
+    }
+    let both = server
+        .ok("/gym/reset", json!({"env_ids": ["a", "b"]}))
+        .await;
+    assert_eq!(both["errors"].as_array().map(Vec::len), Some(2));
+}
+
+#[tokio::test]
+async fn what_a_client_wrote_is_not_repeated_at_length() {
+    let server = Server::start(search(), ServerConfig::default()).await;
+    let id = server.ok("/reset", json!({})).await["episode_id"].clone();
+    let long = "x".repeat(500_000);
+    let call = |tool: &str, more: Value| {
+        let call = json!({"type": "call_tool", "tool_name": tool, "arguments": more});
+        json!({"episode_id": id, "action": call})
+    };
+    for (route, body) in [
+        ("/reset", json!({(long.clone()): 1})),
+        ("/reset", json!({"task_id": long})),
+        (
+            "/step",
+            json!({"episode_id": long, "action": {"text": "x"}}),
+        ),
+        ("/step", call(&long, json!({}))),
+        ("/step", call("write_turn", json!({(long.clone()): 1}))),
+        ("/close", json!({"episode_id": long})),
+        ("/gym/make", json!({"id": long})),
+        ("/gym/step", json!({"env_ids": [long], "actions": ["x"]})),
+    ] {
+        let (_, answer) = server.post(route, body).await;
+        let length = answer.to_string().len();
+        assert!(length < 16_384, "{route}: {length}");
+    }
+    let mut socket = server.socket().await;
+    let answer = socket.ask(json!({"type": long})).await;
+    assert_eq!(answer["data"]["code"], "UNKNOWN_TYPE");
+    assert!(answer.to_string().len() < 16_384);
+}
+
+#[tokio::test]
 async fn bodies_are_small_by_default() {
     let server = Server::start(search(), ServerConfig::default()).await;
     let row = |bytes: usize| json!({"task_index": 0, "more": "x".repeat(bytes)});

@@ -1,8 +1,17 @@
 //! Refusals that every server knows, and answers in JSON.
 
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+
+/// Most bytes of a refusal. A longer one repeats what its client wrote, and no memory is set aside for that.
+const LONGEST: usize = 16 * 1024;
+/// What is said in place of a longer one, in the forms of all servers.
+const TOO_LONG: &str = concat!(
+    r#"{"detail":"the reason repeats too much of the request to be sent; send less","code":"VALIDATION_ERROR","cause":"invalid","#,
+    r#""error":{"message":"the reason repeats too much of the request to be sent; send less","type":"invalid_request_error","#,
+    r#""param":null,"code":null}}"#,
+);
 
 /// A reason for which any server refuses a request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -117,8 +126,13 @@ pub fn json(body: impl Into<Body>) -> Response {
     ([(header::CONTENT_TYPE, kind)], body.into()).into_response()
 }
 
-/// A refusal in JSON, with the headers that its status asks for.
-pub fn refused(status: StatusCode, body: impl Into<Body>) -> Response {
+/// A refusal in JSON, with the headers that its status asks for. In place of one over 16 KiB the answer says that the reason is
+/// too long.
+pub fn refused(status: StatusCode, body: impl Into<Bytes>) -> Response {
+    let mut body = body.into();
+    if body.len() > LONGEST {
+        body = Bytes::from_static(TOO_LONG.as_bytes());
+    }
     let mut response = json(body);
     *response.status_mut() = status;
     let header = match status {
@@ -136,4 +150,26 @@ pub fn refused(status: StatusCode, body: impl Into<Body>) -> Response {
     let header = header.map(|(name, value)| (name, HeaderValue::from_static(value)));
     response.headers_mut().extend(header);
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_refusal_does_not_repeat_megabytes() {
+        for (sent, whole) in [(1000, true), (LONGEST, true), (1 << 20, false)] {
+            let response = refused(StatusCode::SERVICE_UNAVAILABLE, "x".repeat(sent));
+            assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
+            assert_eq!(response.headers()[header::RETRY_AFTER], "1");
+            let body = axum::body::to_bytes(response.into_body(), usize::MAX);
+            let body = body.await.unwrap();
+            assert_eq!(body.len() == sent, whole);
+            if !whole {
+                let said: serde_json::Value = serde_json::from_slice(&body).unwrap();
+                assert_eq!(said["detail"], said["error"]["message"]);
+                assert!(said["detail"].is_string());
+            }
+        }
+    }
 }

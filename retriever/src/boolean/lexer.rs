@@ -179,37 +179,51 @@ impl<'t> Lexer<'t> {
     /// The longest piece without a delimiter or a doubled operator.
     fn run_at(&self, from: usize) -> &'t str {
         let rest = &self.text[from..];
-        let mut end = rest.find(is_delimiter).unwrap_or(rest.len());
-        for operator in ["&&", "||"] {
-            end = rest[..end].find(operator).unwrap_or(end);
+        let mut before = ' ';
+        for (at, letter) in rest.char_indices() {
+            if is_delimiter(letter) {
+                return &rest[..at];
+            }
+            if letter == before && matches!(letter, '&' | '|') {
+                return &rest[..at - 1];
+            }
+            before = letter;
         }
-        &rest[..end]
+        rest
     }
 
+    /// A run: the signs before it, and what they are about.
     fn run(&mut self) {
-        let run = self.run_at(self.at);
+        let mut run = self.run_at(self.at);
         let followed =
             self.text[self.at + run.len()..].starts_with(|next| next == '(' || is_quote(next));
+        let signs = run.len() - run.trim_start_matches(['+', '-', '!']).len();
+        // No word begins with a sign or joins two of them, so one look is enough for all signs: with one each, thousands of
+        // signs would take a square of that.
+        if signs > 0 && (followed || has_word(run)) {
+            for sign in run[..signs].bytes() {
+                let kind = match sign {
+                    b'+' => TokenKind::Plus,
+                    b'-' => TokenKind::Minus,
+                    _ => TokenKind::Not,
+                };
+                self.push(kind, 1);
+            }
+            run = &run[signs..];
+        }
         match run {
-            "AND" => return self.push(TokenKind::And, run.len()),
-            "OR" => return self.push(TokenKind::Or, run.len()),
-            "NOT" => return self.push(TokenKind::Not, run.len()),
+            "" => {}
+            "AND" => self.push(TokenKind::And, run.len()),
+            "OR" => self.push(TokenKind::Or, run.len()),
+            "NOT" => self.push(TokenKind::Not, run.len()),
             // A dash between words, an ellipsis: nothing to look for and nothing to obey.
             _ if !followed && !has_word(run) => {
-                return self.push(TokenKind::Word(run.to_owned()), run.len());
+                self.push(TokenKind::Word(run.to_owned()), run.len());
             }
-            _ => {}
-        }
-        let sign = match run.as_bytes()[0] {
-            b'+' => Some(TokenKind::Plus),
-            b'-' => Some(TokenKind::Minus),
-            b'!' => Some(TokenKind::Not),
-            _ => None,
-        };
-        match (sign, run.find(':')) {
-            (Some(sign), _) => self.push(sign, 1),
-            (None, Some(colon)) => self.colon(run, colon),
-            (None, None) => self.word(run, false),
+            _ => match run.find(':') {
+                Some(colon) => self.colon(run, colon),
+                None => self.word(run, false),
+            },
         }
     }
 
@@ -330,14 +344,15 @@ impl<'t> Lexer<'t> {
         loop {
             match self.peek() {
                 Some('^') => {
-                    let run = self.run_at(self.at);
-                    let digits = run[1..].len()
-                        - run[1..]
+                    let rest = &self.rest()[1..];
+                    let digits = rest.len()
+                        - rest
                             .trim_start_matches(|c: char| c.is_ascii_digit() || c == '.')
                             .len();
-                    if let Some(value) = boost_of(&run[1..=digits]) {
+                    if let Some(value) = boost_of(&rest[..digits]) {
                         self.boost(value, digits + 1);
                     } else {
+                        let run = self.run_at(self.at);
                         self.no_boost(self.at..self.at + run.len());
                         self.at += run.len();
                     }
@@ -379,3 +394,6 @@ impl<'t> Lexer<'t> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

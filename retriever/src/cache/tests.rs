@@ -28,7 +28,7 @@ impl Echo {
 }
 
 fn expected(query: &Query, k: usize) -> Vec<Hit> {
-    let filter = serde_json::to_string(&query.filter).unwrap();
+    let filter = serde_json::to_string(&*query.filter).unwrap();
     let hit = |at: usize| Hit {
         id: format!("{at}"),
         score: 1.0,

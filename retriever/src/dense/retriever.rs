@@ -156,7 +156,7 @@ impl Searcher {
         // Those that want the same of the same passages are searched together.
         let mut groups: BTreeMap<(&Filter, usize), Vec<usize>> = BTreeMap::new();
         for (at, (query, k)) in queries.iter().enumerate() {
-            groups.entry((&query.filter, *k)).or_default().push(at);
+            groups.entry((&*query.filter, *k)).or_default().push(at);
         }
         let mut answers = vec![Vec::new(); queries.len()];
         for ((filter, k), members) in groups {

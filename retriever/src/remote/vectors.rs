@@ -42,7 +42,7 @@ pub(super) struct VectorRetriever<C> {
 impl<C: Collection> VectorRetriever<C> {
     /// The queries have one filter.
     async fn ask(&self, queries: &[Query], k: usize) -> Result<Vec<Vec<Hit>>, RetrieverError> {
-        let filter = &queries[0].filter;
+        let filter = &*queries[0].filter;
         if keeps_nothing(filter) {
             return Ok(vec![Vec::new(); queries.len()]);
         }

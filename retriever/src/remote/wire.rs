@@ -27,7 +27,7 @@ pub(super) struct RetrieveRequest<'a> {
 impl<'a> RetrieveRequest<'a> {
     /// Asks for `k` passages for each of these queries, which have one filter.
     pub(super) fn new(queries: &'a [Query], k: usize, mode: Option<Mode>) -> Self {
-        let filter = &queries[0].filter;
+        let filter = &*queries[0].filter;
         let queries = queries.iter().map(|query| query.text.as_str()).collect();
         Self {
             queries,

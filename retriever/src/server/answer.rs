@@ -135,10 +135,19 @@ impl Part {
         }
     }
 
-    /// Adds what is to be said of one query.
-    pub(super) fn push_issues(&mut self, issues: &[ParseIssue]) {
+    /// Adds what is to be said of one query, which takes its memory from `room`.
+    ///
+    /// # Errors
+    /// As [`Room::take`].
+    pub(super) fn push_issues(
+        &mut self,
+        issues: &[ParseIssue],
+        room: &Room,
+    ) -> Result<(), Refusal> {
+        let before = self.issues.len();
         separate(&mut self.issues);
         put(&mut self.issues, issues);
+        room.take(self.issues.len() - before)
     }
 }
 

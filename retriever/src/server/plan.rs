@@ -174,7 +174,7 @@ impl Plan {
             })?;
         }
         for repaired in &issues {
-            part.push_issues(repaired);
+            part.push_issues(repaired, room)?;
         }
         Ok(part)
     }

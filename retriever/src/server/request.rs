@@ -7,6 +7,8 @@
 mod fields;
 mod problem;
 
+use std::sync::Arc;
+
 use forage_contracts::retriever::{Filter, Query};
 use serde_json::Value;
 
@@ -123,7 +125,7 @@ impl RetrieveRequest {
         let snippets = fields.flag("snippets").unwrap_or(false);
         fields.limit_passages(texts.len(), candidates.unwrap_or(k), MAX_PASSAGES);
         fields.finish()?;
-        let queries = queries(texts, filter.as_ref());
+        let queries = queries(texts, filter);
         Ok(Self {
             queries,
             k,
@@ -162,7 +164,7 @@ impl RetrieveRequest {
         let filter = fields.filter("filter");
         fields.limit_passages(texts.len(), k, MAX_PASSAGES);
         fields.finish()?;
-        let queries = queries(texts, filter.as_ref());
+        let queries = queries(texts, filter);
         let shape = Shape::FlashRag { scores, single };
         Ok(Self {
             queries,
@@ -211,14 +213,10 @@ pub(crate) fn parse_statistics(body: &[u8], limits: &Limits) -> Result<Vec<Strin
     Ok(texts)
 }
 
-fn queries(texts: Vec<String>, filter: Option<&Filter>) -> Vec<Query> {
-    let queries = texts.into_iter().map(Query::new);
-    match filter {
-        None => queries.collect(),
-        Some(filter) => queries
-            .map(|query| query.filtered(filter.clone()))
-            .collect(),
-    }
+fn queries(texts: Vec<String>, filter: Option<Filter>) -> Vec<Query> {
+    let filter = Arc::new(filter.unwrap_or_default());
+    let query = |text: String| Query::new(text).filtered(Arc::clone(&filter));
+    texts.into_iter().map(query).collect()
 }
 
 #[cfg(test)]

@@ -198,6 +198,29 @@ fn limits() {
     assert_eq!(issues.len(), MAX_ISSUES_SHOWN);
 }
 
+/// The work grows with the length; it would grow with the square of it if each sign or boost looked at all that follow.
+#[test]
+fn a_long_query_is_read_in_one_pass() {
+    let filled = |before: &str, part: &str, after: &str| {
+        let room = Query::MAX_BYTES - before.len() - after.len();
+        format!("{before}{}{after}", part.repeat(room / part.len()))
+    };
+    for text in [
+        filled("", "-", "x"),
+        filled("", "+!", "\"x\""),
+        filled("", "-", "x:y"),
+        filled("", "x||", "x"),
+        filled("", "&&x", ""),
+        filled("(x)", "^1", ""),
+        filled("\"x\"", "~1^1", ""),
+    ] {
+        let begun = std::time::Instant::now();
+        parse(&text);
+        let took = begun.elapsed();
+        assert!(took.as_secs_f64() < 2.0, "{took:?} for {}", &text[..8]);
+    }
+}
+
 /// Those listed one by one and the line that counts the others.
 const MAX_ISSUES_SHOWN: usize = crate::boolean::MAX_ISSUES + 1;
 

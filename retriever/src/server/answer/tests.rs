@@ -98,3 +98,17 @@ fn an_answer_without_room_is_not_written_on() {
         assert_eq!(written, 3);
     }
 }
+
+#[test]
+fn repairs_take_room_too() {
+    let issue = ParseIssue {
+        at: 0..1,
+        message: "x".repeat(100),
+    };
+    let (mut part, room) = (Part::default(), Room::new(400));
+    part.push_issues(std::slice::from_ref(&issue), &room)
+        .unwrap();
+    assert_eq!(room.taken(), part.bytes());
+    let refused = part.push_issues(&[issue.clone(), issue.clone(), issue], &room);
+    assert!(matches!(refused, Err(Refusal::AnswerTooLarge { .. })));
+}

@@ -86,9 +86,15 @@ impl Fields {
         }
     }
 
-    fn string(&mut self, value: Value, path: Vec<Place>, max_bytes: usize) -> Option<String> {
+    /// A text; `path` is asked for where it is none.
+    fn string(
+        &mut self,
+        value: Value,
+        path: impl FnOnce() -> Vec<Place>,
+        max_bytes: usize,
+    ) -> Option<String> {
         let Value::String(text) = value else {
-            self.wrong("string_type", path, "Input should be a valid string");
+            self.wrong("string_type", path(), "Input should be a valid string");
             return None;
         };
         if text.len() > max_bytes {
@@ -96,7 +102,7 @@ impl Fields {
                 "query of {} bytes, at most {max_bytes} are searched; shorten it",
                 text.len()
             );
-            self.wrong("string_too_long", path, msg);
+            self.wrong("string_too_long", path(), msg);
             return None;
         }
         Some(text)
@@ -108,7 +114,7 @@ impl Fields {
             self.wrong("missing", vec![key.into()], "Field required");
             return None;
         };
-        self.string(value, vec![key.into()], max_bytes)
+        self.string(value, || vec![key.into()], max_bytes)
     }
 
     /// A list of texts that must be there.
@@ -137,11 +143,8 @@ impl Fields {
         let numbered = values.into_iter().enumerate();
         numbered
             .filter_map(|(index, value)| {
-                self.string(
-                    value,
-                    vec![key.into(), index.into()],
-                    limits.max_query_bytes,
-                )
+                let path = || vec![key.into(), index.into()];
+                self.string(value, path, limits.max_query_bytes)
             })
             .collect()
     }
@@ -260,10 +263,12 @@ impl Fields {
                 Value::Array(values) => values,
                 one => vec![one],
             };
-            let path = |index: usize| vec![key.into(), name.as_str().into(), index.into()];
             let numbered = values.into_iter().enumerate();
             let texts = numbered
-                .filter_map(|(index, value)| self.string(value, path(index), usize::MAX))
+                .filter_map(|(index, value)| {
+                    let path = || vec![key.into(), name.as_str().into(), index.into()];
+                    self.string(value, path, usize::MAX)
+                })
                 .collect();
             fields.insert(name, texts);
         }

@@ -2,10 +2,13 @@
 
 use serde::{Serialize, Serializer};
 
+/// Bytes of a key, and of what is said of a value, at most: both may repeat what a client wrote, which may be megabytes.
+const MAX_SHOWN: usize = 300;
+
 /// A step on the way to a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// A key of an object.
+    /// A key of an object, or its beginning.
     Key(String),
     /// A place in a list, or a byte offset of the body for JSON that does not parse.
     Index(usize),
@@ -22,7 +25,7 @@ impl Serialize for Place {
 
 impl From<&str> for Place {
     fn from(key: &str) -> Self {
-        Self::Key(key.to_owned())
+        Self::Key(key[..key.floor_char_boundary(MAX_SHOWN)].to_owned())
     }
 }
 
@@ -40,7 +43,7 @@ pub(crate) struct Problem {
     pub kind: &'static str,
     /// From `body` to the value.
     pub loc: Vec<Place>,
-    /// In words.
+    /// In words, not too many.
     pub msg: String,
 }
 
@@ -49,10 +52,8 @@ impl Problem {
     pub(crate) fn new(kind: &'static str, path: Vec<Place>, msg: impl Into<String>) -> Self {
         let mut loc = vec![Place::from("body")];
         loc.extend(path);
-        Self {
-            kind,
-            loc,
-            msg: msg.into(),
-        }
+        let mut msg = msg.into();
+        msg.truncate(msg.floor_char_boundary(MAX_SHOWN));
+        Self { kind, loc, msg }
     }
 }

@@ -112,6 +112,48 @@ fn few_of_many_faults_are_listed() {
     assert_eq!(problems.len(), 20);
 }
 
+#[test]
+fn a_filter_is_held_once_for_all_queries() {
+    let filter = json!({"page": ["p"]});
+    let body = json!({"queries": ["a", "b"], "query": ["a", "b"], "filter": filter});
+    let flashrag = RetrieveRequest::parse_flashrag(body.to_string().as_bytes(), &LIMITS, true);
+    for queries in [retrieve(&body).unwrap().queries, flashrag.unwrap().queries] {
+        assert_eq!(queries[0].filter.0["page"], ["p"]);
+        assert!(Arc::ptr_eq(&queries[0].filter, &queries[1].filter));
+    }
+}
+
+#[test]
+fn what_was_sent_is_repeated_in_part() {
+    let long = "é".repeat(1 << 19);
+    let numbers = vec![1; 20_000];
+    for (body, count) in [
+        (
+            json!({"queries": [], "filter": {(long.clone()): numbers}}),
+            20,
+        ),
+        (json!({"queries": [], "statistics": (long.clone())}), 1),
+    ] {
+        let problems = retrieve(&body).unwrap_err();
+        assert_eq!(problems.len(), count);
+        let answer = serde_json::to_string(&problems).unwrap();
+        assert!(
+            answer.len() < 10_000 && answer.contains('é'),
+            "{}",
+            answer.len()
+        );
+    }
+}
+
+#[test]
+fn the_name_of_a_filter_is_not_copied_for_each_value() {
+    let begun = std::time::Instant::now();
+    let values = vec!["a"; 200_000];
+    let body = json!({"queries": ["a"], "filter": {("n".repeat(1 << 20)): values}});
+    assert!(retrieve(&body).is_ok());
+    assert!(begun.elapsed() < std::time::Duration::from_secs(10));
+}
+
 proptest! {
     #[test]
     fn any_bytes_are_read_or_refused(body in proptest::collection::vec(any::<u8>(), 0..200)) {

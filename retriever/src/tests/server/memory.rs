@@ -51,6 +51,23 @@ async fn an_answer_has_a_largest_size() {
 }
 
 #[tokio::test]
+async fn repairs_are_a_part_of_the_answer() {
+    let limits = ServerConfig {
+        max_answer_bytes: 64 * 1024,
+        ..config()
+    };
+    let server = Running::start(limits, large()).await;
+    let asked = |count: usize| json!({"mode": "boolean", "queries": vec![")".repeat(64); count]});
+    let one = server.retrieve(asked(1)).await;
+    assert!(one["issues"][0].as_array().unwrap().len() >= 64);
+    let (status, answer) = server.post("/retrieve", &asked(100)).await;
+    assert_eq!(
+        (status, &answer["cause"]),
+        (413, &json!("answer_too_large"))
+    );
+}
+
+#[tokio::test]
 async fn a_passage_and_counts_are_answers_too() {
     let limits = ServerConfig {
         max_answer_bytes: 1024 * 1024,
