@@ -139,7 +139,7 @@ step_metrics! {
     LARGEST_SHARE = "curriculum/largest_share" ["share" "data sets"] Neither
         "Weight of the data set that the curriculum asks most";
     HINTED = "curriculum/hinted_turns_mean" ["turns" "episodes"] Neither "Turns that episodes were given as a hint";
-    REFILLED = "curriculum/refilled_groups" ["groups" "step"] Lower "Groups played besides, because others were dropped";
+    REFILLED = "curriculum/refilled_groups" ["groups" "step"] Lower "Groups played in place of dropped ones";
     NO_VARIANCE = "group/zero_std_frac" ["share" "groups"] Lower "Groups without spread";
     FILTERED = "group/filtered_frac" ["share" "groups"] Neither "Groups that the filter left out";
     UPDATES = "policy/updates" ["updates" "step"] Neither "Optimizer steps on the batch";

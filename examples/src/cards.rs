@@ -54,7 +54,7 @@ struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        let world = PathBuf::from("world");
+        let world = PathBuf::from("worlds/cards");
         Self { world }
     }
 }

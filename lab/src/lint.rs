@@ -108,7 +108,7 @@ fn unread_turns(config: &RunConfig) -> Option<String> {
     let reads = config.grpo.update.objective.recipe(1).credit.reads_turns();
     (paid.weight() != 0.0 && !reads).then(|| {
         "[reward.judge_turns] pays turns, which grpo.update.objective.credit does not read: nothing is learned from it; set credit \
-         to process_supervision, gigpo, reward_to_go or gae"
+         to process_supervision, information_gain, gigpo, reward_to_go or gae"
             .to_owned()
     })
 }

@@ -26,7 +26,7 @@ const SCHEMA: u32 = 1;
 #[non_exhaustive]
 pub enum TapeError {
     /// The operating system refused.
-    #[error("{action} tape `{}`; check the path, permissions and free space", path.display())]
+    #[error("{action} recording `{}`; check the path, permissions and free space", path.display())]
     Io {
         /// The action: `open`, `write`.
         action: &'static str,
@@ -37,7 +37,7 @@ pub enum TapeError {
         source: std::io::Error,
     },
     /// A line is not what a tape holds.
-    #[error("tape `{}` line {line}: {what}; remove the file and record again", path.display())]
+    #[error("recording `{}` line {line}: {what}; remove the file and record again", path.display())]
     Malformed {
         /// The file.
         path: PathBuf,
@@ -47,7 +47,7 @@ pub enum TapeError {
         what: String,
     },
     /// The tape is of another retriever.
-    #[error("tape `{}` was recorded with retriever {found}, this one is {asked}; give another file", path.display())]
+    #[error("recording `{}` was made with retriever {found}, this one is {asked}; give another file", path.display())]
     Other {
         /// The file.
         path: PathBuf,

@@ -60,6 +60,7 @@ pub struct UpdateConfig {
     /// Optimizer steps between rows with the nuclear norm and effective rank of the gradient of each projection of attention, layer by
     /// layer; 0 for none.
     #[serde(skip_serializing_if = "is_zero")]
+    #[schemars(extend("default" = 0))]
     pub gradient_spectra_every: u64,
     /// The algorithm, with what replaces its parts.
     pub objective: ObjectiveConfig,

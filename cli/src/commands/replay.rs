@@ -17,8 +17,8 @@ use crate::terminal::out;
 /// Plays their turns without a model and compares prompts, observations, endings, rewards and
 /// every part of the scores with the recorded ones. Exit code 1 on any difference.
 ///
-/// With --tools the retriever is the tape that --record-tools wrote beside the rollouts, and neither an index nor a server is
-/// needed; programs in the sandbox replay by themselves. Pages that an environment reads whole come from the config.
+/// With --tools the retriever is the recording that --record-tools wrote beside the rollouts, and neither an index nor a server
+/// is needed; programs in the sandbox replay by themselves. Pages that an environment reads whole come from the config.
 #[derive(Args, Debug)]
 pub(crate) struct Replay {
     /// Episodes, from `eval --out`, `collect` or a run's rollouts/.
@@ -27,7 +27,7 @@ pub(crate) struct Replay {
     /// Config they were played with: RUN/config.toml.
     #[arg(long)]
     config: PathBuf,
-    /// Tape of what the retriever answered; without it the config's retriever is asked.
+    /// Recording of what the retriever answered; without it the config's retriever is asked.
     #[arg(long, value_name = "FILE")]
     tools: Option<PathBuf>,
     /// The policy they were played with, whose tokens limits are counted in: a folder, a name, a script or a server, which is not

@@ -13,7 +13,7 @@ use crate::error::{Result, refuse};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DataConfig {
-    /// Questions to learn from: the first so many. All that files hold by default; of a generated world 2,000.
+    /// Questions to learn from, counted from the first. All that files hold by default; of a generated world 2,000.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub train_questions: Option<usize>,
     /// Questions for evaluations during training, in the same way; of a generated world 100.

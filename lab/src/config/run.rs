@@ -40,8 +40,8 @@ pub struct RunConfig {
     /// The environment.
     #[serde(default)]
     pub environment: EnvironmentConfig,
-    /// Weight of each reward part, with its settings where it has some; by default exact match, or NDCG
-    /// where episodes are for a ranking.
+    /// Weight of each reward part, with its settings where it has some; by default `em` 1.0, or where episodes are for a ranking `ndcg`
+    /// 0.5, `gain` 0.2, and `mrr`, `syntax` and `retrieved` 0.1 each.
     #[serde(default)]
     #[schemars(with = "BTreeMap<String, f32>")]
     pub reward: BTreeMap<String, Weighting>,
@@ -116,6 +116,7 @@ pub struct EvaluationConfig {
     /// Other ways to the same end that the trained policy is held against, in a study and in the verdict of a quickstart:
     /// `forced_search`, `best_of_8`, `majority_of_8`, `rejection_sampling`, `demonstrations`, and scripts of the environment.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("default" = []))]
     pub baselines: Vec<String>,
 }
 

@@ -80,6 +80,7 @@ pub(crate) struct SignWeights {
     /// sequence's policy tokens less that under the reference, and carries no gradient; 0 for none. Assumed, since the abstract
     /// leaves it open: c is a sum, not a mean, held at 20 nats from above; "wrong" is an advantage below 0.
     #[serde(default, skip_serializing_if = "is_zero")]
+    #[schemars(extend("default" = 0.0))]
     pub overconfident: f64,
 }
 

@@ -23,17 +23,17 @@ pub struct ObjectiveConfig {
     /// The algorithm.
     #[serde(default)]
     pub algorithm: Algorithm,
-    /// The groups that are learned from.
+    /// The groups that are learned from; the algorithm's by default.
     pub(crate) filter: Option<GroupFilter>,
-    /// Rewards to advantages.
+    /// Rewards to advantages; the algorithm's by default.
     pub advantage: Option<Advantage>,
     /// Factors on advantages by sign.
     pub(crate) signs: Option<SignWeights>,
-    /// Advantages of episodes to those of tokens.
+    /// Advantages of episodes to those of tokens; the algorithm's by default.
     pub credit: Option<Credit>,
     /// Bounds on the rewards of turns that the credit reads.
     pub(crate) turn_bounds: Option<TurnBounds>,
-    /// The loss of a token.
+    /// The loss of a token; the algorithm's by default.
     pub loss: Option<PolicyLoss>,
     /// Weights for the sampler's mismatch.
     pub correction: Option<Correction>,
@@ -44,7 +44,7 @@ pub struct ObjectiveConfig {
     pub(crate) rank_shaping: Option<RankShaping>,
     /// Entropy bonus and mask.
     pub(crate) entropy: Option<EntropyTerms>,
-    /// Token losses to the step's loss.
+    /// Token losses to the step's loss; the algorithm's by default.
     pub aggregation: Option<Aggregation>,
 }
 

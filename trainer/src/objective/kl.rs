@@ -85,6 +85,7 @@ pub struct KlPenalty {
     /// which Search-R1's PPO takes k1 times 0.001. The estimate is of the policy that the batch begins with. For credits `gae` and
     /// `reward_to_go`, which give each token a reward of its own.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[schemars(extend("default" = false))]
     pub in_reward: bool,
 }
 

@@ -46,14 +46,15 @@ pub struct AdamWConfig {
     pub weight_decay: f64,
     /// Largest global gradient norm.
     pub clip_norm: f64,
-    /// Moments are kept in 8 bits, those of norms and biases aside: a quarter of the memory. On the processor; elsewhere they are f32
-    /// whatever this says.
+    /// Keeps moments in 8 bits, those of norms and biases aside: a quarter of the memory. For the processor; refused on other devices.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[schemars(extend("default" = false))]
     pub moments_in_8_bits: bool,
     /// Divides moments among ranks: each keeps those of its share of every parameter, and updates that share (`ZeRO` stage 1, Rajbhandari
     /// et al. 2020): the same bits, with the memory of moments divided by the number of ranks. A lost rank takes its moments with it: the
     /// run then goes on from the last checkpoint that was due (`grpo.checkpoint_every`). With one process it changes nothing.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[schemars(extend("default" = false))]
     pub sharded: bool,
 }
 

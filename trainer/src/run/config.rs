@@ -14,7 +14,7 @@ use crate::watch::SentinelConfig;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct GrpoConfig {
-    /// Rollout batches, one optimizer step each.
+    /// Batches of rollouts; each is learned from in `grpo.update.minibatches` x `grpo.update.epochs` optimizer steps.
     pub steps: u64,
     /// Questions per step, those of replayed groups included.
     pub prompts_per_step: usize,
@@ -25,14 +25,17 @@ pub struct GrpoConfig {
     pub trees: Option<usize>,
     /// Where the others branch off.
     #[serde(skip_serializing_if = "Branching::is_random")]
+    #[schemars(extend("default" = "random"))]
     pub(crate) branching: Branching,
     /// Questions solved last of which a right episode is kept: when one is asked again, its group is played without trees, and the
     /// episode joins it unless the group has a right one of its own, which is then kept instead (`DeepSearch`, arXiv 2509.25454).
     #[serde(skip_serializing_if = "is_zero")]
+    #[schemars(extend("default" = 0))]
     pub(crate) solved: usize,
     /// Of each group's wrong episodes the one that the policy drew with the least mean surprisal is learned from alone; the others count
     /// in the group without loss (`DeepSearch`, arXiv 2509.25454). Wrong: an accuracy below a half, the reward where nothing says.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[schemars(extend("default" = false))]
     pub(crate) confident_wrong: bool,
     /// Loss, optimizer, temperature.
     pub update: UpdateConfig,
@@ -50,10 +53,12 @@ pub struct GrpoConfig {
     pub lookahead: u64,
     /// Which questions a step asks.
     #[serde(skip_serializing_if = "Curriculum::is_uniform")]
+    #[schemars(extend("default" = "uniform"))]
     pub(crate) curriculum: Curriculum,
     /// Times that a step may ask more questions in place of the groups that the objective's filter drops (DAPO's dynamic sampling,
     /// arXiv 2503.14476), until its batch is full. By default it learns from what is left.
     #[serde(skip_serializing_if = "is_zero")]
+    #[schemars(extend("default" = 0))]
     pub(crate) refills: usize,
     /// Begins episodes with turns of the environment's oracle, as many as bring the policy's accuracy to a target (SEELE, arXiv
     /// 2509.06923). By default no episode is given any.
@@ -68,6 +73,7 @@ pub struct GrpoConfig {
     /// Largest share of a step's episodes, rounded up to whole ones, that faults of the retriever, a judge, the sandbox or the sampler may
     /// take before the run stops. They are never learned from.
     #[serde(skip_serializing_if = "is_usual")]
+    #[schemars(extend("default" = InfraBudget::default().share))]
     pub fault_share: f64,
     /// How an episode counts by the way it ended. By default all count as they were scored.
     #[serde(skip_serializing_if = "Endings::are_plain")]

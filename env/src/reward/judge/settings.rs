@@ -34,6 +34,7 @@ pub struct JudgeSettings {
     pub max_tokens: u32,
     /// Whether the server is to hold replies to their form: a `response_format` with the JSON schema of a verdict.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[schemars(extend("default" = false))]
     pub structured: bool,
     /// Further fields of every request, as the server names them: `{ chat_template_kwargs = { enable_thinking = false } }` switches
     /// a Qwen3's thinking off.
