@@ -46,7 +46,7 @@ pub(super) fn prepare(app: &App, body: &[u8]) -> Result<Job, Fault> {
     let room = app.model.context - tokens.len();
     let max_tokens = request.max_tokens.unwrap_or(room);
     let order = Order {
-        tokens,
+        tokens: tokens.into(),
         max_tokens,
         top: request.logprobs.unwrap_or(0),
     };

@@ -226,11 +226,7 @@ impl Pieces {
                 token_ids: self.token_ids(&whole.tokens),
             });
         }
-        let prompt_token_ids = self
-            .job
-            .common
-            .token_ids
-            .then_some(self.job.order.tokens.as_slice());
+        let prompt_token_ids = self.job.common.token_ids.then_some(&*self.job.order.tokens);
         Body {
             head: &self.head,
             choices,
@@ -243,7 +239,7 @@ impl Pieces {
     fn event(&self, choices: Vec<ChoicePiece>, usage: Count, prompt: bool) -> Vec<u8> {
         let usage = self.job.common.include_usage.then_some(usage);
         let prompt_token_ids =
-            (prompt && self.job.common.token_ids).then_some(self.job.order.tokens.as_slice());
+            (prompt && self.job.common.token_ids).then_some(&*self.job.order.tokens);
         event(
             &Body {
                 head: &self.head,
