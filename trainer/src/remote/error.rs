@@ -243,6 +243,9 @@ mod tests {
             assert!(shown.contains("ää") && shown.len() < 1000, "{shown}");
         }
         let short = RemoteFault::Aborted("no memory".to_owned()).shortened();
-        assert_eq!(short.to_string(), "the server aborted the request (no memory)");
+        assert_eq!(
+            short.to_string(),
+            "the server aborted the request (no memory)"
+        );
     }
 }
