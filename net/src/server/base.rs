@@ -44,7 +44,7 @@ fn heavy() -> usize {
 /// Limits that every server has.
 #[derive(Clone, Debug)]
 pub struct BaseConfig {
-    /// Most bytes in a request body.
+    /// Most bytes in a request body, below 4 GiB.
     pub max_body_bytes: usize,
     /// Most requests admitted at a time, running and waiting together.
     pub queue: usize,

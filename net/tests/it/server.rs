@@ -55,6 +55,40 @@ async fn an_empty_token_lets_nobody_in_by_not_starting() {
 }
 
 #[tokio::test]
+async fn a_limit_that_cannot_be_counted_is_refused_at_the_start() {
+    let server = Running::start(BaseConfig {
+        max_body_bytes: 4 << 30,
+        ..config()
+    })
+    .await;
+    let error = server.server.await.unwrap().unwrap_err().to_string();
+    assert!(
+        error.contains("max_body_bytes must be below 4 GiB"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn refusals_that_no_route_makes_are_counted() {
+    let server = Running::start(BaseConfig {
+        token: Some("s3cret".to_owned()),
+        ..config()
+    })
+    .await;
+    assert_eq!(server.get("/nope").await.0, 404);
+    assert_eq!(server.get("/metrics").await.0, 401);
+    let posted = server.client.post(format!("{}/open", server.base));
+    assert_eq!(posted.send().await.unwrap().status(), 405);
+    let metrics = server.client.get(format!("{}/metrics", server.base));
+    let metrics = metrics.bearer_auth("s3cret").send().await.unwrap();
+    let metrics = metrics.text().await.unwrap();
+    for cause in ["not_found", "unauthorized", "method"] {
+        let counted = format!("test_errors_total{{cause=\"{cause}\"}} 1");
+        assert!(metrics.contains(&counted), "{metrics}");
+    }
+}
+
+#[tokio::test]
 async fn bodies_are_taken_up_to_the_limit() {
     let server = Running::start(config()).await;
     assert_eq!(
