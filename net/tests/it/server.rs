@@ -7,7 +7,7 @@ use forage_net::{BaseConfig, Summary};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::support::{Running, config};
+use super::support::{Running, config, soon};
 
 #[tokio::test]
 async fn a_token_is_asked_for_in_every_form_that_clients_send() {
@@ -175,7 +175,7 @@ async fn a_server_that_stops_finishes_its_requests_and_takes_no_others() {
             .await
             .unwrap()
     };
-    while ask("/readyz").await.status() == 200 {}
+    soon(async { while ask("/readyz").await.status() == 200 {} }).await;
     assert_eq!(ask("/healthz").await.status(), 200);
     let late = server
         .client
@@ -217,14 +217,13 @@ async fn every_request_is_counted_also_when_its_client_goes_away() {
     let gone = server.sent("100000").await;
     gone.abort();
     assert_eq!(server.post("0").send().await.unwrap().status(), 200);
-    while !server
-        .get("/metrics")
-        .await
-        .1
-        .contains("test_cancelled_total 1")
-    {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    let cancelled = "test_cancelled_total 1";
+    soon(async {
+        while !server.get("/metrics").await.1.contains(cancelled) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
     let metrics = server.get("/metrics").await.1;
     for line in [
         "test_in_flight 0",
