@@ -103,7 +103,10 @@ async fn bodies_are_taken_up_to_the_limit() {
             (413, &"close".parse().unwrap())
         );
         let words = answer.text().await.unwrap();
-        assert_eq!(words, "request body over 1000 bytes; split the batch");
+        assert_eq!(
+            words,
+            "the request body has over 1000 bytes; send less at a time"
+        );
     }
     let mut stream = TcpStream::connect(&server.base["http://".len()..])
         .await
