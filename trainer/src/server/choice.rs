@@ -179,12 +179,16 @@ impl Drop for Choice {
     }
 }
 
-/// Starts `common.n` completions of each order: those of the first come first.
+/// Starts `common.n` completions of each order: those of the first come first. What each has of its own takes from the room.
 pub(super) fn start(
     app: &Arc<App>,
     orders: &[Order],
     common: &Common,
+    room: &Room,
 ) -> Result<Vec<Choice>, Fault> {
+    // The engine looks for stop strings, and so does the filter of the text.
+    let stops: usize = common.stop.iter().map(String::len).sum();
+    room.take(orders.len() * common.n * 2 * stops)?;
     let root = common.seed.map_or_else(|| app.fresh_seed(), Seed::root);
     let mut choices = Vec::with_capacity(orders.len() * common.n);
     for order in orders {

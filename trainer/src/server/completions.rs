@@ -96,7 +96,7 @@ pub(super) async fn answer(app: &Arc<App>, place: Ticket, job: Job) -> Result<An
     let echoes = echoes(app, &job).await?;
     let choices = match job.max_tokens {
         0 => Vec::new(),
-        _ => choice::start(app, &job.orders, &job.common)?,
+        _ => choice::start(app, &job.orders, &job.common, &room)?,
     };
     let begun = vec![false; job.orders.len() * job.common.n];
     let mut writer = Pieces {
@@ -174,7 +174,7 @@ struct Pieces {
     begun: Vec<bool>,
     /// Tokens.
     generated: usize,
-    /// The memory of what is repeated.
+    /// The memory of what is repeated, and of what the completions hold.
     _room: Arc<Room>,
 }
 
