@@ -338,8 +338,12 @@ impl Shared {
     ) -> Result<(Observation, TurnKind), EnvError> {
         let mut results = Vec::with_capacity(calls.len());
         let mut failed = None;
-        for call in calls {
+        let most = self.settings.limits.calls;
+        for (number, call) in calls.into_iter().enumerate() {
             let answered = match call {
+                _ if number >= most => Answered::Error(format!(
+                    "not run: a turn may have {most} calls; make this one in another turn"
+                )),
                 Ok(call) => episode.tools.call_directly(&call).await?,
                 Err(fault) => Answered::Error(fault.to_string()),
             };

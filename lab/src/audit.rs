@@ -69,7 +69,7 @@ pub struct Audited {
     pub agreement: Option<Agreement>,
     /// Favour of the first place, where there are pairs.
     pub position: Option<PositionBias>,
-    /// Places of the rows that count nowhere, because the judge gives no verdict on what stands in them, and one without it.
+    /// Places of the rows that count nowhere, because the judge gives no verdict on what stands in them, but does without it.
     pub refused: Vec<String>,
     /// Requests to the judge.
     pub calls: u64,

@@ -132,7 +132,7 @@ pub struct ServerConfig {
     pub max_queries: usize,
     /// Most bytes in one query text.
     pub max_query_bytes: usize,
-    /// Most bytes in one answer; all answers being made and sent together take up to four times as much memory.
+    /// Most bytes in one answer, below 4 GiB; all answers being made and sent together take up to four times as much memory.
     pub max_answer_bytes: usize,
     /// Threads that search; one per core by default.
     pub workers: usize,
@@ -189,8 +189,9 @@ fn check(config: &ServerConfig, services: &Services) -> Result<(), ServeError> {
     if config.workers == 0 {
         return wrong("workers must be at least 1");
     }
-    if config.max_answer_bytes == 0 {
-        return wrong("max_answer_bytes must be at least 1");
+    // The memory of one answer is counted in 32 bits.
+    if config.max_answer_bytes == 0 || config.max_answer_bytes > u32::MAX as usize {
+        return wrong("max_answer_bytes must be at least 1 and below 4 GiB");
     }
     if config.topk == 0 || config.topk > config.max_topk {
         return wrong("topk must be at least 1 and at most the highest topk a request may ask for");

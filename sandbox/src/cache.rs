@@ -93,29 +93,38 @@ fn find(engine: &Engine, folder: &Path, key: &str) -> Option<Module> {
         .filter_map(|entry| Some(entry.ok()?.path()))
         .filter(of_key)
     {
-        if let Some(module) = open(engine, &path) {
-            return Some(module);
+        match open(engine, &path) {
+            Ok(Some(module)) => return Some(module),
+            Ok(None) => {
+                let _ = fs::remove_file(&path);
+            }
+            // Another time it may be readable: too many files are open, or the disk failed.
+            Err(error) => {
+                tracing::debug!(path = %path.display(), %error, "compiled code cannot be read");
+            }
         }
-        let _ = fs::remove_file(&path);
     }
     None
 }
 
-fn open(engine: &Engine, path: &Path) -> Option<Module> {
-    let digest = path.file_stem()?.to_str()?.rsplit('-').next()?;
-    let mut file = File::open(path).ok()?;
-    if !is_private(&file.metadata().ok()?).ok()? {
-        return None;
+/// The module of a file; none of one that was changed, or that others may write to.
+fn open(engine: &Engine, path: &Path) -> io::Result<Option<Module>> {
+    let name = path.file_stem().and_then(|name| name.to_str());
+    let digest = name.and_then(|name| name.rsplit('-').next());
+    let mut file = File::open(path)?;
+    if !is_private(&file.metadata()?)? {
+        return Ok(None);
     }
     let mut bytes = Vec::new();
-    file.read_to_end(&mut bytes).ok()?;
-    if blake3::hash(&bytes).to_hex().as_str() != digest {
-        return None;
+    file.read_to_end(&mut bytes)?;
+    if Some(blake3::hash(&bytes).to_hex().as_str()) != digest {
+        return Ok(None);
     }
     // SAFETY: these very bytes were hashed, from a file that only this user could have written, and they are what `keep`
     // wrote after compiling: their digest is that of their name.
     #[expect(unsafe_code, reason = "machine code of our own, checked by its digest")]
-    unsafe { Module::deserialize(engine, &bytes) }.ok()
+    let module = unsafe { Module::deserialize(engine, &bytes) };
+    Ok(module.ok())
 }
 
 /// Makes the folder, for this user alone, or checks that nobody else can put machine code there.
@@ -191,6 +200,21 @@ mod tests {
         bytes.push(0);
         fs::write(&path, bytes).unwrap();
         assert!(!found() && !path.exists());
+    }
+
+    #[test]
+    fn what_cannot_be_read_this_time_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let engine = Engine::new(&wasmtime::Config::new()).unwrap();
+        // A folder is opened, but not read, as any user.
+        let path = folder.path().join("tiny-0.cwasm");
+        fs::DirBuilder::new().create(&path).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).unwrap();
+        assert!(open(&engine, &path).is_err());
+        let lost = folder.path().join("tiny-1.cwasm");
+        std::os::unix::fs::symlink(folder.path().join("elsewhere"), &lost).unwrap();
+        assert!(find(&engine, folder.path(), "tiny").is_none());
+        assert!(path.is_dir() && lost.is_symlink());
     }
 
     #[test]

@@ -24,8 +24,8 @@ use crate::{CallRecord, Limits, SandboxError, ToolError, ToolSpec, Tools};
 const BEGIN: u64 = 1_735_689_600_000_000_000;
 /// The distance that the clock moves each time it is read, in nanoseconds: a loop that waits for it must end.
 const TICK: u64 = 1_000;
-/// The longest request of a tool, in bytes.
-const REQUEST_BYTES: usize = 1 << 20;
+/// The longest request of a tool, in bytes: as a tree of values it may take seventy times as much, which no budget counts.
+const REQUEST_BYTES: usize = 256 << 10;
 /// Calls over the limit after which the turn is stopped rather than warned by an exception.
 const PATIENCE: usize = 1_000;
 /// WASI's `EBADF`: the file does not exist.

@@ -155,7 +155,7 @@ fn long_arguments_are_recorded_by_their_beginning_length_and_digest() {
     let mut session = session();
     let output = run(
         &mut session,
-        "q = 'é' * 500000\nsearch_pages(q)\nsearch_pages([q])\ntry:\n    read_section(q)\nexcept ValueError:\n    print('refused')",
+        "q = 'é' * 100000\nsearch_pages(q)\nsearch_pages([q])\ntry:\n    read_section(q)\nexcept ValueError:\n    print('refused')",
     );
     assert_eq!(output.stdout, "refused\n");
     assert_eq!(output.calls.len(), 3);
@@ -166,11 +166,22 @@ fn long_arguments_are_recorded_by_their_beginning_length_and_digest() {
     }
     let query = output.calls[0].arguments["query"].as_str().unwrap();
     assert!(
-        query.starts_with("éé") && query.contains("... [1000000 bytes, blake3 "),
+        query.starts_with("éé") && query.contains("... [200000 bytes, blake3 "),
         "{query}"
     );
     let short = run(&mut session, "search_pages('x' * 1024)");
     assert_eq!(short.calls[0].arguments["query"], "x".repeat(1024));
+}
+
+#[test]
+fn arguments_that_are_too_long_are_an_error_of_the_program() {
+    let mut session = session();
+    let output = run(
+        &mut session,
+        "try:\n    search_pages([1] * 150000)\nexcept ValueError as error:\n    print(error)",
+    );
+    assert_eq!(output.stdout, "the arguments of the call are too long\n");
+    assert!(output.calls.is_empty(), "{} calls", output.calls.len());
 }
 
 #[test]

@@ -132,7 +132,7 @@ impl Principles {
 fn tell(refused: &[String]) {
     for place in refused {
         note(&format!(
-            "{place}: left out; the judge gives no verdict on it, and one without its texts"
+            "{place} is left out: the judge gives no verdict on it, but does once its texts are left out"
         ));
     }
 }

@@ -274,6 +274,8 @@ def test_what_is_refused_before_it_is_read(url):
         ([f"Host: {here}", f"Content-Length: {'9' * 5000}"], 413),
         ([f"Host: {here}", "Content-Length: 8388609"], 413),
         ([f"Host: {here}", length, "Origin: http://127.0.0.1"], 403),
+        ([f"Host: {here}", "Transfer-Encoding: chunked"], 411),
+        ([f"Host: {here}", "Transfer-Encoding: gzip", length], 411),
         (["Host: evil.example", length], 403),
         (["Host: 127.0.0.1.evil.example:80", length], 403),
     ):

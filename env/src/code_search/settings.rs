@@ -193,10 +193,11 @@ pub(crate) struct LimitSettings {
     /// Memory of the interpreter in MiB, of which it needs about 28 itself. A program that needs more gets a `MemoryError`.
     pub memory_mib: usize,
     /// Memory in MiB that all programs of the process share; a quarter of what is free when the first is run unless given.
-    /// Turns wait for room in it, so it changes no outcome.
+    /// Turns wait for room in it. It changes no outcome but one: where sessions keep more between turns than eight times as much, a
+    /// large one loses its variables.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub total_mib: Option<usize>,
-    /// Calls of functions.
+    /// Calls of functions in a turn, by a program or directly.
     pub calls: usize,
     /// Time that the functions of one program may take together, by the clock on the wall, in milliseconds. No call begins after it: the
     /// program gets a `TimeoutError`. One call that takes as long is a fault of the infrastructure: the episode has no score.

@@ -6,7 +6,7 @@ use axum::Router;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::middleware;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use axum::routing::{get, post};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -80,7 +80,7 @@ struct Page {
 async fn tasks(State(app): Shared, page: Result<Query<Page>, QueryRejection>) -> Response {
     let page = match body::query(page) {
         Ok(page) => page,
-        Err(fault) => return fault.into_response(),
+        Err(fault) => return app.base.refuse(fault),
     };
     let all = app.tasks.all();
     let limit = page.limit.unwrap_or(TASKS).min(TASKS);

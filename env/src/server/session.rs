@@ -11,8 +11,8 @@ use super::fault::Fault;
 use super::metrics::Metrics;
 use super::play::{Play, Reply};
 
-/// Most closed sessions that are remembered.
-const REMEMBERED: usize = 4096;
+/// Most closed sessions that are remembered, each with its last answer.
+const REMEMBERED: usize = 1024;
 
 /// Where a session stands. Whoever works on it holds its lock, and whoever finds it held is refused.
 #[derive(Default)]
@@ -128,6 +128,7 @@ impl Grave {
     }
 }
 
+/// What is remembered, the oldest first; each session has one entry in both.
 #[derive(Default)]
 struct Graves {
     order: VecDeque<(Instant, String)>,
@@ -198,9 +199,7 @@ impl Sessions {
             return Ok(Arc::clone(session));
         }
         let session = self.unlisted(metrics, id.clone(), lasting)?;
-        let mut graves = lock(&self.graves);
-        graves.by_id.remove(&id);
-        drop(graves);
+        lock(&self.graves).forget(&id);
         open.insert(id, Arc::clone(&session));
         Ok(session)
     }
@@ -281,6 +280,12 @@ impl Sessions {
 }
 
 impl Graves {
+    fn forget(&mut self, id: &str) {
+        if self.by_id.remove(id).is_some() {
+            self.order.retain(|(_, other)| other != id);
+        }
+    }
+
     fn forget_first(&mut self) {
         if let Some((_, id)) = self.order.pop_front() {
             self.by_id.remove(&id);
@@ -294,4 +299,27 @@ fn now() -> Instant {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus_client::registry::Registry;
+
+    use super::*;
+
+    #[test]
+    fn a_name_that_is_used_again_is_remembered_from_its_last_use() {
+        let metrics = Metrics::register(&mut Registry::default());
+        let sessions = Sessions::new(1, Duration::from_mins(10));
+        for id in ["a", "b", "a"] {
+            assert!(sessions.open(&metrics, id.to_owned(), false).is_ok());
+            assert!(sessions.close(&metrics, id, How::Ended, None));
+        }
+        lock(&sessions.graves).forget_first();
+        let remembered = ["a", "b"].map(|id| sessions.grave(id).is_some());
+        assert_eq!(remembered, [true, false], "the older of the two goes first");
+        lock(&sessions.graves).forget_first();
+        assert!(sessions.grave("a").is_none());
+        assert!(lock(&sessions.graves).order.is_empty());
+    }
 }

@@ -11,6 +11,7 @@ use forage_contracts::{ByteTokenizer, Ending, Episode, Limit, Resources, Task, T
 use super::common::{jobs, library, pages, task};
 use forage_env::Wiki;
 use forage_env::chat::{ChatTemplate, SpecialTokens};
+use forage_env::code_search::CodeTurn;
 use forage_env::query_writer::QueryTurn;
 use forage_env::registry::make;
 use forage_env::reward::RewardSet;
@@ -312,6 +313,25 @@ async fn pages_are_read_by_calls() {
             .as_str()
             .is_some_and(|text| text.contains("search_pages(query, n)"))
     );
+}
+
+#[tokio::test]
+async fn a_turn_calls_functions_as_often_as_a_program_may() {
+    let settings = json!({
+        "form": "function_calls", "answer": "message", "tools": "template", "limits": {"calls": 2},
+        "max_turn_tokens": 2000, "max_episode_tokens": 30_000,
+    });
+    let factory =
+        make("code-search", settings, resources(Arc::new(ByteTokenizer))).expect("an environment");
+    let search = |query: &str| call("search_pages", &json!({"query": query}));
+    let three = [search("Orlen"), search("Ada Brandt"), search("Velm")].concat();
+    let (episode, text) = in_bytes(factory, &[&three, "Velm"]).await;
+    let turn = CodeTurn::of(&episode.turns[0].kind).expect("calls of functions");
+    let asked = turn.calls.iter().map(|call| call.argument.as_str());
+    assert_eq!(asked.collect::<Vec<_>>(), ["Orlen", "Ada Brandt"]);
+    assert_eq!(text.matches("[tool]").count(), 3, "{text}");
+    assert_eq!(text.matches("not run: a turn may have 2 calls").count(), 1);
+    assert_eq!(episode.reward(), Some(1.0));
 }
 
 #[tokio::test]

@@ -22,7 +22,7 @@ use super::retry::Again;
 const BELIEVED_BYTES: u64 = 1 << 20;
 /// Bytes of a failure's body that are read.
 const FAILURE_BYTES: usize = 16 << 10;
-/// Characters of a failure's body that are shown: of a longer one its beginning and its end, where programs put their codes.
+/// Characters of what a server wrote that are shown: of a longer text its beginning and its end, where programs put their codes.
 const FAILURE_CHARS: [usize; 2] = [300, 100];
 
 /// A request, the same on every attempt.
@@ -199,7 +199,7 @@ impl Client {
             admit().map_err(|why| failed(Fault::Withheld(why), number - 1))?;
             let limit = deadline.saturating_sub(started.elapsed()).min(timeout);
             let answer = self.send(request, limit).await;
-            let redact = |text: &str| self.credentials.redact(text);
+            let shown = |text: &str| shortened(&self.credentials.redact(text), true);
             let taken = answer.and_then(|bytes| {
                 let json = serde_json::from_slice(&bytes);
                 let json = json.map_err(|cause: serde_json::Error| match cause.classify() {
@@ -207,7 +207,7 @@ impl Client {
                     Category::Syntax | Category::Eof => Fault::Unusable(cause.to_string()),
                     Category::Data | Category::Io => Fault::Protocol(cause.to_string()),
                 });
-                json.and_then(take).map_err(|fault| fault.map_text(redact))
+                json.and_then(take).map_err(|fault| fault.map_text(shown))
             });
             taken.map_err(|fault| failed(fault, number))
         };
@@ -311,7 +311,7 @@ async fn beginning(mut response: Response) -> (String, bool) {
     (String::from_utf8_lossy(&body).into_owned(), whole)
 }
 
-/// A failure's body as errors show it.
+/// What a server wrote, as errors show it.
 fn shortened(body: &str, whole: bool) -> String {
     let [first, last] = FAILURE_CHARS;
     let count = body.chars().count();

@@ -14,8 +14,8 @@ use super::flights::{Flight, Flights};
 use super::refusal::{Refusal, Refuse};
 use super::traffic::Traffic;
 
-/// A place among the admitted requests, and the memory of the request's body. Whatever works on a request holds it: one that
-/// went away counts until then.
+/// A place among the admitted requests, and the memory of the request's body. Whatever works on a request holds it, so a request
+/// whose client went away counts until that work has ended.
 #[derive(Clone, Debug)]
 pub struct Ticket {
     _place: Arc<OwnedSemaphorePermit>,
@@ -44,7 +44,7 @@ fn heavy() -> usize {
 /// Limits that every server has.
 #[derive(Clone, Debug)]
 pub struct BaseConfig {
-    /// Most bytes in a request body.
+    /// Most bytes in a request body, below 4 GiB.
     pub max_body_bytes: usize,
     /// Most requests admitted at a time, running and waiting together.
     pub queue: usize,

@@ -21,8 +21,10 @@ pub(super) fn foreign<B>(request: &Request<B>) -> Result<(), Refusal> {
     if origin.is_some_and(|origin| !is_local_origin(origin)) {
         return Err(Refusal::ForeignOrigin);
     }
-    let follows_a_link =
-        request.method() == Method::GET && header(headers, "sec-fetch-mode") == Some("navigate");
+    // Frames and objects of a page navigate too, without anybody's click.
+    let follows_a_link = request.method() == Method::GET
+        && header(headers, "sec-fetch-mode") == Some("navigate")
+        && header(headers, "sec-fetch-dest").is_none_or(|dest| dest == "document");
     if header(headers, "sec-fetch-site") == Some("cross-site") && !follows_a_link {
         return Err(Refusal::ForeignOrigin);
     }
@@ -118,11 +120,15 @@ mod tests {
             ("POST", &[cross, ("sec-fetch-mode", "no-cors")]),
             ("POST", &[cross, navigate]),
             ("GET", &[cross]),
+            ("GET", &[cross, navigate, ("sec-fetch-dest", "iframe")]),
+            ("GET", &[cross, navigate, ("sec-fetch-dest", "object")]),
         ] {
             let refused = asked(method, headers);
             assert_eq!(refused, Err(Refusal::ForeignOrigin), "{method} {headers:?}");
         }
         assert_eq!(asked("GET", &[cross, navigate]), Ok(()));
+        let document = ("sec-fetch-dest", "document");
+        assert_eq!(asked("GET", &[cross, navigate, document]), Ok(()));
         for site in ["same-origin", "same-site", "none"] {
             assert_eq!(asked("POST", &[("sec-fetch-site", site)]), Ok(()), "{site}");
         }

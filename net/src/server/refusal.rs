@@ -42,7 +42,7 @@ pub enum Refusal {
     #[error("the request body did not arrive in time")]
     SlowBody,
     /// 413: the body is larger than is taken. The rest is not read, so the connection is of no further use.
-    #[error("request body over {limit} bytes; split the batch")]
+    #[error("the request body has over {limit} bytes; send less at a time")]
     TooLarge {
         /// Most bytes taken.
         limit: usize,

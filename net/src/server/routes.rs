@@ -66,10 +66,12 @@ pub fn router<S: Service>(app: &Arc<S>, guarded: Router<Arc<S>>, open: Router<Ar
         .route("/healthz", get(health::<S>))
         .route("/health", get(health::<S>))
         .route("/readyz", get(ready::<S>))
-        .fallback(|request: Request| async move {
-            S::Fault::from(Refusal::NoRoute(request.uri().path().to_owned()))
+        .fallback(|State(app): State<Arc<S>>, request: Request| async move {
+            refuse(&app, Refusal::NoRoute(request.uri().path().to_owned()))
         })
-        .method_not_allowed_fallback(|| async { S::Fault::from(Refusal::Method) })
+        .method_not_allowed_fallback(|State(app): State<Arc<S>>| async move {
+            refuse(&app, Refusal::Method)
+        })
         .layer(
             TraceLayer::new_for_http()
                 .make_span_with(|request: &Request| {
@@ -96,15 +98,21 @@ fn guard<S: Service>(router: Router<Arc<S>>, app: &Arc<S>) -> Router<Arc<S>> {
     };
     // Digests are compared, so that the time taken says nothing about the token.
     let expected = blake3::hash(token.as_bytes());
+    let app = Arc::clone(app);
     let check = move |request: &mut Request| {
         let given = carried(request.headers());
         if given.is_some_and(|given| blake3::hash(&given) == expected) {
             Ok(())
         } else {
-            Err(S::Fault::from(Refusal::Unauthorized).into_response())
+            Err(refuse(&app, Refusal::Unauthorized))
         }
     };
     router.layer(ValidateRequestHeaderLayer::custom(check))
+}
+
+/// A refusal that no route makes, counted.
+fn refuse<S: Service>(app: &Arc<S>, refusal: Refusal) -> Response {
+    app.base().refuse(S::Fault::from(refusal))
 }
 
 /// The token that a request carries.

@@ -15,6 +15,9 @@ use super::routes::Service;
 /// Longest time for idle connections and half-written answers to close at the end.
 const CLOSING: Duration = Duration::from_secs(2);
 
+/// Largest limit of one body: the memory of one is counted in 32 bits.
+const MOST_LIMIT: usize = u32::MAX as usize;
+
 /// A server that cannot start or run.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -48,8 +51,8 @@ pub struct Summary {
 /// somebody else's: requests for a foreign host or from a foreign origin, and bodies posted as anything but JSON.
 ///
 /// # Errors
-/// [`ServeError::Config`] for a token that is empty or a queue or connections of none, [`ServeError::Address`] when the
-/// listener has none.
+/// [`ServeError::Config`] for a token that is empty, bodies of 4 GiB, or a queue or connections of none,
+/// [`ServeError::Address`] when the listener has none.
 pub async fn serve<S: Service>(
     listener: TcpListener,
     app: &Arc<S>,
@@ -60,6 +63,9 @@ pub async fn serve<S: Service>(
     let wrong = |what: &str| Err(ServeError::Config(what.to_owned()));
     if base.config.token.as_ref().is_some_and(String::is_empty) {
         return wrong("the token is empty; write one to its file or run without");
+    }
+    if base.config.max_body_bytes > MOST_LIMIT {
+        return wrong("max_body_bytes must be below 4 GiB");
     }
     if base.config.queue == 0 || base.config.max_connections == 0 {
         return wrong("queue and max_connections must be at least 1");

@@ -10,7 +10,7 @@ use reqwest::header::{CONTENT_TYPE, HOST, ORIGIN};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::support::{LARGE, Running, config, turns};
+use super::support::{LARGE, Running, config, soon, turns};
 
 const HALF_A_HEAD: &str = "GET /healthz HTTP/1.1\r\nhost: localhost\r\n";
 
@@ -189,9 +189,12 @@ async fn a_body_that_is_read_for_nobody_still_takes_its_memory() {
         let mut body = vec![b' '; LARGE_BODY - 6];
         body.extend(b"600000");
         waiting.push(tokio::spawn(server.post(body).send()));
-        while server.app.admitted.load(Ordering::SeqCst) < number {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        soon(async {
+            while server.app.admitted.load(Ordering::SeqCst) < number {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        })
+        .await;
     }
     let one_more = async || {
         let answer = server.post(vec![b' '; LARGE_BODY]).send().await;

@@ -203,6 +203,23 @@ async fn of_a_long_failure_the_beginning_and_the_end_are_shown() {
 }
 
 #[tokio::test]
+async fn of_an_answer_of_another_shape_no_more_is_shown() {
+    let body = json!("a".repeat(1 << 20)).to_string();
+    let length = body.len();
+    let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n{body}");
+    let (url, _) = server(vec![answer], None).await;
+    let client = Client::new(&url, options(), KeyHeader::Named("x-api-key")).unwrap();
+    let request = Request::get(client.url(&["ask"]));
+    let taken = client.call(request, |answer: std::collections::BTreeMap<String, u8>| {
+        Ok(answer)
+    });
+    let error = taken.await.unwrap_err().to_string();
+    assert!(error.contains("aaa ... aaa"), "{error}");
+    assert!(error.contains("expected a map"), "{error}");
+    assert!(error.len() < 1000, "{} bytes", error.len());
+}
+
+#[tokio::test]
 async fn errors_keep_their_source() {
     let cut = "HTTP/1.1 200 OK\r\ncontent-length: 9\r\nconnection: close\r\n\r\n{\"a".to_owned();
     let (url, _) = server(vec![cut], None).await;

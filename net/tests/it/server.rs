@@ -7,7 +7,7 @@ use forage_net::{BaseConfig, Summary};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::support::{Running, config};
+use super::support::{Running, config, soon};
 
 #[tokio::test]
 async fn a_token_is_asked_for_in_every_form_that_clients_send() {
@@ -55,6 +55,40 @@ async fn an_empty_token_lets_nobody_in_by_not_starting() {
 }
 
 #[tokio::test]
+async fn a_limit_that_cannot_be_counted_is_refused_at_the_start() {
+    let server = Running::start(BaseConfig {
+        max_body_bytes: 4 << 30,
+        ..config()
+    })
+    .await;
+    let error = server.server.await.unwrap().unwrap_err().to_string();
+    assert!(
+        error.contains("max_body_bytes must be below 4 GiB"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn refusals_that_no_route_makes_are_counted() {
+    let server = Running::start(BaseConfig {
+        token: Some("s3cret".to_owned()),
+        ..config()
+    })
+    .await;
+    assert_eq!(server.get("/nope").await.0, 404);
+    assert_eq!(server.get("/metrics").await.0, 401);
+    let posted = server.client.post(format!("{}/open", server.base));
+    assert_eq!(posted.send().await.unwrap().status(), 405);
+    let metrics = server.client.get(format!("{}/metrics", server.base));
+    let metrics = metrics.bearer_auth("s3cret").send().await.unwrap();
+    let metrics = metrics.text().await.unwrap();
+    for cause in ["not_found", "unauthorized", "method"] {
+        let counted = format!("test_errors_total{{cause=\"{cause}\"}} 1");
+        assert!(metrics.contains(&counted), "{metrics}");
+    }
+}
+
+#[tokio::test]
 async fn bodies_are_taken_up_to_the_limit() {
     let server = Running::start(config()).await;
     assert_eq!(
@@ -69,7 +103,10 @@ async fn bodies_are_taken_up_to_the_limit() {
             (413, &"close".parse().unwrap())
         );
         let words = answer.text().await.unwrap();
-        assert_eq!(words, "request body over 1000 bytes; split the batch");
+        assert_eq!(
+            words,
+            "the request body has over 1000 bytes; send less at a time"
+        );
     }
     let mut stream = TcpStream::connect(&server.base["http://".len()..])
         .await
@@ -141,7 +178,7 @@ async fn a_server_that_stops_finishes_its_requests_and_takes_no_others() {
             .await
             .unwrap()
     };
-    while ask("/readyz").await.status() == 200 {}
+    soon(async { while ask("/readyz").await.status() == 200 {} }).await;
     assert_eq!(ask("/healthz").await.status(), 200);
     let late = server
         .client
@@ -183,14 +220,13 @@ async fn every_request_is_counted_also_when_its_client_goes_away() {
     let gone = server.sent("100000").await;
     gone.abort();
     assert_eq!(server.post("0").send().await.unwrap().status(), 200);
-    while !server
-        .get("/metrics")
-        .await
-        .1
-        .contains("test_cancelled_total 1")
-    {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    let cancelled = "test_cancelled_total 1";
+    soon(async {
+        while !server.get("/metrics").await.1.contains(cancelled) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
     let metrics = server.get("/metrics").await.1;
     for line in [
         "test_in_flight 0",

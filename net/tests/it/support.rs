@@ -108,7 +108,7 @@ pub(crate) fn config() -> BaseConfig {
 }
 
 /// Waits for something, half a minute at most.
-async fn soon(happens: impl Future<Output = ()>) {
+pub(crate) async fn soon(happens: impl Future<Output = ()>) {
     let waited = tokio::time::timeout(Duration::from_secs(30), happens).await;
     waited.expect("it happens within 30 s");
 }
@@ -224,9 +224,12 @@ impl Running {
             let answer = request.send().await.unwrap();
             (answer.status(), answer.text().await.unwrap())
         });
-        while !self.get("/metrics").await.1.contains("test_in_flight 1") {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        soon(async {
+            while !self.get("/metrics").await.1.contains("test_in_flight 1") {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        })
+        .await;
         sent
     }
 }

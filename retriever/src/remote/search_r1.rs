@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use forage_contracts::retriever::{
     Encoder, Fingerprint, Hit, Query, Retriever, RetrieverEntry, RetrieverError, RetrieverSettings,
 };
-use forage_net::{Client, Fault, HttpOptions, KeyHeader, NetError, Request, Url};
+use forage_net::{Client, Fault, HttpOptions, KeyHeader, NetError, Refusal, Request, Url};
 use futures::future::try_join_all;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -176,9 +176,12 @@ where
             Err(error) => return Err(error),
         };
         if let [query] = part {
-            return Err(match ask(&*HARMLESS).await {
-                Ok(_) => refused(query, refusal),
-                Err(_) => RetrieverError::Remote(refusal),
+            // That an answer is too large is no fault of a query: how many passages it has, and their length, is not its writer's doing.
+            let is_its_own = !is_too_much(refusal.as_ref()) && ask(&*HARMLESS).await.is_ok();
+            return Err(if is_its_own {
+                refused(query, refusal)
+            } else {
+                RetrieverError::Remote(refusal)
             });
         }
         let (first, second) = part.split_at(part.len() / 2);
@@ -205,6 +208,19 @@ fn is_refusal(error: &(dyn Error + Send + Sync + 'static)) -> bool {
             ..
         })
     )
+}
+
+/// Tells whether a server of this crate refuses because its answer would be too large.
+fn is_too_much(error: &(dyn Error + Send + Sync + 'static)) -> bool {
+    let fault = error.downcast_ref().map(|error: &NetError| &error.fault);
+    let Some(Fault::Status {
+        status: 413, body, ..
+    }) = fault
+    else {
+        return false;
+    };
+    let cause = Refusal::AnswerTooLarge { limit: 0 }.cause();
+    body.contains(cause)
 }
 
 /// The description that a server of this crate gives of itself; any page may hold more.

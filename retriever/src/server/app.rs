@@ -17,7 +17,7 @@ pub(super) struct App {
     pub(super) services: Services,
     pub(super) limits: Limits,
     pub(super) pool: Pool,
-    /// Beside which every answer has its room.
+    /// The memory for answers; each has a part of it.
     pub(super) room: Room,
     pub(super) metrics: Metrics,
     /// The answer to `/info`.

@@ -6,20 +6,22 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use super::tokens::Tokens;
 use crate::model::BLOCK_POSITIONS;
 
 /// Names a full block by everything up to its end.
 pub(super) type BlockName = [u8; 32];
 
 /// The names of all full blocks of `tokens`, given the names of the first few.
-pub(super) fn extend_names(names: &mut Vec<BlockName>, tokens: &[u32]) {
+pub(super) fn extend_names(names: &mut Vec<BlockName>, tokens: &Tokens) {
     let full = tokens.len() / BLOCK_POSITIONS;
     for block in names.len()..full {
         let mut hasher = blake3::Hasher::new();
         if let Some(before) = names.last() {
             hasher.update(before);
         }
-        for token in &tokens[block * BLOCK_POSITIONS..(block + 1) * BLOCK_POSITIONS] {
+        let places = block * BLOCK_POSITIONS..(block + 1) * BLOCK_POSITIONS;
+        for token in tokens.at(places).iter() {
             hasher.update(&token.to_le_bytes());
         }
         names.push(*hasher.finalize().as_bytes());

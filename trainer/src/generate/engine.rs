@@ -11,9 +11,11 @@ use std::thread::JoinHandle;
 use async_trait::async_trait;
 use forage_contracts::Tokenizer;
 use forage_contracts::policy::{Completion, GenerateRequest, Policy, PolicyError};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 
-use super::request::{Reply, ScoreReply, StreamOptions, TokenEvent, TokenStream};
+use super::request::{
+    Outlet, Reply, ScoreReply, StreamOptions, TokenEvent, TokenStream, UNREAD_TOGETHER,
+};
 use super::worker::Worker;
 use crate::model::{BLOCK_POSITIONS, Decoder, KvCache, ModelConfig};
 use crate::weights::Checkpoint;
@@ -112,7 +114,8 @@ pub struct EngineStats {
 }
 
 pub(super) enum Message {
-    Generate(GenerateRequest, Reply),
+    /// With the tokens to continue, which stand in place of the request's.
+    Generate(Arc<[u32]>, GenerateRequest, Reply),
     Score(Vec<u32>, f32, ScoreReply),
     Release(u64),
     Swap(Box<Decoder>, u64, oneshot::Sender<()>),
@@ -130,6 +133,8 @@ pub(super) struct Shared {
 pub struct Engine {
     sender: Option<mpsc::UnboundedSender<Message>>,
     shared: Arc<Shared>,
+    /// Places for tokens that streams' readers have not taken yet.
+    unread: Arc<Semaphore>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -168,22 +173,25 @@ impl Engine {
         Self {
             sender: Some(sender),
             shared,
+            unread: Arc::new(Semaphore::new(UNREAD_TOGETHER)),
             thread: Some(thread.expect("a thread can be started")),
         }
     }
 
-    /// Draws a completion token by token.
+    /// Draws a completion token by token. `prompt`, which others may share, stands in place of the request's tokens.
     ///
     /// # Errors
     /// [`PolicyError::Gone`] when the engine thread has stopped; other errors come through the stream.
     pub(crate) fn stream(
         &self,
+        prompt: Arc<[u32]>,
         request: GenerateRequest,
         options: StreamOptions,
     ) -> Result<TokenStream, PolicyError> {
-        let (sender, events) = mpsc::unbounded_channel();
-        self.send(Message::Generate(request, Reply::Stream(sender, options)))?;
-        Ok(TokenStream { events })
+        let (outlet, stream) = Outlet::new(Arc::clone(&self.unread));
+        let reply = Reply::Stream(outlet, options);
+        self.send(Message::Generate(prompt, request, reply))?;
+        Ok(stream)
     }
 
     /// ln p of every token but the first, given the tokens before it, nats, at a temperature: `n - 1` values.
@@ -271,9 +279,10 @@ impl Policy for Engine {
         self.shared.version.load(Ordering::Acquire)
     }
 
-    async fn generate(&self, request: GenerateRequest) -> Result<Completion, PolicyError> {
+    async fn generate(&self, mut request: GenerateRequest) -> Result<Completion, PolicyError> {
         let (reply, completion) = oneshot::channel();
-        self.send(Message::Generate(request, Reply::Whole(reply)))?;
+        let prompt = std::mem::take(&mut request.tokens).into();
+        self.send(Message::Generate(prompt, request, Reply::Whole(reply)))?;
         completion.await.map_err(|_| gone())?
     }
 

@@ -6,6 +6,7 @@ mod request;
 mod runner;
 mod sampler;
 mod scheduler;
+mod tokens;
 mod worker;
 
 pub(crate) use engine::EngineModel;

@@ -1,8 +1,10 @@
 //! Requests in flight: the request, the tokens drawn so far, the receiver.
 
+use std::sync::Arc;
+
 use forage_contracts::Tokenizer;
 use forage_contracts::policy::{Completion, Finish, GenerateRequest, PolicyError};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
 use super::sampler::{Answer, Question, Wanted};
 
@@ -31,18 +33,71 @@ pub(crate) enum Event {
     Token(TokenEvent),
     /// The end, with everything once more.
     Done(Completion),
+    /// The end, because the reader is too far behind.
+    Behind,
 }
+
+/// Tokens that may wait for the reader of a stream in any case.
+const UNREAD: usize = 16;
+/// Tokens beyond those that may wait for the readers of all streams of an engine.
+pub(super) const UNREAD_TOGETHER: usize = 1 << 20;
+
+/// An event and its place among those that wait.
+type Sent = (Result<Event, PolicyError>, Option<OwnedSemaphorePermit>);
 
 /// The tokens of one completion as they are drawn. Dropping it cancels the request and frees its cache.
 #[derive(Debug)]
 pub(crate) struct TokenStream {
-    pub(super) events: mpsc::UnboundedReceiver<Result<Event, PolicyError>>,
+    events: mpsc::UnboundedReceiver<Sent>,
 }
 
 impl TokenStream {
     /// The next event; `None` after the end or an error.
     pub(crate) async fn next(&mut self) -> Option<Result<Event, PolicyError>> {
-        self.events.recv().await
+        let (event, _place) = self.events.recv().await?;
+        Some(event)
+    }
+}
+
+/// The engine's end of a [`TokenStream`]. What nobody reads is bounded: the engine draws on whether its reader keeps up or not.
+#[derive(Debug)]
+pub(super) struct Outlet {
+    events: mpsc::UnboundedSender<Sent>,
+    /// Places of this stream.
+    own: Arc<Semaphore>,
+    /// Places of all streams together.
+    together: Arc<Semaphore>,
+}
+
+impl Outlet {
+    pub(super) fn new(together: Arc<Semaphore>) -> (Self, TokenStream) {
+        let (sender, events) = mpsc::unbounded_channel();
+        let outlet = Self {
+            events: sender,
+            own: Arc::new(Semaphore::new(UNREAD)),
+            together,
+        };
+        (outlet, TokenStream { events })
+    }
+
+    /// Sends a token. Where there is no place for it, the stream ends with [`Event::Behind`] instead; returns false.
+    fn token(&self, token: TokenEvent) -> bool {
+        let mut places = [&self.own, &self.together].into_iter();
+        let place = places.find_map(|places| Arc::clone(places).try_acquire_owned().ok());
+        let has_place = place.is_some();
+        let event = if has_place {
+            Event::Token(token)
+        } else {
+            Event::Behind
+        };
+        // Whether anyone still listens is looked at before each pass.
+        let _ = self.events.send((Ok(event), place));
+        has_place
+    }
+
+    fn end(self, result: Result<Completion, PolicyError>) {
+        // A receiver that is gone needs no answer.
+        let _ = self.events.send((result.map(Event::Done), None));
     }
 }
 
@@ -50,10 +105,7 @@ impl TokenStream {
 #[derive(Debug)]
 pub(super) enum Reply {
     Whole(oneshot::Sender<Result<Completion, PolicyError>>),
-    Stream(
-        mpsc::UnboundedSender<Result<Event, PolicyError>>,
-        StreamOptions,
-    ),
+    Stream(Outlet, StreamOptions),
 }
 
 impl Reply {
@@ -61,7 +113,7 @@ impl Reply {
     pub(super) fn is_closed(&self) -> bool {
         match self {
             Self::Whole(reply) => reply.is_closed(),
-            Self::Stream(events, _) => events.is_closed(),
+            Self::Stream(outlet, _) => outlet.events.is_closed(),
         }
     }
 
@@ -69,7 +121,7 @@ impl Reply {
     pub(super) fn end(self, result: Result<Completion, PolicyError>) {
         match self {
             Self::Whole(reply) => drop(reply.send(result)),
-            Self::Stream(events, _) => drop(events.send(result.map(Event::Done))),
+            Self::Stream(outlet, _) => outlet.end(result),
         }
     }
 }
@@ -90,6 +142,8 @@ pub(super) struct Active {
     logprobs: Vec<f32>,
     /// Tokens at the end of the completion that can hold a stop string.
     tail: usize,
+    /// Whether its reader was told that it is too far behind.
+    is_behind: bool,
 }
 
 impl Active {
@@ -102,7 +156,13 @@ impl Active {
             tokens: Vec::new(),
             logprobs: Vec::new(),
             tail,
+            is_behind: false,
         }
+    }
+
+    /// Returns whether nobody waits for more.
+    pub(super) fn is_abandoned(&self) -> bool {
+        self.is_behind || self.reply.is_closed()
     }
 
     /// Asks for the next token of the completion.
@@ -130,14 +190,17 @@ impl Active {
     ) -> Option<Finish> {
         self.tokens.push(drawn.token);
         self.logprobs.push(drawn.logprob);
-        if let Reply::Stream(events, _) = &self.reply {
+        if let Reply::Stream(outlet, _) = &self.reply {
             let event = TokenEvent {
                 token: drawn.token,
                 logprob: drawn.logprob,
                 top,
             };
-            // Whether anyone still listens is looked at before each pass.
-            let _ = events.send(Ok(Event::Token(event)));
+            if !outlet.token(event) {
+                // The engine lets go of it before the next pass.
+                self.is_behind = true;
+                return None;
+            }
         }
         if !self.request.ignore_eos && eos.contains(&drawn.token) {
             return Some(Finish::Eos);

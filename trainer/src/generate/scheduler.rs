@@ -4,9 +4,12 @@
 //! long prompt holds nobody up. When memory is short, sequences kept between turns lose their blocks first, then the one
 //! that came last; its tokens are run again later.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 use super::blocks::{BlockName, BlockPool, extend_names};
+use super::tokens::Tokens;
 use crate::model::BLOCK_POSITIONS;
 
 /// Sizes of a schedule.
@@ -31,10 +34,11 @@ enum State {
 
 #[derive(Debug)]
 struct Sequence {
-    tokens: Vec<u32>,
+    tokens: Tokens,
     /// Tokens whose keys and values are in the cache.
     computed: usize,
     blocks: Vec<u32>,
+    /// Of its full blocks, from when it first runs.
     names: Vec<BlockName>,
     state: State,
     /// `true` where blocks of others may be used: not for a sequence that needs the hidden state of every token.
@@ -113,26 +117,21 @@ impl Scheduler {
     }
 
     /// A new turn of sequence `id`, which may be known from an earlier one. `tokens` must not be empty.
-    pub(super) fn submit(&mut self, id: u64, tokens: Vec<u32>, share: bool) {
+    pub(super) fn submit(&mut self, id: u64, tokens: Arc<[u32]>, share: bool) {
         self.arrivals += 1;
         let mut kept = self
             .sequences
             .remove(&id)
             .filter(|known| known.state == State::Kept);
         if let Some(sequence) = kept.as_mut() {
-            let same = sequence
-                .tokens
-                .iter()
-                .zip(&tokens)
-                .take_while(|(a, b)| a == b)
-                .count();
+            let same = sequence.tokens.in_common(&tokens);
             // The last token always runs again: its successor is what is asked for.
             let keep = sequence.computed.min(same).min(tokens.len() - 1);
             self.cut(sequence, id, keep);
-            sequence.tokens.clone_from(&tokens);
+            sequence.tokens = Tokens::new(Arc::clone(&tokens));
         }
         let mut sequence = kept.unwrap_or_else(|| Sequence {
-            tokens,
+            tokens: Tokens::new(tokens),
             computed: 0,
             blocks: Vec::new(),
             names: Vec::new(),
@@ -144,7 +143,6 @@ impl Scheduler {
         });
         sequence.state = State::Waiting;
         sequence.arrived = self.arrivals;
-        extend_names(&mut sequence.names, &sequence.tokens);
         self.counts.prompt_tokens += sequence.tokens.len() as u64;
         self.counts.cached_prompt_tokens += sequence.computed as u64;
         sequence.counted = sequence.computed;
@@ -230,12 +228,10 @@ impl Scheduler {
     }
 
     /// The tokens of a planned part and the blocks it reads and writes.
-    pub(super) fn part(&self, planned: &Planned) -> (&[u32], &[u32]) {
+    pub(super) fn part(&self, planned: &Planned) -> (Cow<'_, [u32]>, &[u32]) {
         let sequence = &self.sequences[&planned.id];
-        (
-            &sequence.tokens[planned.start..planned.start + planned.count],
-            &sequence.blocks,
-        )
+        let places = planned.start..planned.start + planned.count;
+        (sequence.tokens.at(places), &sequence.blocks)
     }
 
     /// The tokens that go through the model next: single ones first. Empty when nobody wants anything.
@@ -312,6 +308,10 @@ impl Scheduler {
             let Some(&id) = self.waiting.front() else {
                 return;
             };
+            if let Some(sequence) = self.sequences.get_mut(&id) {
+                // Not before: until then it has no memory of its own beside the others of its prompt.
+                extend_names(&mut sequence.names, &sequence.tokens);
+            }
             while self.pool.available() < self.missing_blocks(id) && self.evict_idle() {}
             let needed = self.missing_blocks(id);
             // Alone, a sequence may take everything: that it fits was checked when it came.

@@ -45,7 +45,7 @@ enum Job {
 impl Job {
     fn is_abandoned(&self) -> bool {
         match self {
-            Self::Generate(active) => active.reply.is_closed(),
+            Self::Generate(active) => active.is_abandoned(),
             Self::Score(scoring) => scoring.reply.sender.is_closed(),
         }
     }
@@ -143,13 +143,12 @@ impl Worker {
 
     fn handle(&mut self, message: Message) {
         match message {
-            Message::Generate(request, reply) => {
-                if let Some(error) = self.refuse(&request) {
+            Message::Generate(prompt, request, reply) => {
+                if let Some(error) = self.refuse(&prompt, &request) {
                     reply.end(Err(error));
                     return;
                 }
-                self.scheduler
-                    .submit(request.episode, request.tokens.clone(), true);
+                self.scheduler.submit(request.episode, prompt, true);
                 self.jobs
                     .insert(request.episode, Job::Generate(Active::new(request, reply)));
             }
@@ -189,7 +188,7 @@ impl Worker {
         self.next_score += 1;
         // The last token says nothing about one that is known.
         self.scheduler
-            .submit(id, tokens[..tokens.len() - 1].to_vec(), false);
+            .submit(id, Arc::from(&tokens[..tokens.len() - 1]), false);
         self.jobs.insert(
             id,
             Job::Score(Scoring {
@@ -218,25 +217,23 @@ impl Worker {
         ))
     }
 
-    fn refuse(&self, request: &GenerateRequest) -> Option<PolicyError> {
-        let fault = self
-            .bad_tokens(&request.tokens, self.context - 1)
-            .or_else(|| {
-                if request.max_tokens == 0 {
-                    return Some("max_tokens must be at least 1".to_owned());
-                }
-                if request.episode >= SCORED || self.jobs.contains_key(&request.episode) {
-                    return Some(format!(
-                        "episode {} is being continued already",
-                        request.episode
-                    ));
-                }
-                request
-                    .sampling
-                    .check()
-                    .err()
-                    .map(|error| error.to_string())
-            });
+    fn refuse(&self, prompt: &[u32], request: &GenerateRequest) -> Option<PolicyError> {
+        let fault = self.bad_tokens(prompt, self.context - 1).or_else(|| {
+            if request.max_tokens == 0 {
+                return Some("max_tokens must be at least 1".to_owned());
+            }
+            if request.episode >= SCORED || self.jobs.contains_key(&request.episode) {
+                return Some(format!(
+                    "episode {} is being continued already",
+                    request.episode
+                ));
+            }
+            request
+                .sampling
+                .check()
+                .err()
+                .map(|error| error.to_string())
+        });
         fault.map(PolicyError::BadRequest)
     }
 
@@ -324,13 +321,11 @@ impl Worker {
         let Self {
             runner, scheduler, ..
         } = self;
-        let chunks = plan.iter().map(|part| {
-            let (ids, blocks) = scheduler.part(part);
-            Chunk {
-                ids,
-                start: part.start,
-                blocks,
-            }
+        let parts: Vec<_> = plan.iter().map(|part| scheduler.part(part)).collect();
+        let chunks = plan.iter().zip(&parts).map(|(part, (ids, blocks))| Chunk {
+            ids,
+            start: part.start,
+            blocks,
         });
         let pass = Pass::new(chunks.collect());
         runner.run(&pass, questions)

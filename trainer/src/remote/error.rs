@@ -28,7 +28,24 @@ pub enum RemoteFault {
     Refused(String),
 }
 
+/// Characters of what a server wrote that an error repeats.
+const SHOWN_CHARS: usize = 400;
+
 impl RemoteFault {
+    /// The fault with no more of what the server wrote than errors show. Faults of the connection are shortened where they arise.
+    pub(super) fn shortened(mut self) -> Self {
+        if let Self::Malformed(text)
+        | Self::Counts(text)
+        | Self::Logprob(text)
+        | Self::Aborted(text)
+        | Self::Refused(text) = &mut self
+            && let Some((end, _)) = text.char_indices().nth(SHOWN_CHARS)
+        {
+            text.truncate(end);
+        }
+        self
+    }
+
     /// Says whether another try may do better, and when.
     pub(super) fn again(&self) -> Again {
         match self {
@@ -209,5 +226,26 @@ impl From<RemoteError> for PolicyError {
                 _ => Self::Unavailable(message),
             },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_server_wrote_is_shown_in_part() {
+        for fault in [
+            RemoteFault::Malformed("ä".repeat(1 << 20)),
+            RemoteFault::Refused("ä".repeat(1 << 20)),
+        ] {
+            let shown = fault.shortened().to_string();
+            assert!(shown.contains("ää") && shown.len() < 1000, "{shown}");
+        }
+        let short = RemoteFault::Aborted("no memory".to_owned()).shortened();
+        assert_eq!(
+            short.to_string(),
+            "the server aborted the request (no memory)"
+        );
     }
 }

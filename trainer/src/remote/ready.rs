@@ -44,7 +44,7 @@ impl Server {
             let fault = match server.probe(left.min(server.push_timeout)).await {
                 Ok(None) => break,
                 Ok(Some(what)) => return Err(not_ready(what)),
-                Err(fault) => fault,
+                Err(fault) => fault.shortened(),
             };
             let waits = matches!(&fault, RemoteFault::Net(fault) if fault.again() != Again::Never);
             if !waits || started.elapsed() + wait >= most {

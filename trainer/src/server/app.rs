@@ -42,7 +42,7 @@ pub(super) struct App {
     pub(super) model: Model,
     pub(super) metrics: Metrics,
     pub(super) base: Arc<Base>,
-    /// Beside which every whole answer has its room.
+    /// The memory for whole answers; each has a part of it.
     pub(super) room: Room,
     /// Bytes of a prompt beyond which it cannot fit into the context.
     most_prompt_bytes: usize,
@@ -179,7 +179,8 @@ impl App {
     ) -> Result<(Ticket, T), Fault> {
         let (place, body) = self.base.admitted(body).await?;
         let app = Arc::clone(self);
-        // Prepared, a request is as large as its tokens: a stream that lasts for minutes holds no memory of bodies.
+        // Prepared, a request is as large as its tokens, which its completions share: a stream that lasts for minutes holds no memory of
+        // bodies.
         let prepared =
             move || prepare(&app, &body).map(|prepared| (place.without_body(), prepared));
         self.base.heavy(prepared).await

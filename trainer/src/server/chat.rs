@@ -46,7 +46,7 @@ pub(super) fn prepare(app: &App, body: &[u8]) -> Result<Job, Fault> {
     let room = app.model.context - tokens.len();
     let max_tokens = request.max_tokens.unwrap_or(room);
     let order = Order {
-        tokens,
+        tokens: tokens.into(),
         max_tokens,
         top: request.logprobs.unwrap_or(0),
     };
@@ -71,14 +71,14 @@ pub(super) async fn answer(app: &Arc<App>, place: Ticket, job: Job) -> Result<An
         created: now(),
         model: app.model.name.clone(),
     };
-    let choices = choice::start(app, std::slice::from_ref(&job.order), &job.common)?;
+    let room = app.room.beside();
+    let choices = choice::start(app, std::slice::from_ref(&job.order), &job.common, &room)?;
     let stream = job.common.stream;
     let told = choice::told_bytes(job.logprobs.then_some(job.order.top));
-    let mut writer = Pieces::new(Arc::clone(app), head, job);
+    let mut writer = Pieces::new(Arc::clone(app), head, job, Arc::clone(&room));
     if stream {
         return streamed(place, choice::merge(choices), writer).await;
     }
-    let room = app.room.beside();
     let wholes = choice::collect(choices, &room, told).await?;
     app.written(place, room, move || writer.whole(wholes)).await
 }

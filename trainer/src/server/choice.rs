@@ -55,7 +55,7 @@ pub(super) struct Delta {
 /// What is to be generated for one prompt.
 #[derive(Debug, Clone)]
 pub(super) struct Order {
-    pub(super) tokens: Vec<u32>,
+    pub(super) tokens: Arc<[u32]>,
     pub(super) max_tokens: usize,
     /// Other tokens told at each position.
     pub(super) top: usize,
@@ -81,7 +81,7 @@ impl Choice {
         let episode = app.number();
         let request = GenerateRequest {
             episode,
-            tokens: order.tokens.clone(),
+            tokens: Vec::new(),
             max_tokens: order.max_tokens,
             stop: common.stop.clone(),
             ignore_eos: common.ignore_eos,
@@ -89,6 +89,7 @@ impl Choice {
             seed,
         };
         let stream = app.model.engine.stream(
+            Arc::clone(&order.tokens),
             request,
             StreamOptions {
                 top_logprobs: order.top,
@@ -122,6 +123,10 @@ impl Choice {
                 Finish::Stop | Finish::Eos => Ended::Stop,
                 Finish::Length | Finish::Context => Ended::Length,
             })),
+            Ok(Event::Behind) => {
+                self.ended = true;
+                Err(Fault::Behind)
+            }
             Err(error) => {
                 self.ended = true;
                 Err(error.into())
@@ -174,12 +179,16 @@ impl Drop for Choice {
     }
 }
 
-/// Starts `common.n` completions of each order: those of the first come first.
+/// Starts `common.n` completions of each order: those of the first come first. What each has of its own takes from the room.
 pub(super) fn start(
     app: &Arc<App>,
     orders: &[Order],
     common: &Common,
+    room: &Room,
 ) -> Result<Vec<Choice>, Fault> {
+    // The engine looks for stop strings, and so does the filter of the text.
+    let stops: usize = common.stop.iter().map(String::len).sum();
+    room.take(orders.len() * common.n * 2 * stops)?;
     let root = common.seed.map_or_else(|| app.fresh_seed(), Seed::root);
     let mut choices = Vec::with_capacity(orders.len() * common.n);
     for order in orders {

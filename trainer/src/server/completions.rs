@@ -16,6 +16,9 @@ use super::fault::Fault;
 use super::request::{Common, CompletionRequest, Prompt};
 use crate::generate::StreamOptions;
 
+/// Bytes that the id of a prompt's token takes in an answer.
+const ID_BYTES: usize = 16;
+
 /// A request ready to run.
 #[derive(Debug)]
 pub(super) struct Job {
@@ -56,7 +59,7 @@ pub(super) fn prepare(app: &App, body: &[u8]) -> Result<Job, Fault> {
         };
         app.check_prompt(&tokens, "prompt", max_tokens == 0)?;
         orders.push(Order {
-            tokens,
+            tokens: tokens.into(),
             max_tokens,
             top: logprobs.unwrap_or(0),
         });
@@ -80,16 +83,20 @@ pub(super) async fn answer(app: &Arc<App>, place: Ticket, job: Job) -> Result<An
     };
     let told = choice::told_bytes(job.logprobs);
     let room = app.room.beside();
-    if job.echo.is_some() {
-        // Streams repeat a prompt as they come to it.
-        let copies = if job.common.stream { 1 } else { job.common.n };
-        let tokens: usize = job.orders.iter().map(|order| order.tokens.len()).sum();
-        room.take(tokens * copies * told)?;
-    }
+    let repeated = match (&job.echo, job.common.token_ids) {
+        (None, false) => 0,
+        (None, true) => ID_BYTES,
+        (Some(_), false) => told,
+        (Some(_), true) => told + ID_BYTES,
+    };
+    // Streams repeat a prompt as they come to it.
+    let copies = if job.common.stream { 1 } else { job.common.n };
+    let tokens: usize = job.orders.iter().map(|order| order.tokens.len()).sum();
+    room.take(tokens * copies * repeated)?;
     let echoes = echoes(app, &job).await?;
     let choices = match job.max_tokens {
         0 => Vec::new(),
-        _ => choice::start(app, &job.orders, &job.common)?,
+        _ => choice::start(app, &job.orders, &job.common, &room)?,
     };
     let begun = vec![false; job.orders.len() * job.common.n];
     let mut writer = Pieces {
@@ -129,7 +136,7 @@ async fn echoes(app: &Arc<App>, job: &Job) -> Result<Option<Vec<Echo>>, Fault> {
         _ => 1.0,
     };
     let echo = |(order, text): (&Order, &String)| {
-        let (tokens, text) = (order.tokens.clone(), text.clone());
+        let (tokens, text) = (order.tokens.to_vec(), text.clone());
         async move {
             let told = match job.logprobs {
                 None => None,
@@ -167,7 +174,7 @@ struct Pieces {
     begun: Vec<bool>,
     /// Tokens.
     generated: usize,
-    /// The memory of what is repeated.
+    /// The memory of what is repeated, and of what the completions hold.
     _room: Arc<Room>,
 }
 
@@ -238,7 +245,8 @@ impl Pieces {
             logprobs,
             finish_reason: delta.ended.map(Ended::name),
             token_ids: token_ids.then(|| ids(&delta.tokens)),
-            prompt_token_ids: (token_ids && begins).then(|| self.job.orders[prompt].tokens.clone()),
+            prompt_token_ids: (token_ids && begins)
+                .then(|| self.job.orders[prompt].tokens.to_vec()),
         }
     }
 

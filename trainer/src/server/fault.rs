@@ -22,6 +22,8 @@ pub(super) enum Fault {
     UnknownModel { asked: String, served: String },
     /// As any server refuses.
     Any(Refusal),
+    /// 503: the client takes the tokens too slowly.
+    Behind,
     /// 400, 500, 502 or 503: the engine refused or failed.
     Policy(PolicyError),
 }
@@ -44,7 +46,7 @@ impl Fault {
             }
             Self::UnknownModel { .. } => StatusCode::NOT_FOUND,
             Self::Policy(PolicyError::NonFinite(_)) => StatusCode::INTERNAL_SERVER_ERROR,
-            Self::Policy(PolicyError::Gone(_) | PolicyError::Unavailable(_)) => {
+            Self::Behind | Self::Policy(PolicyError::Gone(_) | PolicyError::Unavailable(_)) => {
                 StatusCode::SERVICE_UNAVAILABLE
             }
             Self::Policy(PolicyError::Malformed(_)) => StatusCode::BAD_GATEWAY,
@@ -63,6 +65,9 @@ impl Fault {
                 )
             }
             Self::Any(refusal) => refusal.to_string(),
+            Self::Behind => {
+                "too many tokens wait to be read; read the answer faster, or ask for fewer completions".to_owned()
+            }
             Self::Policy(error) => error.to_string(),
         }
     }
@@ -135,6 +140,7 @@ impl Refuse for Fault {
             Self::Invalid { .. } | Self::Policy(PolicyError::BadRequest(_)) => "invalid",
             Self::UnknownModel { .. } => "unknown_model",
             Self::Any(refusal) => refusal.cause(),
+            Self::Behind => "slow_reader",
             Self::Policy(PolicyError::Gone(_)) => "engine_gone",
             Self::Policy(PolicyError::NonFinite(_)) => "non_finite",
             Self::Policy(PolicyError::Unavailable(_)) => "engine_unavailable",

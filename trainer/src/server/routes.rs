@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Path, State};
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use axum::routing::{get, post};
 use serde_json::{Value, json};
 
@@ -59,9 +59,8 @@ async fn model(State(app): Shared, Path(id): Path<String>) -> Response {
     if id == app.model.name {
         return forage_net::json(description(&app).to_string());
     }
-    Fault::UnknownModel {
+    app.base.refuse(Fault::UnknownModel {
         asked: id,
         served: app.model.name.clone(),
-    }
-    .into_response()
+    })
 }

@@ -22,8 +22,8 @@ class Client:
         Args:
             base_url: like `http://localhost:8000`.
             token: the server's, where it has one.
-            timeout: seconds to wait for an answer. More than the server's `--step-timeout-seconds`, or a slow step is
-                `Unreachable` in place of `Infra`.
+            timeout: seconds to wait for each piece of an answer. More than the server's `--step-timeout-seconds`, or a slow
+                step is `Unreachable` in place of `Infra`.
             patience: seconds to go on asking for a place while the server is full, before `Capacity` is raised.
 
         Raises:

@@ -27,7 +27,7 @@ class Retriever:
         Args:
             base_url: like `http://localhost:8000`.
             token: the server's, where it has one.
-            timeout: seconds to wait for an answer.
+            timeout: seconds to wait for each piece of an answer.
 
         Raises:
             ValueError: `base_url` is no address.

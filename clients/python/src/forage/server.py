@@ -380,6 +380,8 @@ class _Handler(BaseHTTPRequestHandler):
         """The request's fields. No web page gets this far: browsers name their page as the origin, or cannot send JSON."""
         # What is refused here is not read, and must not be taken for the next request.
         keep, self.close_connection = self.close_connection, True
+        if self.headers.get("Transfer-Encoding") is not None:
+            raise _Refused(411, "VALIDATION_ERROR", "length", "send the body whole, with its `Content-Length`")
         length = self.headers.get("Content-Length") or "0"
         if not (length.isascii() and length.isdigit()):
             raise _Refused(400, "VALIDATION_ERROR", "length", "`Content-Length` must be a number of bytes")

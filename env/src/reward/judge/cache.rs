@@ -21,6 +21,9 @@ struct Line {
     reply: String,
 }
 
+/// Most slots of a cache without a file.
+const MOST: usize = 1 << 14;
+
 /// A reply that is known or being asked for.
 pub(super) type Slot = Arc<OnceCell<String>>;
 
@@ -79,6 +82,10 @@ impl Cache {
     /// The place of a request's reply. Whoever asks the same at once waits for the one reply.
     pub(super) fn slot(&self, key: &str) -> Slot {
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        // Without a file nobody asked for replies to be kept: those in use are enough to ask equal questions once.
+        if self.file.is_none() && slots.len() >= MOST && !slots.contains_key(key) {
+            slots.retain(|_, slot| Arc::strong_count(slot) > 1);
+        }
         Arc::clone(slots.entry(key.to_owned()).or_default())
     }
 
@@ -97,10 +104,56 @@ impl Cache {
         });
         let line = line.map_err(|cause| wrong(cause.to_string()))? + "\n";
         let mut file = file.lock().unwrap_or_else(PoisonError::into_inner);
-        let written = file
-            .lock()
-            .and_then(|()| file.write_all(line.as_bytes()))
-            .and_then(|()| file.unlock());
+        let written = file.lock().and_then(|()| {
+            let whole = file.metadata().map(|found| found.len());
+            let written = file.write_all(line.as_bytes());
+            if let (Err(_), Ok(whole)) = (&written, whole) {
+                // Half a line would become the beginning of the next.
+                let _ = file.set_len(whole);
+            }
+            // Others wait for it, whether this line found room or not.
+            file.unlock().and(written)
+        });
         written.map_err(|cause| wrong(format!("{cause}; check free space")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_that_cannot_be_written_keeps_nobody_from_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("verdicts.jsonl");
+        std::fs::write(&path, "").unwrap();
+        let only_read = File::open(&path).unwrap();
+        let cache = Cache {
+            slots: Mutex::default(),
+            file: Some((path.clone(), Mutex::new(only_read))),
+        };
+        let error = cache.keep("key", "reply").unwrap_err().to_string();
+        assert!(error.contains("verdicts.jsonl"), "{error}");
+        File::open(&path)
+            .unwrap()
+            .try_lock()
+            .expect("nobody holds it");
+        Cache::open(&path).unwrap().keep("key", "reply").unwrap();
+        let reopened = Cache::open(&path).unwrap();
+        assert_eq!(
+            reopened.slot("key").get().map(String::as_str),
+            Some("reply")
+        );
+    }
+
+    #[test]
+    fn without_a_file_only_replies_in_use_are_certain_to_stay() {
+        let cache = Cache::default();
+        let held = cache.slot("held");
+        for number in 0..MOST + 10 {
+            cache.slot(&number.to_string());
+        }
+        assert!(Arc::ptr_eq(&held, &cache.slot("held")));
+        assert!(cache.slots.lock().unwrap().len() <= MOST);
     }
 }

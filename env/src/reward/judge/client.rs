@@ -56,8 +56,9 @@ pub enum JudgeError {
     /// The server replies in full, and its replies are no verdicts.
     #[error("judge at {0}; check that it serves this model and what it logs")]
     Unread(NetError),
-    /// As one of the two before, twice, of a judge that gives a verdict where what was written is left out: whoever wrote it is to blame.
-    #[error("the judge gives no verdict on what was written, and one without it: {0}")]
+    /// Twice a refusal or a reply without a verdict, from a judge that gives one once the policy's texts are left out: the texts are to
+    /// blame.
+    #[error("the judge gives no verdict on what was written, but does once it is left out: {0}")]
     Refused(NetError),
     /// The cache file cannot be used.
     #[error("the judge's cache `{}`: {what}", path.display())]
@@ -407,7 +408,7 @@ impl Judge {
             Err(error) if error.may_be_the_texts() => error,
             settled => return settled,
         };
-        tracing::debug!(%error, "judge gives no verdict on a text, and one without it");
+        tracing::debug!(%error, "judge gives no verdict on a text, but does once it is left out");
         Err(match error {
             JudgeError::Unread(fault) | JudgeError::Call(fault) => JudgeError::Refused(fault),
             other => other,

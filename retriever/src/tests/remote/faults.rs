@@ -206,6 +206,30 @@ async fn a_refused_query_is_told_apart_from_a_server_that_refuses_everything() {
     }
 }
 
+/// How large the passages of an index are is not the doing of who writes a query.
+#[tokio::test]
+async fn an_answer_that_is_too_large_is_no_refusal_of_the_query() {
+    let server = server(|seen, _| {
+        let queries = seen.json()["queries"].as_array().unwrap().len();
+        if seen.json()["queries"] != json!(["water"]) {
+            let body = r#"{"detail": "too much at a time", "cause": "answer_too_large"}"#;
+            return Reply::new(413, body);
+        }
+        Reply::new(
+            200,
+            format!("{{\"result\": [{}]}}", vec!["[]"; queries].join(",")),
+        )
+    })
+    .await;
+    let error = search(&server, hasty()).await.unwrap_err();
+    assert!(!error.is_refusal(), "{error}");
+    let (fault, _) = remote(error);
+    assert!(
+        matches!(fault, Fault::Status { status: 413, .. }),
+        "{fault}"
+    );
+}
+
 /// Anserini takes a query in the address, which servers refuse at lengths of their own.
 #[tokio::test]
 async fn a_query_too_long_for_an_address_is_refused_and_no_failure() {

@@ -116,11 +116,13 @@ async fn reranking_ends_with_its_deadline() {
     let body = json!({"queries": ["river"], "documents": [vec!["stone"; DOCUMENTS]]});
     let (status, answer) = server.post("/rerank", &body).await;
     assert_eq!((status, &answer["cause"]), (503, &json!("deadline")));
+    let begin = Instant::now();
     while !server
         .metrics()
         .await
         .contains("forage_retriever_jobs_running 0")
     {
+        assert!(begin.elapsed() < Duration::from_secs(30), "it goes on");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     let scored = scored.load(Ordering::SeqCst);

@@ -118,6 +118,13 @@ async fn contradictions_are_named_before_anything_starts() {
         ),
         (
             ServerConfig {
+                max_answer_bytes: 4 << 30,
+                ..config()
+            },
+            Mode::BM25,
+        ),
+        (
+            ServerConfig {
                 base: BaseConfig {
                     token: Some(String::new()),
                     ..BaseConfig::default()

@@ -13,6 +13,7 @@ use forage_contracts::policy::{
 };
 use forage_contracts::seed::Seed;
 use forage_contracts::{ByteTokenizer, Tokenizer};
+use tokio::sync::Semaphore;
 
 /// Wide enough for the arrangement of weights that only large models get; the other one is not.
 fn shape(wide: bool) -> ModelConfig {
@@ -227,7 +228,11 @@ async fn a_score_that_gave_way_begins_anew() {
     let options = StreamOptions { top_logprobs: 1 };
     let older = |episode: u64| {
         engine
-            .stream(request(episode, vec![episode as u32; 12], 40), options)
+            .stream(
+                vec![episode as u32; 12].into(),
+                request(episode, Vec::new(), 40),
+                options,
+            )
             .unwrap()
     };
     let _older: Vec<_> = (1..5).map(older).collect();
@@ -277,7 +282,8 @@ async fn a_stream_that_is_dropped_frees_its_memory() {
     let engine = engine(false, ROOMY);
     let mut stream = engine
         .stream(
-            request(1, prompt(1), 250),
+            prompt(1).into(),
+            request(1, Vec::new(), 250),
             StreamOptions { top_logprobs: 3 },
         )
         .unwrap();
@@ -298,14 +304,51 @@ async fn a_stream_that_is_dropped_frees_its_memory() {
 }
 
 #[tokio::test]
+async fn a_stream_that_nobody_reads_ends_and_says_so() {
+    let mut engine = engine(false, ROOMY);
+    let places = Arc::new(Semaphore::new(4));
+    Arc::get_mut(&mut engine).unwrap().unread = Arc::clone(&places);
+    let mut stream = engine
+        .stream(
+            prompt(1).into(),
+            request(1, Vec::new(), 250),
+            StreamOptions::default(),
+        )
+        .unwrap();
+    let begun = std::time::Instant::now();
+    while engine.stats().cancelled == 0 {
+        assert!(
+            begun.elapsed() < Duration::from_secs(20),
+            "{:?}",
+            engine.stats()
+        );
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(places.available_permits(), 0);
+    let (mut tokens, mut last) = (0, None);
+    while let Some(event) = stream.next().await {
+        match event.unwrap() {
+            Event::Token(_) => tokens += 1,
+            other => last = Some(other),
+        }
+    }
+    // Sixteen of its own, and four of all streams.
+    assert_eq!((tokens, last), (20, Some(Event::Behind)));
+    assert_eq!(places.available_permits(), 4);
+    assert_eq!(engine.stats().cache_tokens_used, 0);
+}
+
+#[tokio::test]
 async fn a_stream_says_what_a_completion_says() {
     let engine = engine(false, ROOMY);
     let whole = engine.generate(request(1, prompt(3), 20)).await.unwrap();
     let again = GenerateRequest {
         episode: 2,
-        ..request(1, prompt(3), 20)
+        ..request(1, Vec::new(), 20)
     };
-    let mut stream = engine.stream(again, StreamOptions::default()).unwrap();
+    let mut stream = engine
+        .stream(prompt(3).into(), again, StreamOptions::default())
+        .unwrap();
     let (mut tokens, mut logprobs) = (Vec::new(), Vec::new());
     while let Some(event) = stream.next().await {
         match event.unwrap() {
@@ -314,6 +357,7 @@ async fn a_stream_says_what_a_completion_says() {
                 logprobs.push(token.logprob);
             }
             Event::Done(done) => assert_eq!(bits(&[done]), bits(std::slice::from_ref(&whole))),
+            Event::Behind => panic!("everything is read at once"),
         }
     }
     assert_eq!((tokens, logprobs), (whole.tokens, whole.logprobs));

@@ -40,7 +40,7 @@ impl World {
     fn submit(&mut self, id: u64, tokens: Vec<u32>, new: usize) {
         self.logs.insert(id, tokens.clone());
         self.wanted.insert(id, new);
-        self.scheduler.submit(id, tokens, true);
+        self.scheduler.submit(id, tokens.into(), true);
     }
 
     /// One pass; false when there was nothing to do.
@@ -59,7 +59,7 @@ impl World {
         for part in &plan {
             let (ids, blocks) = self.scheduler.part(part);
             let log = &self.logs[&part.id];
-            prop_assert_eq!(ids, &log[part.start..part.start + part.count]);
+            prop_assert_eq!(&*ids, &log[part.start..part.start + part.count]);
             prop_assert_eq!(part.last, part.start + part.count == log.len());
             for position in 0..part.start {
                 let place = blocks[position / BLOCK_POSITIONS] as usize * BLOCK_POSITIONS
@@ -226,4 +226,22 @@ fn a_group_computes_its_prompt_once() {
     // Six full blocks once; the four tokens after them by each of eight.
     assert_eq!(run, 96 + 8 * 4);
     assert_eq!(world.scheduler.counts.cached_prompt_tokens, 7 * 96);
+}
+
+#[test]
+fn sequences_that_wait_share_their_prompt() {
+    let limits = Limits {
+        sequences: 2,
+        tokens: 64,
+    };
+    let mut scheduler = Scheduler::new(limits, 64);
+    let prompt: Arc<[u32]> = (0..100).collect();
+    for id in 0..8 {
+        scheduler.submit(id, Arc::clone(&prompt), true);
+    }
+    scheduler.plan();
+    assert_eq!(Arc::strong_count(&prompt), 9);
+    let sequences = scheduler.sequences.values();
+    let named = sequences.filter(|sequence| !sequence.names.is_empty());
+    assert_eq!(named.count(), 2, "those that run");
 }

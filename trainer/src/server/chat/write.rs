@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use forage_env::HfTokenizer;
 use forage_env::chat::hermes::{self, Piece, ToolCall};
+use forage_net::Room;
 use serde::Serialize;
 
 use super::Job;
@@ -109,6 +110,8 @@ pub(super) struct Pieces {
     states: Vec<State>,
     /// Tokens.
     generated: usize,
+    /// The memory of what the completions hold.
+    _room: Arc<Room>,
 }
 
 /// What was said of a choice.
@@ -121,7 +124,7 @@ struct State {
 }
 
 impl Pieces {
-    pub(super) fn new(app: Arc<App>, head: Head, job: Job) -> Self {
+    pub(super) fn new(app: Arc<App>, head: Head, job: Job, room: Arc<Room>) -> Self {
         let states = std::iter::repeat_with(State::default)
             .take(job.common.n)
             .collect();
@@ -131,6 +134,7 @@ impl Pieces {
             job,
             states,
             generated: 0,
+            _room: room,
         }
     }
 
@@ -226,11 +230,7 @@ impl Pieces {
                 token_ids: self.token_ids(&whole.tokens),
             });
         }
-        let prompt_token_ids = self
-            .job
-            .common
-            .token_ids
-            .then_some(self.job.order.tokens.as_slice());
+        let prompt_token_ids = self.job.common.token_ids.then_some(&*self.job.order.tokens);
         Body {
             head: &self.head,
             choices,
@@ -243,7 +243,7 @@ impl Pieces {
     fn event(&self, choices: Vec<ChoicePiece>, usage: Count, prompt: bool) -> Vec<u8> {
         let usage = self.job.common.include_usage.then_some(usage);
         let prompt_token_ids =
-            (prompt && self.job.common.token_ids).then_some(self.job.order.tokens.as_slice());
+            (prompt && self.job.common.token_ids).then_some(&*self.job.order.tokens);
         event(
             &Body {
                 head: &self.head,

@@ -1,7 +1,7 @@
 //! The hub's server: it is not trusted, so what it answers is checked before any of it becomes a path, and the token goes to it alone.
 
 use std::fs::{File, OpenOptions};
-use std::io::{ErrorKind, Read, Seek, SeekFrom};
+use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -185,7 +185,7 @@ impl<'a> Server<'a> {
         file.seek(SeekFrom::Start(begin)).map_err(at(path))?;
         let body = response.into_body().into_reader().take(total - begin);
         // An answer that breaks off is asked for again from where it did.
-        let _ = std::io::copy(&mut Paced::new(body), file);
+        copied(&mut Paced::new(body), file).map_err(at(path))?;
         let found = file.stream_position().map_err(at(path))?;
         if found == total {
             Ok(())
@@ -225,6 +225,22 @@ impl<'a> Server<'a> {
             address = next;
         }
         Err(Fault::Refused("it redirects without end".to_owned()))
+    }
+}
+
+/// Copies what comes until the body ends or breaks off; which of the two, its length tells. An error is the file's.
+fn copied(body: &mut impl Read, file: &mut impl Write) -> std::io::Result<()> {
+    let mut buffer = vec![0; 64 << 10];
+    loop {
+        match body.read(&mut buffer) {
+            Ok(0) => return Ok(()),
+            Ok(read) => file.write_all(&buffer[..read])?,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => {
+                tracing::debug!(%error, "an answer breaks off");
+                return Ok(());
+            }
+        }
     }
 }
 
@@ -394,6 +410,52 @@ mod tests {
         assert_eq!(ended.read(&mut buffer).unwrap(), 0);
         let mut begun = Paced::new(std::io::repeat(7));
         assert_eq!(begun.read(&mut buffer[1..]).unwrap(), buffer.len() - 1);
+    }
+
+    /// Takes so many bytes, then its disk is full.
+    struct Disk(usize);
+
+    impl Write for Disk {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            let taken = bytes.len().min(self.0);
+            self.0 -= taken;
+            if taken == 0 {
+                return Err(ErrorKind::StorageFull.into());
+            }
+            Ok(taken)
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// Ten bytes, then nothing more ever comes.
+    struct Lost(usize);
+
+    impl Read for Lost {
+        fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+            let given = buffer.len().min(self.0);
+            self.0 -= given;
+            if given == 0 {
+                return Err(ErrorKind::ConnectionReset.into());
+            }
+            buffer[..given].fill(7);
+            Ok(given)
+        }
+    }
+
+    #[test]
+    fn a_full_disk_is_told_apart_from_an_answer_that_breaks_off() {
+        let full = copied(&mut std::io::repeat(7), &mut Disk(10)).unwrap_err();
+        assert_eq!(full.kind(), ErrorKind::StorageFull);
+        let fault = at(Path::new("blobs/ab.part"))(full);
+        assert!(!fault.passes());
+        let fault = fault.to_string();
+        assert!(fault.contains("blobs/ab.part"), "{fault}");
+        let mut file = Vec::new();
+        copied(&mut Lost(10), &mut file).unwrap();
+        assert_eq!(file, [7; 10]);
     }
 
     #[test]
