@@ -32,7 +32,7 @@ pub(super) fn configure() {
         config.autotune.disable_cache = folder.is_err();
         match folder {
             Ok(folder) => config.environment.path = CacheConfig::Directory(folder),
-            Err(why) => tracing::warn!(why, fix = KERNELS_FIX, "compiled kernels are not kept"),
+            Err(why) => tracing::warn!(%why, fix = KERNELS_FIX, "compiled kernels are not kept"),
         }
         config.environment.name = build();
         // A library user may have set a configuration of their own: theirs stays.
@@ -43,21 +43,31 @@ pub(super) fn configure() {
 /// The fix where compiled kernels are not kept.
 pub(crate) const KERNELS_FIX: &str = "remove the folder, or make it yours alone (chmod -R go-w); XDG_CACHE_HOME names the one around it";
 
-/// The folder for compiled kernels, made for this user alone, or why they are not kept.
-pub(crate) fn kernels() -> Result<PathBuf, String> {
-    let cache = dirs::cache_dir().ok_or("this user has no cache folder")?;
-    kernels_in(&cache)
+/// Why compiled kernels are not kept.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum KernelsError {
+    #[error("this user has no cache folder")]
+    NoCacheFolder,
+    #[error("{0} belongs to another user, or others may write to it")]
+    Shared(String),
+    #[error("{0} cannot be used: {1}")]
+    Unusable(String, #[source] io::Error),
+}
+
+/// The folder for compiled kernels, made for this user alone.
+pub(crate) fn kernels() -> Result<PathBuf, KernelsError> {
+    kernels_in(&dirs::cache_dir().ok_or(KernelsError::NoCacheFolder)?)
 }
 
 /// The same in a cache folder.
-fn kernels_in(cache: &Path) -> Result<PathBuf, String> {
+fn kernels_in(cache: &Path) -> Result<PathBuf, KernelsError> {
     let folder = cache.join("forage/kernels");
-    let why = match is_private(&folder) {
-        Ok(true) => return Ok(folder),
-        Ok(false) => "belongs to another user, or others may write to it".to_owned(),
-        Err(error) => format!("cannot be used: {error}"),
-    };
-    Err(format!("{} {why}", folder.display()))
+    let name = folder.display().to_string();
+    match is_private(&folder) {
+        Ok(true) => Ok(folder),
+        Ok(false) => Err(KernelsError::Shared(name)),
+        Err(error) => Err(KernelsError::Unusable(name, error)),
+    }
 }
 
 /// Makes a folder and tells whether it is this user's and nobody else may write to it.
@@ -205,7 +215,7 @@ mod tests {
             std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(mode)).unwrap();
             assert_eq!(is_private(&folder).unwrap(), expected, "{mode:o}");
         }
-        let why = kernels_in(place.path()).unwrap_err();
+        let why = kernels_in(place.path()).unwrap_err().to_string();
         let named = format!("{} belongs to another user, or", folder.display());
         assert!(why.starts_with(&named), "{why}");
         std::fs::write(place.path().join("file"), "").unwrap();
