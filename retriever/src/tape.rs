@@ -445,7 +445,7 @@ mod tests {
             .err()
             .expect("another corpus")
             .to_string();
-        assert!(other.contains("was recorded with retriever"), "{other}");
+        assert!(other.contains("was made with retriever"), "{other}");
         std::fs::write(&path, "{}\n").expect("write");
         let error = Tape::open(&path).err().expect("no header").to_string();
         assert!(error.contains("line 1"), "{error}");
