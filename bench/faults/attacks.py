@@ -208,6 +208,7 @@ dev_questions = 0
 test_questions = 0
 [data.world]
 pages = 200
+seed = 1
 [environment]
 id = "code-search"
 LIMITS
@@ -271,8 +272,12 @@ def greedy_sessions(g):
 
 
 def large_answer(g):
-    """Held by what the server promises of an answer, whatever the machine and its number of threads: the index is not counted."""
-    index, most = g.long(), 128
+    """Held by what the server promises of an answer; the index is not counted.
+
+    Beside the answer, as it grows, there are the passages of one search for each core, as JSON too, and what was freed in the last second.
+    """
+    index, most, passages = g.long(), 128, 54
+    allowed = 2 * most + 3 * passages * os.cpu_count()
     with Server(g.work, "large", "retriever", index, "--max-answer-mib", most) as server:
         server.ask("POST", "/retrieve", {"queries": ["river"], "topk": 10})
         before = server.resident_mib("RssAnon")
@@ -281,7 +286,7 @@ def large_answer(g):
             status, body = server.ask("POST", "/retrieve", {"queries": ["river"] * 20, "topk": 1000}, timeout=60)
         return (
             f"{status}, {len(body) >> 20} MiB answered, {before:.0f} -> {peak.worst_mib:.0f} MiB, {time.monotonic() - begun:.1f} s",
-            status == 413 and peak.worst_mib - before < 2 * most,
+            status == 413 and peak.worst_mib - before < allowed,
         )
 
 
@@ -639,7 +644,7 @@ def long_field(g):
     body = {"queries": ["river"], "topk": 1, "filter": {"n" * (4 << 20): ["a"] * 400_000}}
     with Server(g.work, "field", "retriever", g.index, preexec=small) as server:
         costs = Costs(server, "/retrieve", body)
-        return costs.words, costs.within(30, 512)
+        return costs.words, costs.within(10, 512)
 
 
 def repairs(g):

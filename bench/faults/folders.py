@@ -173,8 +173,7 @@ class Runs:
         cell = Cell("run folder", "read-only disk", "ends within 5 s and names the file; what is there stays")
         with small_disk(self.work / "fixed", 256) as disk:
             if disk is None:
-                cell.fault, cell.seen, cell.lost = "read-only disk (left out: needs root)", "not run", "nothing"
-                return cell.done()
+                return cell.leave_out("root")
             folder = disk / "run"
             command = self.begun(folder)
             command.kill()
@@ -229,8 +228,7 @@ class Runs:
         cell = Cell("run folder", f"clock jumps {name}", "rows and weights as without it; no time is negative or absurd")
         library = next((path for path in FAKETIME if os.path.exists(path)), None)
         if library is None:
-            cell.fault, cell.seen = f"{cell.fault} (left out: no libfaketime)", "not run"
-            return cell.done()
+            return cell.leave_out("libfaketime")
         folder = self.work / f"clock-{seconds}"
         file = self.work / f"clock-{seconds}.rc"
         file.write_text("+0")
@@ -327,8 +325,7 @@ def index_full(work, corpus):
     )
     with small_disk(work / "small-index", 64) as disk:
         if disk is None:
-            cell.fault, cell.seen = f"{cell.fault} (left out: needs root)", "not run"
-            return cell.done()
+            return cell.leave_out("root")
         folder = disk / "index"
         build(corpus, folder)
         before = run("search", folder, "river", "-k", "3").stdout

@@ -269,6 +269,8 @@ class Cell:
     told_s: float | None = None
     # Reasons for `held` being false.
     misses: list = field(default_factory=list)
+    # What the machine lacks for it; it is then neither held nor missed.
+    left_out: str = ""
 
     def check(self, fact, otherwise):
         if not fact:
@@ -277,6 +279,10 @@ class Cell:
 
     def done(self):
         self.held = not self.misses
+        return self
+
+    def leave_out(self, lacking):
+        self.left_out, self.seen = lacking, "not run"
         return self
 
 

@@ -1,6 +1,7 @@
 //! One segment: a run of the corpus with its store, id table, postings and bounds.
 
 use std::cmp::Ordering;
+use std::collections::HashSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -140,19 +141,34 @@ impl Segment {
         value: &str,
         cancel: &CancelFlag,
     ) -> io::Result<Vec<u32>> {
-        check_io(cancel)?;
-        if name == "id" {
-            let rank = self.rank_of(value).map_err(io::Error::other)?;
-            return Ok(rank.into_iter().collect());
-        }
-        match self.postings.field_docs(name, value)? {
+        match self.indexed_docs(name, value, cancel)? {
             Some(ranks) => Ok(ranks),
-            None => self.scan(name, value, cancel),
+            None => self.scan(name, &HashSet::from([value]), cancel),
         }
     }
 
-    /// Values too long to be indexed are compared passage by passage.
-    fn scan(&self, name: &str, value: &str, cancel: &CancelFlag) -> io::Result<Vec<u32>> {
+    /// The same from the index; `None` where it does not hold such values, names or both being too long.
+    fn indexed_docs(
+        &self,
+        name: &str,
+        value: &str,
+        cancel: &CancelFlag,
+    ) -> io::Result<Option<Vec<u32>>> {
+        check_io(cancel)?;
+        if name == "id" {
+            let rank = self.rank_of(value).map_err(io::Error::other)?;
+            return Ok(Some(rank.into_iter().collect()));
+        }
+        self.postings.field_docs(name, value)
+    }
+
+    /// Compares the field of every passage with values that the index does not hold, all of them at once.
+    fn scan(
+        &self,
+        name: &str,
+        values: &HashSet<&str>,
+        cancel: &CancelFlag,
+    ) -> io::Result<Vec<u32>> {
         let mut ranks = Vec::new();
         for rank in 0..self.len() as u32 {
             if rank.is_multiple_of(SCAN_BLOCK) {
@@ -160,7 +176,10 @@ impl Segment {
             }
             let local = self.local_at_rank(rank).map_err(io::Error::other)?;
             let document = self.document(local).map_err(io::Error::other)?;
-            if document.field(name).is_some_and(|found| found == value) {
+            if document
+                .field(name)
+                .is_some_and(|found| values.contains(found.as_str()))
+            {
                 ranks.push(rank);
             }
         }
@@ -176,8 +195,16 @@ impl Segment {
         let mut allowed: Option<DocSet> = None;
         for (name, values) in &filter.0 {
             let mut ranks = Vec::new();
+            let mut long = HashSet::new();
             for value in values {
-                ranks.extend(self.field_docs(name, value, cancel)?);
+                match self.indexed_docs(name, value, cancel)? {
+                    Some(found) => ranks.extend(found),
+                    None => _ = long.insert(value.as_str()),
+                }
+            }
+            // Once for all of them: under a name that is too long, every value is.
+            if !long.is_empty() {
+                ranks.extend(self.scan(name, &long, cancel)?);
             }
             let of_field = DocSet::from_sorted(&ranks, self.len());
             match &mut allowed {

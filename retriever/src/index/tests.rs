@@ -155,7 +155,7 @@ proptest! {
         years in prop::collection::btree_set(0_usize..4, 0..3),
         pages in prop::collection::btree_set(0_usize..6, 0..4),
     ) {
-        let page = |number: usize| if number == 0 { "long ".repeat(200) } else { format!("p{number}") };
+        let page = |number: usize| if number < 2 { "long ".repeat(200 + number) } else { format!("p{number}") };
         for (number, passage) in passages.iter_mut().enumerate() {
             passage.fields.insert("year".to_owned(), (number % 4).to_string());
             if number % 3 > 0 {
