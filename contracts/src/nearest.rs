@@ -1,6 +1,6 @@
 //! The nearest known name to one that is not known, for error messages.
 
-/// Characters of a name that are compared: a longer one is no slip of the pen, and the work grows with both lengths.
+/// Characters of a name that are compared: longer names are rarely typing errors, and the work grows with both lengths.
 const COMPARED: usize = 64;
 
 /// The candidate with the smallest edit distance to `name`, by their first 64 characters; the first of equals, `""` without

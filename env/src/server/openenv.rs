@@ -138,7 +138,7 @@ async fn called(
     manner: Manner,
 ) -> Result<Value, Fault> {
     let mut name = call.tool_name;
-    // It stands in the answer, and no tool has a longer one.
+    // The answer repeats the name, and no tool's name is longer.
     name.truncate(name.floor_char_boundary(LONGEST_ID));
     match tools::turn(app, &name, &call.arguments) {
         Err(fault) => {
