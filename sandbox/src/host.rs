@@ -28,6 +28,10 @@ const TICK: u64 = 1_000;
 const REQUEST_BYTES: usize = 256 << 10;
 /// Calls over the limit after which the turn is stopped rather than warned by an exception.
 const PATIENCE: usize = 1_000;
+/// The most that the interpreter's memory grows by for small objects, in bytes. Its allocator takes whole pages of 64 KiB.
+const SMALL_GROWTH: usize = 256 << 10;
+/// The part of a session's memory, one in this many, that only small growth may take.
+const SHARE_FOR_SMALL_GROWTH: usize = 32;
 /// WASI's `EBADF`: the file does not exist.
 const BAD_DESCRIPTOR: i32 = 8;
 const WASI: &str = "wasi_snapshot_preview1";
@@ -242,8 +246,19 @@ impl Host {
 
 /// The memory limit.
 impl ResourceLimiter for Host {
-    fn memory_growing(&mut self, _: usize, desired: usize, _: Option<usize>) -> Result<bool> {
-        let fits = desired <= self.limits.memory_bytes;
+    fn memory_growing(
+        &mut self,
+        current: usize,
+        desired: usize,
+        _: Option<usize>,
+    ) -> Result<bool> {
+        // A program that was refused a large block needs some small ones to handle the error, as do the turns after it.
+        let kept = if desired - current > SMALL_GROWTH {
+            self.limits.memory_bytes / SHARE_FOR_SMALL_GROWTH
+        } else {
+            0
+        };
+        let fits = desired <= self.limits.memory_bytes - kept;
         if !fits {
             self.turn.limit = Some(Limit::Memory);
         }

@@ -42,6 +42,27 @@ while True:
     except MemoryError:
         pass
 
+#: memory_filled_and_kept -> ok
+#: then print(len(blocks) == full > 100)
+#: prints True
+blocks = []
+try:
+    while True:
+        blocks.append(bytes(2**20))
+except MemoryError:
+    pass
+full = len(blocks)
+
+#: memory_filled_is_freed_later -> ok
+#: before blocks = [bytes(2**20) for _ in range(100)]
+#: then del blocks[:]; print(len(bytes(100 * 2**20)))
+#: prints 104857600
+try:
+    while True:
+        blocks.append(bytes(300 * 2**10))
+except MemoryError:
+    pass
+
 #: output_caught -> output timeout
 import sys
 while True:
