@@ -9,7 +9,7 @@ shift
 home="${FORAGE_BENCH_HOME:-$HOME/.cache/forage-bench}/device"
 mkdir -p "$home/stub"
 # Kernels of another build are of no use.
-rm -rf "$home/account" "$home/collectives"
+rm -rf "$home/account" "$home/collectives" "$home/doctor"
 bash bench/device/nvrtc.sh "$home" >/dev/null
 cc -O2 -Wall -Wextra -Werror -shared -fPIC -o "$home/stub/libcuda.so" bench/device/stub/libcuda.c -lpthread
 ln -sf libcuda.so "$home/stub/libcuda.so.1"
@@ -17,5 +17,6 @@ cc -O2 -Wall -Wextra -Werror -shared -fPIC -o "$home/stub/libnvrtc.so" bench/dev
 cc -O2 -Wall -Wextra -Werror -shared -fPIC -o "$home/stub/libnccl.so" bench/device/stub/libnccl.c -lpthread
 LD_LIBRARY_PATH="$home/nvidia/cu13/lib" python3 bench/device/stub/check.py "$home/stub/libcuda.so"
 export CUDA_PATH="$home/nvidia/cu13" LD_LIBRARY_PATH="$home/stub:$home/nvidia/cu13/lib"
+python3 bench/device/doctor.py "$forage" "$home/doctor"
 python3 bench/device/collectives.py "$forage" "$home/collectives"
 python3 bench/device/account.py "$forage" "$home/account" "$@"

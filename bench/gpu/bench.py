@@ -18,7 +18,7 @@ import sys
 import time
 
 import table
-from jobs import Failed, Plan, kernel_cache
+from jobs import LONGEST, Failed, Plan, kernel_cache
 from machine import CardMemory, commit, cuda_environment, describe, doctor, peers_of
 
 
@@ -30,7 +30,8 @@ class Rows:
     """RESULTS/rows.jsonl; of several lines of an id the last one counts."""
 
     def __init__(self, path, rehearse):
-        self.rehearse, self.known = rehearse, {}
+        # Seconds of all rows so far, also of those that ran again.
+        self.rehearse, self.known, self.seconds = rehearse, {}, 0
         text = path.read_text() if path.exists() else ""
         for place, line in enumerate(text.splitlines(), 1):
             try:
@@ -41,6 +42,7 @@ class Rows:
                 continue
             if row.get("rehearsal", False) == rehearse:
                 self.known[row["id"]] = row
+                self.seconds += row["seconds"]
         self.file = path.open("a")
         if text and not text.endswith("\n"):
             self.file.write("\n")
@@ -183,6 +185,7 @@ def finish(rows, jobs, results):
     figures["rows"] = {id: row["figures"] for id, row in rows.known.items()}
     line = {"bench": "gpu", "held": held, "figures": figures} | ({"rehearsal": True} if rows.rehearse else {})
     print(f"\n{markdown}\n{json.dumps(line)}")
+    return held
 
 
 def program(parser, name):
@@ -218,7 +221,13 @@ def main():
     jobs = Plan(forage, python, results / "scratch", arguments.rehearse).jobs()
     # With every row there, nothing is started: the table can be made where there is no GPU.
     if not all(rows.good(job.id) for job in jobs):
-        jobs = measure(forage, python, rows, results, begin + arguments.minutes * 60)
+        seconds = arguments.minutes * 60
+        if not arguments.rehearse:
+            seconds = min(seconds, LONGEST - rows.seconds)
+        if seconds < 0:
+            print(f"the rows have taken {rows.seconds / 60:.0f} minutes, of {LONGEST // 60} in all: begin with another RESULTS")
+            return 1
+        jobs = measure(forage, python, rows, results, begin + seconds)
     left = [job for job in jobs if job.id not in rows.known]
     failed = [job for job in jobs if rows.failed(job.id)]
     if failed:
@@ -227,8 +236,7 @@ def main():
         minutes = sum(job.expected for job in left) / 60
         print(f"left for another call, about {minutes:.0f} minutes: {', '.join(job.id for job in left)}")
         return 3
-    finish(rows, jobs, results)
-    return 1 if failed else 0
+    return 0 if finish(rows, jobs, results) else 1
 
 
 if __name__ == "__main__":

@@ -285,7 +285,8 @@ class Plan:
             file = self.scratch / f"rollouts-{length}.jsonl"
             options = [str(file), "--rank", str(rank), *sizes]
             command = [self.forage, "bench", "train", f"random:{MODELS[model]}", *options]
-            command += ["--base", base, "--device", DEVICE]
+            # Products in bf16, as runs on GPUs have them by default and the peers by autocast.
+            command += ["--base", base, "--bf16", "--device", DEVICE]
             figures, cache = trained(self.sizes.steps, self.rehearse), kernel_cache(self.scratch, model)
             jobs = [Job(row, "forage", expected, [command], figures, cache)]
             ways = [("torch-checkpointing", checkpointing, ["--checkpointing"]), ("torch-plain", plain, [])]

@@ -13,7 +13,9 @@
 # NVRTC and the CUDA headers, which are found by CUDA_PATH, by nvcc, in /usr/local/cuda or among PYTHON's
 # nvidia-cuda-* wheels. FORAGE_COMMIT tells the commit where git does not.
 #
-# Status: 0 every row is there and good, 1 a row failed or could not be tried, 2 wrong arguments, 3 rows are
-# left for another call.
+# A call takes ten minutes by default, all calls together 40 at most.
+#
+# Status: 0 every row is there and good and the GPU learns as the processor does, 1 something of that does not
+# hold or could not be tried, 2 wrong arguments, 3 rows are left for another call.
 set -euo pipefail
 exec python3 "$(dirname "$0")/bench.py" "$@"

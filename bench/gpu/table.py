@@ -136,9 +136,9 @@ def notes(rows, sizes):
         """First round: what it took beyond the best one, for compiling and tuning kernels of new sizes. Cold:
         the same in a process before it that found no compiled kernels.""",
         f"""Training: {EPISODES} episodes in one group with a prompt in common, micro-batches of
-        {sizes.micro_batch:,} tokens, the best of {sizes.steps} steps. PyTorch: bf16 autocast, over f32
-        masters where all weights are trained, TF32, fused AdamW; forage is compared with the faster of its
-        two ways.""",
+        {sizes.micro_batch:,} tokens, the best of {sizes.steps} steps. Both: products in bf16, over f32
+        masters where all weights are trained. PyTorch: autocast, TF32, fused AdamW; forage is compared with
+        the faster of its two ways.""",
         """Card MiB: the most that nvidia-smi showed for the whole card, looked at twice a second. Pools are
         in it, so it is what was taken, not what was needed. Own count: what the program's allocator says
         (`max_memory_allocated`).""",

@@ -15,6 +15,7 @@
  *   CUDA_STUB_ARCH        80 (an A100) or 90 (an H200, the default)
  *   CUDA_STUB_MEMORY_MIB  memory of each device; 81920 for 80 and 143771 for 90 when unset
  *   CUDA_STUB_DEVICES     number of devices, 0 to 16; 1 when unset
+ *   CUDA_STUB_VERSION     newest CUDA that the driver says it serves, 12090 for 12.9; 13000 when unset
  *   CUDA_STUB_BLANK       1: what the host reads of a device is zero. What no kernel computed is whatever lay in that memory, which differs
  *                         between devices
  *   CUDA_STUB_COUNTERS    file that holds the counters while the program runs
@@ -99,6 +100,7 @@ static const struct arch *arch;
 static uint64_t memory_bytes;
 static uint64_t device_count;
 static uint64_t blank;
+static uint64_t served = 13000;
 static char *kernels_path;
 
 /* In each direction the bytes follow the copies. */
@@ -151,6 +153,7 @@ static void configure(void) {
     uint64_t devices = 1;
     if (!read_setting("CUDA_STUB_ARCH", 90, &capability) ||
         !read_setting("CUDA_STUB_DEVICES", MAX_DEVICES, &devices) ||
+        !read_setting("CUDA_STUB_VERSION", 99990, &served) ||
         !read_setting("CUDA_STUB_BLANK", 1, &blank))
         return;
     if (capability != 80 && capability != 90) {
@@ -178,7 +181,7 @@ CUresult cuInit(UNUSED unsigned flags) {
 }
 
 CUresult cuDriverGetVersion(int *version) {
-    *version = 13000;
+    *version = (int)served;
     return SUCCESS;
 }
 

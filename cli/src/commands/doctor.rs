@@ -149,19 +149,35 @@ impl Doctor {
 }
 
 const GIB: f64 = (1_u64 << 30) as f64;
+/// Available memory below which the quickstart may not run, in bytes.
+const LITTLE_MEMORY: u64 = 2 << 30;
+/// Free space below which a folder does not hold the checkpoints of a small run, in bytes.
+const LITTLE_DISK: u64 = 1 << 30;
 
 fn machine(report: &mut Report) {
+    // What is there but too little is no failure: a run on another device, or a small one, may not need it.
+    let mut judged = |name: &str, enough: bool, found: String, fix: &str| {
+        let (status, fix) = if enough {
+            (Status::Ok, None)
+        } else {
+            (Status::Missing, Some(fix))
+        };
+        report.line(MACHINE, name, status, found, fix);
+    };
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    report.ok(
-        MACHINE,
+    let (fast, instructions) = instructions();
+    judged(
         "processor",
-        format!("{threads} threads, {}", instructions()),
+        fast,
+        format!("{threads} threads, {instructions}"),
+        "use a processor with AVX2; a virtual machine must pass it through (QEMU: `-cpu host`)",
     );
     if let Some(free) = memory::available() {
-        report.ok(
-            MACHINE,
+        judged(
             "memory",
+            free >= LITTLE_MEMORY,
             format!("{:.1} GiB available", free as f64 / GIB),
+            "end other programs: the quickstart needs 2 GiB, `--dry-run` says what another run needs",
         );
     }
     for (name, place) in [
@@ -169,10 +185,11 @@ fn machine(report: &mut Report) {
         ("scratch", std::env::temp_dir()),
     ] {
         if let Ok(free) = fs4::available_space(existing(&place)) {
-            report.ok(
-                MACHINE,
+            judged(
                 &format!("disk, {name}"),
+                free >= LITTLE_DISK,
                 format!("{:.1} GiB free in {}", free as f64 / GIB, place.display()),
+                "make room, or name another folder with `--out` (scratch: TMPDIR)",
             );
         }
     }
@@ -203,7 +220,8 @@ fn existing(place: &Path) -> &Path {
         .unwrap_or(Path::new("."))
 }
 
-fn instructions() -> String {
+/// Whether the processor has what the kernels are written for, and its instructions.
+fn instructions() -> (bool, String) {
     #[cfg(target_arch = "x86_64")]
     {
         let found = [
@@ -212,19 +230,20 @@ fn instructions() -> String {
             ("AVX-512", std::is_x86_feature_detected!("avx512f")),
             ("AVX-512 BF16", std::is_x86_feature_detected!("avx512bf16")),
         ];
+        let fast = found[0].1 && found[1].1;
         let named: Vec<&str> = found
             .iter()
             .filter(|(_, there)| *there)
             .map(|(name, _)| *name)
             .collect();
-        if named.is_empty() {
-            "no AVX2: several times slower".to_owned()
+        if fast {
+            (true, named.join(", "))
         } else {
-            named.join(", ")
+            (false, "without AVX2 and FMA: several times slower".to_owned())
         }
     }
     #[cfg(not(target_arch = "x86_64"))]
-    std::env::consts::ARCH.to_owned()
+    (true, std::env::consts::ARCH.to_owned())
 }
 
 fn examine(report: &mut Report, spec: DeviceSpec) {

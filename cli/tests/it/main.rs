@@ -3,6 +3,7 @@
 mod audit;
 mod bad_input;
 mod config;
+mod doctor;
 mod guide;
 mod help;
 mod log;

@@ -56,11 +56,27 @@ pub(crate) struct Installation {
     pub(crate) missing_headers: Vec<&'static str>,
 }
 
-/// Headers that generated kernels include, by what ships them.
-const HEADERS: [&str; 4] = ["mma.h", "crt/mma.h", "cuda_bf16.h", "cuda_fp16.h"];
+/// Headers that generated kernels include, and `nv/target`, which those include.
+const HEADERS: [&str; 5] = [
+    "mma.h",
+    "crt/mma.h",
+    "cuda_bf16.h",
+    "cuda_fp16.h",
+    "nv/target",
+];
 
 /// The fix where the driver is missing.
 const DRIVER_FIX: &str = "install the NVIDIA driver (nvidia-smi must list the card), and in a container pass the GPU through";
+
+/// The fix where driver and compiler do not fit each other.
+pub(crate) const VERSIONS_FIX: &str =
+    "install a newer driver, or an NVRTC of the driver's version (from PyPI: nvidia-cuda-nvrtc-cu12 for CUDA 12)";
+
+/// Whether the driver cannot read what NVRTC writes. Programs of a newer minor version run on an older driver, but PTX does not: its
+/// version rises with the minor one too.
+pub(crate) fn too_new(nvrtc: Version, driver: Version) -> bool {
+    driver < nvrtc
+}
 
 impl Installation {
     /// Looks for it.
@@ -89,7 +105,10 @@ impl Installation {
         };
         let headers = cubecl::cuda::install::cuda_path().map(|path| path.join("include"));
         let there = |name: &str| {
-            let exists = |folder: &Path| folder.join(name).exists();
+            // What CCCL ships has a folder of its own since CUDA 13; the compiler searches both.
+            let exists = |folder: &Path| {
+                folder.join(name).exists() || folder.join("cccl").join(name).exists()
+            };
             headers.as_deref().is_some_and(exists)
         };
         let missing_headers = HEADERS.into_iter().filter(|name| !there(name)).collect();
@@ -136,10 +155,10 @@ impl Installation {
                      LD_LIBRARY_PATH",
                 );
             }
-            (Ok(driver), Ok(nvrtc)) if driver.major < nvrtc.major => {
+            (Ok(driver), Ok(nvrtc)) if too_new(*nvrtc, *driver) => {
                 return missing(
                     format!("the driver serves CUDA {driver} at most, and NVRTC is of {nvrtc}"),
-                    "install a newer driver, or an NVRTC of the driver's version",
+                    VERSIONS_FIX,
                 );
             }
             _ => {}

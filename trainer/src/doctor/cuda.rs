@@ -1,7 +1,9 @@
 //! The parts of CUDA, as `forage doctor` shows them.
 
 use super::Check;
-use crate::device::cuda::{Card, CudaFault, Installation, NCCL_FIX, Version, nccl_version};
+use crate::device::cuda::{
+    Card, CudaFault, Installation, NCCL_FIX, VERSIONS_FIX, Version, nccl_version, too_new,
+};
 
 /// The parts of CUDA that a run on NVIDIA GPUs needs: driver, compiler, headers, NCCL between several, and cards. What does not hold
 /// is missing.
@@ -54,11 +56,10 @@ pub fn cuda() -> Vec<Check> {
         checks.push(check("card", true, found, ""));
     }
     if let (Ok(driver), Ok(nvrtc)) = (&installed.driver, &installed.nvrtc)
-        && driver.major < nvrtc.major
+        && too_new(*nvrtc, *driver)
     {
         let found = format!("the driver serves CUDA {driver}, NVRTC is of {nvrtc}");
-        let fix = "install a newer driver, or an NVRTC of the driver's version";
-        checks.push(check("versions", false, found, fix));
+        checks.push(check("versions", false, found, VERSIONS_FIX));
     }
     checks
 }
