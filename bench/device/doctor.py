@@ -39,7 +39,7 @@ def main():
     for what, device, settings, words in [
         ("no card", "cuda:0", {"CUDA_STUB_DEVICES": "0"}, "the driver shows no card"),
         ("another card", "cuda:5", {}, "there are 1 cards"),
-        ("a driver of the minor version before", "cuda:0", {"CUDA_STUB_VERSION": "12090"}, "the driver serves CUDA 12.9 at most"),
+        ("an older driver", "cuda:0", {"CUDA_STUB_VERSION": "12090"}, "the driver serves CUDA 12.9 at most"),
     ]:
         expect(what, doctor(forage, device, **settings), "open", words)
 
