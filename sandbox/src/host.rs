@@ -30,8 +30,8 @@ const REQUEST_BYTES: usize = 256 << 10;
 const PATIENCE: usize = 1_000;
 /// The most that the interpreter's memory grows by for small objects, in bytes. Its allocator takes whole pages of 64 KiB.
 const SMALL_GROWTH: usize = 256 << 10;
-/// The part of a session's memory, one in this many, that only small growth may take.
-const SHARE_FOR_SMALL_GROWTH: usize = 32;
+/// The part of a session's memory, one in this many, that turns may not take as a whole: see [`Host::most`].
+const KEPT: usize = 32;
 /// WASI's `EBADF`: the file does not exist.
 const BAD_DESCRIPTOR: i32 = 8;
 const WASI: &str = "wasi_snapshot_preview1";
@@ -69,6 +69,10 @@ pub(crate) struct Turn {
     tools: Duration,
     /// Time of tools by the clock on the wall.
     waited: Duration,
+    /// The interpreter's memory when the turn began, in bytes; none outside of turns.
+    memory: Option<usize>,
+    /// Set when the interpreter asked for more memory than the turn may take.
+    lacked_memory: bool,
     /// Set when the turn's caller has given up.
     abandoned: Arc<AtomicBool>,
     pub(crate) fault: Option<SandboxError>,
@@ -100,6 +104,14 @@ impl Turn {
             begun: processor_time(),
             abandoned,
             ..Self::default()
+        }
+    }
+
+    /// The turn of an interpreter that has so much memory, in bytes.
+    pub(crate) fn with_memory(self, bytes: usize) -> Self {
+        Self {
+            memory: Some(bytes),
+            ..self
         }
     }
 
@@ -138,6 +150,13 @@ impl Host {
             self.turn.limit = Some(Limit::Time);
         }
         over
+    }
+
+    /// The memory that a turn may grow to, in bytes, from what is taken: the limit but for a small part, and of that part half of what
+    /// is left. So a program that takes all it can get leaves some for the turns after it, which may free what it holds.
+    fn most(&self, taken: usize) -> usize {
+        let limit = self.limits.memory_bytes;
+        (limit - limit / KEPT).max(taken + limit.saturating_sub(taken) / 2)
     }
 
     /// Keeps what fits; says whether something did not.
@@ -246,21 +265,20 @@ impl Host {
 
 /// The memory limit.
 impl ResourceLimiter for Host {
-    fn memory_growing(
-        &mut self,
-        current: usize,
-        desired: usize,
-        _: Option<usize>,
-    ) -> Result<bool> {
-        // A program that was refused a large block needs some small ones to handle the error, as do the turns after it.
-        let kept = if desired - current > SMALL_GROWTH {
-            self.limits.memory_bytes / SHARE_FOR_SMALL_GROWTH
-        } else {
-            0
+    fn memory_growing(&mut self, current: usize, desired: usize, _: Option<usize>) -> Result<bool> {
+        let most = match self.turn.memory {
+            // A session gets back what it had.
+            None => self.limits.memory_bytes,
+            // A program that was refused needs some small objects to handle the error.
+            Some(begin) if self.turn.lacked_memory && desired - current <= SMALL_GROWTH => {
+                self.most(self.most(begin))
+            }
+            Some(begin) => self.most(begin),
         };
-        let fits = desired <= self.limits.memory_bytes - kept;
+        let fits = desired <= most;
         if !fits {
             self.turn.limit = Some(Limit::Memory);
+            self.turn.lacked_memory = true;
         }
         Ok(fits)
     }

@@ -147,7 +147,8 @@ impl Live {
 
     /// Runs one program.
     pub(crate) fn turn(&mut self, turn: Turn, code: &[u8], echo: bool) -> Result<Reply, Stop> {
-        self.store.data_mut().turn = turn;
+        let memory = self.memory.data_size(&self.store);
+        self.store.data_mut().turn = turn.with_memory(memory);
         self.store.set_epoch_deadline(1);
         self.reply_to(code, echo).map_err(Stop)
     }

@@ -89,6 +89,24 @@ fn variables_live_from_turn_to_turn_also_past_exceptions() {
 }
 
 #[test]
+fn a_program_that_takes_all_memory_leaves_some_for_the_turns_after_it() {
+    let mut session = session();
+    run(&mut session, "x = []");
+    for size in [1 << 20, 1 << 17, 60_000, 60_000] {
+        let fill =
+            format!("try:\n    while True: x.append(bytes({size}))\nexcept MemoryError:\n    pass");
+        assert_eq!(stdout(&mut session, &fill), "");
+        assert_eq!(
+            stdout(&mut session, "print(len(x) > 80)"),
+            "True\n",
+            "{size}"
+        );
+    }
+    let freed = "x.clear()\nprint(len(bytes(64 * 2**20)))";
+    assert_eq!(stdout(&mut session, freed), "67108864\n");
+}
+
+#[test]
 fn tools_bind_arguments_as_python_does() {
     let mut session = session();
     let output = run(

@@ -239,7 +239,10 @@ fn instructions() -> (bool, String) {
         if fast {
             (true, named.join(", "))
         } else {
-            (false, "without AVX2 and FMA: several times slower".to_owned())
+            (
+                false,
+                "without AVX2 and FMA: several times slower".to_owned(),
+            )
         }
     }
     #[cfg(not(target_arch = "x86_64"))]

@@ -63,6 +63,27 @@ try:
 except MemoryError:
     pass
 
+#: memory_filled_by_small_blocks -> ok
+#: then print(len(blocks) == full > 100)
+#: prints True
+blocks = []
+try:
+    while True:
+        blocks.append(bytes(2**17))
+except MemoryError:
+    pass
+full = len(blocks)
+
+#: memory_filled_by_texts -> ok memory
+#: before blocks = [bytes(2**20) for _ in range(200)]
+#: then del blocks[:]; print(len(bytes(100 * 2**20)))
+#: prints 104857600
+try:
+    while True:
+        blocks.append("x" * 20000 + str(len(blocks)))
+except MemoryError:
+    pass
+
 #: output_caught -> output timeout
 import sys
 while True:
