@@ -17,6 +17,7 @@ use axum::routing::get;
 use burn::tensor::Device;
 use forage_trainer::weights::{Checkpoint, FileType, Hub, Precision, SaveOptions};
 use forage_trainer::{LoraConfig, Targets};
+use sha2::{Digest as _, Sha256};
 
 const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 
@@ -30,6 +31,11 @@ struct Served {
     sha: &'static str,
     /// Paths of the requests, and whether they carried the token.
     log: Mutex<Vec<(String, bool)>>,
+}
+
+fn sha256(bytes: &[u8]) -> String {
+    let digits = Sha256::digest(bytes);
+    digits.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 impl Served {
@@ -62,7 +68,7 @@ impl Served {
 
     fn etag(&self, file: &str) -> String {
         let own = || format!("{:x}", file.len() * 31 + usize::from(file.as_bytes()[0]));
-        let digest = |bytes: &Vec<u8>| blake3::hash(bytes).to_hex().to_string();
+        let digest = |bytes: &Vec<u8>| sha256(bytes);
         let digest = || self.files.get(file).map_or_else(own, digest);
         self.etag.clone().unwrap_or_else(digest)
     }
@@ -387,6 +393,26 @@ async fn a_hostile_server_writes_nothing() {
         assert_eq!(written(&cache), Vec::<std::path::PathBuf>::new());
         assert!(!folder.path().join("escaped").exists());
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_is_not_what_its_name_says_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let (source, cache) = (folder.path().join("source"), folder.path().join("cache"));
+    saved(&source, 1_000_000);
+    let mut served = Arc::into_inner(Served::new(&source)).unwrap();
+    served.etag = Some(sha256(b"the weights that somebody else publishes"));
+    let hub = Hub {
+        cache: cache.clone(),
+        endpoint: serve(Arc::new(served)).await,
+        token: None,
+        offline: false,
+    };
+    let error = open(hub, "org/tiny").await.unwrap_err();
+    assert!(error.contains("called by its SHA-256"), "{error}");
+    let left = written(&cache);
+    let empty = |path: &std::path::PathBuf| std::fs::metadata(path).unwrap().len() == 0;
+    assert!(left.iter().all(empty), "{left:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
+use sha2::{Digest as _, Sha256};
 use ureq::Body;
 use ureq::http::{HeaderMap, Response, StatusCode, Uri, header};
 
@@ -76,6 +77,8 @@ const PATIENCE: Duration = Duration::from_mins(1);
 /// Fewest bytes of a body in that time: one that comes drop by drop would come for ever.
 const LEAST: u64 = 1 << 20;
 const MOST_REDIRECTS: usize = 8;
+/// Length of a SHA-256 in hexadecimal.
+const SHA256_DIGITS: usize = 64;
 /// Tries of a download after the first; each goes on where the last one ended.
 const RETRIES: u64 = 3;
 /// Most bytes of a file that is read whole, and of the description of a revision.
@@ -164,6 +167,10 @@ impl<'a> Server<'a> {
                 }
                 Err(fault) => return Err(fault),
             }
+        }
+        if let Err(fault) = is_what_it_is_called(&mut file, blob) {
+            file.set_len(0).map_err(at(&part))?;
+            return Err(fault);
         }
         file.sync_all().map_err(at(&part))?;
         std::fs::rename(&part, blob).map_err(at(blob))
@@ -282,6 +289,34 @@ impl<R: Read> Read for Paced<R> {
 /// Tells whether this is the digest of a commit.
 pub(super) fn is_commit(text: &str) -> bool {
     text.len() == 40 && text.bytes().all(|c| c.is_ascii_hexdigit())
+}
+
+/// Compares a large file with its name. The hub calls those that git does not hold itself by their SHA-256, and every program that
+/// shares the cache would take such a name at its word.
+fn is_what_it_is_called(file: &mut File, blob: &Path) -> Result<(), Fault> {
+    let name = blob.file_name().and_then(|name| name.to_str());
+    let Some(name) = name.filter(|name| name.len() == SHA256_DIGITS) else {
+        return Ok(());
+    };
+    file.rewind().map_err(at(blob))?;
+    let mut digest = Sha256::new();
+    let mut bytes = vec![0; 1 << 20];
+    loop {
+        match file.read(&mut bytes) {
+            Ok(0) => break,
+            Ok(count) => digest.update(&bytes[..count]),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(at(blob)(error)),
+        }
+    }
+    let digits = digest.finalize();
+    let found: String = digits.iter().map(|byte| format!("{byte:02x}")).collect();
+    if found == name {
+        return Ok(());
+    }
+    Err(Fault::Refused(format!(
+        "a file that is called by its SHA-256, {name}, has {found}"
+    )))
 }
 
 /// `ETag` and commit of a file. Both become parts of paths.
