@@ -255,6 +255,7 @@ def cells(work, world):
         "cut body",
         "connection reset",
         "garbage with status 200",
+        "other JSON with status 200",
         "empty body with status 200",
     ]
     for client in clients:

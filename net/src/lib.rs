@@ -8,6 +8,7 @@
 
 mod client;
 mod server;
+mod values;
 
 pub use client::{
     Again, Auth, Client, Fault, HttpOptions, KeyHeader, NetError, Request, Retry, SettingError,
@@ -16,5 +17,6 @@ pub use client::{
 pub use reqwest::Url;
 pub use server::{
     Base, BaseConfig, Messages, Observed, Reading, Refusal, Refuse, Room, ServeError, Service,
-    Summary, Tally, Ticket, Workers, count_values, json, refused, router, serve,
+    Summary, Tally, Ticket, Workers, json, refused, router, serve,
 };
+pub use values::count_values;

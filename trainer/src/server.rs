@@ -12,7 +12,8 @@
 //!
 //! **Scheduling.** The engine batches whatever is in flight. The runtime that calls [`Model::serve`] only moves bytes; bodies are
 //! parsed and tokenized on its blocking threads. Requests beyond [`BaseConfig::queue`] are refused at once with 429.
-//! A client that goes away takes its completions along: their cache is freed at the engine's next step.
+//! A client that goes away takes its completions along: their cache is freed at the engine's next step. So does a request whose time
+//! ([`ServerConfig::deadline`]) is over.
 //!
 //! **Log-probabilities** are in nats, under the full-vocabulary softmax at the sampling temperature (1 when greedy),
 //! before any cut by `top_p`, `top_k` or `min_p`.
@@ -30,6 +31,7 @@ mod routes;
 mod text;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use forage_contracts::policy::Sampling;
 use forage_env::HfTokenizer;
@@ -98,6 +100,8 @@ impl Model {
 pub struct ServerConfig {
     /// Most completions one request may ask for, over all its prompts.
     pub max_choices: usize,
+    /// Time from admission to the end of the answer, after which a request is given up with 503, or its stream with an error.
+    pub deadline: Duration,
     /// The limits that every server has; requests beyond the queue are refused with 429.
     pub base: BaseConfig,
 }
@@ -106,6 +110,8 @@ impl Default for ServerConfig {
     fn default() -> Self {
         Self {
             max_choices: 1024,
+            // As long as a trainer waits for a completion.
+            deadline: Duration::from_mins(10),
             base: BaseConfig::default(),
         }
     }
@@ -135,6 +141,9 @@ fn check(config: &ServerConfig, model: &Model) -> Result<(), ServeError> {
     let wrong = |what: &str| Err(ServeError::Config(what.to_owned()));
     if config.max_choices == 0 {
         return wrong("max_choices must be at least 1");
+    }
+    if config.deadline.is_zero() {
+        return wrong("the time for a request must be above 0 s");
     }
     if model.name.is_empty() {
         return wrong("the model has no name");

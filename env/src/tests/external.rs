@@ -277,6 +277,7 @@ async fn an_environment_that_failed_is_asked_once_and_a_busy_server_again() {
         (503, r#"{"code": "CAPACITY_REACHED"}"#),
         (409, r#"{"code": "SESSION_ERROR", "cause": "busy"}"#),
         (200, r#"{"observation": {"te"#),
+        (200, r#"{"detail": "warming up"}"#),
     ] {
         let (url, steps) = fixed(info(&json!({})), busy).await;
         let http = json!({"attempts": 3, "backoff_ms": 1});
@@ -322,7 +323,7 @@ async fn what_cannot_be_played_is_refused_with_the_reason() {
         (json!({"stop": "x"}), "does not fit the protocol"),
     ] {
         let (url, _) = fixed(info(&changes), end()).await;
-        let found = refused(json!({"url": url}));
+        let found = refused(json!({"url": url, "http": {"backoff_ms": 1}}));
         assert!(found.contains(reason), "{found}");
     }
     let (one, _) = fixed(info(&json!({})), end()).await;

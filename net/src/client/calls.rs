@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -9,17 +10,24 @@ use reqwest::header::{CONTENT_TYPE, RETRY_AFTER};
 use reqwest::{Method, Response, Url};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::error::Category;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::connect::{connected, parse};
 use super::credentials::{Credentials, KeyHeader};
 use super::error::{Fault, NetError, SettingError};
 use super::options::HttpOptions;
 use super::retry::Again;
+use crate::values::count_values;
 
-/// Bytes set aside on the strength of `Content-Length` alone.
-const BELIEVED_BYTES: u64 = 1 << 20;
+/// Bytes of one client's answers that are held at a time, from their arrival until they were parsed. A longer answer is held
+/// alone.
+const ANSWERS_BYTES: u32 = 256 << 20;
+/// Bytes of an answer that wait for no room among the others, and most that are set aside on the strength of `Content-Length`
+/// alone.
+const FREE_BYTES: u64 = 256 << 10;
+/// JSON values of an answer at most, with their keys: more than two hundred thousand questions have, or a thousand passages for
+/// each of a hundred queries.
+const MOST_VALUES: usize = 3_000_000;
 /// Bytes of a failure's body that are read.
 const FAILURE_BYTES: usize = 16 << 10;
 /// Characters of what a server wrote that are shown: of a longer text its beginning and its end, where programs put their codes.
@@ -66,15 +74,17 @@ impl Request {
 }
 
 /// Calls one server, with bounded concurrency, time and answers, and with retries where another attempt may do better:
-/// after a connection that fails or breaks off, an attempt that takes too long, a body that is not JSON, and the statuses 408,
-/// 425, 429 and 5xx but 501. `Retry-After` in seconds takes the place of the policy's wait; dates in it are not read. Every request must be one
-/// that changes nothing when it is made twice.
+/// after a connection that fails or breaks off, an attempt that takes too long, a body that is not JSON or of another shape, and the
+/// statuses 408, 425, 429 and 5xx but 501. `Retry-After` in seconds takes the place of the policy's wait; dates in it are not read.
+/// Every request must be one that changes nothing when it is made twice. Answers wait for room, within the time of their attempt.
 pub struct Client {
     http: reqwest::Client,
     base: Url,
     options: HttpOptions,
     credentials: Credentials,
     permits: Semaphore,
+    /// The memory for answers, in bytes.
+    room: Arc<Semaphore>,
 }
 
 impl fmt::Debug for Client {
@@ -110,6 +120,7 @@ impl Client {
             http: connected(&base, &options)?,
             credentials,
             permits: Semaphore::new(options.concurrency.min(Semaphore::MAX_PERMITS)),
+            room: Arc::new(Semaphore::new(ANSWERS_BYTES as usize)),
             base,
             options,
         })
@@ -202,11 +213,9 @@ impl Client {
             let shown = |text: &str| shortened(&self.credentials.redact(text), true);
             let taken = answer.and_then(|bytes| {
                 let json = serde_json::from_slice(&bytes);
-                let json = json.map_err(|cause: serde_json::Error| match cause.classify() {
-                    // A proxy's page or half a body; the server itself may answer the next time.
-                    Category::Syntax | Category::Eof => Fault::Unusable(cause.to_string()),
-                    Category::Data | Category::Io => Fault::Protocol(cause.to_string()),
-                });
+                // A page or JSON of a proxy's, or half a body; the server itself may answer the next time.
+                let json =
+                    json.map_err(|cause: serde_json::Error| Fault::Unusable(cause.to_string()));
                 json.and_then(take).map_err(|fault| fault.map_text(shown))
             });
             taken.map_err(|fault| failed(fault, number))
@@ -216,12 +225,12 @@ impl Client {
         self.options.retry(left).run(attempt, again).await
     }
 
-    /// Sends a request once and gives the body of a successful answer. Dropping the future closes the connection, and with
-    /// it the server ends its work.
+    /// Sends a request once and gives the body of a successful answer, which keeps its room among all answers in memory until it is
+    /// dropped: read it before the next call. Dropping the future closes the connection, and with it the server ends its work.
     ///
     /// # Errors
     /// The fault.
-    pub async fn send(&self, request: &Request, limit: Duration) -> Result<Vec<u8>, Fault> {
+    pub async fn send(&self, request: &Request, limit: Duration) -> Result<Bytes, Fault> {
         let started = Instant::now();
         let outcome = match tokio::time::timeout(limit, self.exchange(request)).await {
             Ok(outcome) => outcome,
@@ -238,7 +247,7 @@ impl Client {
         outcome
     }
 
-    async fn exchange(&self, request: &Request) -> Result<Vec<u8>, Fault> {
+    async fn exchange(&self, request: &Request) -> Result<Bytes, Fault> {
         let mut builder = self
             .http
             .request(request.method.clone(), request.url.clone());
@@ -250,7 +259,7 @@ impl Client {
         let response = self.credentials.apply(builder).send().await;
         let response = response.map_err(|cause| Fault::Connect(cause.without_url().into()))?;
         if response.status().is_success() {
-            return read(response, self.options.max_answer_bytes).await;
+            return read(response, self.options.max_answer_bytes, &self.room).await;
         }
         let status = response.status().as_u16();
         let retry_after = response
@@ -268,32 +277,65 @@ impl Client {
     }
 }
 
-/// The whole body, refused as soon as it is known to be longer than `limit` bytes.
-async fn read(mut response: Response, limit: u64) -> Result<Vec<u8>, Fault> {
+/// A body with its room among all answers in memory.
+struct Held {
+    body: Vec<u8>,
+    _room: OwnedSemaphorePermit,
+}
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        &self.body
+    }
+}
+
+/// The whole body, refused as soon as it is known to be longer than `limit` bytes, or to hold too many JSON values: parsed, those
+/// take many times the memory of their text. What is beyond the free bytes waits for `room`.
+async fn read(mut response: Response, limit: u64, room: &Arc<Semaphore>) -> Result<Bytes, Fault> {
     let too_long = || {
         Fault::Protocol(format!(
             "longer than {limit} bytes, the limit `max_answer_bytes`"
         ))
     };
-    let announced = response.content_length().unwrap_or(0);
-    if announced > limit {
+    let announced = response.content_length();
+    if announced.is_some_and(|length| length > limit) {
         return Err(too_long());
     }
+    // Taken at once for the whole answer: answers that took parts and waited for more could wait for each other.
+    let most = u32::try_from(announced.unwrap_or(limit)).unwrap_or(u32::MAX);
+    let mut held = None;
     // What is announced is believed up to a point: memory grows with what comes.
-    let mut body = Vec::with_capacity(announced.min(BELIEVED_BYTES) as usize);
+    let mut body: Vec<u8> = Vec::with_capacity(announced.unwrap_or(0).min(FREE_BYTES) as usize);
     loop {
-        match response.chunk().await {
-            Ok(Some(chunk)) if (body.len() + chunk.len()) as u64 > limit => return Err(too_long()),
-            Ok(Some(chunk)) => body.extend_from_slice(&chunk),
-            Ok(None) => return Ok(body),
+        let chunk = match response.chunk().await {
+            Ok(Some(chunk)) => chunk,
+            Ok(None) => break,
             Err(cause) => {
                 return Err(Fault::Broken {
                     bytes: body.len(),
                     cause: cause.without_url().into(),
                 });
             }
+        };
+        let length = (body.len() + chunk.len()) as u64;
+        if length > limit {
+            return Err(too_long());
         }
+        if length > FREE_BYTES && held.is_none() {
+            // The semaphore is never closed.
+            let room = Arc::clone(room).acquire_many_owned(most.min(ANSWERS_BYTES));
+            held = room.await.ok();
+        }
+        body.extend_from_slice(&chunk);
     }
+    if body.len() >= MOST_VALUES && count_values(&body) > MOST_VALUES {
+        let what = format!("more than {MOST_VALUES} JSON values; ask for less at a time");
+        return Err(Fault::Protocol(what));
+    }
+    Ok(match held {
+        Some(room) => Bytes::from_owner(Held { body, _room: room }),
+        None => body.into(),
+    })
 }
 
 /// As much of a failure's body as can be had, and whether that is all of it; it only explains a status that is known.

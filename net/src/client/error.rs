@@ -80,7 +80,8 @@ pub enum Fault {
     /// The answer does not fit the protocol, and the next one will not either.
     #[error("the answer does not fit the protocol ({0})")]
     Protocol(String),
-    /// The answer cannot be used, but the next one may be: it is not even JSON, as a proxy's page, or a model wrote it.
+    /// The answer cannot be used, but the next one may be: it is not JSON or has another shape, because a proxy
+    /// answered, or a model wrote it.
     #[error("the answer does not fit the protocol ({0})")]
     Unusable(String),
     /// The caller lets nothing more be sent.

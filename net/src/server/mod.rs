@@ -12,7 +12,6 @@ mod room;
 mod routes;
 mod run;
 mod traffic;
-mod values;
 mod wire;
 mod workers;
 
@@ -23,5 +22,4 @@ pub use room::Room;
 pub use routes::{Service, router};
 pub use run::{ServeError, Summary, serve};
 pub use traffic::{Reading, Tally};
-pub use values::count_values;
 pub use workers::Workers;

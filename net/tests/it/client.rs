@@ -9,6 +9,7 @@ use forage_net::{Again, Auth, Client, Fault, HttpOptions, KeyHeader, NetError, R
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
 
 const FINE: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}";
 
@@ -141,7 +142,7 @@ async fn the_wait_for_a_turn_counts() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_not_json_is_asked_for_again_and_one_of_another_shape_is_not() {
+async fn an_answer_that_is_not_json_or_of_another_shape_is_asked_for_again() {
     let with = |body: &str| {
         let length = body.len();
         format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}")
@@ -153,15 +154,86 @@ async fn an_answer_that_is_not_json_is_asked_for_again_and_one_of_another_shape_
     let (url, seen) = server(vec![with("<html>")], None).await;
     let error = ask(&url, options()).await.unwrap_err();
     assert_eq!((error.attempts, seen.load(Ordering::SeqCst)), (3, 3));
-    let (url, _) = server(vec![with("[]"), FINE.to_owned()], None).await;
-    let client = Client::new(&url, options(), KeyHeader::Named("x-api-key")).unwrap();
-    let request = Request::json(client.url(&["ask"]), &json!({}));
-    let shaped = client.call(request, |answer: std::collections::BTreeMap<String, u8>| {
-        Ok(answer)
+    let shaped = async |answers: Vec<String>| {
+        let (url, _) = server(answers, None).await;
+        let client = Client::new(&url, options(), KeyHeader::Named("x-api-key")).unwrap();
+        let request = Request::json(client.url(&["ask"]), &json!({}));
+        let take = |answer: std::collections::BTreeMap<String, u8>| Ok(answer);
+        client.call(request, take).await
+    };
+    let found = shaped(vec![with("[]"), FINE.to_owned()]).await.unwrap();
+    assert!(found.is_empty());
+    let error = shaped(vec![with("[]")]).await.unwrap_err();
+    assert!(matches!(error.fault, Fault::Unusable(_)), "{error}");
+    assert_eq!(error.attempts, 3);
+}
+
+#[tokio::test]
+async fn an_answer_of_millions_of_values_is_refused_before_it_is_read() {
+    let body = format!("[{}[]]", "[],".repeat(1_600_000));
+    let length = body.len();
+    let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n{body}");
+    let (url, seen) = server(vec![answer], None).await;
+    let error = ask(&url, options()).await.unwrap_err();
+    assert!(error.to_string().contains("JSON values"), "{error}");
+    assert_eq!((error.attempts, seen.load(Ordering::SeqCst)), (1, 1));
+}
+
+/// Serves answers without an announced length. The first has 32 MiB, says `taken` when the client has all but what sockets hold, and does
+/// not end before it is told to; the second is short; the others have 300 KiB.
+async fn verbose(listener: TcpListener, taken: oneshot::Sender<()>, end: oneshot::Receiver<()>) {
+    const HEAD: &str = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\nconnection: close\r\n\r\n";
+    let mut signals = Some((taken, end));
+    for number in 0.. {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let signals = signals.take();
+        tokio::spawn(async move {
+            let mut request = [0; 4096];
+            let _ = stream.read(&mut request).await;
+            let length = [32 << 20, 2].get(number).copied().unwrap_or(300 << 10);
+            let answer = format!("{HEAD}{length:x}\r\n{}\r\n", " ".repeat(length));
+            let _ = stream.write_all(answer.as_bytes()).await;
+            if let Some((taken, end)) = signals {
+                taken.send(()).unwrap();
+                end.await.unwrap();
+            }
+            let _ = stream.write_all(b"0\r\n\r\n").await;
+        });
+    }
+}
+
+#[tokio::test]
+async fn answers_wait_for_room_until_others_were_read() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let (taken, is_taken) = oneshot::channel();
+    let (end, is_over) = oneshot::channel();
+    tokio::spawn(verbose(listener, taken, is_over));
+    // An answer that does not say its length takes the room of the longest, here all.
+    let wide = HttpOptions {
+        max_answer_bytes: 256 << 20,
+        ..options()
+    };
+    let client = Arc::new(Client::new(&url, wide, KeyHeader::Named("x-api-key")).unwrap());
+    let request = Request::get(client.url(&["ask"]));
+    let (patient, hasty) = (Duration::from_secs(20), Duration::from_millis(100));
+    let long = tokio::spawn({
+        let (client, request) = (Arc::clone(&client), request.clone());
+        async move { client.send(&request, patient).await }
     });
-    let error = shaped.await.unwrap_err();
-    assert!(matches!(error.fault, Fault::Protocol(_)), "{error}");
-    assert_eq!(error.attempts, 1);
+    is_taken.await.unwrap();
+    let short = client.send(&request, patient).await.unwrap();
+    assert_eq!(short.len(), 2);
+    let waiting = client.send(&request, hasty).await;
+    assert!(matches!(waiting, Err(Fault::Timeout { .. })), "{waiting:?}");
+    end.send(()).unwrap();
+    let long = long.await.unwrap().unwrap();
+    assert_eq!(long.len(), 32 << 20);
+    let waiting = client.send(&request, hasty).await;
+    assert!(matches!(waiting, Err(Fault::Timeout { .. })), "{waiting:?}");
+    drop(long);
+    let found = client.send(&request, patient).await.unwrap();
+    assert_eq!(found.len(), 300 << 10);
 }
 
 #[tokio::test]
@@ -206,7 +278,8 @@ async fn of_a_long_failure_the_beginning_and_the_end_are_shown() {
 async fn of_an_answer_of_another_shape_no_more_is_shown() {
     let body = json!("a".repeat(1 << 20)).to_string();
     let length = body.len();
-    let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n{body}");
+    let answer =
+        format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}");
     let (url, _) = server(vec![answer], None).await;
     let client = Client::new(&url, options(), KeyHeader::Named("x-api-key")).unwrap();
     let request = Request::get(client.url(&["ask"]));

@@ -3,6 +3,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use bytes::Bytes;
 use forage_net::{Again, Client, Fault, Request, Retry};
 
 use super::config::RemoteConfig;
@@ -114,7 +115,7 @@ impl Caller {
         path: &str,
         json: Vec<u8>,
         limit: Duration,
-    ) -> Result<Vec<u8>, RemoteFault> {
+    ) -> Result<Bytes, RemoteFault> {
         let request = Request::post(self.client.at(path), "application/json", json);
         Ok(self.client.send(&request, limit).await?)
     }

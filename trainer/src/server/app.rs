@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderValue, header};
@@ -170,20 +170,34 @@ impl App {
         })
     }
 
-    /// Receives the body, takes a place and prepares the work, a few requests at a time and not on the threads that move
-    /// bytes: parsing and tokenizing megabytes must not hold up others.
-    pub(super) async fn admitted<T: Send + 'static>(
+    /// Prepares the work of an admitted request, a few requests at a time and not on the threads that move bytes: parsing and
+    /// tokenizing megabytes must not hold up others.
+    pub(super) async fn prepared<T: Send + 'static>(
         self: &Arc<Self>,
-        body: Body,
+        place: Ticket,
+        body: Bytes,
         prepare: impl FnOnce(&Self, &[u8]) -> Result<T, Fault> + Send + 'static,
     ) -> Result<(Ticket, T), Fault> {
-        let (place, body) = self.base.admitted(body).await?;
         let app = Arc::clone(self);
         // Prepared, a request is as large as its tokens, which its completions share: a stream that lasts for minutes holds no memory of
         // bodies.
         let prepared =
             move || prepare(&app, &body).map(|prepared| (place.without_body(), prepared));
         self.base.heavy(prepared).await
+    }
+
+    /// Does the work of an admitted request until its time is over; a stream that goes on then ends with the fault. Work that is
+    /// dropped takes its completions along.
+    pub(super) async fn in_time(
+        &self,
+        work: impl Future<Output = Result<Answer, Fault>>,
+    ) -> Result<Answer, Fault> {
+        let (begin, deadline) = (Instant::now(), self.config.deadline);
+        let answer = tokio::time::timeout(deadline, work).await;
+        match answer.map_err(|_| Fault::Late)?? {
+            Answer::Stream(events) => Ok(Answer::Stream(until(begin, deadline, events))),
+            whole @ Answer::Whole(..) => Ok(whole),
+        }
     }
 
     /// Writes a whole answer: here when it is small, else as heavy work.
@@ -243,6 +257,28 @@ fn most_prompt_bytes(model: &Model) -> usize {
         .context
         .saturating_mul(lengths.max().unwrap_or(0))
         .max(ALWAYS_ENCODED)
+}
+
+/// Events until the time is over; then the fault stands in place of the next one.
+fn until(
+    begin: Instant,
+    deadline: Duration,
+    events: BoxStream<'static, Result<Bytes, Fault>>,
+) -> BoxStream<'static, Result<Bytes, Fault>> {
+    let next = move |events: Option<BoxStream<'static, Result<Bytes, Fault>>>| async move {
+        let mut events = events?;
+        let left = deadline.saturating_sub(begin.elapsed());
+        // An event that is there already would come before any time-out.
+        let next = if left.is_zero() {
+            Some(Err(Fault::Late))
+        } else {
+            let next = tokio::time::timeout(left, events.next()).await;
+            next.unwrap_or(Some(Err(Fault::Late)))
+        };
+        let rest = matches!(next, Some(Ok(_))).then_some(events);
+        Some((next?, rest))
+    };
+    stream::unfold(Some(events), next).boxed()
 }
 
 /// Writes events as they come; a fault is the last of them.

@@ -24,6 +24,8 @@ pub(super) enum Fault {
     Any(Refusal),
     /// 503: the client takes the tokens too slowly.
     Behind,
+    /// 503: not done in time.
+    Late,
     /// 400, 500, 502 or 503: the engine refused or failed.
     Policy(PolicyError),
 }
@@ -46,7 +48,9 @@ impl Fault {
             }
             Self::UnknownModel { .. } => StatusCode::NOT_FOUND,
             Self::Policy(PolicyError::NonFinite(_)) => StatusCode::INTERNAL_SERVER_ERROR,
-            Self::Behind | Self::Policy(PolicyError::Gone(_) | PolicyError::Unavailable(_)) => {
+            Self::Behind
+            | Self::Late
+            | Self::Policy(PolicyError::Gone(_) | PolicyError::Unavailable(_)) => {
                 StatusCode::SERVICE_UNAVAILABLE
             }
             Self::Policy(PolicyError::Malformed(_)) => StatusCode::BAD_GATEWAY,
@@ -68,6 +72,9 @@ impl Fault {
             Self::Behind => {
                 "too many tokens wait to be read; read the answer faster, or ask for fewer completions".to_owned()
             }
+            Self::Late => {
+                "not done within the server's time limit; try again, or ask for fewer or shorter completions".to_owned()
+            }
             Self::Policy(error) => error.to_string(),
         }
     }
@@ -86,6 +93,7 @@ impl Fault {
             Self::Any(Refusal::Unauthorized) => Some("invalid_api_key"),
             Self::UnknownModel { .. } => Some("model_not_found"),
             Self::Any(Refusal::Overloaded) => Some("rate_limit_exceeded"),
+            Self::Late => Some("deadline"),
             Self::Any(Refusal::Stopped)
             | Self::Policy(PolicyError::Gone(_) | PolicyError::Unavailable(_)) => {
                 Some("service_unavailable")
@@ -141,6 +149,7 @@ impl Refuse for Fault {
             Self::UnknownModel { .. } => "unknown_model",
             Self::Any(refusal) => refusal.cause(),
             Self::Behind => "slow_reader",
+            Self::Late => "deadline",
             Self::Policy(PolicyError::Gone(_)) => "engine_gone",
             Self::Policy(PolicyError::NonFinite(_)) => "non_finite",
             Self::Policy(PolicyError::Unavailable(_)) => "engine_unavailable",

@@ -84,7 +84,7 @@ fn readings(engine: &Engine) -> Vec<Reading> {
         ),
         Reading::Counter(
             "cancelled_completions",
-            "Completions whose client went away",
+            "Completions given up: their client went away, or their time was over",
             stats.cancelled,
         ),
     ]

@@ -27,16 +27,24 @@ pub(super) fn router(app: &Arc<App>) -> Router {
 
 async fn complete(State(app): Shared, body: Body) -> Response {
     let work = async {
-        let (place, job) = app.admitted(body, completions::prepare).await?;
-        completions::answer(&app, place, job).await
+        let (place, body) = app.base.admitted(body).await?;
+        app.in_time(async {
+            let (place, job) = app.prepared(place, body, completions::prepare).await?;
+            completions::answer(&app, place, job).await
+        })
+        .await
     };
     app.answer("completions", work).await
 }
 
 async fn converse(State(app): Shared, body: Body) -> Response {
     let work = async {
-        let (place, job) = app.admitted(body, chat::prepare).await?;
-        chat::answer(&app, place, job).await
+        let (place, body) = app.base.admitted(body).await?;
+        app.in_time(async {
+            let (place, job) = app.prepared(place, body, chat::prepare).await?;
+            chat::answer(&app, place, job).await
+        })
+        .await
     };
     app.answer("chat", work).await
 }

@@ -1,6 +1,6 @@
 //! `forage serve policy`.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use clap::Args;
@@ -26,6 +26,10 @@ pub(crate) struct Policy {
     /// Requests admitted at a time, running and waiting together; those beyond are refused with 429.
     #[arg(long, default_value_t = ServerConfig::default().base.queue)]
     queue: usize,
+    /// Seconds from a request's admission to the end of its answer; then its completions are cancelled, and it is answered with 503 or
+    /// its stream ends with an error.
+    #[arg(long, default_value_t = ServerConfig::default().deadline.as_secs())]
+    request_timeout_seconds: u64,
 }
 
 impl Policy {
@@ -33,6 +37,7 @@ impl Policy {
         let begin = Instant::now();
         let defaults = ServerConfig::default();
         let config = ServerConfig {
+            deadline: Duration::from_secs(self.request_timeout_seconds),
             base: self.front.base(self.queue, &defaults.base)?,
             ..defaults
         };

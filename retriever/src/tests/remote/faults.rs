@@ -142,7 +142,7 @@ async fn every_passing_status_is_tried_again_and_no_other() {
 }
 
 #[tokio::test]
-async fn only_what_is_not_json_is_tried_again() {
+async fn what_is_no_answer_at_all_is_tried_again_and_a_wrong_one_is_not() {
     for (body, part, tries) in [
         ("", "EOF", 3),
         ("<html>", "expected value", 3),
@@ -153,7 +153,7 @@ async fn only_what_is_not_json_is_tried_again() {
         ),
         (r#"{"result": [[], []]}"#, "2 lists for 1 queries", 1),
         (r#"{"result": []}"#, "0 lists for 1 queries", 1),
-        (r#"{"results": [[]]}"#, "missing field `result`", 1),
+        (r#"{"results": [[]]}"#, "missing field `result`", 3),
     ] {
         let server = server(move |_, _| Reply::new(200, body)).await;
         let (fault, attempts) = remote(search(&server, hasty()).await.unwrap_err());

@@ -486,6 +486,10 @@ async fn contradictions_are_named_before_anything_starts() {
             ..ServerConfig::default()
         },
         ServerConfig {
+            deadline: std::time::Duration::ZERO,
+            ..ServerConfig::default()
+        },
+        ServerConfig {
             base: BaseConfig {
                 token: Some(String::new()),
                 ..BaseConfig::default()

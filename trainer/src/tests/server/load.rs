@@ -108,6 +108,54 @@ async fn overload_is_refused_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn completions_end_with_the_time_of_their_request() {
+    let config = ServerConfig {
+        deadline: Duration::from_millis(600),
+        ..ServerConfig::default()
+    };
+    let server = Running::start(config, quickstart()).await;
+    // More tokens than can be drawn in the time.
+    let endless = |stream: bool| {
+        let mut body = long(stream);
+        body["n"] = json!(128);
+        body
+    };
+    let mut streamed = server.send(PATH, &endless(true)).await;
+    assert_eq!(streamed.status(), 200);
+    streamed.chunk().await.unwrap().unwrap();
+    let body = endless(false);
+    let (whole, events) = tokio::join!(server.send(PATH, &body), streamed.text());
+    assert_eq!(whole.status(), 503);
+    assert_eq!(whole.headers()["retry-after"], "1");
+    let answer: Value = whole.json().await.unwrap();
+    assert_eq!(answer["error"]["code"], "deadline", "{answer}");
+    let events = events.unwrap();
+    let last = events.split_terminator("\n\n").last().unwrap();
+    assert!(
+        last.starts_with("data: {\"error\":{\"message\":\"not done within"),
+        "{last}"
+    );
+    assert!(server.idle().await, "{:?}", server.model.engine.stats());
+    let stats = server.model.engine.stats();
+    assert!(stats.cancelled > 128, "{stats:?}");
+    let metrics = server.metrics().await;
+    for line in [
+        "forage_policy_errors_total{cause=\"deadline\"} 2",
+        "forage_policy_requests_total{route=\"completions\",status=\"503\"} 1",
+        "forage_policy_cancelled_total 0",
+        "forage_policy_in_flight 0",
+    ] {
+        assert!(
+            metrics.lines().any(|found| found == line),
+            "{line}\nis not in\n{metrics}"
+        );
+    }
+    server
+        .answer(PATH, &json!({"prompt": "a", "max_tokens": 1}))
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn many_clients_get_their_own_answers() {
     let server = Running::quickstart().await;
     let body = |number: usize| json!({"prompt": format!("Entity {number}"), "max_tokens": 20, "seed": number, "ignore_eos": true});

@@ -1,7 +1,7 @@
 //! The size of JSON as a tree of values.
 
 /// The number of values in a JSON text and of keys between them, at most. A tree of values takes a hundred bytes and more
-/// for each, however few the text has: count before growing one of what a client sent.
+/// for each, however few the text has: count before growing one of what another process sent.
 pub fn count_values(json: &[u8]) -> usize {
     let (mut count, mut quoted, mut escaped) = (1, false, false);
     for &byte in json {
