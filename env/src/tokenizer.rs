@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use forage_contracts::Tokenizer;
+use forage_net::FileBounds;
 
 /// A tokenizer could not be read, trained or written.
 #[derive(Debug, thiserror::Error)]
@@ -37,10 +38,10 @@ impl HfTokenizer {
     /// Reads `tokenizer.json`; `eos` is the end-of-sequence token's text, for instance `<|endoftext|>`.
     ///
     /// # Errors
-    /// When the file is missing or malformed, or has no token `eos`.
+    /// When the file is missing, malformed or beyond [`FileBounds::LIST`], or has no token `eos`.
     pub fn from_file(path: &Path, eos: &str) -> Result<Self, TokenizerError> {
         let name = path.display().to_string();
-        match std::fs::read(path) {
+        match FileBounds::LIST.read(path) {
             Ok(bytes) => Self::parse(&name, &bytes, eos),
             Err(error) => Err(TokenizerError {
                 path: name,
@@ -196,6 +197,31 @@ mod tests {
             assert!(HfTokenizer::from_bytes(&whole[..place], "<|endoftext|>").is_err());
         }
         assert!(read > 0 && read < 300, "{read}");
+    }
+
+    #[test]
+    fn what_is_no_file_or_too_long_is_not_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("tokenizer.json");
+        let check = |told: &str| {
+            let error = HfTokenizer::from_file(&path, "<e>").unwrap_err();
+            assert!(error.path.ends_with("tokenizer.json"), "{error}");
+            assert!(error.message.contains(told), "{error}");
+        };
+        std::fs::create_dir(&path).unwrap();
+        check("not a regular file");
+        std::fs::remove_dir(&path).unwrap();
+        #[cfg(unix)]
+        {
+            std::os::unix::fs::symlink("/dev/zero", &path).unwrap();
+            check("not a regular file");
+            std::fs::remove_file(&path).unwrap();
+        }
+        let file = std::fs::File::create(&path).unwrap();
+        file.set_len((64 << 20) + 1).unwrap();
+        check("more than 64 MiB");
+        std::fs::write(&path, "[],".repeat(2_000_001)).unwrap();
+        check("more than 4000000 values");
     }
 
     #[test]

@@ -12,6 +12,7 @@ use std::sync::{Arc, OnceLock};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::error::SandboxError;
+use crate::memory::available_memory;
 use crate::spill::Spill;
 
 /// A part of the budget, given back when dropped.
@@ -50,7 +51,7 @@ impl Budget {
         static PROCESS: OnceLock<Budget> = OnceLock::new();
         let budget = PROCESS.get_or_init(|| {
             let bytes = asked.unwrap_or_else(|| {
-                let free = available().map_or(UNKNOWN, |free| free / 4);
+                let free = available_memory().map_or(UNKNOWN, |free| (free / 4) as usize);
                 // Room for one turn on the smallest machine.
                 free.max(limit.saturating_mul(2))
             });
@@ -120,21 +121,6 @@ impl Budget {
 pub(crate) fn trim(share: &mut Share, bytes: usize) {
     let spare = share.num_permits().saturating_sub(bytes.div_ceil(1024));
     drop(share.split(spare));
-}
-
-/// Bytes that the system, or the group of processes this one belongs to, has left.
-fn available() -> Option<usize> {
-    let read = |path: &str| std::fs::read_to_string(path).ok();
-    let number = |path: &str| read(path)?.trim().parse::<usize>().ok();
-    let text = read("/proc/meminfo")?;
-    let line = text
-        .lines()
-        .find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    let free = line.trim().strip_suffix(" kB")?.parse::<usize>().ok()? * 1024;
-    let left = number("/sys/fs/cgroup/memory.max").map(|most| {
-        most.saturating_sub(number("/sys/fs/cgroup/memory.current").unwrap_or_default())
-    });
-    Some(left.map_or(free, |left| left.min(free)))
 }
 
 #[cfg(test)]

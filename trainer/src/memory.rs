@@ -8,7 +8,8 @@ mod card;
 mod kept;
 mod process;
 
-pub use process::{available, held, peak};
+pub use forage_sandbox::available_memory as available;
+pub use process::{held, peak};
 
 use crate::backward::Held;
 use crate::generate::{EngineConfig, pass_bytes};

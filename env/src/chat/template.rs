@@ -5,6 +5,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+use forage_net::FileBounds;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Kwargs, Serde, Value};
 use minijinja::{AutoEscape, Environment, Error, ErrorKind};
@@ -85,7 +86,7 @@ impl ChatTemplate {
     /// When a file cannot be read or understood, or the template is not Jinja.
     pub fn load(folder: &Path) -> Result<Option<Self>, ChatError> {
         let path = folder.join("tokenizer_config.json");
-        let config = match read(&path)? {
+        let config = match read(&path, FileBounds::JSON)? {
             Some(text) => serde_json::from_str(&text).map_err(|error| ChatError::File {
                 path: path.clone(),
                 message: error.to_string(),
@@ -94,7 +95,7 @@ impl ChatTemplate {
         };
         let specials = SpecialTokens::of_config(&config);
         let own = folder.join("chat_template.jinja");
-        if let Some(source) = read(&own)? {
+        if let Some(source) = read(&own, FileBounds::TEXT)? {
             return Self::named(&own.display().to_string(), &source, specials).map(Some);
         }
         let source = match &config["chat_template"] {
@@ -299,13 +300,48 @@ impl SpecialTokens {
 }
 
 /// The text of a file; nothing where the file does not exist.
-fn read(path: &Path) -> Result<Option<String>, ChatError> {
-    match std::fs::read_to_string(path) {
+fn read(path: &Path, bounds: FileBounds) -> Result<Option<String>, ChatError> {
+    match bounds.read_text(path) {
         Ok(text) => Ok(Some(text)),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(ChatError::File {
             path: path.to_owned(),
             message: error.to_string(),
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_file_or_too_long_is_not_read() {
+        for (name, most) in [("chat_template.jinja", 64), ("tokenizer_config.json", 16)] {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join(name);
+            let check = |told: &str| match ChatTemplate::load(folder.path()) {
+                Err(ChatError::File {
+                    path: named,
+                    message,
+                }) => {
+                    assert_eq!(named, path);
+                    assert!(message.contains(told), "{message}");
+                }
+                other => panic!("{name} {told}: {other:?}"),
+            };
+            std::fs::create_dir(&path).unwrap();
+            check("not a regular file");
+            std::fs::remove_dir(&path).unwrap();
+            #[cfg(unix)]
+            {
+                std::os::unix::fs::symlink("/dev/zero", &path).unwrap();
+                check("not a regular file");
+                std::fs::remove_file(&path).unwrap();
+            }
+            let file = std::fs::File::create(&path).unwrap();
+            file.set_len((most << 20) + 1).unwrap();
+            check(&format!("more than {most} MiB"));
+        }
     }
 }

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use forage_contracts::SettingError;
+use forage_net::FileBounds;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -74,7 +75,8 @@ impl BertConfig {
             path: path.to_owned(),
             message,
         };
-        let text = std::fs::read_to_string(path)
+        let text = FileBounds::JSON
+            .read_text(path)
             .map_err(|error| fail(format!("cannot be read: {error}")))?;
         let value: Value =
             serde_json::from_str(&text).map_err(|error| fail(format!("is no JSON: {error}")))?;

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use forage_net::FileBounds;
 use serde_json::Value;
 
 use super::options::Pooling;
@@ -50,7 +51,7 @@ fn fault(path: &Path, message: String) -> FileError {
 
 /// The content of an optional JSON file.
 fn json(path: &Path) -> Result<Option<Value>, FileError> {
-    let text = match std::fs::read_to_string(path) {
+    let text = match FileBounds::JSON.read_text(path) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(fault(path, format!("cannot be read: {error}"))),

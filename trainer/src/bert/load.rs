@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use burn::tensor::{Device, Tensor, TensorData, bf16, f16};
 use safetensors::tensor::{Dtype, SafeTensors};
 
-use crate::weights::{WeightsError, check_readable, name_list, read, safetensors_files};
+use crate::weights::{WeightsError, check_readable, name_list, safetensors_files};
 
 /// The weight files of a folder, in memory.
 pub(super) struct WeightFiles {
@@ -19,8 +19,10 @@ impl WeightFiles {
     pub(super) fn read(folder: &Path) -> Result<Self, WeightsError> {
         let load = |path: PathBuf| {
             check_readable(&path)?;
-            let bytes = read(&path)?;
-            Ok((path, bytes))
+            match std::fs::read(&path) {
+                Ok(bytes) => Ok((path, bytes)),
+                Err(source) => Err(WeightsError::Io { path, source }),
+            }
         };
         let files = safetensors_files(folder)?
             .into_iter()

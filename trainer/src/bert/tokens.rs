@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use forage_net::FileBounds;
 use rayon::prelude::*;
 use tokenizers::{Tokenizer, TruncationParams, TruncationStrategy};
 
@@ -34,7 +35,7 @@ impl BertTokenizer {
         max_tokens: usize,
     ) -> Result<(Self, Vec<u8>), WeightsError> {
         let path = folder.join("tokenizer.json");
-        let bytes = read(&path)?;
+        let bytes = read(&path, FileBounds::LIST)?;
         // The library panics at some files, and reads others with which it cannot encode.
         let parsed = std::panic::catch_unwind(|| Self::parse(&path, &bytes, config, max_tokens));
         let tokenizer = parsed.unwrap_or_else(|_| {

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use forage_contracts::SettingError;
+use forage_net::FileBounds;
 use serde_json::{Map, Value, json};
 
 use crate::file_error::FileError;
@@ -113,7 +114,8 @@ impl LoraConfig {
             path: path.to_owned(),
             message,
         };
-        let text = std::fs::read_to_string(path)
+        let text = FileBounds::JSON
+            .read_text(path)
             .map_err(|error| fail(format!("cannot be read: {error}")))?;
         let map: Map<String, Value> = serde_json::from_str(&text)
             .map_err(|error| fail(format!("is not an adapter config: {error}")))?;

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use forage_contracts::SettingError;
+use forage_net::FileBounds;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -92,7 +93,8 @@ impl ModelConfig {
             path: path.to_owned(),
             message,
         };
-        let text = std::fs::read_to_string(path)
+        let text = FileBounds::JSON
+            .read_text(path)
             .map_err(|error| fail(format!("cannot be read: {error}")))?;
         Self::from_json(&text).map_err(|fault| fail(fault.to_string()))
     }

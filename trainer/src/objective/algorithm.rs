@@ -5,6 +5,7 @@ use forage_contracts::objective::Setting;
 use serde::{Deserialize, Serialize};
 
 use super::Advantage;
+use super::PolicyLoss;
 use super::advantage::SignWeights;
 use super::aggregate::Aggregation;
 use super::bounds::TurnBounds;
@@ -14,7 +15,6 @@ use super::entropy::EntropyTerms;
 use super::entry::{Choice, Entry};
 use super::filter::GroupFilter;
 use super::kl::{KlEstimator, KlPenalty};
-use super::loss::PolicyLoss;
 use super::rank_shaping::RankShaping;
 
 /// One of each part: all that a step needs besides its rollouts.

@@ -4,6 +4,7 @@ use forage_contracts::SettingError;
 use serde::{Deserialize, Serialize};
 
 use super::Advantage;
+use super::PolicyLoss;
 use super::advantage::SignWeights;
 use super::aggregate::Aggregation;
 use super::algorithm::{Algorithm, Recipe};
@@ -13,7 +14,6 @@ use super::credit::Credit;
 use super::entropy::EntropyTerms;
 use super::filter::GroupFilter;
 use super::kl::KlPenalty;
-use super::loss::PolicyLoss;
 use super::rank_shaping::RankShaping;
 
 /// A published algorithm; a part that is given replaces the algorithm's.

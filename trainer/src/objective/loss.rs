@@ -27,7 +27,7 @@ impl Entry for LossEntry {
 }
 
 /// A policy loss as a configuration names it.
-pub type PolicyLoss = Choice<LossEntry>;
+pub(crate) type PolicyLoss = Choice<LossEntry>;
 
 impl PolicyLoss {
     /// Returns whether tokens without advantage have a loss.

@@ -2,7 +2,7 @@
 //!
 //! # What it is
 //! Rewards become advantages (`Advantage`), advantages and what turns earned become token credit ([`Credit`],
-//! `Recipe::advantages`), and a [`PolicyLoss`] with a
+//! `Recipe::advantages`), and a `PolicyLoss` with a
 //! [`KlPenalty`] and a [`Correction`] gives each policy token a loss and its derivative by the token's log-probability.
 //! An [`Aggregation`] weighs the tokens of a whole optimizer step. A [`Recipe`] holds one of each; an `Algorithm` is a
 //! published recipe by name. Losses and advantages are entries of two lists, `losses.rs` and `advantages.rs`,
@@ -59,7 +59,7 @@ pub use forage_contracts::objective::{
     AdvantageEntry, Group, GroupOutcome, LossEntry, Setting, Settings, TokenInputs, TokenTerms,
 };
 pub use kl::{KlEstimator, KlPenalty};
-pub use loss::PolicyLoss;
+pub(crate) use loss::PolicyLoss;
 pub(crate) use potential::step_potential;
 pub(crate) use rank_shaping::{RankMetrics, RankShaping, rank_means};
 pub(crate) use step::ObjectiveStats;

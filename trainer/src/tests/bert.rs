@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use crate::bert::{
     BertEncoder, BertReranker, EncoderFamily, EncoderOptions, Pooling, RerankerOptions,
 };
-use crate::tests::common::{fixtures, floats, json};
+use crate::tests::common::{assert_bounded, fixtures, floats, json};
 use forage_retriever::{Encoder, Reranker, TextKind};
 use serde_json::Value;
 
@@ -286,6 +286,20 @@ fn sizes_of_a_config_take_no_memory_that_the_files_do_not_have() {
         "encoder.layer.10.attention.output.LayerNorm.bias",
     ] {
         assert!(error.contains(part), "{error}");
+    }
+}
+
+#[test]
+fn texts_that_are_no_files_or_too_long_are_not_read() {
+    let (_place, folder) = copy("tiny_bert", "model");
+    for (name, most) in [
+        ("config.json", 16),
+        ("1_Pooling/config.json", 16),
+        ("modules.json", 16),
+        ("sentence_bert_config.json", 16),
+        ("tokenizer.json", 64),
+    ] {
+        assert_bounded(&folder.join(name), most, || load_error(&folder));
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use forage_contracts::seed::Seed;
 
 use crate::tests::common::problem::checkpoint;
-use crate::tests::common::{fixtures, parameters};
+use crate::tests::common::{assert_bounded, fixtures, parameters};
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::{DType, Device, Tensor, bf16, f16};
 use forage_trainer::model::{Decoder, ModelConfig};
@@ -33,6 +33,30 @@ fn a_saved_folder_reads_back_bit_for_bit() {
             "{name}"
         );
     }
+}
+
+#[test]
+fn texts_that_are_no_files_or_too_long_are_not_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path().join("a");
+    checkpoint(3).save(&folder).unwrap();
+    let load = || {
+        let loaded = Checkpoint::load(&folder, &Device::flex());
+        loaded.unwrap_err().to_string()
+    };
+    for (name, most) in [
+        ("config.json", 16),
+        ("generation_config.json", 16),
+        ("tokenizer_config.json", 16),
+        ("tokenizer.json", 64),
+        ("chat_template.jinja", 64),
+        ("model.safetensors.index.json", 64),
+    ] {
+        assert_bounded(&folder.join(name), most, load);
+    }
+    // Short enough, but its tree of values would take many times the memory.
+    std::fs::write(folder.join("config.json"), "[],".repeat(500_001)).unwrap();
+    assert!(load().contains("config.json: cannot be read: it holds more than 1000000 values"));
 }
 
 /// Copies `tiny_qwen2` with its tensors changed by `keep`.

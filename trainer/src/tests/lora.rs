@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use forage_contracts::seed::Seed;
 
-use super::common::{fixtures, floats, json, parameters};
+use super::common::{assert_bounded, fixtures, floats, json, parameters};
 use super::reference::{FAMILIES, assert_close, left, tiny, tokens};
 use crate::backward;
 use crate::grads::{NamedGrads, track};
@@ -281,6 +281,7 @@ fn what_does_not_fit_is_named() {
         error.contains("unexpected base_model.model.model.layers.0.mlp.down_proj.lora_A.weight"),
         "{error}"
     );
+    assert_bounded(&path, 16, || load("tiny_qwen3", out.path()));
     std::fs::write(
         &path,
         text.replace("\"use_dora\": false", "\"use_dora\": true"),

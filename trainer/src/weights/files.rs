@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
+use forage_net::FileBounds;
 use safetensors::{Dtype, SafeTensors};
 use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -116,7 +117,8 @@ pub(super) fn shard_names(index: &Path) -> Result<BTreeSet<String>, WeightsError
         path: index.to_owned(),
         message,
     };
-    let parsed: Index = serde_json::from_slice(&read(index)?).map_err(|error| {
+    let text = read(index, FileBounds::LIST)?;
+    let parsed: Index = serde_json::from_slice(&text).map_err(|error| {
         fail(format!(
             "is not an index of shards: {error}; download it again"
         ))

@@ -21,6 +21,7 @@ use forage_contracts::Tokenizer;
 use forage_contracts::seed::Seed;
 use forage_env::chat::{ChatError, ChatTemplate};
 use forage_env::{HfTokenizer, TokenizerError};
+use forage_net::FileBounds;
 
 pub(crate) use files::{Stored, check_readable, map, safetensors_files};
 pub use fill::Precision;
@@ -229,7 +230,7 @@ impl Checkpoint {
         let config = ModelConfig::from_file(&folder.join("config.json"))?;
         let companions = Companions::read(folder)?;
         let tokenizer_path = folder.join("tokenizer.json");
-        let tokenizer_json = read(&tokenizer_path)?;
+        let tokenizer_json = read(&tokenizer_path, FileBounds::LIST)?;
         let eos = companions.eos_token(folder, &tokenizer_json)?;
         let tokenizer = HfTokenizer::from_file(&tokenizer_path, &eos)?;
         check_vocabulary(&tokenizer_path, &tokenizer, &config)?;
@@ -335,7 +336,8 @@ impl Checkpoint {
     /// [`WeightsError`] that names the file.
     pub fn tokenizer_of(folder: &Path) -> Result<HfTokenizer, WeightsError> {
         let path = folder.join("tokenizer.json");
-        let eos = Companions::read(folder)?.eos_token(folder, &read(&path)?)?;
+        let tokenizer_json = read(&path, FileBounds::LIST)?;
+        let eos = Companions::read(folder)?.eos_token(folder, &tokenizer_json)?;
         Ok(HfTokenizer::from_file(&path, &eos)?)
     }
 }
@@ -374,8 +376,8 @@ fn pretty(value: &serde_json::Value) -> String {
     format!("{value:#}\n")
 }
 
-pub(crate) fn read(path: &Path) -> Result<Vec<u8>, WeightsError> {
-    std::fs::read(path).map_err(|source| WeightsError::Io {
+pub(crate) fn read(path: &Path, bounds: FileBounds) -> Result<Vec<u8>, WeightsError> {
+    bounds.read(path).map_err(|source| WeightsError::Io {
         path: path.to_owned(),
         source,
     })

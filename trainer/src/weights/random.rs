@@ -7,6 +7,7 @@ use forage_contracts::seed::Seed;
 use forage_contracts::{Pieces, Tokenizer, Vocabulary};
 use forage_env::chat::ChatTemplate;
 use forage_env::{HfTokenizer, TokenizerError};
+use forage_net::FileBounds;
 
 use super::texts::Companions;
 use super::{Checkpoint, GenerationDefaults, Precision, WeightsError, check_vocabulary, read};
@@ -51,7 +52,7 @@ impl Checkpoint {
         };
         let mut companions = Companions::read(folder)?;
         let path = folder.join("tokenizer.json");
-        let tokenizer_json = read(&path)?;
+        let tokenizer_json = read(&path, FileBounds::LIST)?;
         let eos = companions.eos_token(folder, &tokenizer_json)?;
         let tokenizer = HfTokenizer::from_file(&path, &eos)?;
         check_vocabulary(&path, &tokenizer, &config)?;

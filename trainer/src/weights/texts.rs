@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use forage_net::FileBounds;
 use serde_json::{Map, Value};
 
 use super::{WeightsError, pretty, read, write};
@@ -40,7 +41,7 @@ impl Companions {
     pub(super) fn read(folder: &Path) -> Result<Self, WeightsError> {
         let template = folder.join(TEMPLATE);
         let template = if template.exists() {
-            let bytes = read(&template)?;
+            let bytes = read(&template, FileBounds::TEXT)?;
             Some(
                 String::from_utf8(bytes)
                     .map_err(|_| fault(&template, "is not UTF-8; download it again"))?,
@@ -267,7 +268,7 @@ pub(super) fn object(path: &Path) -> Result<Option<Map<String, Value>>, WeightsE
     if !path.exists() {
         return Ok(None);
     }
-    match serde_json::from_slice(&read(path)?) {
+    match serde_json::from_slice(&read(path, FileBounds::JSON)?) {
         Ok(Value::Object(map)) => Ok(Some(map)),
         Ok(_) => Err(fault(path, "is no JSON object; download it again")),
         Err(error) => Err(fault(

@@ -3,7 +3,7 @@
 pub(crate) mod problem;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::{DType, Tensor};
@@ -18,6 +18,34 @@ pub(crate) fn fixtures() -> PathBuf {
 pub(crate) fn json(name: &str) -> Value {
     let text = std::fs::read_to_string(fixtures().join(name)).unwrap();
     serde_json::from_str(&text).unwrap()
+}
+
+/// Asserts that `load` names the file at `path` and the fault where a folder, an endless device or more than `most` MiB stand in
+/// its place. What was there is put back.
+pub(crate) fn assert_bounded(path: &Path, most: u64, load: impl Fn() -> String) {
+    let name = path.file_name().unwrap().to_str().unwrap();
+    let check = |told: &str| {
+        let error = load();
+        assert!(error.contains(name) && error.contains(told), "{error}");
+    };
+    let before = std::fs::read(path).ok();
+    let _ = std::fs::remove_file(path);
+    std::fs::create_dir(path).unwrap();
+    check("not a regular file");
+    std::fs::remove_dir(path).unwrap();
+    #[cfg(unix)]
+    {
+        std::os::unix::fs::symlink("/dev/zero", path).unwrap();
+        check("not a regular file");
+        std::fs::remove_file(path).unwrap();
+    }
+    let file = std::fs::File::create(path).unwrap();
+    file.set_len((most << 20) + 1).unwrap();
+    check(&format!("more than {most} MiB"));
+    std::fs::remove_file(path).unwrap();
+    if let Some(before) = before {
+        std::fs::write(path, before).unwrap();
+    }
 }
 
 pub(crate) fn floats(value: &Value) -> Vec<f64> {
