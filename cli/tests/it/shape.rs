@@ -31,17 +31,15 @@ fn files(member: &str) -> BTreeMap<Vec<String>, PathBuf> {
             .iter()
             .map(|part| part.to_string_lossy().into_owned())
             .collect();
-        if matches!(
-            parts.last().map(String::as_str),
-            Some("mod" | "lib" | "main")
-        ) {
+        if matches!(parts.last().map(String::as_str), Some("mod" | "lib")) {
             parts.pop();
         }
         (parts, path)
     };
     let tests =
         |path: &PathBuf| path.iter().any(|part| part == "tests") || path.ends_with("tests.rs");
-    found.retain(|path| !tests(path));
+    // The program's own file only calls the library.
+    found.retain(|path| !tests(path) && !path.ends_with("src/main.rs"));
     found.into_iter().map(module).collect()
 }
 
