@@ -41,8 +41,8 @@ pub trait Reward: Send + Sync {
         &self,
         task: &Task,
         episode: &Episode,
-    ) -> Result<(f32, Pieces), RewardError> {
-        Ok((self.score(task, episode).await?, Pieces::new()))
+    ) -> Result<(f32, Vec<(String, f32)>), RewardError> {
+        Ok((self.score(task, episode).await?, Vec::new()))
     }
 
     /// Tells whether this is a process reward: its pieces, one per turn in order, are then paid to the turns, and it adds nothing to the
