@@ -41,8 +41,8 @@ pub trait Reward: Send + Sync {
         &self,
         task: &Task,
         episode: &Episode,
-    ) -> Result<(f32, Vec<(String, f32)>), RewardError> {
-        Ok((self.score(task, episode).await?, Vec::new()))
+    ) -> Result<(f32, Pieces), RewardError> {
+        Ok((self.score(task, episode).await?, Pieces::new()))
     }
 
     /// Tells whether this is a process reward: its pieces, one per turn in order, are then paid to the turns, and it adds nothing to the
@@ -58,8 +58,8 @@ pub trait GroupReward: Send + Sync {
     /// Name under which the part is logged.
     fn name(&self) -> &'static str;
 
-    /// The scores of the members before weighting, in their order, each with the named pieces it is made of, which carry no weight:
-    /// they are for people to read. The members are the group's episodes of `task` that no fault ended; a group may be of one.
+    /// The scores of the members before weighting, in their order, each with the pieces it is made of. The members are the
+    /// group's episodes of `task` that no fault ended; a group may be of one.
     ///
     /// # Errors
     /// [`RewardError`] when no scores could be computed; every member is then a fault.
@@ -67,8 +67,11 @@ pub trait GroupReward: Send + Sync {
         &self,
         task: &Task,
         members: &[&Episode],
-    ) -> Result<Vec<(f32, Vec<(String, f32)>)>, RewardError>;
+    ) -> Result<Vec<(f32, Pieces)>, RewardError>;
 }
+
+/// Pieces of a score by name, for people to read: they carry no weight.
+pub type Pieces = Vec<(String, f32)>;
 
 /// One registered reward.
 #[derive(Clone, Copy, Debug)]
