@@ -37,7 +37,7 @@ pub(crate) use quantised::QuantisedIndex;
 
 pub(crate) use retriever::MODE;
 
-pub use vectors::VectorFile;
+pub(crate) use vectors::VectorFile;
 
 /// Largest magnitude of a coordinate: sums of products of such numbers stay finite at any dimension in use.
 const LARGEST: f32 = 1e15;
@@ -65,7 +65,10 @@ impl VectorIndexKind {
     ///
     /// # Errors
     /// [`RetrieverError::Vectors`] for vectors that cannot be searched this way.
-    pub fn build(self, vectors: Arc<VectorFile>) -> Result<Box<dyn VectorIndex>, RetrieverError> {
+    pub(crate) fn build(
+        self,
+        vectors: Arc<VectorFile>,
+    ) -> Result<Box<dyn VectorIndex>, RetrieverError> {
         Ok(match self {
             Self::Flat => Box::new(FlatIndex::new(vectors)),
             Self::Quantised => Box::new(QuantisedIndex::build(vectors)?),
@@ -100,7 +103,7 @@ impl FromStr for VectorIndexKind {
 }
 
 /// Finds the rows with the largest inner products.
-pub trait VectorIndex: Send + Sync {
+pub(crate) trait VectorIndex: Send + Sync {
     /// The kind.
     fn kind(&self) -> VectorIndexKind;
 
