@@ -14,7 +14,8 @@
 //!
 //! **Sessions.** An episode takes a place among [`ServerConfig::max_sessions`] and gives it back when it ends, is closed, or
 //! was idle for [`ServerConfig::session_ttl`]; a WebSocket connection and a Gymnasium handle keep theirs until they are
-//! closed. Beyond that number new ones are refused at once.
+//! closed. Beyond that number new ones are refused at once, and so are episodes and turns beyond the memory for what all
+//! sessions keep: four times [`ServerConfig::max_action_bytes`] for each place, and 64 MiB at least.
 //!
 //! **Faults** of ours (a retriever that is down, a judge that does not answer) end the episode with a typed error, never
 //! with a reward.
@@ -29,6 +30,7 @@ mod body;
 mod fault;
 mod gym;
 mod mcp;
+mod memory;
 mod metrics;
 mod nemo;
 mod openenv;
@@ -72,6 +74,8 @@ pub struct ServerConfig {
     pub session_ttl: Duration,
     /// Most bytes in the text of a turn.
     pub max_action_bytes: usize,
+    /// Most bytes in one answer, below 4 GiB; all answers being made and sent together take up to four times as much memory.
+    pub max_answer_bytes: usize,
     /// Longest time for a step, its reward included. A request may ask for less.
     pub step_timeout: Duration,
     /// Threads that run steps; one per core by default.
@@ -87,6 +91,8 @@ impl Default for ServerConfig {
             max_sessions: 1000,
             session_ttl: Duration::from_mins(10),
             max_action_bytes: 256 * 1024,
+            // A batch of all sessions, with a hundred kilobytes for each.
+            max_answer_bytes: 128 * 1024 * 1024,
             // A judge answers in seconds, with its retries in tens of them.
             step_timeout: Duration::from_mins(2),
             workers: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
@@ -143,6 +149,10 @@ fn check(config: &ServerConfig, served: &Served) -> Result<(), ServeError> {
     }
     if config.max_action_bytes == 0 || config.max_action_bytes > config.base.max_body_bytes {
         return wrong("max_action_bytes must be at least 1 and at most max_body_bytes");
+    }
+    // The memory of one answer is counted in 32 bits.
+    if config.max_answer_bytes == 0 || config.max_answer_bytes > u32::MAX as usize {
+        return wrong("max_answer_bytes must be at least 1 and below 4 GiB");
     }
     if served.tasks.is_empty() {
         return wrong("there are no tasks; name questions, or another split");

@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 
 use super::app::App;
 use super::body;
-use super::fault::{Fault, json_response};
+use super::memory::answer;
 use super::nemo::{Row, lenient};
 
 const TASK: &str = "_ng_task_index";
@@ -69,7 +69,8 @@ impl Table {
 pub(super) async fn aggregate_metrics(State(app): State<Arc<App>>, body: Body) -> Response {
     let work = async {
         let collected: Collected = body::read(&app, body).await?;
-        let work = move || Ok::<_, Fault>(json_response(&aggregated(&collected.verify_responses)));
+        let room = app.room()?;
+        let work = move || answer(room, &aggregated(&collected.verify_responses));
         app.base.heavy(work).await
     };
     app.observe("aggregate_metrics", work).await

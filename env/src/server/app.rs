@@ -8,13 +8,14 @@ use std::time::{Duration, Instant};
 
 use forage_contracts::seed::Seed;
 use forage_contracts::{Limit, Task};
-use forage_net::{Base, Refusal, ServeError, Service, Workers};
+use forage_net::{Base, Refusal, Room, ServeError, Service, Workers};
 use futures::FutureExt;
 use serde::Deserialize;
 use tokio::sync::OwnedMutexGuard;
 use tokio::task::JoinHandle;
 
 use super::fault::{Fault, boundary_name};
+use super::memory;
 use super::metrics::{Metrics, REQUESTS};
 use super::play::{Opening, Play, Reply, Turn};
 use super::session::{How, Last, Playing, Session, Sessions, Slot};
@@ -67,6 +68,8 @@ pub(super) struct App {
     /// Requests being answered and steps being done are its work in flight.
     pub(super) base: Arc<Base>,
     pub(super) sessions: Sessions,
+    /// The memory for answers; each has a part of it.
+    pub(super) answers: Room,
     work: Workers,
     /// Differs from process to process.
     seed: Seed,
@@ -85,7 +88,12 @@ impl App {
             tasks: Tasks::new(Arc::clone(&served.tasks)),
             metrics,
             base,
-            sessions: Sessions::new(config.max_sessions, config.session_ttl),
+            sessions: Sessions::new(
+                config.max_sessions,
+                config.session_ttl,
+                memory::most_kept(&config),
+            ),
+            answers: Room::new(config.max_answer_bytes),
             work: Workers::start("steps", config.workers)?,
             seed: Seed::root(RandomState::new().hash_one(std::process::id())),
             numbers: AtomicU64::new(0),
@@ -108,6 +116,13 @@ impl App {
             .child("episode", &[self.numbers.fetch_add(1, Ordering::Relaxed)])
             .0
             >> 11
+    }
+
+    /// Memory for an answer, enough for most from the beginning.
+    pub(super) fn room(&self) -> Result<Arc<Room>, Fault> {
+        let room = self.answers.beside();
+        room.take(memory::FIRST.min(self.config.max_answer_bytes))?;
+        Ok(room)
     }
 
     /// Opens a session under an id of the client's or a fresh one; one that is open already is given.
@@ -178,6 +193,16 @@ impl App {
             member,
         };
         let mut slot = take(session)?;
+        let room = self.sessions.room(memory::WRITTEN).or_else(|_| {
+            // The episode before makes room.
+            *slot = Slot::Empty;
+            self.sessions.room(memory::WRITTEN)
+        });
+        let room = room.inspect_err(|_| {
+            if !session.lasting {
+                self.close(&session.id);
+            }
+        })?;
         let app = Arc::clone(self);
         self.on_workers(session, None, async move {
             *slot = Slot::Empty;
@@ -185,8 +210,9 @@ impl App {
             let last = Last {
                 reply: reply.clone(),
                 request: None,
+                room,
             };
-            *slot = Slot::Playing(Box::new(Playing { play, last }));
+            app.playing(&mut slot, Playing { play, last });
             Ok(reply)
         })
         .await
@@ -210,33 +236,39 @@ impl App {
             check_id("request_id", request)?;
         }
         let mut slot = take(session)?;
-        let playing = match std::mem::take(&mut *slot) {
+        let Playing { play, last } = match std::mem::take(&mut *slot) {
             Slot::Empty => return Err(Fault::NotReset(session.id.clone())),
             Slot::Over(last) => {
                 let again = last.again(manner.request.as_deref());
                 *slot = Slot::Over(last);
                 return again.ok_or_else(|| Fault::Over(session.id.clone()));
             }
-            Slot::Playing(playing) => match playing.last.again(manner.request.as_deref()) {
-                Some(reply) => {
+            Slot::Playing(playing) => {
+                if let Some(reply) = playing.last.again(manner.request.as_deref()) {
                     *slot = Slot::Playing(playing);
                     return Ok(reply);
                 }
-                None => playing,
-            },
+                let bytes = playing.kept().saturating_add(memory::of_turn(&turn.text));
+                if let Err(full) = self.sessions.keep(&playing.last.room, bytes) {
+                    *slot = Slot::Playing(playing);
+                    return Err(full);
+                }
+                *playing
+            }
         };
         let app = Arc::clone(self);
         let keeper = Arc::clone(session);
         self.on_workers(session, manner.timeout, async move {
             let begin = Instant::now();
-            let (reply, play) = playing.play.step(&app.served, turn).await?;
+            let (reply, play) = play.step(&app.served, turn).await?;
             app.metrics.step(begin.elapsed());
             let last = Last {
                 reply: reply.clone(),
                 request: manner.request,
+                room: last.room,
             };
             match play {
-                Some(play) => *slot = Slot::Playing(Box::new(Playing { play, last })),
+                Some(play) => app.playing(&mut slot, Playing { play, last }),
                 None => app.over(&keeper, &mut slot, last),
             }
             Ok(reply)
@@ -251,33 +283,40 @@ impl App {
         limit: Limit,
     ) -> Result<Reply, Fault> {
         let mut slot = take(session)?;
-        let playing = match std::mem::take(&mut *slot) {
+        let Playing { play, last } = match std::mem::take(&mut *slot) {
             Slot::Empty => return Err(Fault::NotReset(session.id.clone())),
             Slot::Over(last) => {
                 let reply = last.reply.clone();
                 *slot = Slot::Over(last);
                 return Ok(reply);
             }
-            Slot::Playing(playing) => playing,
+            Slot::Playing(playing) => *playing,
         };
         let (app, keeper) = (Arc::clone(self), Arc::clone(session));
         self.on_workers(session, None, async move {
-            let reply = playing.play.stop(&app.served, limit).await?;
-            app.over(
-                &keeper,
-                &mut slot,
-                Last {
-                    reply: reply.clone(),
-                    request: None,
-                },
-            );
+            let reply = play.stop(&app.served, limit).await?;
+            let last = Last {
+                reply: reply.clone(),
+                request: None,
+                room: last.room,
+            };
+            app.over(&keeper, &mut slot, last);
             Ok(reply)
         })
         .await
     }
 
+    /// An episode goes on.
+    fn playing(&self, slot: &mut Slot, playing: Playing) {
+        // Where the environment wrote more than there is room for, the next turn waits until there is.
+        let _ = self.sessions.keep(&playing.last.room, playing.kept());
+        *slot = Slot::Playing(Box::new(playing));
+    }
+
     /// An episode ended by itself.
     fn over(&self, session: &Session, slot: &mut Slot, last: Last) {
+        // Nothing else is left of the episode: that is less than it kept before, but for a score of very many parts.
+        let _ = self.sessions.keep(&last.room, last.reply.bytes);
         if let Some(ending) = &last.reply.view.info.ending {
             self.metrics.ended(ending);
         }

@@ -35,6 +35,12 @@ pub(super) enum Fault {
     Busy(String),
     /// 503: as many sessions as there are places.
     Full { active: usize, max: usize },
+    /// 503: what open sessions keep takes all the memory for that.
+    Kept {
+        active: usize,
+        max: usize,
+        mib: usize,
+    },
     /// 503: something of ours failed and ended the episode.
     Episode {
         id: String,
@@ -51,7 +57,11 @@ impl Fault {
         match self {
             Self::Json(_) => "INVALID_JSON",
             Self::UnknownType(_) => "UNKNOWN_TYPE",
-            Self::Full { .. } => "CAPACITY_REACHED",
+            Self::Full { .. }
+            | Self::Kept { .. }
+            | Self::Any(Refusal::Overloaded | Refusal::BodiesFull | Refusal::AnswersFull) => {
+                "CAPACITY_REACHED"
+            }
             Self::Any(Refusal::Unauthorized | Refusal::Stopped)
             | Self::UnknownSession(_)
             | Self::Gone { .. }
@@ -74,7 +84,7 @@ impl Fault {
             Self::UnknownSession(_) => StatusCode::NOT_FOUND,
             Self::Gone { .. } => StatusCode::GONE,
             Self::NotReset(_) | Self::Over(_) | Self::Busy(_) => StatusCode::CONFLICT,
-            Self::Full { .. } | Self::Episode { .. } | Self::Late { .. } => {
+            Self::Full { .. } | Self::Kept { .. } | Self::Episode { .. } | Self::Late { .. } => {
                 StatusCode::SERVICE_UNAVAILABLE
             }
         }
@@ -113,6 +123,11 @@ impl Fault {
                     "{active} of {max} sessions are open; close some, or try again when others have ended"
                 )
             }
+            Self::Kept { active, mib, .. } => {
+                format!(
+                    "what {active} open sessions keep takes all the memory for that, {mib} MiB; close some, or try again when others have ended"
+                )
+            }
             Self::Episode {
                 id,
                 boundary,
@@ -134,7 +149,9 @@ impl Fault {
     /// Facts for programs beside the words.
     fn facts(&self) -> Map<String, Value> {
         let facts = match self {
-            Self::Full { active, max } => json!({"active_sessions": active, "max_sessions": max}),
+            Self::Full { active, max } | Self::Kept { active, max, .. } => {
+                json!({"active_sessions": active, "max_sessions": max})
+            }
             Self::UnknownSession(id)
             | Self::Gone { id, .. }
             | Self::NotReset(id)
@@ -201,7 +218,7 @@ impl Refuse for Fault {
             Self::Over(_) => "episode_over",
             Self::Busy(_) => "busy",
             // The name that counts as a refusal with every server.
-            Self::Full { .. } => "overloaded",
+            Self::Full { .. } | Self::Kept { .. } => "overloaded",
             Self::Episode { boundary, .. } => boundary_name(*boundary),
             Self::Late { .. } => "deadline",
         }
@@ -214,7 +231,7 @@ impl From<Refusal> for Fault {
     }
 }
 
-/// A JSON answer.
+/// A small JSON answer, whose memory is not counted: closing a session must work where there is none.
 pub(super) fn json_response(body: &Value) -> Response {
     forage_net::json(body.to_string())
 }

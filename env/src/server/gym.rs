@@ -8,7 +8,7 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::extract::State;
 use axum::response::Response;
-use forage_net::Service;
+use forage_net::{Room, Service};
 use futures::future::join_all;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -17,10 +17,14 @@ use serde_json::{Value, json};
 use super::app::{App, Manner, Options};
 use super::body;
 use super::fault::{Fault, json_response};
+use super::memory::answer;
 use super::play::Reply;
 use crate::registry;
 
 type Shared = State<Arc<App>>;
+
+/// Bytes of an environment's name in an answer, and of what stands around it.
+const NAME: usize = 64;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -129,6 +133,9 @@ pub(super) async fn make(State(app): Shared, body: Body) -> Response {
                 "`num_envs` is {count}; write 1 to {max}"
             )));
         }
+        let room = app.room()?;
+        // No environment is opened for whose name the answer has no room.
+        room.take(count.saturating_mul(NAME))?;
         let mut ids = Vec::with_capacity(count);
         for _ in 0..count {
             match app.open(None, true) {
@@ -142,10 +149,11 @@ pub(super) async fn make(State(app): Shared, body: Body) -> Response {
                 }
             }
         }
-        Ok(json_response(&match num_envs {
+        let made = match num_envs {
             None => json!({"env_id": ids[0], "spec": spec}),
             Some(_) => json!({"env_ids": ids, "spec": spec}),
-        }))
+        };
+        answer(room, &made)
     };
     app.observe("gym_make", work).await
 }
@@ -158,6 +166,7 @@ pub(super) async fn reset(State(app): Shared, body: Body) -> Response {
             seed,
             options,
         } = body::read(&app, body).await?;
+        let room = app.room()?;
         match Which::of(&app, env_id, env_ids)? {
             Which::One(id) => {
                 let (Some(seed), Some(options)) = (single(seed), single(options)) else {
@@ -165,10 +174,12 @@ pub(super) async fn reset(State(app): Shared, body: Body) -> Response {
                         "`seed` and `options` are lists; `env_id` names one".to_owned(),
                     ));
                 };
-                let reply = reset_one(&app, &id, seed, options.unwrap_or_default()).await?;
-                Ok(json_response(
+                let options = options.unwrap_or_default();
+                let reply = reset_one(&app, &id, seed, options, &room).await?;
+                answer(
+                    room,
                     &json!({"observation": reply.text, "info": info(&reply)}),
-                ))
+                )
             }
             Which::Many(ids) => {
                 let seeds = each("seed", seed, ids.len(), |seed, place| {
@@ -177,14 +188,15 @@ pub(super) async fn reset(State(app): Shared, body: Body) -> Response {
                 let options = each("options", options, ids.len(), |options, _| options.clone())?;
                 let resets = ids.iter().zip(seeds).zip(options);
                 let resets = resets.map(|((id, seed), options)| {
-                    reset_one(&app, id, seed, options.unwrap_or_default())
+                    reset_one(&app, id, seed, options.unwrap_or_default(), &room)
                 });
                 let replies = join_all(resets).await;
-                Ok(json_response(&json!({
+                let told = json!({
                     "observations": each_of(&replies, |reply| json!(reply.text)),
                     "infos": each_of(&replies, info),
                     "errors": errors(&replies),
-                })))
+                });
+                answer(room, &told)
             }
         }
     };
@@ -196,6 +208,7 @@ async fn reset_one(
     id: &str,
     seed: Option<u64>,
     options: ResetOptions,
+    room: &Room,
 ) -> Result<Reply, Fault> {
     let session = app.sessions.find(id)?;
     let ResetOptions {
@@ -203,16 +216,19 @@ async fn reset_one(
         task_index,
         member,
     } = options;
-    app.reset(
-        &session,
-        app.ask(&Options {
-            seed,
-            task_id,
-            task_index,
-            member,
-        })?,
-    )
-    .await
+    let asked = app.ask(&Options {
+        seed,
+        task_id,
+        task_index,
+        member,
+    })?;
+    counted(app.reset(&session, asked).await?, room)
+}
+
+/// A reply for which the answer has room.
+fn counted(reply: Reply, room: &Room) -> Result<Reply, Fault> {
+    room.take(reply.bytes)?;
+    Ok(reply)
 }
 
 /// The one value of a request for one environment; `None` when it is a list.
@@ -261,31 +277,34 @@ pub(super) async fn step(State(app): Shared, body: Body) -> Response {
             request_id,
         } = body::read(&app, body).await?;
         let manner = body::manner(timeout_s, request_id)?;
+        let room = app.room()?;
         match (Which::of(&app, env_id, env_ids)?, action, actions) {
             (Which::One(id), Some(action), None) => {
-                let reply = step_one(&app, &id, &action, manner).await?;
-                Ok(json_response(&json!({
+                let reply = step_one(&app, &id, &action, manner, &room).await?;
+                let told = json!({
                     "observation": reply.text,
                     "reward": reply.reward,
                     "terminated": reply.view.terminated,
                     "truncated": reply.view.truncated,
                     "info": info(&reply),
-                })))
+                });
+                answer(room, &told)
             }
             (Which::Many(ids), None, Some(actions)) if actions.len() == ids.len() => {
                 let steps = ids
                     .iter()
                     .zip(&actions)
-                    .map(|(id, action)| step_one(&app, id, action, manner.clone()));
+                    .map(|(id, action)| step_one(&app, id, action, manner.clone(), &room));
                 let replies = join_all(steps).await;
-                Ok(json_response(&json!({
+                let told = json!({
                     "observations": each_of(&replies, |reply| json!(reply.text)),
                     "rewards": each_of(&replies, |reply| json!(reply.reward)),
                     "terminations": each_of(&replies, |reply| json!(reply.view.terminated)),
                     "truncations": each_of(&replies, |reply| json!(reply.view.truncated)),
                     "infos": each_of(&replies, info),
                     "errors": errors(&replies),
-                })))
+                });
+                answer(room, &told)
             }
             (Which::One(_), ..) => Err(Fault::Invalid("`env_id` goes with `action`".to_owned())),
             (Which::Many(ids), ..) => {
@@ -304,9 +323,11 @@ async fn step_one(
     id: &str,
     action: &RawValue,
     manner: Manner,
+    room: &Room,
 ) -> Result<Reply, Fault> {
     let session = app.sessions.find(id)?;
-    app.step(&session, body::gym_action(action)?, manner).await
+    let turn = body::gym_action(action)?;
+    counted(app.step(&session, turn, manner).await?, room)
 }
 
 /// A column of a batch's answer; null where a member failed.

@@ -9,10 +9,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use axum::body::Body;
 use axum::extract::{Request, State};
+use axum::http::request::Parts;
 use axum::http::{Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::Response;
-use forage_net::{Refuse, count_values};
+use forage_net::{Refuse, Room, count_values};
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, Implementation,
     InitializeRequestParams, InitializeResult, JsonObject, ListToolsResult, PaginatedRequestParams,
@@ -22,10 +23,11 @@ use rmcp::service::RequestContext;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 use rmcp::{ErrorData, RoleServer, ServerHandler};
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::app::{App, Manner, Options};
-use super::body::Arguments;
+use super::body::{self, Arguments};
 use super::fault::Fault;
 use super::play::Reply;
 use super::tools;
@@ -37,6 +39,10 @@ const EPISODE: &str = "episode_id";
 
 /// Most JSON values in a message: the transport makes a tree of it, and keeps a part of that as long as a call takes.
 const MAX_VALUES: usize = 20_000;
+/// Most bytes of an `initialize` request: the transport keeps a tree of its parameters as long as the session.
+const INITIALIZE_BYTES: usize = 16 * 1024;
+/// Most JSON values of an `initialize` request.
+const INITIALIZE_VALUES: usize = 500;
 
 /// The service at `/mcp`.
 pub(super) type Service = StreamableHttpService<Handler, LocalSessionManager>;
@@ -93,7 +99,7 @@ pub(super) async fn limit(
     let ends = request.method() == Method::DELETE;
     let received = app.base.unless_given_up(received(&app, request)).await;
     let mut response = match received {
-        Ok(request) => next.run(request).await,
+        Ok((request, room)) => room.keep(next.run(request).await),
         Err(fault) => app.base.refuse(fault),
     };
     if ends && response.status() == StatusCode::ACCEPTED {
@@ -105,9 +111,10 @@ pub(super) async fn limit(
     response
 }
 
-/// The request with its whole body, received within the bounds of every other and of the values in it.
-async fn received(app: &App, request: Request) -> Result<Request, Fault> {
-    let (head, body) = request.into_parts();
+/// The request with its whole body, received within the bounds of every other and of the values in it, and the memory for its
+/// answer, which handlers find among its extensions.
+async fn received(app: &App, request: Request) -> Result<(Request, Arc<Room>), Fault> {
+    let (mut head, body) = request.into_parts();
     let body = app.base.receive(body).await?;
     let values = count_values(&body);
     if values > MAX_VALUES {
@@ -115,7 +122,38 @@ async fn received(app: &App, request: Request) -> Result<Request, Fault> {
             format!("about {values} JSON values in a message, at most {MAX_VALUES} are read");
         return Err(Fault::Invalid(what));
     }
-    Ok(Request::from_parts(head, Body::from(body)))
+    let is_large = body.len() > INITIALIZE_BYTES || values > INITIALIZE_VALUES;
+    if is_large && method(&body)?.as_deref() == Some("initialize") {
+        let length = body.len();
+        let what = format!(
+            "an `initialize` request of {length} bytes and about {values} JSON values; it may have {INITIALIZE_BYTES} bytes and {INITIALIZE_VALUES} values"
+        );
+        return Err(Fault::Invalid(what));
+    }
+    let room = if head.method == Method::POST {
+        app.room()?
+    } else {
+        // On the stream of a client that listens no call is answered.
+        app.answers.beside()
+    };
+    head.extensions.insert(Arc::clone(&room));
+    Ok((Request::from_parts(head, Body::from(body)), room))
+}
+
+/// The method that a message names.
+fn method(message: &[u8]) -> Result<Option<String>, Fault> {
+    /// Two methods are refused: which one the transport takes is not known here.
+    #[derive(Deserialize)]
+    struct Named {
+        method: Option<String>,
+    }
+    Ok(body::parse::<Named>(message)?.method)
+}
+
+/// The memory for the answer to a call.
+fn room_of(context: &RequestContext<RoleServer>) -> Option<Arc<Room>> {
+    let head = context.extensions.get::<Parts>()?;
+    head.extensions.get::<Arc<Room>>().cloned()
 }
 
 /// One MCP session, or one request where there are none.
@@ -274,19 +312,23 @@ impl ServerHandler for Handler {
     async fn call_tool(
         &self,
         request: CallToolRequestParams,
-        _context: RequestContext<RoleServer>,
+        context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
+        let room = room_of(&context);
         let arguments = request.arguments.unwrap_or_default();
-        let done = match request.name.as_ref() {
-            NEW => self
-                .begin(arguments)
-                .await
-                .map(|reply| result(&reply, true)),
-            name => self
-                .act(name, arguments)
-                .await
-                .map(|reply| result(&reply, false)),
+        let is_new = request.name == NEW;
+        let done = if is_new {
+            self.begin(arguments).await
+        } else {
+            self.act(&request.name, arguments).await
         };
+        let done = done.and_then(|reply| {
+            if let Some(room) = &room {
+                // The text is there twice: for the model to read, and for programs.
+                room.settle(reply.bytes.saturating_mul(2))?;
+            }
+            Ok(result(&reply, is_new))
+        });
         let result = done.unwrap_or_else(|fault| {
             self.app.base.failed(fault.cause());
             failure(&fault)

@@ -19,6 +19,7 @@ use serde_json::value::{RawValue, to_raw_value};
 use super::app::{App, Manner, Options};
 use super::body::{self, Arguments};
 use super::fault::{Fault, json_response};
+use super::memory::{answer, answer_text};
 use super::play::{Reply, Turn};
 use super::session::Session;
 use super::tools;
@@ -35,11 +36,12 @@ const LAST_TOOLS: [&str; 2] = ["answer", "submit_query"];
 pub(super) async fn seed_session(State(app): Shared, body: Body) -> Response {
     let work = async {
         let row: Row = body::read(&app, body).await?;
+        let room = app.room()?;
         let reply = app.begin(None, &options(&row)?).await?;
         let view = &reply.view;
-        let mut response = json_response(
-            &json!({"episode_id": view.episode_id, "task_id": view.task_id, "prompt": reply.text}),
-        );
+        let told =
+            json!({"episode_id": view.episode_id, "task_id": view.task_id, "prompt": reply.text});
+        let mut response = answer(room, &told)?;
         name_session(&mut response, &view.episode_id);
         Ok(response)
     };
@@ -99,6 +101,7 @@ pub(super) async fn tool(
                 "no cookie `{COOKIE}`; POST /seed_session first and keep it"
             ))
         })?;
+        let room = app.room()?;
         let session = app.sessions.find(&id)?;
         let turn = match tools::turn(&app, &name, &arguments) {
             Ok(turn) => turn,
@@ -106,9 +109,10 @@ pub(super) async fn tool(
             Err(fault) => return Ok(json_response(&json!({"error": fault.words()}))),
         };
         let reply = app.step(&session, turn, Manner::default()).await?;
-        Ok(json_response(
+        answer(
+            room,
             &json!({"result": shown(&reply), "done": reply.done()}),
-        ))
+        )
     };
     app.observe("tool", work).await
 }
@@ -129,6 +133,7 @@ pub(super) async fn verify(State(app): Shared, headers: HeaderMap, body: Body) -
             .get("response")
             .ok_or_else(|| Fault::Invalid("`response` is missing".to_owned()))?;
         let last = last_message(response);
+        let room = app.room()?;
         let score = verified(&app, cookie(&headers), &row, last).await?;
         let written = |fault: serde_json::Error| Fault::Invalid(fault.to_string());
         row.insert(
@@ -139,9 +144,7 @@ pub(super) async fn verify(State(app): Shared, headers: HeaderMap, body: Body) -
             "reward_components".to_owned(),
             to_raw_value(&score.parts).map_err(written)?,
         );
-        Ok(forage_net::json(
-            serde_json::to_string(&row).map_err(written)?,
-        ))
+        answer_text(room, serde_json::to_string(&row).map_err(written)?)
     };
     app.observe("verify", work).await
 }
@@ -154,31 +157,44 @@ async fn verified(
     row: &Row,
     last: Option<String>,
 ) -> Result<Score, Fault> {
-    let session = if let Some(id) = id {
-        match app.sessions.find(&id) {
-            Ok(session) => session,
-            Err(fault) => {
-                let last = app.sessions.grave(&id).and_then(|grave| grave.last);
-                return last
-                    .and_then(|last| last.reply.view.info.score)
-                    .ok_or(fault);
-            }
-        }
-    } else {
-        begun_for(app, row).await?
+    let Some(id) = id else {
+        let session = begun_for(app, row).await?;
+        let score = ended(app, &session, last).await;
+        // Nobody else knows of it.
+        return score.inspect_err(|_| {
+            app.close(&session.id);
+        });
     };
+    let session = match app.sessions.find(&id) {
+        Ok(session) => session,
+        Err(fault) => {
+            let last = app.sessions.grave(&id).and_then(|grave| grave.last);
+            return last
+                .and_then(|last| last.reply.view.info.score)
+                .ok_or(fault);
+        }
+    };
+    ended(app, &session, last).await
+}
+
+/// The score of an episode that a message ends.
+async fn ended(
+    app: &Arc<App>,
+    session: &Arc<Session>,
+    last: Option<String>,
+) -> Result<Score, Fault> {
     let mut reply = None;
     if let Some(text) = last {
         let turn = Turn {
             text: as_last_turn(app, text),
             finish: Some(Finish::Eos),
         };
-        reply = Some(app.step(&session, turn, Manner::default()).await?);
+        reply = Some(app.step(session, turn, Manner::default()).await?);
     }
     let over = match reply {
         Some(reply) if reply.done() => reply,
         // The model stopped without an end that the environment knows.
-        _ => app.stop(&session, Limit::Turns).await?,
+        _ => app.stop(session, Limit::Turns).await?,
     };
     Ok(over.view.info.score.unwrap_or_default())
 }

@@ -6,7 +6,7 @@ use axum::body::Body;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::response::Response;
-use forage_net::Service;
+use forage_net::{Room, Service};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use super::app::{App, LONGEST_ID, Manner, Options, check_id};
 use super::body::{self, Action, CallBody};
 use super::fault::{Fault, json_response};
+use super::memory::answer;
 use super::play::Reply;
 use super::session::{Session, Slot};
 use super::tools::{self, CallFault};
@@ -73,18 +74,19 @@ pub(super) fn result(reply: &Reply) -> Value {
 }
 
 /// A result with the session's name beside it, for HTTP.
-fn named(mut result: Value, id: &str) -> Response {
+fn named(room: Arc<Room>, mut result: Value, id: &str) -> Result<Response, Fault> {
     result["episode_id"] = id.into();
-    json_response(&result)
+    answer(room, &result)
 }
 
 pub(super) async fn reset(State(app): Shared, body: Body) -> Response {
     let work = async {
         let asked: ResetBody = body::read(&app, body).await?;
+        let room = app.room()?;
         let reply = app
             .begin(asked.episode_id.clone(), &asked.options())
             .await?;
-        Ok(named(result(&reply), &reply.view.episode_id))
+        named(room, result(&reply), &reply.view.episode_id)
     };
     app.observe("reset", work).await
 }
@@ -100,16 +102,17 @@ pub(super) async fn step(State(app): Shared, body: Body) -> Response {
         let id = episode_id.ok_or_else(unnamed)?;
         let action = Action::parse(&action)?;
         let manner = body::manner(timeout_s, request_id)?;
+        let room = app.room()?;
         let session = match app.sessions.find(&id) {
             Ok(session) => session,
             // The last answer of an episode may have been lost on its way.
             Err(fault) => {
                 let last = app.sessions.grave(&id).and_then(|grave| grave.last);
                 let again = last.and_then(|last| last.again(manner.request.as_deref()));
-                return again.map(|reply| named(result(&reply), &id)).ok_or(fault);
+                return named(room, result(&again.ok_or(fault)?), &id);
             }
         };
-        Ok(named(act(&app, &session, action, manner).await?, &id))
+        named(room, act(&app, &session, action, manner).await?, &id)
     };
     app.observe("step", work).await
 }
@@ -197,14 +200,15 @@ pub(super) async fn state(
 ) -> Response {
     let work = async {
         let id = body::query(query)?.episode_id.ok_or_else(unnamed)?;
-        match app.sessions.find(&id) {
-            Ok(session) => Ok(json_response(&state_of(&session))),
+        let room = app.room()?;
+        let state = match app.sessions.find(&id) {
+            Ok(session) => state_of(&session),
             Err(fault) => {
                 let last = app.sessions.grave(&id).and_then(|grave| grave.last);
-                last.map(|last| json_response(&described(&last.reply)))
-                    .ok_or(fault)
+                described(&last.ok_or(fault)?.reply)
             }
-        }
+        };
+        answer(room, &state)
     };
     app.observe("state", work).await
 }

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use forage_contracts::environment::TurnKind;
 use forage_contracts::policy::Finish;
 use forage_contracts::seed::Seed;
-use forage_contracts::{Ending, Episode, Limit, Score, Task, TokenLog};
+use forage_contracts::{Ending, Episode, Limit, Provenance, Score, Task, TokenLog};
 use serde::Serialize;
 
 use super::Served;
+use super::memory::weight;
 use crate::rollout::stage::{Fault, Stage, judge};
 
 /// A turn as a client wrote it.
@@ -60,9 +61,21 @@ pub(super) struct Reply {
     /// Of the turn, with the score on the last one; `None` after a reset.
     pub(super) reward: Option<f32>,
     pub(super) view: View,
+    /// The memory that it takes, about, and at least as many bytes as it has in JSON.
+    pub(super) bytes: usize,
 }
 
 impl Reply {
+    pub(super) fn new(text: String, reward: Option<f32>, view: View) -> Self {
+        let bytes = weight(&text) + weight(&view);
+        Self {
+            text,
+            reward,
+            view,
+            bytes,
+        }
+    }
+
     /// Whether the episode is over.
     pub(super) fn done(&self) -> bool {
         self.view.terminated || self.view.truncated
@@ -84,8 +97,11 @@ pub(super) struct Opening {
 pub(super) struct Play {
     opening: Opening,
     stage: Stage,
+    /// Numbers of tokens with their authors, as with every policy that writes text: ids would take many times its memory.
     log: TokenLog,
     forced_prefix: String,
+    /// The memory that the prompt and the turns take, about.
+    kept: usize,
 }
 
 impl Play {
@@ -96,19 +112,30 @@ impl Play {
             Seed::root(opening.seed),
         )
         .await?;
-        let log = TokenLog::with_prompt(&served.tokenizer.encode(stage.prompt()));
-        let play = Self {
+        let mut play = Self {
+            kept: stage.prompt().len(),
             opening,
             stage,
-            log,
+            log: TokenLog::default(),
             forced_prefix: String::new(),
         };
-        let reply = Reply {
-            text: play.stage.prompt().to_owned(),
-            reward: None,
-            view: play.view(served, Info::default()),
-        };
-        Ok((play, reply))
+        let text = play.stage.prompt().to_owned();
+        play.count(served, &text, Provenance::Prompt);
+        let view = play.view(served, Info::default());
+        Ok((play, Reply::new(text, None, view)))
+    }
+
+    /// The memory that it keeps, about.
+    pub(super) fn kept(&self) -> usize {
+        self.kept
+    }
+
+    /// Logs how many tokens a text has.
+    fn count(&mut self, served: &Served, text: &str, author: Provenance) {
+        let tokens = served.tokenizer.encode(text).len();
+        // Nobody here knows by which weights a turn was drawn.
+        let version = (author == Provenance::Policy).then_some(0);
+        self.log.push_counted(tokens, author, version);
     }
 
     /// Takes a turn; gives the episode back unless it is over.
@@ -118,6 +145,7 @@ impl Play {
         turn: Turn,
     ) -> Result<(Reply, Option<Self>), Fault> {
         let (text, finish, ignored_chars) = self.written(served, turn);
+        let written = text.len();
         let reaction = self.stage.react(text, finish).await?;
         let mut info = Info {
             kind: Some(reaction.step.kind.clone()),
@@ -133,14 +161,11 @@ impl Play {
                 .await
                 .map(|reply| (reply, None));
         }
-        self.log.push_environment(&served.tokenizer.encode(&text));
+        self.count(served, &text, Provenance::Environment);
+        self.kept += written + text.len() + weight(&info.kind);
         self.forced_prefix = prefix;
-        let reply = Reply {
-            text,
-            reward: Some(reward),
-            view: self.view(served, info),
-        };
-        Ok((reply, Some(self)))
+        let view = self.view(served, info);
+        Ok((Reply::new(text, Some(reward), view), Some(self)))
     }
 
     /// Ends the episode before the policy did.
@@ -168,11 +193,8 @@ impl Play {
             finish.unwrap_or(Finish::Eos)
         };
         let (forced, written) = text.split_at(self.forced_prefix.len());
-        self.log.push_forced(&served.tokenizer.encode(forced));
-        let tokens = served.tokenizer.encode(written);
-        // Nobody here knows how likely they were; what is counted is their number.
-        self.log
-            .push_policy(&tokens, &vec![0.0; tokens.len()], 0, None);
+        self.count(served, forced, Provenance::Forced);
+        self.count(served, written, Provenance::Policy);
         (text, finish, ignored)
     }
 
@@ -209,11 +231,7 @@ impl Play {
         view.info.ending = Some(ending);
         view.info.score = score;
         view.forced_prefix = None;
-        Ok(Reply {
-            text: String::new(),
-            reward: Some(reward + total),
-            view,
-        })
+        Ok(Reply::new(String::new(), Some(reward + total), view))
     }
 
     fn view(&self, served: &Served, info: Info) -> View {

@@ -12,7 +12,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::app::App;
-use super::fault::json_response;
+use super::fault::{Fault, json_response};
+use super::memory::answer;
 use super::{aggregate, body, gym, mcp, nemo, openenv, socket, tools};
 
 type Shared = State<Arc<App>>;
@@ -64,6 +65,7 @@ async fn info(State(app): Shared) -> Response {
             "session_ttl_s": config.session_ttl.as_secs_f64(),
             "body_bytes": config.base.max_body_bytes,
             "action_bytes": config.max_action_bytes,
+            "answer_bytes": config.max_answer_bytes,
             "step_timeout_s": config.step_timeout.as_secs_f64(),
         },
     }))
@@ -78,22 +80,21 @@ struct Page {
 
 /// The tasks, without their answers.
 async fn tasks(State(app): Shared, page: Result<Query<Page>, QueryRejection>) -> Response {
-    let page = match body::query(page) {
-        Ok(page) => page,
-        Err(fault) => return app.base.refuse(fault),
-    };
+    let listed = body::query(page).and_then(|page| listed(&app, &page));
+    listed.unwrap_or_else(|fault| app.base.refuse(fault))
+}
+
+fn listed(app: &App, page: &Page) -> Result<Response, Fault> {
+    let room = app.room()?;
     let all = app.tasks.all();
     let limit = page.limit.unwrap_or(TASKS).min(TASKS);
-    let listed = all
-        .iter()
-        .enumerate()
-        .skip(page.offset)
-        .take(limit)
-        .map(|(index, task)| {
-            json!({
-                "task_index": index, "task_id": app.tasks.called(task), "question": task.question,
-                "data_source": task.data_source, "split": task.split,
-            })
-        });
-    json_response(&json!({"total": all.len(), "tasks": listed.collect::<Vec<Value>>()}))
+    let mut tasks: Vec<Value> = Vec::new();
+    for (index, task) in all.iter().enumerate().skip(page.offset).take(limit) {
+        room.take(task.question.len())?;
+        tasks.push(json!({
+            "task_index": index, "task_id": app.tasks.called(task), "question": task.question,
+            "data_source": task.data_source, "split": task.split,
+        }));
+    }
+    answer(room, &json!({"total": all.len(), "tasks": tasks}))
 }

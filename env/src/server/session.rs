@@ -4,6 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use forage_net::{Refusal, Room};
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -32,11 +33,20 @@ pub(super) struct Playing {
     pub(super) last: Last,
 }
 
+impl Playing {
+    /// The memory that it keeps, about.
+    pub(super) fn kept(&self) -> usize {
+        self.play.kept() + self.last.reply.bytes
+    }
+}
+
 /// The last answer, and the request it was for where that had a name.
 #[derive(Clone)]
 pub(super) struct Last {
     pub(super) reply: Reply,
     pub(super) request: Option<String>,
+    /// The memory of the episode; once that is over, of this answer alone.
+    pub(super) room: Arc<Room>,
 }
 
 impl Last {
@@ -142,10 +152,15 @@ pub(super) struct Sessions {
     places: Arc<Semaphore>,
     max: usize,
     ttl: Duration,
+    /// The memory for what all of them keep; each episode has a part of it.
+    kept: Room,
+    /// The size of that memory, bytes.
+    most_kept: usize,
 }
 
 impl Sessions {
-    pub(super) fn new(max: usize, ttl: Duration) -> Self {
+    /// No sessions yet, of which there are at most `max` at a time and which keep at most `most_kept` bytes together.
+    pub(super) fn new(max: usize, ttl: Duration, most_kept: usize) -> Self {
         let max = max.min(Semaphore::MAX_PERMITS);
         let places = Arc::new(Semaphore::new(max));
         Self {
@@ -154,7 +169,45 @@ impl Sessions {
             places,
             max,
             ttl,
+            kept: Room::shared(most_kept),
+            most_kept,
         }
+    }
+
+    /// Memory for an episode, of which `bytes` are there from the beginning.
+    ///
+    /// # Errors
+    /// As [`Self::keep`].
+    pub(super) fn room(&self, bytes: usize) -> Result<Arc<Room>, Fault> {
+        let room = self.kept.beside();
+        self.keep(&room, bytes)?;
+        Ok(room)
+    }
+
+    /// Takes memory until an episode has `bytes`, or gives back what it has beyond them. Closed sessions are forgotten, the
+    /// oldest first, where others need what is remembered of them.
+    ///
+    /// # Errors
+    /// [`Fault::Kept`] when open ones leave no memory.
+    pub(super) fn keep(&self, room: &Room, bytes: usize) -> Result<(), Fault> {
+        loop {
+            match room.settle(bytes) {
+                Ok(()) => return Ok(()),
+                Err(Refusal::AnswersFull) if lock(&self.graves).forget_first() => {}
+                Err(_) => {
+                    return Err(Fault::Kept {
+                        active: self.active(),
+                        max: self.max,
+                        mib: self.most_kept >> 20,
+                    });
+                }
+            }
+        }
+    }
+
+    /// Places that are taken.
+    fn active(&self) -> usize {
+        self.max - self.places.available_permits()
     }
 
     /// A session with a place, known to whoever holds it alone.
@@ -164,12 +217,10 @@ impl Sessions {
         id: String,
         lasting: bool,
     ) -> Result<Arc<Session>, Fault> {
-        let permit = Arc::clone(&self.places).try_acquire_owned().map_err(|_| {
-            let active = self.max - self.places.available_permits();
-            Fault::Full {
-                active,
-                max: self.max,
-            }
+        let permit = Arc::clone(&self.places).try_acquire_owned();
+        let permit = permit.map_err(|_| Fault::Full {
+            active: self.active(),
+            max: self.max,
         })?;
         metrics.sessions_active.inc();
         metrics.sessions_opened.inc();
@@ -286,10 +337,10 @@ impl Graves {
         }
     }
 
-    fn forget_first(&mut self) {
-        if let Some((_, id)) = self.order.pop_front() {
-            self.by_id.remove(&id);
-        }
+    /// Forgets the oldest; `false` when there is none.
+    fn forget_first(&mut self) -> bool {
+        let first = self.order.pop_front();
+        first.is_some_and(|(_, id)| self.by_id.remove(&id).is_some())
     }
 }
 
@@ -305,12 +356,58 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use prometheus_client::registry::Registry;
 
+    use super::super::play::{Info, View};
     use super::*;
+
+    /// The last answer of an episode that keeps `bytes`.
+    fn last(sessions: &Sessions, bytes: usize) -> Last {
+        let view = View {
+            episode_id: String::new(),
+            task_id: String::new(),
+            question: String::new(),
+            data_source: String::new(),
+            turn: 0,
+            max_turns: 1,
+            stop: Vec::new(),
+            forced_prefix: None,
+            seed: 0,
+            terminated: true,
+            truncated: false,
+            info: Info::default(),
+        };
+        Last {
+            reply: Reply::new(String::new(), None, view),
+            request: None,
+            room: sessions.room(bytes).unwrap(),
+        }
+    }
+
+    #[test]
+    fn closed_sessions_are_forgotten_where_open_ones_need_the_memory() {
+        let metrics = Metrics::register(&mut Registry::default());
+        let sessions = Sessions::new(3, Duration::from_mins(10), 100);
+        for id in ["a", "b"] {
+            assert!(sessions.open(&metrics, id.to_owned(), false).is_ok());
+            let last = last(&sessions, 30);
+            assert!(sessions.close(&metrics, id, How::Ended, Some(last)));
+        }
+        let open = sessions.room(60).unwrap();
+        let remembered = ["a", "b"].map(|id| sessions.grave(id).is_some());
+        assert_eq!(remembered, [false, true], "the older of the two goes first");
+        let full = sessions.room(50).unwrap_err();
+        assert!(matches!(full, Fault::Kept { max: 3, .. }), "{full:?}");
+        assert!(sessions.grave("b").is_none());
+        sessions.keep(&open, 10).unwrap();
+        let other = sessions.room(50).unwrap();
+        assert!(sessions.keep(&open, 51).is_err());
+        drop(other);
+        sessions.keep(&open, 51).unwrap();
+    }
 
     #[test]
     fn a_name_that_is_used_again_is_remembered_from_its_last_use() {
         let metrics = Metrics::register(&mut Registry::default());
-        let sessions = Sessions::new(1, Duration::from_mins(10));
+        let sessions = Sessions::new(1, Duration::from_mins(10), 1 << 20);
         for id in ["a", "b", "a"] {
             assert!(sessions.open(&metrics, id.to_owned(), false).is_ok());
             assert!(sessions.close(&metrics, id, How::Ended, None));

@@ -7,7 +7,7 @@ use axum::body::Bytes;
 use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_code};
 use axum::extract::{Extension, State};
 use axum::response::Response;
-use forage_net::{Messages, Refusal, Refuse};
+use forage_net::{Messages, Refusal, Refuse, Room};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -146,17 +146,18 @@ async fn answer_all(
             answer(app, session, text).await
         };
         messages.taken();
-        let (reply, status) = match answered {
+        // The memory of the reply counts until it is sent.
+        let (reply, status, _room) = match answered {
             Ok(None) => return Ok(How::Closed),
-            Ok(Some(reply)) => (reply, 200),
+            Ok(Some((reply, room))) => (reply, 200, Some(room)),
             Err(fault) => {
                 app.base.failed(fault.cause());
-                (error(&fault), fault.status().as_u16())
+                (error(&fault).to_string(), fault.status().as_u16(), None)
             }
         };
         app.base.answered("ws", status, begin.elapsed());
         session.touch();
-        if socket.send(Message::text(reply.to_string())).await.is_err() {
+        if socket.send(Message::text(reply)).await.is_err() {
             return Ok(How::Closed);
         }
     }
@@ -167,11 +168,11 @@ enum Said {
     Reset(ResetBody),
     Step(Action),
     State,
-    Close,
 }
 
 impl Said {
-    fn read(text: &[u8]) -> Result<Self, Fault> {
+    /// What a message asks for; `None` of a farewell.
+    fn read(text: &[u8]) -> Result<Option<Self>, Fault> {
         #[derive(Deserialize)]
         struct Envelope<'a> {
             #[serde(rename = "type", default)]
@@ -180,43 +181,47 @@ impl Said {
             data: Option<&'a RawValue>,
         }
         let Envelope { kind, data } = body::parse(text)?;
-        match kind.as_str() {
-            "reset" => Ok(Self::Reset(match data {
+        Ok(Some(match kind.as_str() {
+            "reset" => Self::Reset(match data {
                 Some(data) => body::parse_value(data)?,
                 None => ResetBody::default(),
-            })),
+            }),
             "step" => {
                 let missing = || Fault::Invalid("a step's `data` is the action".to_owned());
-                Ok(Self::Step(Action::parse(data.ok_or_else(missing)?)?))
+                Self::Step(Action::parse(data.ok_or_else(missing)?)?)
             }
-            "state" => Ok(Self::State),
-            "close" => Ok(Self::Close),
-            _ => Err(Fault::UnknownType(kind)),
-        }
+            "state" => Self::State,
+            "close" => return Ok(None),
+            _ => return Err(Fault::UnknownType(kind)),
+        }))
     }
 }
 
-/// The answer to one message; `None` to a farewell.
+/// The answer to one message, and its memory; `None` to a farewell.
 async fn answer(
     app: &Arc<App>,
     session: &Arc<Session>,
     text: Bytes,
-) -> Result<Option<Value>, Fault> {
-    let observation = |data: Value| Some(json!({"type": "observation", "data": data}));
-    match app.base.read(text, Said::read).await? {
+) -> Result<Option<(String, Arc<Room>)>, Fault> {
+    let Some(said) = app.base.read(text, Said::read).await? else {
+        return Ok(None);
+    };
+    let room = app.room()?;
+    let observation = |data: Value| json!({"type": "observation", "data": data});
+    let reply = match said {
         Said::Reset(asked) => {
             let options = asked.options();
             let reply = app
                 .reset(session, app.ask(&options)?.named(asked.episode_id))
                 .await?;
-            Ok(observation(openenv::result(&reply)))
+            observation(openenv::result(&reply))
         }
-        Said::Step(action) => Ok(observation(
-            openenv::act(app, session, action, Manner::default()).await?,
-        )),
-        Said::State => Ok(Some(
-            json!({"type": "state", "data": openenv::state_of(session)}),
-        )),
-        Said::Close => Ok(None),
-    }
+        Said::Step(action) => {
+            observation(openenv::act(app, session, action, Manner::default()).await?)
+        }
+        Said::State => json!({"type": "state", "data": openenv::state_of(session)}),
+    };
+    let reply = reply.to_string();
+    room.settle(reply.len())?;
+    Ok(Some((reply, room)))
 }

@@ -3,6 +3,7 @@
 mod faults;
 mod limits;
 mod mcp;
+mod memory;
 mod nemo;
 mod play;
 mod support;

@@ -306,3 +306,34 @@ async fn a_message_of_very_many_values_is_not_read() {
     let read = client.send(listing(1000)).await;
     assert!(read.get("result").is_some(), "{read}");
 }
+
+#[tokio::test]
+async fn a_session_is_opened_by_a_small_request() {
+    let server = Server::start(search(), ServerConfig::default()).await;
+    let initialize = |more: Value| {
+        let params = json!({
+            "protocolVersion": "2025-06-18", "capabilities": {"experimental": {"x": {"more": more}}},
+            "clientInfo": {"name": "test", "version": "1"},
+        });
+        json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}).to_string()
+    };
+    let long = initialize("x".repeat(20_000).into());
+    let spelled = long.replace("initialize", "\\u0069nitialize");
+    for body in [long, spelled, initialize(json!(vec![0; 1000]))] {
+        let (status, refused) = server.post_text("/mcp", body).await;
+        assert_eq!(
+            (status, &refused["cause"]),
+            (422, &json!("invalid")),
+            "{refused}"
+        );
+        let words = refused["detail"].to_string();
+        assert!(words.contains("16384 bytes and 500 values"), "{words}");
+    }
+    assert_eq!(server.metric("errors_total{cause=\"invalid\"}").await, 3);
+    // Calls may be as large as turns are.
+    let mut client = Client::open(&server).await;
+    client.call("new_question", json!({})).await;
+    let text = "x".repeat(100_000);
+    let turn = client.call("write_turn", json!({"text": text})).await;
+    assert_eq!(turn["isError"], false, "{turn}");
+}

@@ -187,3 +187,16 @@ fn assert_alike(found: &Value, expected: &Value) {
         },
     }
 }
+
+#[tokio::test]
+async fn a_row_that_is_refused_leaves_no_session() {
+    let config = ServerConfig {
+        max_action_bytes: 1000,
+        ..ServerConfig::default()
+    };
+    let server = Server::start(search(), config).await;
+    let row = json!({"task_index": 0, "response": response(&"x".repeat(2000))});
+    let (status, refused, _) = send(&server, "/verify", None, row).await;
+    assert_eq!((status, &refused["cause"]), (422, &json!("invalid")));
+    assert_eq!(server.metric("sessions_active").await, 0);
+}

@@ -115,6 +115,7 @@ impl Env {
             max_sessions: self.max_sessions,
             session_ttl: Duration::from_secs(self.session_ttl_seconds),
             max_action_bytes: defaults.max_action_bytes.min(base.max_body_bytes),
+            max_answer_bytes: defaults.max_answer_bytes,
             step_timeout: Duration::from_secs(self.step_timeout_seconds),
             workers: self.threads.unwrap_or(defaults.workers),
             base,

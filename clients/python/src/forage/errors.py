@@ -74,11 +74,11 @@ class Infra(Fault):
 
 
 class Capacity(Fault):
-    """Every place for a session is taken (503).
+    """Every place for a session is taken, or the memory for sessions, bodies or answers (503).
 
     Attributes:
-        active: sessions that are open.
-        most: sessions that may be.
+        active: sessions that are open; 0 where the server does not say.
+        most: sessions that may be; 0 where the server does not say.
         retry_after: seconds the server asks to wait.
     """
 
