@@ -82,11 +82,49 @@ pub struct Span {
 /// All tokens of one episode, append-only. Of a policy that reads text only their number and their authors are known: its log has
 /// spans without ids.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "Recorded")]
 pub struct TokenLog {
     ids: Vec<u32>,
     /// Log-probability in nats of each token; 0 for tokens the policy did not sample.
     logprobs: Vec<f32>,
     spans: Vec<Span>,
+}
+
+/// A token log as a record holds it, which anybody may have written.
+#[derive(Deserialize)]
+struct Recorded {
+    ids: Vec<u32>,
+    logprobs: Vec<f32>,
+    spans: Vec<Span>,
+}
+
+impl TryFrom<Recorded> for TokenLog {
+    type Error = &'static str;
+
+    fn try_from(recorded: Recorded) -> Result<Self, Self::Error> {
+        let Recorded {
+            ids,
+            logprobs,
+            spans,
+        } = recorded;
+        let mut end = 0;
+        for span in &spans {
+            if span.start != end || span.end <= end {
+                return Err("a span of the tokens does not begin where the one before it ends");
+            }
+            end = span.end;
+        }
+        let log = Self {
+            ids,
+            logprobs,
+            spans,
+        };
+        if log.has_ids() || (log.ids.is_empty() && log.logprobs.is_empty()) {
+            Ok(log)
+        } else {
+            Err("the spans of the tokens are of another number of ids or of log-probabilities")
+        }
+    }
 }
 
 impl TokenLog {
@@ -306,6 +344,35 @@ mod tests {
         log.treat(Treatment::Train);
         assert_eq!(log, plain);
         assert!(!serde_json::to_string(&log).unwrap().contains("treatment"));
+    }
+
+    #[test]
+    fn a_record_whose_spans_do_not_fit_is_refused() {
+        let read = |spans: &str, ids: &str, logprobs: &str| {
+            let spans = spans.split_whitespace().map(|span| {
+                let (start, end) = span.split_once('-').unwrap();
+                format!(r#"{{"provenance":"policy","start":{start},"end":{end},"version":0}}"#)
+            });
+            let spans = spans.collect::<Vec<_>>().join(",");
+            let text = format!(r#"{{"ids":{ids},"logprobs":{logprobs},"spans":[{spans}]}}"#);
+            serde_json::from_str::<TokenLog>(&text)
+        };
+        assert!(read("0-1 1-3", "[1,2,3]", "[0,0,0]").unwrap().has_ids());
+        assert!(!read("0-1 1-3", "[]", "[]").unwrap().has_ids());
+        assert!(read("", "[]", "[]").unwrap().is_empty());
+        for spans in ["1-3", "0-1 2-3", "0-2 1-3", "0-3 3-2", "0-0 0-3"] {
+            let error = read(spans, "[1,2,3]", "[0,0,0]").unwrap_err().to_string();
+            assert!(error.contains("does not begin where"), "{spans}: {error}");
+        }
+        for (spans, ids, logprobs) in [
+            ("0-4", "[1,2,3]", "[0,0,0]"),
+            ("0-3", "[1,2,3]", "[]"),
+            ("0-3", "[]", "[0,0,0]"),
+            ("", "[1]", "[0]"),
+        ] {
+            let error = read(spans, ids, logprobs).unwrap_err().to_string();
+            assert!(error.contains("another number"), "{spans}: {error}");
+        }
     }
 
     #[test]

@@ -29,6 +29,7 @@ fuzz_target!(|text: &str| {
     let all = RETRIEVER
         .search_boolean(&Query::new(text), 10)
         .expect("an answer");
+    RETRIEVER.search_one(text, 10).expect("an answer");
     assert_eq!(answer.hits, all.hits[..all.hits.len().min(3)]);
     for issue in &all.issues {
         assert!(text.get(issue.at.clone()).is_some(), "{issue:?}");

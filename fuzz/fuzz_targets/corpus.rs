@@ -1,6 +1,7 @@
 //! Every corpus format over arbitrary bytes: JSON lines, gzip, parquet and markdown, as their first bytes decide.
 //!
-//! The first byte chooses what the rest is: 0 markdown, 1 lines to be packed with gzip first, else the file as it is.
+//! The first byte, divided by 3, chooses by its remainder what the rest is: 0 markdown, 1 lines to be packed with gzip first, 2 the file
+//! as it is.
 #![no_main]
 
 use std::io::Write;
@@ -14,8 +15,8 @@ use libfuzzer_sys::fuzz_target;
 fuzz_target!(init: quiet(), |data: &[u8]| {
     let Some((&kind, bytes)) = data.split_first() else { return };
     let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a temporary folder");
-    let path = folder.path().join(if kind == 0 { "page.md" } else { "corpus.jsonl" });
-    let packed = if kind == 1 { gzip(bytes) } else { bytes.to_vec() };
+    let path = folder.path().join(if kind % 3 == 0 { "page.md" } else { "corpus.jsonl" });
+    let packed = if kind % 3 == 1 { gzip(bytes) } else { bytes.to_vec() };
     std::fs::write(&path, packed).expect("room for a small file");
     for format in CorpusFormat::all() {
         check(&path, format);

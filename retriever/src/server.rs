@@ -64,12 +64,20 @@ pub fn read_body(body: &[u8]) {
         Err(problems) => assert!(!problems.is_empty() && problems.len() <= 20),
     }
     for batch in [false, true] {
-        let _ = RetrieveRequest::parse_flashrag(body, &LIMITS, batch);
+        if let Ok(request) = RetrieveRequest::parse_flashrag(body, &LIMITS, batch) {
+            assert!(request.k >= 1 && request.k <= LIMITS.max_topk);
+            assert!(request.queries.len() <= LIMITS.max_queries);
+        }
     }
     if let Ok(request) = RerankRequest::parse(body, &LIMITS) {
         assert_eq!(request.queries.len(), request.documents.len());
+        assert!(request.queries.len() <= LIMITS.max_queries);
+        let most = request.documents.iter().map(Vec::len).max();
+        assert!(most.is_none_or(|most| most <= LIMITS.max_topk));
     }
-    let _ = parse_statistics(body, &LIMITS);
+    if let Ok(texts) = parse_statistics(body, &LIMITS) {
+        assert!(texts.len() <= LIMITS.max_queries);
+    }
 }
 
 /// The retrievers that are served.
