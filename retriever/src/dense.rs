@@ -37,7 +37,7 @@ pub(crate) use quantised::QuantisedIndex;
 
 pub(crate) use retriever::MODE;
 
-pub(crate) use vectors::VectorFile;
+pub use vectors::VectorFile;
 
 /// Largest magnitude of a coordinate: sums of products of such numbers stay finite at any dimension in use.
 const LARGEST: f32 = 1e15;
@@ -65,10 +65,7 @@ impl VectorIndexKind {
     ///
     /// # Errors
     /// [`RetrieverError::Vectors`] for vectors that cannot be searched this way.
-    pub(crate) fn build(
-        self,
-        vectors: Arc<VectorFile>,
-    ) -> Result<Box<dyn VectorIndex>, RetrieverError> {
+    pub fn build(self, vectors: Arc<VectorFile>) -> Result<Box<dyn VectorIndex>, RetrieverError> {
         Ok(match self {
             Self::Flat => Box::new(FlatIndex::new(vectors)),
             Self::Quantised => Box::new(QuantisedIndex::build(vectors)?),
@@ -103,7 +100,7 @@ impl FromStr for VectorIndexKind {
 }
 
 /// Finds the rows with the largest inner products.
-pub(crate) trait VectorIndex: Send + Sync {
+pub trait VectorIndex: Send + Sync {
     /// The kind.
     fn kind(&self) -> VectorIndexKind;
 

@@ -58,7 +58,10 @@ pub use boolean::QueryShape;
 pub use cache::CachedRetriever;
 pub use choice::{Choice, Listed};
 pub use corpus::{CorpusFormat, CorpusHasher, CorpusReader};
-pub use dense::{EmbedSummary, VectorIndexKind, VectorIndexRequest, VectorRows, VectorSource};
+pub use dense::{
+    EmbedSummary, VectorFile, VectorIndex, VectorIndexKind, VectorIndexRequest, VectorRows,
+    VectorSource,
+};
 pub use error::{IndexError, ReadError};
 pub use forage_contracts::retriever::{
     BooleanAnswer, BooleanSearch, CancelFlag, Encoder, Filter, Fingerprint, Hit, ParseIssue, Query,

@@ -15,7 +15,7 @@ const UNIT_TOLERANCE: f32 = 2e-3;
 const MEMORY: &str = "memory";
 
 /// Vectors of one dimension, read-only: raw little-endian f32, row after row, no header.
-pub(crate) struct VectorFile {
+pub struct VectorFile {
     path: PathBuf,
     dimension: usize,
     rows: usize,
@@ -27,7 +27,7 @@ impl VectorFile {
     ///
     /// # Errors
     /// [`RetrieverError::Vectors`] when the file is missing or does not hold whole rows.
-    pub(crate) fn open(path: &Path, dimension: usize) -> Result<Self, RetrieverError> {
+    pub fn open(path: &Path, dimension: usize) -> Result<Self, RetrieverError> {
         // A dimension that no memory holds fits no file.
         let unit = dimension.saturating_mul(size_of::<f32>());
         let data = Table::open(path, unit, "make the vectors again")?;
@@ -43,7 +43,7 @@ impl VectorFile {
     ///
     /// # Errors
     /// As `VectorWriter::append`.
-    pub(crate) fn in_memory(values: Vec<f32>, dimension: usize) -> Result<Self, RetrieverError> {
+    pub fn in_memory(values: Vec<f32>, dimension: usize) -> Result<Self, RetrieverError> {
         let path = PathBuf::from(MEMORY);
         check_rows(&path, &values, dimension, 0)?;
         Ok(Self {
@@ -55,22 +55,22 @@ impl VectorFile {
     }
 
     /// The file of the rows; `memory` for those without one.
-    pub(crate) fn path(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// Number of rows.
-    pub(crate) fn rows(&self) -> usize {
+    pub fn rows(&self) -> usize {
         self.rows
     }
 
     /// Numbers per row.
-    pub(crate) fn dimension(&self) -> usize {
+    pub fn dimension(&self) -> usize {
         self.dimension
     }
 
     /// All rows, one after another.
-    pub(crate) fn values(&self) -> &[f32] {
+    pub fn values(&self) -> &[f32] {
         self.data.values()
     }
 
@@ -78,7 +78,7 @@ impl VectorFile {
     ///
     /// # Panics
     /// When there is no such row.
-    pub(crate) fn row(&self, row: usize) -> &[f32] {
+    pub fn row(&self, row: usize) -> &[f32] {
         &self.values()[row * self.dimension..(row + 1) * self.dimension]
     }
 }
