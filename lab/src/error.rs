@@ -14,7 +14,7 @@ use forage_trainer::{FileError, WeightsError};
 type Source = Box<dyn Error + Send + Sync>;
 
 /// The result of this crate's functions.
-pub type Result<T, E = RunError> = std::result::Result<T, E>;
+pub(crate) type Result<T, E = RunError> = std::result::Result<T, E>;
 
 /// A run, or a part of one, that came to nothing.
 #[derive(Debug, thiserror::Error)]

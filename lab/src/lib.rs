@@ -56,7 +56,8 @@ pub use config::{
     LoraSection, PolicyConfig, Resolved, RunConfig,
 };
 pub use data::{Corpus, Data};
-pub use error::{Result, RunError};
+pub(crate) use error::Result;
+pub use error::RunError;
 pub use evaluate::{EvaluateOptions, Evaluation, Probed, evaluate};
 pub use layout::RunLayout;
 pub use observer::Observer;

@@ -21,7 +21,7 @@ impl IvfIndex {
     /// The recall of reading `nprobe` lists; without it, of the smallest number that finds 99 % of the ten nearest.
     ///
     /// # Errors
-    /// As [`crate::dense::VectorIndex::search`].
+    /// As [`crate::VectorIndex::search`].
     pub(crate) fn measured(&self, nprobe: Option<usize>) -> Result<Probing, RetrieverError> {
         let lists = self.lists.count();
         tracing::info!(lists, "measuring recall against an exhaustive scan");
