@@ -35,7 +35,9 @@ struct Served {
 
 fn sha256(bytes: &[u8]) -> String {
     let digits = Sha256::digest(bytes);
-    digits.iter().map(|byte| format!("{byte:02x}")).collect()
+    digits
+        .iter()
+        .fold(String::new(), |text, byte| format!("{text}{byte:02x}"))
 }
 
 impl Served {

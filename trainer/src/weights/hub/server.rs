@@ -310,7 +310,11 @@ fn is_what_it_is_called(file: &mut File, blob: &Path) -> Result<(), Fault> {
         }
     }
     let digits = digest.finalize();
-    let found: String = digits.iter().map(|byte| format!("{byte:02x}")).collect();
+    let found: String = digits
+        .iter()
+        .flat_map(|byte| [byte >> 4, byte & 15])
+        .filter_map(|digit| char::from_digit(digit.into(), 16))
+        .collect();
     if found == name {
         return Ok(());
     }
