@@ -56,7 +56,6 @@ pub use config::{
     LoraSection, PolicyConfig, Resolved, RunConfig,
 };
 pub use data::{Corpus, Data};
-pub(crate) use error::Result;
 pub use error::RunError;
 pub use evaluate::{EvaluateOptions, Evaluation, Probed, evaluate};
 pub use layout::RunLayout;
