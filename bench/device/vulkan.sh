@@ -7,7 +7,8 @@
 # Exit code 75: there is no such driver and it cannot be installed.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-forage=$(realpath "${1:?usage: bench/device/vulkan.sh FORAGE}")
+[ $# -eq 1 ] || { echo "usage: bench/device/vulkan.sh FORAGE" >&2; exit 2; }
+forage=$(realpath "$1")
 driver() {
   for file in /usr/lib/chromium/vk_swiftshader_icd.json /usr/lib/*/chromium/vk_swiftshader_icd.json; do
     if [ -f "$file" ]; then
@@ -29,7 +30,10 @@ VK_ICD_FILENAMES=$(driver)
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
-"$forage" bench parity --device wgpu:cpu 2>"$scratch/parity.err" || { tail -n 60 "$scratch/parity.err" >&2; exit 1; }
+"$forage" bench parity --device wgpu:cpu 2>"$scratch/parity.err" | tee "$scratch/parity.out" ||
+  { tail -n 60 "$scratch/parity.err" >&2; exit 1; }
+# A check that was not made is no check.
+grep -qx '84 passed, 0 failed' "$scratch/parity.out" || { echo "not all of 84 checks of parity were made" >&2; exit 1; }
 
 run() { "$forage" train configs/smoke.toml --out "$scratch/$1" --set grpo.steps="$2" "${@:3}" >"$scratch/$1.log" 2>&1 || { cat "$scratch/$1.log" >&2; exit 1; }; }
 run cpu 3

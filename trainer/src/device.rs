@@ -53,7 +53,7 @@ pub enum DeviceSpec {
 pub enum Adapter {
     /// A GPU by index: discrete ones first, then integrated ones, then virtual ones.
     Gpu(usize),
-    /// A driver that computes on the processor (`SwiftShader`, lavapipe): right and slow.
+    /// A driver that computes on the processor, as `SwiftShader` does: slow.
     Software,
 }
 
