@@ -62,6 +62,7 @@ END
 # One target: its log and how it ended.
 run() {
   local target=$1 result=held
+  : >"$work/$target.log"
   seed "$target"
   mkdir "$work/$target"
   TMPDIR=$work/$target cargo fuzz run --sanitizer none "$target" -- -max_total_time="$seconds" -timeout=30 -rss_limit_mb=2048 \

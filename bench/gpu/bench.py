@@ -50,6 +50,7 @@ class Rows:
     def add(self, row):
         if self.rehearse:
             row["rehearsal"] = True
+        self.seconds += row["seconds"]
         self.file.write(json.dumps(row) + "\n")
         self.file.flush()
         os.fsync(self.file.fileno())
@@ -224,14 +225,16 @@ def main():
         seconds = arguments.minutes * 60
         if not arguments.rehearse:
             seconds = min(seconds, LONGEST - rows.seconds)
-        if seconds < 0:
-            print(f"the rows have taken {rows.seconds / 60:.0f} minutes, of {LONGEST // 60} in all: begin with another RESULTS")
-            return 1
         jobs = measure(forage, python, rows, results, begin + seconds)
     left = [job for job in jobs if job.id not in rows.known]
     failed = [job for job in jobs if rows.failed(job.id)]
     if failed:
         print(f"failed, see {results / 'logs'}: {', '.join(job.id for job in failed)}")
+    if left and not arguments.rehearse and min(job.expected for job in left) > LONGEST - rows.seconds:
+        print(f"the rows have taken {rows.seconds / 60:.0f} minutes of {LONGEST // 60} in all, and these have no time left:")
+        print(", ".join(job.id for job in left))
+        finish(rows, jobs, results)
+        return 1
     if left:
         minutes = sum(job.expected for job in left) / 60
         print(f"left for another call, about {minutes:.0f} minutes: {', '.join(job.id for job in left)}")

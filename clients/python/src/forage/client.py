@@ -24,7 +24,8 @@ class Client:
             token: the server's, where it has one.
             timeout: seconds to wait for each piece of an answer. More than the server's `--step-timeout-seconds`, or a slow
                 step is `Unreachable` in place of `Infra`.
-            patience: seconds to go on asking for a place while the server is full, before `Capacity` is raised.
+            patience: seconds to go on asking while the server is full or lacks memory, before `Capacity` is raised. A member of
+                a `Vector` has its `Capacity` at once.
 
         Raises:
             ValueError: `base_url` is no address.

@@ -8,12 +8,13 @@ log-probabilities are 0.0.
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
 from .client import Client, Session
-from .errors import Fault
+from .errors import Fault, ForageError
 from .wire import Finish, Info, Observation
 
 __all__ = ["Codec", "Episode", "Generation", "Tokenizer", "Transcript", "play"]
@@ -236,6 +237,7 @@ async def play(
     loop = asyncio.get_running_loop()
     while True:
         attempts -= 1
+        episode: Episode | None = None
         try:
             begin = partial(Episode, client, codec, info, max_response=max_response, **task)
             episode = await loop.run_in_executor(threads, begin)
@@ -246,6 +248,10 @@ async def play(
                     break
                 await loop.run_in_executor(threads, episode.take, generation)
         except Fault:
+            if episode is not None:
+                # A server that lacked room for the turn keeps the episode open, and with it what the next attempt needs.
+                with suppress(ForageError):
+                    await loop.run_in_executor(threads, episode.close)
             if attempts <= 0:
                 raise
         else:
