@@ -114,7 +114,7 @@ async fn an_answer_has_so_many_bytes_at_most() {
         (413, &json!("answer_too_large")),
         "{refused}"
     );
-    let (status, some) = server.get("/tasks?limit=10").await;
+    let (status, some) = server.get("/tasks?limit=9").await;
     assert_eq!((status, &some["total"]), (200, &json!(12)));
     let (_, info) = server.get("/info").await;
     assert_eq!(info["limits"]["answer_bytes"], 1 << 20);

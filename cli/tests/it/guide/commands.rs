@@ -24,7 +24,7 @@ const SERVER: &str = "server";
 /// Begins the tag that names the file a block is the content of.
 const FILE: &str = "file=";
 /// What a block may take, and a server before it listens.
-const PATIENCE: Duration = Duration::from_mins(2);
+const PATIENCE: Duration = Duration::from_mins(5);
 /// What a search says that found nothing: no example for a reader.
 const NOTHING: &str = "no passage matches";
 /// Arguments whose folder a command makes, and refuses to make twice.
