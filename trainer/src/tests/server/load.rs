@@ -197,7 +197,15 @@ async fn many_clients_get_their_own_answers() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn streams_in_flight_finish_and_new_requests_are_sent_away() {
-    let mut server = Running::quickstart().await;
+    let config = ServerConfig {
+        base: BaseConfig {
+            // More than any machine needs for what is in flight.
+            drain: Duration::from_mins(2),
+            ..BaseConfig::default()
+        },
+        ..ServerConfig::default()
+    };
+    let mut server = Running::start(config, quickstart()).await;
     let mut last = server.send(PATH, &long(true)).await;
     last.chunk().await.unwrap().unwrap();
     server.tell_to_stop();
