@@ -272,6 +272,14 @@ pub(super) mod tests {
 
     use super::*;
 
+    #[test]
+    #[cfg(target_arch = "x86_64")]
+    fn a_processor_with_vectors_uses_them() {
+        if std::is_x86_feature_detected!("avx2") && std::is_x86_feature_detected!("fma") {
+            assert_ne!(format!("{:?}", Arch::new()), "Scalar");
+        }
+    }
+
     pub(in crate::model::host) fn numbers(count: usize, seed: u64) -> Vec<f32> {
         let mut rng = Seed::root(seed).rng();
         (0..count).map(|_| rng.random::<f32>() - 0.5).collect()
