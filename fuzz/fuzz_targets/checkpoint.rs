@@ -1,6 +1,6 @@
 //! Part of a file of a run's checkpoint is other bytes: the run is resumed from it, or it is refused with the file.
 //!
-//! The first byte chooses the file, the second how it is changed, the next two the place, and the rest stands there. The lowest three
+//! Byte 0 of the input chooses the file, byte 1 how it is changed, bytes 2 and 3 where; the rest is written there. The lowest three
 //! bits of the second: with 0 the digests stay as they were and refuse the file, with 1 there are none, as in checkpoints of older
 //! versions; else they are those of the changed files, as whoever means harm would write them. With bit 0x08 the file ends behind the
 //! bytes, with 0x10 the checkpoint begins another run too, with 0x20 it is that of an adapter.

@@ -15,7 +15,7 @@ fn records(path: &Path) -> Vec<Result<EpisodeRecord, RecordError>> {
     read.collect()
 }
 
-/// Whether two records say the same. Fractions of what a tool was given are read to the last place but one.
+/// Compares two records. Fractions in a tool's arguments may differ in their last digit, since reading and writing rounds them.
 fn alike(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Number(one), Value::Number(other)) => {

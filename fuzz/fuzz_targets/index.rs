@@ -1,6 +1,6 @@
 //! Part of a file of an index is other bytes: the index is searched, or refused with a typed error.
 //!
-//! The first byte chooses the file, the second how it is changed, the next two the place, and the rest stands there. Where the lowest
+//! Byte 0 of the input chooses the file, byte 1 how it is changed, bytes 2 and 3 where; the rest is written there. Where the lowest
 //! three bits of the second are 0, the manifest stays as it was, and the digest of the file refuses it; else the manifest is signed
 //! anew, as whoever means harm would do, and what lies behind the digests reads the bytes. With bit 0x08 the file ends behind them.
 #![no_main]
@@ -99,7 +99,7 @@ impl Whole {
         manifest
     }
 
-    /// Where the manifest has the size and the digest of a file.
+    /// Position of a file's size and digest in the manifest.
     fn record(&self, name: &str) -> Option<Range<usize>> {
         let (segment, file) = name.split_once('/')?;
         let segment = self.manifest.find(&format!("\"name\":\"{segment}\""))?;

@@ -28,7 +28,7 @@ const FILES: [&str; 4] = [
     "tokenizer.json",
 ];
 
-/// What can be read of a folder.
+/// Reads a folder as the program does, as far as it can be read.
 #[derive(Debug, PartialEq)]
 struct Found {
     decoder: bool,

@@ -18,7 +18,7 @@ fn read(path: impl AsRef<Path>) -> Option<String> {
     std::fs::read_to_string(path).ok()
 }
 
-/// What the tightest of the groups in `groups`, the content of `/proc/self/cgroup`, and of those above them leaves; `None`
+/// Bytes that the tightest of the groups in `groups`, the content of `/proc/self/cgroup`, and of those above them leaves; `None`
 /// without a limit. Both versions of control groups are read below `root`; inside a container the path may be the host's, and
 /// `root` itself is the group.
 fn left(groups: &str, root: &Path) -> Option<u64> {

@@ -155,7 +155,7 @@ const LITTLE_MEMORY: u64 = 2 << 30;
 const LITTLE_DISK: u64 = 1 << 30;
 
 fn machine(report: &mut Report) {
-    // What is there but too little is no failure: a run on another device, or a small one, may not need it.
+    // Too little of something is not a failure: a run on another device, or a small one, may not need it.
     let mut judged = |name: &str, enough: bool, found: String, fix: &str| {
         let (status, fix) = if enough {
             (Status::Ok, None)
@@ -220,7 +220,7 @@ fn existing(place: &Path) -> &Path {
         .unwrap_or(Path::new("."))
 }
 
-/// Whether the processor has what the kernels are written for, and its instructions.
+/// Returns whether the processor has AVX2 and FMA, which the kernels are written for, and names its instruction sets.
 fn instructions() -> (bool, String) {
     #[cfg(target_arch = "x86_64")]
     {

@@ -171,7 +171,7 @@ enum Said {
 }
 
 impl Said {
-    /// What a message asks for; `None` of a farewell.
+    /// The request in a message; `None` when the message says goodbye.
     fn read(text: &[u8]) -> Result<Option<Self>, Fault> {
         #[derive(Deserialize)]
         struct Envelope<'a> {

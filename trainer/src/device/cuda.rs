@@ -71,7 +71,7 @@ const DRIVER_FIX: &str = "install the NVIDIA driver (nvidia-smi must list the ca
 /// The fix where driver and compiler do not fit each other.
 pub(crate) const VERSIONS_FIX: &str = "install a newer driver, or an NVRTC of the driver's version (from PyPI: nvidia-cuda-nvrtc-cu12 for CUDA 12)";
 
-/// Whether the driver cannot read what NVRTC writes. Programs of a newer minor version run on an older driver, but PTX does not: its
+/// Tells whether the driver is too old to read what NVRTC writes. Programs of a newer minor version run on an older driver, but PTX does not: its
 /// version rises with the minor one too.
 pub(crate) fn too_new(nvrtc: Version, driver: Version) -> bool {
     driver < nvrtc
