@@ -31,7 +31,7 @@ const PATIENCE: usize = 1_000;
 /// The most that the interpreter's memory grows by for small objects, in bytes. Its allocator takes whole pages of 64 KiB.
 const SMALL_GROWTH: usize = 256 << 10;
 /// The part of a session's memory, one in this many, that turns may not take as a whole: see [`Host::most`].
-const KEPT: usize = 32;
+const KEPT: usize = 16;
 /// WASI's `EBADF`: the file does not exist.
 const BAD_DESCRIPTOR: i32 = 8;
 const WASI: &str = "wasi_snapshot_preview1";

@@ -90,14 +90,19 @@ fn variables_live_from_turn_to_turn_also_past_exceptions() {
 
 #[test]
 fn a_program_that_takes_all_memory_leaves_some_for_the_turns_after_it() {
-    let mut session = session();
-    let fill = "x = []\ntry:\n    while True: x.append(bytes(2**20))\nexcept MemoryError:\n    full = len(x)";
-    assert_eq!(stdout(&mut session, fill), "");
-    for _ in 0..3 {
-        assert_eq!(stdout(&mut session, "print(len(x) == full)"), "True\n");
+    for size in [1 << 20, 1 << 17, 60_000] {
+        let mut session = session();
+        let fill = format!(
+            "x = []\ntry:\n    while True: x.append(bytes({size}))\nexcept MemoryError:\n    full = len(x)"
+        );
+        assert_eq!(stdout(&mut session, &fill), "", "{size}");
+        for _ in 0..3 {
+            let kept = stdout(&mut session, "print(len(x) == full)");
+            assert_eq!(kept, "True\n", "{size}");
+        }
+        let freed = "x.clear()\nprint(len(bytes(64 * 2**20)))";
+        assert_eq!(stdout(&mut session, freed), "67108864\n", "{size}");
     }
-    let freed = "x.clear()\nprint(len(bytes(64 * 2**20)))";
-    assert_eq!(stdout(&mut session, freed), "67108864\n");
 }
 
 #[test]
