@@ -4,8 +4,12 @@ scale.py [SHAPE] [--card CARD] [...]: a Markdown table. Counted: launches per la
 (`bench/device/run.sh`), bytes and operations by the shape (`roofline.py`). From data sheets: bandwidth of memory, rate of bf16
 products, NVLink within a node of eight, one network card per GPU between nodes. Assumed, and to be changed by an option: the tokens
 of an episode, the shares of rate and bandwidth that are reached, the time of a launch, the queries per second of one retrieval
-server. Groups are dealt to GPUs, gradients are summed over them in f32, moments are sharded (ZeRO-1): forage itself trains on one
-GPU today, so rows beyond the first say what more would bring.
+server. Groups are dealt to GPUs, gradients are summed over them in f32, moments are sharded (ZeRO-1), and all of it travels by NVLink
+or the network card. Forage sums gradients so within one machine alone, and brings the weights of a sharded optimizer to the other GPUs
+through the processor: the rows beyond the first say what sums and weights on the links would give.
+
+Memory is counted as `forage train --dry-run` counts it where no card has room for kept activations: at the gradient of the embedding,
+when those of all weights are there. A card is too small where more than 95 % of it is needed.
 """
 
 import argparse
@@ -13,6 +17,7 @@ import argparse
 from roofline import CARDS, HALF, SHAPES, SHEETS, phases
 
 GIB = 2**30
+GB = 10**9
 MEMORY = {card["name"]: card["memory_gb"] for card in SHEETS["cards"]}
 # GB/s of a GPU to the others of its node, and to other nodes.
 NVLINK = {card["name"]: card["link_gb"] for card in SHEETS["cards"]}
@@ -38,7 +43,9 @@ def step(chosen, gpus):
     written, read = chosen.turns * chosen.turn_tokens, searches * chosen.observation_tokens
     length = chosen.prompt_tokens + written + read
 
-    rows = min(chosen.sequences, episodes)
+    # As many as the cache has room for.
+    cached = chosen.cache_gib * GIB / (layers * 2 * kv_heads * dim * HALF * length)
+    rows = min(chosen.sequences, episodes, max(1, cached))
     parts = phases(chosen.shape, rows, length / 2)
     decode = sum(max(moved / bandwidth, operations / rate) for moved, operations in parts.values())
     decode = max(decode, layers * ASSUMED["decode_launches"] * chosen.launch_us * 1e-6)
@@ -59,12 +66,14 @@ def step(chosen, gpus):
     # Gradient, weight and two moments read, weight, moments and the copy in bf16 written.
     optimizer = chosen.updates * everything * (16 + 12 + 2) / gpus / (CARDS[chosen.card][0] * 1e12)
     link = (NVLINK[chosen.card] if gpus <= NODE else NETWORK) * 1e9
-    travelled = everything * (4 + 4 + HALF) * (gpus - 1) / gpus
+    # The gradient twice, the updated weights once, all in f32.
+    travelled = everything * (4 + 4 + 4) * (gpus - 1) / gpus
     reduced = chosen.updates * travelled / link
 
-    held = everything * (4 + HALF + 4 + 8 / gpus) + chosen.cache_gib * GIB
-    held += chosen.micro_batch_tokens * hidden * HALF * layers * 2
-    held += min(chosen.micro_batch_tokens * vocabulary, 2**28) * 4
+    # Weights, the copies in bf16 of updates, engine and reference, moments, and the gradient of a micro-batch beside the sum before it.
+    held = everything * (4 + 3 * HALF + 8 / gpus + 2 * 4) + chosen.cache_gib * GIB + chosen.micro_batch_tokens * hidden * 4
+    # Pages that are not filled: a sixteenth, and one page of the largest tensor; then what the driver takes.
+    held += held / 16 + vocabulary * hidden * 4 + GIB
     return {"decode": decoding, "prefill": prefill, "search": search, "update": update, "optimizer": optimizer, "gradients": reduced}, held
 
 
@@ -78,7 +87,7 @@ def main():
     recipe.add_argument("--updates", type=int, default=10)
     recipe.add_argument("--sequences", type=int, default=256)
     recipe.add_argument("--micro-batch-tokens", type=int, default=16384)
-    recipe.add_argument("--cache-gib", type=float, default=16)
+    recipe.add_argument("--cache-gib", type=float, default=32)
     assumed = parser.add_argument_group("assumed")
     assumed.add_argument("--prompt-tokens", type=float, default=ASSUMED["prompt_tokens"])
     assumed.add_argument("--turns", type=float, default=ASSUMED["turns"], help="the last one answers, the others search")
@@ -92,13 +101,13 @@ def main():
     chosen = parser.parse_args()
     print(f"{chosen.shape} on {chosen.card}, {chosen.questions} x {chosen.group} episodes, seconds of a step:\n")
     names = list(step(chosen, 1)[0])
-    print(f"| GPUs | {' | '.join(names)} | step | days for 1,005 steps | longest | GiB of {MEMORY[chosen.card]} |")
+    print(f"| GPUs | {' | '.join(names)} | step | days for 1,005 steps | longest | GB of {MEMORY[chosen.card]} |")
     print("|---" * (len(names) + 5) + "|")
     for gpus in (1, 2, 4, 8, 16, 32, 64):
         parts, held = step(chosen, gpus)
         total = sum(parts.values())
         longest = max(parts, key=parts.get)
-        room = f"{held / GIB:.0f}" + ("" if held / GIB < MEMORY[chosen.card] * 0.95 else ", too much")
+        room = f"{held / GB:.0f}" + ("" if held / GB < MEMORY[chosen.card] * 0.95 else ", too much")
         cells = " | ".join(f"{seconds:.1f}" for seconds in parts.values())
         print(f"| {gpus} | {cells} | {total:.0f} | {total * 1005 / 86400:.1f} | {longest} | {room} |")
 
