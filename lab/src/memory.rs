@@ -33,6 +33,11 @@ impl Start {
         self.adapter.is_some()
     }
 
+    /// Processes or devices that train it together.
+    pub(crate) fn ranks(&self) -> usize {
+        self.ranks
+    }
+
     #[cfg(test)]
     pub(crate) fn published(name: &str) -> Self {
         Self::of_shape(ModelConfig::published(name).unwrap())

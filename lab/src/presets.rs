@@ -1,7 +1,8 @@
 //! Which keys make a run fit the cards there are: what `forage train --dry-run` prints as `--set` arguments.
 //!
-//! What costs least goes first: a smaller cache (episodes wait, or are run again), smaller micro-batches (more launches), an adapter on a
-//! base in bf16 (another algorithm: fewer weights learn), the same on a base of 8 bits.
+//! What costs least goes first: a smaller cache (episodes wait, or are run again), smaller micro-batches (more launches), moments that
+//! several ranks share (more to send, and a lost rank takes its own along), an adapter on a base in bf16 (another algorithm: fewer weights
+//! learn), the same on a base of 8 bits.
 
 use crate::config::{Base, Resolved, RunConfig};
 use crate::error::Result;
@@ -50,6 +51,9 @@ pub(crate) fn table(config: &Resolved, start: &Start) -> Result<String> {
 /// The key that makes an adapter.
 const RANK: &str = "policy.lora.rank";
 
+/// The key with which ranks share moments.
+const SHARDED: &str = "grpo.update.optimizer.sharded";
+
 /// Sets of keys, those that cost least first.
 fn changes(config: &Resolved, start: &Start) -> Vec<Vec<String>> {
     let of_base = |name: &str| vec![format!("policy.base={name}")];
@@ -59,12 +63,16 @@ fn changes(config: &Resolved, start: &Start) -> Vec<Vec<String>> {
         keys
     };
     let adapted = config.policy.lora.is_some() || start.is_adapted();
-    let bases = match (adapted, config.policy.base) {
+    let mut bases = match (adapted, config.policy.base) {
         (false, _) => vec![Vec::new(), adapter("bf16"), adapter("int8")],
         (true, Base::F32) => vec![Vec::new(), of_base("bf16"), of_base("int8")],
         (true, Base::Bf16) => vec![Vec::new(), of_base("int8")],
         (true, Base::Int8) => vec![Vec::new()],
     };
+    // The moments of an adapter are small.
+    if !adapted && start.ranks() > 1 && !config.grpo.update.optimizer.sharded {
+        bases.insert(1, vec![format!("{SHARDED}=true")]);
+    }
     let longest = memory::longest(config, start);
     let (cache, tokens) = (
         config.engine.cache_mib,
@@ -124,6 +132,11 @@ mod tests {
             );
             assert_eq!(size < 141, line.contains("policy.base"), "{line}");
         }
+        // Eight ranks that share the moments fit a smaller card with all weights.
+        let found = table(&config(&[]), &start.by_ranks(8)).unwrap();
+        let shared = format!(" 80 GB: --set {SHARDED}=true --set engine.cache_mib=8192 ");
+        assert!(found.contains(&shared), "{found}");
+        let start = Start::published("Qwen2.5-3B");
         // With the keys of a card, none is named for it.
         let keys: Vec<String> = vec!["engine.cache_mib=32768".to_owned()];
         let found = table(&config(&keys), &start).unwrap();

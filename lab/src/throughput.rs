@@ -258,7 +258,7 @@ pub(crate) fn table(config: &Resolved, start: &Start) -> Result<String> {
     let work = work(config, start, &assumed);
     let mut lines = vec![
         format!(
-            "# time of a step, s, by data sheets at {:.0} % of products and {:.0} % of bandwidth, {:.0} tokens an episode assumed:",
+            "# time of a step on one GPU, s, by data sheets at {:.0} % of products and {:.0} % of bandwidth, {:.0} tokens an episode assumed:",
             assumed.rate_share * 100.0,
             assumed.bandwidth_share * 100.0,
             work.length()
