@@ -550,4 +550,27 @@ mod tests {
         let lines = check(&of("Qwen2.5-7B", &[]), 1).unwrap();
         assert!(lines.contains("no card of up to 141 GB"), "{lines}");
     }
+
+    #[test]
+    fn long_episodes_of_a_7b_with_an_adapter_fit_a_card_of_80_gb() {
+        let text = include_str!("../../configs/recipes/search_r1_v02.toml");
+        let holds = |tokens: usize, cache_mib: usize, size: u64| {
+            let keys = [
+                "policy.base=bf16".to_owned(),
+                "policy.lora.rank=16".to_owned(),
+                "policy.lora.alpha=32".to_owned(),
+                format!("engine.context_tokens={tokens}"),
+                format!("environment.settings.max_episode_tokens={tokens}"),
+                format!("engine.cache_mib={cache_mib}"),
+            ];
+            let config = RunConfig::parse(text, &keys).unwrap();
+            let config = config.resolve(None).unwrap();
+            let start = Start::published("Qwen2.5-7B");
+            assert_eq!(longest(&config, &start), tokens);
+            fits(&config, &start, size).unwrap()
+        };
+        assert!(holds(16_384, 32_768, 80));
+        assert!(holds(32_768, 16_384, 80));
+        assert!(!holds(32_768, 32_768, 48));
+    }
 }
