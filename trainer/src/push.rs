@@ -245,6 +245,7 @@ impl Pusher {
             // It has the weights before these.
             server.give_up(&error);
         }
+        policy.renewed();
         remove_old(&self.folder, KEPT.max(self.versions + 1));
         let gaps = seen.iter().map(|gap: &Gap| gap.mean);
         let pushed = Pushed {

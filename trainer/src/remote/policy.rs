@@ -78,6 +78,11 @@ impl RemotePolicy {
         }
     }
 
+    /// Tells that the servers have new weights.
+    pub(crate) fn renewed(&self) {
+        self.router.forget();
+    }
+
     /// Samples one completion, as [`Policy::generate`] with its error untranslated.
     ///
     /// # Errors

@@ -69,6 +69,13 @@ impl Router {
         Some(server)
     }
 
+    /// Forgets who has read what, since new weights read it anew; episodes stay where they are. Else a question that comes again would go
+    /// where it was before, however busy that server is, and never to one that has come back.
+    pub(super) fn forget(&self) {
+        let mut routes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        routes.prefixes.clear();
+    }
+
     /// An episode is over.
     pub(super) fn release(&self, episode: u64) {
         let mut routes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -170,5 +177,25 @@ mod tests {
         assert_eq!((at(1, &all), at(4, &all)), (Some(0), Some(1)));
         assert_eq!(at(0, &|_| false), None);
         assert_eq!(router.0.lock().unwrap().loads, [2, 1, 2]);
+    }
+
+    #[test]
+    fn after_new_weights_questions_are_dealt_anew() {
+        let router = Router::new(2);
+        let play = |episode: u64, question: u32, usable: &dyn Fn(usize) -> bool| {
+            router.choose(&request(episode, &[question]), usable)
+        };
+        let all = |_| true;
+        // While 1 is away.
+        for question in 0..4 {
+            let server = play(u64::from(question), question, &|server| server == 0);
+            assert_eq!(server, Some(0));
+        }
+        (0..3).for_each(|episode| router.release(episode));
+        assert_eq!(play(4, 2, &all), Some(0), "who has read it");
+        router.forget();
+        assert_eq!(play(5, 2, &all), Some(1), "who has the fewest episodes");
+        assert_eq!(play(3, 9, &all), Some(0), "an episode under way stays");
+        assert_eq!(router.0.lock().unwrap().loads, [2, 1]);
     }
 }
