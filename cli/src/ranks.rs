@@ -196,8 +196,8 @@ fn first_host(hosts: &str) -> String {
     };
     let (numbers, after) = inside.split_once(']').unwrap_or((inside, ""));
     let number = numbers.split(['-', ',']).next().unwrap_or_default();
-    let suffix = after.split(',').next().unwrap_or_default();
-    format!("{name}{number}{suffix}")
+    // A name may have several ranges: `rack[1-2]node[3-4]`.
+    format!("{name}{number}{}", first_host(after))
 }
 
 #[cfg(test)]
@@ -316,6 +316,8 @@ mod tests {
             ("a,b", "a"),
             ("gpu[03-07,11],login", "gpu03"),
             ("gpu[9,11]-ib", "gpu9-ib"),
+            ("gpu[9,11]-ib,login", "gpu9-ib"),
+            ("rack[1-2]node[03-04],login", "rack1node03"),
         ] {
             assert_eq!(first_host(hosts), first);
         }
