@@ -155,7 +155,11 @@ impl Grpo<'_> {
         let here = 1 + self.beside.len();
         let processes = self.ranks.map_or(here, |ranks| ranks.size);
         let learner = |config: &Resolved, start: Checkpoint| {
-            let kept = memory::kept_bytes(config, &start, rollouts, [self.runs, processes])?;
+            let sharing = [self.runs, processes];
+            let (kept, warning) = memory::kept_bytes(config, &start, rollouts, sharing)?;
+            if let Some(warning) = warning {
+                self.observer.say(&warning);
+            }
             learner_of(config, start, layout, kept)
         };
         if self.beside.is_empty() {

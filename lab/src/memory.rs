@@ -157,14 +157,14 @@ fn of_run_beside(
     }))
 }
 
-/// Bytes of activations of a micro-batch that a run beginning now at these weights keeps; `runs` of this process and `processes`, both
-/// counting itself, share the memory.
+/// Bytes of activations of a micro-batch that a run beginning now at these weights keeps, and a warning where its GPU is too small for it;
+/// `runs` of this process and `processes`, both counting itself, share the memory.
 pub(crate) fn kept_bytes(
     config: &Resolved,
     start: &Checkpoint,
     rollouts: Option<&Path>,
     [runs, processes]: [usize; 2],
-) -> Result<usize> {
+) -> Result<(usize, Option<String>)> {
     let device = start.decoder.device();
     let start = Start {
         shape: start.config.clone(),
@@ -174,8 +174,25 @@ pub(crate) fn kept_bytes(
     };
     let work = work_of(config, &start, rollouts)?;
     Ok(planned(config, &start, work, |plan| {
-        plan.on(&device, runs, processes).work.kept_bytes
+        let plan = plan.on(&device, runs, processes);
+        // Other drivers than these need not say how much there is.
+        let card = plan.card_bytes.filter(|_| config.device.prefers_bf16());
+        let small = card.and_then(|bytes| too_small(&plan.estimate(), bytes / runs as u64));
+        (plan.work.kept_bytes, small)
     }))
+}
+
+/// A warning where so many bytes of a GPU do not hold a run. No refusal, since episodes are mostly shorter than estimated.
+fn too_small(memory: &MemoryEstimate, bytes: u64) -> Option<String> {
+    let (needed, at) = (memory.needed(), memory.largest_moment());
+    (needed > bytes).then(|| {
+        format!(
+            "warning: the run needs about {} MiB in the {at}, and the GPU has {} MiB; {}; --dry-run names keys that make it fit",
+            needed.div_ceil(MIB),
+            bytes / MIB,
+            memory.advice()
+        )
+    })
 }
 
 /// Tokens of the longest episode that a run may play.
@@ -389,7 +406,7 @@ fn room() -> Option<u64> {
 }
 
 /// Says what a run will take, in one line, and refuses one that cannot fit into this machine's memory, of which each of the ranks `here` in
-/// this process takes as much. A GPU's is compared with the cards that there are: what this one has left, its driver knows.
+/// this process takes as much. A GPU's is compared with the cards that there are; once it is open, [`kept_bytes`] compares its own.
 pub(crate) fn check(estimate: &Estimate, here: usize) -> Result<String> {
     let memory = &estimate.memory;
     let at = memory.largest_moment();
@@ -530,6 +547,9 @@ mod tests {
         assert!(table(&full).contains("copy of the weights in bf16"));
         let lines = check(&full, 1).unwrap();
         assert!(lines.contains("a card of 141 GB holds it"), "{lines}");
+        let warning = too_small(&full.memory, 80 * GB).unwrap();
+        assert!(warning.contains("[policy.lora]"), "{warning}");
+        assert_eq!(too_small(&full.memory, 141 * GB), None);
         // The recipe's own cache leaves no room for activations, and half of it some.
         let none = "# activations of 0 of 36 layers are kept";
         assert!(table(&of("Qwen2.5-3B", &[])).contains(none));
@@ -555,14 +575,12 @@ mod tests {
     fn long_episodes_of_a_7b_with_an_adapter_fit_a_card_of_80_gb() {
         let text = include_str!("../../configs/recipes/search_r1_v02.toml");
         let holds = |tokens: usize, cache_mib: usize, size: u64| {
-            let keys = [
-                "policy.base=bf16".to_owned(),
-                "policy.lora.rank=16".to_owned(),
-                "policy.lora.alpha=32".to_owned(),
-                format!("engine.context_tokens={tokens}"),
-                format!("environment.settings.max_episode_tokens={tokens}"),
-                format!("engine.cache_mib={cache_mib}"),
-            ];
+            let mut keys = ["base=bf16", "lora.rank=16", "lora.alpha=32"]
+                .map(|key| format!("policy.{key}"))
+                .to_vec();
+            keys.push(format!("engine.context_tokens={tokens}"));
+            keys.push(format!("environment.settings.max_episode_tokens={tokens}"));
+            keys.push(format!("engine.cache_mib={cache_mib}"));
             let config = RunConfig::parse(text, &keys).unwrap();
             let config = config.resolve(None).unwrap();
             let start = Start::published("Qwen2.5-7B");

@@ -96,7 +96,7 @@ impl Resolved {
             "tokenizer",
             data::tokenizer(&config, entry, &session, &data.train, has_template),
         );
-        let kept = memory::kept_bytes(&config, &start, None, [1, 1])?;
+        let (kept, _) = memory::kept_bytes(&config, &start, None, [1, 1])?;
         let mut learner = learner_of(&config, start, &RunLayout::new(scratch.path()), kept)?;
         let rollout = session.rollout(learner.policy(), Sampling::FULL)?;
         let tasks = first(&data.train, Some(groups));

@@ -124,7 +124,7 @@ pub(crate) fn from_scratch(
         ..UpdateConfig::default()
     };
     let sizes = generation.engine(&start.config);
-    let kept = memory::kept_bytes(config, &start, None, [1, 1])?;
+    let (kept, _) = memory::kept_bytes(config, &start, None, [1, 1])?;
     let workers =
         Workers::for_model(config.threads(), &start.config, &start.decoder.device()).keeping(kept);
     let mut learner = Learner::new(start, update, sizes, workers);
