@@ -305,11 +305,8 @@ fn planned<T>(
         card_bytes: None,
         in_bf16: config.grpo.update.dtype == Some(ComputeType::Bf16),
         moments_in_8_bits: config.grpo.update.optimizer.moments_in_8_bits,
-        shards: if config.grpo.update.optimizer.sharded {
-            start.ranks
-        } else {
-            1
-        },
+        ranks: start.ranks,
+        sharded: config.grpo.update.optimizer.sharded,
         updates: config.grpo.update.minibatches * config.grpo.update.epochs,
         critic: config.grpo.update.has_critic(),
     };

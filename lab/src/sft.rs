@@ -143,7 +143,8 @@ impl SftOptions {
             card_bytes: None,
             in_bf16: false,
             moments_in_8_bits: false,
-            shards: 1,
+            ranks: 1,
+            sharded: false,
             updates: 1,
             critic: false,
         }

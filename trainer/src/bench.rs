@@ -133,7 +133,8 @@ impl MeasuredStep {
             card_bytes: memory_bytes(&self.checkpoint().decoder.device()),
             in_bf16: self.student.computes_in_bf16(),
             moments_in_8_bits: false,
-            shards: 1,
+            ranks: 1,
+            sharded: false,
             updates: 1,
             critic: false,
         }

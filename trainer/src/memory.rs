@@ -71,8 +71,10 @@ pub struct MemoryPlan<'a> {
     pub in_bf16: bool,
     /// Moments of `AdamW` are of 8 bits.
     pub moments_in_8_bits: bool,
-    /// Ranks that have a share of the moments each; 1 where this process keeps all.
-    pub shards: usize,
+    /// Ranks that train together, of which this is the first.
+    pub ranks: usize,
+    /// They have a share of the moments each.
+    pub sharded: bool,
     /// Optimizer steps between two times that the engine gets the weights.
     pub updates: usize,
     /// True where a critic learns beside the policy.
@@ -341,7 +343,18 @@ impl MemoryPlan<'_> {
 
     /// Bytes of the moments of so many weights that are kept here.
     fn moments(&self, weights: usize) -> usize {
-        AdamW::moments_bytes(weights.div_ceil(self.shards.max(1)), self.moments_in_8_bits)
+        let shards = if self.sharded { self.ranks.max(1) } else { 1 };
+        AdamW::moments_bytes(weights.div_ceil(shards), self.moments_in_8_bits)
+    }
+
+    /// Bytes of the weights that learn and the moments, which the first of several ranks holds twice while a step is under way: for a
+    /// checkpoint where a rank is lost. It holds nothing twice where moments are shared.
+    fn held_again(&self) -> usize {
+        if self.ranks <= 1 || self.sharded {
+            return 0;
+        }
+        let own = self.trained() * F32 + self.moments(self.trained());
+        own + sum(&self.critic_parts(0)) as usize
     }
 
     fn always(&self) -> Vec<Part> {

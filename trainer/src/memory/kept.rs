@@ -2,11 +2,10 @@
 
 use burn::tensor::Device;
 
-use super::{F32, MemoryPlan, Workload, available, sum};
+use super::{MemoryPlan, Workload, available};
 use crate::backward::kept_layers;
 use crate::device::memory_bytes;
 use crate::model::LayerSizes;
-use crate::optim::AdamW;
 use crate::workers::KEPT_BYTES;
 
 /// Share of a card that stays free of kept activations, a sixth: an estimate may be a tenth too low (`bench/device/budgets.json`), and the
@@ -26,12 +25,8 @@ impl MemoryPlan<'_> {
         let free = || available().unwrap_or(0) / (runs * processes) as u64;
         let own = || free() + self.kept_weights() as u64;
         let room = card_bytes.map_or_else(own, |bytes| bytes / runs as u64);
-        // The first of several ranks holds nothing twice where the moments are shared.
-        let again = if processes > 1 && self.shards <= 1 {
-            self.held_again()
-        } else {
-            0
-        };
+        // On a card it is a part of the estimate; on the processor the first of those that share the memory alone takes it.
+        let again = card_bytes.map_or_else(|| self.held_again() as u64, |_| 0);
         let plan = plan.filling(room.saturating_sub(again));
         let [kept, all] = plan.layers_kept();
         tracing::info!("activations of {kept} of {all} layers are kept");
@@ -63,12 +58,6 @@ impl MemoryPlan<'_> {
             .map(keeping)
             .find(|plan| needed(plan) <= most)
             .unwrap_or(fewest)
-    }
-
-    /// Weights that learn and moments, which the first of several ranks holds twice while a step is under way; bytes.
-    fn held_again(&self) -> u64 {
-        let moments = AdamW::moments_bytes(self.trained(), self.moments_in_8_bits);
-        (self.trained() * F32 + moments) as u64 + sum(&self.critic_parts(0))
     }
 
     /// Layers whose activations are kept of the largest micro-batch, and all.

@@ -47,7 +47,8 @@ fn plan(model: &ModelConfig, tokens: usize) -> MemoryPlan<'_> {
         card_bytes: None,
         in_bf16: false,
         moments_in_8_bits: false,
-        shards: 1,
+        ranks: 1,
+        sharded: false,
         updates: 1,
         critic: false,
     }
@@ -466,16 +467,18 @@ fn moments_that_are_sharded_are_divided_by_the_ranks() {
             ..plan(&model, 8)
         };
         let shared = MemoryPlan {
-            shards: 4,
+            ranks: 4,
+            sharded: true,
             ..alone.clone()
         };
         // 8 bytes for each weight, of which three quarters are elsewhere.
         let saved = alone.estimate().needed() - shared.estimate().needed();
         assert_eq!(saved, optimizers * 6 * all);
     }
-    let [alone, shared] = [1, 4].map(|shards| {
+    let [alone, shared] = [1, 4].map(|ranks| {
         let on_card = MemoryPlan {
-            shards,
+            ranks,
+            sharded: true,
             card_bytes: Some(80_000_000_000),
             ..plan(&model, 8)
         };
@@ -484,4 +487,29 @@ fn moments_that_are_sharded_are_divided_by_the_ranks() {
     // A sixteenth of it is pages that are not filled.
     let saved = alone - shared;
     assert!(saved >= 6 * all && saved < 7 * all, "{saved}");
+}
+
+/// Weights and moments of before a step, which the first of several ranks keeps for a checkpoint: on its own card.
+#[test]
+fn the_first_of_several_ranks_holds_weights_and_moments_twice() {
+    let model = ModelConfig::published("Qwen2.5-0.5B").unwrap();
+    let needed = |ranks, critic, card_bytes| {
+        let plan = MemoryPlan {
+            ranks,
+            critic,
+            card_bytes,
+            ..plan(&model, 8)
+        };
+        plan.estimate().needed()
+    };
+    let all = 12 * model.parameters() as u64;
+    for (critic, learners) in [(false, 1), (true, 2)] {
+        let card = Some(80_000_000_000);
+        let more = needed(2, critic, card) - needed(1, critic, card);
+        // A sixteenth of it is pages that are not filled.
+        let expected = learners * all / 16 * 17;
+        assert!(more.abs_diff(expected) < 64, "{more} {expected}");
+        assert_eq!(needed(4, critic, card), needed(2, critic, card));
+        assert_eq!(needed(2, critic, None), needed(1, critic, None));
+    }
 }
