@@ -235,3 +235,16 @@ pub(crate) fn recorded(
     };
     Tape::record(path, retriever).in_config("--record-tools")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_model_is_a_folder_or_an_address_on_the_hub() {
+        let folder = Path::new("models/e5-base-v2");
+        assert_eq!(model_folder(folder).unwrap(), folder);
+        let error = model_folder(Path::new("hf://nowhere")).unwrap_err();
+        assert!(error.to_string().contains("hf://nowhere"), "{error}");
+    }
+}
