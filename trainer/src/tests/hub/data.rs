@@ -131,3 +131,22 @@ async fn folders_of_data_sets_are_fetched_whole() {
         "{error}"
     );
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_large_file_may_break_off_often() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut served = Arc::into_inner(Served::new(folder.path())).unwrap();
+    let content = vec![b'x'; (5 << 20) + 1];
+    served.files.insert("part_aa".to_owned(), content.clone());
+    served.etag = Some("a1".to_owned());
+    served.most = 1 << 20;
+    let hub = Hub {
+        cache: folder.path().join("cache"),
+        endpoint: serve(Arc::new(served)).await,
+        token: None,
+        offline: false,
+    };
+    let fetched = tokio::task::spawn_blocking(move || hub.fetch_data("hf://org/set/part_aa"));
+    let path = fetched.await.unwrap().unwrap();
+    assert!(std::fs::read(path).unwrap() == content);
+}
