@@ -34,6 +34,7 @@ CASES = [
     ("full-tied", "full", True, "f32", "stale"),
     ("lora-tied-bf16", "lora", True, "bf16", ""),
     ("full-untied-bf16", "full", False, "bf16", ""),
+    ("full-tied-bf16", "full", True, "bf16", "stale"),
     ("killed", "lora", True, "f32", "killed"),
     ("one-of-two-killed", "lora", True, "f32", "one killed"),
     ("fault", "full", True, "f32", "fault"),

@@ -17,7 +17,7 @@ use crate::config::{Baseline, Resolved};
 use crate::data::{Data, Tasks};
 use crate::error::{Context, Result, RunError, bail};
 use crate::evaluate::{
-    Evaluated, Opening, Player, evaluate_checkpoint, evaluate_policy, play_greedily,
+    Evaluated, Opening, Player, evaluate_checkpoint, evaluate_policy, fault_budget, play_greedily,
 };
 use crate::forced::Forced;
 use crate::layout::{RunLayout, make_folder};
@@ -127,7 +127,8 @@ impl Baselines<'_> {
         let corpus = &self.data.corpus;
         let session = Session::new(&environment, rewards, corpus, format, self.observer)?;
         let rollout = session.rollout(policy, Sampling::GREEDY)?;
-        let greedy = play_greedily(&rollout, self.tasks, self.config.seed, in_flight)?;
+        let (seed, budget) = (self.config.seed, fault_budget(self.config));
+        let greedy = play_greedily(&rollout, self.tasks, seed, in_flight, budget)?;
         let sampled = match self.config.evaluation.samples {
             0 => Vec::new(),
             _ => greedy.clone(),

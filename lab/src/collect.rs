@@ -10,7 +10,7 @@ use forage_trainer::run::group_jobs;
 use crate::config::Resolved;
 use crate::data::{Corpus, Data, Tasks, first};
 use crate::error::{Context, Result, RunError, bail};
-use crate::evaluate::{Opening, Player, is_script};
+use crate::evaluate::{Opening, Player, fault_budget, is_script};
 use crate::lock::FileLock;
 use crate::observer::Observer;
 use crate::policy::{is_server, start_of};
@@ -106,7 +106,7 @@ impl CollectOptions {
             config.grpo.update.temper(&mut jobs);
         }
         let bounds = [config.engine.sequences, player.in_flight];
-        self.play(&rollout, &jobs, bounds, observer)
+        self.play(&rollout, &jobs, bounds, fault_budget(config), observer)
     }
 
     fn sampling(&self) -> Sampling {
@@ -144,6 +144,7 @@ impl CollectOptions {
         rollout: &Rollout,
         jobs: &[Job],
         [sequences, in_flight]: [usize; 2],
+        budget: InfraBudget,
         observer: &dyn Observer,
     ) -> Result<RejectionCounts> {
         let mut writer = EpisodeWriter::create(&self.out)?;
@@ -152,7 +153,7 @@ impl CollectOptions {
         let together = (BATCHES * sequences).div_ceil(self.samples) * self.samples;
         for batch in jobs.chunks(together) {
             let episodes = runtime()?.block_on(rollout.run_bounded(batch.to_vec(), in_flight));
-            InfraBudget::default()
+            budget
                 .check(&episodes)
                 .context("too many episodes were lost to infrastructure faults")?;
             let mut episodes = episodes.into_iter();

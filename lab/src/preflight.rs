@@ -84,6 +84,9 @@ impl Resolved {
         if data.train.is_empty() {
             return Ok(checks);
         }
+        if self.sampler.is_some() {
+            observer.say("[sampler] is not asked: this process plays the groups");
+        }
         let config = self.vary(|config| {
             config.sampler = None;
             // The first update of a warm-up would move too little to be seen.

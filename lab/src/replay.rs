@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use forage_contracts::Episode;
 use forage_env::{Difference, EpisodeRecord, ReplayError, replay};
-use forage_trainer::{GradientPair, Learner, Precision, Sample, UpdateConfig, Workers};
+use forage_trainer::{GradientPair, Learner, Sample, UpdateConfig, Workers};
 use serde::Serialize;
 
 use crate::config::Resolved;
@@ -12,7 +12,7 @@ use crate::data::Data;
 use crate::error::{Context, Result, RunError, bail};
 use crate::evaluate::is_script;
 use crate::observer::Observer;
-use crate::policy::{PolicyFormat, is_server, needs_weights, open_policy, start_of};
+use crate::policy::{PolicyFormat, is_server, needs_weights, start_of};
 use crate::runtime::runtime;
 use crate::session::Session;
 
@@ -79,9 +79,9 @@ pub fn replay_files(
     } else if is_server(name) {
         (config.environment.clone(), PolicyFormat::text(None))
     } else {
-        let tokenizer = open_policy(name, Precision::Full, &config.device)?.tokenizer;
-        let format = PolicyFormat::raw(std::sync::Arc::new(tokenizer));
-        (config.environment.clone(), format)
+        // Limits are counted in its tokens; its weights are not asked.
+        let PolicyFormat { tokenizer, .. } = PolicyFormat::without_weights(name, None, usize::MAX)?;
+        (config.environment.clone(), PolicyFormat::raw(tokenizer))
     };
     let rewards = config.rewards()?;
     let session = Session::new(&environment, rewards, &data.corpus, format, observer)?;

@@ -13,6 +13,7 @@ use forage_trainer::{BertEncoder, BertReranker};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Context, Result, bail, refuse};
+use crate::policy::hub;
 use crate::runtime::runtime;
 
 /// `[retriever]`: how passages are found.
@@ -21,9 +22,10 @@ use crate::runtime::runtime;
 pub struct RetrieverConfig {
     /// The way to search an index: bm25, boolean, dense, hybrid, or one from outside.
     pub mode: Mode,
-    /// Folder of the BERT encoder (E5, BGE, MiniLM) the index was embedded with; dense and hybrid need it.
+    /// Folder of the BERT encoder (E5, BGE, MiniLM) the index was embedded with, or `hf://ORG/NAME` on the hub; dense and hybrid need
+    /// it.
     pub encoder: Option<PathBuf>,
-    /// Folder of a BERT cross-encoder that orders the first hits anew.
+    /// Folder of a BERT cross-encoder that orders the first hits anew, or `hf://ORG/NAME` on the hub.
     pub reranker: Option<PathBuf>,
     /// Hits the cross-encoder looks at.
     pub rerank_depth: usize,
@@ -165,12 +167,12 @@ impl RetrieverConfig {
         cached
     }
 
-    /// Opens a BERT encoder folder.
+    /// Opens a BERT encoder by its folder or its address on the hub.
     ///
     /// # Errors
     /// When it cannot be used.
     pub fn encoder(folder: &Path, device: DeviceSpec) -> Result<Arc<dyn Encoder>> {
-        let encoder = BertEncoder::open(folder, device, None)
+        let encoder = BertEncoder::open(&model_folder(folder)?, device, None)
             .with_context(|| format!("encoder {} cannot be used", folder.display()))?;
         Ok(Arc::new(encoder))
     }
@@ -188,7 +190,7 @@ impl RetrieverConfig {
         let Some(folder) = &self.reranker else {
             return Ok(None);
         };
-        let model = BertReranker::open(folder, self.device)
+        let model = BertReranker::open(&model_folder(folder)?, self.device)
             .with_context(|| format!("cross-encoder {} cannot be used", folder.display()))?;
         Ok(Some(Arc::new(model)))
     }
@@ -207,6 +209,16 @@ impl RetrieverConfig {
     }
 }
 
+/// The folder of an encoder or a cross-encoder: as it is named, or fetched from the hub by its address, `hf://ORG/NAME`.
+fn model_folder(named: &Path) -> Result<PathBuf> {
+    match named.to_str().and_then(|named| named.strip_prefix("hf://")) {
+        None => Ok(named.to_owned()),
+        Some(name) => hub()
+            .fetch(name)
+            .with_context(|| format!("the model {} cannot be had", named.display())),
+    }
+}
+
 fn read_remote(file: &Path) -> Result<RemoteSpec> {
     let text = std::fs::read_to_string(file)
         .in_config(format!("cannot read remote retriever {}", file.display()))?;
@@ -222,4 +234,17 @@ pub(crate) fn recorded(
         return Ok(retriever);
     };
     Tape::record(path, retriever).in_config("--record-tools")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_model_is_a_folder_or_an_address_on_the_hub() {
+        let folder = Path::new("models/e5-base-v2");
+        assert_eq!(model_folder(folder).unwrap(), folder);
+        let error = model_folder(Path::new("hf://nowhere")).unwrap_err();
+        assert!(error.to_string().contains("hf://nowhere"), "{error}");
+    }
 }

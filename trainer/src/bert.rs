@@ -7,7 +7,7 @@
 //!
 //! | what | option | else from the folder | else |
 //! |---|---|---|---|
-//! | prefixes | `family` | folder name or `_name_or_path` with `e5` or `bge` | none |
+//! | prefixes | `family` | folder name (in the hub's cache the repository's) or `_name_or_path` with `e5` or `bge` | none |
 //! | pooling | `pooling` | `1_Pooling/config.json` | CLS for BGE, mean for the others |
 //! | normalisation | `normalise` | `modules.json` | on, except for names with `dpr` |
 //! | longest text | `max_tokens` | `sentence_bert_config.json`, at most the model's positions | 256 |

@@ -99,11 +99,11 @@ pub(crate) struct Merge {
 pub(crate) struct Embed {
     /// Index folder.
     index: PathBuf,
-    /// Folder of the BERT encoder (E5, BGE, MiniLM).
+    /// Folder of the BERT encoder (E5, BGE, MiniLM), or `hf://ORG/NAME` on the hub.
     #[arg(long, conflicts_with = "vectors")]
     encoder: Option<PathBuf>,
-    /// Vectors made elsewhere, one per passage in corpus order: .npy, or a FAISS flat or IVF-Flat file. Given again for each
-    /// further piece of a file in pieces.
+    /// Vectors made elsewhere, one per passage in corpus order: .npy, or a FAISS flat or IVF-Flat file, `hf://ORG/NAME/PATH` on the
+    /// hub too. Given again for each further piece of a file in pieces.
     #[arg(long, value_name = "FILE")]
     vectors: Vec<PathBuf>,
     /// quantised, flat, ivf or graph.
@@ -343,10 +343,12 @@ impl Embed {
             .as_deref()
             .map(|folder| RetrieverConfig::encoder(folder, self.device))
             .transpose()?;
+        let vectors = self.vectors.iter().map(|path| fetch_file(path));
+        let vectors: Vec<PathBuf> = vectors.collect::<Result<_, _>>()?;
         let source = match &encoder {
             Some(encoder) => VectorSource::Encoder(encoder.as_ref()),
-            None if self.vectors.is_empty() => VectorSource::Kept,
-            None => VectorSource::Files(&self.vectors),
+            None if vectors.is_empty() => VectorSource::Kept,
+            None => VectorSource::Files(&vectors),
         };
         let request = VectorIndexRequest {
             kind: self.kind,

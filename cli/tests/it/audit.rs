@@ -59,3 +59,16 @@ fn what_fails_ends_in_exit_code_one() {
         "{text}"
     );
 }
+
+#[test]
+fn a_server_that_is_not_asked_is_named() {
+    let settings = [
+        "sampler.kind=sglang",
+        "sampler.url=http://127.0.0.1:9",
+        "sampler.context=320",
+    ];
+    let set = settings.iter().flat_map(|setting| ["--set", setting]);
+    let output = audit(&["--groups", "1"].into_iter().chain(set).collect::<Vec<_>>());
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(told.contains("[sampler] is not asked"), "{told}");
+}

@@ -46,6 +46,13 @@ fn episodes_replay_from_a_tape_to_the_bit() {
         "{whole}"
     );
 
+    // Of a policy the tokenizer alone is read.
+    let lean = place("lean");
+    done(&["export", "builtin:quickstart", "--merged", &lean]);
+    std::fs::remove_file(Path::new(&lean).join("model.safetensors")).unwrap();
+    let named = done(&["replay", &episodes, "--config", config, "--policy", &lean]);
+    assert!(named.contains("12 equal"), "{named}");
+
     // With the tape no passage is needed: the config may name a server that is gone.
     let written = std::fs::read_to_string(config).unwrap();
     let gone = place("gone.toml");

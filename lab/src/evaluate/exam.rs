@@ -106,6 +106,8 @@ pub(super) struct Exam<'a> {
     pub(super) tasks: Tasks,
     pub(super) player: Player,
     pub(super) samples: usize,
+    /// How many faults of ours the episodes may hold.
+    pub(super) budget: InfraBudget,
     pub(super) seed: u64,
     pub(super) threads: usize,
     pub(super) options: &'a EvaluateOptions,
@@ -136,8 +138,14 @@ impl Exam<'_> {
             ));
         }
         let in_flight = self.player.in_flight;
-        let Evaluated { greedy, sampled } =
-            play(&rollout, &self.tasks, self.seed, self.samples, in_flight)?;
+        let Evaluated { greedy, sampled } = play(
+            &rollout,
+            &self.tasks,
+            self.seed,
+            self.samples,
+            in_flight,
+            self.budget,
+        )?;
         if let Some(path) = &options.out {
             write_episodes(path, greedy.iter().cloned())?;
             if self.samples > 0 {
@@ -191,7 +199,7 @@ impl Exam<'_> {
         let seed = Seed::root(self.seed).child("evaluation", &[]);
         let grading = rollout.grading(&attempts, seed, self.player.in_flight);
         let graded = runtime()?.block_on(grading);
-        InfraBudget::default()
+        self.budget
             .check(&graded)
             .context("the policy's own grades show nothing")?;
         if let Some(path) = &self.options.out {

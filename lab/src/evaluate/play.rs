@@ -47,7 +47,15 @@ pub(crate) fn evaluate_policy(
 ) -> Result<Evaluated> {
     let rollout = session.rollout(policy, Sampling::GREEDY)?;
     let samples = config.evaluation.samples;
-    play(&rollout, tasks, config.seed, samples, usize::MAX)
+    let budget = fault_budget(config);
+    play(&rollout, tasks, config.seed, samples, usize::MAX, budget)
+}
+
+/// How many faults of ours the episodes of a config's policy may hold, in training and wherever else they are played.
+pub(crate) fn fault_budget(config: &Resolved) -> InfraBudget {
+    InfraBudget {
+        share: config.grpo.fault_share,
+    }
 }
 
 /// Plays `tasks` once greedily. Blocks.
@@ -56,8 +64,9 @@ pub(crate) fn play_greedily(
     tasks: &Tasks,
     seed: u64,
     in_flight: usize,
+    budget: InfraBudget,
 ) -> Result<Vec<Episode>> {
-    Ok(play(rollout, tasks, seed, 0, in_flight)?.greedy)
+    Ok(play(rollout, tasks, seed, 0, in_flight, budget)?.greedy)
 }
 
 /// Plays `tasks` once greedily and `samples` times sampled. Seeds depend on the task's place and sample alone, so two
@@ -68,24 +77,24 @@ pub(crate) fn play(
     seed: u64,
     samples: usize,
     in_flight: usize,
+    budget: InfraBudget,
 ) -> Result<Evaluated> {
     let seed = Seed::root(seed).child("evaluation", &[]);
-    let with = |sampling| Rollout {
-        sampling,
-        ..rollout.clone()
+    let round = |sampling, count| -> Result<Vec<Episode>> {
+        let rollout = Rollout {
+            sampling,
+            ..rollout.clone()
+        };
+        let jobs = group_jobs(tasks, count, seed);
+        let episodes = runtime()?.block_on(rollout.run_bounded(jobs, in_flight));
+        budget
+            .check(&episodes)
+            .context("the evaluation shows nothing")?;
+        Ok(episodes)
     };
-    runtime()?.block_on(async {
-        let greedy = with(Sampling::GREEDY)
-            .run_bounded(group_jobs(tasks, 1, seed), in_flight)
-            .await;
-        let sampled = with(Sampling::FULL)
-            .run_bounded(group_jobs(tasks, samples, seed), in_flight)
-            .await;
-        for episodes in [&greedy, &sampled] {
-            InfraBudget::default()
-                .check(episodes)
-                .context("the evaluation shows nothing")?;
-        }
-        Ok(Evaluated { greedy, sampled })
+    // Where the first round shows nothing the second is not begun.
+    Ok(Evaluated {
+        greedy: round(Sampling::GREEDY, 1)?,
+        sampled: round(Sampling::FULL, samples)?,
     })
 }

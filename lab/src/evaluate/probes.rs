@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::exam::{Exam, beside};
-use super::play::play;
+use super::play::play_greedily;
 use crate::error::{Context, Result, RunError};
 use crate::records::write_episodes;
 use crate::session::Session;
@@ -171,9 +171,9 @@ impl Plain<'_> {
     fn play(&self, session: &Session, name: &str) -> Result<Vec<Episode>> {
         let policy = Arc::clone(&self.exam.player.policy);
         let rollout = session.rollout(policy, Sampling::GREEDY)?;
-        let Exam { tasks, seed, .. } = self.exam;
-        let in_flight = self.exam.player.in_flight;
-        let episodes = play(&rollout, tasks, *seed, 0, in_flight)?.greedy;
+        let exam = self.exam;
+        let in_flight = exam.player.in_flight;
+        let episodes = play_greedily(&rollout, &exam.tasks, exam.seed, in_flight, exam.budget)?;
         if let Some(path) = &self.exam.options.out {
             write_episodes(&beside(path, name), episodes.iter().cloned())?;
         }

@@ -1,10 +1,11 @@
 //! The evaluation of any policy on questions, from greedy and sampled episodes.
 
 use forage_contracts::policy::Sampling;
-use forage_env::{ChatSettings, Rollout, registry};
+use forage_env::{ChatSettings, InfraBudget, Rollout, registry};
 use forage_trainer::device::DeviceSpec;
 
 use super::exam::{EvaluateOptions, Evaluation, Exam};
+use super::play::fault_budget;
 use super::player::{Opening, Player, is_script};
 use crate::config::{EnvironmentConfig, Generation, Resolved};
 use crate::data::{Corpus, Data, Tasks, first};
@@ -52,6 +53,7 @@ pub fn evaluate(
         tasks,
         player,
         samples: options.samples.unwrap_or(usual),
+        budget: fault_budget(config),
         seed: config.seed,
         threads: config.threads(),
         options,
@@ -86,6 +88,7 @@ impl Sources<'_> {
             tasks,
             player,
             samples: options.samples.unwrap_or(usual),
+            budget: InfraBudget::default(),
             seed: self.seed,
             threads: generation.threads,
             options,

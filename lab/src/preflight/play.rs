@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use forage_contracts::environment::Outcome;
 use forage_contracts::{Ending, EnvEntry, Episode, Provenance, Tokenizer};
-use forage_env::InfraBudget;
 use forage_env::registry::rewards;
 use forage_trainer::Sample;
 use forage_trainer::doctor::Check;
 
 use super::{failed, noted, passed};
 use crate::config::Resolved;
+use crate::evaluate::fault_budget;
 
 /// Share of episodes that a limit may end.
 const CUT: f64 = 0.5;
@@ -49,8 +49,8 @@ impl Played<'_> {
 
     fn faults(&self) -> Check {
         let total = self.episodes.len();
-        let fix = "mend what failed: a run stops where more than 1 % of its episodes are lost";
-        match InfraBudget::default().check(self.episodes) {
+        let fix = "mend what failed: a run stops where a step loses more than grpo.fault_share of its episodes";
+        match fault_budget(self.config).check(self.episodes) {
             Ok(0) => failed("faults", format!("none in {total} episodes"), false, fix),
             Ok(lost) => noted("faults", format!("{lost} of {total} episodes"), true, fix),
             Err(error) => failed("faults", error.to_string(), true, fix),

@@ -11,7 +11,7 @@ use cpu_time::ProcessTime;
 use forage_contracts::Task;
 use forage_contracts::environment::Outcome;
 use forage_contracts::policy::Sampling;
-use forage_env::{Rollout, registry};
+use forage_env::{InfraBudget, Rollout, registry};
 use forage_eval::{Bootstrap, Interval, RetrievalReport};
 use forage_retriever::{
     Bm25Retriever, Fingerprint, Hit, Index, Mode, Query, QueryRecord, Reranker, Retriever,
@@ -23,7 +23,7 @@ use super::{QUERIES_PER_CALL, Ranking, search};
 use crate::config::Resolved;
 use crate::data::{Corpus, Tasks};
 use crate::error::{Context, Result, bail, refuse};
-use crate::evaluate::{Opening, play_greedily};
+use crate::evaluate::{Opening, fault_budget, play_greedily};
 use crate::observer::Observer;
 use crate::retrieval::RetrieverConfig;
 use crate::session::Session;
@@ -188,6 +188,7 @@ struct Player {
     candidates: Arc<Candidates>,
     seed: u64,
     in_flight: usize,
+    budget: InfraBudget,
 }
 
 impl Player {
@@ -227,6 +228,7 @@ impl Player {
             candidates,
             seed: config.seed,
             in_flight: player.in_flight,
+            budget: fault_budget(config),
         })
     }
 
@@ -253,7 +255,8 @@ impl Player {
             .lists
             .lock()
             .unwrap_or_else(PoisonError::into_inner) = shown;
-        let episodes = play_greedily(&self.rollout, &self.tasks, self.seed, self.in_flight)?;
+        let (in_flight, budget) = (self.in_flight, self.budget);
+        let episodes = play_greedily(&self.rollout, &self.tasks, self.seed, in_flight, budget)?;
         let mut rankings = BTreeMap::new();
         for episode in &episodes {
             if let Some(ranking) = episode.ranking() {

@@ -34,12 +34,23 @@ impl FolderSettings {
     }
 }
 
-/// The last component of a folder's path, links resolved no further than the path itself says.
+/// The name of a model by its folder: the last component of the path, links resolved no further than the path itself says. In the cache
+/// of the hub, where `models--ORG--NAME/snapshots` holds folders named by commits, the repository's name.
 pub(super) fn folder_name(folder: &Path) -> String {
     let absolute: PathBuf = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned());
-    absolute
-        .file_name()
-        .map_or_else(String::new, |name| name.to_string_lossy().into_owned())
+    let name = |path: Option<&Path>| {
+        path.and_then(Path::file_name)
+            .map_or_else(String::new, |name| name.to_string_lossy().into_owned())
+    };
+    let snapshots = absolute.parent();
+    let repository = name(snapshots.and_then(Path::parent));
+    match repository.strip_prefix("models--") {
+        Some(id) if name(snapshots) == "snapshots" => {
+            let last = id.rsplit_once("--").map_or(id, |(_, last)| last);
+            last.to_owned()
+        }
+        _ => name(Some(&absolute)),
+    }
 }
 
 fn fault(path: &Path, message: String) -> FileError {

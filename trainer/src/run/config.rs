@@ -71,7 +71,7 @@ pub struct GrpoConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) recomposition: Option<RecompositionConfig>,
     /// Largest share of a step's episodes, rounded up to whole ones, that faults of the retriever, a judge, the sandbox or the sampler may
-    /// take before the run stops. They are never learned from.
+    /// take before the run stops; also of the episodes of an evaluation, and of a batch that `collect` plays. They are never learned from.
     #[serde(skip_serializing_if = "is_usual")]
     #[schemars(extend("default" = InfraBudget::default().share))]
     pub fault_share: f64,

@@ -231,6 +231,15 @@ fn names_decide_prefixes_pooling_and_normalisation() {
         identity("model", Some("BAAI/bge-base-en")),
         [instruction, "pooling=cls", "normalise=true"],
     );
+    // In the hub's cache a folder is named by its commit, in which `e5` may stand by chance.
+    assert_parts(
+        identity("models--BAAI--bge-base-en/snapshots/a7e5", None),
+        [instruction, "pooling=cls", "normalise=true"],
+    );
+    assert_parts(
+        identity("models--org--plain/snapshots/a7e5", None),
+        ["query=\"\" passage=\"\"", "pooling=mean", "normalise=true"],
+    );
     assert_parts(
         identity("dpr-question", None),
         ["query=\"\" passage=\"\"", "pooling=mean", "normalise=false"],

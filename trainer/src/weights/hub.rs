@@ -104,14 +104,17 @@ pub enum HubError {
     },
 }
 
-/// Files that are fetched where they exist, besides the weights.
-const TEXTS: [&str; 6] = [
+/// Files that are fetched where they exist, besides the weights. The last three are those of encoders.
+const TEXTS: [&str; 9] = [
     "config.json",
     "generation_config.json",
     "tokenizer.json",
     "tokenizer_config.json",
     "chat_template.jinja",
     ADAPTER_CONFIG,
+    "modules.json",
+    "sentence_bert_config.json",
+    "1_Pooling/config.json",
 ];
 /// Files without which a folder is not a model.
 const NEEDED: [&str; 2] = ["config.json", "tokenizer.json"];

@@ -85,6 +85,8 @@ async fn folders_of_data_sets_are_fetched_whole() {
     served
         .files
         .insert("data/test.jsonl".to_owned(), b"{}\n".to_vec());
+    let piece = b"a piece".to_vec();
+    served.files.insert("part_aa".to_owned(), piece.clone());
     let served = Arc::new(served);
     let hub = Hub {
         cache: folder.path().join("cache"),
@@ -118,9 +120,33 @@ async fn folders_of_data_sets_are_fetched_whole() {
     let others = |path: &String| path.contains("README") || path.contains("pytorch");
     assert!(!served.asked().iter().any(others), "{:?}", served.asked());
     assert_eq!(fetch(&offline, "hf://org/set").await.unwrap(), data);
+    // A file without a dot in its name.
+    let found = fetch(&hub, "hf://org/set/part_aa").await.unwrap();
+    assert_eq!(std::fs::read(&found).unwrap(), piece);
+    let again = fetch(&offline, "hf://org/set/part_aa").await.unwrap();
+    assert_eq!(again, found);
     let error = fetch(&hub, "hf://org/set/none").await.unwrap_err();
     assert!(
         error.contains("below `none`") && error.contains("data/test.jsonl"),
         "{error}"
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_large_file_may_break_off_often() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut served = Arc::into_inner(Served::new(folder.path())).unwrap();
+    let content = vec![b'x'; (5 << 20) + 1];
+    served.files.insert("part_aa".to_owned(), content.clone());
+    served.etag = Some("a1".to_owned());
+    served.most = 1 << 20;
+    let hub = Hub {
+        cache: folder.path().join("cache"),
+        endpoint: serve(Arc::new(served)).await,
+        token: None,
+        offline: false,
+    };
+    let fetched = tokio::task::spawn_blocking(move || hub.fetch_data("hf://org/set/part_aa"));
+    let path = fetched.await.unwrap().unwrap();
+    assert!(std::fs::read(path).unwrap() == content);
 }

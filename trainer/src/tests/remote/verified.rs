@@ -5,10 +5,11 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
+use burn::tensor::Device;
 use forage_contracts::policy::{Policy, PolicyError};
 use forage_trainer::metrics::Row;
 use forage_trainer::run::{Control, RunError, Source, run_grpo};
-use forage_trainer::weights::Checkpoint;
+use forage_trainer::weights::{Checkpoint, FileType};
 use forage_trainer::{LearnError, RemoteError, RemoteKind};
 use serde_json::Value;
 
@@ -125,6 +126,21 @@ async fn a_stale_head_is_found_in_its_step_and_mended_for_good() {
             "{kind:?}: {gaps:?}"
         );
         assert_eq!(ran.policy.version(), 3);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_head_that_rounding_could_hide_is_sent_from_the_beginning() {
+    let folder = tempfile::tempdir().unwrap();
+    let published = folder.path().join("published");
+    checkpoint(1).save_as(&published, FileType::Bf16).unwrap();
+    for kind in KINDS {
+        let start = Checkpoint::load(&published, &Device::flex()).unwrap();
+        let place = folder.path().join(format!("{kind:?}"));
+        let ran = Box::pin(run(kind, start, Flaw::StaleHead, &place)).await;
+        ran.result.as_ref().unwrap();
+        let expected = [0, 1, 2, 3].map(|version| format!("version-{version:06}-untied"));
+        assert_eq!(ran.pushed(), expected, "{kind:?}");
     }
 }
 

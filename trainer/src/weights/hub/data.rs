@@ -96,9 +96,10 @@ fn common<'a>(files: &[&'a str]) -> &'a str {
 
 impl Hub {
     /// A file or a folder of a data set in the cache, by its address: `hf://datasets/ORG/NAME/PATH`, `ORG/NAME@REVISION/PATH` or
-    /// `ORG/NAME/PATH@REVISION`, with or without `datasets/`. A last part with a dot is a file. Of a folder, or of a data set without
-    /// a path, all files of rows and pages are fetched, and the deepest folder that holds them is the answer. What the cache has
-    /// serves; what it lacks is fetched first, each file whole or not at all, and a fetch that was cut goes on where it ended.
+    /// `ORG/NAME/PATH@REVISION`, with or without `datasets/`. A last part with a dot is a file, one without may be one. Of a folder, or
+    /// of a data set without a path, all files of rows and pages are fetched, and the deepest folder that holds them is the answer.
+    /// What the cache has serves; what it lacks is fetched first, each file whole or not at all, and a fetch that was cut goes on
+    /// where it ended.
     ///
     /// # Errors
     /// [`HubError`].
@@ -136,7 +137,8 @@ impl Hub {
         Ok(found)
     }
 
-    /// Fetches the files of rows and pages below a path; returns their folder and the commit.
+    /// Fetches the files of rows and pages below a path, or the file that stands there; returns their folder, or the file, and the
+    /// commit.
     fn fetch_folder(&self, wanted: &Address, folder: &Path) -> Result<(PathBuf, String), HubError> {
         let (repository, path) = (&wanted.repository, wanted.path.as_str());
         let fail = |fault: Fault| self.failure(repository, &fault);
@@ -144,6 +146,12 @@ impl Hub {
         let named = repository.repo(DATASETS, &repository.revision);
         let info = server.info(&named).map_err(fail)?;
         let names = || info.siblings.iter().map(|file| file.rfilename.as_str());
+        // By commit, so that all files are of one state even if the branch moves meanwhile.
+        let repo = repository.repo(DATASETS, &info.sha);
+        if names().any(|name| name == path) {
+            // The pieces of a large file are named without a dot.
+            return server.fetch(&repo, path, folder, u64::MAX).map_err(fail);
+        }
         let below = |name: &&str| {
             let rest = name.strip_prefix(path);
             path.is_empty() || rest.is_some_and(|rest| rest.starts_with('/'))
@@ -157,8 +165,6 @@ impl Hub {
                 there: names().take(SHOWN).collect::<Vec<_>>().join(", "),
             });
         }
-        // By commit, so that all files are of one state even if the branch moves meanwhile.
-        let repo = repository.repo(DATASETS, &info.sha);
         let snapshot = folder.join("snapshots").join(&info.sha);
         for file in &files {
             if !snapshot.join(file).exists() {

@@ -74,12 +74,13 @@ pub(super) struct Server<'a> {
 
 /// Time without a byte after which a server counts as away.
 const PATIENCE: Duration = Duration::from_mins(1);
-/// Fewest bytes of a body in that time: one that comes drop by drop would come for ever.
+/// Fewest bytes of a body in that time: one that comes drop by drop would come for ever. A try of a download that brings less has
+/// failed.
 const LEAST: u64 = 1 << 20;
 const MOST_REDIRECTS: usize = 8;
 /// Length of a SHA-256 in hexadecimal.
 const SHA256_DIGITS: usize = 64;
-/// Tries of a download after the first; each goes on where the last one ended.
+/// Tries of a download after one that bring little; each goes on where the last one ended. A large file may break off often.
 const RETRIES: u64 = 3;
 /// Most bytes of a file that is read whole, and of the description of a revision.
 pub(super) const MOST_TEXT: u64 = 64 << 20;
@@ -156,17 +157,24 @@ impl<'a> Server<'a> {
         if blob.exists() {
             return Ok(());
         }
-        for attempt in 1.. {
-            match self.append(address, &mut file, &part, most) {
-                Ok(()) => break,
-                Err(fault) if attempt <= RETRIES && fault.passes() => {
-                    if fault.status() == Some(416) {
-                        file.set_len(0).map_err(at(&part))?;
-                    }
-                    std::thread::sleep(Duration::from_millis(300 * attempt));
-                }
-                Err(fault) => return Err(fault),
+        let (mut most_held, mut fruitless) = (file.metadata().map_err(at(&part))?.len(), 0);
+        loop {
+            let Err(fault) = self.append(address, &mut file, &part, most) else {
+                break;
+            };
+            let held = file.metadata().map_err(at(&part))?.len();
+            if held >= most_held.saturating_add(LEAST) {
+                (most_held, fruitless) = (held, 0);
+            } else {
+                fruitless += 1;
             }
+            if !fault.passes() || fruitless > RETRIES {
+                return Err(fault);
+            }
+            if fault.status() == Some(416) {
+                file.set_len(0).map_err(at(&part))?;
+            }
+            std::thread::sleep(Duration::from_millis(300 * fruitless));
         }
         if let Err(fault) = is_what_it_is_called(&mut file, blob) {
             file.set_len(0).map_err(at(&part))?;
