@@ -7,7 +7,7 @@ use statrs::distribution::{ContinuousCDF, StudentsT};
 use super::{Arm, Lead, Scores};
 use crate::measures::QuestionKey;
 use crate::stats::{
-    Bootstrap, Interval, StatsError, bootstrap_mean, interquartile_mean, mean,
+    Bootstrap, Interval, StatsError, interquartile_mean, mean, percentile_mean,
     probability_of_improvement, standard_deviation, stratified_bootstrap,
     stratified_bootstrap_pair,
 };
@@ -51,7 +51,8 @@ pub(super) fn over_seeds(
     let differences = differences(a, b);
     let seeds = by_seed(&differences);
     let estimate = mean(&seeds);
-    let questions = bootstrap_mean(&by_asked(&differences), bootstrap)?;
+    // As of one seed: differences take percentile ends.
+    let questions = percentile_mean(&by_asked(&differences), bootstrap)?;
     // The bootstrap's interval lies about the mean over questions, which weighs seeds by their questions.
     let shift = estimate - questions.estimate;
     let half = student_half_width(&seeds, bootstrap.confidence);

@@ -126,6 +126,24 @@ fn seeds_that_disagree_widen_the_interval() -> TestResult {
     Ok(())
 }
 
+/// Where seeds agree to the last question, Student's interval has no width, and that over questions is a comparison's: of few and
+/// rare differences the ends of BCa are others.
+#[test]
+fn seeds_that_agree_have_the_interval_of_one() -> TestResult {
+    let seed = |number| SeedEpisodes {
+        seed: number,
+        start: episodes(120, |_| false),
+        arms: vec![("trained".to_owned(), episodes(120, |index| index < 5))],
+        baselines: Vec::new(),
+    };
+    let one = Study::of(&[seed(1)], SETTINGS)?.arms[0].gain;
+    let two = Study::of(&[seed(1), seed(2)], SETTINGS)?.arms[0].gain;
+    for (one, two) in one.ends().into_iter().zip(two.ends()) {
+        assert!((one - two).abs() < 1e-9, "{one} {two}");
+    }
+    Ok(())
+}
+
 #[test]
 fn what_cannot_be_claimed_is_said_or_refused() -> TestResult {
     let one = Study::of(&[seed(1, &[("trained", 6)])], SETTINGS)?;
