@@ -8,6 +8,7 @@ mod chosen;
 mod seeds;
 mod words;
 
+pub(crate) use seeds::over_seeds;
 pub(crate) use words::late_words;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,7 +26,7 @@ use crate::stats::{
     performance_profile,
 };
 use crate::telemetry::Course;
-use seeds::{by_seed, differences, interquartile, lead, over_seeds, student_p};
+use seeds::{by_seed, differences, interquartile, lead, student_p};
 
 /// One seed: the episodes of every policy on its held-out questions.
 #[derive(Clone, Debug)]
@@ -96,7 +97,7 @@ pub struct Study {
     /// The baselines.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) baselines: Vec<Arm>,
-    /// pass@k of start and trained policy over the questions of all seeds, where there are several samples of each.
+    /// pass@k of start and trained policy, where there are several samples of each question.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) pass_at_k: Option<CurveComparison>,
     /// Searches per episode against hops, where questions differ in them.

@@ -43,7 +43,7 @@ pub(super) fn by_seed(values: &[Scores]) -> Vec<f64> {
 }
 
 /// Mean of `b - a` over seeds, and the interval of `Arm::gain`.
-pub(super) fn over_seeds(
+pub(crate) fn over_seeds(
     a: &[Scores],
     b: &[Scores],
     bootstrap: Bootstrap,

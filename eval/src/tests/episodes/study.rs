@@ -377,6 +377,34 @@ fn pass_at_k_is_chens_over_the_questions_of_all_seeds() -> TestResult {
     Ok(())
 }
 
+/// Of four seeds two improve and two do not: however many questions each was asked, that is four observations.
+#[test]
+fn seeds_are_the_unit_of_pass_at_k() -> TestResult {
+    let seed = |number: u64| SeedEpisodes {
+        seed: number,
+        start: sampled(8, |_| 1),
+        arms: vec![(
+            "trained".to_owned(),
+            sampled(8, |_| if number < 3 { 4 } else { 1 }),
+        )],
+        baselines: Vec::new(),
+    };
+    let seeds: Vec<SeedEpisodes> = (1..=4).map(seed).collect();
+    let found = Study::of(&seeds, SETTINGS)?;
+    let curves = found.pass_at_k.as_ref().ok_or("no curves")?;
+    let one = curves.differences[0].value;
+    // Gains of 0.375, 0.375, 0 and 0; 3.182 is Student's quantile at 3 degrees of freedom.
+    let half = 3.182_446_305 * (0.375_f64.powi(2) / 3.0).sqrt() / 2.0;
+    assert!((one.estimate - 0.1875).abs() < 1e-9, "{one:?}");
+    assert!((one.high - (0.1875 + half)).abs() < 1e-6, "{one:?} {half}");
+    let words = found.curve_words().ok_or("no words")?;
+    assert!(words.starts_with("No gain"), "{words}");
+    let alone = Study::of(&seeds[..1], SETTINGS)?;
+    let words = alone.curve_words().ok_or("no words")?;
+    assert!(words.contains("sharpens the start"), "{words}");
+    Ok(())
+}
+
 #[test]
 fn searches_are_held_against_hops() -> TestResult {
     // As many searches as hops; the fixtures search twice whatever is asked.
