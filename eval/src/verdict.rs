@@ -256,7 +256,7 @@ impl Verdict {
         sentences.extend(curves.map(|found| found.words("the start", "the trained policy")));
         sentences.extend(self.effort.as_ref().map(Effort::words));
         let late = self.late_gain.map(|share| (self.seed, share));
-        sentences.extend(late_words(&late.into_iter().collect()));
+        sentences.extend(late_words(&late.into_iter().collect(), 1));
         sentences.extend(self.sample_words());
         sentences
     }
