@@ -8,7 +8,6 @@ mod chosen;
 mod seeds;
 mod words;
 
-pub(crate) use seeds::over_seeds;
 pub(crate) use words::late_words;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,12 +20,13 @@ use crate::at_k::CurveComparison;
 use crate::compare::{CompareError, Comparison, Difference};
 use crate::effort::Effort;
 use crate::measures::{QuestionKey, by_question, clusters, sources};
+use crate::pool::{Scores, by_seed, differences, over_seeds, student_p};
 use crate::stats::{
     Bootstrap, Interval, LEVEL, ProfilePoint, StatsError, holm, macro_average, mean,
     performance_profile,
 };
 use crate::telemetry::Course;
-use seeds::{by_seed, differences, interquartile, lead, student_p};
+use seeds::{interquartile, lead};
 
 /// One seed: the episodes of every policy on its held-out questions.
 #[derive(Clone, Debug)]
@@ -159,9 +159,6 @@ pub enum StudyError {
     #[error("the study has no interval")]
     Stats(#[from] StatsError),
 }
-
-/// Values of the measure by question.
-type Scores = BTreeMap<QuestionKey, f64>;
 
 /// An arm or a baseline on one seed: compared with the start, and the trained policy compared with it.
 pub(crate) struct Compared {

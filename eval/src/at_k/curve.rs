@@ -1,15 +1,13 @@
 //! Curves over `k`, and two policies' curves side by side.
 
-use std::collections::BTreeMap;
-
 use forage_contracts::Episode;
 use serde::{Deserialize, Serialize};
 
 use super::{Attempts, attempts_by_question, majority_at_k, pass_at_k};
 use crate::compare::{interval_words, signed};
 use crate::measures::QuestionKey;
+use crate::pool::{Scores, over_seeds};
 use crate::stats::{Bootstrap, Interval, StatsError, mean_interval, paired_bootstrap};
-use crate::study::over_seeds;
 
 /// The property that `k` samples of a question are tested for.
 #[derive(Clone, Copy, Debug)]
@@ -212,7 +210,7 @@ impl CurveComparison {
         if keys.len() < 2 {
             return compare_pass_curves(&a, &b, most, settings).map(Some);
         }
-        let by_seed = |values: &[f64]| -> Vec<BTreeMap<QuestionKey, f64>> {
+        let by_seed = |values: &[f64]| -> Vec<Scores> {
             let mut values = values.iter().copied();
             let seed = |asked: &Vec<QuestionKey>| asked.iter().cloned().zip(&mut values).collect();
             keys.iter().map(seed).collect()
