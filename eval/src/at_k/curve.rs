@@ -192,9 +192,9 @@ impl CurveComparison {
         seeds: impl IntoIterator<Item = (&'a [Episode], &'a [Episode])>,
         settings: Bootstrap,
     ) -> Result<Option<Self>, StatsError> {
-        let (mut keys, mut both) = (Vec::new(), Vec::new());
+        let (mut keys, mut both): (Vec<Vec<QuestionKey>>, Vec<Pair>) = (Vec::new(), Vec::new());
         for (a, b) in seeds {
-            let (asked, attempts): (Vec<QuestionKey>, Vec<_>) = paired(a, b).into_iter().unzip();
+            let (asked, attempts): (Vec<QuestionKey>, Vec<Pair>) = paired(a, b).into_iter().unzip();
             if !asked.is_empty() {
                 keys.push(asked);
                 both.extend(attempts);
@@ -213,15 +213,18 @@ impl CurveComparison {
         let by_seed = |values: &[f64]| -> Vec<Scores> {
             let mut values = values.iter().copied();
             let seed = |asked: &Vec<QuestionKey>| asked.iter().cloned().zip(&mut values).collect();
-            keys.iter().map(seed).collect()
+            keys.iter().map(seed).collect::<Vec<Scores>>()
         };
         let difference = |a: &[f64], b: &[f64]| over_seeds(&by_seed(a), &by_seed(b), settings);
         compare_by(&a, &b, most, settings, difference).map(Some)
     }
 }
 
+/// The samples of a question on both sides.
+type Pair = (Attempts, Attempts);
+
 /// The samples of the questions that both sides have.
-fn paired(a: &[Episode], b: &[Episode]) -> Vec<(QuestionKey, (Attempts, Attempts))> {
+fn paired(a: &[Episode], b: &[Episode]) -> Vec<(QuestionKey, Pair)> {
     let mut others = attempts_by_question(b);
     attempts_by_question(a)
         .into_iter()
