@@ -2,8 +2,8 @@
 # Is the gain real? One config under several seeds, each beside twins on a random reward, a reward for any answer, one for
 # any search, shuffled and wrong labels, and beside baselines of as many episodes: gains, leads, pass@k, conduct by hops, the verdict
 # in words, and a line of JSON with every bar of a convincing study (bench/study/bars.py), which holds where all are met.
-# Hours on two cores. STUDY holds the arguments of `forage eval --controls`, without spaces inside; STUDY= asks for no baselines, and
-# rankings have others: STUDY='--set evaluation.samples=64 --set evaluation.baselines=["best_of_8","rejection_sampling",...,"keywords"]'
+# Hours on two cores. STUDY holds the arguments of `forage eval --controls`, without spaces inside; STUDY= asks for no baselines.
+# Rankings have other TWINS and baselines: random,any_search, and best_of_8, rejection_sampling, demonstrations, keywords.
 # Usage: bench/study/run.sh SCRATCH_FOLDER [CONFIG [SEEDS [TWINS [more arguments of `forage train`]]]]
 # A run that came to its end is not trained again, and one that was trained in another way is refused.
 set -euo pipefail
