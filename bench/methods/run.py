@@ -73,6 +73,8 @@ class Bench:
             self.forage("train", self.given.config, *self.world(seed), *options, *arguments, "--out", run, log=f"{run}.log")
             (run / "minutes").write_text(f"{(time.monotonic() - start) / 60:.3f}")
         grpo = tomllib.loads((run / "config.toml").read_text())["grpo"]
+        if grpo["steps"] != self.given.steps:
+            sys.exit(f"{run} was trained for {grpo['steps']} steps and not for {self.given.steps}; give another SCRATCH_FOLDER, or remove it")
         replayed = grpo.get("replay", {}).get("share", 0) * grpo["prompts_per_step"]
         planned = grpo["prompts_per_step"] - round(replayed)
         played = [(planned + row.get("curriculum/refilled_groups", 0)) * grpo["group_size"] for row in rows(run)]

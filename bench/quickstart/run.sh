@@ -32,24 +32,4 @@ for seed in 1 2 3; do
   wait "$run"
   echo "$peak" >"$scratch/seed-$seed.peak_kb"
 done
-python3 - "$scratch" <<'PY'
-import json, sys
-rows = []
-print(f"{'seed':>4} {'start':>6} {'trained':>8} {'gain':>7} {'95 % interval':>18} {'control':>8} {'95 % interval':>18} {'min':>6} {'GiB':>5}")
-for seed in (1, 2, 3):
-    verdict = json.load(open(f"{sys.argv[1]}/seed-{seed}/verdict.json"))
-    peak = int(open(f"{sys.argv[1]}/seed-{seed}.peak_kb").read()) / 1024**2
-    low, high = verdict["gain_interval"]
-    clow, chigh = verdict["control_interval"]
-    print(f"{seed:>4} {verdict['start']:>6.3f} {verdict['trained']:>8.3f} {verdict['gain']:>+7.3f} [{low:+.3f}, {high:+.3f}]"
-          f" {verdict['control_gain']:>+8.3f} [{clow:+.3f}, {chigh:+.3f}] {verdict['minutes']:>6.1f} {peak:>5.2f}")
-    if "sampled" in verdict:
-        measure = "ndcg" if verdict.get("outcome") == "query" else "em"
-        gain, control = (verdict["sampled"][part]["metrics"][measure] for part in ("gain", "control_gain"))
-        cells = [f"{part['difference']['estimate']:+.3f} [{part['difference']['low']:+.3f}, {part['difference']['high']:+.3f}]"
-                 for part in (gain, control)]
-        print(f"     sampled {gain['a']:.3f} {gain['b']:.3f}  gain {cells[0]}  control {cells[1]}")
-    rows.append({"seed": seed, "gain": verdict["gain"], "low": low, "control_low": clow, "minutes": verdict["minutes"], "gib": peak})
-held = all(r["gain"] >= 0.2 and r["low"] > 0 and r["control_low"] <= 0 and r["minutes"] <= 15 and r["gib"] <= 4 for r in rows)
-print(json.dumps({"bench": "quickstart", "held": held, "figures": {str(r["seed"]): r for r in rows}}))
-PY
+python3 bench/quickstart/table.py "$scratch"

@@ -1,16 +1,19 @@
 #!/usr/bin/env bash
 # Is the gain real? One config under several seeds, each beside twins on a random reward, a reward for any answer, one for
-# any search, and shuffled labels: gains, leads, probability of improvement, performance profiles, the verdict in words.
-# STUDY holds more arguments of `forage eval --controls`, without spaces inside: other ways to the same end and pass@k with
-# STUDY='--set evaluation.samples=64 --set evaluation.baselines=["forced_search","best_of_8","rejection_sampling"]'
+# any search, shuffled and wrong labels, and beside baselines of as many episodes: gains, leads, pass@k, conduct by hops, the verdict
+# in words, and a line of JSON with every bar of a convincing study (bench/study/bars.py), which holds where all are met.
+# Hours on two cores. STUDY holds the arguments of `forage eval --controls`, without spaces inside; STUDY= asks for no baselines.
+# Rankings have other TWINS and baselines: random,any_search, and best_of_8, rejection_sampling, demonstrations, keywords.
 # Usage: bench/study/run.sh SCRATCH_FOLDER [CONFIG [SEEDS [TWINS [more arguments of `forage train`]]]]
-# A run that came to its end is not trained again.
+# A run that came to its end is not trained again, and one that was trained in another way is refused.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 scratch=${1:?usage: bench/study/run.sh SCRATCH_FOLDER [CONFIG [SEEDS [TWINS [ARGUMENTS]]]]}
 config=${2:-configs/quickstart.toml}
-seeds=${3:-1 2 3 4 5}
-twins=${4:-random,format_only,any_search,shuffled}
+seeds=${3:-1 2 3 4 5 6 7 8 9 10}
+twins=${4:-random,format_only,any_search,shuffled,wrong}
+methods='["forced_search","best_of_8","majority_of_8","rejection_sampling","demonstrations"]'
+read -ra study <<<"${STUDY---set evaluation.samples=64 --set evaluation.baselines=$methods}"
 mkdir -p "$scratch"
 forage=${FORAGE_BIN:-}
 if [ -z "$forage" ]; then
@@ -18,16 +21,21 @@ if [ -z "$forage" ]; then
   forage="${CARGO_TARGET_DIR:-target}/release/forage"
 fi
 runs=()
+asked="config $(cksum <"$config"), twins $twins, arguments ${*:5}"
 for seed in $seeds; do
   run=$scratch/seed-$seed
   runs+=("$run")
-  [ -e "$run/done" ] && continue
+  if [ -e "$run/done" ]; then
+    [ "$(cat "$run/done")" = "$asked" ] && continue
+    echo "$run was trained in another way ($(cat "$run/done")); give another SCRATCH_FOLDER, or remove it" >&2
+    exit 1
+  fi
   again=()
   [ -e "$run/metrics.jsonl" ] && again=(--resume)
   # Every seed has a world of its own.
   "$forage" train "$config" --set seed="$seed" --set data.world.seed=$((1000000 + seed)) --out "$run" --twins "$twins" \
     "${again[@]}" "${@:5}" >"$scratch/seed-$seed.log" 2>&1
-  touch "$run/done"
+  echo "$asked" >"$run/done"
 done
-read -ra study <<<"${STUDY:-}"
-"$forage" eval --controls "${runs[@]}" "${study[@]}"
+"$forage" eval --controls "${runs[@]}" "${study[@]}" --json >"$scratch/study.json"
+PYTHONPATH=bench python3 -m study.bars "$scratch/study.json" "${runs[@]}"

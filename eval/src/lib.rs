@@ -18,6 +18,7 @@
 //! - `swiss`: three and more, ranked by a contest over data sets.
 //! - `verdict`: start, trained and control in one honest statement, written to `verdict.json`.
 //! - `probe`: the same policy plain and under a change.
+//! - `pool`: differences over several seeds, with intervals and a test.
 //! - `study`: several seeds beside their spurious twins.
 //! - `trajectory`: episodes as people read them.
 //! - `report`: one self-contained HTML page, readable offline; the same as Markdown or JSON.
@@ -35,6 +36,7 @@ mod decomposition;
 mod effort;
 mod judge;
 mod measures;
+mod pool;
 mod probe;
 mod report;
 mod retrieval;

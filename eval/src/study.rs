@@ -20,12 +20,13 @@ use crate::at_k::CurveComparison;
 use crate::compare::{CompareError, Comparison, Difference};
 use crate::effort::Effort;
 use crate::measures::{QuestionKey, by_question, clusters, sources};
+use crate::pool::{Scores, by_seed, differences, over_seeds, student_p};
 use crate::stats::{
     Bootstrap, Interval, LEVEL, ProfilePoint, StatsError, holm, macro_average, mean,
     performance_profile,
 };
 use crate::telemetry::Course;
-use seeds::{by_seed, differences, interquartile, lead, over_seeds, student_p};
+use seeds::{interquartile, lead};
 
 /// One seed: the episodes of every policy on its held-out questions.
 #[derive(Clone, Debug)]
@@ -96,7 +97,7 @@ pub struct Study {
     /// The baselines.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) baselines: Vec<Arm>,
-    /// pass@k of start and trained policy over the questions of all seeds, where there are several samples of each.
+    /// pass@k of start and trained policy, where there are several samples of each question.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) pass_at_k: Option<CurveComparison>,
     /// Searches per episode against hops, where questions differ in them.
@@ -158,9 +159,6 @@ pub enum StudyError {
     #[error("the study has no interval")]
     Stats(#[from] StatsError),
 }
-
-/// Values of the measure by question.
-type Scores = BTreeMap<QuestionKey, f64>;
 
 /// An arm or a baseline on one seed: compared with the start, and the trained policy compared with it.
 pub(crate) struct Compared {

@@ -244,10 +244,11 @@ impl Verdict {
         self.control_interval.is_some_and(|[low, _]| low > 0.0)
     }
 
-    /// Honest sentences: gain, control, size of the sample.
+    /// Honest sentences: gain, control, the same of sampled episodes, size of the sample.
     pub fn words(&self) -> Vec<String> {
         let mut sentences = vec![self.gain_words()];
         sentences.extend(self.control_words());
+        sentences.extend(self.sampled_words());
         let [_, unit] = self.outcome.words();
         let baselines = self.greedy.baselines.iter();
         sentences.extend(baselines.map(|arm| arm.baseline_words(unit, self.confidence)));
@@ -256,7 +257,7 @@ impl Verdict {
         sentences.extend(curves.map(|found| found.words("the start", "the trained policy")));
         sentences.extend(self.effort.as_ref().map(Effort::words));
         let late = self.late_gain.map(|share| (self.seed, share));
-        sentences.extend(late_words(&late.into_iter().collect()));
+        sentences.extend(late_words(&late.into_iter().collect(), 1));
         sentences.extend(self.sample_words());
         sentences
     }
@@ -356,6 +357,32 @@ impl Verdict {
         } else {
             format!("But the trained policy is not clearly ahead of the control: {evidence}.")
         }
+    }
+
+    /// Gain and lead of the sampled episodes, where there are some: a small push turns greedy answers as a whole, and a twin whose
+    /// greedy answers are all wrong cannot get worse.
+    fn sampled_words(&self) -> Option<String> {
+        let sampled = self.sampled.as_ref()?;
+        let of = |found: &Comparison| found.difference(self.outcome.measure()).copied();
+        let evidence = |found: Difference| {
+            format!(
+                "{} ({})",
+                signed(found.difference.estimate),
+                self.interval_words(found.difference.ends())
+            )
+        };
+        let gain = of(&sampled.gain)?;
+        let lead = sampled.over_control.as_ref().and_then(of);
+        let lead = lead.map_or_else(String::new, |found| {
+            format!("; trained less control: {}", evidence(found))
+        });
+        let [words, _] = self.outcome.words();
+        Some(format!(
+            "Sampled at temperature 1, {words} went from {:.2} to {:.2}: {}{lead}.",
+            gain.a,
+            gain.b,
+            evidence(gain)
+        ))
     }
 
     fn sample_words(&self) -> Vec<String> {

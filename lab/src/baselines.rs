@@ -150,7 +150,7 @@ impl Baselines<'_> {
         train.skip(place).take(count).cloned().collect()
     }
 
-    /// Rounds of rejection sampling (Dong et al. 2023, "RAFT"): play a group of each question, keep its best episode as far as it
+    /// Rounds of rejection sampling (Dong et al. 2023, "RAFT"): play a group of each question, keep its best episodes as far as they
     /// earned anything, learn what was kept, play on.
     fn rejection_sampling(&self, name: &str) -> Result<Checkpoint> {
         let each = self.questions().div_ceil(ROUNDS);
@@ -169,7 +169,8 @@ impl Baselines<'_> {
                     token_file: None,
                     samples: self.config.grpo.group_size,
                     out: run.demonstrations(),
-                    keep: Keep::Best,
+                    // One of equals would be the shortest: a lucky guess before an answer that was looked up.
+                    keep: Keep::Bests,
                     min_reward: f32::MIN_POSITIVE,
                     temperature: None,
                     questions: None,

@@ -263,9 +263,15 @@ impl Eval {
     fn study(&self) -> Result<()> {
         let found = study(&self.controls, self.limit, &self.overrides, &Watch::new())?;
         let (greedy, sampled) = (&found.greedy, &found.sampled);
+        let mut words = greedy.words();
+        words.extend(sampled.as_ref().and_then(Study::curve_words));
         if self.json {
-            let holds = greedy.holds();
-            let all = serde_json::json!({"greedy": greedy, "sampled": sampled, "holds": holds});
+            let all = serde_json::json!({
+                "greedy": greedy,
+                "sampled": sampled,
+                "holds": greedy.holds(),
+                "words": words,
+            });
             out(&all.to_string());
             return Ok(());
         }
@@ -273,10 +279,7 @@ impl Eval {
         if let Some(sampled) = sampled {
             out(&format!("sampled\n{}", sampled.to_text()));
         }
-        greedy.words().iter().for_each(|sentence| out(sentence));
-        if let Some(sentence) = sampled.as_ref().and_then(Study::curve_words) {
-            out(&sentence);
-        }
+        words.iter().for_each(|sentence| out(sentence));
         Ok(())
     }
 

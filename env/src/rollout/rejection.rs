@@ -10,6 +10,8 @@ use forage_contracts::{Episode, Provenance};
 pub enum Keep {
     /// The one of the highest reward; among equals the one in which the policy wrote the fewest tokens, then the first.
     Best,
+    /// Those of the highest reward that differ, long ones too.
+    Bests,
     /// All that differ.
     All,
 }
@@ -68,8 +70,16 @@ impl Rejection {
                     .is_some_and(|reward| reward >= self.min_reward)
             })
             .collect();
-        if self.keep == Keep::Best {
-            kept = best(kept).into_iter().collect();
+        match self.keep {
+            Keep::Best => kept = best(kept).into_iter().collect(),
+            Keep::Bests => {
+                let highest = kept
+                    .iter()
+                    .filter_map(Episode::reward)
+                    .max_by(f32::total_cmp);
+                kept.retain(|episode| episode.reward() == highest);
+            }
+            Keep::All => {}
         }
         let before = kept.len();
         kept.retain(|episode| self.seen.insert(key(episode)));
@@ -191,6 +201,24 @@ mod tests {
             faults: 1,
         };
         assert_eq!(rejection.counts(), counts);
+    }
+
+    #[test]
+    fn all_of_the_highest_reward_are_kept_however_long() {
+        let mut rejection = Rejection::new(Keep::Bests, f32::MIN_POSITIVE);
+        let found = rejection.choose(vec![
+            episode("q", "guess", 1, Some(1.0)),
+            episode("q", "poor", 1, Some(0.2)),
+            episode("q", "search and read", 9, Some(1.0)),
+            episode("q", "guess", 1, Some(1.0)),
+            episode("q", "down", 1, None),
+        ]);
+        assert_eq!(texts(&found), ["guess", "search and read"]);
+        assert!(
+            rejection
+                .choose(vec![episode("r", "nothing", 1, Some(0.0))])
+                .is_empty()
+        );
     }
 
     #[test]

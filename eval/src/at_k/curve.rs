@@ -5,6 +5,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{Attempts, attempts_by_question, majority_at_k, pass_at_k};
 use crate::compare::{interval_words, signed};
+use crate::measures::QuestionKey;
+use crate::pool::{Scores, over_seeds};
 use crate::stats::{Bootstrap, Interval, StatsError, mean_interval, paired_bootstrap};
 
 /// The property that `k` samples of a question are tested for.
@@ -91,7 +93,7 @@ pub struct CurveComparison {
     pub(crate) a: Vec<CurvePoint>,
     /// The second policy's curve.
     pub(crate) b: Vec<CurvePoint>,
-    /// `b - a` at every `k`, paired by question.
+    /// `b - a` at every `k`, paired by question; of several seeds with the interval of a study's gains.
     pub(crate) differences: Vec<CurvePoint>,
     /// The conclusion from the ends of the curve.
     pub(crate) finding: Finding,
@@ -114,6 +116,19 @@ fn compare_pass_curves(
     most: usize,
     settings: Bootstrap,
 ) -> Result<CurveComparison, StatsError> {
+    compare_by(a, b, most, settings, |a, b| {
+        paired_bootstrap(a, b, settings)
+    })
+}
+
+/// [`compare_pass_curves`] with the interval that `difference` gives to the values of all questions on both sides.
+fn compare_by(
+    a: &[Attempts],
+    b: &[Attempts],
+    most: usize,
+    settings: Bootstrap,
+    difference: impl Fn(&[f64], &[f64]) -> Result<Interval, StatsError>,
+) -> Result<CurveComparison, StatsError> {
     if most < 2 {
         return Err(StatsError::ShortCurve(most));
     }
@@ -123,7 +138,7 @@ fn compare_pass_curves(
         let of = |questions| AtK::Pass.values(questions, k, settings.seed);
         differences.push(CurvePoint {
             k,
-            value: paired_bootstrap(&of(a)?, &of(b)?, settings)?,
+            value: difference(&of(a)?, &of(b)?)?,
         });
     }
     let [one, largest] = [
@@ -168,7 +183,8 @@ impl CurveComparison {
         Self::over_seeds([(a, b)], settings)
     }
 
-    /// The same over the questions of several seeds, each with the episodes of both policies.
+    /// The same over several seeds, each with the episodes of both policies. The intervals of the differences are then those of a
+    /// study's gains: the wider of Student's over seeds and the bootstrap's over questions.
     ///
     /// # Errors
     /// As [`Self::of`].
@@ -176,21 +192,46 @@ impl CurveComparison {
         seeds: impl IntoIterator<Item = (&'a [Episode], &'a [Episode])>,
         settings: Bootstrap,
     ) -> Result<Option<Self>, StatsError> {
-        let both = seeds.into_iter().flat_map(|(a, b)| paired(a, b));
-        let (a, b): (Vec<Attempts>, Vec<Attempts>) = both.unzip();
-        match a.iter().chain(&b).map(Attempts::samples).min() {
-            Some(most) if most >= 2 => compare_pass_curves(&a, &b, most, settings).map(Some),
-            _ => Ok(None),
+        let (mut keys, mut both): (Vec<Vec<QuestionKey>>, Vec<Pair>) = (Vec::new(), Vec::new());
+        for (a, b) in seeds {
+            let (asked, attempts): (Vec<QuestionKey>, Vec<Pair>) = paired(a, b).into_iter().unzip();
+            if !asked.is_empty() {
+                keys.push(asked);
+                both.extend(attempts);
+            }
         }
+        let (a, b): (Vec<Attempts>, Vec<Attempts>) = both.into_iter().unzip();
+        let Some(most) = a.iter().chain(&b).map(Attempts::samples).min() else {
+            return Ok(None);
+        };
+        if most < 2 {
+            return Ok(None);
+        }
+        if keys.len() < 2 {
+            return compare_pass_curves(&a, &b, most, settings).map(Some);
+        }
+        let by_seed = |values: &[f64]| -> Vec<Scores> {
+            let mut values = values.iter().copied();
+            let seed = |asked: &Vec<QuestionKey>| asked.iter().cloned().zip(&mut values).collect();
+            keys.iter().map(seed).collect::<Vec<Scores>>()
+        };
+        let difference = |a: &[f64], b: &[f64]| over_seeds(&by_seed(a), &by_seed(b), settings);
+        compare_by(&a, &b, most, settings, difference).map(Some)
     }
 }
 
+/// The samples of a question on both sides.
+type Pair = (Attempts, Attempts);
+
 /// The samples of the questions that both sides have.
-fn paired(a: &[Episode], b: &[Episode]) -> Vec<(Attempts, Attempts)> {
+fn paired(a: &[Episode], b: &[Episode]) -> Vec<(QuestionKey, Pair)> {
     let mut others = attempts_by_question(b);
     attempts_by_question(a)
         .into_iter()
-        .filter_map(|(key, attempts)| Some((attempts, others.remove(&key)?)))
+        .filter_map(|(key, attempts)| {
+            let other = others.remove(&key)?;
+            Some((key, (attempts, other)))
+        })
         .collect()
 }
 

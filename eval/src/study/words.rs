@@ -138,7 +138,7 @@ impl Study {
         sentences.push(self.conclusion(trained, twins));
         sentences.extend(self.curve_words());
         sentences.extend(self.effort.as_ref().map(Effort::words));
-        sentences.extend(late_words(&self.late_gain));
+        sentences.extend(late_words(&self.late_gain, self.seeds()));
         sentences.extend(self.caveats(trained));
         sentences
     }
@@ -321,11 +321,18 @@ impl Arm {
     }
 }
 
-/// The share of the reward's rise after the first quarter of the steps in a sentence; `None` where no run has one.
-pub(crate) fn late_words(by_seed: &BTreeMap<u64, Interval>) -> Option<String> {
+/// The share of the reward's rise after the first quarter of the steps in a sentence, of so many `seeds`; `None` where no run has one.
+pub(crate) fn late_words(by_seed: &BTreeMap<u64, Interval>, seeds: usize) -> Option<String> {
     let shares: Vec<f64> = by_seed.values().map(|share| share.estimate).collect();
     let evidence = match by_seed.values().collect::<Vec<_>>().as_slice() {
         [] => return None,
+        // A run without a rise has no share: the mean is of those that learned.
+        some if some.len() < seeds => {
+            format!(
+                "(mean of the {} of {seeds} seeds that show a rise)",
+                some.len()
+            )
+        }
         [Interval { low, high, .. }] => format!("({low:.2} to {high:.2})"),
         several => format!("(mean of {} seeds)", several.len()),
     };
@@ -354,5 +361,34 @@ fn p_value(p: f64) -> String {
         format!("< {least}")
     } else {
         format!("{p:.3}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::late_words;
+    use crate::stats::Interval;
+
+    #[test]
+    fn seeds_without_a_rise_are_counted() {
+        let share = |estimate| Interval {
+            estimate,
+            low: 0.1,
+            high: 0.9,
+        };
+        let two = BTreeMap::from([(1, share(0.4)), (3, share(0.6))]);
+        let words = |seeds| late_words(&two, seeds).unwrap();
+        assert!(words(2).contains("a share of 0.50 (mean of 2 seeds)"));
+        let some = words(5);
+        assert!(
+            some.contains("(mean of the 2 of 5 seeds that show a rise)"),
+            "{some}"
+        );
+        let one = BTreeMap::from([(1, share(0.4))]);
+        assert!(late_words(&one, 1).unwrap().contains("0.40 (0.10 to 0.90)"));
+        assert!(late_words(&one, 2).unwrap().contains("the 1 of 2 seeds"));
+        assert_eq!(late_words(&BTreeMap::new(), 2), None);
     }
 }

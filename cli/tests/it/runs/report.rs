@@ -257,6 +257,18 @@ fn a_run_that_has_no_end_has_no_verdict() {
 }
 
 #[test]
+fn a_study_in_json_has_its_words() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("run");
+    done(&["train", SMOKE, "--out", text(&run), "--set", "grpo.steps=1"]);
+    let found = json(&["eval", "--controls", text(&run), "--limit", "4"]);
+    let words = found["words"].as_array().unwrap();
+    assert!(words[0].as_str().unwrap().contains(" EM"), "{words:?}");
+    assert!(words.len() > 2, "{words:?}");
+    assert_eq!(found["greedy"]["outcome"], "answer");
+}
+
+#[test]
 fn what_is_no_run_is_one_clear_error() {
     let folder = tempfile::tempdir().unwrap();
     let place = folder.path().to_str().unwrap();

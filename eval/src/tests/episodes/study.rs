@@ -126,6 +126,24 @@ fn seeds_that_disagree_widen_the_interval() -> TestResult {
     Ok(())
 }
 
+/// Where seeds agree to the last question, Student's interval has no width, and that over questions is a comparison's: of few and
+/// rare differences the ends of BCa are others.
+#[test]
+fn seeds_that_agree_have_the_interval_of_one() -> TestResult {
+    let seed = |number| SeedEpisodes {
+        seed: number,
+        start: episodes(120, |_| false),
+        arms: vec![("trained".to_owned(), episodes(120, |index| index < 5))],
+        baselines: Vec::new(),
+    };
+    let one = Study::of(&[seed(1)], SETTINGS)?.arms[0].gain;
+    let two = Study::of(&[seed(1), seed(2)], SETTINGS)?.arms[0].gain;
+    for (one, two) in one.ends().into_iter().zip(two.ends()) {
+        assert!((one - two).abs() < 1e-9, "{one} {two}");
+    }
+    Ok(())
+}
+
 #[test]
 fn what_cannot_be_claimed_is_said_or_refused() -> TestResult {
     let one = Study::of(&[seed(1, &[("trained", 6)])], SETTINGS)?;
@@ -356,6 +374,34 @@ fn pass_at_k_is_chens_over_the_questions_of_all_seeds() -> TestResult {
     assert!(words.contains("sharpens the start"), "{words}");
     assert!(found.words().contains(&words));
     assert_eq!(study(&[("trained", 6)])?.pass_at_k, None, "one sample");
+    Ok(())
+}
+
+/// Of four seeds two improve and two do not: however many questions each was asked, that is four observations.
+#[test]
+fn seeds_are_the_unit_of_pass_at_k() -> TestResult {
+    let seed = |number: u64| SeedEpisodes {
+        seed: number,
+        start: sampled(8, |_| 1),
+        arms: vec![(
+            "trained".to_owned(),
+            sampled(8, |_| if number < 3 { 4 } else { 1 }),
+        )],
+        baselines: Vec::new(),
+    };
+    let seeds: Vec<SeedEpisodes> = (1..=4).map(seed).collect();
+    let found = Study::of(&seeds, SETTINGS)?;
+    let curves = found.pass_at_k.as_ref().ok_or("no curves")?;
+    let one = curves.differences[0].value;
+    // Gains of 0.375, 0.375, 0 and 0; 3.182 is Student's quantile at 3 degrees of freedom.
+    let half = 3.182_446_305 * (0.375_f64.powi(2) / 3.0).sqrt() / 2.0;
+    assert!((one.estimate - 0.1875).abs() < 1e-9, "{one:?}");
+    assert!((one.high - (0.1875 + half)).abs() < 1e-6, "{one:?} {half}");
+    let words = found.curve_words().ok_or("no words")?;
+    assert!(words.starts_with("No gain"), "{words}");
+    let alone = Study::of(&seeds[..1], SETTINGS)?;
+    let words = alone.curve_words().ok_or("no words")?;
+    assert!(words.contains("sharpens the start"), "{words}");
     Ok(())
 }
 

@@ -54,6 +54,28 @@ fn a_real_gain_with_a_flat_control_holds() -> TestResult {
 }
 
 #[test]
+fn sampled_episodes_are_spoken_of_too() -> TestResult {
+    let greedy = seed(&share(120, 0), &share(120, 6), Some(&share(120, 0)));
+    let sampled = seed(&share(120, 2), &share(120, 5), Some(&share(120, 1)));
+    let words = Verdict::of(&greedy, Some(&sampled), 1.0, SETTINGS)?.words();
+    let said: Vec<&String> = words
+        .iter()
+        .filter(|sentence| sentence.starts_with("Sampled at temperature 1"))
+        .collect();
+    let [said] = said.as_slice() else {
+        panic!("{words:?}")
+    };
+    assert!(
+        said.contains("exact match went from 0.20 to 0.50: +0.30 (95 % interval")
+            && said.contains("trained less control: +0.40 (95 % interval"),
+        "{said}"
+    );
+    let greedy_alone = judge(&share(120, 2), &share(120, 5), None)?.words();
+    assert!(!greedy_alone.join(" ").contains("Sampled"));
+    Ok(())
+}
+
+#[test]
 fn a_control_that_gains_takes_the_credit_away() -> TestResult {
     let verdict = judge(&share(300, 2), &share(300, 5), Some(&share(300, 4)))?;
     assert!(!verdict.holds());

@@ -1,0 +1,121 @@
+"""What the line of JSON of bench/study says: that each of its bars can be missed, and that what is not there is."""
+
+import contextlib
+import copy
+import io
+import json
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+from unittest import mock
+
+from study import bars
+
+SEEDS = range(1, 11)
+
+
+def interval(estimate, half=0.05):
+    return {"estimate": estimate, "low": estimate - half, "high": estimate + half}
+
+
+def arm(name, start, score, lead=None):
+    seeds = [{"seed": seed, "start": start, "score": score, "gain": interval(score - start)} for seed in SEEDS]
+    lead = lead and {"difference": interval(lead), "p": 0.01, "p_adjusted": 0.02}
+    return {"name": name, "seeds": seeds, "gain": interval(score - start), "p": 0.01, "lead": lead}
+
+
+def study(outcome="answer"):
+    """A study that meets every bar."""
+    greedy = {
+        "outcome": outcome,
+        "arms": [arm("trained", 0.3, 0.8)] + [arm(name, 0.3, 0.3, 0.5) for name in bars.TWINS[outcome]],
+        "baselines": [arm(name, 0.3, 0.5, 0.3) for name in bars.BASELINES[outcome]],
+        "late_gain": {str(seed): interval(0.6) for seed in SEEDS},
+        "effort": {"start": None, "trained": interval(0.5)},
+    }
+    curve = [{"k": k, "value": interval(0.9)} for k in (1, 64)]
+    sampled = {"arms": [arm("trained", 0.2, 0.6)], "pass_at_k": {"a": curve, "b": curve}}
+    return {"greedy": greedy, "sampled": sampled, "words": ["Training gained."]}
+
+
+def record(hops, searches=1, found=1.0, right=1.0):
+    score = {"total": right, "parts": {"em": right, "retrieval": found}}
+    return {"searches": searches, "episode": {"task": {"hops": hops}, "score": score}}
+
+
+RECORDS = [record(1), record(2), record(2, right=0.0), record(2), record(3), record(3, right=0.0), record(3, searches=0, found=0.0, right=0.0)]
+HOPS = [bars.conduct(RECORDS) for _ in SEEDS]
+
+
+class Study(unittest.TestCase):
+    def missed(self, change=lambda found: None, hops=HOPS, times=(2.0,), outcome="answer"):
+        found = copy.deepcopy(study(outcome))
+        change(found)
+        shown = bars.bars(found, hops, times)
+        missed = [name for name, bar in shown.items() if not bar["met"]]
+        self.assertEqual(bars.held(shown), not missed)
+        return missed
+
+    def test_a_study_that_meets_every_bar_holds(self):
+        for outcome in bars.TWINS:
+            self.assertEqual(self.missed(outcome=outcome), [])
+        self.assertFalse(bars.held({}))
+
+    def test_every_bar_can_be_missed(self):
+        def fewer(found):
+            found["greedy"]["arms"][0]["seeds"].pop()
+
+        def each(key, value):
+            return lambda found: [seed.update({key: value}) for seed in found["greedy"]["arms"][0]["seeds"]]
+
+        changes = {
+            "seeds": fewer,
+            "start, greedy": each("start", 0.0),
+            "trained, greedy": each("score", 0.7),
+            "sampled gain": lambda found: found["sampled"]["arms"][0]["gain"].update(estimate=0.3),
+            "late share of the rise": lambda found: found["greedy"]["late_gain"].popitem(),
+            "low end of searches against hops": lambda found: found["greedy"].update(effort=None),
+            "largest k of pass@k": lambda found: found["sampled"].update(pass_at_k=None),
+            "baseline demonstrations": lambda found: found["greedy"]["baselines"].pop(),
+            "low end of the lead over shuffled": lambda found: found["greedy"]["arms"][4]["lead"]["difference"].update(low=0.1),
+            "low end of the lead over wrong": lambda found: found["greedy"]["arms"].pop(),
+        }
+        for name, change in changes.items():
+            self.assertIn(name, self.missed(change), name)
+        self.assertEqual(self.missed(times=[11.0]), ["minutes of a run"])
+        self.assertEqual(self.missed(hops=[{} for _ in SEEDS]), ["trained, two hops", "low end of trained, three hops"])
+        behind = lambda found: found["greedy"]["baselines"][-1]["lead"]["difference"].update(low=-0.1)
+        self.assertEqual(self.missed(behind, outcome="ranking"), ["low end of the lead over keywords"])
+        names = set(bars.bars(study(), HOPS, [2.0])) - {f"baseline {name}" for name in bars.BASELINES["answer"]}
+        names -= {f"low end of the lead over {name}" for name in bars.TWINS["answer"]}
+        self.assertLessEqual(names, set(changes) | {"minutes of a run", "trained, two hops", "low end of trained, three hops"})
+
+    def test_conduct_is_counted_by_hops(self):
+        three = bars.conduct(RECORDS)[3]
+        self.assertEqual((three["questions"], three["found"], three["read"]), (3, 1.0, 0.5))
+        self.assertAlmostEqual(three["search"], 2 / 3)
+        self.assertAlmostEqual(three["right"], 1 / 3)
+
+    def test_it_prints_all_and_ends_with_the_line(self):
+        with tempfile.TemporaryDirectory() as scratch:
+            run = Path(scratch, "seed-1")
+            (run / "evaluation").mkdir(parents=True)
+            for name in ("start", "trained"):
+                (run / "evaluation" / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in RECORDS))
+            (run / "metrics.jsonl").write_text('{"step": 0, "time/rollout_s": 30.0, "time/update_s": 60.0}\n')
+            file = Path(scratch, "study.json")
+            file.write_text(json.dumps(study()))
+            printed = io.StringIO()
+            with contextlib.redirect_stdout(printed), mock.patch.object(sys, "argv", ["bars", str(file), str(run)]):
+                bars.main()
+        lines = printed.getvalue().splitlines()
+        last = json.loads(lines[-1])
+        self.assertEqual(last["figures"]["minutes of a run"], {"value": 1.5, "met": True})
+        self.assertFalse(last["held"], "one run has no interval over seeds at three hops")
+        for said in ("Training gained.", "| trained | 3 | 0.667 | 1.000 | 0.500 | 0.333 |", "missed low end of trained, three hops: not there"):
+            self.assertIn(said, lines)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,157 @@
+"""Prints what bench/study/run.sh found: arms, words, conduct by hops, and a line of JSON with every bar and whether all are met.
+
+Usage: PYTHONPATH=bench python3 -m study.bars STUDY_JSON RUN_FOLDER...
+"""
+
+import json
+import sys
+from pathlib import Path
+
+from methods.run import interval
+
+SEEDS = 10
+MINUTES = 10
+# Greedy exact match of a start whose conduct is mediocre and not absent, and of trained policies in all and with two hops.
+START = (0.15, 0.40)
+TRAINED, TWO_HOPS = 0.75, 0.60
+# Least gain of sampled episodes, share of the rise after the first quarter of the steps, and low end of the lead over a twin.
+SAMPLED_GAIN, LATE, LEAD = 0.35, 0.5, 0.20
+# The largest k of pass@k.
+MOST = 64
+TWINS = {"answer": ["random", "format_only", "any_search", "shuffled", "wrong"], "ranking": ["random", "any_search"]}
+BASELINES = {
+    "answer": ["forced_search", "best_of_8", "majority_of_8", "rejection_sampling", "demonstrations"],
+    "ranking": ["best_of_8", "rejection_sampling", "demonstrations", "script-keywords"],
+}
+
+
+def mean(values):
+    return sum(values) / len(values) if values else None
+
+
+def rows_of(file):
+    with open(file) as lines:
+        return [json.loads(line) for line in lines]
+
+
+def conduct(records):
+    """By hops: questions, and how many of them the policy searches, finds (of those it searches), reads (of those it finds), gets right."""
+    rows = {}
+    for record in records:
+        score = record["episode"].get("score")
+        if score is None:
+            continue
+        parts = score["parts"]
+        searched = record["searches"] > 0
+        found = searched and parts.get("retrieval", 0) > 0
+        rows.setdefault(record["episode"]["task"]["hops"], []).append((searched, found, parts.get("em", 0) > 0))
+    return {
+        hops: {
+            "questions": len(seen),
+            "search": mean([searched for searched, _, _ in seen]),
+            "found": mean([found for searched, found, _ in seen if searched]),
+            "read": mean([right for _, found, right in seen if found]),
+            "right": mean([right for _, _, right in seen]),
+        }
+        for hops, seen in sorted(rows.items())
+    }
+
+
+def by_hops(runs, name):
+    """The conduct of a policy on each run."""
+    return [conduct(rows_of(Path(run) / "evaluation" / f"{name}.jsonl")) for run in runs]
+
+
+def minutes(run):
+    """The wall time of a run's steps, its twins aside."""
+    rows = rows_of(Path(run) / "metrics.jsonl")
+    return sum(row.get(f"time/{part}_s") or 0 for row in rows for part in ("rollout", "update")) / 60
+
+
+def bars(found, hops, times):
+    """Each bar with its figure and whether it is met; a figure that there is not meets none."""
+    greedy, sampled = found["greedy"], found["sampled"]
+    outcome = greedy["outcome"]
+    trained, twins = greedy["arms"][0], {arm["name"]: arm for arm in greedy["arms"][1:]}
+    baselines = {arm["name"]: arm for arm in greedy["baselines"]} if "baselines" in greedy else {}
+    seeds = trained["seeds"]
+    found_bars = {}
+
+    def bar(name, value, met):
+        found_bars[name] = {"value": value, "met": value is not None and bool(met(value))}
+
+    bar("seeds", len(seeds), lambda count: count >= SEEDS)
+    bar("minutes of a run", max(times, default=None), lambda most: most <= MINUTES)
+    for name in TWINS[outcome]:
+        low = twins[name]["lead"]["difference"]["low"] if name in twins else None
+        bar(f"low end of the lead over {name}", low, lambda low: low >= LEAD)
+    for name in BASELINES[outcome]:
+        bar(f"baseline {name}", baselines[name]["gain"]["estimate"] if name in baselines else None, lambda _: True)
+    late = greedy.get("late_gain", {})
+    shares = [share["estimate"] for share in late.values()]
+    bar("late share of the rise", mean(shares), lambda share: share >= LATE and len(late) == len(seeds))
+    gain = sampled["arms"][0]["gain"]["estimate"] if sampled else None
+    if outcome == "ranking":
+        keywords = baselines.get("script-keywords")
+        bar("low end of the lead over keywords", keywords and keywords["lead"]["difference"]["low"], lambda low: low > 0)
+        return found_bars
+    bar("start, greedy", mean([seed["start"] for seed in seeds]), lambda start: START[0] <= start <= START[1])
+    bar("trained, greedy", mean([seed["score"] for seed in seeds]), lambda score: score >= TRAINED)
+    bar("sampled gain", gain, lambda gain: gain >= SAMPLED_GAIN)
+    right = {count: [run[count]["right"] for run in hops if count in run] for count in (2, 3)}
+    bar("trained, two hops", mean(right[2]), lambda score: score >= TWO_HOPS)
+    three = interval([{"estimate": score} for score in right[3]])[1] if len(right[3]) > 1 else None
+    bar("low end of trained, three hops", three, lambda low: low > 0)
+    effort = (greedy.get("effort") or {}).get("trained")
+    bar("low end of searches against hops", effort and effort["low"], lambda low: low > 0)
+    curve = ((sampled or {}).get("pass_at_k") or {}).get("b", [])
+    bar("largest k of pass@k", curve[-1]["k"] if curve else None, lambda most: most >= MOST)
+    return found_bars
+
+
+def held(found_bars):
+    return bool(found_bars) and all(bar["met"] for bar in found_bars.values())
+
+
+def cell(found):
+    return f"{found['estimate']:+.2f} [{found['low']:+.2f}, {found['high']:+.2f}]"
+
+
+def table(kind, study):
+    print(f"\n| {kind} | start → end | gain | by seed | trained ahead by | p (Holm) |")
+    print("|" + "---|" * 6)
+    for arm in study["arms"] + study.get("baselines", []):
+        start, end = (mean([seed[part] for seed in arm["seeds"]]) for part in ("start", "score"))
+        gains = " ".join(f"{seed['gain']['estimate']:+.2f}" for seed in arm["seeds"])
+        lead = arm["lead"]
+        ahead = [cell(lead["difference"]), f"{lead['p_adjusted']:.3f}"] if lead else ["", ""]
+        print(f"| {arm['name']} | {start:.3f} → {end:.3f} | {cell(arm['gain'])} | {gains} | {' | '.join(ahead)} |")
+
+
+def main():
+    found, runs = json.loads(Path(sys.argv[1]).read_text()), sys.argv[2:]
+    for kind in ("greedy", "sampled"):
+        if found[kind]:
+            table(kind, found[kind])
+    print()
+    print("\n".join(found["words"]))
+    hops = {name: by_hops(runs, name) for name in ("start", "trained")}
+    if found["greedy"]["outcome"] == "answer":
+        print("\n| greedy, by hops | hops | P(search) | P(found, search) | P(right, found) | right |")
+        print("|" + "---|" * 6)
+        shown = lambda value: "" if value is None else f"{value:.3f}"
+        for name, rows in hops.items():
+            for count in sorted({count for row in rows for count in row}):
+                values = [[row[count][part] for row in rows if count in row] for part in ("search", "found", "read", "right")]
+                means = [mean([value for value in part if value is not None]) for part in values]
+                print(f"| {name} | {count} | {' | '.join(map(shown, means))} |")
+    found_bars = bars(found, hops["trained"], [minutes(run) for run in runs])
+    print()
+    for name, bar in found_bars.items():
+        value = "not there" if bar["value"] is None else f"{bar['value']:.3g}"
+        print(f"{'met   ' if bar['met'] else 'missed'} {name}: {value}")
+    print(json.dumps({"bench": "study", "held": held(found_bars), "figures": found_bars}))
+
+
+if __name__ == "__main__":
+    main()
