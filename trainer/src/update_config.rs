@@ -118,6 +118,7 @@ impl UpdateConfig {
             return Err(SettingError::new(key, fault));
         }
         self.check_recorder()?;
+        self.check_lipo()?;
         let asks = self.objective.recipe(1).credit.asks_for_gold();
         match &self.answer_lead {
             None if asks => {
@@ -178,6 +179,21 @@ impl UpdateConfig {
             return Err(SettingError::new("old_logprobs", fault));
         }
         Ok(())
+    }
+
+    /// Refuses further updates on a batch by a derivative that is that of its beginning.
+    fn check_lipo(&self) -> Result<(), SettingError> {
+        let counts = [("minibatches", self.minibatches), ("epochs", self.epochs)];
+        let is_lipo = self.objective.recipe(1).advantage.name() == "lipo";
+        match counts.into_iter().find(|(_, count)| *count > 1) {
+            Some((key, count)) if is_lipo => {
+                let fault = format!(
+                    "is {count}: the advantage lipo is the derivative of its loss where a batch begins, so there is one update a batch; set 1"
+                );
+                Err(SettingError::new(key, fault))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The key of the objective that needs the trainer's own log-probabilities, if any does, and why.

@@ -12,6 +12,7 @@ fn what_cannot_go_together_is_named() {
     let ppo = "[objective]\nalgorithm = \"ppo\"\n";
     let sampler = "old_logprobs = \"sampler\"\n";
     let a_lol = "[objective]\nalgorithm = \"a_lol\"\n";
+    let lipo = "[objective]\nalgorithm = \"lipo\"\n";
     for (text, expected) in [
         (gain.to_owned(), "set answer_lead"),
         (lead.to_owned(), "answer_lead is read by"),
@@ -54,6 +55,14 @@ fn what_cannot_go_together_is_named() {
             "old_logprobs = \"trainer\" stands in the place of who recorded",
         ),
         (
+            ["epochs = 2\n", lipo].concat(),
+            "epochs is 2: the advantage lipo",
+        ),
+        (
+            ["minibatches = 3\n", lipo].concat(),
+            "minibatches is 3: the advantage lipo",
+        ),
+        (
             [a_lol, "entropy.top_share = 0.5"].concat(),
             "objective.entropy.top_share has the trainer compute",
         ),
@@ -75,6 +84,7 @@ fn what_cannot_go_together_is_named() {
         ppo.to_owned(),
         [ppo, "[critic]\nhead_start = 20"].concat(),
         [sampler, a_lol].concat(),
+        lipo.to_owned(),
     ] {
         assert!(read(&text).check().is_ok(), "{text}");
     }
