@@ -36,7 +36,7 @@ pub struct UpdateConfig {
     /// Passes over a batch.
     pub epochs: usize,
     /// The log-probabilities that the ratio compares with; by default the exact ones: the
-    /// sampler's on the processor, the trainer's elsewhere.
+    /// sampler's on the processor and for the loss `a_lol`, the trainer's elsewhere.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub old_logprobs: Option<OldLogprobs>,
     /// Most tokens per forward and backward pass (a longer sequence is a pass of its own): memory, not meaning.
@@ -117,6 +117,8 @@ impl UpdateConfig {
             let fault = format!("{why}; set old_logprobs = \"trainer\", or remove it");
             return Err(SettingError::new(key, fault));
         }
+        self.check_recorder()?;
+        self.check_lipo()?;
         let asks = self.objective.recipe(1).credit.asks_for_gold();
         match &self.answer_lead {
             None if asks => {
@@ -158,6 +160,42 @@ impl UpdateConfig {
         self.objective.recipe(1).advantage.name() != "reinforce_pp"
     }
 
+    /// Returns whether the loss compares with who recorded the rollouts, whatever the trainer would compute in that place.
+    fn compares_with_recorder(&self) -> bool {
+        self.objective.recipe(1).loss.name() == "a_lol"
+    }
+
+    /// Refuses the trainer's log-probabilities where they would be compared with themselves.
+    fn check_recorder(&self) -> Result<(), SettingError> {
+        if !self.compares_with_recorder() {
+            return Ok(());
+        }
+        if let Some((key, _)) = self.needs_trainers_logprobs() {
+            let fault = "has the trainer compute old log-probabilities, and a_lol compares with those of who recorded the rollouts; remove it";
+            return Err(SettingError::new(key, fault));
+        }
+        if self.old_logprobs == Some(OldLogprobs::Trainer) {
+            let fault = "= \"trainer\" stands in the place of who recorded the rollouts, whom a_lol compares with; set \"sampler\", or remove it";
+            return Err(SettingError::new("old_logprobs", fault));
+        }
+        Ok(())
+    }
+
+    /// Refuses further updates on a batch by a derivative that is that of its beginning.
+    fn check_lipo(&self) -> Result<(), SettingError> {
+        let counts = [("minibatches", self.minibatches), ("epochs", self.epochs)];
+        let is_lipo = self.objective.recipe(1).advantage.name() == "lipo";
+        match counts.into_iter().find(|(_, count)| *count > 1) {
+            Some((key, count)) if is_lipo => {
+                let fault = format!(
+                    "is {count}: the advantage lipo is the derivative of its loss where a batch begins, so there is one update a batch; set 1"
+                );
+                Err(SettingError::new(key, fault))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// The key of the objective that needs the trainer's own log-probabilities, if any does, and why.
     fn needs_trainers_logprobs(&self) -> Option<(&'static str, &'static str)> {
         let recipe = self.objective.recipe(1);
@@ -174,9 +212,10 @@ impl UpdateConfig {
     }
 
     /// The log-probabilities that the ratio compares with where the config does not say: the sampler's log-probabilities where they are `exact`, those
-    /// that the trainer would compute to the last bits, and nothing needs the trainer's.
+    /// that the trainer would compute to the last bits, or the loss is about them, and nothing needs the trainer's.
     pub fn old_logprobs_where(&self, exact: bool) -> OldLogprobs {
-        let sampler = exact && self.needs_trainers_logprobs().is_none();
+        let wanted = exact || self.compares_with_recorder();
+        let sampler = wanted && self.needs_trainers_logprobs().is_none();
         self.old_logprobs.unwrap_or(if sampler {
             OldLogprobs::Sampler
         } else {

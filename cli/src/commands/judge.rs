@@ -55,7 +55,7 @@ pub(crate) struct Audit {
 /// Compares rules with labelled answers: exact match, published graders.
 ///
 /// Prints how often each rule calls a wrong answer right and a right one wrong, agreement, and Cohen's kappa. A rule calls right what it
-/// pays half or more of a right answer's reward.
+/// pays one half or more.
 #[derive(Args, Debug)]
 pub(crate) struct Rules {
     /// Labelled answers, lines of {"question", "gold", "answer", "label"}; by default a small set that the program holds.

@@ -1,7 +1,8 @@
-//! The page of papers: every system is on it, and every file, test and name it gives exists.
+//! The page of papers: every system is on it, and every file, test, name, setting and command it gives exists.
 
 use std::collections::BTreeSet;
 
+use forage_contracts::CurriculumEntry;
 use forage_env::Probe;
 use forage_env::registry::{find, rewards};
 use forage_lab::Twin;
@@ -101,11 +102,13 @@ const SYSTEMS: [&str; 74] = [
 ];
 
 /// The kinds of entries that the page names: one, and several.
-const KINDS: [(&str, &str); 9] = [
+const KINDS: [(&str, &str); 11] = [
     ("advantage", "advantages"),
     ("algorithm", "algorithms"),
     ("credit", "credits"),
+    ("curriculum", "curricula"),
     ("environment", "environments"),
+    ("filter", "filters"),
     ("loss", "losses"),
     ("probe", "probes"),
     ("recipe", "recipes"),
@@ -208,9 +211,10 @@ fn exists(kind: &str, name: &str) -> bool {
         "advantage" => has::<AdvantageEntry>(name),
         "algorithm" => has::<AlgorithmEntry>(name),
         "loss" => has::<LossEntry>(name),
-        "credit" => {
+        "curriculum" => has::<CurriculumEntry>(name),
+        "credit" | "filter" => {
             // One with settings is refused for another reason.
-            let read = toml::from_str::<ObjectiveConfig>(&format!("credit = \"{name}\""));
+            let read = toml::from_str::<ObjectiveConfig>(&format!("{kind} = \"{name}\""));
             read.err()
                 .is_none_or(|error| !error.to_string().contains("unknown variant"))
         }
@@ -283,6 +287,64 @@ fn every_name_it_gives_is_in_its_list() {
     }
     for (kind, name) in names {
         assert!(exists(kind, &name), "{PAGE}: there is no {kind} `{name}`");
+    }
+}
+
+/// The keys of configs by their paths, as the reference of the guide has them.
+fn keys() -> BTreeSet<String> {
+    let reference = read("docs/reference-config.md");
+    let (mut section, mut found) = (String::new(), BTreeSet::new());
+    for line in reference.lines() {
+        if let Some(rest) = line.strip_prefix("## `[") {
+            section = rest.split(']').next().unwrap_or_default().to_owned();
+        } else if let Some((key, _)) = line.strip_prefix("| `").and_then(|row| row.split_once('`'))
+        {
+            found.insert(format!("{section}.{key}"));
+        }
+    }
+    found
+}
+
+/// What is written with points and no blanks is a key, as a whole or from a table on.
+#[test]
+fn every_setting_it_gives_is_in_the_reference() {
+    let keys = keys();
+    let is_key = |setting: &str| {
+        let end = format!(".{setting}");
+        keys.iter().any(|key| key == setting || key.ends_with(&end))
+    };
+    assert!(!is_key("grpo.none_such") && !is_key("signs.none_such"));
+    let written = code(&read(PAGE)).into_iter();
+    let settings: Vec<String> = written
+        .filter(|code| code.contains('.') && !code.contains(['/', ' ', ':']))
+        .collect();
+    assert!(settings.len() > 5, "{settings:?}");
+    for setting in settings {
+        assert!(is_key(&setting), "{PAGE}: there is no key `{setting}`");
+    }
+}
+
+#[test]
+fn every_command_it_gives_is_there_with_its_options() {
+    let written = code(&read(PAGE)).into_iter();
+    let commands: Vec<String> = written
+        .filter_map(|code| Some(code.strip_prefix("forage ")?.to_owned()))
+        .collect();
+    assert!(commands.len() > 5, "{commands:?}");
+    for command in commands {
+        let (options, words): (Vec<&str>, Vec<&str>) = command
+            .split_whitespace()
+            .partition(|word| word.starts_with("--"));
+        let help = format!("cli/tests/it/snapshots/it__help__{}.snap", words.join("-"));
+        assert!(
+            root().join(&help).exists(),
+            "{PAGE}: there is no command `forage {}`",
+            words.join(" ")
+        );
+        let help = read(&help);
+        for option in options {
+            assert!(help.contains(option), "{PAGE}: `forage {command}`");
+        }
     }
 }
 

@@ -28,7 +28,7 @@ const OF_MESSAGES: &str = "tinker";
 
 impl Audited {
     /// Compares each rule with labelled answers, each with its place for errors, as the audit of a judge takes them; with those that this
-    /// crate holds where none are given. A rule is right where it pays half of a right answer's reward or more, for an episode that
+    /// crate holds where none are given. A rule calls right what it pays one half or more, for an episode that
     /// gives the answer in the form that the rule's system asks for. Blocks; not to be called from async code.
     ///
     /// # Errors

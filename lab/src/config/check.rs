@@ -54,7 +54,10 @@ impl RunConfig {
         self.grpo.update.check().in_config("[grpo.update]")?;
         if let Some(sampler) = &self.sampler {
             sampler.check().in_config("[sampler]")?;
-            if self.grpo.update.old_logprobs == Some(OldLogprobs::Sampler) {
+            let update = &self.grpo.update;
+            // That loss is about what the sampler said, whichever engine it is.
+            let is_free = update.objective.recipe(1).loss.name() != "a_lol";
+            if is_free && update.old_logprobs == Some(OldLogprobs::Sampler) {
                 refuse!(
                     "[sampler]: another engine's log-probabilities differ from the trainer's; remove grpo.update.old_logprobs"
                 );

@@ -1,7 +1,10 @@
+use std::collections::BTreeSet;
 use std::path::Path;
 
+use forage_contracts::CurriculumEntry;
 use forage_env::Labels;
 use forage_trainer::OldLogprobs;
+use forage_trainer::objective::{AdvantageEntry, AlgorithmEntry, Credit, Entry, LossEntry};
 
 use super::RunConfig;
 
@@ -38,6 +41,68 @@ fn the_config_that_the_rerank_bench_completes_loads() {
     let text = include_str!("../../../bench/rerank/config.toml");
     let files = "[data.files]\nindex = \"i\"\ntrain = \"t\"\ntest = \"t\"\n";
     checked(&format!("{text}\n{files}"), &[]).unwrap();
+}
+
+/// Of recorded rollouts, and of several data sets: the bench has neither.
+const NOT_BENCHED: [&str; 3] = ["a_lol", "lipo", "recap"];
+
+#[test]
+fn every_method_of_the_bench_is_a_config_and_no_part_is_without_a_method() {
+    let text = include_str!("../../../bench/methods/methods.txt");
+    let lines = text.lines();
+    let mut parts = BTreeSet::new();
+    for line in lines.filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        let words = line.split_whitespace().skip(1);
+        let words = words.map(|word| word.trim_matches('\''));
+        let words = words.filter(|word| *word != "--set");
+        let overrides: Vec<String> = words.map(str::to_owned).collect();
+        let config = RunConfig::parse(QUICKSTART, &overrides);
+        let config = config.and_then(|config| config.resolve(None));
+        let config =
+            config.unwrap_or_else(|error| panic!("{line}: {:#}", anyhow::Error::from(error)));
+        let objective = &config.grpo.update.objective;
+        let recipe = objective.recipe(320);
+        let credit = serde_json::to_value(recipe.credit).unwrap();
+        let table = credit.as_object().and_then(|table| table.keys().next());
+        let credit = table.map_or_else(|| credit.as_str().unwrap(), String::as_str);
+        let curriculum = |item: &String| {
+            let item = item.strip_prefix("grpo.curriculum.")?;
+            Some(item.split('=').next()?.to_owned())
+        };
+        let curriculum = overrides.iter().find_map(curriculum);
+        parts.extend([
+            ("algorithm", objective.algorithm.name().to_owned()),
+            ("loss", recipe.loss.name().to_owned()),
+            ("advantage", recipe.advantage.name().to_owned()),
+            ("credit", credit.to_owned()),
+            (
+                "curriculum",
+                curriculum.unwrap_or_else(|| "uniform".to_owned()),
+            ),
+        ]);
+    }
+    let error = serde_json::from_value::<Credit>("none_such".into()).unwrap_err();
+    let error = error.to_string();
+    let credits: Vec<&str> = error.split('`').skip(3).step_by(2).collect();
+    assert!(credits.len() > 5, "{error}");
+    let algorithms = AlgorithmEntry::registry().iter().map(|entry| entry.name);
+    let losses = LossEntry::registry().iter().map(|entry| entry.name);
+    let advantages = AdvantageEntry::registry().iter().map(|entry| entry.name);
+    let curricula = CurriculumEntry::registry().iter().map(|entry| entry.name);
+    let mut all: Vec<(&str, &str)> = Vec::new();
+    all.extend(algorithms.map(|name| ("algorithm", name)));
+    all.extend(losses.map(|name| ("loss", name)));
+    all.extend(advantages.map(|name| ("advantage", name)));
+    all.extend(curricula.map(|name| ("curriculum", name)));
+    all.extend(credits.into_iter().map(|name| ("credit", name)));
+    for (kind, name) in all {
+        let is_here = parts.contains(&(kind, name.to_owned()));
+        assert_ne!(
+            is_here,
+            NOT_BENCHED.contains(&name),
+            "bench/methods/methods.txt: {kind} {name}"
+        );
+    }
 }
 
 #[test]

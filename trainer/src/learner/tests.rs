@@ -11,6 +11,8 @@ fn what_cannot_go_together_is_named() {
     let anchored = "[objective.entropy.anchored]\nweight = 0.005\ntop_p = 0.8\npeaks = 0.2\n";
     let ppo = "[objective]\nalgorithm = \"ppo\"\n";
     let sampler = "old_logprobs = \"sampler\"\n";
+    let a_lol = "[objective]\nalgorithm = \"a_lol\"\n";
+    let lipo = "[objective]\nalgorithm = \"lipo\"\n";
     for (text, expected) in [
         (gain.to_owned(), "set answer_lead"),
         (lead.to_owned(), "answer_lead is read by"),
@@ -49,6 +51,22 @@ fn what_cannot_go_together_is_named() {
             "entropy.anchored.top_p is 0",
         ),
         (
+            ["old_logprobs = \"trainer\"\n", a_lol].concat(),
+            "old_logprobs = \"trainer\" stands in the place of who recorded",
+        ),
+        (
+            ["epochs = 2\n", lipo].concat(),
+            "epochs is 2: the advantage lipo",
+        ),
+        (
+            ["minibatches = 3\n", lipo].concat(),
+            "minibatches is 3: the advantage lipo",
+        ),
+        (
+            [a_lol, "entropy.top_share = 0.5"].concat(),
+            "objective.entropy.top_share has the trainer compute",
+        ),
+        (
             "[objective]\nsigns = { positive = 1.0, negative = 1.0, overconfident = -1.0 }"
                 .to_owned(),
             "signs.overconfident is -1",
@@ -65,6 +83,8 @@ fn what_cannot_go_together_is_named() {
         "unlearned_tag = \"information\"".to_owned(),
         ppo.to_owned(),
         [ppo, "[critic]\nhead_start = 20"].concat(),
+        [sampler, a_lol].concat(),
+        lipo.to_owned(),
     ] {
         assert!(read(&text).check().is_ok(), "{text}");
     }
@@ -72,4 +92,7 @@ fn what_cannot_go_together_is_named() {
         read(anchored).old_logprobs_where(true),
         OldLogprobs::Trainer
     );
+    // Off the processor as well, its ratio is to who recorded the rollouts.
+    assert_eq!(read(a_lol).old_logprobs_where(false), OldLogprobs::Sampler);
+    assert_eq!(read(ppo).old_logprobs_where(false), OldLogprobs::Trainer);
 }

@@ -7,8 +7,10 @@ use serde::{Deserialize, Serialize};
 /// sequence whose entropy is above the sequence's (1 - `peaks`)-quantile, and entropies are those of the nucleus (Holtzman et al.
 /// 2020), the most likely tokens that have `top_p` of the probability together. The anchor is H of the run's first batch.
 ///
-/// As in the authors' code but for these: H enters the derivative as it was before the batch was learned from, so that the cut into
-/// micro-batches changes nothing, and it is a mean over the peaks of the step, whatever the aggregation of the loss.
+/// As in the authors' code but for these: the nucleus has the token by which it reaches `top_p`, as published, where the code leaves that
+/// token out; H enters the derivative as it was before the batch was learned from, so that the cut into micro-batches changes
+/// nothing; and it is a mean over the peaks of the step, whatever the aggregation of the loss, where the code's is one of the
+/// means of sequences.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct AnchoredEntropy {

@@ -48,6 +48,23 @@ fn advantages_equal_torch() {
 }
 
 #[test]
+fn no_loss_or_advantage_is_without_a_reference() {
+    let fixture = fixture("objective.json");
+    let advantages = fixture["advantages"].as_object().unwrap();
+    for entry in ADVANTAGES {
+        assert!(advantages.contains_key(entry.name), "{}", entry.name);
+    }
+    for batch in fixture["batches"].as_array().unwrap() {
+        let cases = batch["cases"].as_array().unwrap().iter();
+        let names = cases.map(|case| loss(case["loss"].as_str().unwrap()).name());
+        let names: Vec<&str> = names.collect();
+        for entry in ENTRIES {
+            assert!(names.contains(&entry.name), "{}", entry.name);
+        }
+    }
+}
+
+#[test]
 fn credit_equals_torch() {
     let fixture = &fixture("objective.json")["credit"];
     let gamma = fixture["gamma"].as_f64().unwrap();
