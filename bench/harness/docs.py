@@ -4,8 +4,8 @@ import datetime
 import json
 import re
 
+from harness import measure
 from harness.declare import BenchError, Cell, load, names
-from harness.measure import judge
 
 MARKER = re.compile(r"^<!-- (/?)bench:([a-z0-9-]+) -->$", re.M)
 
@@ -29,20 +29,22 @@ def table(head, lines):
 
 
 def checked(name, benchmark, result):
-    """The result, if it is one of this declaration."""
-    medians = {figure: found["median"] for figure, found in result["figures"].items()}
-    declared = {figure.name for figure in benchmark.figures}
-    parts = {
-        "figures": (set(medians), declared),
-        "peers": (result["peers"], benchmark.versions()),
-        "parameters": (result["parameters"], json.loads(json.dumps(dict(benchmark.parameters)))),
-    }
-    other = [part for part, (found, expected) in parts.items() if found != expected]
-    if not other and result["aims"] != judge(benchmark, medians):
-        other = ["aims"]
-    if other:
-        raise BenchError(f"bench/results/{name}.json has other {', '.join(other)} than the declaration; measure again: bench/run {name}")
+    """The result, if it is what the observations in its rounds come to by this declaration."""
+    observed = [figure.name for figure in benchmark.figures if figure.of is None]
+    if set(result["figures"]) != {figure.name for figure in benchmark.figures}:
+        raise _other(name, ["figures"])
+    values = zip(*(result["figures"][figure]["rounds"] for figure in observed))
+    rounds = [measure.figures(benchmark, dict(zip(observed, seen))) for seen in values]
+    if len(rounds) != benchmark.rounds:
+        raise _other(name, ["rounds"])
+    made = json.loads(json.dumps(measure.result(name, benchmark, benchmark.parameters, rounds)))
+    if other := [part for part, value in made.items() if result.get(part) != value]:
+        raise _other(name, other)
     return result
+
+
+def _other(name, parts):
+    return BenchError(f"bench/results/{name}.json has other {', '.join(parts)} than the declaration; measure again: bench/run {name}")
 
 
 def block(name, benchmark, result):

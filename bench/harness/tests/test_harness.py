@@ -301,6 +301,25 @@ class Tree(unittest.TestCase):
             self.assertIn(f"has other {next(iter(change))} than the declaration", self.run_it("--docs")[2])
             path.write_text(kept)
 
+    def test_a_result_that_was_edited_is_refused(self):
+        self.run_it("two")
+        path = self.root / "bench/results/two.json"
+        kept = path.read_text()
+
+        def edited(change):
+            found = json.loads(kept)
+            change(found, found["figures"]["ratio"])
+            path.write_text(json.dumps(found))
+            return self.run_it("--docs")[2]
+
+        self.assertEqual(edited(lambda found, ratio: None), "")
+        self.assertIn("has other figures than", edited(lambda found, ratio: ratio.update(median=9.0)))
+        self.assertIn("has other figures than", edited(lambda found, ratio: ratio.update(rounds=[9.0, 9.0, 9.0], median=9.0)))
+        self.assertIn("has other held than", edited(lambda found, ratio: found.update(held=False)))
+        self.assertIn("has other equalities than", edited(lambda found, ratio: found.update(equalities=[])))
+        self.assertIn("has other rounds than", edited(lambda found, ratio: found.update(rounds=5)))
+        self.assertIn("has other rounds than", edited(lambda found, ratio: found["figures"]["one/s"]["rounds"].pop()))
+
     def test_markers_are_checked(self):
         cases = {
             "<!-- bench:two -->\n": "no end of the block",
