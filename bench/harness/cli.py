@@ -26,7 +26,7 @@ def arguments(given):
     parser.add_argument("--all", action="store_true", help="every benchmark")
     parser.add_argument("--list", action="store_true", help="say which there are")
     parser.add_argument("--rehearse", action="store_true", help="one round of a small workload; nothing is written to bench/results")
-    parser.add_argument("--built", metavar="FOLDER", help="programs that are built already, for instance target/release")
+    parser.add_argument("--built", metavar="FOLDER", help="programs that are built already, for instance target/release; the result says so")
     parser.add_argument("--docs", action="store_true", help="write the blocks `<!-- bench:NAME -->` of docs/*.md from bench/results")
     parser.add_argument("--check", action="store_true", help="with --docs: only say whether they differ")
     given = parser.parse_args(given)

@@ -71,11 +71,13 @@ def _where(name, benchmark, result):
     day = datetime.date.fromisoformat(result["date"])
     peers = "".join(f", {peer} {version}" for peer, version in result["peers"].items()).removeprefix(", ")
     changed = " with changes" if result["changed"] else ""
+    prebuilt = ", programs built before" if result["prebuilt"] else ""
     how = "counts of one run" if benchmark.exact else f"medians of {result['rounds']} rounds, sides by turns"
     same = f" Held in every round: {'; '.join(result['equalities'])}." if result["equalities"] else ""
     return (
         f"`bench/run {name}`, {how}: {place['cores']} cores of {place['cpu']}, {place['memory_gib']:g} GiB, load"
-        f" {place['load_at_start']:g} at the start, {day.day} {day:%B %Y}, commit {result['commit']}{changed}."
+        f" {place['load_at_start']:g} at the start and {place['load_at_most']:g} at the most, {day.day} {day:%B %Y}, commit"
+        f" {result['commit']}{changed}{prebuilt}."
         f"{f' Beside {peers}.' if peers else ''}{same}"
     )
 

@@ -245,8 +245,16 @@ class Tree(unittest.TestCase):
         found = self.result
         self.assertEqual((found["bench"], found["held"], found["rounds"], found["parameters"]), ("two", True, 3, {"size": 10}))
         self.assertEqual(found["figures"]["ratio"]["rounds"], [3.0, 3.0, 3.0])
-        self.assertEqual(set(found["machine"]), {"cpu", "cores", "memory_gib", "load_at_start"})
+        self.assertEqual(set(found["machine"]), {"cpu", "cores", "memory_gib", "load_at_start", "load_at_most"})
+        self.assertLessEqual(found["machine"]["load_at_start"], found["machine"]["load_at_most"])
         self.assertEqual({"date", "commit", "changed", "peers"} - set(found), set())
+
+    def test_programs_of_another_build_are_told(self):
+        for given, told in (((), False), (("--built", str(self.root)), True)):
+            self.run_it("two", *given)
+            self.run_it("--docs")
+            self.assertIs(self.result["prebuilt"], told)
+            self.assertIs(", programs built before." in self.page.read_text(), told)
 
     def test_an_aim_that_is_missed_is_a_result(self):
         with mock.patch.dict(os.environ, {"SLOW": "1.5"}):
