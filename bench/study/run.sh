@@ -4,7 +4,7 @@
 # STUDY holds more arguments of `forage eval --controls`, without spaces inside: other ways to the same end and pass@k with
 # STUDY='--set evaluation.samples=64 --set evaluation.baselines=["forced_search","best_of_8","rejection_sampling"]'
 # Usage: bench/study/run.sh SCRATCH_FOLDER [CONFIG [SEEDS [TWINS [more arguments of `forage train`]]]]
-# A run that came to its end is not trained again.
+# A run that came to its end is not trained again; one of another program, config, twins or arguments ends the script.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 scratch=${1:?usage: bench/study/run.sh SCRATCH_FOLDER [CONFIG [SEEDS [TWINS [ARGUMENTS]]]]}
@@ -17,11 +17,18 @@ if [ -z "$forage" ]; then
   cargo build --release --locked -p forage
   forage="${CARGO_TARGET_DIR:-target}/release/forage"
 fi
+# Everything that decides a run beside its seed.
+what=$(printf '%s\n' "$twins" "${@:5}" | cat "$forage" "$config" - | sha256sum)
 runs=()
 for seed in $seeds; do
   run=$scratch/seed-$seed
   runs+=("$run")
+  if [ -e "$run/metrics.jsonl" ] && [ "$(cat "$scratch/seed-$seed.made" 2>/dev/null)" != "$what" ]; then
+    echo "error: $run is of another program, config, twins or arguments; delete it, or name another folder" >&2
+    exit 1
+  fi
   [ -e "$run/done" ] && continue
+  echo "$what" >"$scratch/seed-$seed.made"
   again=()
   [ -e "$run/metrics.jsonl" ] && again=(--resume)
   # Every seed has a world of its own.
