@@ -4,6 +4,7 @@ import argparse
 import json
 import sys
 import tempfile
+import traceback
 
 from harness import docs
 from harness.declare import ROOT, BenchError, load, names
@@ -80,6 +81,11 @@ def main(given=None, root=ROOT):
                 except BenchError as error:
                     failed.append(name)
                     print(f"error: {name}: {error}", file=sys.stderr)
+                except Exception:
+                    # A fault that no side foresaw is no reason to leave the benchmarks after it out.
+                    failed.append(name)
+                    traceback.print_exc()
+                    print(f"error: {name}: ended by the exception above", file=sys.stderr)
     except BenchError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

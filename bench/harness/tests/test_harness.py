@@ -276,6 +276,16 @@ class Tree(unittest.TestCase):
         self.assertIn("could not convert string to float", error)
         self.assertFalse((self.root / "bench/results").exists())
 
+    def test_a_fault_of_one_benchmark_does_not_end_the_others(self):
+        broken = self.root / "bench/broken"
+        broken.mkdir()
+        (broken / "benchmark.py").write_text(DECLARATION.replace("sides=lambda work: [", "sides=lambda work: [1 / 0, "))
+        status, _, error = self.run_it("--all")
+        self.assertEqual((status, self.result["held"]), (1, True))
+        self.assertIn("ZeroDivisionError", error)
+        self.assertIn("error: broken: ended by the exception above", error)
+        self.assertFalse((self.root / "bench/results/broken.json").exists())
+
     def test_a_rehearsal_is_not_written(self):
         self.assertEqual(self.run_it("two", "--rehearse")[0], 0)
         self.assertFalse((self.root / "bench/results").exists())
