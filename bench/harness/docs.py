@@ -72,7 +72,7 @@ def _where(name, benchmark, result):
     peers = "".join(f", {peer} {version}" for peer, version in result["peers"].items()).removeprefix(", ")
     changed = " with changes" if result["changed"] else ""
     prebuilt = ", programs built before" if result["prebuilt"] else ""
-    how = "counts of one run" if benchmark.exact else f"medians of {result['rounds']} rounds, sides by turns"
+    how = "one run, since nothing in it is timed and all is seeded" if benchmark.exact else f"medians of {result['rounds']} rounds, sides by turns"
     same = f" Held in every round: {'; '.join(result['equalities'])}." if result["equalities"] else ""
     return (
         f"`bench/run {name}`, {how}: {place['cores']} cores of {place['cpu']}, {place['memory_gib']:g} GiB, load"
