@@ -14,33 +14,35 @@ export FORAGE_BIN="$(realpath "$FORAGE")" HF_HUB_OFFLINE=1 PYTHONDONTWRITEBYTECO
 export TRL_EXPERIMENTAL_SILENCE=1
 HELD=true
 FIGURES=
-TABLE="peer;version;what ran;passed;held"
+TABLE="peer;version;what ran;passed;skipped;held"
 
 wanted() {
     [[ ",$PARTS," == *,$1,* ]]
 }
 
-# row PACKAGES WHAT PASSED HELD: a row of the table, with the versions of the packages in VENV.
+# row PACKAGES WHAT PASSED SKIPPED HELD: a row of the table, with the versions of the packages in VENV.
 row() {
     local versions
     versions="$("$VENV/bin/python" -c 'import sys; from importlib.metadata import version; print(", ".join(map(version, sys.argv[1:])))' $1)"
     TABLE="$TABLE
-${1// /, };$versions;$2;$3;$4"
+${1// /, };$versions;$2;$3;$4;$5"
 }
 
 # part NAME PACKAGES WHAT TESTS...: runs tests of the package in VENV, with a line for each and a row for all.
 part() {
     local name="$1" packages="$2" what="$3" log="$WORK/$1.tests" held=true
     shift 3
-    (cd clients/python && "$VENV/bin/python" -m pytest -v -p no:cacheprovider "$@") > "$log" 2>&1 || held=false
-    sed -n 's/^\(tests[^ ]*\) PASSED.*/pass  \1/p; s/^\(tests[^ ]*\) \(FAILED\|ERROR\).*/FAIL  \1/p' "$log"
-    local passed failed
+    (cd clients/python && "$VENV/bin/python" -m pytest -v -rs -p no:cacheprovider "$@") > "$log" 2>&1 || held=false
+    sed -n 's/^\(tests[^ ]*\) PASSED.*/pass  \1/p; s/^\(tests[^ ]*\) \(FAILED\|ERROR\).*/FAIL  \1/p; s/^SKIPPED /skip  /p' "$log"
+    local passed failed skipped
     passed="$(grep -c '^tests.* PASSED' "$log" || true)"
     failed="$(grep -cE '^tests.* (FAILED|ERROR)' "$log" || true)"
+    # Whole files too, which have no line above.
+    skipped="$(awk -F '[][]' '/^SKIPPED \[/ { skipped += $2 } END { print skipped + 0 }' "$log")"
     [ "$passed" -gt 0 ] || held=false
     [ "$held" = true ] || { HELD=false; tail -60 "$log" >&2; }
-    FIGURES="$FIGURES, \"$name\": {\"passed\": $passed, \"failed\": $failed}"
-    row "$packages" "$what" "$passed" "$held"
+    FIGURES="$FIGURES, \"$name\": {\"passed\": $passed, \"failed\": $failed, \"skipped\": $skipped}"
+    row "$packages" "$what" "$passed" "$skipped" "$held"
 }
 
 if wanted server || wanted client; then
@@ -65,7 +67,7 @@ if wanted server; then
     "$VENV/bin/python" bench/clients/test_environment.py "$OPEN" "$CLOSED" "$URL" "$QUESTIONS" | tee "$WORK/server.lines" || SERVED=false
     [ "$SERVED" = true ] || HELD=false
     FIGURES="$FIGURES, \"server\": $(tail -1 "$WORK/server.lines")"
-    row 'openenv-core mcp' "GenericEnvClient, MCP Client" "$(grep -c '^pass' "$WORK/server.lines")" "$SERVED"
+    row 'openenv-core mcp' "GenericEnvClient, MCP Client" "$(grep -c '^pass' "$WORK/server.lines")" 0 "$SERVED"
 fi
 if wanted client; then
     part client gymnasium "check_env, vector; the client" tests/test_client.py tests/test_gymnasium.py tests/test_tokens.py tests/test_slime.py \

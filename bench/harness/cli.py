@@ -4,6 +4,7 @@ import argparse
 import json
 import sys
 import tempfile
+import traceback
 
 from harness import docs
 from harness.declare import ROOT, BenchError, load, names
@@ -26,7 +27,7 @@ def arguments(given):
     parser.add_argument("--all", action="store_true", help="every benchmark")
     parser.add_argument("--list", action="store_true", help="say which there are")
     parser.add_argument("--rehearse", action="store_true", help="one round of a small workload; nothing is written to bench/results")
-    parser.add_argument("--built", metavar="FOLDER", help="programs that are built already, for instance target/release")
+    parser.add_argument("--built", metavar="FOLDER", help="programs that are built already, for instance target/release; the result says so")
     parser.add_argument("--docs", action="store_true", help="write the blocks `<!-- bench:NAME -->` of docs/*.md from bench/results")
     parser.add_argument("--check", action="store_true", help="with --docs: only say whether they differ")
     given = parser.parse_args(given)
@@ -80,6 +81,11 @@ def main(given=None, root=ROOT):
                 except BenchError as error:
                     failed.append(name)
                     print(f"error: {name}: {error}", file=sys.stderr)
+                except Exception:
+                    # A fault that no side foresaw is no reason to leave the benchmarks after it out.
+                    failed.append(name)
+                    traceback.print_exc()
+                    print(f"error: {name}: ended by the exception above", file=sys.stderr)
     except BenchError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

@@ -115,7 +115,7 @@ class Benchmark:
     peers: Sequence[Any] = ()  # Pinned, or what has `versions` (peers.Venv, peers.Package)
     tables: Sequence[Table] = ()
     rounds: int = ROUNDS
-    # Counts alone, which no round changes: one is enough.
+    # Counts and metrics of what is seeded, which no round changes: one is enough.
     exact: bool = False
 
     def __post_init__(self):

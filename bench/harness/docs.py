@@ -4,8 +4,8 @@ import datetime
 import json
 import re
 
+from harness import measure
 from harness.declare import BenchError, Cell, load, names
-from harness.measure import judge
 
 MARKER = re.compile(r"^<!-- (/?)bench:([a-z0-9-]+) -->$", re.M)
 
@@ -29,20 +29,22 @@ def table(head, lines):
 
 
 def checked(name, benchmark, result):
-    """The result, if it is one of this declaration."""
-    medians = {figure: found["median"] for figure, found in result["figures"].items()}
-    declared = {figure.name for figure in benchmark.figures}
-    parts = {
-        "figures": (set(medians), declared),
-        "peers": (result["peers"], benchmark.versions()),
-        "parameters": (result["parameters"], json.loads(json.dumps(dict(benchmark.parameters)))),
-    }
-    other = [part for part, (found, expected) in parts.items() if found != expected]
-    if not other and result["aims"] != judge(benchmark, medians):
-        other = ["aims"]
-    if other:
-        raise BenchError(f"bench/results/{name}.json has other {', '.join(other)} than the declaration; measure again: bench/run {name}")
+    """The result, if it is what the observations in its rounds come to by this declaration."""
+    observed = [figure.name for figure in benchmark.figures if figure.of is None]
+    if set(result["figures"]) != {figure.name for figure in benchmark.figures}:
+        raise _other(name, ["figures"])
+    values = zip(*(result["figures"][figure]["rounds"] for figure in observed))
+    rounds = [measure.figures(benchmark, dict(zip(observed, seen))) for seen in values]
+    if len(rounds) != benchmark.rounds:
+        raise _other(name, ["rounds"])
+    made = json.loads(json.dumps(measure.result(name, benchmark, benchmark.parameters, rounds)))
+    if other := [part for part, value in made.items() if result.get(part) != value]:
+        raise _other(name, other)
     return result
+
+
+def _other(name, parts):
+    return BenchError(f"bench/results/{name}.json has other {', '.join(parts)} than the declaration; measure again: bench/run {name}")
 
 
 def block(name, benchmark, result):
@@ -69,11 +71,13 @@ def _where(name, benchmark, result):
     day = datetime.date.fromisoformat(result["date"])
     peers = "".join(f", {peer} {version}" for peer, version in result["peers"].items()).removeprefix(", ")
     changed = " with changes" if result["changed"] else ""
-    how = "counts of one run" if benchmark.exact else f"medians of {result['rounds']} rounds, sides by turns"
+    prebuilt = ", programs built before" if result["prebuilt"] else ""
+    how = "one run, since nothing in it is timed and all is seeded" if benchmark.exact else f"medians of {result['rounds']} rounds, sides by turns"
     same = f" Held in every round: {'; '.join(result['equalities'])}." if result["equalities"] else ""
     return (
         f"`bench/run {name}`, {how}: {place['cores']} cores of {place['cpu']}, {place['memory_gib']:g} GiB, load"
-        f" {place['load_at_start']:g} at the start, {day.day} {day:%B %Y}, commit {result['commit']}{changed}."
+        f" {place['load_at_start']:g} at the start and {place['load_at_most']:g} at the most, {day.day} {day:%B %Y}, commit"
+        f" {result['commit']}{changed}{prebuilt}."
         f"{f' Beside {peers}.' if peers else ''}{same}"
     )
 

@@ -89,7 +89,7 @@ def judge(benchmark, medians):
 
 def measure(name, benchmark, workspace, rounds, say=lambda text: None):
     """Runs a benchmark; its result as it is written to bench/results."""
-    load, begun = os.getloadavg()[0], datetime.datetime.now(datetime.timezone.utc)
+    loads, begun = [os.getloadavg()[0]], datetime.datetime.now(datetime.timezone.utc)
     say(f"{name}: {benchmark.title}")
     groups = benchmark.sides(workspace)
     found = []
@@ -98,9 +98,13 @@ def measure(name, benchmark, workspace, rounds, say=lambda text: None):
         seen = observe(groups, turn)
         check(benchmark, seen)
         found.append(figures(benchmark, seen))
+        loads.append(os.getloadavg()[0])
     return result(name, benchmark, workspace.parameters, found) | {
-        "machine": machine() | {"load_at_start": round(load, 2)},
+        # What a benchmark takes itself is in the second: more than its threads is somebody else's.
+        "machine": machine() | {"load_at_start": round(loads[0], 2), "load_at_most": round(max(loads), 2)},
         "date": begun.date().isoformat(),
+        # Programs that were built before may be of another commit than the one that is checked out.
+        "prebuilt": workspace.prebuilt,
         **commit(),
     }
 

@@ -34,6 +34,11 @@ class Workspace:
         self._made = {}
 
     @property
+    def prebuilt(self):
+        """Whether the programs were built before, from whatever sources."""
+        return self._release is not None
+
+    @property
     def data(self):
         """The data folder: FORAGE_BENCH_DATA, or shared/data beside the tree."""
         folder = Path(os.environ.get("FORAGE_BENCH_DATA") or ROOT.parent / "shared/data").resolve()

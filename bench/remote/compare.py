@@ -9,6 +9,7 @@ import re
 import socket
 import ssl
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -220,6 +221,7 @@ def main():
     held &= figures["anserini"]["overlap_at_10"] > 0.999 and figures["anserini"]["largest_score_difference"] < 1e-4
     held &= figures["tls"] == {"trusted_answers": 1, "untrusted_refused": 1}
     print(json.dumps({"bench": "remote", "held": bool(held), "figures": figures}))
+    sys.exit(0 if held else 1)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 # Remote retrievers against real servers: Chroma (vectors) and Anserini's REST server (Lucene), on the SciFact corpus.
 # Chroma's answers through forage must be those Chroma gives to a plain client, with the scores of an exact search;
 # Anserini's must be forage's own BM25. Needs SCIFACT (a BEIR folder with queries.test.jsonl) and PEERS (a scratch folder;
-# peers found there are used again), both with defaults. The last line is JSON.
+# peers found there are used again), both with defaults. The last line is JSON; exit status 1 unless `held`.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 SCIFACT=${SCIFACT:-../shared/data/scifact}

@@ -67,7 +67,7 @@ BENCHMARK = Benchmark(
             [[run.RANKERS[ranker], *(Cell(f"rerank/{corpus}/{ranker}", 4) for corpus in run.CORPORA)] for ranker in SHOWN],
         ),
         Table(
-            ("corpus", "difference in NDCG@10", "estimate", "95 %, low", "high"),
+            ("corpus", "difference in NDCG@10, one seed", "estimate", "95 % over questions, low", "high"),
             [
                 [words[0], about, *(Cell(f"rerank/{corpus}/{name}/{part}", 4) for part in PARTS)]
                 for corpus, words in run.CORPORA.items()

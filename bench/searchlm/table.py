@@ -24,34 +24,31 @@ def course(steps, name):
     return f"{steps[0][name]:.2f} → {sum(last) / len(last):.2f}"
 
 
-def finished(scratch, reward):
-    return [seed for seed in (1, 2, 3) if Path(f"{scratch}/{reward}-{seed}/evaluation.json").exists()]
-
-
 def main():
     scratch = sys.argv[1]
+    runs = [(reward, seed) for reward in ("v1", "v2") for seed in (1, 2, 3)]
+    if missing := [f"{reward}-{seed}" for reward, seed in runs if not Path(f"{scratch}/{reward}-{seed}/evaluation.json").exists()]:
+        sys.exit(f"error: {scratch} lacks the evaluation of {', '.join(missing)}: run bench/searchlm/run.sh {scratch}")
     print(f"first step → mean of the last {LAST}; NDCG greedy on held-out questions, start → trained")
     print("| reward | seed | words | with operators | operators per query | phrases | tokens | groups without variance | NDCG@10 | SearchLM's | sentinel |")
     print("|" + "---|" * 11)
-    for reward in ("v1", "v2"):
-        for seed in finished(scratch, reward):
-            run = f"{scratch}/{reward}-{seed}"
-            steps = rows(f"{run}/metrics.jsonl")
-            names = ("words_mean", "operator_frac", "complexity_mean", "phrase_frac")
-            cells = [course(steps, f"query/{name}") for name in names]
-            cells += [course(steps, "response/tokens_mean"), course(steps, "group/zero_std_frac")]
-            before, after = held_out(f"{scratch}/start-{seed}.json"), held_out(f"{run}/evaluation.json")
-            cells += [f"{start} → {end}" for start, end in zip(before, after)]
-            try:
-                alarms = [f"`{alarm['kind']}` ({alarm['severity']}, step {alarm['step']})" for alarm in rows(f"{run}/alarms.jsonl")]
-            except FileNotFoundError:
-                alarms = []
-            print(f"| {reward} | {seed} | " + " | ".join(cells) + f" | {', '.join(alarms) or 'nothing'} |")
+    for reward, seed in runs:
+        run = f"{scratch}/{reward}-{seed}"
+        steps = rows(f"{run}/metrics.jsonl")
+        names = ("words_mean", "operator_frac", "complexity_mean", "phrase_frac")
+        cells = [course(steps, f"query/{name}") for name in names]
+        cells += [course(steps, "response/tokens_mean"), course(steps, "group/zero_std_frac")]
+        before, after = held_out(f"{scratch}/start-{seed}.json"), held_out(f"{run}/evaluation.json")
+        cells += [f"{start} → {end}" for start, end in zip(before, after)]
+        try:
+            alarms = [f"`{alarm['kind']}` ({alarm['severity']}, step {alarm['step']})" for alarm in rows(f"{run}/alarms.jsonl")]
+        except FileNotFoundError:
+            alarms = []
+        print(f"| {reward} | {seed} | " + " | ".join(cells) + f" | {', '.join(alarms) or 'nothing'} |")
     print(f"\nshare of queries with operators every {LAST} steps:")
-    for reward in ("v1", "v2"):
-        for seed in finished(scratch, reward):
-            steps = rows(f"{scratch}/{reward}-{seed}/metrics.jsonl")
-            print(reward, seed, " ".join(f"{step['query/operator_frac']:.2f}" for step in steps[::LAST]))
+    for reward, seed in runs:
+        steps = rows(f"{scratch}/{reward}-{seed}/metrics.jsonl")
+        print(reward, seed, " ".join(f"{step['query/operator_frac']:.2f}" for step in steps[::LAST]))
 
 
 main()

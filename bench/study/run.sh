@@ -5,7 +5,7 @@
 # Hours on two cores. STUDY holds the arguments of `forage eval --controls`, without spaces inside; STUDY= asks for no baselines.
 # Rankings have other TWINS and baselines: random,any_search, and best_of_8, rejection_sampling, demonstrations, keywords.
 # Usage: bench/study/run.sh SCRATCH_FOLDER [CONFIG [SEEDS [TWINS [more arguments of `forage train`]]]]
-# A run that came to its end is not trained again, and one that was trained in another way is refused.
+# A run that came to its end is not trained again; one of another program, config, twins or arguments ends the script.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 scratch=${1:?usage: bench/study/run.sh SCRATCH_FOLDER [CONFIG [SEEDS [TWINS [ARGUMENTS]]]]}
@@ -20,22 +20,24 @@ if [ -z "$forage" ]; then
   cargo build --release --locked -p forage
   forage="${CARGO_TARGET_DIR:-target}/release/forage"
 fi
+# Everything that decides a run beside its seed.
+what=$(printf '%s\n' "$twins" "${@:5}" | cat "$forage" "$config" - | sha256sum)
 runs=()
-asked="config $(cksum <"$config"), twins $twins, arguments ${*:5}"
 for seed in $seeds; do
   run=$scratch/seed-$seed
   runs+=("$run")
-  if [ -e "$run/done" ]; then
-    [ "$(cat "$run/done")" = "$asked" ] && continue
-    echo "$run was trained in another way ($(cat "$run/done")); give another SCRATCH_FOLDER, or remove it" >&2
+  if [ -e "$run/metrics.jsonl" ] && [ "$(cat "$scratch/seed-$seed.made" 2>/dev/null)" != "$what" ]; then
+    echo "error: $run is of another program, config, twins or arguments; delete it, or name another folder" >&2
     exit 1
   fi
+  [ -e "$run/done" ] && continue
+  echo "$what" >"$scratch/seed-$seed.made"
   again=()
   [ -e "$run/metrics.jsonl" ] && again=(--resume)
   # Every seed has a world of its own.
   "$forage" train "$config" --set seed="$seed" --set data.world.seed=$((1000000 + seed)) --out "$run" --twins "$twins" \
     "${again[@]}" "${@:5}" >"$scratch/seed-$seed.log" 2>&1
-  echo "$asked" >"$run/done"
+  touch "$run/done"
 done
 "$forage" eval --controls "${runs[@]}" "${study[@]}" --json >"$scratch/study.json"
 PYTHONPATH=bench python3 -m study.bars "$scratch/study.json" "${runs[@]}"

@@ -133,7 +133,8 @@ def grpo(work, prompt):
             text = (work.scratch / f"{prompt}.json").read_text()
             lines = rows(work.run(PEERS.python(work.home), HERE / "trl_step.py", start, text, GRPO_STEPS, micro_batches))
             seconds = statistics.median(line["seconds"] for line in lines)
-            return {"seconds": seconds, "completion_tokens": lines[-1]["completion_tokens_mean"]}
+            tokens = {"completion_tokens": lines[-1]["completion_tokens_mean"], "prompt_tokens": lines[-1]["prompt_tokens"]}
+            return {"seconds": seconds} | tokens
 
         return measure
 
@@ -149,6 +150,11 @@ def sides(work):
 
 def over(one, other):
     return lambda found: found[one] / found[other]
+
+
+def apart(name, tokens):
+    """How far TRL's tokens are from ours, relative to ours."""
+    return lambda found: max(abs(found[f"{name}/trl-{count}/{tokens}"] / found[f"{name}/forage/{tokens}"] - 1) for count in (1, 8))
 
 
 def figures():
@@ -172,7 +178,9 @@ def figures():
         for side in ("forage", "trl-1", "trl-8"):
             yield Figure(f"{name}/{side}/seconds", "s per step", "lower")
             yield Figure(f"{name}/{side}/completion_tokens", "tokens")
-        yield Figure(f"{name}/forage/prompt_tokens", "tokens")
+            yield Figure(f"{name}/{side}/prompt_tokens", "tokens")
+        for kind in ("prompt", "completion"):
+            yield Figure(f"{name}/{kind}s apart", "relative", "lower", apart(name, f"{kind}_tokens"))
         quicker = lambda found, name=name: min(found[f"{name}/trl-{count}/seconds"] for count in (1, 8)) / found[f"{name}/forage/seconds"]
         yield Figure(f"{name}/ratio", "ratio", "higher", quicker)
 
@@ -206,6 +214,12 @@ BENCHMARK = Benchmark(
         Aim("0.5b LoRA 16 shared/memory", ">=", 2, "0.5b: PyTorch's memory without checkpointing over ours"),
         Aim("0.5b LoRA 16 shared/layers/peak_mib", "<=", 12 * 1024, "0.5b: MiB at the most"),
         *(Aim(f"grpo {prompt}/ratio", ">=", 2, f"GRPO step, {words}: TRL's time over ours") for prompt, words in PROMPTS.items()),
+        # A step of shorter prompts or completions is another step.
+        *(
+            Aim(f"grpo {prompt}/{kind}s apart", "<=", 0.1, f"GRPO step, {words}: tokens of a {kind}, TRL's from ours")
+            for prompt, words in PROMPTS.items()
+            for kind in ("prompt", "completion")
+        ),
         Aim("loss_gap", "<=", 1e-6, "the loss of the first step, from PyTorch's"),
         Aim("weights_gap", "<=", 1e-3, "a tensor after one step, from PyTorch's, relative to its norm"),
     ],

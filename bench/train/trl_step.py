@@ -20,6 +20,7 @@ MODEL, PROMPT = sys.argv[1], json.loads(sys.argv[2])
 STEPS, MICRO_BATCHES = map(int, sys.argv[3:])
 tokenizer = AutoTokenizer.from_pretrained(MODEL)
 tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
+PROMPT_TOKENS = len(tokenizer(PROMPT)["input_ids"])
 model = AutoModelForCausalLM.from_pretrained(MODEL, dtype=torch.float32)
 lengths = []
 
@@ -36,7 +37,8 @@ class Clock(TrainerCallback):
     def on_step_end(self, arguments, state, *_, **__):
         if state.global_step > 1:
             mean = round(sum(lengths) / max(1, len(lengths)), 1)
-            print(json.dumps({"seconds": time.perf_counter() - self.start, "completion_tokens_mean": mean}), flush=True)
+            seconds = time.perf_counter() - self.start
+            print(json.dumps({"seconds": seconds, "completion_tokens_mean": mean, "prompt_tokens": PROMPT_TOKENS}), flush=True)
 
 
 config = GRPOConfig(

@@ -18,4 +18,4 @@ forage world --pages 200 --out world > /dev/null
 forage eval --policy oracle --corpus world/beir --format beir --questions world/questions.jsonl --limit 20
 # Not the sources beside the tests, but what was installed.
 python -c 'import forage; assert "site-packages" in forage.__file__; assert str(forage.program()).startswith("'"$scratch"'")'
-python -m pytest -p no:cacheprovider -o pythonpath= "$here/tests"
+python -m pytest -rs -p no:cacheprovider -o pythonpath= "$here/tests"

@@ -245,8 +245,16 @@ class Tree(unittest.TestCase):
         found = self.result
         self.assertEqual((found["bench"], found["held"], found["rounds"], found["parameters"]), ("two", True, 3, {"size": 10}))
         self.assertEqual(found["figures"]["ratio"]["rounds"], [3.0, 3.0, 3.0])
-        self.assertEqual(set(found["machine"]), {"cpu", "cores", "memory_gib", "load_at_start"})
+        self.assertEqual(set(found["machine"]), {"cpu", "cores", "memory_gib", "load_at_start", "load_at_most"})
+        self.assertLessEqual(found["machine"]["load_at_start"], found["machine"]["load_at_most"])
         self.assertEqual({"date", "commit", "changed", "peers"} - set(found), set())
+
+    def test_programs_of_another_build_are_told(self):
+        for given, told in (((), False), (("--built", str(self.root)), True)):
+            self.run_it("two", *given)
+            self.run_it("--docs")
+            self.assertIs(self.result["prebuilt"], told)
+            self.assertIs(", programs built before." in self.page.read_text(), told)
 
     def test_an_aim_that_is_missed_is_a_result(self):
         with mock.patch.dict(os.environ, {"SLOW": "1.5"}):
@@ -267,6 +275,16 @@ class Tree(unittest.TestCase):
         self.assertEqual(status, 1)
         self.assertIn("could not convert string to float", error)
         self.assertFalse((self.root / "bench/results").exists())
+
+    def test_a_fault_of_one_benchmark_does_not_end_the_others(self):
+        broken = self.root / "bench/broken"
+        broken.mkdir()
+        (broken / "benchmark.py").write_text(DECLARATION.replace("sides=lambda work: [", "sides=lambda work: [1 / 0, "))
+        status, _, error = self.run_it("--all")
+        self.assertEqual((status, self.result["held"]), (1, True))
+        self.assertIn("ZeroDivisionError", error)
+        self.assertIn("error: broken: ended by the exception above", error)
+        self.assertFalse((self.root / "bench/results/broken.json").exists())
 
     def test_a_rehearsal_is_not_written(self):
         self.assertEqual(self.run_it("two", "--rehearse")[0], 0)
@@ -300,6 +318,25 @@ class Tree(unittest.TestCase):
             path.write_text(json.dumps(json.loads(kept) | change))
             self.assertIn(f"has other {next(iter(change))} than the declaration", self.run_it("--docs")[2])
             path.write_text(kept)
+
+    def test_a_result_that_was_edited_is_refused(self):
+        self.run_it("two")
+        path = self.root / "bench/results/two.json"
+        kept = path.read_text()
+
+        def edited(change):
+            found = json.loads(kept)
+            change(found, found["figures"]["ratio"])
+            path.write_text(json.dumps(found))
+            return self.run_it("--docs")[2]
+
+        self.assertEqual(edited(lambda found, ratio: None), "")
+        self.assertIn("has other figures than", edited(lambda found, ratio: ratio.update(median=9.0)))
+        self.assertIn("has other figures than", edited(lambda found, ratio: ratio.update(rounds=[9.0, 9.0, 9.0], median=9.0)))
+        self.assertIn("has other held than", edited(lambda found, ratio: found.update(held=False)))
+        self.assertIn("has other equalities than", edited(lambda found, ratio: found.update(equalities=[])))
+        self.assertIn("has other rounds than", edited(lambda found, ratio: found.update(rounds=5)))
+        self.assertIn("has other rounds than", edited(lambda found, ratio: found["figures"]["one/s"]["rounds"].pop()))
 
     def test_markers_are_checked(self):
         cases = {
