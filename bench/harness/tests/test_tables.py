@@ -8,7 +8,7 @@ import unittest
 from harness.declare import ROOT
 
 COMPUTED = {
-    "docs/scale.md": (["scale.py"], ["scale.py", "Qwen2.5-7B", "--card", "H200"]),
+    "docs/scale.md": (["scale.py", "--cache-gib", "8"], ["scale.py", "Qwen2.5-7B", "--card", "H200"]),
     "docs/gpu.md": (["roofline.py", "Qwen2.5-3B"],),
 }
 
