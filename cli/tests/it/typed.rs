@@ -148,7 +148,17 @@ fn a_config_of_few_lines_trains() {
         text(&world.join("questions.jsonl"))
     );
     std::fs::write(&config, lines).unwrap();
-    let plan = done(&["train", text(&config), "--dry-run"]);
+    // A policy with a small window needs smaller limits than the defaults, and is told before anything is opened.
+    let too_long = "max_episode_tokens is 4096, the policy's window 512";
+    let planned = forage(&["train", text(&config), "--dry-run"]);
+    let error = String::from_utf8_lossy(&planned.stderr);
+    assert!(
+        planned.status.code() == Some(2) && error.contains(too_long),
+        "{error}"
+    );
+    let (code, error) = stderr(&["config", "check", text(&config)]);
+    assert!(code == Some(2) && error.contains(too_long), "{error}");
+    let plan = String::from_utf8_lossy(&planned.stdout);
     for part in [
         "seed = 1\n",
         "id = \"search-r1\"",
@@ -173,10 +183,7 @@ fn a_config_of_few_lines_trains() {
     );
     let refused = train(&["grpo.steps=1"]);
     let error = String::from_utf8_lossy(&refused.stderr);
-    assert!(
-        error.contains("max_episode_tokens is 4096, the policy's window 512"),
-        "{error}"
-    );
+    assert!(error.contains(too_long), "{error}");
     let small = [
         "grpo.steps=1",
         "grpo.prompts_per_step=2",
