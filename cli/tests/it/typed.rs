@@ -211,7 +211,16 @@ fn settings_that_an_environment_lacks_are_refused_before_anything_is_opened() {
     let config = Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs/smoke.toml");
     let set = ["--dry-run", "--set", "environment.settings.topk=3"];
     let (code, error) = stderr(&[&["train", text(&config)][..], &set[..]].concat());
-    assert!(code == Some(2) && error.contains("`topk`"), "{error}");
+    assert!(
+        code == Some(2) && error.contains("`topk`") && error.contains("did you mean `top_k`?"),
+        "{error}"
+    );
+    let set = ["--dry-run", "--set", "gpro.steps=3"];
+    let (code, error) = stderr(&[&["train", text(&config)][..], &set[..]].concat());
+    assert!(
+        code == Some(2) && error.contains("did you mean `grpo`?"),
+        "{error}"
+    );
 }
 
 #[test]
