@@ -224,6 +224,33 @@ fn settings_that_an_environment_lacks_are_refused_before_anything_is_opened() {
 }
 
 #[test]
+fn misspelt_scripts_and_missing_questions_are_told_what_to_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let (world, index) = world(folder.path());
+    let questions = world.join("questions.jsonl");
+    let asked = ["--questions", text(&questions), "--index", text(&index)];
+    let evaluate = ["eval", "--policy", "search-titel"];
+    let (code, error) = stderr(&[&evaluate[..], &asked[..]].concat());
+    assert!(
+        code == Some(1) && error.contains("did you mean `search-title`, a script of search-r1?"),
+        "{error}"
+    );
+    assert!(error.contains("neither a folder nor a name"), "{error}");
+    let config = folder.path().join("mine.toml");
+    let lines = format!(
+        "[policy]\ncheckpoint = \"builtin:quickstart\"\n[data.files]\nindex = {:?}\ntrain = {:?}\n",
+        text(&index),
+        text(&questions)
+    );
+    std::fs::write(&config, lines).unwrap();
+    let (code, error) = stderr(&["eval", text(&config), "--policy", "oracle"]);
+    assert!(
+        code == Some(2) && error.contains("data.files.test or data.files.train_share"),
+        "{error}"
+    );
+}
+
+#[test]
 fn pages_are_not_read_from_passages() {
     let folder = tempfile::tempdir().unwrap();
     let (world, _) = world(folder.path());

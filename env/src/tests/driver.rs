@@ -364,6 +364,14 @@ async fn records_round_trip() {
         matches!(error, RecordError::Unfinished { line: 1, .. }),
         "{error}"
     );
+    let error = EpisodeRecord::read_all(&folder.path().join("gone.jsonl"))
+        .err()
+        .expect("no file")
+        .to_string();
+    assert!(
+        error.starts_with("there is no file of episodes at"),
+        "{error}"
+    );
 }
 
 #[tokio::test]

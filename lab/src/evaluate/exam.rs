@@ -18,7 +18,7 @@ use super::player::Player;
 use super::probes::{Plain, Probed};
 use crate::config::EnvironmentConfig;
 use crate::data::{Corpus, Tasks};
-use crate::error::{Context, Result, RunError, bail};
+use crate::error::{Context, Result, RunError};
 use crate::lock::FileLock;
 use crate::observer::Observer;
 use crate::records::write_episodes;
@@ -115,7 +115,11 @@ pub(super) struct Exam<'a> {
 impl Exam<'_> {
     pub(super) fn run(self) -> Result<Evaluation> {
         if self.tasks.is_empty() {
-            bail!("there are no questions to ask");
+            return Err(RunError::config_because(
+                "there are no questions to ask",
+                "name some to hold out: data.files.test or data.files.train_share, or data.test_questions of a world; without a \
+                 config --questions",
+            ));
         }
         let options = self.options;
         let searched = self.corpus.clone();
