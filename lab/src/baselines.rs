@@ -16,9 +16,7 @@ use crate::collect::CollectOptions;
 use crate::config::{Baseline, Resolved};
 use crate::data::{Data, Tasks};
 use crate::error::{Context, Result, RunError, bail};
-use crate::evaluate::{
-    Evaluated, Opening, Player, evaluate_checkpoint, evaluate_policy, play_greedily,
-};
+use crate::evaluate::{Evaluated, Opening, Player, Way, evaluate_checkpoint, evaluate_policy};
 use crate::forced::Forced;
 use crate::layout::{RunLayout, make_folder};
 use crate::observer::Observer;
@@ -100,7 +98,7 @@ impl Baselines<'_> {
         let opening = session.format.tokenizer.encode(&opening);
         let policy = self.config.generation().start(self.start);
         let policy = Arc::new(Forced::new(policy, opening));
-        evaluate_policy(self.config, &session, policy, self.tasks)
+        evaluate_policy(self.config, &session, policy, self.tasks, self.observer)
     }
 
     /// One of the start's samples of each question: it stands for a greedy and for a sampled episode.
@@ -127,7 +125,12 @@ impl Baselines<'_> {
         let corpus = &self.data.corpus;
         let session = Session::new(&environment, rewards, corpus, format, self.observer)?;
         let rollout = session.rollout(policy, Sampling::GREEDY)?;
-        let greedy = play_greedily(&rollout, self.tasks, self.config.seed, in_flight)?;
+        let way = Way {
+            in_flight,
+            out: None,
+            observer: self.observer,
+        };
+        let greedy = way.play_greedily(&rollout, self.tasks, self.config.seed, name)?;
         let sampled = match self.config.evaluation.samples {
             0 => Vec::new(),
             _ => greedy.clone(),

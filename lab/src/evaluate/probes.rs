@@ -12,9 +12,8 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::exam::{Exam, beside};
-use super::play::play;
+use super::play::Way;
 use crate::error::{Context, Result, RunError};
-use crate::records::write_episodes;
 use crate::session::Session;
 
 /// The findings of a probe.
@@ -171,13 +170,20 @@ impl Plain<'_> {
     fn play(&self, session: &Session, name: &str) -> Result<Vec<Episode>> {
         let policy = Arc::clone(&self.exam.player.policy);
         let rollout = session.rollout(policy, Sampling::GREEDY)?;
-        let Exam { tasks, seed, .. } = self.exam;
-        let in_flight = self.exam.player.in_flight;
-        let episodes = play(&rollout, tasks, *seed, 0, in_flight)?.greedy;
-        if let Some(path) = &self.exam.options.out {
-            write_episodes(&beside(path, name), episodes.iter().cloned())?;
-        }
-        Ok(episodes)
+        let Exam {
+            tasks,
+            seed,
+            options,
+            observer,
+            ..
+        } = self.exam;
+        let out = options.out.as_ref().map(|out| beside(out, name));
+        let way = Way {
+            in_flight: self.exam.player.in_flight,
+            out: out.as_deref(),
+            observer: *observer,
+        };
+        way.play_greedily(&rollout, tasks, *seed, name)
     }
 }
 

@@ -23,7 +23,7 @@ use super::{QUERIES_PER_CALL, Ranking, search};
 use crate::config::Resolved;
 use crate::data::{Corpus, Tasks};
 use crate::error::{Context, Result, bail, refuse};
-use crate::evaluate::{Opening, play_greedily};
+use crate::evaluate::{Opening, Way};
 use crate::observer::Observer;
 use crate::retrieval::RetrieverConfig;
 use crate::session::Session;
@@ -253,7 +253,12 @@ impl Player {
             .lists
             .lock()
             .unwrap_or_else(PoisonError::into_inner) = shown;
-        let episodes = play_greedily(&self.rollout, &self.tasks, self.seed, self.in_flight)?;
+        let way = Way {
+            in_flight: self.in_flight,
+            out: None,
+            observer: &(),
+        };
+        let episodes = way.play_greedily(&self.rollout, &self.tasks, self.seed, POLICY)?;
         let mut rankings = BTreeMap::new();
         for episode in &episodes {
             if let Some(ranking) = episode.ranking() {
