@@ -251,6 +251,29 @@ fn misspelt_scripts_and_missing_questions_are_told_what_to_do() {
 }
 
 #[test]
+fn what_can_be_done_next_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let (first, index) = world(folder.path());
+    let said = |arguments: &[&str]| {
+        let output = forage(arguments);
+        assert!(output.status.success(), "{arguments:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let again = folder.path().join("again");
+    let made = said(&["world", "--pages", "100", "--out", text(&again)]);
+    assert!(made.contains("next: forage index build"), "{made}");
+    let (questions, out) = (first.join("questions.jsonl"), folder.path().join("e.jsonl"));
+    let asked = ["--questions", text(&questions), "--index", text(&index)];
+    let written = ["--limit", "2", "--out", text(&out)];
+    let evaluate = ["eval", "--policy", "search-title"];
+    let evaluated = said(&[&evaluate[..], &asked[..], &written[..]].concat());
+    assert!(
+        evaluated.contains("greedy 2/2") && evaluated.contains("next: forage report"),
+        "{evaluated}"
+    );
+}
+
+#[test]
 fn pages_are_not_read_from_passages() {
     let folder = tempfile::tempdir().unwrap();
     let (world, _) = world(folder.path());
