@@ -90,6 +90,11 @@ impl Observer for Watch {
         }
         match tasks.get(name) {
             Some(Task::Bar(bar)) => {
+                if bar.is_finished() && done < total {
+                    // The same work on something else.
+                    bar.reset();
+                    bar.set_length(total);
+                }
                 bar.set_position(done);
                 bar.set_message(shown.to_owned());
                 if done >= total {

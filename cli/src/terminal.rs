@@ -4,6 +4,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use anyhow::Result;
+use forage_contracts::nearest;
 use forage_lab::RunError;
 
 /// Prints to stdout; a reader that left early ends the process quietly.
@@ -23,6 +24,15 @@ pub(crate) fn note(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 
+/// The name that an error expects and that is nearest to the one which it does not know, as serde puts it.
+fn meant(error: &str) -> Option<&str> {
+    let mut kinds = ["unknown field `", "unknown variant `"].into_iter();
+    let (_, rest) = kinds.find_map(|kind| error.split_once(kind))?;
+    let (name, expected) = rest.split_once("`, expected ")?;
+    let known = expected.lines().next()?.split('`').skip(1).step_by(2);
+    Some(nearest(name, known)).filter(|near| !near.is_empty())
+}
+
 /// Prints an error with its causes. Exit code 1, or 2 when the config or an argument was at fault.
 pub(crate) fn exit_code(result: Result<()>) -> ExitCode {
     let Err(error) = result else {
@@ -34,13 +44,31 @@ pub(crate) fn exit_code(result: Result<()>) -> ExitCode {
         let text = cause.to_string();
         // A transparent wrapper repeats its source's words.
         if text != before {
-            lines.push(format!("  because: {text}"));
+            lines.push(format!("  because: {}", text.trim_end()));
         }
         before = text;
     }
+    let near = lines.iter().find_map(|line| meant(line));
+    let near = near.map(|near| format!("  did you mean `{near}`?"));
+    lines.extend(near);
     note(&lines.join("\n"));
     let config = |cause: &(dyn std::error::Error + 'static)| {
         matches!(cause.downcast_ref(), Some(RunError::Config { .. }))
     };
     ExitCode::from(if error.chain().any(config) { 2 } else { 1 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::meant;
+
+    #[test]
+    fn the_nearest_of_the_expected_names_is_offered() {
+        let toml = "TOML parse error at line 1\nunknown field `gpro`, expected one of `seed`, `grpo`, `stamp`\nin `x`\n";
+        assert_eq!(meant(toml), Some("grpo"));
+        let two = "unknown variant `bm52`, expected `bm25` or `dense`";
+        assert_eq!(meant(two), Some("bm25"));
+        assert_eq!(meant("unknown field `a`, there are no fields"), None);
+        assert_eq!(meant("no key `a`; did you mean `b`?"), None);
+    }
 }

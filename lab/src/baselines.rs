@@ -17,7 +17,7 @@ use crate::config::{Baseline, Resolved};
 use crate::data::{Data, Tasks};
 use crate::error::{Context, Result, RunError, bail};
 use crate::evaluate::{
-    Evaluated, Opening, Player, evaluate_checkpoint, evaluate_policy, fault_budget, play_greedily,
+    Evaluated, Opening, Player, Way, evaluate_checkpoint, evaluate_policy, fault_budget,
 };
 use crate::forced::Forced;
 use crate::layout::{RunLayout, make_folder};
@@ -100,7 +100,7 @@ impl Baselines<'_> {
         let opening = session.format.tokenizer.encode(&opening);
         let policy = self.config.generation().start(self.start);
         let policy = Arc::new(Forced::new(policy, opening));
-        evaluate_policy(self.config, &session, policy, self.tasks)
+        evaluate_policy(self.config, &session, policy, self.tasks, self.observer)
     }
 
     /// One of the start's samples of each question: it stands for a greedy and for a sampled episode.
@@ -127,8 +127,13 @@ impl Baselines<'_> {
         let corpus = &self.data.corpus;
         let session = Session::new(&environment, rewards, corpus, format, self.observer)?;
         let rollout = session.rollout(policy, Sampling::GREEDY)?;
-        let (seed, budget) = (self.config.seed, fault_budget(self.config));
-        let greedy = play_greedily(&rollout, self.tasks, seed, in_flight, budget)?;
+        let way = Way {
+            in_flight,
+            budget: fault_budget(self.config),
+            out: None,
+            observer: self.observer,
+        };
+        let greedy = way.play_greedily(&rollout, self.tasks, self.config.seed, name)?;
         let sampled = match self.config.evaluation.samples {
             0 => Vec::new(),
             _ => greedy.clone(),

@@ -152,7 +152,8 @@ impl CollectOptions {
         let total = (jobs.len() / self.samples) as u64;
         let together = (BATCHES * sequences).div_ceil(self.samples) * self.samples;
         for batch in jobs.chunks(together) {
-            let episodes = runtime()?.block_on(rollout.run_bounded(batch.to_vec(), in_flight));
+            let played = rollout.run_bounded(batch.to_vec(), in_flight, &|_| {});
+            let episodes = runtime()?.block_on(played);
             budget
                 .check(&episodes)
                 .context("too many episodes were lost to infrastructure faults")?;

@@ -7,6 +7,10 @@ use forage_net::Client;
 use serde_json::Value;
 
 use crate::config::{Resolved, RunConfig};
+use crate::error::Result;
+use crate::memory::Start;
+use crate::policy::is_server;
+use crate::session::check_window;
 
 impl Resolved {
     /// Warnings about settings that may be meant otherwise, a sentence or two each. Settings that cannot be read are left to where
@@ -83,6 +87,24 @@ impl Resolved {
             .filter(|(_, path)| gone(path))
             .map(|(key, path)| format!("{key}: there is no {}", path.display()))
             .collect()
+    }
+
+    /// Refuses episodes that do not fit the policy's window, as far as both are known before anything is fetched or opened.
+    ///
+    /// # Errors
+    /// When they do not fit, or the policy's folder cannot be read.
+    pub fn check_window(&self) -> Result<()> {
+        if is_server(&self.policy.checkpoint) {
+            return Ok(());
+        }
+        let Some(episode) = self.environment.longest()? else {
+            return Ok(());
+        };
+        let generation = self.generation();
+        let window = Start::of(self, false)?.map_or(generation.sizes.context_tokens, |start| {
+            generation.window(start.shape())
+        });
+        check_window(episode, window)
     }
 }
 
@@ -213,6 +235,27 @@ mod tests {
         assert_eq!(resolved(&[prompt, experience.as_str()]).missing(), gone);
         std::fs::write(&file, "").unwrap();
         assert_eq!(resolved(&[experience.as_str()]).missing(), [""; 0]);
+    }
+
+    #[test]
+    fn episodes_that_the_policy_cannot_read_are_refused_before_anything_is_opened() {
+        resolved(&[]).check_window().unwrap();
+        let long = "environment.settings.max_episode_tokens=1000";
+        let refused = |overrides: &[&str]| {
+            let error = resolved(overrides).check_window().unwrap_err();
+            error.to_string()
+        };
+        let error = refused(&[long, "engine.context_tokens=1000"]);
+        assert!(
+            error.contains("is 1000, the policy's window 512"),
+            "{error}"
+        );
+        // Of a policy that is not here the config's own window is known.
+        let away = "policy.checkpoint=\"org/unheard-of\"";
+        let error = refused(&[away, long, "engine.context_tokens=900"]);
+        assert!(error.contains("the policy's window 900"), "{error}");
+        let fits = [away, long, "engine.context_tokens=1000"];
+        resolved(&fits).check_window().unwrap();
     }
 
     #[test]

@@ -185,16 +185,23 @@ fn factory(
     let settings = Value::Object(environment.settings.clone());
     let factory = make(&environment.id, settings, resources)
         .in_config(format!("environment {}", environment.id))?;
-    let episode = factory.spec().max_episode_tokens;
-    match window {
-        Some(window) if window < episode => Err(RunError::config_because(
-            format!(
-                "environment.settings.max_episode_tokens is {episode}, the policy's window {window} tokens"
-            ),
-            "lower the former, or raise engine.context_tokens where the model allows",
-        )),
-        _ => Ok(factory),
+    if let Some(window) = window {
+        check_window(factory.spec().max_episode_tokens, window)?;
     }
+    Ok(factory)
+}
+
+/// Refuses episodes that do not fit the policy's window.
+pub(crate) fn check_window(episode: usize, window: usize) -> Result<()> {
+    if episode <= window {
+        return Ok(());
+    }
+    Err(RunError::config_because(
+        format!(
+            "environment.settings.max_episode_tokens is {episode}, the policy's window {window} tokens"
+        ),
+        "lower the former, or raise engine.context_tokens where the model allows",
+    ))
 }
 
 impl Resolved {

@@ -12,7 +12,7 @@ use crate::config::read;
 use crate::environment::EnvironmentArgs;
 use crate::policy::ServerArgs;
 use crate::progress::Watch;
-use crate::terminal::out;
+use crate::terminal::{note, out};
 
 /// Keeps a policy's best episodes as demonstrations for `forage sft`.
 ///
@@ -87,7 +87,12 @@ impl Collect {
         };
         let counts = collect(&config, &options, &Watch::stoppable()?)?;
         out(&describe(&counts));
-        out(&format!("demonstrations in {}", options.out.display()));
+        let file = options.out.display();
+        out(&format!("demonstrations in {file}"));
+        note(&format!(
+            "next: forage sft {file} --policy {}",
+            config.policy.checkpoint
+        ));
         Ok(())
     }
 }

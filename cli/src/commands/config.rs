@@ -117,9 +117,10 @@ impl Init {
         let path = |path: &Path| quoted(&path.to_string_lossy());
         let mut text = format!(
             "# Keys that are not here have defaults: `forage config explain` lists them, with their meaning.\n\n\
-             [policy]\ncheckpoint = {}\n\n[environment]\nid = {}\n\n[data.files]\ncorpus = {}\ntrain = {}\n",
+             [policy]\ncheckpoint = {}\n\n[environment]\nid = {}\n{}\n[data.files]\ncorpus = {}\ntrain = {}\n",
             quoted(&self.policy),
             quoted(&self.environment),
+            self.limits(),
             path(&self.corpus),
             path(&self.questions)
         );
@@ -127,6 +128,26 @@ impl Init {
             let _ = write!(text, "dev = {}\n\n[grpo]\nevaluate_every = 25\n", path(dev));
         }
         text
+    }
+
+    /// Settings that keep episodes within the window of the policies inside the program; none for another policy.
+    fn limits(&self) -> String {
+        if !self.policy.starts_with("builtin:") {
+            return String::new();
+        }
+        let of = registry::find(&self.environment).ok().map(|entry| entry.id);
+        let is_prompt =
+            |key: &Key| key.path() == "environment.settings.prompt" && key.of.as_deref() == of;
+        let has_prompt = keys(&RunConfig::schema()).iter().any(is_prompt);
+        let prompt = if has_prompt {
+            "prompt = \"short\"\n"
+        } else {
+            ""
+        };
+        format!(
+            "\n# The built-in policies read 512 tokens: remove this table for another policy.\n[environment.settings]\n\
+             {prompt}max_turn_tokens = 56\nmax_episode_tokens = 512\n"
+        )
     }
 }
 
@@ -218,6 +239,7 @@ impl Check {
         if !missing.is_empty() {
             return Err(RunError::config(missing.join("; ")).into());
         }
+        config.check_window()?;
         out(&format!("{} can be used", self.config.display()));
         Ok(())
     }
@@ -342,15 +364,24 @@ mod tests {
 
     #[test]
     fn what_init_writes_can_be_used() {
-        let init = Init {
+        let init = |policy: &str, environment: &str| Init {
             file: "x.toml".into(),
-            policy: "builtin:quickstart".into(),
+            policy: policy.to_owned(),
             corpus: "a \"b\".jsonl".into(),
             questions: "q.jsonl".into(),
             dev: Some("d.jsonl".into()),
-            environment: "search-r1".into(),
+            environment: environment.to_owned(),
         };
-        let config = RunConfig::parse(&init.text(), &[]).unwrap();
+        // Episodes fit the policy that is named by default, and limits for it are left out beside another.
+        for environment in ["search-r1", "code-search", "query-writer", "rerank"] {
+            let text = init("builtin:quickstart", environment).text();
+            let config = RunConfig::parse(&text, &[]).unwrap();
+            config.resolve(None).unwrap().check_window().unwrap();
+        }
+        let text = init("org/model", "search-r1").text();
+        assert!(!text.contains("[environment.settings]"), "{text}");
+        let text = init("builtin:quickstart", "search-r1").text();
+        let config = RunConfig::parse(&text, &[]).unwrap();
         config.check().unwrap();
         assert_eq!(config.grpo.evaluate_every, 25);
         let files = config.data.files.unwrap();

@@ -21,7 +21,7 @@ use crate::environment::EnvironmentArgs;
 use crate::policy::ServerArgs;
 use crate::progress::Watch;
 use crate::retrieval::RetrievalArgs;
-use crate::terminal::out;
+use crate::terminal::{note, out};
 
 /// Evaluates a policy, or an index on judged queries.
 ///
@@ -257,6 +257,12 @@ impl Eval {
             sources.evaluate(device, &options, &Watch::new())?
         };
         self.print(&found);
+        if let Some(file) = &options.out {
+            let file = file.display();
+            note(&format!(
+                "next: forage report {file}; forage compare OTHER {file}"
+            ));
+        }
         Ok(())
     }
 

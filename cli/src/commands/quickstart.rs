@@ -8,7 +8,7 @@ use forage_lab::{QuickstartOptions, Resolved, RunConfig, RunLayout, quickstart};
 
 use crate::config::read;
 use crate::progress::Watch;
-use crate::terminal::out;
+use crate::terminal::{note, out};
 
 /// Goes from a generated world to a verdict in minutes.
 ///
@@ -63,6 +63,11 @@ impl Quickstart {
             "{}  {}",
             layout.verdict().display(),
             layout.page().display()
+        ));
+        note(&format!(
+            "next: open {} in a browser; forage inspect {}",
+            layout.page().display(),
+            options.folder.display()
         ));
         Ok(())
     }

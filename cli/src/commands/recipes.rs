@@ -134,8 +134,10 @@ impl Recipes {
                 out(&json!({"recipes": entries}).to_string());
             }
             Self::List { json: false } => {
+                let width = RECIPES.iter().map(|recipe| recipe.name.len()).max();
+                let width = width.unwrap_or(0);
                 for recipe in RECIPES {
-                    out(&format!("{:16} {}", recipe.name, recipe.about));
+                    out(&format!("{:width$} {}", recipe.name, recipe.about));
                 }
             }
             Self::Show { name } => {

@@ -9,7 +9,7 @@ use forage_trainer::SftConfig;
 use forage_trainer::device::DeviceSpec;
 
 use crate::progress::Watch;
-use crate::terminal::out;
+use crate::terminal::{note, out};
 
 /// Fine-tunes a policy on demonstrations.
 ///
@@ -120,7 +120,12 @@ impl Sft {
             resume: self.resume,
         };
         let tuned = sft(&options, &Watch::stoppable()?)?;
-        out(&format!("trained policy in {}", tuned.policy.display()));
+        let policy = tuned.policy.display();
+        out(&format!("trained policy in {policy}"));
+        note(&format!(
+            "next: forage report {}; forage eval CONFIG --policy {policy}",
+            options.folder.display()
+        ));
         if let Some(memory) = &tuned.memory {
             out(memory);
         }

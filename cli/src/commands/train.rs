@@ -84,6 +84,11 @@ impl Train {
                 let what = format!("the run would not start: {}", missing.join("; "));
                 return Err(RunError::config(what).into());
             }
+            if options.rollouts.is_none() {
+                config
+                    .check_window()
+                    .context("the run would not start: its episodes do not fit")?;
+            }
             return Ok(());
         }
         let options = TrainOptions {

@@ -9,7 +9,7 @@ use forage_env::{Difficulty, QuestionCounts, World, WorldSpec};
 use forage_lab::Observer;
 
 use crate::progress::Watch;
-use crate::terminal::out;
+use crate::terminal::{note, out};
 
 /// Generates an encyclopedia with questions.
 ///
@@ -68,6 +68,10 @@ impl WorldArgs {
                 counts.train,
                 counts.dev,
                 counts.test
+            ));
+            note(&format!(
+                "next: forage index build --corpus {} --out INDEX",
+                self.out.join("beir").display()
             ));
         }
         Ok(())

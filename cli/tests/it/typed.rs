@@ -148,7 +148,17 @@ fn a_config_of_few_lines_trains() {
         text(&world.join("questions.jsonl"))
     );
     std::fs::write(&config, lines).unwrap();
-    let plan = done(&["train", text(&config), "--dry-run"]);
+    // A policy with a small window needs smaller limits than the defaults, and is told before anything is opened.
+    let too_long = "max_episode_tokens is 4096, the policy's window 512";
+    let planned = forage(&["train", text(&config), "--dry-run"]);
+    let error = String::from_utf8_lossy(&planned.stderr);
+    assert!(
+        planned.status.code() == Some(2) && error.contains(too_long),
+        "{error}"
+    );
+    let (code, error) = stderr(&["config", "check", text(&config)]);
+    assert!(code == Some(2) && error.contains(too_long), "{error}");
+    let plan = String::from_utf8_lossy(&planned.stdout);
     for part in [
         "seed = 1\n",
         "id = \"search-r1\"",
@@ -173,10 +183,7 @@ fn a_config_of_few_lines_trains() {
     );
     let refused = train(&["grpo.steps=1"]);
     let error = String::from_utf8_lossy(&refused.stderr);
-    assert!(
-        error.contains("max_episode_tokens is 4096, the policy's window 512"),
-        "{error}"
-    );
+    assert!(error.contains(too_long), "{error}");
     let small = [
         "grpo.steps=1",
         "grpo.prompts_per_step=2",
@@ -204,7 +211,66 @@ fn settings_that_an_environment_lacks_are_refused_before_anything_is_opened() {
     let config = Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs/smoke.toml");
     let set = ["--dry-run", "--set", "environment.settings.topk=3"];
     let (code, error) = stderr(&[&["train", text(&config)][..], &set[..]].concat());
-    assert!(code == Some(2) && error.contains("`topk`"), "{error}");
+    assert!(
+        code == Some(2) && error.contains("`topk`") && error.contains("did you mean `top_k`?"),
+        "{error}"
+    );
+    let set = ["--dry-run", "--set", "gpro.steps=3"];
+    let (code, error) = stderr(&[&["train", text(&config)][..], &set[..]].concat());
+    assert!(
+        code == Some(2) && error.contains("did you mean `grpo`?"),
+        "{error}"
+    );
+}
+
+#[test]
+fn misspelt_scripts_and_missing_questions_are_told_what_to_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let (world, index) = world(folder.path());
+    let questions = world.join("questions.jsonl");
+    let asked = ["--questions", text(&questions), "--index", text(&index)];
+    let evaluate = ["eval", "--policy", "search-titel"];
+    let (code, error) = stderr(&[&evaluate[..], &asked[..]].concat());
+    assert!(
+        code == Some(1) && error.contains("did you mean `search-title`, a script of search-r1?"),
+        "{error}"
+    );
+    assert!(error.contains("neither a folder nor a name"), "{error}");
+    let config = folder.path().join("mine.toml");
+    let lines = format!(
+        "[policy]\ncheckpoint = \"builtin:quickstart\"\n[data.files]\nindex = {:?}\ntrain = {:?}\n",
+        text(&index),
+        text(&questions)
+    );
+    std::fs::write(&config, lines).unwrap();
+    let (code, error) = stderr(&["eval", text(&config), "--policy", "oracle"]);
+    assert!(
+        code == Some(2) && error.contains("data.files.test or data.files.train_share"),
+        "{error}"
+    );
+}
+
+#[test]
+fn what_can_be_done_next_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let (first, index) = world(folder.path());
+    let said = |arguments: &[&str]| {
+        let output = forage(arguments);
+        assert!(output.status.success(), "{arguments:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let again = folder.path().join("again");
+    let made = said(&["world", "--pages", "100", "--out", text(&again)]);
+    assert!(made.contains("next: forage index build"), "{made}");
+    let (questions, out) = (first.join("questions.jsonl"), folder.path().join("e.jsonl"));
+    let asked = ["--questions", text(&questions), "--index", text(&index)];
+    let written = ["--limit", "2", "--out", text(&out)];
+    let evaluate = ["eval", "--policy", "search-title"];
+    let evaluated = said(&[&evaluate[..], &asked[..], &written[..]].concat());
+    assert!(
+        evaluated.contains("greedy 2/2") && evaluated.contains("next: forage report"),
+        "{evaluated}"
+    );
 }
 
 #[test]

@@ -77,11 +77,18 @@ impl Rollout {
     /// Never fails and never loses an episode: what goes wrong on our side is an [`Ending::Infra`] without a score.
     /// Dropping the future stops the episodes. Must be called within a Tokio runtime.
     pub async fn run(&self, jobs: Vec<Job>) -> Vec<Episode> {
-        self.run_bounded(jobs, Semaphore::MAX_PERMITS).await
+        self.run_bounded(jobs, Semaphore::MAX_PERMITS, &|_| {})
+            .await
     }
 
-    /// As [`Self::run`], with at most `in_flight` episodes at a time (at least one).
-    pub async fn run_bounded(&self, jobs: Vec<Job>, in_flight: usize) -> Vec<Episode> {
+    /// As [`Self::run`], with at most `in_flight` episodes at a time (at least one). `told` hears of each episode when it ends, in
+    /// whatever order they do and before judges of whole groups have scored it.
+    pub async fn run_bounded(
+        &self,
+        jobs: Vec<Job>,
+        in_flight: usize,
+        told: &(dyn Fn(&Episode) + Sync),
+    ) -> Vec<Episode> {
         let permits = Arc::new(Semaphore::new(in_flight.clamp(1, Semaphore::MAX_PERMITS)));
         let mut tasks = JoinSet::new();
         let mut index_of = HashMap::with_capacity(jobs.len());
@@ -136,7 +143,10 @@ impl Rollout {
         let mut episodes: Vec<Option<Episode>> = vec![None; jobs.len()];
         while let Some(joined) = tasks.join_next_with_id().await {
             match joined {
-                Ok((_, (index, episode))) => episodes[index] = Some(episode),
+                Ok((_, (index, episode))) => {
+                    told(&episode);
+                    episodes[index] = Some(episode);
+                }
                 Err(error) => {
                     if let Some(&index) = index_of.get(&error.id()) {
                         episodes[index] = Some(lost(&jobs[index], error.to_string()));

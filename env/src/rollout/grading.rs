@@ -70,7 +70,7 @@ impl Rollout {
             sampling: Sampling::GREEDY,
             ..self.clone()
         };
-        grading.run_bounded(jobs, in_flight).await
+        grading.run_bounded(jobs, in_flight, &|_| {}).await
     }
 
     /// The grade that an episode of [`Self::grading`] gave, 0 to 1; none where the policy wrote none.

@@ -1,7 +1,7 @@
 //! Episodes on disk: one JSON object a line.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, BufWriter, Write};
+use std::io::{BufRead, BufReader, BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use forage_contracts::{Episode, Provenance};
@@ -68,6 +68,12 @@ pub enum RecordError {
         /// The cause.
         #[source]
         source: std::io::Error,
+    },
+    /// There is no such file.
+    #[error("there is no file of episodes at `{}`; check the path", path.display())]
+    Missing {
+        /// The file.
+        path: PathBuf,
     },
     /// A line is not a record.
     #[error("`{}` line {line} is not an episode record; remove the line or the file", path.display())]
@@ -170,7 +176,12 @@ impl EpisodeRecord {
     pub fn read_all(
         path: &Path,
     ) -> Result<impl Iterator<Item = Result<Self, RecordError>>, RecordError> {
-        let file = File::open(path).map_err(|source| io_error("open", path, source))?;
+        let file = File::open(path).map_err(|source| match source.kind() {
+            ErrorKind::NotFound => RecordError::Missing {
+                path: path.to_owned(),
+            },
+            _ => io_error("open", path, source),
+        })?;
         let mut reader = BufReader::new(file);
         let path = path.to_owned();
         let mut line = 0;

@@ -298,15 +298,26 @@ async fn the_end_token_may_follow_stops_as_forced() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn episodes_keep_their_order_and_repeat() {
+    let told = std::sync::Mutex::new(Vec::new());
     let play = async |in_flight| {
         let policy = search_r1::ENTRY
             .script("random", Cast::new(Arc::new(ByteTokenizer), []))
             .expect("a script");
         rollout(policy, factory(settings(), library()))
-            .run_bounded(jobs(task(), 64), in_flight)
+            .run_bounded(jobs(task(), 64), in_flight, &|episode| {
+                told.lock().expect("no panic").push(episode.member);
+            })
             .await
     };
     let (wide, narrow) = (play(1000).await, play(1).await);
+    // Each is told of once.
+    let mut told = told.into_inner().expect("no panic");
+    told.sort_unstable();
+    assert!(
+        told.iter()
+            .copied()
+            .eq((0..64).flat_map(|member| [member; 2]))
+    );
     assert_eq!(wide, narrow);
     assert!(
         wide.iter()
@@ -362,6 +373,14 @@ async fn records_round_trip() {
         .expect_err("no record");
     assert!(
         matches!(error, RecordError::Unfinished { line: 1, .. }),
+        "{error}"
+    );
+    let error = EpisodeRecord::read_all(&folder.path().join("gone.jsonl"))
+        .err()
+        .expect("no file")
+        .to_string();
+    assert!(
+        error.starts_with("there is no file of episodes at"),
         "{error}"
     );
 }

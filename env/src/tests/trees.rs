@@ -71,7 +71,7 @@ async fn grown(retriever: Arc<dyn Retriever>, jobs: Vec<Job>, in_flight: usize) 
         ..settings()
     };
     rollout(Arc::new(Dice), factory(settings, retriever))
-        .run_bounded(jobs, in_flight)
+        .run_bounded(jobs, in_flight, &|_| {})
         .await
 }
 

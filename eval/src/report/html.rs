@@ -65,15 +65,21 @@ pub(super) fn colour(index: usize) -> &'static str {
     COLOURS[index % COLOURS.len()]
 }
 
+/// Colours of roles: the first of a role is drawn through, others are dotted.
+const CONTROLS: [&str; 2] = ["c-control", "c-control dotted"];
+const STARTS: [&str; 2] = ["c-start", "c-start dotted"];
+
 /// Colour classes of runs or evaluations in order: the start grey, controls orange, others in turn from blue.
 pub(super) fn colours<'a>(names: impl IntoIterator<Item = &'a str>) -> Vec<&'static str> {
-    let mut ordinary = 0;
+    let (mut controls, mut starts, mut ordinary) = (0, 0, 0);
     let class = |name: &str| {
         let name = name.to_lowercase();
         if name.contains("control") {
-            "c-control"
+            controls += 1;
+            CONTROLS[usize::from(controls > 1)]
         } else if name.contains("start") || name.contains("before") {
-            "c-start"
+            starts += 1;
+            STARTS[usize::from(starts > 1)]
         } else {
             ordinary += 1;
             colour(ordinary - 1)
@@ -112,6 +118,11 @@ mod tests {
         assert_eq!(
             colours(["Start", "trained", "control (random reward)", "other"]),
             ["c-start", "c-main", "c-control", "c-green"]
+        );
+        // Greedy and sampled episodes of one policy are told apart.
+        assert_eq!(
+            colours(["start", "start, sampled", "control", "control, sampled"]),
+            ["c-start", "c-start dotted", "c-control", "c-control dotted"]
         );
     }
 }

@@ -103,6 +103,15 @@ impl EnvironmentConfig {
         let written = serde_json::Value::Object(self.settings.clone());
         (entry.resolve)(written).in_config(format!("environment {}", self.id))
     }
+
+    /// Tokens of the longest episode; `None` where the settings have no limit.
+    pub(crate) fn longest(&self) -> Result<Option<usize>> {
+        let settings = self.resolved()?.settings;
+        let longest = settings
+            .get("max_episode_tokens")
+            .and_then(serde_json::Value::as_u64);
+        Ok(longest.and_then(|longest| usize::try_from(longest).ok()))
+    }
 }
 
 /// The final evaluation.
@@ -176,13 +185,7 @@ impl RunConfig {
                 .collect();
         }
         if self.engine.context_tokens == 0 {
-            let settings = self.environment.resolved()?.settings;
-            let longest = settings
-                .get("max_episode_tokens")
-                .and_then(serde_json::Value::as_u64);
-            self.engine.context_tokens = longest
-                .and_then(|longest| usize::try_from(longest).ok())
-                .unwrap_or(LONGEST_EPISODE);
+            self.engine.context_tokens = self.environment.longest()?.unwrap_or(LONGEST_EPISODE);
         }
         Ok(())
     }

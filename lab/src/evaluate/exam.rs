@@ -13,12 +13,12 @@ use forage_env::{Alarm, InfraBudget, Probe, Rollout};
 use forage_eval::{Answers, Bootstrap, EvalSummary, RetrievalReport, Telemetry};
 use forage_retriever::{Query, Retriever, RetrieverError};
 
-use super::play::{Evaluated, play};
+use super::play::{Evaluated, Way};
 use super::player::Player;
 use super::probes::{Plain, Probed};
 use crate::config::EnvironmentConfig;
 use crate::data::{Corpus, Tasks};
-use crate::error::{Context, Result, RunError, bail};
+use crate::error::{Context, Result, RunError};
 use crate::lock::FileLock;
 use crate::observer::Observer;
 use crate::records::write_episodes;
@@ -73,7 +73,7 @@ impl EvaluateOptions {
 }
 
 /// The sampled episodes beside the greedy ones, and the policy's own grades of them.
-const SAMPLED: &str = "sampled";
+pub(super) const SAMPLED: &str = "sampled";
 const GRADES: &str = "grades";
 
 /// A file beside that of the greedy episodes.
@@ -117,7 +117,11 @@ pub(super) struct Exam<'a> {
 impl Exam<'_> {
     pub(super) fn run(self) -> Result<Evaluation> {
         if self.tasks.is_empty() {
-            bail!("there are no questions to ask");
+            return Err(RunError::config_because(
+                "there are no questions to ask",
+                "name some to hold out: data.files.test or data.files.train_share, or data.test_questions of a world; without a \
+                 config --questions",
+            ));
         }
         let options = self.options;
         let searched = self.corpus.clone();
@@ -137,21 +141,14 @@ impl Exam<'_> {
                 "give --samples 2 or more, in an environment whose episodes end in an answer",
             ));
         }
-        let in_flight = self.player.in_flight;
-        let Evaluated { greedy, sampled } = play(
-            &rollout,
-            &self.tasks,
-            self.seed,
-            self.samples,
-            in_flight,
-            self.budget,
-        )?;
-        if let Some(path) = &options.out {
-            write_episodes(path, greedy.iter().cloned())?;
-            if self.samples > 0 {
-                write_episodes(&beside(path, SAMPLED), sampled.iter().cloned())?;
-            }
-        }
+        let way = Way {
+            in_flight: self.player.in_flight,
+            budget: self.budget,
+            out: options.out.as_deref(),
+            observer: self.observer,
+        };
+        let Evaluated { greedy, sampled } =
+            way.play(&rollout, &self.tasks, self.seed, self.samples)?;
         let plain = Plain {
             exam: &self,
             session: &session,
@@ -252,7 +249,60 @@ fn question_retrieval(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+
+    use forage_contracts::Split;
+    use forage_trainer::device::DeviceSpec;
+
     use super::*;
+    use crate::retrieval::RetrieverConfig;
+    use crate::sources::Sources;
+
+    /// Looks at a file whenever it hears of an episode.
+    struct Looking {
+        file: PathBuf,
+        seen: Mutex<Vec<(u64, usize)>>,
+    }
+
+    impl Observer for Looking {
+        fn progress(&self, _task: &str, done: u64, _total: u64, _shown: &str) {
+            let text = std::fs::read_to_string(&self.file).unwrap_or_default();
+            self.seen.lock().unwrap().push((done, text.lines().count()));
+        }
+    }
+
+    #[test]
+    fn episodes_are_told_of_and_kept_as_they_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let out = folder.path().join("episodes.jsonl");
+        let looking = Looking {
+            file: folder.path().join("episodes.jsonl.partial"),
+            seen: Mutex::default(),
+        };
+        let sources = Sources {
+            environment: "search-r1",
+            questions: None,
+            index: None,
+            corpus: None,
+            retrieval: &RetrieverConfig::default(),
+            split: Split::Test,
+            limit: Some(4),
+            usual: 4,
+            pages: Some(100),
+            seed: 1,
+        };
+        let options = EvaluateOptions {
+            policy: Some("oracle".to_owned()),
+            out: Some(out.clone()),
+            ..EvaluateOptions::default()
+        };
+        let evaluated = sources.evaluate(DeviceSpec::Cpu, &options, &looking);
+        evaluated.unwrap();
+        let seen = looking.seen.into_inner().unwrap();
+        assert_eq!(seen, [(1, 0), (2, 1), (3, 2), (4, 3)]);
+        let whole = std::fs::read_to_string(&out).unwrap();
+        assert!(whole.lines().count() == 4 && !looking.file.exists());
+    }
 
     #[test]
     fn every_file_of_an_evaluation_has_one_writer() {

@@ -7,9 +7,7 @@ mod probes;
 mod run;
 
 pub use exam::{EvaluateOptions, Evaluation};
-pub(crate) use play::{
-    Evaluated, evaluate_checkpoint, evaluate_policy, fault_budget, play_greedily,
-};
+pub(crate) use play::{Evaluated, Way, evaluate_checkpoint, evaluate_policy, fault_budget};
 pub(crate) use player::{Opening, Player, is_script};
 pub use probes::Probed;
 pub use run::evaluate;

@@ -1,11 +1,11 @@
 //! Policies that can be asked: checkpoints, servers and scripts.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use forage_contracts::EnvEntry;
 use forage_contracts::policy::Policy;
 use forage_contracts::scripted::{Cast, Scripted};
+use forage_contracts::{EnvEntry, nearest};
 use forage_env::registry::environments;
 use forage_env::{ChatSettings, registry};
 use forage_trainer::{Checkpoint, Precision, RemoteConfig, RemotePolicy};
@@ -120,7 +120,16 @@ impl<'a> Opening<'a> {
             None if served => self.served(),
             None if is_script(self.name) => self.script(tasks),
             None => {
-                let checkpoint = open_policy(self.name, Precision::Full, &self.generation.device)?;
+                let opened = open_policy(self.name, Precision::Full, &self.generation.device);
+                let checkpoint = match self.script_meant()? {
+                    Some(script) => opened.with_context(|| {
+                        format!(
+                            "no policy `{}`; did you mean `{script}`, a script of {}?",
+                            self.name, self.environment
+                        )
+                    })?,
+                    None => opened?,
+                };
                 let player = Player::here(&checkpoint, self.chat, self.generation)?;
                 Ok(Player {
                     weights: self.keep_weights.then_some(checkpoint),
@@ -128,6 +137,16 @@ impl<'a> Opening<'a> {
                 })
             }
         }
+    }
+
+    /// The script that is nearest to a name which no folder and nothing on the hub has.
+    fn script_meant(&self) -> Result<Option<&'static str>> {
+        if self.name.contains(['/', ':']) || Path::new(self.name).exists() {
+            return Ok(None);
+        }
+        let scripts = registry::find(self.environment)?.scripts.iter();
+        let near = nearest(self.name, scripts.map(|script| script.name));
+        Ok((!near.is_empty()).then_some(near))
     }
 
     /// A policy in tokens of its own, which a server samples.

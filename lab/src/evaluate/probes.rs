@@ -12,9 +12,8 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::exam::{Exam, beside};
-use super::play::play_greedily;
+use super::play::Way;
 use crate::error::{Context, Result, RunError};
-use crate::records::write_episodes;
 use crate::session::Session;
 
 /// The findings of a probe.
@@ -171,13 +170,22 @@ impl Plain<'_> {
     fn play(&self, session: &Session, name: &str) -> Result<Vec<Episode>> {
         let policy = Arc::clone(&self.exam.player.policy);
         let rollout = session.rollout(policy, Sampling::GREEDY)?;
-        let exam = self.exam;
-        let in_flight = exam.player.in_flight;
-        let episodes = play_greedily(&rollout, &exam.tasks, exam.seed, in_flight, exam.budget)?;
-        if let Some(path) = &self.exam.options.out {
-            write_episodes(&beside(path, name), episodes.iter().cloned())?;
-        }
-        Ok(episodes)
+        let Exam {
+            tasks,
+            seed,
+            budget,
+            options,
+            observer,
+            ..
+        } = self.exam;
+        let out = options.out.as_ref().map(|out| beside(out, name));
+        let way = Way {
+            in_flight: self.exam.player.in_flight,
+            budget: *budget,
+            out: out.as_deref(),
+            observer: *observer,
+        };
+        way.play_greedily(&rollout, tasks, *seed, name)
     }
 }
 

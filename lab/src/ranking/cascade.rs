@@ -23,7 +23,7 @@ use super::{QUERIES_PER_CALL, Ranking, search};
 use crate::config::Resolved;
 use crate::data::{Corpus, Tasks};
 use crate::error::{Context, Result, bail, refuse};
-use crate::evaluate::{Opening, fault_budget, play_greedily};
+use crate::evaluate::{Opening, Way, fault_budget};
 use crate::observer::Observer;
 use crate::retrieval::RetrieverConfig;
 use crate::session::Session;
@@ -255,8 +255,13 @@ impl Player {
             .lists
             .lock()
             .unwrap_or_else(PoisonError::into_inner) = shown;
-        let (in_flight, budget) = (self.in_flight, self.budget);
-        let episodes = play_greedily(&self.rollout, &self.tasks, self.seed, in_flight, budget)?;
+        let way = Way {
+            in_flight: self.in_flight,
+            budget: self.budget,
+            out: None,
+            observer: &(),
+        };
+        let episodes = way.play_greedily(&self.rollout, &self.tasks, self.seed, POLICY)?;
         let mut rankings = BTreeMap::new();
         for episode in &episodes {
             if let Some(ranking) = episode.ranking() {

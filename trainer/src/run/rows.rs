@@ -228,7 +228,9 @@ pub(super) fn describe_update(row: &mut Row, stats: &UpdateStats) {
     row.set(Metric::LOSS_WITH_PENALTIES, stats.loss);
     row.set(Metric::CLIP, stats.clip_frac);
     row.set(Metric::KL_OLD, stats.approx_kl_old);
-    row.set(Metric::KL_REFERENCE, stats.kl_reference);
+    if stats.has_reference {
+        row.set(Metric::KL_REFERENCE, stats.kl_reference);
+    }
     row.set(Metric::ENTROPY, stats.entropy);
     if !stats.masked {
         row.set(Metric::MISMATCH, stats.mismatch);
@@ -248,6 +250,21 @@ mod tests {
     use forage_contracts::{Boundary, Split, Task, TokenLog, Turn};
 
     use super::*;
+
+    #[test]
+    fn the_distance_from_a_reference_that_is_not_kept_is_not_written() {
+        let distance = |has_reference: bool| {
+            let mut row = Row::new(0);
+            let stats = UpdateStats {
+                has_reference,
+                updates: 1,
+                ..UpdateStats::default()
+            };
+            describe_update(&mut row, &stats);
+            row.get(Metric::KL_REFERENCE)
+        };
+        assert_eq!((distance(true), distance(false)), (Some(0.0), None));
+    }
 
     /// An episode whose policy wrote `spans`, with an observation of equal tokens behind each.
     fn episode(spans: &[&[u32]], kinds: Vec<TurnKind>) -> Episode {

@@ -174,7 +174,7 @@ async fn faults_end_episodes_without_a_score() {
             // One after the other, so that both tries of a request meet a fault.
             stage.jobs.truncate(4);
             stage.fakes[0].inject([fault(), fault()]);
-            let episodes = stage.rollout.run_bounded(stage.jobs, 1).await;
+            let episodes = stage.rollout.run_bounded(stage.jobs, 1, &|_| {}).await;
             let (healthy, failed) = split(&episodes);
             assert_eq!((healthy.len(), failed.len()), (3, 1), "{kind:?}");
             assert!(healthy.iter().all(|episode| episode.score.is_some()));
@@ -202,7 +202,7 @@ async fn a_server_that_stalls_stops_the_run() {
         let stage = stage(kind, 0.25).await;
         *stage.fakes[0].stalled.lock().unwrap() = true;
         let started = Instant::now();
-        let episodes = stage.rollout.run_bounded(stage.jobs, 4).await;
+        let episodes = stage.rollout.run_bounded(stage.jobs, 4, &|_| {}).await;
         assert!(
             started.elapsed() < Duration::from_secs(20),
             "{kind:?}: {:?}",
