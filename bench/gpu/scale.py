@@ -8,8 +8,8 @@ server. Groups are dealt to GPUs, gradients are summed over them in f32, moments
 or the network card. Forage sums gradients so within one machine alone, and brings the weights of a sharded optimizer to the other GPUs
 through the processor: the rows beyond the first say what sums and weights on the links would give.
 
-Memory is counted as `forage train --dry-run` counts it where no card has room for kept activations: at the gradient of the embedding,
-when those of all weights are there. A card is too small where more than 95 % of it is needed.
+Memory is counted as `forage train --dry-run` counts it where no card has room for kept activations: at the largest of the moments of a
+packed micro-batch in bf16, beside the sum of the gradients of those before. A card is too small where more than 95 % of it is needed.
 """
 
 import argparse
@@ -31,6 +31,30 @@ def numbers(shape):
     layers, hidden, intermediate, heads, kv_heads, dim, vocabulary, tied = SHAPES[shape]
     inner = layers * (hidden * (2 * heads + 2 * kv_heads) * dim + 3 * hidden * intermediate)
     return inner + vocabulary * hidden * (1 if tied else 2), inner
+
+
+def micro_batch(chosen):
+    """Bytes that a micro-batch of policy tokens holds at most, and the bytes of a page: trainer/src/memory/card.rs."""
+    layers, hidden, intermediate, heads, kv_heads, dim, vocabulary, tied = SHAPES[chosen.shape]
+    everything, inner = numbers(chosen.shape)
+    tokens, queries, head = chosen.micro_batch_tokens, heads * dim, vocabulary * hidden * 4
+    # Of each layer its input, what attention made of it and two numbers of every row and head.
+    kept = tokens * (layers * (hidden + queries) + hidden) * HALF + layers * tokens * heads * 2 * 4
+    joined = queries + 2 * kv_heads * dim
+    layer = tokens * max(6 * intermediate + 4 * hidden + queries, 4 * hidden + queries + 4 * joined) * HALF
+    at_once = max(1, min(MEMORY[chosen.card] * GB // 512, 2**28) // vocabulary)
+    logits = min(tokens, at_once) * vocabulary
+    picked = 3 * tokens * hidden * HALF
+    earlier = head if tokens > at_once else 0
+    # Beside the sum: the head's gradient until its end, one layer's, and the embedding's, which is the head's where it is tied.
+    moments = (
+        kept + logits * (4 + HALF) + picked + earlier,
+        kept + logits * HALF + picked + head + earlier + head // 2,
+        kept + layer + inner // layers * 4 + (head if tied else 0),
+        tokens * hidden * 4 + head,
+    )
+    page = max(head, 2 * tokens * intermediate * HALF, 2 * hidden * intermediate * 4, chosen.cache_gib * GIB / (2 * layers))
+    return everything * 4 + max(moments), page
 
 
 def step(chosen, gpus):
@@ -70,10 +94,11 @@ def step(chosen, gpus):
     travelled = everything * (4 + 4 + 4) * (gpus - 1) / gpus
     reduced = chosen.updates * travelled / link
 
-    # Weights, the copies in bf16 of updates, engine and reference, moments, and the gradient of a micro-batch beside the sum before it.
-    held = everything * (4 + 3 * HALF + 8 / gpus + 2 * 4) + chosen.cache_gib * GIB + chosen.micro_batch_tokens * hidden * 4
+    # Weights, the copies in bf16 of updates, engine and reference, moments, and gradients with what a micro-batch holds.
+    most, page = micro_batch(chosen)
+    held = everything * (4 + 3 * HALF + 8 / gpus) + chosen.cache_gib * GIB + most
     # Pages that are not filled: a sixteenth, and one page of the largest tensor; then what the driver takes.
-    held += held / 16 + vocabulary * hidden * 4 + GIB
+    held += held / 16 + page + GIB
     return {"decode": decoding, "prefill": prefill, "search": search, "update": update, "optimizer": optimizer, "gradients": reduced}, held
 
 

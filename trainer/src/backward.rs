@@ -4,8 +4,9 @@
 //! bytes that it is given (`Workers::kept_bytes`). Log-probabilities come from it in chunks of tokens, and the derivative of the
 //! loss by them goes back through the softmax. Then, from the last layer down, the activations of one layer at a time are computed
 //! again where they were not kept, and the gradient goes back through it (activation checkpointing, Chen et al. 2016, with every
-//! layer a segment). Every derivative is written out (`LayerBackward`), so that no graph is built; tests hold them equal to one
-//! graph of Burn's autodiff through the whole decoder, and to `PyTorch`.
+//! layer a segment). The gradients by a layer's parameters are added to the sum over micro-batches then. Every derivative is written out
+//! (`LayerBackward`), so that no graph is built; tests hold them equal to one graph of Burn's autodiff through the whole decoder, and to
+//! `PyTorch`.
 
 use burn::tensor::{DType, IndexingUpdateOp, Int, Tensor, TensorData};
 
@@ -18,12 +19,7 @@ use crate::model::{
 };
 use crate::sequence::{BatchSize, Sequence, ids};
 
-/// Gradient of a loss of the log-probabilities of `sequences`, and the rest of what `loss` returned; `None` when no sequence has
-/// a target.
-///
-/// `decoder` is on a plain device; beside an adapter its base gets no gradients. `loss` is given log-probabilities and entropies of
-/// all targets, in order, and returns the derivative of the loss by each. At most `kept_bytes` of activations are kept instead of being
-/// computed again, which changes no number.
+/// Gradient of a loss of the log-probabilities of `sequences` by themselves, as [`add_gradients`] finds it.
 pub(crate) fn gradients<T>(
     decoder: &Decoder,
     config: &ModelConfig,
@@ -32,7 +28,31 @@ pub(crate) fn gradients<T>(
     kept_bytes: usize,
     loss: impl FnOnce(&Scores) -> (ScoreGrads, T),
 ) -> Option<(NamedGrads, T)> {
+    let mut sum = NamedGrads::default();
+    let rest = add_gradients(&mut sum, decoder, config, rope, sequences, kept_bytes, loss)?;
+    Some((sum, rest))
+}
+
+/// Adds the gradient of a loss of the log-probabilities of `sequences` to a sum, and returns the rest of what `loss` returned; `None`, and
+/// nothing is added, when no sequence has a target.
+///
+/// The gradients of a layer are added as soon as they are there, so that beside the sum there are those of one layer at a time, and of the
+/// embedding where it is the head as well.
+///
+/// `decoder` is on a plain device; beside an adapter its base gets no gradients. `loss` is given log-probabilities and entropies of
+/// all targets, in order, and returns the derivative of the loss by each. At most `kept_bytes` of activations are kept instead of being
+/// computed again, which changes no number.
+pub(crate) fn add_gradients<T>(
+    sum: &mut NamedGrads,
+    decoder: &Decoder,
+    config: &ModelConfig,
+    rope: &RopeTables,
+    sequences: &[&Sequence],
+    kept_bytes: usize,
+    loss: impl FnOnce(&Scores) -> (ScoreGrads, T),
+) -> Option<T> {
     within(
+        sum,
         kept_bytes,
         decoder,
         config,
@@ -42,17 +62,18 @@ pub(crate) fn gradients<T>(
     )
 }
 
-/// As [`gradients`], of a loss of what the value `head` says before each target.
-pub(crate) fn value_gradients<T>(
-    decoder: &Decoder,
-    head: &Linear,
+/// As [`add_gradients`], of a loss of what the value head says before each target.
+pub(crate) fn add_value_gradients<T>(
+    sum: &mut NamedGrads,
+    (decoder, head): (&Decoder, &Linear),
     config: &ModelConfig,
     rope: &RopeTables,
     sequences: &[&Sequence],
     kept_bytes: usize,
     loss: impl FnOnce(&[f32]) -> (Vec<f32>, T),
-) -> Option<(NamedGrads, T)> {
+) -> Option<T> {
     within(
+        sum,
         kept_bytes,
         decoder,
         config,
@@ -62,16 +83,17 @@ pub(crate) fn value_gradients<T>(
     )
 }
 
-/// Gradients with at most `limit` bytes of activations kept. `head` makes the loss of the hidden states of the targets, `[targets,
-/// hidden]`, and returns its derivative by them and the rest.
+/// Adds gradients to a sum, with at most `limit` bytes of activations kept. `head` makes the loss of the hidden states of the targets,
+/// `[targets, hidden]`, and returns its derivative by them and the rest.
 fn within<T>(
+    sum: &mut NamedGrads,
     limit: usize,
     decoder: &Decoder,
     config: &ModelConfig,
     rope: &RopeTables,
     sequences: &[&Sequence],
     head: impl FnOnce(&mut Backward<'_>, &Targets, &Tensor<2>) -> (Tensor<2>, T),
-) -> Option<(NamedGrads, T)> {
+) -> Option<T> {
     let batch = Batch::new(&ids(sequences.iter().copied()));
     let device = decoder.device();
     let targets = Targets::of(sequences, &batch, decoder)?;
@@ -90,6 +112,7 @@ fn within<T>(
         .parameters
         .norm("model.norm", decoder.norm(), last, grad);
     let mut grad = all.select_assign(0, targets.rows(&device), grad, IndexingUpdateOp::Add);
+    backward.settle(sum);
     while let Some(layer) = kept.pop() {
         let index = kept.len();
         let derivative = LayerBackward {
@@ -100,9 +123,11 @@ fn within<T>(
             parameters: &mut backward.parameters,
         };
         grad = derivative.input(layer, grad);
+        backward.settle(sum);
     }
     backward.embed(&batch, grad);
-    Some((NamedGrads(backward.parameters.total), rest))
+    sum.add(NamedGrads(backward.parameters.total));
+    Some(rest)
 }
 
 /// The kept part of each layer, and the output of the last.
@@ -240,6 +265,14 @@ struct Backward<'a> {
 }
 
 impl Backward<'_> {
+    /// Adds what is complete to a sum: all but the gradient of the embedding, which is complete last.
+    fn settle(&mut self, sum: &mut NamedGrads) {
+        let total = &mut self.parameters.total;
+        let embedding = total.remove_entry(EMBEDDING);
+        sum.add(NamedGrads(std::mem::take(total)));
+        total.extend(embedding);
+    }
+
     /// Through a loss of log-probabilities: its derivative by the hidden states of the targets, and the rest of what it returned.
     fn logprobs<T>(
         &mut self,
@@ -360,7 +393,9 @@ mod tests {
             logprobs: weights.collect(),
             entropies: Vec::new(),
         };
-        let found = within(
+        let mut found = NamedGrads::default();
+        let rest = within(
+            &mut found,
             limit,
             &decoder,
             &config,
@@ -369,7 +404,8 @@ mod tests {
             |b, targets, hidden| b.logprobs(targets, hidden, |_| (grads, ())),
         );
         let numbers = |tensor: Tensor<1>| tensor.into_data().try_into_vec::<f32>().unwrap();
-        found.unwrap().0.0.into_values().flat_map(numbers).collect()
+        rest.unwrap();
+        found.0.into_values().flat_map(numbers).collect()
     }
 
     /// Keeping more changes memory and time, and no bit of a gradient.

@@ -10,7 +10,7 @@ use forage_contracts::SettingError;
 use forage_contracts::seed::Seed;
 use serde::{Deserialize, Serialize};
 
-use crate::backward::{value_gradients, values};
+use crate::backward::{add_value_gradients, values};
 use crate::grads::NamedGrads;
 use crate::learner::UpdateConfig;
 use crate::logprobs::Targets;
@@ -200,7 +200,7 @@ impl Critic {
         let batches = student.cut(scored.iter().map(|row| &row.sequence));
         let (own, parts) = ranks.deal(batches.len(), parts);
         let batches = &batches[own];
-        let (gradients, sums) = student.workers.gradients_of_parts(&parts, |index| {
+        let (gradients, sums) = student.workers.gradients_of_parts(&parts, |index, sum| {
             if ranks.loss().is_some() {
                 return None;
             }
@@ -208,7 +208,8 @@ impl Critic {
             let sequences: Vec<&Sequence> = rows.iter().map(|row| &row.sequence).collect();
             let loss = |values: &[f32]| loss(&rows, values, self.config.clip);
             let (rope, kept) = (&student.rope, student.workers.kept_bytes());
-            value_gradients(decoder, head, config, rope, &sequences, kept, loss)
+            let decoder = (decoder, head);
+            add_value_gradients(sum, decoder, config, rope, &sequences, kept, loss)
         });
         let (gradients, sums) = ranks.sum(gradients, sums, &decoder.device())?;
         let mut total = ValueSums::default();

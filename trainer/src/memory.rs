@@ -450,6 +450,28 @@ impl MemoryPlan<'_> {
         2 * self.work.batch.tokens * widest * F32
     }
 
+    /// Bytes of the gradients of a layer.
+    fn layer_gradients(&self) -> usize {
+        let numbers = match self.adapter {
+            Some(_) => self.trained() / self.model.num_hidden_layers.max(1),
+            None => projections(self.model)
+                .map(Projection::numbers)
+                .iter()
+                .sum(),
+        };
+        numbers * F32
+    }
+
+    /// Of the bytes of the head's gradient, those that are not in the sum over micro-batches before a pass ends: all where the head is the
+    /// embedding, to which the rows of its inputs are added last.
+    fn unfinished(&self, head: usize) -> usize {
+        if self.model.tie_word_embeddings {
+            head
+        } else {
+            0
+        }
+    }
+
     /// The moments of the gradients of micro-batches.
     fn gradients(&self) -> Vec<Moment> {
         let full = self.adapter.is_none();
@@ -465,9 +487,21 @@ impl MemoryPlan<'_> {
         let batches = self.at_a_time();
         let all = self.trained() * F32;
         let summed = Workers::sums(self.work.micro_batches) * all;
+        // Gradients that exist: of the head, of everything above a layer, of everything and the embedding's rows once more. One
+        // micro-batch at a time adds a layer's to the sum of those before.
+        let embedding = held.embedding_gradient;
+        let [of_layers, of_all] = if summed > 0 && batches == 1 {
+            let last = if full {
+                2 * embedding
+            } else {
+                self.layer_gradients()
+            };
+            [self.unfinished(embedding) + self.layer_gradients(), last]
+        } else {
+            [embedding, all + embedding]
+        };
         let tokens = "grpo.update.micro_batch_tokens";
         let in_f32 = "base = \"f32\"";
-        // Gradients that exist: of the head, of everything above a layer, of everything and the embedding's rows once more.
         let moment =
             |name, gradients: usize, kept: usize, parts: &[(&'static str, usize, &'static str)]| {
                 let mut parts: Vec<Part> = parts
@@ -503,7 +537,7 @@ impl MemoryPlan<'_> {
             ),
             moment(
                 "gradients of the layers",
-                held.embedding_gradient,
+                of_layers,
                 held.kept,
                 &[
                     ("one layer", held.layer, tokens),
@@ -513,7 +547,7 @@ impl MemoryPlan<'_> {
             ),
             moment(
                 "gradients of attention",
-                held.embedding_gradient,
+                of_layers,
                 held.kept,
                 &[
                     ("one layer's projections", held.projections, tokens),
@@ -525,12 +559,7 @@ impl MemoryPlan<'_> {
                     masks,
                 ],
             ),
-            moment(
-                "gradient of the embedding",
-                all + held.embedding_gradient,
-                0,
-                &[],
-            ),
+            moment("gradient of the embedding", of_all, 0, &[]),
         ]
     }
 

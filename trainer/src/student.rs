@@ -256,7 +256,7 @@ impl Student {
         // Made before several workers need it.
         self.decoder();
         let config = &self.checkpoint.config;
-        self.workers.gradients_of_parts(parts, |index| {
+        self.workers.gradients_of_parts(parts, |index, sum| {
             if is_over() {
                 return None;
             }
@@ -264,7 +264,7 @@ impl Student {
             let rows: Vec<&Sequence> = batch.iter().map(|&row| sequences[row]).collect();
             let loss = loss(batch);
             let (decoder, kept) = (self.decoder_of(&rows), self.workers.kept_bytes());
-            backward::gradients(&decoder, config, &self.rope, &rows, kept, loss)
+            backward::add_gradients(sum, &decoder, config, &self.rope, &rows, kept, loss)
         })
     }
 

@@ -94,7 +94,8 @@ impl Workers {
         workers.min(micro_batches).max(1)
     }
 
-    /// The number of sums that [`Self::gradients`] holds beside the gradients of those: the first of a step is its own sum.
+    /// The number of sums that [`Self::gradients`] holds beside the gradients of those: the first of a step is its own sum. Where one runs
+    /// at a time it adds to the sum what is complete, so that only the rest of its gradients is beside it.
     pub(crate) fn sums(micro_batches: usize) -> usize {
         usize::from(micro_batches > 1)
     }
@@ -143,22 +144,32 @@ impl Workers {
         jobs: usize,
         job: impl Fn(usize) -> Option<(NamedGrads, T)> + Sync,
     ) -> (NamedGrads, Vec<T>) {
-        let (mut sums, rests) = self.gradients_of_parts(&Parts::one(jobs), job);
+        let (mut sums, rests) = self.gradients_of_parts(&Parts::one(jobs), |index, sum| {
+            let (gradients, rest) = job(index)?;
+            sum.add(gradients);
+            Some(rest)
+        });
         (sums.pop().unwrap_or_default(), rests)
     }
 
-    /// As [`Self::gradients`], with the sum of each part by itself; one sum of all where the parts are [`Parts::folded`].
+    /// As [`Self::gradients`], with the sum of each part by itself; one sum of all where the parts are [`Parts::folded`]. `job` adds to
+    /// the sum that it is given: that of its part so far where one job runs at a time, and an empty one where there are several, whose
+    /// gradients wait for their turn. It adds each parameter's gradient once, so the bits are the same.
     pub(crate) fn gradients_of_parts<T: Send>(
         &self,
         parts: &Parts,
-        job: impl Fn(usize) -> Option<(NamedGrads, T)> + Sync,
+        job: impl Fn(usize, &mut NamedGrads) -> Option<T> + Sync,
     ) -> (Vec<NamedGrads>, Vec<T>) {
         let sum = Mutex::new(Sum::new(parts));
+        let locked = || sum.lock().unwrap_or_else(PoisonError::into_inner);
+        let alone = self.at_a_time() == 1;
         self.map(parts.jobs(), |index| {
-            let part = job(index);
-            sum.lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .take(index, part);
+            let mut gradients = NamedGrads::default();
+            if alone {
+                gradients = locked().lend(index);
+            }
+            let rest = job(index, &mut gradients);
+            locked().take(index, gradients, rest);
         });
         let sum = sum.into_inner().unwrap_or_else(PoisonError::into_inner);
         (sum.totals, sum.rests)
@@ -195,7 +206,7 @@ impl Parts {
 /// turn: a step needs memory for its workers, not for its micro-batches.
 struct Sum<'a, T> {
     next: usize,
-    early: BTreeMap<usize, Option<(NamedGrads, T)>>,
+    early: BTreeMap<usize, (NamedGrads, Option<T>)>,
     parts: &'a Parts,
     /// Of the parts that were begun; of folded ones that of all complete ones, and of the one under way.
     totals: Vec<NamedGrads>,
@@ -213,18 +224,32 @@ impl<'a, T> Sum<'a, T> {
         }
     }
 
-    fn take(&mut self, index: usize, part: Option<(NamedGrads, T)>) {
-        self.early.insert(index, part);
-        while let Some(part) = self.early.remove(&self.next) {
-            let begins = self.next == 0 || self.parts.ends.contains(&self.next);
+    /// Returns whether a job is the first of its part.
+    fn begins(&self, index: usize) -> bool {
+        index == 0 || self.parts.ends.contains(&index)
+    }
+
+    /// The sum of a job's part so far, until [`Self::take`] has it back; all jobs before it are done.
+    fn lend(&mut self, index: usize) -> NamedGrads {
+        if self.begins(index) {
+            return NamedGrads::default();
+        }
+        let sum = self.totals.last_mut();
+        sum.map(std::mem::take).unwrap_or_default()
+    }
+
+    fn take(&mut self, index: usize, gradients: NamedGrads, rest: Option<T>) {
+        self.early.insert(index, (gradients, rest));
+        while let Some((gradients, rest)) = self.early.remove(&self.next) {
+            let begins = self.begins(self.next);
             self.next += 1;
             if begins {
                 self.totals.push(NamedGrads::default());
             }
-            if let (Some((gradients, rest)), Some(total)) = (part, self.totals.last_mut()) {
+            if let Some(total) = self.totals.last_mut() {
                 total.add(gradients);
-                self.rests.push(rest);
             }
+            self.rests.extend(rest);
             if self.parts.folded && self.totals.len() > 1 && self.parts.ends.contains(&self.next) {
                 let complete = self.totals.pop().unwrap_or_default();
                 self.totals[0].add(complete);

@@ -6,6 +6,7 @@ use crate::generate::pass_bytes;
 use crate::logprobs::Logits;
 use crate::model::{KvCache, LayerSizes, Projection, RopeTables, projections};
 use crate::weights::Precision;
+use crate::workers::Workers;
 
 /// Bytes of a bf16.
 const HALF: usize = 2;
@@ -207,23 +208,18 @@ impl MemoryPlan<'_> {
         let layer = tokens * (sizes.feed_forward - shared).max(sizes.attention) * element;
         let (logits, chunks) = Logits::chunks(batch.targets, model.vocab_size, space.logits);
         let gradients = self.trained() * F32;
-        // Those of a micro-batch are there beside the sum of those before.
-        let before = if self.work.micro_batches > 1 {
-            gradients
-        } else {
-            0
-        };
+        // The sum of those of the micro-batches before, to which a layer's are added as soon as they are there.
+        let before = Workers::sums(self.work.micro_batches) * gradients;
         let learns = self.adapter.is_none();
         let head = if learns { self.embedding() * F32 } else { 0 };
         // That of the chunks before, and in bf16 that of the chunk as the product gives it.
         let earlier = if chunks > 1 { head } else { 0 };
         let rounded = if self.in_bf16 { head / 2 } else { 0 };
         let widened = self.widened_head() * if chunks > 1 { 2 } else { 1 };
-        let largest_layer = if learns {
-            let numbers: usize = projections(model).map(Projection::numbers).iter().sum();
-            numbers * F32
+        let (layers, all) = if before > 0 {
+            (before + self.unfinished(head), before + head)
         } else {
-            0
+            (head, gradients)
         };
         let moment = |name, parts: Vec<Part>| Moment {
             name,
@@ -270,14 +266,14 @@ impl MemoryPlan<'_> {
                     part("one layer", layer, TOKENS),
                     part("a layer's matrix, widened", self.widened_matrix(), ""),
                     part(DROPPED, self.masks(), TOKENS),
-                    part("gradients", before + head + largest_layer, LORA),
+                    part("gradients", layers + self.layer_gradients(), LORA),
                 ],
             ),
             moment(
                 "gradient of the embedding",
                 vec![
                     part("gradient of the inputs", tokens * hidden * F32, TOKENS),
-                    part("gradients", before + gradients, LORA),
+                    part("gradients", all, LORA),
                 ],
             ),
             moment(

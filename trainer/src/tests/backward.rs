@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use forage_contracts::seed::Seed;
 
 use super::reference::{FAMILIES, Tiny, tiny};
-use crate::backward::gradients;
+use crate::backward::{add_gradients, gradients};
 use crate::grads::{NamedGrads, track};
 use crate::logprobs::{ScoreGrads, Scores, token_logprobs};
 use crate::lora::{self, LoraConfig, Targets};
 use crate::model::{Batch, Decoder, Dropout, ModelConfig, RopeTables};
 use crate::sequence::{Sequence, ids};
-use crate::workers::KEPT_BYTES;
+use crate::workers::{KEPT_BYTES, Parts, Workers};
 use burn::tensor::{DType, Device, Tensor};
 use rand::RngExt;
 
@@ -253,4 +253,56 @@ fn sequences_without_a_target_have_no_gradient() {
         |_| (ScoreGrads::default(), ()),
     );
     assert!(found.is_none());
+}
+
+/// One worker adds the gradients of a layer to the sum while it goes back, several when a micro-batch is done: both have the bits of
+/// micro-batches that are computed by themselves and added in order, part by part.
+#[test]
+fn gradients_added_on_the_way_have_the_bits_of_those_added_afterwards() {
+    for name in FAMILIES {
+        let model = tiny(name, &Device::flex());
+        let (decoder, config, rope) = (&model.decoder, &model.config, &model.rope);
+        let sequences = sequences(config.vocab_size, Seed::root(5));
+        let loss = |index: usize, scores: &Scores| {
+            let seed = Seed::root(5).child("grads", &[index as u64]);
+            (grads(scores.logprobs.len(), false, seed), index)
+        };
+        let bits = |sums: Vec<NamedGrads>| -> Vec<(String, Vec<u32>)> {
+            let all = sums.into_iter().flat_map(numbers);
+            let of = |values: Vec<f32>| values.into_iter().map(f32::to_bits).collect();
+            all.map(|(name, values)| (name, of(values))).collect()
+        };
+        let alone = Workers::new(1).map(sequences.len(), |index| {
+            let rows = [&sequences[index]];
+            let loss = |scores: &Scores| loss(index, scores);
+            gradients(decoder, config, rope, &rows, KEPT_BYTES, loss)
+        });
+        for folded in [true, false] {
+            let sum = |part: &[Option<(NamedGrads, usize)>]| {
+                let mut sum = NamedGrads::default();
+                for (found, _) in part.iter().flatten() {
+                    sum.add(found.clone());
+                }
+                sum
+            };
+            let mut expected = vec![sum(&alone[..2]), sum(&alone[2..])];
+            if folded {
+                let last = expected.pop().unwrap();
+                expected[0].add(last);
+            }
+            let expected = bits(expected);
+            let parts = Parts::new(vec![2, 5], folded);
+            for workers in [1, 3] {
+                let workers = Workers::new(workers);
+                let (sums, rests) = workers.gradients_of_parts(&parts, |index, sum| {
+                    let rows = [&sequences[index]];
+                    let loss = |scores: &Scores| loss(index, scores);
+                    add_gradients(sum, decoder, config, rope, &rows, KEPT_BYTES, loss)
+                });
+                assert!(bits(sums) == expected, "{name}, folded: {folded}");
+                // One of them has no target.
+                assert_eq!(rests, [0, 2, 3, 4]);
+            }
+        }
+    }
 }

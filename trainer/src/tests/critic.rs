@@ -7,7 +7,7 @@ use forage_contracts::{Episode, Provenance};
 use super::common::problem::{checkpoint, learner, problem, weights};
 use super::common::{floats, json};
 use super::reference::{assert_close, tiny, tokens};
-use crate::backward::value_gradients;
+use crate::backward::add_value_gradients;
 use crate::critic::CriticConfig;
 use crate::learner::{Learner, UpdateConfig};
 use crate::objective::value_loss;
@@ -67,12 +67,11 @@ fn gradients_equal_torch() {
                     let found = value_loss(values, &of("old"), &of("returns"), clip, weight);
                     (found.gradients, found.loss)
                 };
+                let (sum, decoder) = (&mut gradients, (&decoder, head));
                 let (config, rope) = (&model.config, &model.rope);
-                let found =
-                    value_gradients(&decoder, head, config, rope, &run, KEPT_BYTES, criticise);
-                let (found, share) = found.unwrap();
-                gradients.add(found);
-                loss += share;
+                let share =
+                    add_value_gradients(sum, decoder, config, rope, &run, KEPT_BYTES, criticise);
+                loss += share.unwrap();
             }
             assert_close(loss, fixture["loss"].as_f64().unwrap(), 1e-5, name);
             let norm = gradients.global_norm();
