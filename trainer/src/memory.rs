@@ -7,6 +7,7 @@
 mod card;
 mod kept;
 mod process;
+mod ranks;
 
 pub use forage_sandbox::available_memory as available;
 pub use process::{held, peak};
@@ -347,16 +348,6 @@ impl MemoryPlan<'_> {
         AdamW::moments_bytes(weights.div_ceil(shards), self.moments_in_8_bits)
     }
 
-    /// Bytes of the weights that learn and the moments, which the first of several ranks holds twice while a step is under way: for a
-    /// checkpoint where a rank is lost. It holds nothing twice where moments are shared.
-    fn held_again(&self) -> usize {
-        if self.ranks <= 1 || self.sharded {
-            return 0;
-        }
-        let own = self.trained() * F32 + self.moments(self.trained());
-        own + sum(&self.critic_parts(0)) as usize
-    }
-
     fn always(&self) -> Vec<Part> {
         let given = |holds: bool, bytes: usize| if holds { bytes } else { 0 };
         let full = self.adapter.is_none();
@@ -397,6 +388,7 @@ impl MemoryPlan<'_> {
                 self.moments(self.trained()),
                 "[policy.lora], grpo.update.optimizer.moments_in_8_bits, or grpo.update.optimizer.sharded with more --ranks",
             ),
+            self.held_again(),
             part(
                 "weights as the engine orders them",
                 arranged,

@@ -171,11 +171,7 @@ impl MemoryPlan<'_> {
                 "[policy.lora] with policy.base",
             ),
             part("weights of the engine", engine_weights, "[policy.lora]"),
-            part(
-                "weights and moments of before the step",
-                self.held_again(),
-                "grpo.update.optimizer.sharded",
-            ),
+            self.held_again(),
             self.older_weights(of_version),
             part(
                 "weights of the reference",

@@ -25,13 +25,7 @@ impl MemoryPlan<'_> {
         let free = || available().unwrap_or(0) / (runs * processes) as u64;
         let own = || free() + self.kept_weights() as u64;
         let room = card_bytes.map_or_else(own, |bytes| bytes / runs as u64);
-        // On a card it is a part of the estimate; on the processor the first of those that share the memory alone takes it.
-        let again = if card_bytes.is_some() {
-            0
-        } else {
-            self.held_again() as u64
-        };
-        let plan = plan.filling(room.saturating_sub(again));
+        let plan = plan.filling(room);
         let [kept, all] = plan.layers_kept();
         tracing::info!("activations of {kept} of {all} layers are kept");
         plan

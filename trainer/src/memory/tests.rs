@@ -489,7 +489,8 @@ fn moments_that_are_sharded_are_divided_by_the_ranks() {
     assert!(saved >= 6 * all && saved < 7 * all, "{saved}");
 }
 
-/// Weights and moments of before a step, which the first of several ranks keeps for a checkpoint: on its own card.
+/// Weights and moments of before a step, which the first of several ranks keeps for a checkpoint: on its own card, and once in a process that
+/// several ranks share.
 #[test]
 fn the_first_of_several_ranks_holds_weights_and_moments_twice() {
     let model = ModelConfig::published("Qwen2.5-0.5B").unwrap();
@@ -510,6 +511,20 @@ fn the_first_of_several_ranks_holds_weights_and_moments_twice() {
         let expected = learners * all / 16 * 17;
         assert!(more.abs_diff(expected) < 64, "{more} {expected}");
         assert_eq!(needed(4, critic, card), needed(2, critic, card));
-        assert_eq!(needed(2, critic, None), needed(1, critic, None));
+        let more = needed(2, critic, None) - needed(1, critic, None);
+        assert_eq!(more, learners * all);
     }
+    let first = MemoryPlan {
+        ranks: 3,
+        ..plan(&model, 8)
+    };
+    let [first, other] = [first, plan(&model, 8)].map(|plan| plan.estimate());
+    assert_eq!(
+        first.of_ranks(3),
+        [
+            first.needed() + 2 * other.needed(),
+            first.peak() + 2 * other.peak()
+        ]
+    );
+    assert_eq!(first.of_ranks(1), [first.needed(), first.peak()]);
 }
