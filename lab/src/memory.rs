@@ -176,7 +176,7 @@ pub(crate) fn kept_bytes(
     Ok(planned(config, &start, work, |plan| {
         let plan = plan.on(&device, runs, processes);
         // Other drivers than these need not say how much there is.
-        let card = plan.card_bytes.filter(|_| config.device.prefers_bf16());
+        let card = plan.card_bytes.filter(|_| config.device.is_cuda_or_rocm());
         let small = card.and_then(|bytes| too_small(&plan.estimate(), bytes / runs as u64));
         (plan.work.kept_bytes, small)
     }))

@@ -323,7 +323,7 @@ impl Resolved {
         lines.push(memory::table(&memory::of_run(self, &start, rollouts)?));
         if !self.device.is_cpu() && rollouts.is_none() {
             lines.push(presets::table(self, &start)?);
-            if self.device.prefers_bf16() {
+            if self.device.is_cuda_or_rocm() {
                 lines.push(throughput::table(self, &start)?);
             }
         }

@@ -198,9 +198,19 @@ impl DeviceSpec {
         )
     }
 
-    /// Returns whether such devices multiply bf16 matrices faster than f32 ones as a rule.
-    pub fn prefers_bf16(self) -> bool {
+    /// Returns whether the device is an NVIDIA or AMD GPU behind its maker's driver, which tells how much memory there is.
+    pub fn is_cuda_or_rocm(self) -> bool {
         matches!(self, Self::Cuda(_) | Self::Rocm(_))
+    }
+
+    /// Returns whether the device multiplies bf16 matrices faster than f32 ones: an AMD GPU as a rule, an NVIDIA one by its compute
+    /// capability. One that is not in this machine is taken to do so.
+    pub fn prefers_bf16(self) -> bool {
+        #[cfg(feature = "cuda")]
+        if let Self::Cuda(index) = self {
+            return multiplies_bf16(cuda::capability(index));
+        }
+        self.is_cuda_or_rocm()
     }
 
     /// Opens the device, without autodiff. The first time it also runs a kernel there, so that what is missing shows here and
@@ -299,6 +309,12 @@ impl DeviceSpec {
             }),
         }
     }
+}
+
+/// Returns whether the tensor cores of a card of this compute capability multiply bf16.
+#[cfg(any(feature = "cuda", test))]
+fn multiplies_bf16(capability: Option<(i32, i32)>) -> bool {
+    capability.is_none_or(|found| found >= (8, 0))
 }
 
 /// Sizes of what is held between operations, as suits a device: on a processor so much that caches keep it, on a GPU so much
@@ -438,6 +454,25 @@ mod tests {
         );
         for name in ["gpu", "cuda:x", "cuda:cpu", "cpu:0", "wgpu:gpu", ""] {
             assert!(name.parse::<DeviceSpec>().is_err(), "{name}");
+        }
+    }
+
+    #[test]
+    fn bf16_is_for_cards_whose_tensor_cores_have_it() {
+        for (capability, expected) in [
+            (Some((7, 0)), false),
+            (Some((7, 5)), false),
+            (Some((8, 0)), true),
+            (Some((8, 9)), true),
+            (Some((12, 0)), true),
+            (None, true),
+        ] {
+            assert_eq!(multiplies_bf16(capability), expected, "{capability:?}");
+        }
+        // Neither of them is in any machine.
+        for (name, expected) in [("cuda:4096", true), ("rocm:4096", true), ("wgpu:0", false)] {
+            let device: DeviceSpec = name.parse().unwrap();
+            assert_eq!(device.prefers_bf16(), expected, "{name}");
         }
     }
 

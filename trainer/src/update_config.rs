@@ -41,8 +41,9 @@ pub struct UpdateConfig {
     pub old_logprobs: Option<OldLogprobs>,
     /// Most tokens per forward and backward pass (a longer sequence is a pass of its own): memory, not meaning.
     pub micro_batch_tokens: usize,
-    /// The numbers that products and activations of an update are computed in: bf16 by default on CUDA and `ROCm`, f32 elsewhere. Weights
-    /// that learn, their gradients and their moments are f32 whatever this says: with bf16 there is a copy, cast after each update.
+    /// The numbers that products and activations of an update are computed in: bf16 by default on `ROCm` and on CUDA from `sm_80` on, f32
+    /// elsewhere. Weights that learn, their gradients and their moments are f32 whatever this says: with bf16 there is a copy, cast after
+    /// each update.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dtype: Option<ComputeType>,
     /// Sums that the gradient is added up from: runs of as many parts have the same bits, whatever the number of ranks that

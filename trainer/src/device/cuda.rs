@@ -2,6 +2,7 @@
 
 use std::ffi::CStr;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use burn::tensor::Device;
 use cudarc::driver::result as driver;
@@ -230,6 +231,15 @@ pub(crate) fn nccl_version() -> Result<Version, CudaFault> {
         major: version / 10_000,
         minor: version / 100 % 100,
     })
+}
+
+/// Compute capability of a card, as the driver tells before the card is opened; `None` where the driver or the card is missing.
+pub(super) fn capability(index: usize) -> Option<(i32, i32)> {
+    static CARDS: OnceLock<Vec<Card>> = OnceLock::new();
+    let card = CARDS
+        .get_or_init(|| Installation::find().cards)
+        .get(index)?;
+    Some((card.capability.major, card.capability.minor))
 }
 
 /// The cards of a driver that was started.
