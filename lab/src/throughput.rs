@@ -358,6 +358,27 @@ mod tests {
         near(large.update, 661.7 + 0.5);
     }
 
+    /// Their memory, GB: with a quarter of the cache and a sharded optimizer, and as the recipe is.
+    #[test]
+    fn the_memory_is_that_of_the_scripts() {
+        let text = include_str!("../../configs/recipes/search_r1_v02.toml");
+        let held = |name: &str, ranks: usize, overrides: &[&str]| {
+            let overrides: Vec<String> = overrides.iter().map(|&item| item.to_owned()).collect();
+            let config = RunConfig::parse(text, &overrides).unwrap();
+            let config = config.resolve(None).unwrap();
+            let start = Start::published(name).by_ranks(ranks);
+            let estimate = memory::of_run(&config, &start, None).unwrap();
+            estimate.memory.needed() as f64 / 1e9
+        };
+        let sharded = [
+            "engine.cache_mib=8192",
+            "grpo.update.optimizer.sharded=true",
+        ];
+        near(held("Qwen2.5-3B", 4, &sharded), 73.0);
+        near(held("Qwen2.5-3B", 64, &sharded), 67.0);
+        near(held("Qwen2.5-7B", 1, &[]), 232.0);
+    }
+
     #[test]
     fn what_overlaps_waits_for_the_longer_one() {
         let times = Times {
