@@ -269,7 +269,8 @@ fn gradients_added_on_the_way_have_the_bits_of_those_added_afterwards() {
         };
         let bits = |sums: Vec<NamedGrads>| -> Vec<(String, Vec<u32>)> {
             let all = sums.into_iter().flat_map(numbers);
-            let of = |values: Vec<f32>| values.into_iter().map(f32::to_bits).collect();
+            let of =
+                |values: Vec<f32>| -> Vec<u32> { values.into_iter().map(f32::to_bits).collect() };
             all.map(|(name, values)| (name, of(values))).collect()
         };
         let alone = Workers::new(1).map(sequences.len(), |index| {
