@@ -104,6 +104,16 @@ fn an_index_is_described_for_people_and_programs() {
         code == Some(2) && error.contains("number would be zero"),
         "{error}"
     );
+    let found = |filter: &str| forage(&["search", text(&index), "birthplace", "--filter", filter]);
+    let nothing = found("title=Nowhere");
+    assert!(nothing.status.success());
+    assert_eq!(nothing.stdout, b"no passage matches\n");
+    let unknown = found("titel=Nowhere");
+    let error = String::from_utf8_lossy(&unknown.stderr);
+    assert!(
+        unknown.status.code() == Some(1) && error.contains("did you mean `title`? There are id, "),
+        "{error}"
+    );
     let (_, error) = stderr(&[
         "index",
         "build",

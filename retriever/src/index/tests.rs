@@ -209,6 +209,20 @@ fn ids_and_titles_are_fields() {
 }
 
 #[test]
+fn fields_are_listed_once_however_many_values_they_have() {
+    let mut passages: Vec<Passage> = ["a", "b", "c"]
+        .map(|id| Passage::new(id, id, "water").with_field("page", id))
+        .into();
+    passages[1].fields.insert("pages".to_owned(), String::new());
+    passages[2]
+        .fields
+        .insert("\u{e9}".to_owned(), "1".to_owned());
+    let index = Index::in_memory(&passages, Bm25Params::default()).unwrap();
+    let fields: Vec<String> = index.fields().unwrap().into_iter().collect();
+    assert_eq!(fields, ["id", "page", "pages", "title", "\u{e9}"]);
+}
+
+#[test]
 fn fields_are_stored_and_part_of_the_digest() {
     let plain = vec![Passage::new("a", "T", "x"), Passage::new("b", "T", "y")];
     let mut with = plain.clone();
