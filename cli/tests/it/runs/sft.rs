@@ -172,7 +172,10 @@ fn an_adapter_is_trained_alone_and_a_stopped_run_goes_on() {
         "{stderr}"
     );
     let (code, error) = fails(&[&arguments[..], &["--resume", "--seed", "2"]].concat());
-    assert!(code == 1 && error.contains("other settings"), "{error}");
+    assert!(
+        code == 1 && error.contains("sft.json has other settings: seed was 1 and is 2"),
+        "{error}"
+    );
     done(&[&arguments[..], &["--resume"]].concat());
     assert_eq!(steps(), 250);
     assert!(run.join("policy/adapter_model.safetensors").exists());
