@@ -286,7 +286,7 @@ fn what_can_be_done_next_is_said() {
 #[test]
 fn pages_are_not_read_from_passages() {
     let folder = tempfile::tempdir().unwrap();
-    let (world, _) = world(folder.path());
+    let (world, beir) = world(folder.path());
     let index = folder.path().join("passages");
     let pages = world.join("pages/pages.jsonl");
     done(&[
@@ -300,17 +300,15 @@ fn pages_are_not_read_from_passages() {
         text(&index),
     ]);
     let questions = world.join("questions.jsonl");
-    let asked = [
-        "--questions",
-        text(&questions),
-        "--index",
-        text(&index),
-        "--limit",
-        "2",
-    ];
     let evaluate = ["eval", "--env", "code-search", "--policy", "oracle"];
-    let (_, error) = stderr(&[&evaluate[..], &asked[..]].concat());
-    assert!(error.contains("--format whole-pages"), "{error}");
+    let asked = ["--questions", text(&questions), "--limit", "2", "--index"];
+    for (index, words) in [(index, "(format pages)"), (beir, " for instance, ")] {
+        let (_, error) = stderr(&[&evaluate[..], &asked, &[text(&index)]].concat());
+        assert!(
+            error.contains("--format whole-pages") && error.contains(words),
+            "{error}"
+        );
+    }
 }
 
 #[test]
