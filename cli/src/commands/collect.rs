@@ -17,8 +17,9 @@ use crate::terminal::{note, out};
 /// Keeps a policy's best episodes as demonstrations for `forage sft`.
 ///
 /// Plays the training questions of a config several times each and keeps the episodes worth imitating. The file has a record of
-/// an episode per line and appears when it is complete. Episodes that an infrastructure fault ended are counted and never kept; of
-/// episodes of the same question and the same text, white space aside, one is kept.
+/// an episode per line and appears when it is complete; Ctrl-C leaves what was kept so far, with the ending .partial. Episodes that an
+/// infrastructure fault ended are counted and never kept; of episodes of the same question and the same text, white space aside, one
+/// is kept.
 #[derive(Args, Debug)]
 pub(crate) struct Collect {
     /// Config file, or name of a recipe, whose policy, environment, rewards and training questions are used.
