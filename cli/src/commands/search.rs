@@ -71,7 +71,14 @@ impl Search {
         if let Some(folder) = folder.filter(|_| hits.is_empty() && !self.filters.is_empty()) {
             check_fields(&query.filter, &Index::open(folder)?.fields()?)?;
         }
-        self.print(&query, &hits)
+        self.print(&query, &hits)?;
+        if self.remote.is_none() && !self.json {
+            let index = &self.index;
+            note(&format!(
+                "next: forage serve retriever {index}; forage play search-r1 --index {index} --questions FILE"
+            ));
+        }
+        Ok(())
     }
 
     fn print(&self, query: &Query, hits: &[Hit]) -> Result<()> {

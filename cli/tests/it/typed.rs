@@ -281,6 +281,24 @@ fn what_can_be_done_next_is_said() {
         evaluated.contains("greedy 2/2") && evaluated.contains("next: forage report"),
         "{evaluated}"
     );
+    let (episodes, folder) = (text(&out), folder.path());
+    let [page, policy] = ["page.html", "policy"].map(|name| folder.join(name));
+    let cases: [(&[&str], &str); 5] = [
+        (&["index", "merge", text(&index)], "forage search "),
+        (&["search", text(&index), "birthplace"], "forage serve "),
+        (&["compare", episodes, episodes], "forage compare "),
+        (&["report", episodes, "--out", text(&page)], "open "),
+        (
+            &["export", "builtin:quickstart", "--merged", text(&policy)],
+            "forage eval CONFIG ",
+        ),
+    ];
+    for (arguments, next) in cases {
+        let told = said(arguments);
+        assert!(told.contains(&format!("next: {next}")), "{told}");
+    }
+    let told = said(&["search", text(&index), "birthplace", "--json"]);
+    assert!(told.is_empty(), "{told}");
 }
 
 #[test]
