@@ -6,6 +6,7 @@
 //! | `POST /gym/make`, `/gym/reset`, `/gym/step`, `/gym/close` | Gymnasium's, one environment or many in a request |
 //! | `/mcp` | tools over the Model Context Protocol |
 //! | `POST /seed_session`, `/{tool}`, `/verify` | NeMo-Gym's resource servers |
+//! | `GET /` | whoever opens it in a browser |
 //! | `GET /healthz`, `/readyz`, `/info`, `/tasks`, `/metrics` | whoever runs it |
 //!
 //! All of them play the same episodes: a turn is text, a call of a tool is a way to write one, the reward of the last turn

@@ -46,7 +46,7 @@ pub struct CollectOptions {
 const BATCHES: usize = 4;
 
 /// Plays the training questions of a config several times each and keeps the episodes worth imitating; the file appears when it
-/// is complete. Blocks; not to be called from async code.
+/// is complete, and one that is stopped leaves what it has with the ending `.partial`. Blocks; not to be called from async code.
 ///
 /// # Errors
 /// When an option is out of range, another process writes the same files, a part of the config cannot be had, too many episodes
@@ -166,12 +166,17 @@ impl CollectOptions {
             let counts = rejection.counts();
             let shown = format!("{} episodes kept", counts.kept);
             observer.progress("collect", counts.questions as u64, total, &shown);
-            if observer.is_stopped() {
-                writer.discard()?;
-                bail!(
-                    "interrupted; {} was not written; start again",
-                    self.out.display()
+            if observer.is_stopped() && (counts.questions as u64) < total {
+                let played = format!(
+                    "interrupted after {} of {total} questions",
+                    counts.questions
                 );
+                if counts.kept == 0 {
+                    writer.discard()?;
+                    bail!("{played}; nothing of them is worth keeping");
+                }
+                let left = writer.partial().display();
+                bail!("{played}; the {shown} are in {left}, which forage sft takes as it is");
             }
         }
         let counts = rejection.counts();
@@ -181,5 +186,81 @@ impl CollectOptions {
             writer.finish()?;
         }
         Ok(counts)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use forage_contracts::Split;
+    use forage_trainer::device::DeviceSpec;
+
+    use super::*;
+    use crate::evaluate::EvaluateOptions;
+    use crate::retrieval::RetrieverConfig;
+    use crate::sources::Sources;
+
+    /// Stops what it follows as soon as it can.
+    struct Stopping;
+
+    impl Observer for Stopping {
+        fn is_stopped(&self) -> bool {
+            true
+        }
+    }
+
+    #[test]
+    fn what_is_kept_is_left_by_who_is_stopped() {
+        let folder = tempfile::tempdir().unwrap();
+        let out = folder.path().join("kept.jsonl");
+        let sources = Sources {
+            environment: "search-r1",
+            questions: None,
+            index: None,
+            corpus: None,
+            retrieval: &RetrieverConfig::default(),
+            split: Split::Test,
+            limit: Some(4),
+            usual: 4,
+            pages: Some(100),
+            seed: 1,
+        };
+        let (corpus, tasks) = sources.open(folder.path()).unwrap();
+        let oracle = EvaluateOptions {
+            policy: Some("oracle".to_owned()),
+            ..EvaluateOptions::default()
+        };
+        let rollout = sources.rollout(DeviceSpec::Cpu, &oracle, &corpus, &tasks, &());
+        let rollout = rollout.unwrap();
+        let jobs = group_jobs(&tasks, 2, Seed::root(1));
+        let stopped = |min_reward: f32| {
+            let options = CollectOptions {
+                policy: None,
+                model: None,
+                token_file: None,
+                samples: 2,
+                out: out.clone(),
+                keep: Keep::Best,
+                min_reward,
+                temperature: None,
+                questions: None,
+                record_tools: None,
+            };
+            // Batches of four episodes, two questions.
+            let bounds = [1, usize::MAX];
+            let budget = InfraBudget::default();
+            let found = options.play(&rollout, &jobs, bounds, budget, &Stopping);
+            found.unwrap_err().to_string()
+        };
+        let partial = folder.path().join("kept.jsonl.partial");
+        let words = stopped(2.0);
+        assert!(words.contains("nothing of them"), "{words}");
+        assert!(!partial.exists());
+        let words = stopped(1.0);
+        assert!(
+            words.contains("after 2 of 4 questions; the 2 episodes kept are in "),
+            "{words}"
+        );
+        let left = std::fs::read_to_string(&partial).unwrap();
+        assert!(left.lines().count() == 2 && !out.exists());
     }
 }

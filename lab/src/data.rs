@@ -279,6 +279,7 @@ fn pages_of(
             Some(index) if format.whole() == format => Arc::clone(index),
             _ => open_or_build(&fetch_file(&corpus)?, format.whole(), &place)?,
         };
+        index.verify_whole_pages()?;
         Ok(Wiki::of_index(index))
     })
 }

@@ -10,12 +10,14 @@ use forage_env::reward::judge::JudgeSettings;
 use forage_trainer::device::{ComputeType, DeviceSpec};
 use forage_trainer::memory::Workload;
 use forage_trainer::metrics::Row;
-use forage_trainer::run::{Control, GrpoConfig, RunPlace, Source, run_grpo};
+use forage_trainer::run::{
+    Control, GrpoConfig, RunError as TrainerError, RunPlace, Source, run_grpo,
+};
 use forage_trainer::{
     Checkpoint, Learner, RankSettings, RemoteConfig, RemotePolicy, Sample, SentinelConfig, Workers,
 };
 
-use crate::config::{EvaluationConfig, Resolved, Stamp};
+use crate::config::{EvaluationConfig, Resolved, RunConfig, Stamp};
 use crate::data::Data;
 use crate::error::{Context, Result, RunError};
 use crate::layout::{RunLayout, make_folder};
@@ -23,6 +25,8 @@ use crate::memory;
 use crate::observer::{Observer, line};
 use crate::policy::start_of;
 use crate::records::RunRecords;
+use crate::resumed::explained;
+use crate::run_folder::settings;
 use crate::runtime::runtime;
 use crate::session::Session;
 
@@ -140,9 +144,20 @@ impl Grpo<'_> {
         if let Some(error) = failed {
             return Err(error).context("the run's records cannot be kept");
         }
-        let trained = ran?;
+        let trained = ran.map_err(|error| self.refused(error))?;
         followed.into_iter().collect::<Result<()>>()?;
         Ok(trained)
+    }
+
+    /// The error of the run, with the settings that keep it from being resumed.
+    fn refused(&self, error: TrainerError) -> RunError {
+        let record = self.layout.config();
+        let text = |config: &Resolved| shape(config).to_toml().ok();
+        let shapes = || {
+            let before = Resolved::read(&record, &[], None).ok()?;
+            Some([text(&before)?, text(self.config)?].map(|text| settings(&text)))
+        };
+        explained(error, &record, shapes)
     }
 
     /// The learner of this process, and, with several devices, those that are ranks beside it, each on a device of its own.
@@ -250,10 +265,10 @@ pub(crate) fn control(stop: bool) -> Control {
     }
 }
 
-/// The digest of everything that shapes a run: its settings, and the ranking and training questions or the recorded rollouts. What may
-/// change between the processes that work on it (length, threads, parts of the gradient, who keeps which moments, evaluation, how often it
-/// saves, where a judge is and what it may cost, where a sampler is and how it is asked) is left out.
-pub(crate) fn digest(config: &Resolved, experience: Experience<'_>) -> Result<String> {
+/// The settings that shape a run. What may change between the processes that work on it (length, threads, parts of the gradient, who
+/// keeps which moments, evaluation, how often it saves, where a judge is and what it may cost, where a sampler is and how it is asked)
+/// is left out.
+fn shape(config: &Resolved) -> RunConfig {
     let mut shape = (**config).clone();
     shape.threads = 0;
     shape.grpo.steps = 0;
@@ -276,8 +291,13 @@ pub(crate) fn digest(config: &Resolved, experience: Experience<'_>) -> Result<St
         }
     }
     shape.evaluation = EvaluationConfig::default();
+    shape
+}
+
+/// The digest of everything that shapes a run: its settings, and the ranking and training questions or the recorded rollouts.
+pub(crate) fn digest(config: &Resolved, experience: Experience<'_>) -> Result<String> {
     let mut hasher = blake3::Hasher::new();
-    hasher.update(shape.to_toml()?.as_bytes());
+    hasher.update(shape(config).to_toml()?.as_bytes());
     match experience {
         Experience::Data(data) => {
             hasher.update(data.corpus.retriever.fingerprint().0.as_bytes());

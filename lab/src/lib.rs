@@ -36,6 +36,7 @@ mod quickstart;
 mod ranking;
 mod records;
 mod replay;
+mod resumed;
 mod retrieval;
 mod run_folder;
 mod runtime;

@@ -11,7 +11,7 @@ use forage_trainer::{
     Workers, run_sft,
 };
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::config::{LoraSection, Resolved, version};
 use crate::error::{Context, Result, RunError};
@@ -20,6 +20,7 @@ use crate::layout::RunLayout;
 use crate::memory;
 use crate::observer::{Observer, line};
 use crate::policy::{adapt, open_policy, save};
+use crate::resumed::explained;
 use crate::train::Trained;
 
 /// The policy, the demonstrations and the settings of a run. As JSON it is the record of how the run was started.
@@ -106,6 +107,15 @@ pub fn sft(options: &SftOptions, observer: &dyn Observer) -> Result<Trained> {
     let trained = run_sft(start, &lessons, config, &place, workers, |row| {
         observer.progress("sft", row.step() + 1, total, &line(row));
         control(observer.is_stopped())
+    })
+    .map_err(|error| {
+        let record = layout.sft_settings();
+        explained(error, &record, || {
+            let before = std::fs::read_to_string(&record).ok()?;
+            let before: Value = serde_json::from_str(&before).ok()?;
+            let before = Some(before).filter(|before| before["learning"].is_object())?;
+            Some([shape(before), shape(json!(options))])
+        })
     })?;
     save(&trained, &layout.policy())?;
     Ok(Trained {
@@ -172,14 +182,21 @@ impl SftOptions {
 
     /// Digest of what shapes the run; how often it saves and where its file lies may change when it is resumed.
     fn digest(&self) -> Result<String> {
-        let mut settings = json!(self);
-        settings["learning"]["checkpoint_every"] = 0.into();
-        settings["demonstrations"] = serde_json::Value::Null;
         let mut hasher = blake3::Hasher::new();
-        hasher.update(settings.to_string().as_bytes());
+        hasher.update(shape(json!(self)).to_string().as_bytes());
         hash_file(&mut hasher, &self.demonstrations)?;
         Ok(hasher.finalize().to_hex().to_string())
     }
+}
+
+/// The settings that a resumed run must keep.
+fn shape(mut settings: Value) -> Value {
+    settings["learning"]["checkpoint_every"] = 0.into();
+    settings["demonstrations"] = Value::Null;
+    if let Some(settings) = settings.as_object_mut() {
+        settings.remove("stamp");
+    }
+    settings
 }
 
 fn describe(found: &Demonstrations) -> String {

@@ -334,7 +334,7 @@ fn validated(row: &Row, name: &str) -> Option<Interval> {
 }
 
 /// Adds the values of nested tables by their paths; lists are values.
-fn flatten(value: &Value, path: &str, found: &mut BTreeMap<String, Value>) {
+pub(crate) fn flatten(value: &Value, path: &str, found: &mut BTreeMap<String, Value>) {
     let Value::Object(table) = value else {
         found.insert(path.to_owned(), value.clone());
         return;

@@ -6,6 +6,7 @@ use forage_trainer::checkpoint::fork;
 use forage_trainer::device::DeviceSpec;
 use forage_trainer::memory::Workload;
 use forage_trainer::{Checkpoint, RankSettings};
+use serde::Serialize;
 
 use crate::config::{Resolved, RunConfig};
 use crate::data::Data;
@@ -80,7 +81,7 @@ impl TrainOptions {
 }
 
 /// A run at its end.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Trained {
     /// The folder of the trained policy; a rank but the first leaves none.
     pub policy: PathBuf,

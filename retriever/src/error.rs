@@ -181,6 +181,17 @@ pub enum IndexError {
         /// The format of the corpus that was cut.
         format: String,
     },
+    /// The documents are numbered parts of pages, and whole pages are asked for.
+    #[error(
+        "`{}` holds passages of pages, `{id}` for instance, and whole pages are needed here; build it from the pages with `--format whole-pages`",
+        path.display()
+    )]
+    Pieces {
+        /// The index folder.
+        path: PathBuf,
+        /// The second passage of a page.
+        id: String,
+    },
     /// Another process builds at the same place.
     #[error("another build of `{}` is running; wait for it or choose another folder", path.display())]
     Busy {

@@ -86,6 +86,14 @@ pub enum CheckpointError {
         /// The fault and the fix.
         message: String,
     },
+    /// The run that goes on is not the one that was saved.
+    #[error(
+        "{path} was written under other settings; use the config the run was started with, or start a new run with another --out"
+    )]
+    Settings {
+        /// The state of the run that was saved.
+        path: PathBuf,
+    },
 }
 
 /// A checkpoint read back.
@@ -449,12 +457,8 @@ pub(crate) fn load(
 ) -> Result<Restored, CheckpointError> {
     let state = read_state(folder)?;
     if state.config_digest != config_digest {
-        let fix = "use the config the run was started with, or start a new run with another --out";
         let path = folder.join("state.json");
-        return Err(CheckpointError::File {
-            path,
-            message: format!("was written under other settings; {fix}"),
-        });
+        return Err(CheckpointError::Settings { path });
     }
     let model = folder.join("model");
     let device = start.decoder.device();

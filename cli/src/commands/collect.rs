@@ -1,12 +1,13 @@
 //! `forage collect`: rejection sampling, demonstrations from the policy's own best episodes.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 use forage_env::{Keep, RejectionCounts};
 use forage_lab::{CollectOptions, collect};
 use forage_trainer::device::DeviceSpec;
+use serde_json::{Value, json};
 
 use crate::config::read;
 use crate::environment::EnvironmentArgs;
@@ -17,8 +18,9 @@ use crate::terminal::{note, out};
 /// Keeps a policy's best episodes as demonstrations for `forage sft`.
 ///
 /// Plays the training questions of a config several times each and keeps the episodes worth imitating. The file has a record of
-/// an episode per line and appears when it is complete. Episodes that an infrastructure fault ended are counted and never kept; of
-/// episodes of the same question and the same text, white space aside, one is kept.
+/// an episode per line and appears when it is complete; Ctrl-C leaves what was kept so far, with the ending .partial. Episodes that an
+/// infrastructure fault ended are counted and never kept; of episodes of the same question and the same text, white space aside, one
+/// is kept.
 #[derive(Args, Debug)]
 pub(crate) struct Collect {
     /// Config file, or name of a recipe, whose policy, environment, rewards and training questions are used.
@@ -58,6 +60,9 @@ pub(crate) struct Collect {
     /// Compute device instead of the config's: cpu, cuda:0, ...
     #[arg(long)]
     device: Option<DeviceSpec>,
+    /// Print the counts as JSON.
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -86,15 +91,31 @@ impl Collect {
             record_tools: self.record_tools,
         };
         let counts = collect(&config, &options, &Watch::stoppable()?)?;
-        out(&describe(&counts));
         let file = options.out.display();
-        out(&format!("demonstrations in {file}"));
+        if self.json {
+            out(&as_json(&counts, &options.out).to_string());
+        } else {
+            out(&describe(&counts));
+            out(&format!("demonstrations in {file}"));
+        }
         note(&format!(
             "next: forage sft {file} --policy {}",
             config.policy.checkpoint
         ));
         Ok(())
     }
+}
+
+fn as_json(counts: &RejectionCounts, file: &Path) -> Value {
+    json!({
+        "file": file.to_string_lossy(),
+        "questions": counts.questions,
+        "episodes": counts.episodes,
+        "kept": counts.kept,
+        "answered": counts.answered,
+        "duplicates": counts.duplicates,
+        "faults": counts.faults,
+    })
 }
 
 fn describe(counts: &RejectionCounts) -> String {

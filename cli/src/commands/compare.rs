@@ -10,7 +10,7 @@ use forage_env::EpisodeRecord;
 use forage_eval::{Bootstrap, Comparison, CurveComparison, NonInferiority, Standings};
 use forage_lab::page;
 
-use crate::terminal::out;
+use crate::terminal::{note, out};
 
 /// Compares policies on the same questions.
 ///
@@ -99,8 +99,15 @@ impl Compare {
             out(&in_words(metric, &found));
         }
         out(&comparison.to_text("A", "B"));
-        if let Some(path) = &self.out {
-            out(&path.display().to_string());
+        let [a, b] = [&self.a, &self.b].map(|path| path.display());
+        match self.out.as_ref().map(|path| path.display()) {
+            Some(page) => {
+                out(&page.to_string());
+                note(&format!("next: open {page} in a browser"));
+            }
+            None => note(&format!(
+                "next: forage compare {a} {b} --out PAGE.html shows transcripts side by side"
+            )),
         }
         Ok(())
     }
@@ -131,6 +138,10 @@ impl Compare {
                 out(&caveat);
             }
         }
+        note(&format!(
+            "next: forage compare {} {} has every metric of two of them",
+            names[0], names[1]
+        ));
         Ok(())
     }
 }

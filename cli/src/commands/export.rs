@@ -82,6 +82,10 @@ impl Export {
             checkpoint.save_as(target, file_type)?;
         }
         out(&target.display().to_string());
+        note(&format!(
+            "next: forage eval CONFIG --policy {}",
+            target.display()
+        ));
         Ok(())
     }
 }

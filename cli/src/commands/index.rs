@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use clap::{Args, Subcommand};
@@ -198,7 +198,9 @@ impl Index {
             Self::Add(add) => add.run(),
             Self::Merge(merge) => {
                 let merged = RetrieverIndex::merge(&merge.index, &mut show(&Watch::new()))?;
-                print_summary(&merged, false)
+                print_summary(&merged, false)?;
+                next_search(&merge.index);
+                Ok(())
             }
             Self::Embed(embed) => embed.run(),
             Self::Verify(verify) => {
@@ -310,7 +312,7 @@ impl Build {
         request.threads = corpus.threads.unwrap_or(request.threads);
         let built = RetrieverIndex::build(&request, &mut show(&Watch::new()))?;
         print_summary(&built, self.json)?;
-        note(&format!("next: forage search {} QUERY", self.out.display()));
+        next_search(&self.out);
         Ok(())
     }
 }
@@ -325,7 +327,9 @@ impl Add {
         };
         request.threads = corpus.threads.unwrap_or(request.threads);
         let grown = RetrieverIndex::add(&request, &mut show(&Watch::new()))?;
-        print_summary(&grown, self.json)
+        print_summary(&grown, self.json)?;
+        next_search(&self.index);
+        Ok(())
     }
 }
 
@@ -363,8 +367,19 @@ impl Embed {
             summary.dimension(),
             summary.kind()
         ));
+        let index = self.index.display();
+        let encoder = self.encoder.as_deref().unwrap_or(Path::new("ENCODER"));
+        note(&format!(
+            "next: forage search {index} QUERY --mode hybrid --encoder {}",
+            encoder.display()
+        ));
         Ok(())
     }
+}
+
+/// Says how an index is searched.
+fn next_search(index: &Path) {
+    note(&format!("next: forage search {} QUERY", index.display()));
 }
 
 /// Shows the progress over passages.

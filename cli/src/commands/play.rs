@@ -6,11 +6,13 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use forage_contracts::environment::Outcome;
 use forage_contracts::policy::Sampling;
 use forage_contracts::scripted::{Scripted, View};
 use forage_contracts::seed::Seed;
 use forage_contracts::{Boundary, ByteTokenizer, Ending, Episode, Split, Task, Tokenizer};
-use forage_env::registry::environments;
+use forage_env::registry::{environments, rewards};
+use forage_env::reward::RewardSet;
 use forage_env::{Job, Presentation, Rollout};
 use forage_lab::{
     Corpus, EnvironmentConfig, EvaluateOptions, PolicyFormat, RetrieverConfig, Session, Sources,
@@ -71,6 +73,7 @@ impl Play {
             .get(self.question)
             .with_context(|| format!("--question must be below {}", tasks.len()))?;
         let rollout = self.rollout(&sources, &corpus, &tasks)?;
+        let outcome = rollout.factory.spec().outcome;
         let job = Job::alone(Arc::clone(task), Seed::root(self.seed));
         let episodes = runtime()?.block_on(rollout.run(vec![job]));
         let episode = episodes.first().context("no episode")?;
@@ -86,8 +89,12 @@ impl Play {
         out(&format!("\n{}", ending(episode, self.policy.is_none())));
         match &episode.score {
             Some(score) => {
-                out(&format!("reward {:.3}", score.total));
-                out(&format!("gold answers: {}", task.golds.join(" | ")));
+                let [low, high] = range(outcome);
+                out(&format!(
+                    "reward {:.3} ({low:.1} to {high:.1})",
+                    score.total
+                ));
+                out(&labels(task, outcome));
                 for (name, value) in &score.parts {
                     out(&format!("  {name:16} {value:.3}"));
                 }
@@ -136,6 +143,30 @@ impl Play {
     }
 }
 
+/// Lowest and highest reward under the default weights.
+fn range(outcome: Outcome) -> [f32; 2] {
+    let weights = RewardSet::default_weights(outcome);
+    let weighted = rewards().filter_map(|entry| {
+        let weight = weights.get(entry.name)?;
+        let [a, b] = entry.range.map(|end| end * weight);
+        Some([a.min(b), a.max(b)])
+    });
+    weighted.fold([0.0; 2], |[low, high], [a, b]| [low + a, high + b])
+}
+
+/// The labels of a task that its episodes are judged by.
+fn labels(task: &Task, outcome: Outcome) -> String {
+    match outcome {
+        Outcome::Answer => format!("gold answers: {}", task.golds.join(" | ")),
+        Outcome::Ranking => {
+            let judgments = task.judgments();
+            let relevant = judgments.iter().filter(|(_, grade)| **grade > 0);
+            let ids: Vec<&str> = relevant.map(|(id, _)| id.as_str()).collect();
+            format!("relevant passages: {}", ids.join(" | "))
+        }
+    }
+}
+
 /// The ending in words; a person who left is not a fault.
 fn ending(episode: &Episode, person: bool) -> String {
     match &episode.ending {
@@ -181,4 +212,24 @@ fn ask(view: &View<'_>, stops: &[String]) -> Option<String> {
 fn is_within_action(turn: &str) -> bool {
     let mut actions = environments().flat_map(|entry| entry.telemetry.actions);
     actions.any(|[open, close]| turn.rfind(open) > turn.rfind(close))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ranking_is_told_with_what_it_is_judged_by() {
+        let task = Task {
+            golds: vec!["Paris".to_owned()],
+            qrels: [("a".to_owned(), 0), ("b".to_owned(), 2)].into(),
+            ..Task::new("1", "q")
+        };
+        assert_eq!(labels(&task, Outcome::Ranking), "relevant passages: b");
+        assert_eq!(labels(&task, Outcome::Answer), "gold answers: Paris");
+        for outcome in [Outcome::Answer, Outcome::Ranking] {
+            let [low, high] = range(outcome);
+            assert_eq!(format!("{low:.1} to {high:.1}"), "0.0 to 1.0");
+        }
+    }
 }

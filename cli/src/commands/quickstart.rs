@@ -1,10 +1,13 @@
 //! `forage quickstart`: from a generated world to a verdict.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Args;
+use forage_eval::{EvalSummary, Verdict};
 use forage_lab::{QuickstartOptions, Resolved, RunConfig, RunLayout, quickstart};
+use serde::Serialize;
 
 use crate::config::read;
 use crate::progress::Watch;
@@ -38,6 +41,16 @@ pub(crate) struct Quickstart {
     /// Continue an interrupted quickstart in the same folder.
     #[arg(long)]
     resume: bool,
+    /// Print verdict and evaluations as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// The findings that are printed as JSON.
+#[derive(Serialize)]
+struct Found {
+    verdict: Verdict,
+    evaluations: BTreeMap<&'static str, EvalSummary>,
 }
 
 impl Quickstart {
@@ -50,20 +63,28 @@ impl Quickstart {
             resume: self.resume,
         };
         let (verdict, summaries) = quickstart(&config, &options, &Watch::stoppable()?)?;
-        for (name, summary) in &summaries {
-            out(&format!("{name}, greedy\n{}", summary.to_text()));
+        if self.json {
+            let found = Found {
+                evaluations: summaries.into_iter().collect(),
+                verdict,
+            };
+            out(&serde_json::to_string(&found)?);
+        } else {
+            for (name, summary) in &summaries {
+                out(&format!("{name}, greedy\n{}", summary.to_text()));
+            }
+            for alarm in &verdict.alarms {
+                out(&alarm.to_text());
+            }
+            for sentence in verdict.words() {
+                out(&sentence);
+            }
+            out(&format!(
+                "{}  {}",
+                layout.verdict().display(),
+                layout.page().display()
+            ));
         }
-        for alarm in &verdict.alarms {
-            out(&alarm.to_text());
-        }
-        for sentence in verdict.words() {
-            out(&sentence);
-        }
-        out(&format!(
-            "{}  {}",
-            layout.verdict().display(),
-            layout.page().display()
-        ));
         note(&format!(
             "next: open {} in a browser; forage inspect {}",
             layout.page().display(),

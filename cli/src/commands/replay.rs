@@ -10,7 +10,7 @@ use forage_trainer::GradientPair;
 
 use crate::environment::EnvironmentArgs;
 use crate::progress::Watch;
-use crate::terminal::out;
+use crate::terminal::{note, out};
 
 /// Plays recorded episodes again and compares them to the bit.
 ///
@@ -121,6 +121,9 @@ impl Replay {
             && a != b
         {
             bail!("the episodes came out as recorded, and the gradients differ");
+        }
+        if let Some(file) = self.episodes.first().filter(|_| !self.json) {
+            note(&format!("next: forage inspect {}", file.display()));
         }
         Ok(())
     }

@@ -1,12 +1,13 @@
 //! `forage search`: one query from the terminal.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Result, bail};
 use clap::Args;
+use forage_contracts::nearest;
 use forage_retriever::{Bm25Retriever, Filter, Hit, Index, Mode, Query, Snippet};
 
 use crate::retrieval::RetrievalArgs;
@@ -41,33 +42,43 @@ pub(crate) struct Search {
 
 impl Search {
     pub(crate) fn run(self) -> Result<()> {
-        let (index, text) = match (&self.remote, &self.query) {
+        let (folder, text) = match (&self.remote, &self.query) {
             (None, Some(query)) => (Some(PathBuf::from(&self.index)), query.clone()),
             (Some(_), None) => (None, self.index.clone()),
             (None, None) => bail!("give an index folder and a query"),
             (Some(_), Some(_)) => bail!("with --remote give the query alone"),
         };
         let query = Query::new(text).filtered(filter(&self.filters)?);
-        let hits = match index {
+        let hits = match &folder {
             Some(folder) if self.retrieval.mode == Mode::BOOLEAN => {
-                let index = Arc::new(Index::open(&folder)?);
+                let index = Arc::new(Index::open(folder)?);
                 let answer = Bm25Retriever::new(index).search_boolean(&query, self.k.get())?;
                 for issue in &answer.issues {
                     note(&format!("note: {}", issue.message));
                 }
                 answer.hits
             }
-            index => {
+            folder => {
                 let retriever = self
                     .retrieval
                     .config()
-                    .open(index.as_deref(), self.remote.as_deref())?;
+                    .open(folder.as_deref(), self.remote.as_deref())?;
                 let found = runtime()?
                     .block_on(retriever.search(std::slice::from_ref(&query), self.k.get()))?;
                 found.into_iter().flatten().collect()
             }
         };
-        self.print(&query, &hits)
+        if let Some(folder) = folder.filter(|_| hits.is_empty() && !self.filters.is_empty()) {
+            check_fields(&query.filter, &Index::open(folder)?.fields()?)?;
+        }
+        self.print(&query, &hits)?;
+        if self.remote.is_none() && !self.json {
+            let index = &self.index;
+            note(&format!(
+                "next: forage serve retriever {index}; forage play search-r1 --index {index} --questions FILE"
+            ));
+        }
+        Ok(())
     }
 
     fn print(&self, query: &Query, hits: &[Hit]) -> Result<()> {
@@ -109,4 +120,17 @@ fn filter(items: &[String]) -> Result<Filter> {
             .push(value.to_owned());
     }
     Ok(Filter(fields))
+}
+
+/// Refuses a filter by a field that no passage has.
+fn check_fields(filter: &Filter, known: &BTreeSet<String>) -> Result<()> {
+    let Some(name) = filter.0.keys().find(|name| !known.contains(*name)) else {
+        return Ok(());
+    };
+    let near = nearest(name, known.iter().map(String::as_str));
+    let all: Vec<&str> = known.iter().map(String::as_str).collect();
+    bail!(
+        "--filter: no passage has a field `{name}`; did you mean `{near}`? There are {}",
+        all.join(", ")
+    )
 }

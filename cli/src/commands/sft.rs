@@ -82,6 +82,9 @@ pub(crate) struct Sft {
     /// Continue from the newest checkpoint in the folder.
     #[arg(long)]
     resume: bool,
+    /// Print what was trained as JSON.
+    #[arg(long)]
+    json: bool,
 }
 
 /// Checkpoints kept.
@@ -121,14 +124,18 @@ impl Sft {
         };
         let tuned = sft(&options, &Watch::stoppable()?)?;
         let policy = tuned.policy.display();
-        out(&format!("trained policy in {policy}"));
+        if self.json {
+            out(&serde_json::to_string(&tuned)?);
+        } else {
+            out(&format!("trained policy in {policy}"));
+            if let Some(memory) = &tuned.memory {
+                out(memory);
+            }
+        }
         note(&format!(
             "next: forage report {}; forage eval CONFIG --policy {policy}",
             options.folder.display()
         ));
-        if let Some(memory) = &tuned.memory {
-            out(memory);
-        }
         Ok(())
     }
 }

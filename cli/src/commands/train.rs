@@ -1,10 +1,10 @@
 //! `forage train`: one GRPO run from a config.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use clap::Args;
-use forage_lab::{RunError, TrainOptions, Twin, train};
+use forage_lab::{RunError, TrainOptions, Trained, Twin, train};
 use forage_trainer::device::DeviceSpec;
 
 use crate::config::read;
@@ -51,6 +51,9 @@ pub(crate) struct Train {
     /// docs/scale.md).
     #[arg(long, value_name = "DEVICES", value_delimiter = ',')]
     device: Vec<DeviceSpec>,
+    /// Print what was trained as JSON.
+    #[arg(long, conflicts_with = "dry_run")]
+    json: bool,
     #[command(flatten)]
     environment: EnvironmentArgs,
     #[command(flatten)]
@@ -103,23 +106,32 @@ impl Train {
             ));
             return Ok(());
         }
-        if let (Some(step), Some(other)) = (trained.forked, &options.from) {
-            out(&format!("forked {} after step {step}", other.display()));
+        if self.json {
+            out(&serde_json::to_string(&trained)?);
+        } else {
+            tell(&trained, options.from.as_deref());
         }
-        out(&format!("trained policy in {}", trained.policy.display()));
         note(&format!(
             "next: forage report {}; forage eval {} --policy {}",
             options.folder.display(),
             self.config.display(),
             trained.policy.display()
         ));
-        if let Some(memory) = &trained.memory {
-            out(memory);
-        }
-        for policy in &trained.twins {
-            out(&format!("trained policy in {}", policy.display()));
-        }
         Ok(())
+    }
+}
+
+/// Says what was trained, and from which run it was forked.
+fn tell(trained: &Trained, from: Option<&Path>) {
+    if let (Some(step), Some(other)) = (trained.forked, from) {
+        out(&format!("forked {} after step {step}", other.display()));
+    }
+    out(&format!("trained policy in {}", trained.policy.display()));
+    if let Some(memory) = &trained.memory {
+        out(memory);
+    }
+    for policy in &trained.twins {
+        out(&format!("trained policy in {}", policy.display()));
     }
 }
 

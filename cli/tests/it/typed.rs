@@ -104,6 +104,16 @@ fn an_index_is_described_for_people_and_programs() {
         code == Some(2) && error.contains("number would be zero"),
         "{error}"
     );
+    let found = |filter: &str| forage(&["search", text(&index), "birthplace", "--filter", filter]);
+    let nothing = found("title=Nowhere");
+    assert!(nothing.status.success());
+    assert_eq!(nothing.stdout, b"no passage matches\n");
+    let unknown = found("titel=Nowhere");
+    let error = String::from_utf8_lossy(&unknown.stderr);
+    assert!(
+        unknown.status.code() == Some(1) && error.contains("did you mean `title`? There are id, "),
+        "{error}"
+    );
     let (_, error) = stderr(&[
         "index",
         "build",
@@ -271,12 +281,30 @@ fn what_can_be_done_next_is_said() {
         evaluated.contains("greedy 2/2") && evaluated.contains("next: forage report"),
         "{evaluated}"
     );
+    let (episodes, folder) = (text(&out), folder.path());
+    let [page, policy] = ["page.html", "policy"].map(|name| folder.join(name));
+    let cases: [(&[&str], &str); 5] = [
+        (&["index", "merge", text(&index)], "forage search "),
+        (&["search", text(&index), "birthplace"], "forage serve "),
+        (&["compare", episodes, episodes], "forage compare "),
+        (&["report", episodes, "--out", text(&page)], "open "),
+        (
+            &["export", "builtin:quickstart", "--merged", text(&policy)],
+            "forage eval CONFIG ",
+        ),
+    ];
+    for (arguments, next) in cases {
+        let told = said(arguments);
+        assert!(told.contains(&format!("next: {next}")), "{told}");
+    }
+    let told = said(&["search", text(&index), "birthplace", "--json"]);
+    assert!(told.is_empty(), "{told}");
 }
 
 #[test]
 fn pages_are_not_read_from_passages() {
     let folder = tempfile::tempdir().unwrap();
-    let (world, _) = world(folder.path());
+    let (world, beir) = world(folder.path());
     let index = folder.path().join("passages");
     let pages = world.join("pages/pages.jsonl");
     done(&[
@@ -290,17 +318,15 @@ fn pages_are_not_read_from_passages() {
         text(&index),
     ]);
     let questions = world.join("questions.jsonl");
-    let asked = [
-        "--questions",
-        text(&questions),
-        "--index",
-        text(&index),
-        "--limit",
-        "2",
-    ];
     let evaluate = ["eval", "--env", "code-search", "--policy", "oracle"];
-    let (_, error) = stderr(&[&evaluate[..], &asked[..]].concat());
-    assert!(error.contains("--format whole-pages"), "{error}");
+    let asked = ["--questions", text(&questions), "--limit", "2", "--index"];
+    for (index, words) in [(index, "(format pages)"), (beir, " for instance, ")] {
+        let (_, error) = stderr(&[&evaluate[..], &asked, &[text(&index)]].concat());
+        assert!(
+            error.contains("--format whole-pages") && error.contains(words),
+            "{error}"
+        );
+    }
 }
 
 #[test]

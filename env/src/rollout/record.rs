@@ -144,6 +144,11 @@ impl EpisodeWriter {
         flushed.map_err(|source| io_error("write", &self.partial, source))
     }
 
+    /// The file until it is finished.
+    pub fn partial(&self) -> &Path {
+        &self.partial
+    }
+
     /// Syncs the file to disk and gives it its name.
     ///
     /// # Errors

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use axum::Router;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
+use axum::http::header;
 use axum::middleware;
-use axum::response::Response;
+use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{get, post};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -15,6 +16,10 @@ use super::app::App;
 use super::fault::{Fault, json_response};
 use super::memory::answer;
 use super::{aggregate, body, gym, mcp, nemo, openenv, socket, tools};
+
+const PAGE: &str = include_str!("page.html");
+/// The page needs nothing but itself.
+const PAGE_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 type Shared = State<Arc<App>>;
 
@@ -49,7 +54,12 @@ pub(super) fn router(app: &Arc<App>) -> Router {
         .route("/tasks", get(tasks))
         .layer(middleware::from_fn(nemo::keep_session))
         .merge(tools);
-    forage_net::router(app, guarded, Router::new())
+    forage_net::router(app, guarded, Router::new().route("/", get(page)))
+}
+
+/// What the server is for and how it is spoken to, for who opens its address in a browser.
+async fn page() -> Response {
+    ([(header::CONTENT_SECURITY_POLICY, PAGE_POLICY)], Html(PAGE)).into_response()
 }
 
 async fn info(State(app): Shared) -> Response {

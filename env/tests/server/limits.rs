@@ -316,9 +316,31 @@ fn slow() -> Served {
 }
 
 #[tokio::test]
+async fn a_browser_is_told_what_the_server_is_for() {
+    let defaults = ServerConfig::default();
+    let base = BaseConfig {
+        token: Some("secret".to_owned()),
+        ..defaults.base
+    };
+    let config = ServerConfig { base, ..defaults };
+    let server = Server::start(search(), config).await;
+    let page = server.client.get(server.url("/")).send().await;
+    let page = page.expect("answered");
+    assert_eq!(page.status(), 200);
+    let policy = page.headers()["content-security-policy"].to_str();
+    assert!(policy.expect("text").starts_with("default-src 'none'"));
+    let page = page.text().await.expect("text");
+    for route in ["/info", "/tasks?limit=10", "/openapi.json", "/healthz"] {
+        assert!(page.contains(&format!("href=\"{route}\"")), "{route}");
+    }
+    let info = server.client.get(server.url("/info")).send().await;
+    assert_eq!(info.expect("answered").status(), 401);
+}
+
+#[tokio::test]
 async fn pages_of_others_reach_no_route_without_a_token() {
     let server = Server::start(search(), ServerConfig::default()).await;
-    for route in ["/tasks", "/info", "/state", "/mcp", "/ws", "/healthz"] {
+    for route in ["/", "/tasks", "/info", "/state", "/mcp", "/ws", "/healthz"] {
         let request = server.client.get(server.url(route));
         let answer = request.header("host", "evil.example").send().await;
         assert_eq!(answer.expect("answered").status(), 403, "{route}");

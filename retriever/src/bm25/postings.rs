@@ -1,5 +1,6 @@
 //! The tantivy side of reading: terms, postings and lengths of one segment.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use tantivy::schema::IndexRecordOption;
 use tantivy::termdict::TermMerger;
 use tantivy::{Directory, Index};
 
-use super::writer::{CONTENTS, FIELDS, filter_token, only_segment};
+use super::writer::{CONTENTS, FIELD_SEPARATOR, FIELDS, filter_token, only_segment};
 
 /// Terms whose bounds are computed in one parallel step.
 const BOUNDS_BATCH: usize = 1 << 16;
@@ -117,6 +118,29 @@ impl Postings {
             .ge(first.as_bytes())
             .into_stream()?;
         Ok(tokens.advance() && tokens.key().starts_with(first.as_bytes()))
+    }
+
+    /// Adds the names of the fields that have an indexed value, a look into the dictionary each.
+    pub(crate) fn field_names(&self, names: &mut BTreeSet<String>) -> io::Result<()> {
+        let mut from = String::new();
+        loop {
+            let mut tokens = self
+                .fields
+                .terms()
+                .range()
+                .ge(from.as_bytes())
+                .into_stream()?;
+            if !tokens.advance() {
+                return Ok(());
+            }
+            let token = std::str::from_utf8(tokens.key()).map_err(io::Error::other)?;
+            let name = token
+                .split_once(FIELD_SEPARATOR)
+                .map_or(token, |(name, _)| name);
+            names.insert(name.to_owned());
+            // The first token that is not a value of this field.
+            from = format!("{name}\u{1}");
+        }
     }
 
     /// Hands every term that begins with `prefix` to `visit`, in byte order.

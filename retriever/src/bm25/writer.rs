@@ -17,7 +17,7 @@ const RAW: &str = "raw";
 /// Longest filter token: longer values are not worth a dictionary entry, filters on them read the passages.
 const LONGEST_FILTER_TOKEN: usize = 512;
 /// Between name and value of a filter token.
-const FIELD_SEPARATOR: char = '\0';
+pub(super) const FIELD_SEPARATOR: char = '\0';
 /// Passages between two looks at the memory in use.
 const MEMORY_CHECK: u32 = 32;
 

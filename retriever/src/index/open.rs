@@ -13,6 +13,8 @@ use crate::error::IndexError;
 
 /// The number of times that opening starts over when the index changes underneath.
 const OPEN_ATTEMPTS: usize = 4;
+/// Documents that show whether they are pages or parts of pages.
+const LOOKED_AT: usize = 1000;
 
 /// A corpus with its postings, read-only, shared between threads.
 ///
@@ -153,24 +155,33 @@ impl Index {
     /// Refuses an index whose documents are parts of pages.
     ///
     /// # Errors
-    /// [`IndexError::Passages`] when a corpus of it was read in a format that cuts pages.
+    /// [`IndexError::Passages`] when a corpus of it was read in a format that cuts pages, [`IndexError::Pieces`] when two neighbours
+    /// among its first documents have one title and ids that are one but for the number at the end, `page#0` and `page#1`.
     pub fn verify_whole_pages(&self) -> Result<(), IndexError> {
         let cuts = |name: &str| {
             let format: Result<CorpusFormat, _> = name.parse();
             format.is_ok_and(|format| format.whole() != format)
         };
-        match self
-            .manifest
-            .sources
-            .iter()
-            .find(|source| cuts(&source.format))
-        {
-            None => Ok(()),
-            Some(source) => Err(IndexError::Passages {
+        let mut sources = self.manifest.sources.iter();
+        if let Some(source) = sources.find(|source| cuts(&source.format)) {
+            return Err(IndexError::Passages {
                 path: self.place.clone(),
                 format: source.format.clone(),
-            }),
+            });
         }
+        let mut before = None;
+        for ordinal in (0..self.len() as u32).take(LOOKED_AT) {
+            let document = self.document(ordinal)?;
+            let piece = piece_of(document.id).map(|page| (page, document.title));
+            if piece.is_some() && piece == before {
+                return Err(IndexError::Pieces {
+                    path: self.place.clone(),
+                    id: document.id.to_owned(),
+                });
+            }
+            before = piece;
+        }
+        Ok(())
     }
 
     pub(super) fn damaged(&self, what: String) -> IndexError {
@@ -179,6 +190,12 @@ impl Index {
             what,
         }
     }
+}
+
+/// The page that a passage of this id is a part of, where it is named as passages are.
+fn piece_of(id: &str) -> Option<&str> {
+    let (page, number) = id.rsplit_once('#')?;
+    number.parse::<u32>().ok().map(|_| page)
 }
 
 impl std::fmt::Debug for Index {

@@ -1,6 +1,6 @@
 //! Ranking over all segments as if they were one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 use forage_contracts::retriever::{CancelFlag, Filter, Query, RetrieverError};
@@ -36,6 +36,22 @@ impl Index {
     /// [`RetrieverError::Postings`] when the dictionary cannot be read.
     pub(crate) fn statistics(&self, texts: &[&str]) -> Result<Statistics, RetrieverError> {
         guarded(&self.place, || self.count(texts))
+    }
+
+    /// The names of the fields that a filter may ask for: `id`, `title` and what else passages have values of, those aside that are
+    /// too long to be indexed.
+    ///
+    /// # Errors
+    /// [`RetrieverError::Postings`] when the dictionary cannot be read.
+    pub fn fields(&self) -> Result<BTreeSet<String>, RetrieverError> {
+        guarded(&self.place, || {
+            let mut names = BTreeSet::from(["id", "title"].map(str::to_owned));
+            for segment in &self.segments {
+                let found = segment.postings.field_names(&mut names);
+                found.map_err(self.unreadable())?;
+            }
+            Ok(names)
+        })
     }
 
     fn count(&self, texts: &[&str]) -> Result<Statistics, RetrieverError> {

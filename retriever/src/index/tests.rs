@@ -209,6 +209,37 @@ fn ids_and_titles_are_fields() {
 }
 
 #[test]
+fn numbered_parts_of_a_page_are_no_pages() {
+    let found = |rows: [(&str, &str); 2]| {
+        let passages = rows.map(|(id, title)| Passage::new(id, title, "water"));
+        let index = Index::in_memory(&passages, Bm25Params::default()).unwrap();
+        index
+            .verify_whole_pages()
+            .map_err(|error| error.to_string())
+    };
+    let refused = found([("tides#0", "Tides"), ("tides#1", "Tides")]).unwrap_err();
+    assert!(refused.contains("`tides#1` for instance"), "{refused}");
+    // Numbers of issues, say, have titles of their own.
+    found([("forage#12", "Tides"), ("forage#13", "Wind")]).unwrap();
+    found([("tides", "Tides"), ("tides#1", "Tides")]).unwrap();
+    found([("c#", "Sharp"), ("c#x", "Sharp")]).unwrap();
+}
+
+#[test]
+fn fields_are_listed_once_however_many_values_they_have() {
+    let mut passages: Vec<Passage> = ["a", "b", "c"]
+        .map(|id| Passage::new(id, id, "water").with_field("page", id))
+        .into();
+    passages[1].fields.insert("pages".to_owned(), String::new());
+    passages[2]
+        .fields
+        .insert("\u{e9}".to_owned(), "1".to_owned());
+    let index = Index::in_memory(&passages, Bm25Params::default()).unwrap();
+    let fields: Vec<String> = index.fields().unwrap().into_iter().collect();
+    assert_eq!(fields, ["id", "page", "pages", "title", "\u{e9}"]);
+}
+
+#[test]
 fn fields_are_stored_and_part_of_the_digest() {
     let plain = vec![Passage::new("a", "T", "x"), Passage::new("b", "T", "y")];
     let mut with = plain.clone();

@@ -127,6 +127,12 @@ fn interrupted_training_saves_and_resumes() {
         "{stderr}"
     );
     let before = rows(&run);
+    let resume = ["train", &config, "--out", text(&run), "--resume"];
+    let (code, error) = fails(&[&resume[..], &["--set", "grpo.group_size=3"]].concat());
+    assert!(
+        code == 1 && error.contains("config.toml has other settings: grpo.group_size was "),
+        "{error}"
+    );
     let steps = format!("grpo.steps={}", before + 2);
     done(&[
         "train",

@@ -20,7 +20,11 @@ fn a_quickstart_is_read_whole() {
     let folder = tempfile::tempdir().unwrap();
     let run = folder.path().join("run");
     let place = run.to_str().unwrap();
-    done(&["quickstart", "--config", SMOKE, "--out", place]);
+    let told = json(&["quickstart", "--config", SMOKE, "--out", place]);
+    let verdict = std::fs::read_to_string(run.join("verdict.json")).unwrap();
+    let verdict: serde_json::Value = serde_json::from_str(&verdict).unwrap();
+    assert_eq!(told["verdict"], verdict);
+    assert_eq!(told["evaluations"]["trained"]["questions"], 30);
     let page = std::fs::read_to_string(run.join("report.html")).unwrap();
     // 30 questions of three policies, greedy and sampled, and a group of four of both runs.
     assert!(

@@ -43,9 +43,10 @@ fn a_policy_imitates_its_own_best_episodes() {
     );
 
     let all = folder.path().join("all.jsonl");
-    let said = done(&[&collect[..], &[text(&all), "--keep", "all-correct"]].concat());
-    assert!(!said.contains("dropped 0 duplicates"), "{said}");
+    let said = json(&[&collect[..], &[text(&all), "--keep", "all-correct"]].concat());
+    assert!(said["duplicates"].as_u64() > Some(0), "{said}");
     let correct = lines(&all);
+    assert_eq!(said["kept"], correct.len());
     assert!(correct.len() > kept.len());
     let mut shortest: BTreeMap<String, u64> = BTreeMap::new();
     let question = |record: &Value| record["episode"]["task"]["question"].to_string();
@@ -172,8 +173,12 @@ fn an_adapter_is_trained_alone_and_a_stopped_run_goes_on() {
         "{stderr}"
     );
     let (code, error) = fails(&[&arguments[..], &["--resume", "--seed", "2"]].concat());
-    assert!(code == 1 && error.contains("other settings"), "{error}");
-    done(&[&arguments[..], &["--resume"]].concat());
+    assert!(
+        code == 1 && error.contains("sft.json has other settings: seed was 1 and is 2"),
+        "{error}"
+    );
+    let trained = json(&[&arguments[..], &["--resume"]].concat());
+    assert_eq!(trained["policy"], text(&run.join("policy")));
     assert_eq!(steps(), 250);
     assert!(run.join("policy/adapter_model.safetensors").exists());
     assert!(!run.join("policy/model.safetensors").exists());

@@ -19,7 +19,9 @@ fn train(folder: &Path, seed: &str) {
         .into_iter()
         .chain(settings)
         .collect();
-    done(&words);
+    let trained = json(&words);
+    assert_eq!(trained["policy"], text(&folder.join("policy")));
+    assert_eq!(trained["twins"], serde_json::json!([]));
 }
 
 fn evaluated(run: &Path, name: &str, policy: &str) {

@@ -1,0 +1,127 @@
+//! Why a run cannot be resumed: settings that are not those it was started with.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use forage_trainer::checkpoint::CheckpointError;
+use forage_trainer::run::RunError as TrainerError;
+use serde_json::Value;
+
+use crate::error::RunError;
+use crate::tracked::flatten;
+
+/// Differences that are named, at most.
+const NAMED: usize = 5;
+/// Longest value that is shown, characters.
+const SHOWN: usize = 60;
+
+/// The error of a run; one that refuses its checkpoint for its settings says which they are. `shapes` are the settings that a resumed
+/// run must keep, those of `record`, the file with the settings it was started with, and those of now.
+pub(crate) fn explained(
+    error: TrainerError,
+    record: &Path,
+    shapes: impl FnOnce() -> Option<[Value; 2]>,
+) -> RunError {
+    if !matches!(
+        &error,
+        TrainerError::Checkpoint(CheckpointError::Settings { .. })
+    ) {
+        return error.into();
+    }
+    let Some([before, now]) = shapes() else {
+        return error.into();
+    };
+    let mut found = differing(&before, &now);
+    let more = found.len().saturating_sub(NAMED);
+    found.truncate(NAMED);
+    if more > 0 {
+        found.push(format!("{more} more"));
+    }
+    let record = record.display();
+    let what = if found.is_empty() {
+        format!(
+            "the run has the settings of {record}: what it learns from, what it searches or the program's version is another"
+        )
+    } else {
+        format!("{record} has other settings: {}", found.join("; "))
+    };
+    RunError::Stage {
+        what,
+        source: Some(error.into()),
+    }
+}
+
+/// The settings that differ, with both values.
+fn differing(before: &Value, now: &Value) -> Vec<String> {
+    let [before, now] = [before, now].map(|settings| {
+        let mut flat = BTreeMap::new();
+        flatten(settings, "", &mut flat);
+        flat
+    });
+    let keys: BTreeSet<&String> = before.keys().chain(now.keys()).collect();
+    let others = keys
+        .into_iter()
+        .filter(|&key| before.get(key) != now.get(key));
+    let told = |key: &String| {
+        let [was, is] = [before.get(key), now.get(key)].map(shown);
+        format!("{key} was {was} and is {is}")
+    };
+    others.map(told).collect()
+}
+
+fn shown(value: Option<&Value>) -> String {
+    let Some(value) = value else {
+        return "not set".to_owned();
+    };
+    let text = value.to_string();
+    if text.chars().count() <= SHOWN {
+        return text;
+    }
+    let begin: String = text.chars().take(SHOWN).collect();
+    format!("{begin}...")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use serde_json::json;
+
+    use super::*;
+
+    fn settings_error() -> TrainerError {
+        let path = PathBuf::from("state.json");
+        TrainerError::Checkpoint(CheckpointError::Settings { path })
+    }
+
+    #[test]
+    fn the_settings_that_differ_are_named_with_both_values() {
+        let told = |before: Value, now: Value| {
+            let record = Path::new("run/config.toml");
+            explained(settings_error(), record, || Some([before, now])).to_string()
+        };
+        let before = json!({"seed": 1, "grpo": {"group_size": 5, "rules": ["a"]}});
+        let now = json!({"seed": 1, "grpo": {"group_size": 4}, "name": "x"});
+        assert_eq!(
+            told(before.clone(), now),
+            "run/config.toml has other settings: grpo.group_size was 5 and is 4; grpo.rules was [\"a\"] and is not set; \
+             name was not set and is \"x\""
+        );
+        assert!(told(before.clone(), before).contains("what it learns from"));
+        let many: serde_json::Map<_, _> = (0..7)
+            .map(|key| (key.to_string(), "y".repeat(99).into()))
+            .collect();
+        let words = told(json!({}), many.into());
+        assert!(words.ends_with("yyy...; 2 more"), "{words}");
+    }
+
+    #[test]
+    fn another_error_is_left_as_it_is() {
+        let error = TrainerError::NoTasks;
+        let words = error.to_string();
+        let left = explained(error, Path::new("x"), || unreachable!("not asked"));
+        assert_eq!(left.to_string(), words);
+        let unread = explained(settings_error(), Path::new("x"), || None);
+        assert!(!unread.to_string().contains("has other settings"));
+    }
+}
