@@ -20,7 +20,7 @@ use crate::at_k::CurveComparison;
 use crate::compare::{CompareError, Comparison, Difference};
 use crate::effort::Effort;
 use crate::measures::{QuestionKey, by_question, clusters, sources};
-use crate::pool::{Scores, by_seed, differences, over_seeds, student_p};
+use crate::pool::{Scores, differences, over_seeds, student_p};
 use crate::stats::{
     Bootstrap, Interval, LEVEL, ProfilePoint, StatsError, holm, macro_average, mean,
     performance_profile,
@@ -411,7 +411,7 @@ impl Arm {
         bootstrap: Bootstrap,
     ) -> Result<(), StatsError> {
         self.gain = over_seeds(starts, own, bootstrap)?;
-        self.p = student_p(&by_seed(&differences(starts, own)));
+        self.p = student_p(&differences(starts, own));
         if let Some(found) = &mut self.lead {
             *found = lead(own, trained, bootstrap)?;
         }
