@@ -207,7 +207,7 @@ impl Report {
                     (intervals::gains(verdict))
                     @if let Some(table) = tables::gains(verdict) { (table.html()) }
                     @if let Some(table) = tables::baselines(verdict) { (table.html()) }
-                    @if let Some(table) = tables::decomposition(verdict) { (table.html()) }
+                    @if let Some(table) = tables::decomposition(verdict.parts.as_ref()) { (table.html()) }
                     (at_k::picture(verdict))
                 }))
                 @if let Some(paired) = &self.paired {

@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::at_k::CurveComparison;
 use crate::compare::{CompareError, Comparison, Difference};
+use crate::decomposition::Decomposition;
 use crate::effort::Effort;
 use crate::measures::{QuestionKey, by_question, clusters, sources};
 use crate::pool::{Scores, differences, over_seeds, student_p};
@@ -97,6 +98,9 @@ pub struct Study {
     /// The baselines.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) baselines: Vec<Arm>,
+    /// What of the gain is searching, finding, reading and guessing; only where episodes end in answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) parts: Option<Decomposition>,
     /// pass@k of start and trained policy, where there are several samples of each question.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) pass_at_k: Option<CurveComparison>,
@@ -284,6 +288,7 @@ impl Study {
         Ok(Self {
             outcome,
             macro_gain: names.iter().filter_map(gain).collect(),
+            parts: Decomposition::of(&policies, bootstrap)?,
             pass_at_k: CurveComparison::over_seeds(policies.iter().copied(), bootstrap)?,
             effort: Effort::of(&policies, bootstrap)?,
             late_gain: BTreeMap::new(),

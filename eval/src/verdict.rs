@@ -4,6 +4,7 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use forage_contracts::Episode;
 use forage_contracts::environment::Outcome;
 use forage_env::Alarm;
 use serde::{Deserialize, Serialize};
@@ -145,14 +146,10 @@ impl Verdict {
         let outcome = Outcome::of(&greedy.start);
         let seed = greedy.seed;
         let trained = greedy.arms.first();
-        let parts = trained
-            .map(|(_, trained)| Decomposition::of(&greedy.start, trained, bootstrap))
-            .transpose()?;
-        let effort = trained
-            .map(|(_, trained)| {
-                Effort::of(&[(greedy.start.as_slice(), trained.as_slice())], bootstrap)
-            })
-            .transpose()?;
+        let policies = trained.map(|(_, trained)| (greedy.start.as_slice(), trained.as_slice()));
+        let policies: Vec<(&[Episode], &[Episode])> = policies.into_iter().collect();
+        let parts = Decomposition::of(&policies, bootstrap)?;
+        let effort = Effort::of(&policies, bootstrap)?;
         let samples = sampled.and_then(|seed| Some((&seed.start, &seed.arms.first()?.1)));
         let pass_at_k = samples
             .map(|(start, trained)| CurveComparison::of(start, trained, bootstrap))
@@ -178,9 +175,9 @@ impl Verdict {
             sampled: sampled
                 .map(|sampled| Detail::of(sampled, bootstrap))
                 .transpose()?,
-            parts: parts.flatten(),
+            parts,
             pass_at_k: pass_at_k.flatten(),
-            effort: effort.flatten(),
+            effort,
             late_gain: None,
             alarms: Vec::new(),
         })
@@ -215,6 +212,7 @@ impl Verdict {
             outcome: self.outcome,
             arms: arms.into_iter().flatten().collect(),
             baselines: baselines.clone(),
+            parts: None,
             pass_at_k: None,
             effort: None,
             late_gain: BTreeMap::new(),

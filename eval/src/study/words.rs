@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{Arm, Lead, Study};
 use crate::compare::{SMALL_N, few_questions, interval_words, signed};
+use crate::decomposition::{Decomposition, Row};
 use crate::effort::Effort;
 use crate::stats::{Interval, LEVEL, mean};
 use crate::summary::number;
@@ -13,8 +14,8 @@ use crate::text;
 const FEW_SEEDS: usize = 5;
 
 impl Study {
-    /// A row per arm: start, score, gain and lead over all seeds, each seed's gain; then the gains on each data set, where there are
-    /// several.
+    /// A row per arm: start, score, gain and lead over all seeds, each seed's gain; then how start and trained policy come to be right,
+    /// and the gains on each data set, where there are several.
     pub fn to_text(&self) -> String {
         let rows = self.arms.iter().chain(&self.baselines).map(|arm| {
             let lead = arm.lead.as_ref();
@@ -54,13 +55,34 @@ impl Study {
         let table = text::table(&headers, rows.collect());
         let plural = if self.seeds() == 1 { "" } else { "s" };
         format!(
-            "{table}{}{}{}{} questions, {} seed{plural}\n",
+            "{table}{}{}{}{}{} questions, {} seed{plural}\n",
+            self.parts_text(),
             self.sources_text(),
             self.interquartile_text(),
             self.profile_text(),
             self.questions,
             self.seeds()
         )
+    }
+
+    /// What a gain in exact match consists of; empty where finding is not graded.
+    fn parts_text(&self) -> String {
+        let Some(parts) = &self.parts else {
+            return String::new();
+        };
+        let row = |(name, chances, share): Row| {
+            let [start, trained] =
+                chances.map(|chance| chance.map_or_else(|| "–".to_owned(), number));
+            let share = share.map_or_else(String::new, with_ends);
+            vec![name, start, trained, share]
+        };
+        let headers = [
+            "how it comes to be right",
+            "start",
+            "end",
+            "share of the gain",
+        ];
+        text::table(&headers, parts.rows().into_iter().map(row).collect())
     }
 
     /// The gain of each arm by data set, and their mean; empty of one data set.
@@ -136,6 +158,7 @@ impl Study {
         let baselines = self.baselines.iter();
         sentences.extend(baselines.map(|arm| arm.baseline_words(unit, self.bootstrap.confidence)));
         sentences.push(self.conclusion(trained, twins));
+        sentences.extend(self.parts.as_ref().map(Decomposition::words));
         sentences.extend(self.curve_words());
         sentences.extend(self.effort.as_ref().map(Effort::words));
         sentences.extend(late_words(&self.late_gain, self.seeds()));
