@@ -208,6 +208,7 @@ impl Report {
                     @if let Some(table) = tables::gains(verdict) { (table.html()) }
                     @if let Some(table) = tables::baselines(verdict) { (table.html()) }
                     @if let Some(table) = tables::decomposition(verdict.parts.as_ref()) { (table.html()) }
+                    @if let Some(table) = tables::mistakes(&verdict.mistakes) { (table.html()) }
                     (at_k::picture(verdict))
                 }))
                 @if let Some(paired) = &self.paired {

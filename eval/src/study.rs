@@ -21,6 +21,7 @@ use crate::compare::{CompareError, Comparison, Difference};
 use crate::decomposition::Decomposition;
 use crate::effort::Effort;
 use crate::measures::{QuestionKey, by_question, clusters, sources};
+use crate::mistakes::MistakeShare;
 use crate::pool::{Scores, differences, over_seeds, student_p};
 use crate::stats::{
     Bootstrap, Interval, LEVEL, ProfilePoint, StatsError, holm, macro_average, mean,
@@ -101,6 +102,9 @@ pub struct Study {
     /// What of the gain is searching, finding, reading and guessing; only where episodes end in answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) parts: Option<Decomposition>,
+    /// Why episodes fail; only where they end in answers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) mistakes: Vec<MistakeShare>,
     /// pass@k of start and trained policy, where there are several samples of each question.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) pass_at_k: Option<CurveComparison>,
@@ -289,6 +293,7 @@ impl Study {
             outcome,
             macro_gain: names.iter().filter_map(gain).collect(),
             parts: Decomposition::of(&policies, bootstrap)?,
+            mistakes: MistakeShare::all(&policies, bootstrap)?,
             pass_at_k: CurveComparison::over_seeds(policies.iter().copied(), bootstrap)?,
             effort: Effort::of(&policies, bootstrap)?,
             late_gain: BTreeMap::new(),

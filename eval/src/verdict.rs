@@ -13,6 +13,7 @@ use crate::at_k::CurveComparison;
 use crate::compare::{Comparison, Difference, SMALL_N, few_questions, interval_words, signed};
 use crate::decomposition::Decomposition;
 use crate::effort::Effort;
+use crate::mistakes::MistakeShare;
 use crate::stats::{Bootstrap, Interval};
 use crate::study::{Arm, Figures, SeedEpisodes, Study, StudyError, adjust, late_words};
 use crate::telemetry::Course;
@@ -71,6 +72,9 @@ pub struct Verdict {
     /// What of the gain is searching, finding, reading and guessing; only where episodes end in answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) parts: Option<Decomposition>,
+    /// Why greedy episodes fail; only where they end in answers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) mistakes: Vec<MistakeShare>,
     /// pass@k of start and trained policy, where questions have several samples.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) pass_at_k: Option<CurveComparison>,
@@ -149,6 +153,7 @@ impl Verdict {
         let policies = trained.map(|(_, trained)| (greedy.start.as_slice(), trained.as_slice()));
         let policies: Vec<(&[Episode], &[Episode])> = policies.into_iter().collect();
         let parts = Decomposition::of(&policies, bootstrap)?;
+        let mistakes = MistakeShare::all(&policies, bootstrap)?;
         let effort = Effort::of(&policies, bootstrap)?;
         let samples = sampled.and_then(|seed| Some((&seed.start, &seed.arms.first()?.1)));
         let pass_at_k = samples
@@ -176,6 +181,7 @@ impl Verdict {
                 .map(|sampled| Detail::of(sampled, bootstrap))
                 .transpose()?,
             parts,
+            mistakes,
             pass_at_k: pass_at_k.flatten(),
             effort,
             late_gain: None,
@@ -213,6 +219,7 @@ impl Verdict {
             arms: arms.into_iter().flatten().collect(),
             baselines: baselines.clone(),
             parts: None,
+            mistakes: Vec::new(),
             pass_at_k: None,
             effort: None,
             late_gain: BTreeMap::new(),
@@ -251,6 +258,7 @@ impl Verdict {
         let baselines = self.greedy.baselines.iter();
         sentences.extend(baselines.map(|arm| arm.baseline_words(unit, self.confidence)));
         sentences.extend(self.parts.as_ref().map(Decomposition::words));
+        sentences.extend(MistakeShare::words(&self.mistakes, self.confidence));
         let curves = self.pass_at_k.as_ref();
         sentences.extend(curves.map(|found| found.words("the start", "the trained policy")));
         sentences.extend(self.effort.as_ref().map(Effort::words));

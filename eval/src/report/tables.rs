@@ -10,6 +10,7 @@ use super::{Paired, Recipe};
 use crate::compare::{Comparison, Difference, signed};
 use crate::decomposition::{Decomposition, Row};
 use crate::measures::{display_rank, headline};
+use crate::mistakes::MistakeShare;
 use crate::stats::Interval;
 use crate::summary::{EvalSummary, Metric, hops_label, number};
 use crate::telemetry::Course;
@@ -257,6 +258,24 @@ pub(super) fn decomposition(found: Option<&Decomposition>) -> Option<Table> {
         ]
         .map(str::to_owned)
         .into(),
+        rows,
+        counts: Vec::new(),
+    })
+}
+
+/// Why episodes of start and trained policy fail, as shares of all; `None` where none does.
+pub(super) fn mistakes(found: &[MistakeShare]) -> Option<Table> {
+    let row = |share: &MistakeShare| {
+        let policies = [share.start, share.trained].map(|share| Cell::Text(number(share)));
+        let change = Cell::Interval(Some(share.change));
+        let cells = policies.into_iter().chain([change]);
+        (share.name().to_owned(), cells.collect::<Vec<Cell>>())
+    };
+    let rows: Vec<_> = MistakeShare::made(found).map(row).collect();
+    (!rows.is_empty()).then(|| Table {
+        head: ["why episodes fail", "start", "trained", "change"]
+            .map(str::to_owned)
+            .into(),
         rows,
         counts: Vec::new(),
     })

@@ -6,6 +6,7 @@ use super::{Arm, Lead, Study};
 use crate::compare::{SMALL_N, few_questions, interval_words, signed};
 use crate::decomposition::{Decomposition, Row};
 use crate::effort::Effort;
+use crate::mistakes::MistakeShare;
 use crate::stats::{Interval, LEVEL, mean};
 use crate::summary::number;
 use crate::text;
@@ -15,7 +16,7 @@ const FEW_SEEDS: usize = 5;
 
 impl Study {
     /// A row per arm: start, score, gain and lead over all seeds, each seed's gain; then how start and trained policy come to be right,
-    /// and the gains on each data set, where there are several.
+    /// why they fail, and the gains on each data set, where there are several.
     pub fn to_text(&self) -> String {
         let rows = self.arms.iter().chain(&self.baselines).map(|arm| {
             let lead = arm.lead.as_ref();
@@ -55,8 +56,9 @@ impl Study {
         let table = text::table(&headers, rows.collect());
         let plural = if self.seeds() == 1 { "" } else { "s" };
         format!(
-            "{table}{}{}{}{}{} questions, {} seed{plural}\n",
+            "{table}{}{}{}{}{}{} questions, {} seed{plural}\n",
             self.parts_text(),
+            self.mistakes_text(),
             self.sources_text(),
             self.interquartile_text(),
             self.profile_text(),
@@ -83,6 +85,24 @@ impl Study {
             "share of the gain",
         ];
         text::table(&headers, parts.rows().into_iter().map(row).collect())
+    }
+
+    /// The mistakes that are made; empty where none is.
+    fn mistakes_text(&self) -> String {
+        let row = |share: &MistakeShare| {
+            let [start, trained] = [share.start, share.trained].map(number);
+            vec![
+                share.name().to_owned(),
+                start,
+                trained,
+                with_ends(share.change),
+            ]
+        };
+        let rows: Vec<Vec<String>> = MistakeShare::made(&self.mistakes).map(row).collect();
+        if rows.is_empty() {
+            return String::new();
+        }
+        text::table(&["why episodes fail", "start", "end", "change"], rows)
     }
 
     /// The gain of each arm by data set, and their mean; empty of one data set.
@@ -159,6 +179,8 @@ impl Study {
         sentences.extend(baselines.map(|arm| arm.baseline_words(unit, self.bootstrap.confidence)));
         sentences.push(self.conclusion(trained, twins));
         sentences.extend(self.parts.as_ref().map(Decomposition::words));
+        let confidence = self.bootstrap.confidence;
+        sentences.extend(MistakeShare::words(&self.mistakes, confidence));
         sentences.extend(self.curve_words());
         sentences.extend(self.effort.as_ref().map(Effort::words));
         sentences.extend(late_words(&self.late_gain, self.seeds()));
