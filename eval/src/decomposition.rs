@@ -218,8 +218,8 @@ impl Decomposition {
         rows.collect()
     }
 
-    /// The shares in a sentence.
-    pub(crate) fn words(&self) -> String {
+    /// The shares of what `measure` names in a sentence, and another where a start without a search makes all of the gain searching.
+    pub(crate) fn words(&self, measure: &str) -> String {
         let [search, found, read, guess] = self.shares.in_order().map(|share| {
             let [low, high] = share.ends();
             format!(
@@ -229,9 +229,15 @@ impl Decomposition {
                 signed(high)
             )
         });
+        let silent = self.policies[0].parts.search;
+        let caveat = if silent.is_some_and(|search| search <= 0.0) {
+            " The start never searched, so how it finds and reads is not known, and counts as how the trained policy does."
+        } else {
+            ""
+        };
         format!(
-            "Of the change in exact match, searching more often explains {search}, finding the answer with a search {found}, reading it \
-             once found {read}, and guessing {guess}."
+            "Of the change in {measure}, searching more often explains {search}, finding the answer with a search {found}, reading it \
+             once found {read}, and guessing {guess}.{caveat}"
         )
     }
 }

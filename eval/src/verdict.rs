@@ -72,6 +72,9 @@ pub struct Verdict {
     /// What of the gain is searching, finding, reading and guessing; only where episodes end in answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) parts: Option<Decomposition>,
+    /// The same of sampled episodes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) sampled_parts: Option<Decomposition>,
     /// Why greedy episodes fail; only where they end in answers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) mistakes: Vec<MistakeShare>,
@@ -159,6 +162,9 @@ impl Verdict {
         let pass_at_k = samples
             .map(|(start, trained)| CurveComparison::of(start, trained, bootstrap))
             .transpose()?;
+        let samples = samples.map(|(start, trained)| (start.as_slice(), trained.as_slice()));
+        let samples: Vec<(&[Episode], &[Episode])> = samples.into_iter().collect();
+        let sampled_parts = Decomposition::of(&samples, bootstrap)?;
         let greedy = Detail::of(greedy, bootstrap)?;
         let of = |comparison: &Comparison| comparison.difference(outcome.measure()).copied();
         let gain = of(&greedy.gain).ok_or(StudyError::Empty)?;
@@ -181,6 +187,7 @@ impl Verdict {
                 .map(|sampled| Detail::of(sampled, bootstrap))
                 .transpose()?,
             parts,
+            sampled_parts,
             mistakes,
             pass_at_k: pass_at_k.flatten(),
             effort,
@@ -257,7 +264,10 @@ impl Verdict {
         let [_, unit] = self.outcome.words();
         let baselines = self.greedy.baselines.iter();
         sentences.extend(baselines.map(|arm| arm.baseline_words(unit, self.confidence)));
-        sentences.extend(self.parts.as_ref().map(Decomposition::words));
+        let parts = self.parts.as_ref();
+        sentences.extend(parts.map(|parts| parts.words("exact match")));
+        let parts = self.sampled_parts.as_ref();
+        sentences.extend(parts.map(|parts| parts.words("sampled exact match")));
         sentences.extend(MistakeShare::words(&self.mistakes, self.confidence));
         let curves = self.pass_at_k.as_ref();
         sentences.extend(curves.map(|found| found.words("the start", "the trained policy")));

@@ -270,7 +270,7 @@ impl Eval {
         let found = study(&self.controls, self.limit, &self.overrides, &Watch::new())?;
         let (greedy, sampled) = (&found.greedy, &found.sampled);
         let mut words = greedy.words();
-        words.extend(sampled.as_ref().and_then(Study::curve_words));
+        words.extend(sampled.iter().flat_map(Study::sampled_words));
         if self.json {
             let all = serde_json::json!({
                 "greedy": greedy,

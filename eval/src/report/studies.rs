@@ -28,7 +28,7 @@ impl Studies {
     /// What both say.
     pub(super) fn words(&self) -> Vec<String> {
         let mut words = self.greedy.words();
-        words.extend(self.sampled.as_ref().and_then(Study::curve_words));
+        words.extend(self.sampled.iter().flat_map(Study::sampled_words));
         words
     }
 

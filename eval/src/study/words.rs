@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{Arm, Lead, Study};
 use crate::compare::{SMALL_N, few_questions, interval_words, signed};
-use crate::decomposition::{Decomposition, Row};
+use crate::decomposition::Row;
 use crate::effort::Effort;
 use crate::mistakes::MistakeShare;
 use crate::stats::{Interval, LEVEL, mean};
@@ -178,7 +178,8 @@ impl Study {
         let baselines = self.baselines.iter();
         sentences.extend(baselines.map(|arm| arm.baseline_words(unit, self.bootstrap.confidence)));
         sentences.push(self.conclusion(trained, twins));
-        sentences.extend(self.parts.as_ref().map(Decomposition::words));
+        let parts = self.parts.as_ref();
+        sentences.extend(parts.map(|parts| parts.words("exact match")));
         let confidence = self.bootstrap.confidence;
         sentences.extend(MistakeShare::words(&self.mistakes, confidence));
         sentences.extend(self.curve_words());
@@ -229,8 +230,15 @@ impl Study {
         sentences
     }
 
+    /// What a study of sampled episodes adds to the words of greedy ones: what their gain consists of, and pass@k.
+    pub fn sampled_words(&self) -> Vec<String> {
+        let parts = self.parts.as_ref();
+        let parts = parts.map(|parts| parts.words("sampled exact match"));
+        parts.into_iter().chain(self.curve_words()).collect()
+    }
+
     /// What pass@k of start and trained policy supports; `None` where there is one sample of each question.
-    pub fn curve_words(&self) -> Option<String> {
+    pub(crate) fn curve_words(&self) -> Option<String> {
         let curves = self.pass_at_k.as_ref()?;
         Some(curves.words("the start", "the trained policy"))
     }

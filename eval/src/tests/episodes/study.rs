@@ -475,13 +475,29 @@ fn a_gain_is_taken_apart_over_seeds() -> TestResult {
     assert_eq!((parts.policies[0].questions, parts.by_hops.len()), (240, 3));
     let words = found.words().join(" ");
     assert!(
-        words.contains("searching more often explains +0.30") && words.contains("found +0.20"),
+        words.contains("Of the change in exact match, searching more often explains +0.30")
+            && words.contains("found +0.20"),
         "{words}"
     );
     let text = found.to_text();
     assert!(
         text.contains("how it comes to be right") && text.contains("P(search), 2 hops"),
         "{text}"
+    );
+
+    let silent = Study::of(
+        &[SeedEpisodes {
+            start: share(1, 0).into_iter().map(silent).collect(),
+            ..seed(1, &[("trained", 6)])
+        }],
+        SETTINGS,
+    )?;
+    let words = silent.sampled_words().join(" ");
+    assert!(
+        words.starts_with(
+            "Of the change in sampled exact match, searching more often explains +0.60"
+        ) && words.contains("The start never searched"),
+        "{words}"
     );
 
     // Of several samples each counts.
