@@ -269,9 +269,9 @@ impl Report {
         markdown::render(self)
     }
 
-    /// The same without curves and trajectories, as JSON: `title`, `notes`, `verdicts` and `studies` by run, `evaluations` by label, `comparison` of two,
-    /// `training`
-    /// (of each arm the `Trend` of every metric), `conduct` (of each run the trend of every item), `alarms`, `recipes`.
+    /// The same without curves and trajectories, as JSON: `title`, `notes`, `verdicts` and `studies` by run, `evaluations` by label,
+    /// `comparison` of two, `training` (of each arm the `Trend` of every metric), `conduct` (of each run the trend of every item),
+    /// `alarms`, `recipes`.
     pub fn to_json(&self) -> Value {
         let training = |arm: &Arm| {
             let metrics = arm.metrics();

@@ -21,8 +21,8 @@ use crate::records::write_episodes;
 use crate::studied::Studied;
 
 /// Evaluates start, trained policy and twins of each run, and the baselines that its config asks for, on its held-out questions,
-/// at most `limit` of them; the greedy episodes of each, and the study of each run by itself, are kept in its folder. `overrides` change the configs of all runs,
-/// `evaluation.samples=64` for instance. Blocks; not to be called from async code.
+/// at most `limit` of them; the greedy episodes of each, and the study of each run by itself, are kept in its folder. `overrides`
+/// change the configs of all runs, `evaluation.samples=64` for instance. Blocks; not to be called from async code.
 ///
 /// # Errors
 /// When a folder holds no run, a run or a twin has not come to its end, or an evaluation fails.
