@@ -48,7 +48,15 @@ class Bench:
         return done.stdout
 
     def world(self, seed):
-        return ["--set", f"seed={seed}", "--set", f"data.world.seed={1000000 + seed}"]
+        return [*shlex.split(self.given.task), "--set", f"seed={seed}", "--set", f"data.world.seed={1000000 + seed}"]
+
+    def claim(self):
+        """Refuses a scratch folder of another config or task, whose episodes are of other questions."""
+        task, kept = shlex.split(self.given.task), self.scratch / "task.json"
+        what = {"config": Path(self.given.config).read_text(), "task": task}
+        if kept.exists() and json.loads(kept.read_text()) != what:
+            sys.exit(f"{self.scratch} is of another config or TASK; give another SCRATCH_FOLDER")
+        kept.write_text(json.dumps(what))
 
     def episodes(self, policy, seed, name):
         """Greedy and sampled episodes of a policy, None for the config's own, on the held-out questions."""
@@ -71,10 +79,14 @@ class Bench:
             options = [word for key, value in options.items() for word in ("--set", f"{key}={value}")]
             start = time.monotonic()
             self.forage("train", self.given.config, *self.world(seed), *options, *arguments, "--out", run, log=f"{run}.log")
+            (run / "arguments").write_text(shlex.join(arguments))
             (run / "minutes").write_text(f"{(time.monotonic() - start) / 60:.3f}")
         grpo = tomllib.loads((run / "config.toml").read_text())["grpo"]
         if grpo["steps"] != self.given.steps:
             sys.exit(f"{run} was trained for {grpo['steps']} steps and not for {self.given.steps}; give another SCRATCH_FOLDER, or remove it")
+        kept = run / "arguments"
+        if not kept.exists() or kept.read_text() != shlex.join(arguments):
+            sys.exit(f"{run} was trained with other arguments than methods.txt has; give another SCRATCH_FOLDER, or remove it")
         replayed = grpo.get("replay", {}).get("share", 0) * grpo["prompts_per_step"]
         planned = grpo["prompts_per_step"] - round(replayed)
         played = [(planned + row.get("curriculum/refilled_groups", 0)) * grpo["group_size"] for row in rows(run)]
@@ -94,7 +106,7 @@ class Bench:
         return found["a"], found["b"], found["difference"]
 
     def budget(self):
-        text = self.forage("train", self.given.config, "--dry-run")
+        text = self.forage("train", self.given.config, *shlex.split(self.given.task), "--dry-run")
         grpo = tomllib.loads(text)["grpo"]
         return self.given.steps * grpo["prompts_per_step"] * grpo["group_size"]
 
@@ -114,15 +126,28 @@ def cell(found):
     return "{:+.3f} [{:+.3f}, {:+.3f}]".format(*found)
 
 
+def told(figures, first):
+    """Which methods are ahead of the first, which are behind it, and of which neither is shown, by their intervals."""
+    groups = {f"ahead of {first}": [], f"behind {first}": [], "neither shown": []}
+    ahead, behind, neither = groups.values()
+    for name, found in figures.items():
+        if found["lead"]:
+            _, low, high = found["lead"]
+            (ahead if low > 0 else behind if high < 0 else neither).append(name)
+    return "; ".join(f"{words}: {', '.join(names)}" for words, names in groups.items() if names)
+
+
 def main():
     parser = argparse.ArgumentParser()
     for name in ("forage", "config", "scratch"):
         parser.add_argument(f"--{name}", required=True)
     for name in ("steps", "seeds"):
         parser.add_argument(f"--{name}", type=int, required=True)
+    parser.add_argument("--task", default="")
     parser.add_argument("--methods", nargs="*", default=[])
     given = parser.parse_args()
     bench = Bench(given)
+    bench.claim()
     given.budget = bench.budget()
     seeds = range(1, given.seeds + 1)
     chosen = methods(given.methods)
@@ -158,6 +183,8 @@ def main():
               f" {mean(trained):.3f} | {cell(gain)} | {cell(lead) if lead else ''} | {mean(minutes):.1f} |", flush=True)
         figures[name] = {"episodes": spent, "steps": steps, "reward": reward, "greedy": greedy, "start": start, "trained": trained,
                          "gain": gain, "lead": lead, "minutes": minutes}
+    if len(figures) > 1:
+        print(f"\nBy intervals that are not adjusted for the number of methods; {told(figures, first)}.")
     held = all(max(found["episodes"]) <= given.budget for found in figures.values())
     print(json.dumps({"bench": "methods", "held": held, "seeds": given.seeds, "steps": given.steps, "figures": figures}))
 

@@ -2,9 +2,14 @@
 # Losses, advantages and curricula on one task: each line of methods.txt trains the quickstart's policy under several seeds, each a
 # world of its own, with as many episodes as every other, and is then held against the start and the first line on held-out
 # questions. Prints a table with 95 % intervals (over seeds, Student's t; of one seed over questions, bootstrap) and a line of JSON.
-# A run that came to its end is not trained again; how long it took is then that of the first time.
-# Usage: [STEPS=200] [SEEDS=3] bench/methods/run.sh SCRATCH_FOLDER [CONFIG [METHODS]]
-# METHODS are names of methods.txt; all without them.
+# A run that came to its end is not trained again; how long it took is then that of the first time. A scratch folder is of one config,
+# TASK and number of steps.
+# Usage: [STEPS=200] [SEEDS=3] [TASK=ARGUMENTS] bench/methods/run.sh SCRATCH_FOLDER [CONFIG [METHODS]]
+# METHODS are names of methods.txt; all without them. TASK holds arguments that every run and evaluation takes, without spaces inside.
+# Credits of turns where they matter, on questions of two and three hops:
+#   TASK='--set data.world.difficulty.hops=[0.0,0.6,0.4,0.0] --set environment.settings.max_generations=4
+#     --set environment.settings.max_episode_tokens=480 --set engine.context_tokens=480' bench/methods/run.sh SCRATCH configs/quickstart.toml
+#     dapo discounted_turns reward_to_go gigpo information_gain process process-bounded step_potential trees
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 scratch=${1:?usage: bench/methods/run.sh SCRATCH_FOLDER [CONFIG [METHODS]]}
@@ -16,4 +21,4 @@ if [ -z "$forage" ]; then
   forage="${CARGO_TARGET_DIR:-target}/release/forage"
 fi
 exec python3 bench/methods/run.py --forage "$forage" --config "$config" --scratch "$scratch" --steps "${STEPS:-200}" \
-  --seeds "${SEEDS:-3}" --methods "${@:3}"
+  --seeds "${SEEDS:-3}" --task="${TASK:-}" --methods "${@:3}"

@@ -5,14 +5,16 @@
 //! "A value for n-person games"): a part's share is the mean, over all orders in which the four change from the start's value to the
 //! trained policy's, of what its own change adds. The shares add up to the gain.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use forage_contracts::Episode;
 use serde::{Deserialize, Serialize};
 
 use crate::compare::signed;
 use crate::measures::{QuestionKey, exact_match, score};
-use crate::stats::{Bootstrap, Interval, StatsError, bootstrap_statistic};
+use crate::pool::wider;
+use crate::stats::{Bootstrap, Interval, StatsError, bootstrap_statistic, mean};
+use crate::summary::hops_label;
 
 /// The parts in words, in their order.
 pub(crate) const PARTS: [&str; 4] = [
@@ -47,10 +49,10 @@ impl<T: Copy> Parts<T> {
     }
 }
 
-/// How a policy comes to be right.
+/// How a policy comes to be right; of several seeds the means over seeds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Chances {
-    /// Questions.
+    /// Questions, those of each seed by themselves.
     pub questions: usize,
     /// The probabilities; none where nothing came so far.
     pub parts: Parts<Option<f64>>,
@@ -66,88 +68,158 @@ pub(crate) struct Decomposition {
     /// The same by the number of hops, where questions have several.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub by_hops: BTreeMap<u8, [Chances; 2]>,
-    /// The share of the gain that each part explains, with bootstrap intervals over questions.
+    /// The share of the gain that each part explains, with bootstrap intervals over questions; of several seeds the mean of theirs,
+    /// with an interval as that of a study's gains.
     pub shares: Parts<Interval>,
 }
 
-/// What happened in an episode.
-#[derive(Clone, Copy)]
-struct Outcome {
-    searched: bool,
-    found: bool,
-    right: bool,
+/// A row of a table: a part, its probability for both policies, and its share of the gain.
+pub(crate) type Row = (String, [Option<f64>; 2], Option<Interval>);
+
+/// A policy's episodes of a question: all, those that searched, that found, that were right after finding, and right otherwise.
+type Counts = [usize; 5];
+
+/// One policy's and another's counts.
+type Pair = [Counts; 2];
+
+/// A question, with both policies' counts under each seed that has both.
+struct Asked {
+    hops: u8,
+    pairs: Vec<(usize, Pair)>,
 }
 
-impl Outcome {
-    /// None of an episode without a score, or of one in which finding and being right are not graded.
-    fn of(episode: &Episode) -> Option<Self> {
-        let searched = episode.searches() > 0;
-        let found = *score(episode)?.parts.get("retrieval")? > 0.0;
-        Some(Self {
-            searched,
-            found: searched && found,
-            right: exact_match(episode)? > 0.0,
-        })
+/// None of an episode without a score, or of one in which finding and being right are not graded.
+fn counts(episode: &Episode) -> Option<Counts> {
+    let shown = *score(episode)?.parts.get("retrieval")? > 0.0;
+    let right = exact_match(episode)? > 0.0;
+    let searched = episode.searches() > 0;
+    let found = searched && shown;
+    Some([true, searched, found, found && right, !found && right].map(usize::from))
+}
+
+fn add(sums: &mut Counts, counts: &Counts) {
+    for (sum, count) in sums.iter_mut().zip(counts) {
+        *sum += count;
     }
 }
 
-/// One policy's and another's episode of a question.
-type Pair = [Outcome; 2];
+fn by_question(episodes: &[Episode]) -> BTreeMap<QuestionKey, Counts> {
+    let mut questions = BTreeMap::new();
+    for episode in episodes {
+        if let Some(counts) = counts(episode) {
+            let sums = questions.entry(QuestionKey::of(episode));
+            add(sums.or_insert([0; 5]), &counts);
+        }
+    }
+    questions
+}
+
+/// The questions that both policies have under some seed, in the order in which the starts were asked.
+fn asked(seeds: &[(&[Episode], &[Episode])]) -> Vec<Asked> {
+    let mut all: Vec<Asked> = Vec::new();
+    let mut places: BTreeMap<QuestionKey, usize> = BTreeMap::new();
+    for (seed, (start, trained)) in seeds.iter().enumerate() {
+        let (mut before, mut after) = (by_question(start), by_question(trained));
+        for episode in *start {
+            let key = QuestionKey::of(episode);
+            // Taken out: further samples of the question are counted already.
+            let Some(pair) = before.remove(&key).zip(after.remove(&key)) else {
+                continue;
+            };
+            let place = *places.entry(key).or_insert(all.len());
+            if place == all.len() {
+                all.push(Asked {
+                    hops: episode.task.hops,
+                    pairs: Vec::new(),
+                });
+            }
+            all[place].pairs.push((seed, pair.into()));
+        }
+    }
+    all
+}
+
+/// The counts of so many `seeds` over questions; those without any are left out.
+fn totals<'a>(asked: impl IntoIterator<Item = &'a Asked>, seeds: usize) -> Vec<Pair> {
+    let mut totals: Vec<Pair> = vec![[[0; 5]; 2]; seeds];
+    for (seed, pair) in asked.into_iter().flat_map(|asked| &asked.pairs) {
+        for (sums, counts) in totals[*seed].iter_mut().zip(pair) {
+            add(sums, counts);
+        }
+    }
+    totals.retain(|[start, _]| start[0] > 0);
+    totals
+}
 
 impl Decomposition {
-    /// Of one greedy episode per question of two policies; none where finding is not graded or no question has both.
+    /// Of the episodes of two policies under one seed or several, one or more of each question; none where finding is not graded or
+    /// no question has both.
     ///
     /// # Errors
     /// [`StatsError`] for settings out of range.
     pub(crate) fn of(
-        start: &[Episode],
-        trained: &[Episode],
+        seeds: &[(&[Episode], &[Episode])],
         bootstrap: Bootstrap,
     ) -> Result<Option<Self>, StatsError> {
-        let after: BTreeMap<QuestionKey, Outcome> = trained
-            .iter()
-            .filter_map(|episode| Some((QuestionKey::of(episode), Outcome::of(episode)?)))
-            .collect();
-        let mut pairs: Vec<Pair> = Vec::new();
-        let mut hops: BTreeMap<u8, Vec<Pair>> = BTreeMap::new();
-        for episode in start {
-            let pair = Outcome::of(episode).zip(after.get(&QuestionKey::of(episode)).copied());
-            if let Some((before, after)) = pair {
-                pairs.push([before, after]);
-                hops.entry(episode.task.hops)
-                    .or_default()
-                    .push([before, after]);
-            }
-        }
-        if pairs.is_empty() {
+        let asked = asked(seeds);
+        if asked.is_empty() {
             return Ok(None);
         }
+        let all: Vec<&Asked> = asked.iter().collect();
         let mut shares = Vec::with_capacity(PARTS.len());
         for part in 0..PARTS.len() {
-            let share = |items: &[usize]| {
-                let policies = chances(items.iter().map(|&item| &pairs[item]));
-                Some(shapley(&policies)[part])
+            let share = |pair: &Pair| shapley(pair.map(parts))[part];
+            let by_seed = |asked: &[&Asked]| -> Vec<f64> {
+                let totals = totals(asked.iter().copied(), seeds.len());
+                totals.iter().map(share).collect()
             };
-            shares.extend(bootstrap_statistic(pairs.len(), bootstrap, share)?);
+            let average = |items: &[usize]| {
+                let drawn: Vec<&Asked> = items.iter().map(|&item| all[item]).collect();
+                Some(mean(&by_seed(&drawn)))
+            };
+            let questions = bootstrap_statistic(all.len(), bootstrap, average)?;
+            let confidence = bootstrap.confidence;
+            shares.extend(questions.map(|found| wider(&by_seed(&all), found, confidence)));
         }
         let Ok(shares) = <[Interval; 4]>::try_from(shares) else {
             return Ok(None);
         };
-        if hops.len() < 2 {
-            hops.clear();
+        let hops: BTreeSet<u8> = asked.iter().map(|asked| asked.hops).collect();
+        let of_hops = |hops: u8| {
+            let some = asked.iter().filter(|asked| asked.hops == hops);
+            chances(&some.collect::<Vec<_>>(), seeds.len())
+        };
+        let mut by_hops = BTreeMap::new();
+        if hops.len() > 1 {
+            by_hops.extend(hops.into_iter().map(|hops| (hops, of_hops(hops))));
         }
         Ok(Some(Self {
-            policies: chances(&pairs),
-            by_hops: hops
-                .into_iter()
-                .map(|(hops, pairs)| (hops, chances(&pairs)))
-                .collect(),
+            policies: chances(&all, seeds.len()),
+            by_hops,
             shares: Parts::new(shares),
         }))
     }
 
-    /// The shares in a sentence.
-    pub(crate) fn words(&self) -> String {
+    /// The parts of all questions with their shares of the gain, then those by hops.
+    pub(crate) fn rows(&self) -> Vec<Row> {
+        let shares = self.shares.in_order().map(Some);
+        let all = std::iter::once((String::new(), &self.policies, shares));
+        let by_hops = self.by_hops.iter().map(|(hops, policies)| {
+            let label = format!(", {}", hops_label(*hops));
+            (label, policies, [None; 4])
+        });
+        let rows = all.chain(by_hops).flat_map(|(label, policies, shares)| {
+            let row = |part: usize| {
+                let chances = policies.map(|policy| policy.parts.in_order()[part]);
+                (format!("{}{label}", PARTS[part]), chances, shares[part])
+            };
+            (0..PARTS.len()).map(row).collect::<Vec<Row>>()
+        });
+        rows.collect()
+    }
+
+    /// The shares of what `measure` names in a sentence, and another where a start without a search makes all of the gain searching.
+    pub(crate) fn words(&self, measure: &str) -> String {
         let [search, found, read, guess] = self.shares.in_order().map(|share| {
             let [low, high] = share.ends();
             format!(
@@ -157,39 +229,46 @@ impl Decomposition {
                 signed(high)
             )
         });
+        let silent = self.policies[0].parts.search;
+        let caveat = if silent.is_some_and(|search| search <= 0.0) {
+            " The start never searched, so how it finds and reads is not known, and counts as how the trained policy does."
+        } else {
+            ""
+        };
         format!(
-            "Of the change in exact match, searching more often explains {search}, finding the answer with a search {found}, reading it \
-             once found {read}, and guessing {guess}."
+            "Of the change in {measure}, searching more often explains {search}, finding the answer with a search {found}, reading it \
+             once found {read}, and guessing {guess}.{caveat}"
         )
     }
 }
 
-/// The chances of both policies over pairs of episodes.
-fn chances<'a>(pairs: impl IntoIterator<Item = &'a Pair>) -> [Chances; 2] {
-    // Questions, then of each policy: searched, found, right after finding, right otherwise.
-    let (mut questions, mut counts) = (0_usize, [[0_usize; 4]; 2]);
-    for pair in pairs {
-        questions += 1;
-        for (count, outcome) in counts.iter_mut().zip(pair) {
-            count[0] += usize::from(outcome.searched);
-            count[1] += usize::from(outcome.found);
-            count[2] += usize::from(outcome.found && outcome.right);
-            count[3] += usize::from(!outcome.found && outcome.right);
-        }
-    }
-    counts.map(|[searched, found, read, guessed]| {
-        let share = |part: usize, whole: usize| (whole > 0).then(|| part as f64 / whole as f64);
+/// The chances of both policies over questions.
+fn chances(asked: &[&Asked], seeds: usize) -> [Chances; 2] {
+    let totals = totals(asked.iter().copied(), seeds);
+    [0, 1].map(|policy: usize| {
+        let by_seed = || totals.iter().map(move |pair| pair[policy]);
+        let part = |part: usize| {
+            let shown: Vec<f64> = by_seed().filter_map(|counts| parts(counts)[part]).collect();
+            (!shown.is_empty()).then(|| mean(&shown))
+        };
+        let right = |[all, .., read, guessed]: Counts| (read + guessed) as f64 / all as f64;
         Chances {
-            questions,
-            parts: Parts::new([
-                share(searched, questions),
-                share(found, searched),
-                share(read, found),
-                share(guessed, questions - found),
-            ]),
-            right: share(read + guessed, questions).unwrap_or_default(),
+            questions: asked.iter().map(|asked| asked.pairs.len()).sum(),
+            parts: Parts::new(std::array::from_fn(part)),
+            right: mean(&by_seed().map(right).collect::<Vec<f64>>()),
         }
     })
+}
+
+/// The four probabilities, in the order of [`PARTS`]; none of what nothing came so far as to show.
+fn parts([all, searched, found, read, guessed]: Counts) -> [Option<f64>; 4] {
+    let share = |part: usize, whole: usize| (whole > 0).then(|| part as f64 / whole as f64);
+    [
+        share(searched, all),
+        share(found, searched),
+        share(read, found),
+        share(guessed, all - found),
+    ]
 }
 
 /// Exact match from the four probabilities.
@@ -200,10 +279,9 @@ fn right([search, found, read, guess]: [f64; 4]) -> f64 {
 
 /// The shares of the four parts. A probability that one policy never had occasion to show is taken from the other, so that its change
 /// explains nothing.
-fn shapley([start, trained]: &[Chances; 2]) -> [f64; 4] {
+fn shapley([start, trained]: [[Option<f64>; 4]; 2]) -> [f64; 4] {
     // |S|! (3 - |S|)! / 4! for subsets S of the other three.
     const WEIGHTS: [f64; 4] = [1.0 / 4.0, 1.0 / 12.0, 1.0 / 12.0, 1.0 / 4.0];
-    let (start, trained) = (start.parts.in_order(), trained.parts.in_order());
     let values: [[f64; 2]; 4] = std::array::from_fn(|part| {
         let (before, after) = (start[part], trained[part]);
         [
@@ -231,23 +309,13 @@ fn shapley([start, trained]: &[Chances; 2]) -> [f64; 4] {
 mod tests {
     use super::*;
 
-    fn policy(parts: [Option<f64>; 4]) -> Chances {
-        Chances {
-            questions: 100,
-            parts: Parts::new(parts),
-            right: right(parts.map(Option::unwrap_or_default)),
-        }
-    }
-
     #[test]
     fn shares_are_means_over_all_orders() {
-        let start = policy([Some(0.4), Some(0.5), Some(0.6), Some(0.1)]);
-        let trained = policy([Some(0.9), Some(0.8), Some(0.7), Some(0.05)]);
-        let shares = shapley(&[start, trained]);
+        let (start, trained) = ([0.4, 0.5, 0.6, 0.1], [0.9, 0.8, 0.7, 0.05]);
+        let shares = shapley([start.map(Some), trained.map(Some)]);
         let total: f64 = shares.iter().sum();
-        assert!((total - (trained.right - start.right)).abs() < 1e-12);
-        let orders = by_orders([0.4, 0.5, 0.6, 0.1], [0.9, 0.8, 0.7, 0.05]);
-        for (share, expected) in shares.iter().zip(orders) {
+        assert!((total - (right(trained) - right(start))).abs() < 1e-12);
+        for (share, expected) in shares.iter().zip(by_orders(start, trained)) {
             assert!((share - expected).abs() < 1e-12, "{share} {expected}");
         }
     }
@@ -272,9 +340,9 @@ mod tests {
 
     #[test]
     fn what_a_policy_never_showed_explains_nothing() {
-        let start = policy([Some(0.0), None, None, Some(0.1)]);
-        let trained = policy([Some(1.0), Some(0.9), Some(0.5), Some(0.1)]);
-        let [search, found, read, guess] = shapley(&[start, trained]);
+        let start = [Some(0.0), None, None, Some(0.1)];
+        let trained = [1.0, 0.9, 0.5, 0.1].map(Some);
+        let [search, found, read, guess] = shapley([start, trained]);
         assert!((search - 0.36).abs() < 1e-12, "{search}");
         assert!([found, read, guess].iter().all(|share| share.abs() < 1e-12));
     }

@@ -13,6 +13,7 @@
 //! - `summary`: the numbers of one set of episodes, with intervals.
 //! - `telemetry`: conduct, signs of gamed rewards, alarms; of a set of episodes or of a run.
 //! - `decomposition`: what of a gain is searching, finding, reading, guessing.
+//! - `mistakes`: why episodes fail, class by class.
 //! - `effort`: searches per episode against the hops of the question.
 //! - `compare`: two sets of episodes on the same questions.
 //! - `swiss`: three and more, ranked by a contest over data sets.
@@ -36,6 +37,7 @@ mod decomposition;
 mod effort;
 mod judge;
 mod measures;
+mod mistakes;
 mod pool;
 mod probe;
 mod report;

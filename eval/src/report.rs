@@ -11,6 +11,7 @@ mod failures;
 mod html;
 mod intervals;
 mod markdown;
+mod studies;
 mod tables;
 mod trajectory;
 mod viewer;
@@ -27,12 +28,14 @@ use serde_json::{Map, Value, json};
 use crate::compare::Comparison;
 use crate::measures::headline;
 use crate::stats::{Bootstrap, StatsError};
+use crate::study::Study;
 use crate::summary::EvalSummary;
 use crate::telemetry::{Course, Failure, count_failures};
 use crate::text::write_atomic;
 use crate::trajectory::Trajectory;
 use crate::verdict::Verdict;
 use html::section;
+use studies::Studies;
 
 pub use arms::{Arm, Trend};
 
@@ -76,6 +79,7 @@ pub struct Report {
     title: String,
     notes: Vec<String>,
     verdicts: Vec<(String, Verdict)>,
+    studies: Vec<(String, Studies)>,
     arms: Vec<Arm>,
     courses: Vec<(String, Course)>,
     alarms: Vec<(String, Alarm)>,
@@ -115,6 +119,13 @@ impl Report {
     #[must_use]
     pub fn verdict(mut self, run: impl Into<String>, verdict: Verdict) -> Self {
         self.verdicts.push((run.into(), verdict));
+        self
+    }
+
+    /// Adds the study of one run beside its twins and baselines, of greedy episodes and of sampled ones where there are some.
+    #[must_use]
+    pub fn study(mut self, run: impl Into<String>, greedy: Study, sampled: Option<Study>) -> Self {
+        self.studies.push((run.into(), Studies { greedy, sampled }));
         self
     }
 
@@ -198,18 +209,19 @@ impl Report {
         let body = html! {
             header {
                 h1 { (self.title) }
-                (self.by_run(tables::verdict))
+                (self.by_run(tables::verdict, Studies::opening))
                 @if let Some(paired) = &self.paired { p.lead { (paired.words) } }
                 @for note in &self.notes { p.caption { (note) } }
             }
             (section("Results", &html! {
-                (self.by_run(|verdict| html! {
+                (self.by_run(|verdict: &Verdict| html! {
                     (intervals::gains(verdict))
                     @if let Some(table) = tables::gains(verdict) { (table.html()) }
                     @if let Some(table) = tables::baselines(verdict) { (table.html()) }
-                    @if let Some(table) = tables::decomposition(verdict) { (table.html()) }
-                    (at_k::picture(verdict))
-                }))
+                    @if let Some(table) = tables::decomposition(verdict.parts.as_ref()) { (table.html()) }
+                    @if let Some(table) = tables::mistakes(&verdict.mistakes) { (table.html()) }
+                    (at_k::picture(verdict.pass_at_k.as_ref()))
+                }, Studies::results))
                 @if let Some(paired) = &self.paired {
                     (tables::differences(paired).html())
                     @if let Some(table) = tables::differences_by_source(paired) { (table.html()) }
@@ -233,12 +245,21 @@ impl Report {
         html::page(&self.title, &body, script)
     }
 
-    /// A view of every verdict, with the run's name where there are several.
-    fn by_run(&self, view: impl Fn(&Verdict) -> Markup) -> Markup {
+    /// A view of every verdict and every study, with the run's name where there are several.
+    fn by_run(
+        &self,
+        of_verdict: impl Fn(&Verdict) -> Markup,
+        of_study: impl Fn(&Studies) -> Markup,
+    ) -> Markup {
+        let several = self.verdicts.len() + self.studies.len() > 1;
         html! {
             @for (run, verdict) in &self.verdicts {
-                @if self.verdicts.len() > 1 { h3 { (run) } }
-                (view(verdict))
+                @if several { h3 { (run) } }
+                (of_verdict(verdict))
+            }
+            @for (run, study) in &self.studies {
+                @if several { h3 { (run) } }
+                (of_study(study))
             }
         }
     }
@@ -248,9 +269,9 @@ impl Report {
         markdown::render(self)
     }
 
-    /// The same without curves and trajectories, as JSON: `title`, `notes`, `verdicts` by run, `evaluations` by label, `comparison` of two,
-    /// `training`
-    /// (of each arm the `Trend` of every metric), `conduct` (of each run the trend of every item), `alarms`, `recipes`.
+    /// The same without curves and trajectories, as JSON: `title`, `notes`, `verdicts` and `studies` by run, `evaluations` by label,
+    /// `comparison` of two, `training` (of each arm the `Trend` of every metric), `conduct` (of each run the trend of every item),
+    /// `alarms`, `recipes`.
     pub fn to_json(&self) -> Value {
         let training = |arm: &Arm| {
             let metrics = arm.metrics();
@@ -262,6 +283,7 @@ impl Report {
             "title": self.title,
             "notes": self.notes,
             "verdicts": by_name(&self.verdicts, |verdict| json!(verdict)),
+            "studies": by_name(&self.studies, |study| json!(study)),
             "evaluations": by_name(&self.evaluations, |summary| json!(summary)),
             "comparison": self.paired,
             "training": self.arms.iter().map(training).collect::<Vec<Value>>(),

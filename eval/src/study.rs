@@ -18,9 +18,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::at_k::CurveComparison;
 use crate::compare::{CompareError, Comparison, Difference};
+use crate::decomposition::Decomposition;
 use crate::effort::Effort;
 use crate::measures::{QuestionKey, by_question, clusters, sources};
-use crate::pool::{Scores, by_seed, differences, over_seeds, student_p};
+use crate::mistakes::MistakeShare;
+use crate::pool::{Scores, differences, over_seeds, student_p};
 use crate::stats::{
     Bootstrap, Interval, LEVEL, ProfilePoint, StatsError, holm, macro_average, mean,
     performance_profile,
@@ -97,6 +99,12 @@ pub struct Study {
     /// The baselines.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) baselines: Vec<Arm>,
+    /// What of the gain is searching, finding, reading and guessing; only where episodes end in answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) parts: Option<Decomposition>,
+    /// Why episodes fail; only where they end in answers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) mistakes: Vec<MistakeShare>,
     /// pass@k of start and trained policy, where there are several samples of each question.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) pass_at_k: Option<CurveComparison>,
@@ -284,6 +292,8 @@ impl Study {
         Ok(Self {
             outcome,
             macro_gain: names.iter().filter_map(gain).collect(),
+            parts: Decomposition::of(&policies, bootstrap)?,
+            mistakes: MistakeShare::all(&policies, bootstrap)?,
             pass_at_k: CurveComparison::over_seeds(policies.iter().copied(), bootstrap)?,
             effort: Effort::of(&policies, bootstrap)?,
             late_gain: BTreeMap::new(),
@@ -411,7 +421,7 @@ impl Arm {
         bootstrap: Bootstrap,
     ) -> Result<(), StatsError> {
         self.gain = over_seeds(starts, own, bootstrap)?;
-        self.p = student_p(&by_seed(&differences(starts, own)));
+        self.p = student_p(&differences(starts, own));
         if let Some(found) = &mut self.lead {
             *found = lead(own, trained, bootstrap)?;
         }

@@ -19,6 +19,7 @@ mod set;
 
 pub use course::{Course, StepTelemetry};
 pub(crate) use failures::{Failure, count_failures};
+pub(crate) use reading::shown;
 pub use set::Telemetry;
 
 /// Episodes that must have an item before its share is held against a threshold above 0.

@@ -4,6 +4,7 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use forage_contracts::Episode;
 use forage_contracts::environment::Outcome;
 use forage_env::Alarm;
 use serde::{Deserialize, Serialize};
@@ -12,6 +13,7 @@ use crate::at_k::CurveComparison;
 use crate::compare::{Comparison, Difference, SMALL_N, few_questions, interval_words, signed};
 use crate::decomposition::Decomposition;
 use crate::effort::Effort;
+use crate::mistakes::MistakeShare;
 use crate::stats::{Bootstrap, Interval};
 use crate::study::{Arm, Figures, SeedEpisodes, Study, StudyError, adjust, late_words};
 use crate::telemetry::Course;
@@ -70,6 +72,12 @@ pub struct Verdict {
     /// What of the gain is searching, finding, reading and guessing; only where episodes end in answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) parts: Option<Decomposition>,
+    /// The same of sampled episodes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) sampled_parts: Option<Decomposition>,
+    /// Why greedy episodes fail; only where they end in answers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) mistakes: Vec<MistakeShare>,
     /// pass@k of start and trained policy, where questions have several samples.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) pass_at_k: Option<CurveComparison>,
@@ -145,18 +153,18 @@ impl Verdict {
         let outcome = Outcome::of(&greedy.start);
         let seed = greedy.seed;
         let trained = greedy.arms.first();
-        let parts = trained
-            .map(|(_, trained)| Decomposition::of(&greedy.start, trained, bootstrap))
-            .transpose()?;
-        let effort = trained
-            .map(|(_, trained)| {
-                Effort::of(&[(greedy.start.as_slice(), trained.as_slice())], bootstrap)
-            })
-            .transpose()?;
+        let policies = trained.map(|(_, trained)| (greedy.start.as_slice(), trained.as_slice()));
+        let policies: Vec<(&[Episode], &[Episode])> = policies.into_iter().collect();
+        let parts = Decomposition::of(&policies, bootstrap)?;
+        let mistakes = MistakeShare::all(&policies, bootstrap)?;
+        let effort = Effort::of(&policies, bootstrap)?;
         let samples = sampled.and_then(|seed| Some((&seed.start, &seed.arms.first()?.1)));
         let pass_at_k = samples
             .map(|(start, trained)| CurveComparison::of(start, trained, bootstrap))
             .transpose()?;
+        let samples = samples.map(|(start, trained)| (start.as_slice(), trained.as_slice()));
+        let samples: Vec<(&[Episode], &[Episode])> = samples.into_iter().collect();
+        let sampled_parts = Decomposition::of(&samples, bootstrap)?;
         let greedy = Detail::of(greedy, bootstrap)?;
         let of = |comparison: &Comparison| comparison.difference(outcome.measure()).copied();
         let gain = of(&greedy.gain).ok_or(StudyError::Empty)?;
@@ -178,9 +186,11 @@ impl Verdict {
             sampled: sampled
                 .map(|sampled| Detail::of(sampled, bootstrap))
                 .transpose()?,
-            parts: parts.flatten(),
+            parts,
+            sampled_parts,
+            mistakes,
             pass_at_k: pass_at_k.flatten(),
-            effort: effort.flatten(),
+            effort,
             late_gain: None,
             alarms: Vec::new(),
         })
@@ -215,6 +225,8 @@ impl Verdict {
             outcome: self.outcome,
             arms: arms.into_iter().flatten().collect(),
             baselines: baselines.clone(),
+            parts: None,
+            mistakes: Vec::new(),
             pass_at_k: None,
             effort: None,
             late_gain: BTreeMap::new(),
@@ -252,7 +264,11 @@ impl Verdict {
         let [_, unit] = self.outcome.words();
         let baselines = self.greedy.baselines.iter();
         sentences.extend(baselines.map(|arm| arm.baseline_words(unit, self.confidence)));
-        sentences.extend(self.parts.as_ref().map(Decomposition::words));
+        let parts = self.parts.as_ref();
+        sentences.extend(parts.map(|parts| parts.words("exact match")));
+        let parts = self.sampled_parts.as_ref();
+        sentences.extend(parts.map(|parts| parts.words("sampled exact match")));
+        sentences.extend(MistakeShare::words(&self.mistakes, self.confidence));
         let curves = self.pass_at_k.as_ref();
         sentences.extend(curves.map(|found| found.words("the start", "the trained policy")));
         sentences.extend(self.effort.as_ref().map(Effort::words));

@@ -100,6 +100,11 @@ impl RunLayout {
         self.0.join("verdict.json")
     }
 
+    /// The study of this run beside its twins and baselines.
+    pub(crate) fn study(&self) -> PathBuf {
+        self.0.join("study.json")
+    }
+
     /// The page about a quickstart.
     pub fn page(&self) -> PathBuf {
         self.0.join("report.html")

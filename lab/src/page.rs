@@ -30,6 +30,10 @@ pub fn page(paths: &[PathBuf], most: usize) -> Result<Report> {
         if let Some(verdict) = &run.verdict {
             report = report.verdict(&run.name, verdict.clone());
         }
+        if let Some(studied) = &run.studied {
+            let (greedy, sampled) = (studied.greedy.clone(), studied.sampled.clone());
+            report = report.study(&run.name, greedy, sampled);
+        }
         if let Some(sentence) = run.waits() {
             report = report.note(sentence);
         }

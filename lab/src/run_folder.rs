@@ -17,6 +17,7 @@ use crate::conduct::{course_of, steps};
 use crate::config::Stamp;
 use crate::error::{Context, Result, bail};
 use crate::layout::{PARTS, RunLayout};
+use crate::studied::Studied;
 
 /// A run's folder, or a file of episodes by itself.
 pub struct RunFolder {
@@ -24,6 +25,8 @@ pub struct RunFolder {
     pub name: String,
     /// Its verdict, where it has one.
     pub verdict: Option<Verdict>,
+    /// Its study beside its twins and baselines, where it was evaluated so.
+    pub(crate) studied: Option<Studied>,
     /// The run's own and its twins', or those of a quickstart's two runs.
     pub records: Vec<Records>,
     /// The resolved config, or the settings of supervised fine-tuning, as they are in the folder.
@@ -138,6 +141,7 @@ impl RunFolder {
         Ok(Self {
             name,
             verdict,
+            studied: Studied::read(&layout)?,
             records,
             config,
             settings,
@@ -155,6 +159,7 @@ impl RunFolder {
         Self {
             name: stem.to_owned(),
             verdict: None,
+            studied: None,
             records: Vec::new(),
             config: None,
             settings: Value::Null,

@@ -1,9 +1,10 @@
 //! A study: what is left of the gain of runs beside their spurious twins and baselines, over one seed or several.
 
 use std::path::{Path, PathBuf};
+use std::slice::from_ref;
 
 use forage_contracts::Episode;
-use forage_eval::{SeedEpisodes, Study};
+use forage_eval::{Course, SeedEpisodes};
 use forage_trainer::{Checkpoint, Precision};
 
 use crate::baselines::Baselines;
@@ -17,19 +18,11 @@ use crate::lock::RunLock;
 use crate::observer::Observer;
 use crate::policy::{open_policy, start_of};
 use crate::records::write_episodes;
-
-/// The findings of a study.
-#[derive(Debug)]
-pub struct Studied {
-    /// From greedy episodes.
-    pub greedy: Study,
-    /// From sampled episodes, where all runs have some.
-    pub sampled: Option<Study>,
-}
+use crate::studied::Studied;
 
 /// Evaluates start, trained policy and twins of each run, and the baselines that its config asks for, on its held-out questions,
-/// at most `limit` of them; the greedy episodes of each are kept in the run's folder. `overrides` change the configs of all runs,
-/// `evaluation.samples=64` for instance. Blocks; not to be called from async code.
+/// at most `limit` of them; the greedy episodes of each, and the study of each run by itself, are kept in its folder. `overrides`
+/// change the configs of all runs, `evaluation.samples=64` for instance. Blocks; not to be called from async code.
 ///
 /// # Errors
 /// When a folder holds no run, a run or a twin has not come to its end, or an evaluation fails.
@@ -49,18 +42,23 @@ pub fn study(
         let config = Resolved::read(&layout.config(), overrides, None)?;
         let bootstrap = *bootstrap.get_or_insert(config.bootstrap());
         let found = evaluated(&layout, &config, limit, observer)?;
-        greedy.push(found.seed(config.seed, |found| &found.greedy));
-        sampled.push(found.seed(config.seed, |found| &found.sampled));
-        courses.extend(course(&layout, bootstrap)?.map(|course| (config.seed, course)));
+        let own = found.seed(config.seed, |found| &found.greedy);
+        let own_samples = found.seed(config.seed, |found| &found.sampled);
+        let own_course = course(&layout, bootstrap)?.map(|course| (config.seed, course));
+        let own_course: Vec<(u64, Course)> = own_course.into_iter().collect();
+        let alone = Studied::of(
+            from_ref(&own),
+            from_ref(&own_samples),
+            &own_course,
+            bootstrap,
+        )?;
+        alone.write(&layout)?;
+        greedy.push(own);
+        sampled.push(own_samples);
+        courses.extend(own_course);
     }
     let bootstrap = bootstrap.context("name a run folder")?;
-    let has_samples = sampled.iter().all(|seed| !seed.start.is_empty());
-    Ok(Studied {
-        greedy: Study::of(&greedy, bootstrap)?.with_courses(&courses),
-        sampled: has_samples
-            .then(|| Study::of(&sampled, bootstrap))
-            .transpose()?,
-    })
+    Studied::of(&greedy, &sampled, &courses, bootstrap)
 }
 
 /// Everything that a run is judged by.
@@ -69,6 +67,8 @@ struct Judged {
     /// The trained policy, then its twins.
     arms: Vec<(String, Evaluated)>,
     baselines: Vec<(String, Evaluated)>,
+    /// Held until the run's study is kept.
+    _lock: RunLock,
 }
 
 impl Judged {
@@ -100,7 +100,7 @@ fn evaluated(
     if !run.policy().exists() {
         bail!("{folder} has not come to its end; `forage train --resume` ends it");
     }
-    let _lock = RunLock::take(run.folder())?;
+    let lock = RunLock::take(run.folder())?;
     let twins = finished_twins(run)?;
     let scratch = tempfile::tempdir().context("cannot make a temporary folder")?;
     let data = Data::load(config, scratch.path())?;
@@ -144,6 +144,7 @@ fn evaluated(
         start,
         arms,
         baselines,
+        _lock: lock,
     })
 }
 

@@ -270,7 +270,7 @@ impl Eval {
         let found = study(&self.controls, self.limit, &self.overrides, &Watch::new())?;
         let (greedy, sampled) = (&found.greedy, &found.sampled);
         let mut words = greedy.words();
-        words.extend(sampled.as_ref().and_then(Study::curve_words));
+        words.extend(sampled.iter().flat_map(Study::sampled_words));
         if self.json {
             let all = serde_json::json!({
                 "greedy": greedy,
@@ -286,6 +286,9 @@ impl Eval {
             out(&format!("sampled\n{}", sampled.to_text()));
         }
         words.iter().for_each(|sentence| out(sentence));
+        let runs = self.controls.iter().map(|run| run.display().to_string());
+        let runs: Vec<String> = runs.collect();
+        note(&format!("next: forage report {}", runs.join(" ")));
         Ok(())
     }
 

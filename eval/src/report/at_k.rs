@@ -5,8 +5,7 @@ use maud::{Markup, html};
 use super::axis::Axis;
 use super::html::legend;
 use super::px;
-use crate::at_k::CurvePoint;
-use crate::verdict::Verdict;
+use crate::at_k::{CurveComparison, CurvePoint};
 
 const WIDTH: f64 = 380.0;
 const HEIGHT: f64 = 210.0;
@@ -16,8 +15,8 @@ const TOP: f64 = 10.0;
 const BOTTOM: f64 = 32.0;
 
 /// Both curves with their intervals over questions, under the sentence that they support; nothing with one sample of a question.
-pub(super) fn picture(verdict: &Verdict) -> Markup {
-    let Some(found) = &verdict.pass_at_k else {
+pub(super) fn picture(found: Option<&CurveComparison>) -> Markup {
+    let Some(found) = found else {
         return Markup::default();
     };
     let curves = [

@@ -7,6 +7,7 @@ use super::html::{colours, legend};
 use super::px;
 use crate::compare::{Comparison, signed};
 use crate::stats::Interval;
+use crate::study::{Arm, Study};
 use crate::summary::EvalSummary;
 use crate::verdict::{Detail, Verdict};
 
@@ -49,6 +50,22 @@ pub(super) fn gains(verdict: &Verdict) -> Markup {
     }
     let [words, _] = verdict.outcome.words();
     let title = format!("Difference in {words}, paired by question");
+    figure(&title, &rows, [-0.05, 0.05])
+}
+
+/// The gains of trained policy, twins and baselines of studies, each with what its labels end in, with a line at zero.
+pub(super) fn arms<'a>(studies: impl Iterator<Item = (&'a Study, &'static str)>) -> Markup {
+    let mut rows: Vec<Row> = Vec::new();
+    let mut title = String::new();
+    for (study, suffix) in studies {
+        let [words, _] = study.outcome.words();
+        title = format!("Gain in {words} over the start");
+        let classes = std::iter::once("c-main").chain(std::iter::repeat("c-control"));
+        let arms = study.arms.iter().zip(classes);
+        let baselines = study.baselines.iter().map(|arm| (arm, "c-violet"));
+        let all = arms.chain(baselines);
+        rows.extend(all.map(|(arm, class)| arm_row(arm, suffix, class)));
+    }
     figure(&title, &rows, [-0.05, 0.05])
 }
 
@@ -103,17 +120,21 @@ fn detail_rows(detail: &Detail, measure: &str, suffix: &str) -> Vec<Row> {
         row("control − start", "c-control", detail.control_gain.as_ref()),
         row("trained − control", "c-green", detail.over_control.as_ref()),
     ];
-    let baselines = detail.baselines.iter().map(|arm| {
-        let [estimate, low, high] = [arm.gain.estimate, arm.gain.low, arm.gain.high].map(signed);
-        Row {
-            label: format!("{} − start{suffix}", arm.name.replace('_', " ")),
-            note: format!("{estimate} [{low}, {high}]"),
-            class: "c-violet",
-            interval: arm.gain,
-            apart: false,
-        }
-    });
+    let baselines = detail.baselines.iter();
+    let baselines = baselines.map(|arm| arm_row(arm, suffix, "c-violet"));
     rows.into_iter().flatten().chain(baselines).collect()
+}
+
+/// The gain of an arm or a baseline.
+fn arm_row(arm: &Arm, suffix: &str, class: &'static str) -> Row {
+    let [estimate, low, high] = [arm.gain.estimate, arm.gain.low, arm.gain.high].map(signed);
+    Row {
+        label: format!("{} − start{suffix}", arm.name.replace('_', " ")),
+        note: format!("{estimate} [{low}, {high}]"),
+        class,
+        interval: arm.gain,
+        apart: class == "c-main",
+    }
 }
 
 /// A plot over `least` at the least; nothing without rows.

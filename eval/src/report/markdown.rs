@@ -25,6 +25,10 @@ pub(super) fn render(report: &Report) -> String {
             let _ = write!(text, "\n{}", shown(&table));
         }
     }
+    for (run, study) in &report.studies {
+        let (words, table) = (study.words().join(" "), shown(&study.table()));
+        let _ = write!(text, "\n**{}**: {}\n\n{table}", cell(run), cell(&words));
+    }
     if let Some(paired) = &report.paired {
         let differences = shown(&tables::differences(paired));
         let _ = write!(text, "\n{}\n\n{differences}", cell(&paired.words));

@@ -8,8 +8,9 @@ use maud::{Markup, html};
 
 use super::{Paired, Recipe};
 use crate::compare::{Comparison, Difference, signed};
-use crate::decomposition::{Chances, PARTS};
+use crate::decomposition::{Decomposition, Row};
 use crate::measures::{display_rank, headline};
+use crate::mistakes::MistakeShare;
 use crate::stats::Interval;
 use crate::summary::{EvalSummary, Metric, hops_label, number};
 use crate::telemetry::Course;
@@ -238,26 +239,16 @@ fn sources(gain: &Comparison, measure: &str, [a, b, difference]: [&str; 3]) -> O
 }
 
 /// How start and trained policy come to be right, and what each part explains of the gain; then the same by hops.
-pub(super) fn decomposition(verdict: &Verdict) -> Option<Table> {
-    let found = verdict.parts.as_ref()?;
+pub(super) fn decomposition(found: Option<&Decomposition>) -> Option<Table> {
     let chance = |chance: Option<f64>| Cell::Text(chance.map_or("–".to_owned(), number));
-    let rows_of = |policies: &[Chances; 2], label: &str| -> Vec<(String, Vec<Cell>)> {
-        let row = |part: usize| {
-            let cells = policies.map(|policy| chance(policy.parts.in_order()[part]));
-            (format!("{}{label}", PARTS[part]), cells.into())
-        };
-        (0..PARTS.len()).map(row).collect()
+    let row = |(name, chances, share): Row| {
+        let share = share.map_or(Cell::Text(String::new()), |share| {
+            Cell::Interval(Some(share))
+        });
+        let cells = chances.map(chance).into_iter().chain([share]);
+        (name, cells.collect::<Vec<Cell>>())
     };
-    let mut rows = rows_of(&found.policies, "");
-    for ((_, cells), share) in rows.iter_mut().zip(found.shares.in_order()) {
-        cells.push(Cell::Interval(Some(share)));
-    }
-    for (hops, policies) in &found.by_hops {
-        for (name, mut cells) in rows_of(policies, &format!(", {}", hops_label(*hops))) {
-            cells.push(Cell::Text(String::new()));
-            rows.push((name, cells));
-        }
-    }
+    let rows = found?.rows().into_iter().map(row).collect();
     Some(Table {
         head: [
             "how it comes to be right",
@@ -267,6 +258,24 @@ pub(super) fn decomposition(verdict: &Verdict) -> Option<Table> {
         ]
         .map(str::to_owned)
         .into(),
+        rows,
+        counts: Vec::new(),
+    })
+}
+
+/// Why episodes of start and trained policy fail, as shares of all; `None` where none does.
+pub(super) fn mistakes(found: &[MistakeShare]) -> Option<Table> {
+    let row = |share: &MistakeShare| {
+        let policies = [share.start, share.trained].map(|share| Cell::Text(number(share)));
+        let change = Cell::Interval(Some(share.change));
+        let cells = policies.into_iter().chain([change]);
+        (share.name().to_owned(), cells.collect::<Vec<Cell>>())
+    };
+    let rows: Vec<_> = MistakeShare::made(found).map(row).collect();
+    (!rows.is_empty()).then(|| Table {
+        head: ["why episodes fail", "start", "trained", "change"]
+            .map(str::to_owned)
+            .into(),
         rows,
         counts: Vec::new(),
     })

@@ -14,7 +14,7 @@ pub(super) fn lead(
     trained: &[Scores],
     bootstrap: Bootstrap,
 ) -> Result<Lead, StatsError> {
-    let p = student_p(&by_seed(&differences(twin, trained)));
+    let p = student_p(&differences(twin, trained));
     let finals = |side: &[Scores]| -> Vec<Vec<f64>> {
         by_seed(side).into_iter().map(|seed| vec![seed]).collect()
     };

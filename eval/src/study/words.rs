@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use super::{Arm, Lead, Study};
 use crate::compare::{SMALL_N, few_questions, interval_words, signed};
+use crate::decomposition::Row;
 use crate::effort::Effort;
+use crate::mistakes::MistakeShare;
 use crate::stats::{Interval, LEVEL, mean};
 use crate::summary::number;
 use crate::text;
@@ -13,8 +15,8 @@ use crate::text;
 const FEW_SEEDS: usize = 5;
 
 impl Study {
-    /// A row per arm: start, score, gain and lead over all seeds, each seed's gain; then the gains on each data set, where there are
-    /// several.
+    /// A row per arm: start, score, gain and lead over all seeds, each seed's gain; then how start and trained policy come to be right,
+    /// why they fail, and the gains on each data set, where there are several.
     pub fn to_text(&self) -> String {
         let rows = self.arms.iter().chain(&self.baselines).map(|arm| {
             let lead = arm.lead.as_ref();
@@ -54,13 +56,53 @@ impl Study {
         let table = text::table(&headers, rows.collect());
         let plural = if self.seeds() == 1 { "" } else { "s" };
         format!(
-            "{table}{}{}{}{} questions, {} seed{plural}\n",
+            "{table}{}{}{}{}{}{} questions, {} seed{plural}\n",
+            self.parts_text(),
+            self.mistakes_text(),
             self.sources_text(),
             self.interquartile_text(),
             self.profile_text(),
             self.questions,
             self.seeds()
         )
+    }
+
+    /// What a gain in exact match consists of; empty where finding is not graded.
+    fn parts_text(&self) -> String {
+        let Some(parts) = &self.parts else {
+            return String::new();
+        };
+        let row = |(name, chances, share): Row| {
+            let [start, trained] =
+                chances.map(|chance| chance.map_or_else(|| "–".to_owned(), number));
+            let share = share.map_or_else(String::new, with_ends);
+            vec![name, start, trained, share]
+        };
+        let headers = [
+            "how it comes to be right",
+            "start",
+            "end",
+            "share of the gain",
+        ];
+        text::table(&headers, parts.rows().into_iter().map(row).collect())
+    }
+
+    /// The mistakes that are made; empty where none is.
+    fn mistakes_text(&self) -> String {
+        let row = |share: &MistakeShare| {
+            let [start, trained] = [share.start, share.trained].map(number);
+            vec![
+                share.name().to_owned(),
+                start,
+                trained,
+                with_ends(share.change),
+            ]
+        };
+        let rows: Vec<Vec<String>> = MistakeShare::made(&self.mistakes).map(row).collect();
+        if rows.is_empty() {
+            return String::new();
+        }
+        text::table(&["why episodes fail", "start", "end", "change"], rows)
     }
 
     /// The gain of each arm by data set, and their mean; empty of one data set.
@@ -136,6 +178,10 @@ impl Study {
         let baselines = self.baselines.iter();
         sentences.extend(baselines.map(|arm| arm.baseline_words(unit, self.bootstrap.confidence)));
         sentences.push(self.conclusion(trained, twins));
+        let parts = self.parts.as_ref();
+        sentences.extend(parts.map(|parts| parts.words("exact match")));
+        let confidence = self.bootstrap.confidence;
+        sentences.extend(MistakeShare::words(&self.mistakes, confidence));
         sentences.extend(self.curve_words());
         sentences.extend(self.effort.as_ref().map(Effort::words));
         sentences.extend(late_words(&self.late_gain, self.seeds()));
@@ -184,8 +230,15 @@ impl Study {
         sentences
     }
 
+    /// What a study of sampled episodes adds to the words of greedy ones: what their gain consists of, and pass@k.
+    pub fn sampled_words(&self) -> Vec<String> {
+        let parts = self.parts.as_ref();
+        let parts = parts.map(|parts| parts.words("sampled exact match"));
+        parts.into_iter().chain(self.curve_words()).collect()
+    }
+
     /// What pass@k of start and trained policy supports; `None` where there is one sample of each question.
-    pub fn curve_words(&self) -> Option<String> {
+    pub(crate) fn curve_words(&self) -> Option<String> {
         let curves = self.pass_at_k.as_ref()?;
         Some(curves.words("the start", "the trained policy"))
     }

@@ -21,7 +21,7 @@ pub(super) fn read(episode: &Episode) -> Option<Reading<'_>> {
 }
 
 /// What a turn showed the policy of passages or output, as written.
-fn shown(turn: &Turn) -> String {
+pub(crate) fn shown(turn: &Turn) -> String {
     if turn.kind.calls().is_empty() {
         String::new()
     } else {

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use forage_contracts::Episode;
 use forage_env::EpisodeRecord;
-use forage_lab::{Resolved, RunConfig, RunError, Studied, TrainOptions, study, train};
+use forage_lab::{Resolved, RunConfig, RunError, Studied, TrainOptions, page, study, train};
 
 const METHODS: [&str; 6] = [
     "forced_search",
@@ -94,6 +94,17 @@ fn baselines_stand_beside_the_trained_policy_in_a_study() {
         if name != "search-title" {
             assert!(run.join(format!("evaluation/{name}.jsonl")).exists());
         }
+    }
+
+    // The run keeps its study, and its page draws it.
+    let page = page(std::slice::from_ref(&run), 0).unwrap().render();
+    for drawn in [
+        "forced search − start, sampled",
+        "<th scope=\"row\">demonstrations</th>",
+        "pass@k: a right answer among k samples",
+        "share of the gain",
+    ] {
+        assert!(page.contains(drawn), "{drawn}");
     }
 
     // Every episode of the forced start searches first.

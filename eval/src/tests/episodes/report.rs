@@ -3,8 +3,8 @@ use forage_env::{Alarm, Example, Severity};
 use forage_eval::report::{Arm, Recipe};
 use forage_eval::telemetry::course::StepItem;
 use forage_eval::{
-    Comparison, Course, EvalSummary, Origin, Report, SeedEpisodes, StepTelemetry, Trajectory,
-    Verdict,
+    Comparison, Course, EvalSummary, Origin, Report, SeedEpisodes, StepTelemetry, Study,
+    Trajectory, Verdict,
 };
 use serde_json::{Value, json};
 
@@ -515,5 +515,50 @@ fn baselines_and_pass_at_k_are_on_the_page() -> TestResult {
     assert_eq!(verdict["pass_at_k"]["b"][1]["k"], 2);
     let plain = page(None)?.render();
     assert!(!plain.contains("pass@k"), "one sample has no curve");
+    Ok(())
+}
+
+#[test]
+fn a_study_is_drawn_as_a_verdict_is() -> TestResult {
+    let share = |tenths: usize| episodes(60, |index| (index * 7) % 10 < tenths);
+    let greedy = SeedEpisodes {
+        seed: 1,
+        start: share(2),
+        arms: vec![
+            ("trained".to_owned(), share(6)),
+            ("any_search".to_owned(), share(2)),
+        ],
+        baselines: vec![("forced_search".to_owned(), share(4))],
+    };
+    let mut sampled = greedy.clone();
+    for episodes in [&mut sampled.start, &mut sampled.arms[0].1] {
+        let again = episodes.clone();
+        episodes.extend(again);
+    }
+    let study = |seed: &SeedEpisodes| Study::of(std::slice::from_ref(seed), SETTINGS);
+    let report = Report::new("beside others").study("run", study(&greedy)?, Some(study(&sampled)?));
+    let html = report.render();
+    for shown in [
+        "Gain holds against its twins",
+        "Training gained +0.40 EM",
+        "any search − start",
+        "forced search − start, sampled",
+        "<th scope=\"row\">forced_search</th>",
+        "<th scope=\"row\">any_search, sampled</th>",
+        "<th scope=\"row\">P(search), 2 hops</th>",
+        "<th scope=\"row\">copying</th>",
+        "trained, pass@2: 0.600",
+    ] {
+        assert!(html.contains(shown), "{shown}");
+    }
+    let markdown = report.to_markdown();
+    assert!(
+        markdown.contains("| forced_search | 0.400 | "),
+        "{markdown}"
+    );
+    let json = report.to_json();
+    let found = &json["studies"]["run"];
+    assert_eq!(found["greedy"]["baselines"][0]["name"], "forced_search");
+    assert_eq!(found["sampled"]["pass_at_k"]["b"][1]["k"], 2);
     Ok(())
 }

@@ -438,3 +438,75 @@ fn searches_are_held_against_hops() -> TestResult {
     assert_eq!(study(&[("trained", 6)])?.effort, None);
     Ok(())
 }
+
+/// Under one seed the start never searches and the trained policy does; under the other both search, and the trained one reads better.
+#[test]
+fn a_gain_is_taken_apart_over_seeds() -> TestResult {
+    let silent = |mut episode: Episode| {
+        episode.turns.retain(|turn| turn.kind.calls().is_empty());
+        if let Some(score) = &mut episode.score {
+            score.parts.insert("retrieval".to_owned(), 0.0);
+        }
+        episode
+    };
+    let learned = seed(2, &[("trained", 6)]);
+    let found = Study::of(
+        &[
+            SeedEpisodes {
+                start: share(1, 0).into_iter().map(silent).collect(),
+                ..seed(1, &[("trained", 6)])
+            },
+            learned.clone(),
+        ],
+        SETTINGS,
+    )?;
+    let parts = found.parts.as_ref().ok_or("no parts")?;
+    let [search, find, read, guess] = parts.shares.in_order();
+    let near = |a: f64, b: f64| (a - b).abs() < 1e-6;
+    assert!(near(search.estimate, 0.3) && near(read.estimate, 0.2));
+    assert!(near(find.estimate, 0.0) && near(guess.estimate, 0.0));
+    // Shares of 0.6 and 0 by seed: Student's quantile at 1 degree of freedom is 12.706.
+    assert!(
+        near(search.low, 0.3 - 12.706_204_736 * 0.3),
+        "a seed is one observation: {search:?}"
+    );
+    let searched = |policy: usize| parts.policies[policy].parts.in_order()[0];
+    assert_eq!((searched(0), searched(1)), (Some(0.5), Some(1.0)));
+    assert_eq!((parts.policies[0].questions, parts.by_hops.len()), (240, 3));
+    let words = found.words().join(" ");
+    assert!(
+        words.contains("Of the change in exact match, searching more often explains +0.30")
+            && words.contains("found +0.20"),
+        "{words}"
+    );
+    let text = found.to_text();
+    assert!(
+        text.contains("how it comes to be right") && text.contains("P(search), 2 hops"),
+        "{text}"
+    );
+
+    let silent = Study::of(
+        &[SeedEpisodes {
+            start: share(1, 0).into_iter().map(silent).collect(),
+            ..seed(1, &[("trained", 6)])
+        }],
+        SETTINGS,
+    )?;
+    let words = silent.sampled_words().join(" ");
+    assert!(
+        words.starts_with(
+            "Of the change in sampled exact match, searching more often explains +0.60"
+        ) && words.contains("The start never searched"),
+        "{words}"
+    );
+
+    // Of several samples each counts.
+    let sampled = SeedEpisodes {
+        start: [share(1, 2), share(1, 4)].concat(),
+        ..learned
+    };
+    let parts = Study::of(&[sampled], SETTINGS)?.parts.ok_or("no parts")?;
+    assert!(near(parts.policies[0].right, 0.3), "{parts:?}");
+    assert_eq!(parts.policies[0].questions, 120);
+    Ok(())
+}

@@ -1,0 +1,98 @@
+//! Studies of runs beside their twins and baselines, as `forage eval --controls` leaves them.
+
+use maud::{Markup, html};
+use serde::Serialize;
+
+use super::tables::{Cell, Table};
+use super::{at_k, intervals, tables};
+use crate::stats::{Interval, mean};
+use crate::study::Study;
+use crate::summary::number;
+
+/// A run's own study.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Studies {
+    /// Of greedy episodes.
+    pub(super) greedy: Study,
+    /// Of sampled ones, where there are some.
+    pub(super) sampled: Option<Study>,
+}
+
+impl Studies {
+    /// Each with what the names of its rows end in.
+    fn each(&self) -> impl Iterator<Item = (&Study, &'static str)> {
+        let sampled = self.sampled.iter().map(|study| (study, ", sampled"));
+        std::iter::once((&self.greedy, "")).chain(sampled)
+    }
+
+    /// What both say.
+    pub(super) fn words(&self) -> Vec<String> {
+        let mut words = self.greedy.words();
+        words.extend(self.sampled.iter().flat_map(Study::sampled_words));
+        words
+    }
+
+    /// The study in a badge, a lead sentence and further sentences.
+    pub(super) fn opening(&self) -> Markup {
+        let words = self.words();
+        let lead = words.first().map(String::as_str).unwrap_or_default();
+        let (class, badge) = if self.greedy.holds() {
+            ("good", "Gain holds against its twins")
+        } else {
+            ("plain", "Not shown to be the reward's gain")
+        };
+        html! {
+            p class={ "badge " (class) } { (badge) }
+            p.lead { (lead) }
+            ul.notes { @for sentence in words.iter().skip(1) { li { (sentence) } } }
+        }
+    }
+
+    /// Gains, drawn and in a table; what they consist of; why episodes fail; pass@k.
+    pub(super) fn results(&self) -> Markup {
+        let parts = tables::decomposition(self.greedy.parts.as_ref());
+        let mistakes = tables::mistakes(&self.greedy.mistakes);
+        let curves = self.sampled.as_ref();
+        html! {
+            (intervals::arms(self.each()))
+            (self.table().html())
+            @if let Some(table) = &parts { (table.html()) }
+            @if let Some(table) = &mistakes { (table.html()) }
+            (at_k::picture(curves.and_then(|study| study.pass_at_k.as_ref())))
+        }
+    }
+
+    /// Start, trained policy, twins and baselines: their scores, gains over the start and the lead of the trained policy.
+    pub(super) fn table(&self) -> Table {
+        let row = |name: String, score: f64, intervals: [Option<Interval>; 2]| {
+            let intervals = intervals.map(Cell::Interval);
+            let cells = std::iter::once(Cell::Text(number(score))).chain(intervals);
+            (name, cells.collect::<Vec<Cell>>())
+        };
+        let mut rows = Vec::new();
+        for (study, how) in self.each() {
+            let starts = study.arms.iter().take(1).flat_map(|arm| &arm.seeds);
+            let starts: Vec<f64> = starts.map(|seed| seed.start).collect();
+            rows.push(row(format!("start{how}"), mean(&starts), [None, None]));
+            rows.extend(study.arms.iter().chain(&study.baselines).map(|arm| {
+                let scores: Vec<f64> = arm.seeds.iter().map(|seed| seed.score).collect();
+                let lead = arm.lead.as_ref().map(|lead| lead.difference);
+                let name = format!("{}{how}", arm.name);
+                row(name, mean(&scores), [Some(arm.gain), lead])
+            }));
+        }
+        let [_, unit] = self.greedy.outcome.words();
+        Table {
+            head: [
+                "beside twins and other ways to the same end",
+                unit,
+                "gain over the start",
+                "trained ahead by",
+            ]
+            .map(str::to_owned)
+            .into(),
+            rows,
+            counts: Vec::new(),
+        }
+    }
+}
