@@ -58,7 +58,7 @@ fn area(mut questions: Vec<(f64, bool)>) -> Option<f64> {
     let met = learned(&questions);
     let pairs = met * (questions.len() - met);
     // Others seen so far, which have a lower similarity.
-    let (mut won, mut lower) = (0.0, 0);
+    let (mut won, mut lower) = (0.0, 0_usize);
     for ties in questions.chunk_by(|a, b| a.0.total_cmp(&b.0).is_eq()) {
         let met = learned(ties);
         let others = ties.len() - met;
