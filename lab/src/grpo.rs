@@ -69,12 +69,9 @@ impl Grpo<'_> {
                 Source::Play(&problem)
             }
             Experience::Recorded(file) => {
-                let unfit = || format!("--rollouts {}", file.display());
-                let recorded = config.grpo.update.check_recorded();
-                recorded.in_config(unfit())?;
                 let window = config.generation().window(&start.config);
-                groups =
-                    Sample::read_groups(file, start.config.vocab_size, window).in_config(unfit())?;
+                groups = Sample::read_groups(file, start.config.vocab_size, window)
+                    .in_config(format!("--rollouts {}", file.display()))?;
                 Source::Recorded(&groups)
             }
         };
