@@ -60,7 +60,7 @@ class Runs:
         """A run of so many optimizer steps; its process."""
         settings = {
             "grpo.steps": steps, "grpo.prompts_per_step": GROUPS, "grpo.checkpoint_every": 0, "grpo.sentinel.stop": "false",
-            "grpo.update.micro_batch_tokens": micro_batch_tokens,
+            "grpo.update.micro_batch_tokens": micro_batch_tokens, "grpo.update.objective.loss": '"reinforce"',
         }
         command = [self.forage, "train", CONFIG, "--rollouts", self.rollouts, "--device", "cuda:0,cuda:1", "--out", self.scratch / name]
         for key, value in settings.items():

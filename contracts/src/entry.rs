@@ -113,6 +113,9 @@ pub struct EnvEntry {
     pub schema: Option<fn() -> Value>,
     /// Settings for scripted policies, whose tokens are bytes, about four to one of a model's; for settings as written.
     pub for_bytes: fn(Map<String, Value>) -> Map<String, Value>,
+    /// Why a reward of this name, which fits the outcome, cannot judge its episodes under these settings (as resolved), and what to do
+    /// instead; `None` where it can.
+    pub refuses: fn(&str, &Value) -> Option<&'static str>,
     /// The first `count` questions of a split, for an environment that brings its own; a function of the settings, the split and the
     /// seed. Splits share nothing.
     pub questions: Option<MakeQuestions>,
@@ -223,6 +226,7 @@ impl EnvEntry {
             resolve: Resolved::as_written,
             schema: None,
             for_bytes: |settings| settings,
+            refuses: |_, _| None,
             questions: None,
             scripts: &[],
             vocabulary: Vocabulary {

@@ -61,6 +61,11 @@ pub(crate) const ENTRY: EnvEntry = EnvEntry {
         ]);
         settings.into_iter().chain(limits).collect()
     },
+    refuses: |reward, _| {
+        (reward == "score_distribution").then_some(
+            "queries give passages no scores: leave the reward out, or set environment.id to \"rerank\" with the form \"groupwise\"",
+        )
+    },
     schema: Some(|| schemars::schema_for!(QueryWriterSettings).into()),
     resolve: |written| {
         let settings: QueryWriterSettings = serde_json::from_value(written)?;

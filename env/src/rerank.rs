@@ -24,6 +24,7 @@ use forage_contracts::environment::{
 use forage_contracts::retriever::{Hit, Query, Retriever};
 use forage_contracts::seed::Seed;
 use forage_contracts::{EnvEntry, Passages, Pieces, Resolved, Tag, Task, Vocabulary};
+use serde::Deserialize as _;
 use serde_json::{Map, Value};
 
 use crate::settings::{QUESTION, SettingsError, files};
@@ -45,6 +46,14 @@ pub(crate) const ENTRY: EnvEntry = EnvEntry {
             ("max_episode_tokens".to_owned(), Value::from(400_000)),
         ]);
         settings.into_iter().chain(limits).collect()
+    },
+    refuses: |reward, settings| {
+        let form = settings.get("form").map(Form::deserialize);
+        let scored = form.is_some_and(|form| form.is_ok_and(Form::is_scored));
+        (reward == "score_distribution" && !scored).then_some(
+            "passages get no scores under this form: set environment.settings.form to \"groupwise\" or \"pointwise\", or leave the \
+             reward out",
+        )
     },
     schema: Some(|| schemars::schema_for!(RerankSettings).into()),
     resolve: |written| {

@@ -96,14 +96,18 @@ pub struct Trained {
 /// Trains the policy of a config with GRPO. Blocks; not to be called from async code.
 ///
 /// # Errors
-/// When the folder or the file of `record_tools` is taken, there is nothing to resume, a part of the config cannot be had, memory
-/// does not suffice, or the run fails or is stopped on the way.
+/// When the folder or the file of `record_tools` is taken, there is nothing to resume, a part of the config cannot be had, nothing would
+/// weigh recorded rollouts, memory does not suffice, or the run fails or is stopped on the way.
 pub fn train(
     config: &Resolved,
     options: &TrainOptions,
     observer: &dyn Observer,
 ) -> Result<Trained> {
     options.check_ranks(config, options.ranks.as_ref().map(|ranks| ranks.size))?;
+    if let Some(file) = &options.rollouts {
+        let recorded = config.grpo.update.check_recorded();
+        recorded.in_config(format!("--rollouts {}", file.display()))?;
+    }
     if !options.beside.is_empty() {
         let opened = DeviceSpec::open_together(&options.devices(config));
         opened.in_config("the run cannot begin with its devices")?;
@@ -380,6 +384,27 @@ mod tests {
         ] {
             assert!(words.contains(part), "{words}");
         }
+    }
+
+    #[test]
+    fn recorded_rollouts_that_nothing_weighs_are_refused_before_anything_begins() {
+        let text = include_str!("../../configs/smoke.toml");
+        let old = "grpo.update.old_logprobs=\"trainer\"".to_owned();
+        let config = RunConfig::parse(text, &[old]).unwrap();
+        let config = config.resolve(None).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let options = TrainOptions {
+            folder: folder.path().join("run"),
+            rollouts: Some(PathBuf::from("rollouts.jsonl")),
+            ..TrainOptions::default()
+        };
+        let error = train(&config, &options, &()).unwrap_err();
+        let words = format!("{:#}", anyhow::Error::from(error));
+        assert!(
+            words.contains("--rollouts rollouts.jsonl") && words.contains("by 1, whoever wrote it"),
+            "{words}"
+        );
+        assert!(!options.folder.exists());
     }
 
     #[test]

@@ -29,7 +29,7 @@ use crate::scoring::sentence_ends;
 use crate::sequence::{BatchSize, Sequence};
 use crate::student::{LearnError, SftStats, Student};
 use crate::update::{
-    GroupCounts, Scored, TokenSums, ValueStats, hold_entropy, loss, minibatches, score,
+    GroupCounts, Scored, TokenSums, ValueStats, hold_entropy, loss, minibatches, restrain, score,
 };
 pub use crate::update_config::{OldLogprobs, UpdateConfig};
 use crate::weights::Checkpoint;
@@ -474,7 +474,8 @@ impl Learner {
         steps
     }
 
-    /// Puts the log-probabilities in place that ratios compare with, where they are not the sampler's.
+    /// Puts the log-probabilities in place that ratios compare with, where they are not the sampler's, and restrains the tokens that the
+    /// objective chooses by them.
     ///
     /// # Errors
     /// [`LearnError::Ranks`] when a rank is lost.
@@ -485,6 +486,7 @@ impl Learner {
         if self.config.old_logprobs_where(exact) == OldLogprobs::Trainer {
             self.recompute(scored)?;
         }
+        restrain(scored, &self.recipe.entropy, self.student.draws());
         Ok(())
     }
 

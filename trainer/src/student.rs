@@ -163,6 +163,11 @@ impl Student {
         self.dropout = (rate > 0.0).then_some(Dropout { rate, seed });
     }
 
+    /// Start of what the objective draws of a batch: a function of the run's seed and the optimizer steps done.
+    pub(crate) fn draws(&self) -> Seed {
+        self.seed.child("objective", &[self.optimizer.steps()])
+    }
+
     /// Tells whether numbers are dropped in the update under way.
     pub(crate) fn drops(&self) -> bool {
         self.dropout.is_some()

@@ -1,10 +1,11 @@
 //! From groups of rollouts to the sequences of each optimizer step: plain numbers, no tensors.
 
 use forage_contracts::objective::{GroupOutcome, TokenInputs};
+use forage_contracts::seed::Seed;
 
 use crate::logprobs::{ScoreGrads, Scores};
 use crate::objective::{
-    AnchoredEntropy, Member, ObjectiveStats, RankMetrics, Recipe, explained_variance,
+    AnchoredEntropy, EntropyTerms, Member, ObjectiveStats, RankMetrics, Recipe, explained_variance,
 };
 use crate::sample::Sample;
 use crate::sequence::Sequence;
@@ -83,6 +84,8 @@ pub(crate) struct Scored {
     pub entropies: Vec<f32>,
     /// `[n]`: derivative of the step's loss by each entropy, the bonus apart; empty where there is none.
     pub entropy_slopes: Vec<f32>,
+    /// `[n]`: tokens that the objective holds where they were; empty where there is none.
+    pub held: Vec<bool>,
 }
 
 impl Scored {
@@ -123,6 +126,7 @@ impl Scored {
         let moves = recipe.penalty().is_some()
             || recipe.entropy.moves()
             || recipe.loss.penalises()
+            || self.held.contains(&true)
             || !self.lesson.returns.is_empty();
         self.sequence.targets.is_empty()
             || (!moves
@@ -255,6 +259,30 @@ pub(crate) fn hold_entropy(
         }
     }
     Some(anchor)
+}
+
+/// Takes the policy loss off some tokens of a batch and marks those that are held, where the objective asks for it.
+pub(crate) fn restrain(rows: &mut [Scored], terms: &EntropyTerms, seed: Seed) {
+    if terms.clip_cov.is_none() && terms.kl_cov.is_none() {
+        return;
+    }
+    let (mut places, mut tokens) = (Vec::new(), Vec::new());
+    for (row, scored) in rows.iter().enumerate() {
+        let pairs = scored.proximal.iter().zip(&scored.advantages);
+        for (token, (&logprob, &advantage)) in pairs.enumerate() {
+            places.push((row, token));
+            tokens.push((logprob, advantage));
+        }
+    }
+    let [clipped, held] = terms.restrained(&tokens, seed);
+    for (row, token) in clipped.into_iter().map(|place| places[place]) {
+        rows[row].advantages[token] = 0.0;
+    }
+    for (row, token) in held.into_iter().map(|place| places[place]) {
+        let row = &mut rows[row];
+        row.held.resize(row.advantages.len(), false);
+        row.held[token] = true;
+    }
 }
 
 /// Weights come from the whole step, so how it is cut into micro-batches cannot matter.
@@ -481,6 +509,9 @@ pub(crate) fn loss(
             reference.map(|reference| &reference[range.clone()]),
             row.weight,
         );
+        if let Some(kl_cov) = recipe.entropy.kl_cov {
+            kl_cov.hold(&mut found, [logprobs, &row.proximal], &row.held, row.weight);
+        }
         found.stats.kl += row.lesson.paid;
         let entropies = &scores.entropies[range];
         let entropy: f64 = entropies.iter().map(|&entropy| f64::from(entropy)).sum();

@@ -182,6 +182,27 @@ impl UpdateConfig {
         Ok(())
     }
 
+    /// Refuses recorded rollouts of which nothing weighs who recorded them: a ratio to the trainer's own log-probabilities is 1 whoever
+    /// that was. Losses without a ratio ask for no weights, and two compare with the sampler's in any case.
+    ///
+    /// # Errors
+    /// [`SettingError`], which names the key at fault and the fix.
+    pub fn check_recorded(&self) -> Result<(), SettingError> {
+        let recipe = self.objective.recipe(1);
+        let weighs = !recipe.loss.has_ratio()
+            || recipe.correction.is_some()
+            || ["dppo_tv", "rollout_is"].contains(&recipe.loss.name());
+        if self.old_logprobs == Some(OldLogprobs::Trainer) && !weighs {
+            let fault = format!(
+                "is \"trainer\", by default on this device or beside these settings: {} would weigh every recorded token by 1, whoever \
+                 wrote it; set grpo.update.old_logprobs = \"sampler\", or grpo.update.objective.correction",
+                recipe.loss.name()
+            );
+            return Err(SettingError::new("grpo.update.old_logprobs", fault));
+        }
+        Ok(())
+    }
+
     /// Refuses further updates on a batch by a derivative that is that of its beginning.
     fn check_lipo(&self) -> Result<(), SettingError> {
         let counts = [("minibatches", self.minibatches), ("epochs", self.epochs)];

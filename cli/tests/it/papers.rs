@@ -16,7 +16,7 @@ use crate::guide::blocks::{events, read, root};
 const PAGE: &str = "docs/papers.md";
 
 /// The systems, in the order of the page.
-const SYSTEMS: [&str; 74] = [
+const SYSTEMS: [&str; 75] = [
     // Agents that search.
     "Search-R1",
     "Search-R1 on slime",
@@ -99,6 +99,7 @@ const SYSTEMS: [&str; 74] = [
     "MT-GRPO",
     "PPO with a critic",
     "IGPO",
+    "Clip-Cov and KL-Cov",
 ];
 
 /// The kinds of entries that the page names: one, and several.

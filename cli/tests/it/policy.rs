@@ -246,7 +246,9 @@ fn changes_of_a_run_are_shown_by_layer() {
     let alignment = found["linear_cka"].as_array().unwrap();
     let told = call(&words);
     assert!(
-        told.contains("linear CKA") && told.contains("mlp.up_proj.weight"),
+        told.contains("linear CKA")
+            && told.contains("mlp.up_proj.weight")
+            && told.contains("A token of the 2 texts has a log-probability of"),
         "{told}"
     );
     let layers = parameters.iter().filter(|one| {
@@ -258,8 +260,18 @@ fn changes_of_a_run_are_shown_by_layer() {
     assert_eq!(alignment.len(), layers.count());
     let near = |cka: &Value| cka.as_f64().is_some_and(|cka| cka > 0.9 && cka < 1.0001);
     assert!(alignment.iter().all(near), "{alignment:?}");
+    let likelihood = &found["likelihood"];
+    let [before, after, change] = [
+        &likelihood["before"],
+        &likelihood["after"],
+        &likelihood["change"]["estimate"],
+    ]
+    .map(|value| value.as_f64().unwrap());
+    assert!(before < 0.0 && (after - before - change).abs() < 1e-9);
+    assert!(change.abs() > 0.0, "{likelihood}");
     let same = call(&["policy", "changes", run, run, "--json"]);
     let same: Value = serde_json::from_str(&same).unwrap();
+    assert!(same["likelihood"].is_null());
     let parameters = same["parameters"].as_array().unwrap();
     assert!(
         parameters

@@ -229,12 +229,17 @@ async fn rewards_of_published_rerankers_read_what_is_recorded() {
         let found = paid(&episode, "right_pick").await.expect("scored");
         assert!(near(found, expected), "{text}: {found}");
     }
-    // Without scores the reward is wrong here, which is not the policy's doing.
+    // Without scores the reward is wrong here, which is not the policy's doing; a config with it is refused.
     let unscored = one(writes("<answer>[5]</answer>"), setwise).await;
     let error = paid(&unscored, "score_distribution")
         .await
         .expect_err("a fault");
     assert!(error.to_string().contains("groupwise"), "{error}");
+    for form in Form::ALL {
+        let refused = |reward: &str| (ENTRY.refuses)(reward, &json!({"form": form})).is_some();
+        assert_eq!(refused("score_distribution"), !form.is_scored(), "{form:?}");
+        assert!(!refused("rbo"), "{form:?}");
+    }
 }
 
 #[tokio::test]

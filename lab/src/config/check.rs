@@ -88,6 +88,12 @@ impl RunConfig {
         }
         RewardSet::configured(entry.outcome, &self.reward, Seed::root(self.seed))
             .in_config("[reward]")?;
+        let settings = self.environment.resolved()?.settings;
+        for name in self.reward.keys() {
+            if let Some(why) = (entry.refuses)(name, &settings) {
+                refuse!("reward.{name}: {why}");
+            }
+        }
         if self.evaluation.resamples == 0 {
             refuse!("evaluation.resamples must be at least 1");
         }

@@ -43,6 +43,33 @@ fn the_config_that_the_rerank_bench_completes_loads() {
     checked(&format!("{text}\n{files}"), &[]).unwrap();
 }
 
+#[test]
+fn a_reward_that_the_environment_has_nothing_for_is_refused_before_the_run() {
+    let reward = "reward.score_distribution=0.5".to_owned();
+    let form = |form: &str| format!("environment.settings.form=\"{form}\"");
+    let rerank = include_str!("../../../configs/rerank.toml");
+    checked(rerank, &[reward.clone(), form("groupwise")]).unwrap();
+    let query_writer = include_str!("../../../configs/query-writer.toml");
+    for (text, overrides) in [
+        (rerank, vec![reward.clone(), form("listwise")]),
+        (
+            rerank,
+            vec![
+                reward.clone(),
+                form("setwise"),
+                "environment.settings.window=3".to_owned(),
+            ],
+        ),
+        (query_writer, vec![reward.clone()]),
+    ] {
+        let error = format!("{:#}", checked(text, &overrides).unwrap_err());
+        assert!(
+            error.contains("reward.score_distribution: ") && error.contains("groupwise"),
+            "{error}"
+        );
+    }
+}
+
 /// Of recorded rollouts, and of several data sets: the bench has neither.
 const NOT_BENCHED: [&str; 3] = ["a_lol", "lipo", "recap"];
 

@@ -104,6 +104,8 @@ pub(super) struct Exam<'a> {
     pub(super) rewards: Arc<RewardSet>,
     pub(super) corpus: Corpus,
     pub(super) tasks: Tasks,
+    /// Questions that the config trains on; none without a config.
+    pub(super) trained: Tasks,
     pub(super) player: Player,
     pub(super) samples: usize,
     /// How many faults of ours the episodes may hold.

@@ -1,5 +1,6 @@
 //! Probes: the same questions under a change.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use forage_contracts::policy::Sampling;
@@ -160,7 +161,9 @@ impl Plain<'_> {
             .zip(both)
             .map(|(episode, (one, other))| (QuestionKey::of(episode), one, other))
             .collect();
-        Ok(Critique::of(&attempts, self.bootstrap())?)
+        let trained = self.exam.trained.iter();
+        let trained: BTreeSet<&str> = trained.map(|task| task.question.as_str()).collect();
+        Ok(Critique::of(&attempts, &trained, self.bootstrap())?)
     }
 
     fn bootstrap(&self) -> Bootstrap {

@@ -1,5 +1,7 @@
 //! The evaluation of any policy on questions, from greedy and sampled episodes.
 
+use std::sync::Arc;
+
 use forage_contracts::policy::Sampling;
 use forage_env::{ChatSettings, InfraBudget, Rollout, registry};
 use forage_trainer::device::DeviceSpec;
@@ -51,6 +53,7 @@ pub fn evaluate(
         rewards: config.rewards()?,
         corpus: data.corpus,
         tasks,
+        trained: data.train,
         player,
         samples: options.samples.unwrap_or(usual),
         budget: fault_budget(config),
@@ -86,6 +89,7 @@ impl Sources<'_> {
             environment,
             corpus,
             tasks,
+            trained: Arc::from([]),
             player,
             samples: options.samples.unwrap_or(usual),
             budget: InfraBudget::default(),

@@ -96,3 +96,49 @@ fn what_cannot_go_together_is_named() {
     assert_eq!(read(a_lol).old_logprobs_where(false), OldLogprobs::Sampler);
     assert_eq!(read(ppo).old_logprobs_where(false), OldLogprobs::Trainer);
 }
+
+#[test]
+fn recorded_rollouts_need_something_that_weighs_who_wrote_them() {
+    let checked = |trainer: bool, text: &str| {
+        let update: UpdateConfig = toml::from_str(text).unwrap();
+        let old_logprobs = Some(update.old_logprobs_where(!trainer));
+        let update = UpdateConfig {
+            old_logprobs,
+            ..update
+        };
+        update.check_recorded()
+    };
+    for (trainer, text, weighs) in [
+        (false, "", true),
+        (true, "", false),
+        (
+            true,
+            "[objective]\nloss = { gspo = { low = 3e-4, high = 4e-4 } }",
+            false,
+        ),
+        (true, "[objective]\nalgorithm = \"a_lol\"", true),
+        (true, "[objective]\nalgorithm = \"lipo\"", true),
+        (true, "[objective]\nloss = \"reinforce\"", true),
+        (
+            true,
+            "[objective]\nloss = { rollout_is = { low = 0.2, high = 0.2 } }",
+            true,
+        ),
+        (true, "old_logprobs = \"sampler\"", true),
+        (
+            true,
+            "[objective.correction]\nlevel = \"token\"\nbound = { truncate = { cap = 2.0 } }",
+            true,
+        ),
+        (false, "[objective]\nentropy.top_share = 0.2", false),
+    ] {
+        let found = checked(trainer, text);
+        assert_eq!(found.is_ok(), weighs, "{text}: {found:?}");
+        if let Err(error) = found {
+            assert!(
+                error.to_string().contains("set grpo.update.old_logprobs"),
+                "{error}"
+            );
+        }
+    }
+}

@@ -241,6 +241,9 @@ mod tests {
             })
             .contains("top_share")
         );
+        let text = "entropy.kl_cov = { share = 1.5, coefficient = 1.0 }";
+        let found = fault(toml::from_str(text).unwrap());
+        assert!(found.contains("entropy.kl_cov.share is 1.5"), "{found}");
         let credit = |algorithm: &str, credit| ObjectiveConfig {
             credit: Some(credit),
             ..Algorithm::of(algorithm, &[]).into()

@@ -4,6 +4,7 @@ use forage_contracts::SettingError;
 use serde::{Deserialize, Serialize};
 
 use super::anchored::AnchoredEntropy;
+use super::covariance::{ClipCov, KlCov};
 
 /// The terms of the loss that read entropy; by default none.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -18,6 +19,12 @@ pub(crate) struct EntropyTerms {
     /// Holds entropy at its level of the start; none without it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) anchored: Option<AnchoredEntropy>,
+    /// Takes the policy loss off some tokens of high covariance (Clip-Cov, arXiv 2505.22617); none without it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) clip_cov: Option<ClipCov>,
+    /// Holds the tokens of the highest covariance where they were (KL-Cov, arXiv 2505.22617); none without it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) kl_cov: Option<KlCov>,
 }
 
 impl Default for EntropyTerms {
@@ -26,6 +33,8 @@ impl Default for EntropyTerms {
             bonus: 0.0,
             top_share: 1.0,
             anchored: None,
+            clip_cov: None,
+            kl_cov: None,
         }
     }
 }
@@ -62,7 +71,9 @@ impl EntropyTerms {
                 must,
             ));
         }
-        self.anchored.map_or(Ok(()), |anchored| anchored.check())
+        self.anchored.map_or(Ok(()), |anchored| anchored.check())?;
+        self.clip_cov.map_or(Ok(()), ClipCov::check)?;
+        self.kl_cov.map_or(Ok(()), KlCov::check)
     }
 }
 

@@ -25,6 +25,7 @@ mod anchored;
 mod bounds;
 mod config;
 mod correction;
+mod covariance;
 mod credit;
 mod entropy;
 mod entry;
@@ -52,7 +53,6 @@ pub use config::ObjectiveConfig;
 pub(crate) use correction::CorrectionCounts;
 pub use correction::{Bound, Correction, RatioLevel};
 pub use credit::Credit;
-#[cfg(test)]
 pub(crate) use entropy::EntropyTerms;
 pub use entry::{Choice, Entry};
 pub use forage_contracts::objective::{

@@ -60,13 +60,15 @@ fn the_good_gain_on_the_bad() {
         whole(0) - whole(2)
     };
     let before = lead(&start);
-    let objectives: [Value; 6] = [
+    let objectives: [Value; 8] = [
         json!({"algorithm": "lipo"}),
         json!({"algorithm": "a_lol"}),
         json!({"algorithm": "sspo"}),
         json!({"algorithm": "grpo", "signs": {"positive": 1.0, "negative": 1.0, "overconfident": 1.0}}),
         json!({"algorithm": "grpo", "rank_shaping": {"stride": 1}}),
         json!({"algorithm": "grpo", "entropy": {"anchored": {"weight": 0.005, "top_p": 0.8, "peaks": 0.5}}}),
+        json!({"algorithm": "grpo", "entropy": {"clip_cov": {"share": 0.2, "low": 0.0, "high": 9.0}}}),
+        json!({"algorithm": "grpo", "entropy": {"kl_cov": {"share": 0.2, "coefficient": 1.0}}}),
     ];
     for objective in objectives {
         let update = UpdateConfig {

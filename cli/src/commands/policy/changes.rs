@@ -1,12 +1,14 @@
-//! `forage policy changes`: which weights a run changed, and what its layers make of texts since.
+//! `forage policy changes`: which weights a run changed, what its layers make of texts since, and how likely these are to it.
 
 use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 use clap::Args;
+use forage_eval::{Bootstrap, Interval};
 use forage_lab::{Resolved, RunLayout, open_policy};
 use forage_trainer::device::DeviceSpec;
-use forage_trainer::{Checkpoint, Precision, WeightChange, Workers};
+use forage_trainer::{Checkpoint, Precision, Sequence, WeightChange, Workers};
+use serde::Serialize;
 use serde_json::json;
 
 use super::Prompt;
@@ -16,14 +18,15 @@ use crate::terminal::out;
 /// Shows which weights changed from one policy to another.
 ///
 /// By layer and by kind of matrix: the share of the weights that changed, and that still differ in bf16; the norm of the difference over that
-/// of the weights; its stable rank. With texts also the linear CKA of the hidden states after each layer, 1 where the layers say the same.
+/// of the weights; its stable rank. With texts also the linear CKA of the hidden states after each layer, 1 where the layers say the same,
+/// and the log-probability of a token before and after: texts of an ability that was forgotten are less likely since.
 #[derive(Args, Debug)]
 pub(crate) struct Changes {
     /// Policy before: a run's folder, a checkpoint's folder, a name on the hub, or builtin:quickstart.
     before: String,
     /// Policy after.
     after: String,
-    /// File of texts, {"id", "text"} or {"id", "tokens"} a line, whose hidden states are compared.
+    /// File of texts, {"id", "text"} or {"id", "tokens"} a line, whose hidden states and log-probabilities are compared.
     #[arg(long)]
     input: Option<PathBuf>,
     /// Device of the models: cpu, cuda:0, ...
@@ -48,10 +51,14 @@ impl Changes {
             );
         };
         let alignment = before.alignment(&after, &texts);
+        let likelihood = Likelihood::under(&before, &after, &texts)?;
         if self.json {
-            out(&json!({"parameters": found, "linear_cka": alignment}).to_string());
+            let all =
+                json!({"parameters": found, "linear_cka": alignment, "likelihood": likelihood});
+            out(&all.to_string());
         } else {
             out(&in_words(&found, &alignment));
+            likelihood.iter().for_each(|found| out(&found.in_words()));
         }
         Ok(())
     }
@@ -91,6 +98,81 @@ impl Changes {
         }
         Ok(texts)
     }
+}
+
+/// How likely texts are before and after.
+#[derive(Debug, Serialize)]
+struct Likelihood {
+    /// Texts of two tokens or more.
+    texts: usize,
+    /// Log-probability of a token given those before it, nats: the mean over texts of the mean over tokens.
+    before: f64,
+    /// The same of the policy after.
+    after: f64,
+    /// After less before, with its interval over texts.
+    change: Interval,
+}
+
+impl Likelihood {
+    /// That of `texts`, of token ids, under both policies; `None` where no text has two tokens.
+    fn under(before: &Checkpoint, after: &Checkpoint, texts: &[Vec<u32>]) -> Result<Option<Self>> {
+        let texts = texts.iter().filter(|ids| ids.len() > 1);
+        let sequence = |ids: &Vec<u32>| Sequence {
+            ids: ids.clone(),
+            targets: (1..ids.len()).collect(),
+            ..Sequence::default()
+        };
+        let sequences: Vec<Sequence> = texts.map(sequence).collect();
+        if sequences.is_empty() {
+            return Ok(None);
+        }
+        let levels = |policy: &Checkpoint| -> Vec<f64> {
+            let threads = Resolved::all_threads();
+            let workers = Workers::for_model(threads, &policy.config, &policy.decoder.device());
+            let found = policy.logprobs(&sequences, &workers);
+            found.iter().map(|tokens| mean(tokens)).collect()
+        };
+        Self::of(&levels(before), &levels(after)).map(Some)
+    }
+
+    /// Compares the mean log-probabilities of the same texts.
+    fn of(before: &[f64], after: &[f64]) -> Result<Self> {
+        let changes: Vec<f64> = before.iter().zip(after).map(|(a, b)| b - a).collect();
+        let level = |levels: &[f64]| levels.iter().sum::<f64>() / levels.len() as f64;
+        Ok(Self {
+            texts: changes.len(),
+            before: level(before),
+            after: level(after),
+            change: Bootstrap::new(1).mean(&changes)?,
+        })
+    }
+
+    fn in_words(&self) -> String {
+        let Self {
+            texts,
+            before,
+            after,
+            change,
+        } = self;
+        let what = if change.is_negative() {
+            "they are less likely since"
+        } else if change.is_positive() {
+            "they are more likely since"
+        } else {
+            "no change is shown"
+        };
+        let [low, high] = change.ends();
+        format!(
+            "\nA token of the {texts} texts has a log-probability of {before:.3} nats before and of {after:.3} after: {what} (change \
+             {:+.3}, interval {low:+.3} to {high:+.3}).",
+            change.estimate
+        )
+    }
+}
+
+/// The mean of numbers, of which there is one at least.
+fn mean(numbers: &[f32]) -> f64 {
+    numbers.iter().map(|&number| f64::from(number)).sum::<f64>() / numbers.len() as f64
 }
 
 /// Parameters taken together.
@@ -190,6 +272,19 @@ fn in_words(found: &[WeightChange], alignment: &[f64]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn forgetting_is_told_over_texts() {
+        let found = Likelihood::of(&[-2.0, -3.0, -2.5], &[-2.5, -3.25, -3.25]).unwrap();
+        assert_eq!((found.texts, found.before, found.after), (3, -2.5, -3.0));
+        assert!((found.change.estimate + 0.5).abs() < 1e-12);
+        let text = found.in_words();
+        assert!(text.contains("-2.500 nats before and of -3.000 after: they are less likely"));
+        assert!(text.contains("change -0.500"), "{text}");
+        let mixed = Likelihood::of(&[-2.0, -3.0, -2.5], &[-1.0, -4.0, -2.5]).unwrap();
+        assert!(mixed.in_words().contains("no change is shown"));
+        assert!((mean(&[-1.0, -2.0]) + 1.5).abs() < 1e-12);
+    }
 
     #[test]
     fn parameters_are_taken_together_by_layer_and_kind() {

@@ -230,3 +230,53 @@ fn a_policy_with_weights_criticises_itself() {
         "{error}"
     );
 }
+
+#[test]
+fn self_critique_is_held_against_the_questions_that_are_learned_from() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let world = place("world");
+    done(&[
+        "world",
+        "--pages",
+        "200",
+        "--questions",
+        "8",
+        "--out",
+        &world,
+    ]);
+    let questions = place("world/search-r1/test.jsonl");
+    let asked = lines(std::path::Path::new(&questions));
+    let half: Vec<&str> = asked
+        .iter()
+        .step_by(2)
+        .map(|row| row["id"].as_str().unwrap())
+        .collect();
+    std::fs::write(place("half.ids"), half.join("\n")).unwrap();
+    let smoke = std::fs::read_to_string(SMOKE).unwrap();
+    let (before, rest) = smoke.split_once("[data.world]").unwrap();
+    let (_, after) = rest.split_once("[environment]\n").unwrap();
+    let files = format!(
+        "[data.files]\ncorpus = {:?}\ntrain = {questions:?}\ndev = {questions:?}\ntest = {questions:?}\n\
+         [data.files.ids]\ntrain = {:?}\n\n[environment]\n",
+        place("world/beir"),
+        place("half.ids")
+    );
+    let config = place("half.toml");
+    std::fs::write(&config, [before, &files, after].concat()).unwrap();
+    let found = json(&[
+        "eval",
+        &config,
+        "--policy",
+        "builtin:quickstart",
+        "--samples",
+        "0",
+        "--probe",
+        "self-critique",
+    ]);
+    let probe = &found["probes"][0];
+    assert_eq!(probe["learned_from"], 4, "{probe}");
+    let area = &probe["separation"]["estimate"];
+    let is_area = |area: f64| (0.0..=1.0).contains(&area);
+    assert!(area.as_f64().is_some_and(is_area), "{probe}");
+}

@@ -1,7 +1,11 @@
 //! Advantages, credit, losses and gradients equal `PyTorch` autograd.
 
+use forage_contracts::seed::Seed;
+
 use super::*;
+use crate::logprobs::Scores;
 use crate::objective::credit::{reward_to_go, whiten};
+use crate::update::{Scored, restrain};
 
 #[test]
 fn advantages_equal_torch() {
@@ -283,5 +287,52 @@ fn anchored_entropy_equals_torch() {
     for (row, entropies) in rows.iter().enumerate() {
         let found = anchored.slopes(entropies, level, anchor);
         close(&found, &singles(&fixture["slopes"][row]), "slopes");
+    }
+}
+
+/// Tokens of high covariance have no loss, or are held where they were when the batch began.
+#[test]
+fn restraint_by_covariance_equals_torch() {
+    let fixture = &fixture("objective.json")["covariance"];
+    let masks = masks(&fixture["mask"]);
+    let kept = |values: &Value, row: usize| -> Vec<f32> {
+        let all = singles(&values[row]).into_iter().zip(&masks[row]);
+        all.filter(|(_, policy)| **policy)
+            .map(|(value, _)| value)
+            .collect()
+    };
+    let flat = |values: &Value| -> Vec<f32> {
+        (0..masks.len()).flat_map(|row| kept(values, row)).collect()
+    };
+    let logprobs = flat(&fixture["lp"]);
+    let scores = Scores {
+        entropies: vec![0.0; logprobs.len()],
+        logprobs,
+    };
+    let cases = fixture["cases"].as_array().unwrap();
+    assert_eq!(cases.len(), 4);
+    for case in cases {
+        let recipe = Recipe {
+            entropy: part(case["entropy"].clone()),
+            ..recipe(part(case["loss"].clone()))
+        };
+        let row = |row: usize| {
+            let before = kept(&fixture["lo"], row);
+            Scored {
+                advantages: kept(&fixture["advantages"], row),
+                sampler: before.clone(),
+                proximal: before,
+                weight: 1.0 / scores.logprobs.len() as f32,
+                ..Scored::default()
+            }
+        };
+        let mut rows: Vec<Scored> = (0..masks.len()).map(row).collect();
+        restrain(&mut rows, &recipe.entropy, Seed::root(1));
+        let rows: Vec<&Scored> = rows.iter().collect();
+        let (gradients, sums) = crate::update::loss(&rows, &recipe, &scores, None);
+        let what = format!("{} {}", case["loss"], case["entropy"]);
+        let value = case["value"].as_f64().unwrap();
+        assert_close(sums.loss, value, TOLERANCE, &what);
+        close(&gradients.logprobs, &flat(&case["gradient"]), &what);
     }
 }
