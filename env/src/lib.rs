@@ -34,6 +34,7 @@ mod code_search;
 mod demonstrate;
 mod experience;
 mod external;
+mod math;
 mod plugins;
 mod probe;
 mod query_writer;

@@ -14,7 +14,7 @@ use crate::reward::{
     altered, answers, controls, costs, format, judge, majority, published, random, rankings,
     relevance, reranking, retrieval, search_r1 as whole_text, turns,
 };
-use crate::{code_search, external, query_writer, rerank, search_r1};
+use crate::{code_search, external, math, query_writer, rerank, search_r1};
 
 /// Every built-in environment. A new one is a file and a line here, and is then covered by the conformance tests; one from
 /// outside is registered through [`crate::Plugins`].
@@ -23,6 +23,7 @@ pub(crate) const ENVIRONMENTS: &[EnvEntry] = &[
     code_search::ENTRY,
     query_writer::ENTRY,
     rerank::ENTRY,
+    math::ENTRY,
     external::ENTRY,
 ];
 
@@ -136,6 +137,7 @@ pub(crate) fn read_everywhere(text: &str) {
     for form in rerank::Form::ALL {
         form.read(text, &["a", "7"]);
     }
+    math::read(text, &["7".to_owned()]);
     whole_text::is_valid_whole_text(text);
     for settings in SEARCH.iter() {
         search_r1::parse(text, settings);

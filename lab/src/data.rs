@@ -293,7 +293,7 @@ fn pages_in(index: Arc<Index>) -> OpenWiki {
 }
 
 /// As [`forage_contracts::EnvEntry::questions`].
-type MakeQuestions = fn(Value, Split, usize, Seed) -> Result<Vec<Task>, RegistryError>;
+pub(crate) type MakeQuestions = fn(Value, Split, usize, Seed) -> Result<Vec<Task>, RegistryError>;
 
 /// Questions that an environment brings along.
 fn own_splits(

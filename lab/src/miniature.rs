@@ -12,7 +12,10 @@ use forage_trainer::device::DeviceSpec;
 use forage_trainer::{Checkpoint, Decoder, FileType, ModelConfig, train_tokenizer};
 use serde_json::{Value, json};
 
-use crate::config::{Base, DataConfig, EngineSection, EvaluationConfig, FilesConfig, RunConfig};
+use crate::config::{
+    Base, DataConfig, EngineSection, EnvironmentConfig, EvaluationConfig, FilesConfig, RunConfig,
+};
+use crate::data::{MakeQuestions, own_questions};
 use crate::error::{Context, Result, RunError};
 
 /// Steps of a miniature.
@@ -58,7 +61,7 @@ impl RunConfig {
         let world = World::new(WorldSpec::new(PAGES, SEED))?;
         let mut small = self.clone();
         small.shrink()?;
-        small.data = data(&self.data, &world, folder)?;
+        small.data = data(&self.data, &small.environment, &world, folder)?;
         small.policy.checkpoint = small.model(&world, folder)?;
         small.check()?;
         Ok(small)
@@ -173,8 +176,14 @@ fn family(name: &str) -> Option<ModelConfig> {
     ModelConfig::published(&size).ok()
 }
 
-/// `[data]` with tiny generated files in place of its own, in their formats.
-fn data(of: &DataConfig, world: &World, folder: &Path) -> Result<DataConfig> {
+/// `[data]` with tiny generated files in place of its own, in their formats: with the questions of an environment that makes its own
+/// where nothing is searched, else with those of a world.
+fn data(
+    of: &DataConfig,
+    environment: &EnvironmentConfig,
+    world: &World,
+    folder: &Path,
+) -> Result<DataConfig> {
     let counts = |count: Option<usize>, most: u64| {
         let most = usize::try_from(most).unwrap_or(usize::MAX);
         Some(count.unwrap_or(most).min(most))
@@ -190,9 +199,42 @@ fn data(of: &DataConfig, world: &World, folder: &Path) -> Result<DataConfig> {
         world.pages = world.pages.min(PAGES);
     }
     if let Some(files) = &of.files {
-        small.files = Some(write_files(files, world, &folder.join("data"))?);
+        let place = folder.join("data");
+        let unsearched = files.corpus.is_none() && files.index.is_none();
+        let own = registry::find(&environment.id)?.questions;
+        small.files = Some(match own.filter(|_| unsearched) {
+            Some(own) => write_own(files, own, environment, &place)?,
+            None => write_files(files, world, &place)?,
+        });
     }
     Ok(small)
+}
+
+/// Files with questions that an environment makes, and nothing to search.
+fn write_own(
+    of: &FilesConfig,
+    own: MakeQuestions,
+    environment: &EnvironmentConfig,
+    place: &Path,
+) -> Result<FilesConfig> {
+    std::fs::create_dir_all(place).with_context(|| format!("cannot make {}", place.display()))?;
+    let write = |named: &[PathBuf], split: Split, count: u64| -> Result<Vec<PathBuf>> {
+        if named.is_empty() {
+            return Ok(Vec::new());
+        }
+        let count = usize::try_from(count).unwrap_or(usize::MAX);
+        let tasks = own_questions(own, environment.settings.clone(), split, count, SEED)?;
+        let file = place.join(format!("{split:?}.jsonl").to_lowercase());
+        write_rows(&file, tasks.iter().map(|task| json!(**task)))?;
+        Ok(vec![file])
+    };
+    Ok(FilesConfig {
+        train: write(&of.train, Split::Train, QUESTIONS.train)?,
+        dev: write(&of.dev, Split::Dev, QUESTIONS.dev)?,
+        test: write(&of.test, Split::Test, QUESTIONS.test)?,
+        ids: None,
+        ..of.clone()
+    })
 }
 
 /// Files with the questions and passages of a world, in the formats that `of` names.

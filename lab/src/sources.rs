@@ -45,7 +45,8 @@ impl Sources<'_> {
         let Some(questions) = self.questions else {
             return self.made();
         };
-        if self.index.is_none() && self.corpus.is_none() {
+        let unsearched = self.index.is_none() && self.corpus.is_none();
+        if unsearched && registry::find(self.environment)?.questions.is_none() {
             bail!("--questions goes with --index or --corpus, what they are searched in");
         }
         let tasks = read_tasks(&fetch_file(questions)?, self.split)?
@@ -53,6 +54,9 @@ impl Sources<'_> {
             .take(self.limit.unwrap_or(usize::MAX))
             .map(Arc::new)
             .collect();
+        if unsearched {
+            return Ok((Corpus::none(), tasks));
+        }
         let corpus = Corpus::searchable(self.index, self.corpus, self.retrieval, scratch)?;
         Ok((corpus, tasks))
     }

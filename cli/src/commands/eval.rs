@@ -35,7 +35,8 @@ pub(crate) struct Eval {
     config: Option<PathBuf>,
     /// A Hugging Face folder, the address of a server (http://HOST:PORT, any of OpenAI's protocol), constant:ANSWER, or a script
     /// of the environment: oracle in all of them, random and search-title in search-r1, one-call and broken-code in code-search,
-    /// keywords and broken-query in query-writer, random and first-stage in rerank. The config's by default, on the server of its [sampler] where it has one.
+    /// keywords and broken-query in query-writer, random and first-stage in rerank, coder in math. The config's by default, on the server of
+    /// its [sampler] where it has one.
     #[arg(long)]
     policy: Option<String>,
     #[command(flatten)]

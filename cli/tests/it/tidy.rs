@@ -217,9 +217,10 @@ fn files_stay_readable() {
 /// An environment of equal rank with the built-in ones costs one folder and one line only as long as nothing else names those.
 #[test]
 fn built_in_environments_are_named_in_their_folders_and_the_registry() {
-    const ENVIRONMENTS: [&str; 5] = [
+    const ENVIRONMENTS: [&str; 6] = [
         "code_search",
         "external",
+        "math",
         "query_writer",
         "rerank",
         "search_r1",

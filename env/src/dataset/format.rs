@@ -3,6 +3,7 @@
 mod annotated;
 mod bamboogle;
 mod hotpot_qa;
+mod math;
 mod messages;
 mod musique;
 mod native;
@@ -33,6 +34,7 @@ pub(crate) static QUESTION_FORMATS: Registry<QuestionEntry> = Registry::new(&[
     bamboogle::ENTRY,
     annotated::ENTRY,
     plain::ENTRY,
+    math::ENTRY,
     prompt::ENTRY,
 ]);
 

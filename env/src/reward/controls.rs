@@ -173,9 +173,13 @@ fn written(episode: &Episode) -> String {
 }
 
 /// What stands in the last `\boxed{}`, braces balanced; `None` without one or where it stays open.
-fn boxed(text: &str) -> Option<&str> {
-    const OPENING: &str = "\\boxed{";
-    let inside = &text[text.rfind(OPENING)? + OPENING.len()..];
+pub(crate) fn boxed(text: &str) -> Option<&str> {
+    let (_, inside) = text.rsplit_once("\\boxed{")?;
+    braced(inside).map(|(inside, _)| inside)
+}
+
+/// What stands before the brace that closes an opened one, and what behind it; `None` where it stays open.
+pub(crate) fn braced(inside: &str) -> Option<(&str, &str)> {
     let mut depth = 1_usize;
     for (index, byte) in inside.bytes().enumerate() {
         depth = match byte {
@@ -184,7 +188,7 @@ fn boxed(text: &str) -> Option<&str> {
             _ => depth,
         };
         if depth == 0 {
-            return Some(&inside[..index]);
+            return Some((&inside[..index], &inside[index + 1..]));
         }
     }
     None

@@ -1,0 +1,34 @@
+//! Problems of mathematics as MATH-500, AMC and AIME are published: `problem` and `answer`, in some files with capitals, and an id under
+//! one of several names. What else a row has (`solution`, `subject`, `level`, `url`) is not read.
+
+use forage_contracts::{RowFault, Task};
+use serde_json::Value;
+
+use super::{QuestionEntry, QuestionRow};
+
+/// Fields that name a problem, the first there is.
+const IDS: [&str; 3] = ["unique_id", "ID", "problem_idx"];
+
+pub(super) const ENTRY: QuestionEntry = QuestionEntry {
+    name: "math",
+    about: "problem, answer",
+    detect: |row| {
+        let has = |fields: [&str; 2]| fields.iter().all(|field| row.contains_key(*field));
+        has(["problem", "answer"]) || has(["Problem", "Answer"])
+    },
+    read,
+};
+
+fn read(row: &QuestionRow<'_>) -> Result<Task, RowFault> {
+    let [problem, answer] = if row.has("problem") {
+        ["problem", "answer"]
+    } else {
+        ["Problem", "Answer"]
+    };
+    let is_given = |field: &&str| row.get(field).is_some_and(|value| *value != Value::Null);
+    let id = match IDS.into_iter().find(is_given) {
+        Some(field) => row.id(field)?,
+        None => row.id_or_line()?,
+    };
+    row.asked((problem, row.text(problem)?), id, row.answers_in(answer)?)
+}

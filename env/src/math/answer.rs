@@ -1,0 +1,327 @@
+//! Answers: the form under which two of them are one text where they are one answer.
+//!
+//! What is the same follows the graders that Spurious Rewards takes over, MATH's and PRM800K's, as far as they compare texts and numbers:
+//! LaTeX's ways to write a number, signs of currency and percent, units, commas of thousands and spaces mean nothing; decimals equal the
+//! fractions they are; a fraction that is not reduced is not the reduced one; elements of tuples are compared one by one. They ask a
+//! computer algebra system besides, which is not done here: `1+x` and `x+1` are two answers.
+
+use crate::reward::controls::braced;
+use crate::reward::grading::exact_match;
+
+/// Longest answer that is read as mathematics, bytes.
+const LONGEST: usize = 512;
+
+/// Stands in a recorded answer before the gold that it is not.
+const BESIDE: &str = " ≢ ";
+
+/// From a mark of ASCII to its wide form.
+const WIDER: u32 = 0xFEE0;
+
+/// What is written in several ways, and the one that stays. In order: what stands first is replaced first.
+const SPELLINGS: [(&str, &str); 32] = [
+    ("\n", " "),
+    ("\\\\", ";"),
+    ("\\!", ""),
+    ("\\,", ""),
+    ("\\;", ""),
+    ("\\:", ""),
+    ("\\ ", " "),
+    ("~", " "),
+    ("{,}", ","),
+    ("\\(", ""),
+    ("\\)", ""),
+    ("\\$", ""),
+    ("$", ""),
+    ("\\%", ""),
+    ("%", ""),
+    ("^{\\circ}", ""),
+    ("^\\circ", ""),
+    ("°", ""),
+    ("\\left", ""),
+    ("\\right", ""),
+    ("\\dfrac", "\\frac"),
+    ("\\tfrac", "\\frac"),
+    ("\\cfrac", "\\frac"),
+    ("\\cdot", "*"),
+    ("\\times", "*"),
+    ("·", "*"),
+    ("×", "*"),
+    ("−", "-"),
+    ("π", "\\pi"),
+    ("√", "\\sqrt"),
+    (" or ", ","),
+    (" and ", ","),
+];
+
+/// Commands whose argument is text, or letters of another shape.
+const SHAPES: [&str; 8] = [
+    "\\textbf{",
+    "\\textit{",
+    "\\textrm{",
+    "\\text{",
+    "\\mathrm{",
+    "\\mathbf{",
+    "\\mbox{",
+    "\\operatorname{",
+];
+
+/// Words behind a number that do not change it, `cm` of `5 cm^2` for instance.
+const UNITS: [&str; 16] = [
+    "degree",
+    "centimeter",
+    "meter",
+    "cm",
+    "mile",
+    "second",
+    "minute",
+    "hour",
+    "day",
+    "week",
+    "month",
+    "year",
+    "foot",
+    "feet",
+    "inch",
+    "yard",
+];
+
+/// The answer as it is recorded beside these golds: the gold that it is equal to, else its form in marks that comparisons of texts keep,
+/// and behind it the gold that they would take it for all the same. [`form`] reads it back, so that it may be a label.
+pub(super) fn recorded(answer: &str, golds: &[String]) -> String {
+    let own = form(answer);
+    if let Some(gold) = golds.iter().find(|gold| form(gold) == own) {
+        return gold.clone();
+    }
+    let shown = widened(&own);
+    let taken = golds
+        .iter()
+        .find(|gold| exact_match(&shown, std::slice::from_ref(*gold)));
+    match taken {
+        None => shown,
+        Some(gold) => [shown.as_str(), BESIDE, gold].concat(),
+    }
+}
+
+/// The marks of ASCII in their wide forms (`－3`, `1／2`), which no normalisation of texts removes.
+fn widened(form: &str) -> String {
+    let wide = |letter: char| {
+        let wide = char::from_u32(u32::from(letter) + WIDER);
+        wide.filter(|_| letter.is_ascii_punctuation())
+            .unwrap_or(letter)
+    };
+    form.chars().map(wide).collect()
+}
+
+/// Wide letters and marks in their plain forms.
+fn narrowed(text: &str) -> String {
+    let narrow = |letter: char| match letter {
+        '\u{FF01}'..='\u{FF5E}' => char::from_u32(u32::from(letter) - WIDER).unwrap_or(letter),
+        _ => letter,
+    };
+    text.chars().map(narrow).collect()
+}
+
+/// The form in which two answers are the same text where they are the same answer; empty for an answer of nothing.
+pub(super) fn form(answer: &str) -> String {
+    let answer = answer.split(BESIDE).next().unwrap_or_default();
+    let answer = narrowed(answer.trim());
+    if answer.len() > LONGEST {
+        return answer;
+    }
+    let text = plain(&answer);
+    let text = without_unit(text.trim().trim_end_matches('.'));
+    let element = |text: &str| number(text).unwrap_or_else(|| symbols(text));
+    let elements = |inside: &str| inside.split(',').map(element).collect::<Vec<_>>().join(",");
+    let ends = |text: &str| text.starts_with(['(', '[']) && text.ends_with([')', ']']);
+    let no_bracket = |text: &str| !text.contains(['(', ')', '[', ']']);
+    match text.get(1..text.len().saturating_sub(1)) {
+        Some(inside) if ends(text) && no_bracket(inside) => {
+            let (open, close) = (&text[..1], &text[text.len() - 1..]);
+            if open == "(" && close == ")" && !inside.contains(',') {
+                element(inside)
+            } else {
+                [open, &elements(inside), close].concat()
+            }
+        }
+        _ if no_bracket(text) => elements(text),
+        _ => symbols(text),
+    }
+}
+
+/// The answer in one spelling, lower case, without shapes, commas of thousands and a name before `=`.
+fn plain(answer: &str) -> String {
+    let mut text = answer.to_owned();
+    // MATH writes units as text that begins with a space.
+    for unit in ["\\text{ ", "\\mbox{ "] {
+        let before = text.find(unit).filter(|at| !text[..*at].trim().is_empty());
+        text.truncate(before.unwrap_or(text.len()));
+    }
+    for command in SHAPES {
+        while let Some((before, rest)) = text.split_once(command) {
+            let (inside, after) = rest.split_once('}').unwrap_or((rest, ""));
+            text = [before, inside, after].concat();
+        }
+    }
+    for (written, stays) in SPELLINGS {
+        if text.contains(written) {
+            text = text.replace(written, stays);
+        }
+    }
+    let bytes = text.as_bytes();
+    let is_digit = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_digit);
+    let is_between = |at: usize| {
+        at > 0 && is_digit(at - 1) && (1..=3).all(|ahead| is_digit(at + ahead)) && !is_digit(at + 4)
+    };
+    let kept = text
+        .char_indices()
+        .filter(|&(at, letter)| letter != ',' || !is_between(at));
+    let text = kept
+        .map(|(_, letter)| letter)
+        .collect::<String>()
+        .to_lowercase();
+    match text.split_once('=') {
+        Some((name, value)) if name.trim().chars().count() <= 2 && !value.contains('=') => {
+            value.to_owned()
+        }
+        _ => text,
+    }
+}
+
+/// A number without the unit behind it; other texts as they are.
+fn without_unit(text: &str) -> &str {
+    let powers = ["^{2}", "^{3}", "^2", "^3"];
+    let bare = powers.iter().find_map(|power| text.strip_suffix(*power));
+    let bare = bare.unwrap_or(text).trim_end();
+    let amount = |unit: &&str| {
+        let endings = ["", "s", "es"];
+        let mut without = endings
+            .iter()
+            .filter_map(|ending| bare.strip_suffix(*ending)?.strip_suffix(*unit));
+        let amount = without.next()?.trim_end();
+        let is_number = amount.ends_with(|last: char| last.is_ascii_digit() || last == '}');
+        is_number.then_some(amount)
+    };
+    UNITS.iter().find_map(amount).unwrap_or(text)
+}
+
+/// A number in its one form: a whole number, or a fraction `a/b`. Decimals and mixed numbers are reduced, fractions stay as they are.
+fn number(text: &str) -> Option<String> {
+    let text = text.trim();
+    let (sign, size) = match text.strip_prefix('-') {
+        Some(size) => (-1, size.trim_start()),
+        None => (1, text.strip_prefix('+').unwrap_or(text)),
+    };
+    if let Some((top, bottom)) = decimal(size).or_else(|| mixed(size)) {
+        let shared = gcd(top, bottom);
+        let (top, bottom) = (sign * top / shared, bottom / shared);
+        return Some(if bottom == 1 {
+            top.to_string()
+        } else {
+            format!("{top}/{bottom}")
+        });
+    }
+    let (top, bottom) = fraction(size)?;
+    Some(format!("{}/{bottom}", sign * top))
+}
+
+/// The greatest common divisor; at least 1.
+pub(super) fn gcd(left: i128, right: i128) -> i128 {
+    let (mut left, mut right) = (left.abs(), right.abs());
+    while right != 0 {
+        (left, right) = (right, left % right);
+    }
+    left.max(1)
+}
+
+/// Digits alone, few enough to calculate with.
+fn whole(text: &str) -> Option<i128> {
+    let digits = !text.is_empty() && text.bytes().all(|letter| letter.is_ascii_digit());
+    (digits && text.len() <= 18)
+        .then(|| text.parse().ok())
+        .flatten()
+}
+
+fn decimal(text: &str) -> Option<(i128, i128)> {
+    let (units, parts) = text.split_once('.').unwrap_or((text, ""));
+    let top = whole(&[units, parts].concat())?;
+    let bottom = 10_i128.checked_pow(u32::try_from(parts.len()).ok()?)?;
+    Some((top, bottom))
+}
+
+/// `\frac{a}{b}` or `a/b` of whole numbers, `a` with its sign.
+fn fraction(text: &str) -> Option<(i128, i128)> {
+    let (top, bottom) = match text.strip_prefix("\\frac") {
+        Some(rest) => {
+            let (top, rest) = argument(rest)?;
+            let (bottom, rest) = argument(rest)?;
+            (top, rest.trim().is_empty().then_some(bottom)?)
+        }
+        None => text.split_once('/')?,
+    };
+    let (sign, top) = match top.trim().strip_prefix('-') {
+        Some(top) => (-1, top),
+        None => (1, top),
+    };
+    let bottom = whole(bottom.trim()).filter(|bottom| *bottom > 0)?;
+    Some((sign * whole(top.trim())?, bottom))
+}
+
+/// A whole number and a fraction: `3\frac{1}{2}` or `3 1/2`.
+fn mixed(text: &str) -> Option<(i128, i128)> {
+    let at = text.find("\\frac").or_else(|| text.find(' '))?;
+    let units = whole(text[..at].trim())?;
+    let (top, bottom) = fraction(text[at..].trim()).filter(|(top, _)| *top >= 0)?;
+    Some((units.checked_mul(bottom)?.checked_add(top)?, bottom))
+}
+
+/// What a command of LaTeX takes next, in braces or a single letter, and the rest.
+fn argument(text: &str) -> Option<(&str, &str)> {
+    let text = text.trim_start();
+    if let Some(inside) = text.strip_prefix('{') {
+        return braced(inside);
+    }
+    let first = text.chars().next()?;
+    Some(text.split_at(first.len_utf8()))
+}
+
+/// Another text: fractions as `a/b`, roots as `sqrt(a)`, without other braces, spaces and signs of products that need none.
+fn symbols(text: &str) -> String {
+    let mut shown = String::new();
+    let mut rest = text;
+    loop {
+        let command = |name: &'static str| Some((rest.find(name)?, name));
+        let next = ["\\frac", "\\sqrt"].into_iter().filter_map(command).min();
+        let Some((at, name)) = next else { break };
+        let Some((first, after)) = argument(&rest[at + name.len()..]) else {
+            break;
+        };
+        shown.push_str(&rest[..at]);
+        rest = after;
+        if name == "\\sqrt" {
+            shown.push_str(&["sqrt(", &symbols(first), ")"].concat());
+        } else if let Some((second, after)) = argument(after) {
+            shown.push_str(&[grouped(first).as_str(), "/", &grouped(second)].concat());
+            rest = after;
+        } else {
+            shown.push_str(&grouped(first));
+        }
+    }
+    shown.push_str(rest);
+    let is_kept = |letter: &char| !letter.is_whitespace() && !"{}".contains(*letter);
+    let letters: Vec<char> = shown.chars().filter(is_kept).collect();
+    let needs = |at: usize| letters.get(at + 1).is_some_and(char::is_ascii_digit);
+    let kept = letters.iter().enumerate();
+    kept.filter(|(at, letter)| **letter != '*' || needs(*at))
+        .map(|(_, letter)| letter)
+        .collect()
+}
+
+/// A part of a fraction, in parentheses where it has several parts itself.
+fn grouped(part: &str) -> String {
+    let part = symbols(part);
+    if part.len() > 1 && part.contains(['+', '-', '*', '/']) {
+        format!("({part})")
+    } else {
+        part
+    }
+}

@@ -1,0 +1,60 @@
+//! Scripted policies that solve problems whose steps are known: in words, and in code that nobody runs.
+
+use std::sync::Arc;
+
+use forage_contracts::scripted::{Cast, Conduct, OracleStyle, ScriptEntry, Scripted};
+use forage_contracts::{OracleHop, Task};
+
+use super::{BOX, in_box};
+
+pub(super) const SCRIPTS: &[ScriptEntry] = &[
+    ScriptEntry {
+        name: ScriptEntry::ORACLE,
+        play: |cast| Arc::new(solver(cast, in_words)),
+    },
+    ScriptEntry {
+        name: "coder",
+        play: |cast| Arc::new(solver(cast, in_code)),
+    },
+];
+
+/// How a calculation and its result are written.
+type Write = fn(calculation: &str, result: &str) -> String;
+
+fn in_words(calculation: &str, result: &str) -> String {
+    format!("{calculation} = {result}\n")
+}
+
+fn in_code(calculation: &str, result: &str) -> String {
+    format!("```python\nprint({calculation})\n```\nThat is {result}.\n")
+}
+
+fn solver(cast: Cast, write: Write) -> Scripted {
+    Scripted::knowing(cast, move |task, _, style, conduct| {
+        Ok(solution(task, write, style, conduct))
+    })
+}
+
+/// The steps, then the answer in a box.
+fn solution(task: &Task, write: Write, style: OracleStyle, conduct: Conduct) -> String {
+    let gold = task.golds.first().map_or("", String::as_str);
+    let known: &[OracleHop] = match (style, conduct) {
+        (OracleStyle::Terse, _) | (_, Conduct::Guess) => &[],
+        (_, Conduct::Skim) => &task.oracle[..task.oracle.len().min(1)],
+        _ => &task.oracle[..],
+    };
+    let steps = known.iter().map(|hop| write(&hop.query, &hop.finding));
+    let end = match conduct {
+        Conduct::Careful => in_box(gold),
+        // A number of the problem.
+        Conduct::Guess => {
+            let mut numbers = task.question.split(|letter: char| !letter.is_ascii_digit());
+            in_box(numbers.find(|number| !number.is_empty()).unwrap_or("0"))
+        }
+        // What the first step gives.
+        Conduct::Skim => in_box(known.first().map_or(gold, |hop| hop.finding.as_str())),
+        Conduct::Silent => gold.to_owned(),
+        Conduct::Undefined | Conduct::Malformed => [BOX, gold].concat(),
+    };
+    steps.chain([end]).collect()
+}
