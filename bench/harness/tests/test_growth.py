@@ -1,16 +1,21 @@
-"""Benchmarks with sizes: what is kept when a run is stopped, and their pictures."""
+"""Benchmarks with sizes: what is kept when a run is stopped, their pictures, and what generates their inputs."""
 
 import contextlib
+import hashlib
+import importlib.util
 import io
 import json
 import os
 import tempfile
+import threading
 import unittest
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from unittest import mock
 from xml.etree import ElementTree
 
 from harness import cli, picture
+from harness.declare import ROOT
 
 # Each measurement leaves a line in a file; FAILS names a size whose side fails.
 DECLARATION = """
@@ -43,6 +48,13 @@ def benchmark(sizes):
 
 GROWTH = Growth(sizes=("2", "4", "8"), usual=("2", "4"), rehearsed=("1",), of=benchmark)
 """
+
+
+def module(path):
+    spec = importlib.util.spec_from_file_location(path.stem, ROOT / path)
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    return made
 
 
 class Tree(unittest.TestCase):
@@ -146,6 +158,97 @@ class Pictures(unittest.TestCase):
     def test_numbers_have_three_digits(self):
         found = [picture.number(value) for value in (0.05, 12, 1500, 200_000, 999_999, 21_000_000)]
         self.assertEqual(found, ["0.05", "12", "1.5k", "200k", "1M", "21M"])
+
+
+class Generator(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.make = module(Path("bench/growth-bm25/make.py"))
+        cls.passages = cls.make.Passages()
+
+    def test_passages_are_always_the_same(self):
+        title, words = next(self.passages.chunk(7))
+        digest = hashlib.sha256(f"{title} {' '.join(words)}".encode()).hexdigest()
+        self.assertEqual(digest[:16], "4c0c32b67efb6dc5")
+        self.assertEqual(self.passages.words(7000), words)
+
+    def test_a_passage_has_the_words_of_its_topic_and_frequent_ones(self):
+        found = list(self.passages.chunk(3))
+        self.assertEqual({len(words) for _, words in found}, {100})
+        stops = sum(word in self.make.STOP_WORDS for _, words in found for word in words)
+        self.assertTrue(10_000 < stops < 40_000, stops)
+        # Of 34 words of a topic's 60 some come again.
+        self.assertTrue(all(len({*words[0::3]}) < 34 for _, words in found))
+
+    def test_the_vocabulary_grows_with_the_corpus(self):
+        seen, sizes = set(), []
+        for chunk in range(4):
+            seen.update(word for _, words in self.passages.chunk(chunk) for word in words)
+            sizes.append(len(seen))
+        self.assertTrue(all(after > 1.05 * before for before, after in zip(sizes, sizes[1:])), sizes)
+
+    def test_rows_have_the_form_of_search_r1_and_parts_follow_each_other(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for part in range(2):
+                self.passages.write(Path(folder) / f"{part}.jsonl", [part])
+            rows = [json.loads(line) for part in range(2) for line in (Path(folder) / f"{part}.jsonl").read_text().splitlines()]
+        self.assertEqual([row["id"] for row in rows], [str(number) for number in range(2000)])
+        title, text = rows[1234]["contents"].split("\n")
+        self.assertEqual((title[0], title[-1], text.split()), ('"', '"', self.passages.words(1234)))
+
+    def test_boolean_queries_are_of_every_kind(self):
+        found = self.passages.boolean(self.make.Draw("a test", 16), 1000)
+        self.assertRegex(found["phrase"], r'^"\w+ \w+"$')
+        self.assertRegex(found["rare"], r'^"\w+ \w+"$')
+        self.assertRegex(found["mixed"], r"^\(\w+ OR \w+\) AND \w+ AND NOT \w+$")
+        self.assertEqual(found["broad"].count(" OR "), 5)
+
+
+class Environment:
+    """A server of episodes, each of which ends with its third turn."""
+
+    def __init__(self):
+        self.turns, self.asked = {}, []
+
+    def answer(self, path, body):
+        if path == "/reset":
+            self.turns[body["episode_id"]] = 0
+        else:
+            self.turns[body["episode_id"]] += 1
+        self.asked.append((path, body["episode_id"]))
+        return {"done": self.turns[body["episode_id"]] == 3}
+
+
+class Asked(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        answer = json.dumps(self.server.environment.answer(self.path, body)).encode()
+        self.wfile.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(answer) + answer)
+
+
+class Sessions(unittest.TestCase):
+    def test_all_sessions_take_turns_and_begin_again(self):
+        sessions = module(Path("bench/growth-sessions/benchmark.py"))
+        server = ThreadingHTTPServer(("127.0.0.1", 0), Asked)
+        server.environment = environment = Environment()
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            episodes = sessions.Episodes("{}:{}".format(*server.server_address), 50, "a turn")
+            episodes.open()
+            self.assertEqual([*environment.turns.values()], [1] * 50)
+            times, taken = episodes.play(0.1)
+        finally:
+            server.shutdown()
+            thread.join()
+            server.server_close()
+        steps = [name for path, name in environment.asked if path == "/step"]
+        self.assertEqual(len(steps), 50 + len(times))
+        self.assertTrue(all(steps.count(f"s{number}") >= 2 for number in range(50)))
+        self.assertTrue(all(turns < 3 for turns in environment.turns.values()))
+        self.assertGreater(taken, 0)
 
 
 if __name__ == "__main__":
