@@ -191,7 +191,8 @@ def figures(size):
         yield Figure(f"{size}/boolean/{kind}_max_ms", "ms", "lower")
     slowest = [f"{size}/boolean/{kind}_max_ms" for kind in KINDS]
     yield Figure(f"{size}/boolean_max_ms", "ms", "lower", lambda found: max(found[name] for name in slowest))
-    for name, unit in {"quiet_p99_ms": "ms", "busy_p99_ms": "ms", "add_s": "s", "ready_s": "s", "resident_mib": "MiB", "private_mib": "MiB"}.items():
+    for name in ("quiet_p99_ms", "busy_p99_ms", "add_s", "ready_s", "resident_mib", "private_mib"):
+        unit = {"ms": "ms", "s": "s", "mib": "MiB"}[name.rsplit("_", 1)[1]]
         yield Figure(f"{size}/update/{name}", unit, "lower")
     yield Figure(f"{size}/update/per_second", "answers/s", "higher")
 
@@ -232,11 +233,10 @@ def equalities(sizes):
 
 
 def tables(sizes):
-    built_row = lambda size, engine: [size, ENGINES[engine], *(Cell(f"{size}/{engine}/build/{name}", digits) for name, digits in
-                                      (("wall_s", 1), ("cpu_s", 1), ("peak_mb", 0), ("disk_mb", 0)))]  # fmt: skip
-    yield Table(
-        ("passages", "built by", "wall s", "CPU s", "peak MiB", "disk MB"), [built_row(size, engine) for size in sizes for engine in ENGINES]
-    )
+    made = (("wall_s", 1), ("cpu_s", 1), ("peak_mb", 0), ("disk_mb", 0))
+    built_row = lambda size, engine: [size, ENGINES[engine], *(Cell(f"{size}/{engine}/build/{name}", digits) for name, digits in made)]
+    head = ("passages", "built by", "wall s", "CPU s", "peak MiB", "disk MB")
+    yield Table(head, [built_row(size, engine) for size in sizes for engine in ENGINES])
 
     def asked_row(size, k, engine):
         cell = lambda way, name, times=1.0: Cell(f"{size}/{engine}/{k}/{way}/single/{name}", 0, times)
@@ -249,8 +249,8 @@ def tables(sizes):
     kinds = [(kind, name) for kind in KINDS for name in ("median", "max")]
     head = ("boolean queries, ms", *(f"{KINDS[kind]}, {name}" for kind, name in kinds))
     yield Table(head, [[size, *(Cell(f"{size}/boolean/{kind}_{name}_ms", 1) for kind, name in kinds)] for size in sizes])
-    head = ("serving", "answers/s", "p99 ms", "p99 ms while adding", f"s to add {ADDED:,}", "s until they are served", "MiB, mapped files left out",
-            "included")  # fmt: skip
+    head = ("serving", "answers/s", "p99 ms", "p99 ms while adding", f"s to add {ADDED:,}", "s until they are served")
+    head += ("MiB, mapped files left out", "included")
     cells = (("per_second", 0), ("quiet_p99_ms", 2), ("busy_p99_ms", 2), ("add_s", 2), ("ready_s", 2), ("private_mib", 0), ("resident_mib", 0))
     yield Table(head, [[size, *(Cell(f"{size}/update/{name}", digits) for name, digits in cells)] for size in sizes])
 
@@ -258,7 +258,8 @@ def tables(sizes):
 def curves(sizes):
     line = lambda figure: [(SIZES[size], f"{size}/{figure}") for size in sizes]
     both = lambda figure: {words: line(figure.format(engine)) for engine, words in ENGINES.items()}
-    by_k = lambda figure: {f"{words}, best {k}": line(figure.format(engine, k)) for k in (10, 1000) for engine, words in ENGINES.items()}
+    asked = [(engine, k) for k in (10, 1000) for engine in ENGINES]
+    by_k = lambda figure: {f"{ENGINES[engine]}, best {k}": line(figure.format(engine, k)) for engine, k in asked}
     yield Curve("cpu", "CPU of a query", "passages", "µs", by_k("{}/{}/warm/single/cpu_us"))
     yield Curve("p99", "99th percentile of a query", "passages", "µs", by_k("{}/{}/warm/single/p99_us"))
     yield Curve("build", "Building", "passages", "s of CPU", both("{}/build/cpu_s"))

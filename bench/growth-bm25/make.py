@@ -111,7 +111,7 @@ class Passages:
         return PAIRS[before] + PAIRS[after]
 
     def words(self, number):
-        """The words of one passage."""
+        """The words of one passage; all of its chunk are made for it."""
         for at, (_, words) in enumerate(self.chunk(number // CHUNK)):
             if at == number % CHUNK:
                 return words

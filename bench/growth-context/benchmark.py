@@ -126,7 +126,9 @@ def benchmark(sizes):
         peers=(PEERS,),
         figures=[figure for size in sizes for figure in figures(size)],
         aims=[
-            Aim(f"{size}/{way}_over", "<=", 1, f"{size}: cost of a token {words} over PyTorch's") for size in sizes for way, words in WAYS.items()
+            Aim(f"{size}/{way}_over", "<=", 1, f"{size}: cost of a token {words} over PyTorch's")
+            for size in sizes
+            for way, words in WAYS.items()
         ],
         equalities=[
             Equality(f"{size}: a step has as many tokens", [f"{size}/{side}/step/tokens" for side in SIDES]) for size in sizes

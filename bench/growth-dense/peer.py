@@ -4,8 +4,9 @@
     peer.py serve KIND INDEX VECTORS QUERIES TRUTH DIMENSION K RECALL...
 
 KIND: faiss-ivf-pq, faiss-ivf-sq8, faiss-hnsw, hnswlib. `build` writes the index and prints what it took. `serve` looks for the smallest
-breadth (lists read, or candidates of a graph) that finds each RECALL of TRUTH, the lowest first, prints one JSON line, then one for every RECALL read: the
-time of its queries one by one, and the memory of the process. The full vectors that IVF-PQ scores again with are mapped, as ours are.
+breadth (lists read, or candidates of a graph) that finds each RECALL of TRUTH, the lowest first, prints one JSON line, then one for every
+RECALL read: the time of its queries one by one, and the memory of the index. The full vectors that IVF-PQ scores again with are mapped, as
+ours are.
 """
 
 import json

@@ -230,7 +230,10 @@ def benchmark(names):
         rehearsal={"seconds": 0.5},
         figures=[*(figure for count in sizes for figure in figures(count)), *growing],
         aims=list(aims(sizes)),
-        equalities=[Equality(f"{count} connections: every request is answered with 200", [f"{count}/server/other_statuses"], value=0) for count in sizes],
+        equalities=[
+            Equality(f"{count} connections: every request is answered with 200", [f"{count}/server/other_statuses"], value=0)
+            for count in sizes
+        ],
         tables=[Table(head, [[f"{count:,}", *cells(count)] for count in sizes])],
         curves=[
             Curve("rate", "Turns with so many sessions open", "sessions", "turns/s", line("per_second")),
