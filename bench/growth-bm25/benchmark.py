@@ -244,7 +244,7 @@ def tables(sizes):
         over = Cell(f"{size}/cpu_over_lucene/{k}", 2) if engine == "forage" else ""
         return [size, str(k), ENGINES[engine], *cells, cell("warm", "rss_kb", 1 / 1024), over]
 
-    head = ("passages", "k", "engine", "CPU µs", "p50 µs", "p99 µs", "cold CPU µs", "p50 µs", "p99 µs", "resident MiB", "CPU over Lucene's")
+    head = ("passages", "k", "engine", "CPU µs", "p50 µs", "p99 µs", "cold CPU µs", "p50 µs", "p99 µs", "resident MiB", "over Lucene's CPU")
     yield Table(head, [asked_row(size, k, engine) for size in sizes for k in KS for engine in ENGINES])
     kinds = [(kind, name) for kind in KINDS for name in ("median", "max")]
     head = ("boolean queries, ms", *(f"{KINDS[kind]}, {name}" for kind, name in kinds))

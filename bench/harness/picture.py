@@ -5,7 +5,7 @@ from html import escape
 
 WIDTH, HEIGHT = 720, 400
 LEFT, RIGHT, TOP, BOTTOM = 70, 190, 40, 50
-# Told apart by those who see fewer colours (Okabe and Ito), and by the marks.
+# Told apart by those who see fewer colours too (Okabe and Ito).
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 STEPS = (("", 1.0), ("k", 1e3), ("M", 1e6), ("G", 1e9))
 
