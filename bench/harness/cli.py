@@ -17,6 +17,9 @@ Measures benchmarks, forage and its peers by turns, and writes bench/results/NAM
 Status 1 and a message when a side fails, a declared figure is missing or no number, a cached input belongs to another workload, or
 what must be equal is not. An aim that is missed is a result: `held` is false, the status 0.
 
+Benchmarks that show how cost grows have sizes. Each size is kept in FORAGE_BENCH_HOME when it is measured: a run that was stopped, or one of
+more sizes, goes on from there, as long as programs, scripts and machine are the same.
+
 FORAGE_BENCH_HOME (~/.cache/forage-bench) keeps peers and inputs; it can be deleted at any time. FORAGE_BENCH_DATA names the data
 folder (../shared/data)."""
 
@@ -27,6 +30,7 @@ def arguments(given):
     parser.add_argument("--all", action="store_true", help="every benchmark")
     parser.add_argument("--list", action="store_true", help="say which there are")
     parser.add_argument("--rehearse", action="store_true", help="one round of a small workload; nothing is written to bench/results")
+    parser.add_argument("--sizes", metavar="SIZE,...|all", help="of a benchmark that grows; by default those that take an hour")
     parser.add_argument("--built", metavar="FOLDER", help="programs that are built already, for instance target/release; the result says so")
     parser.add_argument("--docs", action="store_true", help="write the blocks `<!-- bench:NAME -->` of docs/*.md from bench/results")
     parser.add_argument("--check", action="store_true", help="with --docs: only say whether they differ")
@@ -34,6 +38,8 @@ def arguments(given):
     chosen = bool(given.names) + given.all + given.list + given.docs
     if chosen != 1:
         parser.error("give names, or one of --all, --list and --docs")
+    if given.rehearse and given.sizes:
+        parser.error("a rehearsal has a size of its own")
     if given.check and not given.docs:
         parser.error("--check goes with --docs")
     return given
@@ -41,12 +47,14 @@ def arguments(given):
 
 def one(name, given, root):
     """Measures one benchmark and writes its result."""
-    benchmark = load(name, root)
+    sizes = given.sizes if given.sizes in (None, "all") else given.sizes.split(",")
+    benchmark = load(name, root, "rehearsed" if given.rehearse else sizes)
     parameters = dict(benchmark.parameters) | (dict(benchmark.rehearsal) if given.rehearse else {})
     with tempfile.TemporaryDirectory(prefix=f"forage-bench-{name}-") as scratch:
         workspace = Workspace(parameters, scratch, built=given.built)
         rounds = 1 if given.rehearse else benchmark.rounds
-        found = measure(name, benchmark, workspace, rounds, lambda text: print(text, file=sys.stderr, flush=True))
+        keep = None if given.rehearse else workspace.home / "rows"
+        found = measure(name, benchmark, workspace, rounds, lambda text: print(text, file=sys.stderr, flush=True), keep)
     for figure, value in found["figures"].items():
         print(f"{figure:60} {value['median']:>14.6g} {value['unit']:16} {value['min']:.6g} to {value['max']:.6g}")
     for aim in found["aims"]:
@@ -69,7 +77,7 @@ def main(given=None, root=ROOT):
     try:
         if given.list:
             for name in names(root):
-                print(f"{name:12} {load(name, root).title}")
+                print(f"{name:15} {load(name, root).title}")
         elif given.docs:
             differing = docs.update(given.check, root)
             if differing and given.check:

@@ -4,6 +4,7 @@
 is refused before anything is measured.
 """
 
+import dataclasses
 import importlib.util
 import math
 import operator
@@ -92,6 +93,17 @@ class Table:
 
 
 @dataclass(frozen=True)
+class Curve:
+    """A picture for the documents, both axes logarithmic: for each line of it the places along `axis` and the figures there."""
+
+    name: str
+    title: str
+    axis: str
+    unit: str
+    lines: Mapping[str, Sequence[tuple[float, str]]]
+
+
+@dataclass(frozen=True)
 class Pinned:
     """Software that a benchmark compares with, by its exact version."""
 
@@ -117,6 +129,9 @@ class Benchmark:
     rounds: int = ROUNDS
     # Counts and metrics of what is seeded, which no round changes: one is enough.
     exact: bool = False
+    curves: Sequence[Curve] = ()
+    # Of a benchmark that grows (`Growth`): the benchmark of one of its sizes, which are then measured one after another.
+    part: Callable[[str], "Benchmark"] | None = None
 
     def __post_init__(self):
         figures = {figure.name: figure for figure in self.figures}
@@ -138,6 +153,10 @@ class Benchmark:
                 refuse(len(row) != len(table.head), f"a row of {len(row)} cells under {len(table.head)} headings")
                 for cell in row:
                     refuse(isinstance(cell, Cell) and cell.figure not in figures, f"no figure `{getattr(cell, 'figure', '')}` for a table")
+        for curve in self.curves:
+            for line in curve.lines.values():
+                lacking = [figure for _, figure in line if figure not in figures]
+                refuse(lacking, f"no figure {lacking} for the curve `{curve.name}`")
 
     def versions(self):
         """Every peer with its version."""
@@ -145,6 +164,27 @@ class Benchmark:
         for peer in self.peers:
             found |= {peer.name: peer.version} if isinstance(peer, Pinned) else peer.versions
         return found
+
+
+@dataclass(frozen=True)
+class Growth:
+    """One benchmark at several sizes, the smallest first: `usual` are measured unless others are named, `rehearsed`, which may be smaller
+    than all of them, in rehearsals.
+
+    `of` makes the benchmark of some of the sizes; its sides, figures and equalities have the size in their names."""
+
+    sizes: Sequence[str]
+    usual: Sequence[str]
+    rehearsed: Sequence[str]
+    of: Callable[[Sequence[str]], Benchmark]
+
+    def at(self, sizes):
+        """The benchmark of these sizes, in the order of all."""
+        if unknown := [size for size in sizes if size not in (*self.rehearsed, *self.sizes)]:
+            raise BenchError(f"no size {', '.join(unknown)}: there are {', '.join(self.sizes)}")
+        sizes = [size for size in dict.fromkeys((*self.rehearsed, *self.sizes)) if size in sizes]
+        made = self.of(sizes)
+        return dataclasses.replace(made, parameters={**made.parameters, "sizes": sizes}, part=lambda size: self.of([size]))
 
 
 def _refuse(title, condition, words):
@@ -162,12 +202,18 @@ def names(root=ROOT):
     return sorted(path.parent.name for path in (root / "bench").glob("*/benchmark.py"))
 
 
-def load(name, root=ROOT):
-    """The declaration of a benchmark."""
+def load(name, root=ROOT, sizes=None):
+    """The declaration of a benchmark; of one that grows at `sizes`: names of them, `all`, `rehearsed`, or by default the usual ones."""
     path = root / "bench" / name / "benchmark.py"
     if not re.fullmatch(r"[a-z0-9-]+", name) or not path.exists():
         raise BenchError(f"no benchmark `{name}`: there are {', '.join(names(root))}")
     spec = importlib.util.spec_from_file_location(f"benchmark_{name.replace('-', '_')}", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    growth = getattr(module, "GROWTH", None)
+    if growth:
+        named = {None: growth.usual, "all": growth.sizes, "rehearsed": growth.rehearsed}
+        return growth.at(sizes if isinstance(sizes, (list, tuple)) else named[sizes])
+    if isinstance(sizes, (list, tuple)):
+        raise BenchError(f"`{name}` has no sizes")
     return module.BENCHMARK

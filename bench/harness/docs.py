@@ -1,10 +1,10 @@
-"""The generated blocks of the documents, between `<!-- bench:NAME -->` and `<!-- /bench:NAME -->`: tables, aims, where and when."""
+"""The generated blocks of the documents, between `<!-- bench:NAME -->` and `<!-- /bench:NAME -->`: tables, pictures, aims, where and when."""
 
 import datetime
 import json
 import re
 
-from harness import measure
+from harness import measure, picture
 from harness.declare import BenchError, Cell, load, names
 
 MARKER = re.compile(r"^<!-- (/?)bench:([a-z0-9-]+) -->$", re.M)
@@ -18,6 +18,11 @@ def results(root):
 def shown(value, decimals):
     text = f"{value:,.{decimals}f}"
     return "0" if value == 0 else text if float(text.replace(",", "")) != 0 else f"{value:.1e}"
+
+
+def pictures(root):
+    """The folder of the pictures that documents show."""
+    return root / "docs/pictures"
 
 
 def row(cells):
@@ -54,9 +59,20 @@ def block(name, benchmark, result):
     found = checked(name, benchmark, result)["figures"]
     fill = lambda cell: shown(found[cell.figure]["median"] * cell.times, cell.decimals) if isinstance(cell, Cell) else cell
     parts = [table(made.head, [[fill(cell) for cell in line] for line in made.rows]) for made in benchmark.tables]
+    parts += [f"![{curve.title}](pictures/{name}-{curve.name}.svg)" for curve in benchmark.curves]
     if result["aims"]:
         parts.append(table(("aim", "bound", "measured", "held"), [_aim(aim, found) for aim in result["aims"]]))
     return "\n\n".join([*parts, _where(name, benchmark, result)]) + "\n"
+
+
+def drawn(name, benchmark, result):
+    """The pictures of a result by the names of their files."""
+    median = lambda figure: result["figures"][figure]["median"]
+    lines = lambda curve: {words: [(x, median(figure)) for x, figure in line] for words, line in curve.lines.items()}
+    return {
+        f"{name}-{curve.name}.svg": picture.draw(curve.title, curve.axis, curve.unit, lines(curve))
+        for curve in (benchmark.curves if result else ())
+    }
 
 
 def _aim(aim, found):
@@ -74,8 +90,9 @@ def _where(name, benchmark, result):
     prebuilt = ", programs built before" if result["prebuilt"] else ""
     how = "one run, since nothing in it is timed and all is seeded" if benchmark.exact else f"medians of {result['rounds']} rounds, sides by turns"
     same = f" Held in every round: {'; '.join(result['equalities'])}." if result["equalities"] else ""
+    sizes = f" --sizes {','.join(result['parameters']['sizes'])}" if benchmark.part else ""
     return (
-        f"`bench/run {name}`, {how}: {place['cores']} cores of {place['cpu']}, {place['memory_gib']:g} GiB, load"
+        f"`bench/run {name}{sizes}`, {how}: {place['cores']} cores of {place['cpu']}, {place['memory_gib']:g} GiB, load"
         f" {place['load_at_start']:g} at the start and {place['load_at_most']:g} at the most, {day.day} {day:%B %Y}, commit"
         f" {result['commit']}{changed}{prebuilt}."
         f"{f' Beside {peers}.' if peers else ''}{same}"
@@ -83,9 +100,10 @@ def _where(name, benchmark, result):
 
 
 def update(check, root):
-    """Writes every block anew, or with `check` only compares; the documents that differ."""
-    differing, places = [], {}
-    benchmarks = {name: load(name, root) for name in names(root)}
+    """Writes every block and picture anew, or with `check` only compares; the files that differ."""
+    places, wanted = {}, {}
+    found = {name: _result(root, name) for name in names(root)}
+    benchmarks = {name: _declared(root, name, result) for name, result in found.items()}
     for path in sorted((root / "docs").glob("*.md")):
         text = path.read_text(encoding="utf-8")
         made, end, opened = [], 0, None
@@ -97,7 +115,7 @@ def update(check, root):
             if name not in benchmarks:
                 raise BenchError(f"{line}: no benchmark `{name}`: there are {', '.join(benchmarks)}")
             if closing:
-                made.append(block(name, benchmarks[name], _result(root, name)))
+                made.append(block(name, benchmarks[name], found[name]))
                 end, opened = marker.start(), None
             else:
                 if name in places:
@@ -106,17 +124,29 @@ def update(check, root):
                 made.append(text[end : marker.end() + 1])
         if opened is not None:
             raise BenchError(f"{places[opened]}: no end of the block of `{opened}`")
-        new = "".join(made) + text[end:]
-        if new != text:
-            differing.append(str(path.relative_to(root)))
-            if not check:
-                path.write_text(new, encoding="utf-8")
+        wanted[path] = "".join(made) + text[end:]
     if missing := sorted(set(benchmarks) - set(places)):
         raise BenchError(f"no document has a block of {', '.join(missing)}; add `<!-- bench:NAME -->` and `<!-- /bench:NAME -->`")
     unknown = {path.stem for path in results(root).glob("*.json")} - set(benchmarks)
     if unknown:
         raise BenchError(f"bench/results has figures of no benchmark: {', '.join(sorted(unknown))}")
-    return differing
+    for name, result in found.items():
+        wanted |= {pictures(root) / file: text for file, text in drawn(name, benchmarks[name], result).items()}
+    wanted |= {path: None for path in pictures(root).glob("*.svg") if path not in wanted}
+    is_there = lambda path: path.read_text(encoding="utf-8") if path.exists() else None
+    differing = [path for path, text in wanted.items() if is_there(path) != text]
+    for path in () if check else differing:
+        if wanted[path] is None:
+            path.unlink()
+            continue
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(wanted[path], encoding="utf-8")
+    return [str(path.relative_to(root)) for path in differing]
+
+
+def _declared(root, name, result):
+    """The benchmark, of one that grows at the sizes that were measured."""
+    return load(name, root, (result or {}).get("parameters", {}).get("sizes"))
 
 
 def _result(root, name):

@@ -8,6 +8,7 @@ import statistics
 import subprocess
 
 from harness.declare import ROOT, BenchError
+from harness.workspace import digest
 
 
 def machine():
@@ -87,26 +88,82 @@ def judge(benchmark, medians):
     ]
 
 
-def measure(name, benchmark, workspace, rounds, say=lambda text: None):
-    """Runs a benchmark; its result as it is written to bench/results."""
-    loads, begun = [os.getloadavg()[0]], datetime.datetime.now(datetime.timezone.utc)
+def measure(name, benchmark, workspace, rounds, say=lambda text: None, keep=None):
+    """Runs a benchmark; its result as it is written to bench/results. Of one that grows, `keep` is a folder where the rounds of each size
+    are written when they are measured, and read where they are those of the same programs, scripts and machine."""
+    date = _today()
     say(f"{name}: {benchmark.title}")
-    groups = benchmark.sides(workspace)
-    found = []
-    for turn in range(rounds):
-        say(f"{name}: round {turn + 1} of {rounds}")
-        seen = observe(groups, turn)
+    if benchmark.part:
+        found, loads, date = _grow(name, benchmark, workspace, rounds, say, keep)
+    else:
+        found, loads = _rounds(name, benchmark, workspace, rounds, say)
+    for seen in found:
         check(benchmark, seen)
-        found.append(figures(benchmark, seen))
-        loads.append(os.getloadavg()[0])
-    return result(name, benchmark, workspace.parameters, found) | {
+    return result(name, benchmark, workspace.parameters, [figures(benchmark, seen) for seen in found]) | {
         # What a benchmark takes itself is in the second: more than its threads is somebody else's.
         "machine": machine() | {"load_at_start": round(loads[0], 2), "load_at_most": round(max(loads), 2)},
-        "date": begun.date().isoformat(),
+        "date": date,
         # Programs that were built before may be of another commit than the one that is checked out.
         "prebuilt": workspace.prebuilt,
         **commit(),
     }
+
+
+def _today():
+    return datetime.datetime.now(datetime.timezone.utc).date().isoformat()
+
+
+def _rounds(name, benchmark, workspace, rounds, say):
+    """What is observed in every round, and the loads of the machine."""
+    loads, found = [os.getloadavg()[0]], []
+    groups = benchmark.sides(workspace)
+    try:
+        for turn in range(rounds):
+            say(f"{name}: round {turn + 1} of {rounds}")
+            seen = observe(groups, turn)
+            check(benchmark, seen)
+            figures(benchmark, seen)
+            found.append(seen)
+            loads.append(os.getloadavg()[0])
+    finally:
+        # Sides that live through all rounds.
+        for side in (side for group in groups for side in group):
+            getattr(side, "close", lambda: None)()
+    return found, loads
+
+
+def _grow(name, benchmark, workspace, rounds, say, keep):
+    """The rounds of all sizes together, each size kept when it is measured; the loads, and the last day."""
+    found, loads, date = [{} for _ in range(rounds)], [], ""
+    for size in benchmark.parameters["sizes"]:
+        path = keep and keep / f"{name}-{size}.json"
+        key = _kept_for(name, benchmark, workspace, rounds) if keep else None
+        kept = json.loads(path.read_text()) if keep and path.exists() else {}
+        if not kept or kept["key"] != key:
+            day = _today()
+            seen, load = _rounds(f"{name}, {size}", benchmark.part(size), workspace, rounds, say)
+            workspace.clear()
+            kept = {"key": key, "rounds": seen, "loads": load, "date": day}
+            if keep:
+                keep.mkdir(parents=True, exist_ok=True)
+                partial = path.with_suffix(".partial")
+                partial.write_text(json.dumps(kept))
+                partial.rename(path)
+        else:
+            say(f"{name}, {size}: measured before")
+        for all_seen, seen in zip(found, kept["rounds"]):
+            all_seen |= seen
+        loads += kept["loads"]
+        date = max(date, kept["date"])
+    return found, loads, date
+
+
+def _kept_for(name, benchmark, workspace, rounds):
+    """What must be the same for rounds of a size to count again."""
+    scripts = sorted(path for folder in (name, "harness") for path in (ROOT / "bench" / folder).glob("*.py"))
+    key = {"parameters": {**workspace.parameters, "sizes": None}, "peers": benchmark.versions(), "rounds": rounds, "machine": machine()}
+    key |= {"scripts": digest(*scripts), "program": digest(workspace.forage), **commit()}
+    return json.loads(json.dumps(key))
 
 
 def result(name, benchmark, parameters, rounds):

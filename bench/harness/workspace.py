@@ -33,6 +33,11 @@ class Workspace:
         self._release = Path(built).resolve() if built else None
         self._made = {}
 
+    def clear(self):
+        """Empties the scratch folder."""
+        for path in self.scratch.iterdir():
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+
     @property
     def prebuilt(self):
         """Whether the programs were built before, from whatever sources."""

@@ -5,15 +5,12 @@ numbers and scores of the best k. Stored: both also read the documents they stor
 that was indexed.
 """
 
-import os
 import shutil
-import subprocess
-import time
 
 from harness.corpora import halves, index_command, lucene_index, windows
-from harness.declare import Aim, BenchError, Benchmark, Cell, Equality, Figure, ROOT, Table
+from harness.declare import Aim, Benchmark, Cell, Equality, Figure, ROOT, Table
 from harness.peers import Anserini, Venv
-from harness.sides import Driven, Function
+from harness.sides import Driven, Function, timed
 from harness.workspace import digest
 
 ANSERINI = Anserini()
@@ -50,18 +47,10 @@ def build(work, name, threads, command, out):
 
     def measure():
         shutil.rmtree(out, ignore_errors=True)
-        begun = time.perf_counter()
-        with open(out.with_suffix(".log"), "w") as log:
-            cores = "0" if threads == 1 else f"0-{threads - 1}"
-            process = subprocess.Popen(["taskset", "-c", cores, *map(str, command)], stdout=log, stderr=log, cwd=ROOT)
-            _, status, usage = os.wait4(process.pid, 0)
-            process.returncode = os.waitstatus_to_exitcode(status)
-        wall = time.perf_counter() - begun
-        if status:
-            raise BenchError(f"building {name} failed:\n{out.with_suffix('.log').read_text()[-2000:]}")
+        cores = "0" if threads == 1 else f"0-{threads - 1}"
+        seen = timed(["taskset", "-c", cores, *command], out.with_suffix(".log"))
         size = sum(file.stat().st_size for file in out.rglob("*") if file.is_file())
-        cpu = usage.ru_utime + usage.ru_stime
-        return {"wall_s": wall, "cpu_s": cpu, "peak_mb": usage.ru_maxrss / 1024, "disk_mb": size / 1e6}
+        return seen | {"disk_mb": size / 1e6}
 
     return Function(f"build/{name}-{threads}", measure)
 

@@ -5,21 +5,14 @@ The other side is FastAPI and uvicorn over Lucene, one worker with its pure-Pyth
 answers is off, as it is by default.
 """
 
-import contextlib
 import hashlib
 import json
-import os
-import signal
-import socket
-import subprocess
-import threading
 import time
-import urllib.request
-from pathlib import Path
 
 from harness.corpora import lucene_index, windows
-from harness.declare import ROOT, Aim, BenchError, Benchmark, Cell, Equality, Figure, Table
+from harness.declare import ROOT, Aim, Benchmark, Cell, Equality, Figure, Table
 from harness.peers import Anserini
+from harness.servers import Load, Server, free_port
 from harness.sides import Function
 from harness.workspace import digest
 
@@ -27,101 +20,6 @@ ANSERINI = Anserini("fastapi==0.165.0", "uvicorn==0.54.0")
 CONNECTIONS = (1, 32, 256)
 QUEUE = 64
 OVERLOAD = 4 * QUEUE
-
-
-class Server:
-    """A server process, timed from its start to its first answer, its memory sampled until it is closed."""
-
-    def __init__(self, command, port, log, env=None):
-        self.address, self.resident, self.private = f"127.0.0.1:{port}", [], []
-        self.log, self.open = log, True
-        begun = time.perf_counter()
-        with open(log, "w") as errors:
-            self.process = subprocess.Popen([str(part) for part in command], stdout=errors, stderr=errors, env=env, cwd=ROOT)
-        self.sampler = threading.Thread(target=self._sample, daemon=True)
-        try:
-            self.ready_s = self._wait(begun)
-        except BaseException:
-            self.process.kill()
-            self.process.wait()
-            raise
-        self.sampler.start()
-
-    def ask(self, queries, timeout=120):
-        body = json.dumps({"queries": queries, "topk": 3, "return_scores": True}).encode()
-        request = urllib.request.Request(f"http://{self.address}/retrieve", body, {"Content-Type": "application/json"})
-        with urllib.request.urlopen(request, timeout=timeout) as answer:
-            return json.load(answer)["result"]
-
-    def _wait(self, begun):
-        while time.perf_counter() - begun < 120:
-            if self.process.poll() is not None:
-                raise BenchError(f"a server ended with {self.process.returncode}:\n{Path(self.log).read_text()[-2000:]}")
-            with contextlib.suppress(OSError):
-                self.ask(["first question"], 30)
-                return time.perf_counter() - begun
-            time.sleep(0.002)
-        raise BenchError(f"a server is not ready after two minutes:\n{Path(self.log).read_text()[-2000:]}")
-
-    def memory_mib(self, kind):
-        """VmRSS counts the pages of mapped index files, which the kernel takes back when it needs them; RssAnon does not."""
-        status = Path(f"/proc/{self.process.pid}/status").read_text()
-        return int(status.split(f"{kind}:")[1].split()[0]) / 1024
-
-    def cpu_s(self):
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-    def _sample(self):
-        # A process that has ended has no memory.
-        with contextlib.suppress(OSError, IndexError):
-            while self.open:
-                self.resident.append(self.memory_mib("VmRSS"))
-                self.private.append(self.memory_mib("RssAnon"))
-                time.sleep(0.1)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.open = False
-        self.sampler.join()
-        self.process.send_signal(signal.SIGTERM)
-        try:
-            self.process.wait(20)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-class Load:
-    """The client, `retriever/examples/load.rs`."""
-
-    def __init__(self, work, queries):
-        self.program, self.queries = work.example("forage-retriever", "load"), queries
-
-    def __call__(self, server, connections, seconds):
-        cpu, first = server.cpu_s(), len(server.resident)
-        command = [self.program, server.address, self.queries, connections, seconds, 3]
-        done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
-        if done.returncode:
-            raise BenchError(f"the client ended with {done.returncode}:\n{done.stderr[-2000:]}")
-        found = json.loads(done.stdout)
-        # What it was before, while the load began and at its height.
-        memory = server.resident[max(0, first - 1) :]
-        return {
-            "per_second": found["per_second"],
-            "other_statuses": sum(count for status, count in found["statuses"].items() if status != "200"),
-            "cpu_us": (server.cpu_s() - cpu) / max(sum(found["statuses"].values()), 1) * 1e6,
-            "growth": max(memory) / memory[0],
-            "statuses": found["statuses"],
-        } | {f"{name}_ms": found["answer_ms"][name] for name in ("p50", "p99") if "answer_ms" in found}
 
 
 def compared(work, name, command, port, load, texts, env=None):

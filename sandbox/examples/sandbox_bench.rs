@@ -2,8 +2,9 @@
 //!
 //! Opens the engine, with its compiled interpreter kept in the folder CACHE, and prints one JSON line; then one for every line
 //! read: `session N` (fresh sessions), `first N` (the first turn of fresh sessions), `later N` (turns of one session), `live N`
-//! (memory of sessions alive together), `hold N` (memory of sessions that each ask for 200 MiB), `throughput SECONDS` (turns on two threads), `checkpoint N`, `restore N`, `fork N`. So
-//! a driver can interleave rounds with other systems. Times are microseconds.
+//! (memory of sessions alive together), `hold N` (memory of sessions that each ask for 200 MiB), `throughput SECONDS` (turns on two
+//! threads), `crowd N` (turns of sessions alive together, on two threads), `checkpoint N`, `restore N`, `fork N`. So a driver can
+//! interleave rounds with other systems. Times are microseconds.
 
 use std::collections::{BTreeSet, HashMap};
 use std::error::Error;
@@ -19,6 +20,9 @@ use serde_json::{Map, Value, json};
 
 /// Takes memory until there is none, or 200 MiB.
 const HOLD: &str = "x = []\ntry:\n    while len(x) < 25:\n        x.append(bytes([len(x)]) * (8 << 20))\nexcept MemoryError:\n    pass";
+
+/// Turns of a crowd; each of its sessions takes at least two.
+const CROWD_TURNS: usize = 2000;
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
@@ -55,6 +59,7 @@ fn main() -> Outcome<()> {
             "live" => bench.live(amount)?,
             "hold" => bench.hold(amount)?,
             "throughput" => bench.throughput(Duration::from_secs(amount as u64))?,
+            "crowd" => bench.crowd(amount)?,
             "checkpoint" => bench.checkpoints(amount)?,
             "restore" => bench.restores(amount)?,
             "fork" => bench.forks(amount)?,
@@ -261,6 +266,40 @@ impl Bench {
                 .sum::<Result<usize, _>>()
         })?;
         Ok(json!({"turns_per_s": turns as f64 / begun.elapsed().as_secs_f64()}))
+    }
+
+    /// Turns of sessions that are alive together, one session after the other.
+    fn crowd(&self, count: usize) -> Outcome<Value> {
+        let before = pss_kib()?;
+        let mut alive = (0..count)
+            .map(|_| self.used_session())
+            .collect::<Outcome<Vec<_>>>()?;
+        let each = (pss_kib()? - before) / count as f64;
+        let rounds = (CROWD_TURNS / count.max(1)).max(2);
+        let work = |sessions: &mut [Session]| -> Result<Vec<f64>, String> {
+            let mut times = Vec::with_capacity(rounds * sessions.len());
+            for _ in 0..rounds {
+                for session in &mut *sessions {
+                    let turn = Instant::now();
+                    run(session, &self.turn).map_err(|error| error.to_string())?;
+                    times.push(micros(turn.elapsed()));
+                }
+            }
+            Ok(times)
+        };
+        let work = &work;
+        let (first, second) = alive.split_at_mut(count / 2);
+        let begun = Instant::now();
+        let times = std::thread::scope(|scope| {
+            let threads = [first, second].map(|sessions| scope.spawn(move || work(sessions)));
+            threads
+                .into_iter()
+                .map(|thread| thread.join().expect("no thread panics"))
+                .collect::<Result<Vec<_>, String>>()
+        })?
+        .concat();
+        let rate = times.len() as f64 / begun.elapsed().as_secs_f64();
+        Ok(json!({"sessions": count, "kib_each": each, "turns_per_s": rate, "us": times}))
     }
 }
 

@@ -51,13 +51,22 @@ def holding(benchmark, aim, inputs):
     raise AssertionError(f"nothing makes “{aim.about}” hold")
 
 
+def declared():
+    """Every benchmark, those that grow at their usual sizes and at the largest alone."""
+    for name in names():
+        benchmark = load(name)
+        yield name, benchmark
+        if benchmark.part:
+            largest = load(name, sizes="all").parameters["sizes"][-1:]
+            yield f"{name}, {largest[0]}", load(name, sizes=largest)
+
+
 class Declarations(unittest.TestCase):
     def test_there_are_benchmarks(self):
         self.assertLess(5, len(names()))
 
     def test_each_figure_that_an_aim_reads_turns_it_false(self):
-        for name in names():
-            benchmark = load(name)
+        for name, benchmark in declared():
             ones = {figure.name: 1.0 for figure in benchmark.figures if figure.of is None}
             for aim in benchmark.aims:
                 inputs = observed(benchmark, ones, aim.figure)
@@ -69,8 +78,7 @@ class Declarations(unittest.TestCase):
                         self.assertIn(False, turned)
 
     def test_each_observation_of_an_equality_breaks_it(self):
-        for name in names():
-            benchmark = load(name)
+        for name, benchmark in declared():
             for equality in benchmark.equalities:
                 value = 12.5 if equality.value is None else equality.value
                 seen = {observation: value for observation in equality.observed}
@@ -83,8 +91,7 @@ class Declarations(unittest.TestCase):
                             measure.check(benchmark, alone)
 
     def test_a_missing_figure_ends_the_benchmark(self):
-        for name in names():
-            benchmark = load(name)
+        for _, benchmark in declared():
             seen = {figure.name: 1.0 for figure in benchmark.figures if figure.of is None}
             for figure in seen:
                 with self.assertRaisesRegex(BenchError, "no side gave the declared figure"):

@@ -1,0 +1,72 @@
+"""Curves as SVG, by no other means than text: both axes logarithmic, a line and a name for each side."""
+
+import math
+from html import escape
+
+WIDTH, HEIGHT = 720, 400
+LEFT, RIGHT, TOP, BOTTOM = 70, 190, 40, 50
+# Told apart by those who see fewer colours too (Okabe and Ito).
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
+STEPS = (("", 1.0), ("k", 1e3), ("M", 1e6), ("G", 1e9))
+
+
+def number(value):
+    """A number of three digits: 0.05, 12, 1.5k, 21M."""
+    value = float(f"{value:.3g}")
+    suffix, unit = next(step for step in reversed(STEPS) if abs(value) >= step[1] or step[1] == 1)
+    return f"{value / unit:g}{suffix}"
+
+
+class Axis:
+    """Places of values between two ends of a logarithmic axis."""
+
+    def __init__(self, values, begin, end):
+        low, high = math.log10(min(values)), math.log10(max(values))
+        if high - low < 0.1:
+            low, high = low - 0.1, high + 0.1
+        margin = (high - low) * 0.06
+        self.low, self.high, self.begin, self.end = low - margin, high + margin, begin, end
+
+    def place(self, value):
+        share = (math.log10(value) - self.low) / (self.high - self.low)
+        return round(self.begin + share * (self.end - self.begin), 1)
+
+    def marks(self):
+        """One, two and five of each power of ten that lie on it; of long axes the powers alone."""
+        powers = range(math.floor(self.low), math.ceil(self.high) + 1)
+        lies = lambda value: self.low <= math.log10(value) <= self.high
+        within = lambda parts: [part * 10.0**power for power in powers for part in parts if lies(part * 10.0**power)]
+        return within((1,)) if self.high - self.low > 3 else within((1, 2, 5))
+
+
+def draw(title, axis, unit, lines):
+    """The picture of lines of (x, y), all of them more than 0, by their names; a y of 0 is left out."""
+    lines = {name: [(x, y) for x, y in points if y > 0] for name, points in lines.items()}
+    lines = {name: points for name, points in lines.items() if points}
+    xs = Axis([x for points in lines.values() for x, _ in points] or [1], LEFT, WIDTH - RIGHT)
+    ys = Axis([y for points in lines.values() for _, y in points] or [1], HEIGHT - BOTTOM, TOP)
+    right, floor = WIDTH - RIGHT, HEIGHT - BOTTOM
+    text = lambda x, y, words, more="": f'<text x="{x}" y="{y}"{more}>{escape(words)}</text>'
+    made = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" font-size="12" fill="#222">',
+        f"<title>{escape(title)}</title>",
+        f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#fff"/>',
+        text(LEFT, 22, title, ' font-size="14"'),
+        text((LEFT + right) / 2, HEIGHT - 12, axis, ' text-anchor="middle"'),
+        text(14, (TOP + floor) / 2, unit, f' text-anchor="middle" transform="rotate(-90 14 {(TOP + floor) / 2})"'),
+    ]
+    for mark in xs.marks():
+        x = xs.place(mark)
+        made.append(f'<path d="M{x} {TOP}V{floor}" stroke="#ddd"/>' + text(x, floor + 16, number(mark), ' text-anchor="middle"'))
+    for mark in ys.marks():
+        y = ys.place(mark)
+        made.append(f'<path d="M{LEFT} {y}H{right}" stroke="#ddd"/>' + text(LEFT - 6, y + 4, number(mark), ' text-anchor="end"'))
+    made.append(f'<path d="M{LEFT} {TOP}V{floor}H{right}" fill="none" stroke="#222"/>')
+    for order, (name, points) in enumerate(lines.items()):
+        colour = COLOURS[order % len(COLOURS)]
+        places = [(xs.place(x), ys.place(y)) for x, y in points]
+        made.append(f'<polyline points="{" ".join(f"{x},{y}" for x, y in places)}" fill="none" stroke="{colour}" stroke-width="2"/>')
+        made += [f'<circle cx="{x}" cy="{y}" r="3.5" fill="{colour}"/>' for x, y in places]
+        height = TOP + 12 + 20 * order
+        made.append(f'<rect x="{right + 16}" y="{height - 9}" width="12" height="10" fill="{colour}"/>' + text(right + 34, height, name))
+    return "\n".join([*made, "</svg>\n"])

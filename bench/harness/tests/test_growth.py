@@ -1,0 +1,255 @@
+"""Benchmarks with sizes: what is kept when a run is stopped, their pictures, and what generates their inputs."""
+
+import contextlib
+import hashlib
+import importlib.util
+import io
+import json
+import os
+import tempfile
+import threading
+import unittest
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from unittest import mock
+from xml.etree import ElementTree
+
+from harness import cli, picture
+from harness.declare import ROOT
+
+# Each measurement leaves a line in a file; FAILS names a size whose side fails.
+DECLARATION = """
+import os
+from harness.declare import Aim, BenchError, Benchmark, Cell, Curve, Figure, Growth, Table
+from harness.sides import Function
+
+SIZES = {"1": 1, "2": 2, "4": 4, "8": 8}
+
+def side(size):
+    def measure():
+        with open(os.environ["SAID"], "a") as said:
+            said.write(size + "\\\\n")
+        if os.environ.get("FAILS") == size:
+            raise BenchError("no more")
+        return {"s": float(SIZES[size] ** 2)}
+    return Function(size, measure)
+
+def benchmark(sizes):
+    return Benchmark(
+        title="Squares",
+        sides=lambda work: [[side(size) for size in sizes]],
+        parameters={"k": 1},
+        rehearsal={},
+        figures=[Figure(f"{size}/s", "s", "lower") for size in sizes],
+        aims=[Aim(f"{size}/s", "<=", 16, f"{size}: quick") for size in sizes],
+        tables=[Table(("size", "s"), [[size, Cell(f"{size}/s", 0)] for size in sizes])],
+        curves=[Curve("time", "Time & more", "size", "s", {"ours": [(SIZES[size], f"{size}/s") for size in sizes]})],
+    )
+
+GROWTH = Growth(sizes=("2", "4", "8"), usual=("2", "4"), rehearsed=("1",), of=benchmark)
+"""
+
+
+def module(path):
+    spec = importlib.util.spec_from_file_location(path.stem, ROOT / path)
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    return made
+
+
+class Tree(unittest.TestCase):
+    def setUp(self):
+        self.root = Path(self.enterContext(tempfile.TemporaryDirectory()))
+        folder = self.root / "bench/squares"
+        folder.mkdir(parents=True)
+        (folder / "benchmark.py").write_text(DECLARATION.replace("\\\\n", "\\n"))
+        (self.root / "docs").mkdir()
+        self.page = self.root / "docs/growth.md"
+        self.page.write_text("<!-- bench:squares -->\n<!-- /bench:squares -->\n")
+        # The program whose digest decides what is kept.
+        (self.root / "forage").write_text("one")
+        self.said = self.root / "said"
+        self.enterContext(mock.patch.dict(os.environ, {"SAID": str(self.said), "FORAGE_BENCH_HOME": str(self.root / "home")}))
+
+    def run_it(self, *given):
+        out, error = io.StringIO(), io.StringIO()
+        built = [] if "--docs" in given else ["--built", str(self.root)]
+        self.said.write_text("")
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(error):
+            status = cli.main([*given, *built], self.root)
+        return status, error.getvalue()
+
+    @property
+    def result(self):
+        return json.loads((self.root / "bench/results/squares.json").read_text())
+
+    def measured(self):
+        return self.said.read_text().split()
+
+    def test_sizes_are_measured_one_after_another(self):
+        self.assertEqual(self.run_it("squares")[0], 0)
+        self.assertEqual(self.measured(), ["2"] * 3 + ["4"] * 3)
+        self.assertEqual((self.result["parameters"], self.result["held"]), ({"k": 1, "sizes": ["2", "4"]}, True))
+
+    def test_a_size_that_was_measured_counts_again(self):
+        with mock.patch.dict(os.environ, {"FAILS": "4"}):
+            self.assertIn("no more", self.run_it("squares")[1])
+        self.assertFalse((self.root / "bench/results").exists())
+        self.assertEqual(self.run_it("squares")[0], 0)
+        self.assertEqual(self.measured(), ["4"] * 3)
+        self.run_it("squares", "--sizes", "all")
+        self.assertEqual(self.measured(), ["8"] * 3)
+        self.assertEqual(self.result["figures"]["8/s"]["rounds"], [64.0] * 3)
+        self.assertIs(self.result["held"], False)
+
+    def test_rows_of_another_program_do_not_count(self):
+        self.run_it("squares")
+        (self.root / "forage").write_text("another")
+        self.run_it("squares")
+        self.assertEqual(self.measured(), ["2"] * 3 + ["4"] * 3)
+
+    def test_a_rehearsal_has_its_own_size_and_keeps_nothing(self):
+        self.assertEqual(self.run_it("squares", "--rehearse")[0], 0)
+        self.assertEqual(self.measured(), ["1"])
+        self.assertFalse((self.root / "home/rows").exists())
+
+    def test_unknown_sizes_are_named(self):
+        self.assertIn("no size 3: there are 2, 4, 8", self.run_it("squares", "--sizes", "2,3")[1])
+
+    def test_the_documents_show_the_sizes_that_were_measured_and_their_pictures(self):
+        self.run_it("squares", "--sizes", "2,8")
+        self.assertEqual(self.run_it("--docs", "--check")[0], 1)
+        self.assertEqual(self.run_it("--docs")[0], 0)
+        self.assertEqual(self.run_it("--docs", "--check")[0], 0)
+        text = self.page.read_text()
+        self.assertIn("| 8 | 64 |", text)
+        self.assertIn("![Time & more](pictures/squares-time.svg)", text)
+        self.assertIn("`bench/run squares --sizes 2,8`", text)
+        drawn = self.root / "docs/pictures/squares-time.svg"
+        kept = drawn.read_text()
+        for change in (lambda: drawn.write_text("<svg/>"), drawn.unlink, lambda: drawn.with_name("old.svg").write_text("")):
+            change()
+            self.assertEqual(self.run_it("--docs", "--check")[0], 1)
+            self.run_it("--docs")
+            self.assertEqual([(path.name, path.read_text()) for path in drawn.parent.iterdir()], [(drawn.name, kept)])
+
+
+class Pictures(unittest.TestCase):
+    def drawn(self, lines):
+        return ElementTree.fromstring(picture.draw("Time <of> a & b", "passages", "µs", lines))
+
+    def test_a_picture_is_xml_with_a_line_for_each_side(self):
+        tree = self.drawn({"forage": [(200_000, 10), (1_000_000, 30), (21_000_000, 90.5)], "a & b": [(200_000, 20), (1_000_000, 200)]})
+        lines = tree.findall("{*}polyline")
+        self.assertEqual(len(lines), 2)
+        places = [[tuple(map(float, place.split(","))) for place in line.get("points").split()] for line in lines]
+        for line in places:
+            self.assertEqual(line, sorted(line))
+            # The more, the higher, which is the smaller y.
+            self.assertEqual([y for _, y in line], sorted((y for _, y in line), reverse=True))
+            for x, y in line:
+                self.assertTrue(0 < x < picture.WIDTH and 0 < y < picture.HEIGHT)
+        self.assertIn("a & b", [text.text for text in tree.findall("{*}text")])
+
+    def test_one_point_and_nothing_at_all_are_drawn(self):
+        self.assertEqual(len(self.drawn({"a": [(5, 5)]}).findall("{*}circle")), 1)
+        self.assertEqual(len(self.drawn({"a": [(5, 0)], "b": []}).findall("{*}circle")), 0)
+
+    def test_numbers_have_three_digits(self):
+        found = [picture.number(value) for value in (0.05, 12, 1500, 200_000, 999_999, 21_000_000)]
+        self.assertEqual(found, ["0.05", "12", "1.5k", "200k", "1M", "21M"])
+
+
+class Generator(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.make = module(Path("bench/growth-bm25/make.py"))
+        cls.passages = cls.make.Passages()
+
+    def test_passages_are_always_the_same(self):
+        title, words = next(self.passages.chunk(7))
+        digest = hashlib.sha256(f"{title} {' '.join(words)}".encode()).hexdigest()
+        self.assertEqual(digest[:16], "4c0c32b67efb6dc5")
+        self.assertEqual(self.passages.words(7000), words)
+
+    def test_a_passage_has_the_words_of_its_topic_and_frequent_ones(self):
+        found = list(self.passages.chunk(3))
+        self.assertEqual({len(words) for _, words in found}, {100})
+        stops = sum(word in self.make.STOP_WORDS for _, words in found for word in words)
+        self.assertTrue(10_000 < stops < 40_000, stops)
+        # Of 34 words of a topic's 60 some come again.
+        self.assertTrue(all(len({*words[0::3]}) < 34 for _, words in found))
+
+    def test_the_vocabulary_grows_with_the_corpus(self):
+        seen, sizes = set(), []
+        for chunk in range(4):
+            seen.update(word for _, words in self.passages.chunk(chunk) for word in words)
+            sizes.append(len(seen))
+        self.assertTrue(all(after > 1.05 * before for before, after in zip(sizes, sizes[1:])), sizes)
+
+    def test_rows_have_the_form_of_search_r1_and_parts_follow_each_other(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for part in range(2):
+                self.passages.write(Path(folder) / f"{part}.jsonl", [part])
+            rows = [json.loads(line) for part in range(2) for line in (Path(folder) / f"{part}.jsonl").read_text().splitlines()]
+        self.assertEqual([row["id"] for row in rows], [str(number) for number in range(2000)])
+        title, text = rows[1234]["contents"].split("\n")
+        self.assertEqual((title[0], title[-1], text.split()), ('"', '"', self.passages.words(1234)))
+
+    def test_boolean_queries_are_of_every_kind(self):
+        found = self.passages.boolean(self.make.Draw("a test", 16), 1000)
+        self.assertRegex(found["phrase"], r'^"\w+ \w+"$')
+        self.assertRegex(found["rare"], r'^"\w+ \w+"$')
+        self.assertRegex(found["mixed"], r"^\(\w+ OR \w+\) AND \w+ AND NOT \w+$")
+        self.assertEqual(found["broad"].count(" OR "), 5)
+
+
+class Environment:
+    """A server of episodes, each of which ends with its third turn."""
+
+    def __init__(self):
+        self.turns, self.asked = {}, []
+
+    def answer(self, path, body):
+        if path == "/reset":
+            self.turns[body["episode_id"]] = 0
+        else:
+            self.turns[body["episode_id"]] += 1
+        self.asked.append((path, body["episode_id"]))
+        return {"done": self.turns[body["episode_id"]] == 3}
+
+
+class Asked(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        answer = json.dumps(self.server.environment.answer(self.path, body)).encode()
+        self.wfile.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(answer) + answer)
+
+
+class Sessions(unittest.TestCase):
+    def test_all_sessions_take_turns_and_begin_again(self):
+        sessions = module(Path("bench/growth-sessions/benchmark.py"))
+        server = ThreadingHTTPServer(("127.0.0.1", 0), Asked)
+        server.environment = environment = Environment()
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            episodes = sessions.Episodes("{}:{}".format(*server.server_address), 50, "a turn")
+            episodes.open()
+            self.assertEqual([*environment.turns.values()], [1] * 50)
+            times, taken = episodes.play(0.1)
+        finally:
+            server.shutdown()
+            thread.join()
+            server.server_close()
+        steps = [name for path, name in environment.asked if path == "/step"]
+        self.assertEqual(len(steps), 50 + len(times))
+        self.assertTrue(all(steps.count(f"s{number}") >= 2 for number in range(50)))
+        self.assertTrue(all(turns < 3 for turns in environment.turns.values()))
+        self.assertGreater(taken, 0)
+
+
+if __name__ == "__main__":
+    unittest.main()
