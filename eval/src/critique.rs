@@ -196,7 +196,7 @@ mod tests {
         let text = |question: u64| format!("question {question}?");
         let even: Vec<String> = (0..40).step_by(2).map(text).collect();
         let attempt = |question: u64| {
-            let met = trained && question % 2 == 0;
+            let met = trained && question.is_multiple_of(2);
             let (first, before) = answer(question, met, None);
             let (_, after) = answer(question, met, Some(&first));
             let key = QuestionKey {

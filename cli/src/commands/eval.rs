@@ -286,7 +286,9 @@ impl Eval {
         if let Some(sampled) = sampled {
             out(&format!("sampled\n{}", sampled.to_text()));
         }
-        words.iter().for_each(|sentence| out(sentence));
+        for sentence in &words {
+            out(sentence);
+        }
         let runs = self.controls.iter().map(|run| run.display().to_string());
         let runs: Vec<String> = runs.collect();
         note(&format!("next: forage report {}", runs.join(" ")));

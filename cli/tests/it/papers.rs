@@ -297,7 +297,10 @@ fn keys() -> BTreeSet<String> {
     let (mut section, mut found) = (String::new(), BTreeSet::new());
     for line in reference.lines() {
         if let Some(rest) = line.strip_prefix("## `[") {
-            section = rest.split(']').next().unwrap_or_default().to_owned();
+            rest.split(']')
+                .next()
+                .unwrap_or_default()
+                .clone_into(&mut section);
         } else if let Some((key, _)) = line.strip_prefix("| `").and_then(|row| row.split_once('`'))
         {
             found.insert(format!("{section}.{key}"));

@@ -496,9 +496,9 @@ fn the_first_of_several_ranks_holds_weights_and_moments_twice() {
     let model = ModelConfig::published("Qwen2.5-0.5B").unwrap();
     let needed = |ranks, critic, card_bytes| {
         let plan = MemoryPlan {
+            card_bytes,
             ranks,
             critic,
-            card_bytes,
             ..plan(&model, 8)
         };
         plan.estimate().needed()

@@ -58,7 +58,9 @@ impl Changes {
             out(&all.to_string());
         } else {
             out(&in_words(&found, &alignment));
-            likelihood.iter().for_each(|found| out(&found.in_words()));
+            if let Some(found) = &likelihood {
+                out(&found.in_words());
+            }
         }
         Ok(())
     }

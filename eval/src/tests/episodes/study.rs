@@ -127,7 +127,7 @@ fn seeds_that_disagree_widen_the_interval() -> TestResult {
 }
 
 /// Where seeds agree to the last question, Student's interval has no width, and that over questions is a comparison's: of few and
-/// rare differences the ends of BCa are others.
+/// rare differences the ends of `BCa` are others.
 #[test]
 fn seeds_that_agree_have_the_interval_of_one() -> TestResult {
     let seed = |number| SeedEpisodes {
