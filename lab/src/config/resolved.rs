@@ -55,12 +55,7 @@ impl RunConfig {
                 "remove the key; moments of 8 bits are for the processor",
             ));
         }
-        if self.generates_in_bf16() {
-            self.engine.dtype = Some(ComputeType::Bf16);
-        }
-        if self.device.prefers_bf16() {
-            self.grpo.update.dtype.get_or_insert(ComputeType::Bf16);
-        }
+        self.name_types(self.device.prefers_bf16());
         let lora = self.policy.lora.as_ref();
         let drops = lora.is_some_and(|lora| lora.dropout > 0.0);
         let exact = self.sampler.is_none() && self.device.is_cpu() && !drops;
@@ -76,11 +71,26 @@ impl RunConfig {
         Ok(Resolved(self))
     }
 
-    /// Tells whether the engine computes in bf16.
-    fn generates_in_bf16(&self) -> bool {
-        let device = self.device;
-        let default = || self.policy.base != Base::F32 || device.prefers_bf16();
-        !device.is_cpu()
+    /// Writes down what the engine and updates compute in where a card decides, so that every rank, and a resumed run on another card,
+    /// computes in the same. `prefers_bf16`: of the device.
+    pub(super) fn name_types(&mut self, prefers_bf16: bool) {
+        if self.generates_in_bf16(prefers_bf16) {
+            self.engine.dtype = Some(ComputeType::Bf16);
+        }
+        if self.device.is_cuda_or_rocm() {
+            self.engine.dtype.get_or_insert(ComputeType::F32);
+            self.grpo.update.dtype.get_or_insert(if prefers_bf16 {
+                ComputeType::Bf16
+            } else {
+                ComputeType::F32
+            });
+        }
+    }
+
+    /// Tells whether the engine computes in bf16. `prefers_bf16`: of the device.
+    fn generates_in_bf16(&self, prefers_bf16: bool) -> bool {
+        let default = || self.policy.base != Base::F32 || prefers_bf16;
+        !self.device.is_cpu()
             && self
                 .engine
                 .dtype
@@ -146,7 +156,7 @@ impl Resolved {
         Generation {
             sizes: self.engine,
             device: self.device,
-            bf16: self.generates_in_bf16(),
+            bf16: self.generates_in_bf16(self.device.prefers_bf16()),
             threads: self.threads(),
         }
     }

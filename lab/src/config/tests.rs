@@ -4,6 +4,7 @@ use std::path::Path;
 use forage_contracts::CurriculumEntry;
 use forage_env::Labels;
 use forage_trainer::OldLogprobs;
+use forage_trainer::device::ComputeType;
 use forage_trainer::objective::{AdvantageEntry, AlgorithmEntry, Credit, Entry, LossEntry};
 
 use super::RunConfig;
@@ -244,6 +245,17 @@ fn moments_of_8_bits_are_for_the_processor_and_off_by_default() {
         error.contains(key) && error.contains("remove the key"),
         "{error}"
     );
+}
+
+#[test]
+fn the_types_that_a_card_decides_are_written_down() {
+    for (prefers_bf16, dtype) in [(true, ComputeType::Bf16), (false, ComputeType::F32)] {
+        let mut config = checked(QUICKSTART, &[]).unwrap();
+        config.device = "cuda:0".parse().unwrap();
+        config.name_types(prefers_bf16);
+        let found = [config.engine.dtype, config.grpo.update.dtype];
+        assert_eq!(found, [Some(dtype); 2]);
+    }
 }
 
 #[test]
