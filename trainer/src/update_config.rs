@@ -193,9 +193,13 @@ impl UpdateConfig {
             || recipe.correction.is_some()
             || ["dppo_tv", "rollout_is"].contains(&recipe.loss.name());
         if self.old_logprobs == Some(OldLogprobs::Trainer) && !weighs {
+            let fix = self.needs_trainers_logprobs().map_or_else(
+                || "set grpo.update.old_logprobs = \"sampler\", or grpo.update.objective.correction".to_owned(),
+                |(key, _)| format!("set grpo.update.objective.correction, or remove grpo.update.{key}, which needs the trainer's"),
+            );
             let fault = format!(
                 "is \"trainer\", by default on this device or beside these settings: {} would weigh every recorded token by 1, whoever \
-                 wrote it; set grpo.update.old_logprobs = \"sampler\", or grpo.update.objective.correction",
+                 wrote it; {fix}",
                 recipe.loss.name()
             );
             return Err(SettingError::new("grpo.update.old_logprobs", fault));

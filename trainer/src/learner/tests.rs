@@ -135,10 +135,12 @@ fn recorded_rollouts_need_something_that_weighs_who_wrote_them() {
         let found = checked(trainer, text);
         assert_eq!(found.is_ok(), weighs, "{text}: {found:?}");
         if let Err(error) = found {
-            assert!(
-                error.to_string().contains("set grpo.update.old_logprobs"),
-                "{error}"
-            );
+            let fix = if text.contains("top_share") {
+                "or remove grpo.update.objective.entropy.top_share"
+            } else {
+                "set grpo.update.old_logprobs = \"sampler\""
+            };
+            assert!(error.to_string().contains(fix), "{error}");
         }
     }
 }
