@@ -177,17 +177,18 @@ pub(crate) fn kept_bytes(
         let plan = plan.on(&device, runs, processes);
         // Other drivers than these need not say how much there is.
         let card = plan.card_bytes.filter(|_| config.device.is_cuda_or_rocm());
-        let small = card.and_then(|bytes| too_small(&plan.estimate(), bytes / runs as u64));
+        let own = card.map(|bytes| bytes / runs as u64);
+        let small = own.and_then(|bytes| too_small(&plan.estimate(), config.device, bytes));
         (plan.work.kept_bytes, small)
     }))
 }
 
-/// A warning where so many bytes of a GPU do not hold a run. No refusal, since episodes are mostly shorter than estimated.
-fn too_small(memory: &MemoryEstimate, bytes: u64) -> Option<String> {
+/// A warning where so many bytes of a GPU, its share, do not hold a run. No refusal, since episodes are mostly shorter than estimated.
+fn too_small(memory: &MemoryEstimate, device: DeviceSpec, bytes: u64) -> Option<String> {
     let (needed, at) = (memory.needed(), memory.largest_moment());
     (needed > bytes).then(|| {
         format!(
-            "warning: the run needs about {} MiB in the {at}, and the GPU has {} MiB; {}; --dry-run names keys that make it fit",
+            "warning: the run needs about {} MiB in the {at}, and {device} has {} MiB for it; {}; --dry-run names keys that make it fit",
             needed.div_ceil(MIB),
             bytes / MIB,
             memory.advice()
@@ -402,7 +403,7 @@ fn room() -> Option<u64> {
 }
 
 /// Says what a run will take, in one line, and refuses one that cannot fit into this machine's memory, of which each of the ranks `here` in
-/// this process takes as much. A GPU's is compared with the cards that there are; once it is open, [`kept_bytes`] compares its own.
+/// this process takes a share. A GPU's is compared with the cards that there are; once it is open, [`kept_bytes`] compares its own.
 pub(crate) fn check(estimate: &Estimate, here: usize) -> Result<String> {
     let memory = &estimate.memory;
     let at = memory.largest_moment();
@@ -545,9 +546,12 @@ mod tests {
         assert!(table(&full).contains("copy of the weights in bf16"));
         let lines = check(&full, 1).unwrap();
         assert!(lines.contains("a card of 141 GB holds it"), "{lines}");
-        let warning = too_small(&full.memory, 80 * GB).unwrap();
-        assert!(warning.contains("[policy.lora]"), "{warning}");
-        assert_eq!(too_small(&full.memory, 141 * GB), None);
+        let warning = |size: u64| too_small(&full.memory, DeviceSpec::Cuda(1), size * GB);
+        let words = warning(80).unwrap();
+        for part in ["[policy.lora]", "and cuda:1 has 76293 MiB for it"] {
+            assert!(words.contains(part), "{words}");
+        }
+        assert_eq!(warning(141), None);
         // The recipe's own cache leaves no room for activations, and half of it some.
         let none = "# activations of 0 of 36 layers are kept";
         assert!(table(&of("Qwen2.5-3B", &[])).contains(none));
