@@ -78,6 +78,15 @@ impl TrainOptions {
         };
         Err(RunError::config_because(alone, fix))
     }
+
+    /// Checks that something weighs recorded rollouts, where there are any.
+    fn check_recorded(&self, config: &Resolved) -> Result<()> {
+        let Some(file) = &self.rollouts else {
+            return Ok(());
+        };
+        let recorded = config.grpo.update.check_recorded();
+        recorded.in_config(format!("--rollouts {}", file.display()))
+    }
 }
 
 /// A run at its end.
@@ -104,10 +113,7 @@ pub fn train(
     observer: &dyn Observer,
 ) -> Result<Trained> {
     options.check_ranks(config, options.ranks.as_ref().map(|ranks| ranks.size))?;
-    if let Some(file) = &options.rollouts {
-        let recorded = config.grpo.update.check_recorded();
-        recorded.in_config(format!("--rollouts {}", file.display()))?;
-    }
+    options.check_recorded(config)?;
     if !options.beside.is_empty() {
         let opened = DeviceSpec::open_together(&options.devices(config));
         opened.in_config("the run cannot begin with its devices")?;
@@ -290,9 +296,11 @@ impl Resolved {
     /// step by data sheets. Of the options the ranks are not read, and no device is opened.
     ///
     /// # Errors
-    /// When the run would be refused for its ranks or devices, or the policy's shape or the recorded rollouts cannot be read.
+    /// When the run would be refused for its ranks, its devices or recorded rollouts that nothing weighs, or the policy's shape or the
+    /// rollouts cannot be read.
     pub fn plan(&self, options: &TrainOptions, processes: Option<usize>) -> Result<String> {
         options.check_ranks(self, processes)?;
+        options.check_recorded(self)?;
         let fit = DeviceSpec::check_together(&options.devices(self));
         fit.in_config("the run cannot begin with its devices")?;
         let rollouts = options.rollouts.as_deref();
@@ -398,12 +406,16 @@ mod tests {
             rollouts: Some(PathBuf::from("rollouts.jsonl")),
             ..TrainOptions::default()
         };
-        let error = train(&config, &options, &()).unwrap_err();
-        let words = format!("{:#}", anyhow::Error::from(error));
-        assert!(
-            words.contains("--rollouts rollouts.jsonl") && words.contains("by 1, whoever wrote it"),
-            "{words}"
-        );
+        let trained = train(&config, &options, &()).map(|_| ());
+        let planned = config.plan(&options, None).map(|_| ());
+        for refused in [trained, planned] {
+            let words = format!("{:#}", anyhow::Error::from(refused.unwrap_err()));
+            assert!(
+                words.contains("--rollouts rollouts.jsonl")
+                    && words.contains("by 1, whoever wrote it"),
+                "{words}"
+            );
+        }
         assert!(!options.folder.exists());
     }
 
