@@ -394,8 +394,8 @@ pub struct UpdateStats {
     pub(crate) groups: GroupCounts,
     /// The policy computed with masks of dropout, which the sampler knew nothing of: [`Self::mismatch`] is not of the two alone.
     pub(crate) masked: bool,
-    /// A reference is kept: without one [`Self::kl_reference`] is not measured.
-    pub(crate) has_reference: bool,
+    /// The objective penalises distance from the reference: without a penalty [`Self::kl_reference`] is not measured.
+    pub(crate) penalised: bool,
     /// Those of the critic, if there is one.
     pub(crate) values: Option<ValueStats>,
     /// Means of the metrics of hidden states, where the objective reads them.

@@ -228,7 +228,7 @@ pub(super) fn describe_update(row: &mut Row, stats: &UpdateStats) {
     row.set(Metric::LOSS_WITH_PENALTIES, stats.loss);
     row.set(Metric::CLIP, stats.clip_frac);
     row.set(Metric::KL_OLD, stats.approx_kl_old);
-    if stats.has_reference {
+    if stats.penalised {
         row.set(Metric::KL_REFERENCE, stats.kl_reference);
     }
     row.set(Metric::ENTROPY, stats.entropy);
@@ -252,11 +252,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_distance_from_a_reference_that_is_not_kept_is_not_written() {
-        let distance = |has_reference: bool| {
+    fn the_distance_from_a_reference_is_not_written_where_nothing_penalises_it() {
+        let distance = |penalised: bool| {
             let mut row = Row::new(0);
             let stats = UpdateStats {
-                has_reference,
+                penalised,
                 updates: 1,
                 ..UpdateStats::default()
             };

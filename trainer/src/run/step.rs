@@ -75,7 +75,7 @@ impl Learner {
         let mut stats = UpdateStats {
             groups: counts,
             masked,
-            has_reference: self.reference.is_some(),
+            penalised: self.recipe.kl.is_some(),
             ranks,
             values: self.learn_values(&minibatches)?,
             ..UpdateStats::default()
