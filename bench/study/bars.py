@@ -69,7 +69,7 @@ def minutes(run):
 
 
 def bars(found, hops, times):
-    """Each bar with its figure and whether it is met; a figure that there is not meets none."""
+    """Each bar with its figure and whether it is met; a missing figure meets none."""
     greedy, sampled = found["greedy"], found["sampled"]
     outcome = greedy["outcome"]
     trained, twins = greedy["arms"][0], {arm["name"]: arm for arm in greedy["arms"][1:]}

@@ -104,7 +104,7 @@ impl Observer for Watch {
             Some(Task::Lines(last)) if done < total && last.elapsed() < PLAIN_EVERY => {}
             Some(Task::Lines(_)) | None => {
                 tasks.insert(name.to_owned(), Task::Lines(Instant::now()));
-                self.say(&format!("{name} {done}/{total} {shown}"));
+                self.say(format!("{name} {done}/{total} {shown}").trim_end());
             }
         }
     }

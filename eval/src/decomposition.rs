@@ -11,7 +11,7 @@ use forage_contracts::Episode;
 use serde::{Deserialize, Serialize};
 
 use crate::compare::signed;
-use crate::measures::{QuestionKey, exact_match, score};
+use crate::measures::{QuestionKey, exact_match, is_searched, score};
 use crate::pool::wider;
 use crate::stats::{Bootstrap, Interval, StatsError, bootstrap_statistic, mean};
 use crate::summary::hops_label;
@@ -152,8 +152,8 @@ fn totals<'a>(asked: impl IntoIterator<Item = &'a Asked>, seeds: usize) -> Vec<P
 }
 
 impl Decomposition {
-    /// Of the episodes of two policies under one seed or several, one or more of each question; none where finding is not graded or
-    /// no question has both.
+    /// Of the episodes of two policies under one seed or several, one or more of each question; none where finding is not graded,
+    /// where nothing is searched, and where no question has both.
     ///
     /// # Errors
     /// [`StatsError`] for settings out of range.
@@ -162,7 +162,7 @@ impl Decomposition {
         bootstrap: Bootstrap,
     ) -> Result<Option<Self>, StatsError> {
         let asked = asked(seeds);
-        if asked.is_empty() {
+        if asked.is_empty() || !is_searched(seeds) {
             return Ok(None);
         }
         let all: Vec<&Asked> = asked.iter().collect();

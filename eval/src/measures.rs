@@ -164,6 +164,14 @@ pub(crate) fn exact_match(episode: &Episode) -> Option<f64> {
     score(episode)?.parts.get("em").copied().map(f64::from)
 }
 
+/// Whether there is anything to find for the policies of some seeds: a question names its evidence, or an episode called something.
+/// Neither holds of problems of mathematics, for instance, though `retrieval` is among their scores.
+pub(crate) fn is_searched(seeds: &[(&[Episode], &[Episode])]) -> bool {
+    let both = seeds.iter().flat_map(|(start, trained)| [*start, *trained]);
+    both.flatten()
+        .any(|episode| !episode.task.evidence.is_empty() || episode.calls().next().is_some())
+}
+
 /// Every measure of a scored episode by name: [`MEASURES`], every part of its score, and those of its environment
 /// ([`EnvEntry::measures`](forage_contracts::EnvEntry)); empty for an infrastructure fault, which has no numbers. A measure
 /// without its denominator is absent: `give_up_rate` without an answer, `invalid_actions` without turns, `repeated_queries`

@@ -7,7 +7,7 @@ use forage_env::reward::{is_give_up, normalize};
 use serde::{Deserialize, Serialize};
 
 use crate::compare::{interval_words, signed};
-use crate::measures::{QuestionKey, exact_match, score};
+use crate::measures::{QuestionKey, exact_match, is_searched, score};
 use crate::pool::{Scores, by_seed, over_seeds};
 use crate::stats::{Bootstrap, Interval, StatsError, mean};
 use crate::telemetry::shown;
@@ -95,8 +95,8 @@ pub(crate) struct MistakeShare {
 type Classes = BTreeMap<QuestionKey, Vec<Option<Mistake>>>;
 
 impl MistakeShare {
-    /// Every class over the questions that both policies have under a seed; empty where there are none, and where being right and
-    /// finding are not graded.
+    /// Every class over the questions that both policies have under a seed; empty where there are none, where being right and
+    /// finding are not graded, and where nothing is searched.
     ///
     /// # Errors
     /// [`StatsError`] for settings out of range.
@@ -111,7 +111,7 @@ impl MistakeShare {
             [before, after]
         });
         let both: Vec<[Classes; 2]> = both.filter(|[before, _]| !before.is_empty()).collect();
-        if both.is_empty() {
+        if both.is_empty() || !is_searched(seeds) {
             return Ok(Vec::new());
         }
         let share = |mistake: Mistake| {

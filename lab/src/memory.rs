@@ -402,8 +402,8 @@ fn room() -> Option<u64> {
     Some(available()? + held().unwrap_or(0))
 }
 
-/// Says what a run will take, in one line, and refuses one that cannot fit into this machine's memory, of which each of the ranks `here` in
-/// this process takes a share. A GPU's is compared with the cards that there are; once it is open, [`kept_bytes`] compares its own.
+/// Says what a run will take, in one line, and refuses one that cannot fit into this machine's memory, of which the ranks `here` in this
+/// process take theirs. A GPU's is compared with the cards that there are; once it is open, [`kept_bytes`] compares its own.
 pub(crate) fn check(estimate: &Estimate, here: usize) -> Result<String> {
     let memory = &estimate.memory;
     let at = memory.largest_moment();

@@ -33,6 +33,7 @@ pub fn study(
     observer: &dyn Observer,
 ) -> Result<Studied> {
     let (mut greedy, mut sampled, mut courses) = (Vec::new(), Vec::new(), Vec::new());
+    let mut studies = Vec::new();
     let mut bootstrap = None;
     for run in runs {
         let layout = RunLayout::new(run);
@@ -53,11 +54,15 @@ pub fn study(
             bootstrap,
         )?;
         alone.write(&layout)?;
+        studies.push(alone);
         greedy.push(own);
         sampled.push(own_samples);
         courses.extend(own_course);
     }
     let bootstrap = bootstrap.context("name a run folder")?;
+    if let Ok([alone]) = <[Studied; 1]>::try_from(studies) {
+        return Ok(alone);
+    }
     Studied::of(&greedy, &sampled, &courses, bootstrap)
 }
 

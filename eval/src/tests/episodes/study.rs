@@ -439,16 +439,18 @@ fn searches_are_held_against_hops() -> TestResult {
     Ok(())
 }
 
+/// The episode without its searches.
+fn silent(mut episode: Episode) -> Episode {
+    episode.turns.retain(|turn| turn.kind.calls().is_empty());
+    if let Some(score) = &mut episode.score {
+        score.parts.insert("retrieval".to_owned(), 0.0);
+    }
+    episode
+}
+
 /// Under one seed the start never searches and the trained policy does; under the other both search, and the trained one reads better.
 #[test]
 fn a_gain_is_taken_apart_over_seeds() -> TestResult {
-    let silent = |mut episode: Episode| {
-        episode.turns.retain(|turn| turn.kind.calls().is_empty());
-        if let Some(score) = &mut episode.score {
-            score.parts.insert("retrieval".to_owned(), 0.0);
-        }
-        episode
-    };
     let learned = seed(2, &[("trained", 6)]);
     let found = Study::of(
         &[
@@ -508,5 +510,26 @@ fn a_gain_is_taken_apart_over_seeds() -> TestResult {
     let parts = Study::of(&[sampled], SETTINGS)?.parts.ok_or("no parts")?;
     assert!(near(parts.policies[0].right, 0.3), "{parts:?}");
     assert_eq!(parts.policies[0].questions, 120);
+    Ok(())
+}
+
+/// Where nothing is searched, as in mathematics, an episode that fails has not stopped searching early.
+#[test]
+fn without_anything_to_find_no_gain_is_taken_apart() -> TestResult {
+    let unsearched =
+        |tenths| -> Vec<Episode> { share(1, tenths).into_iter().map(silent).collect() };
+    let mut seed = SeedEpisodes {
+        start: unsearched(2),
+        arms: vec![("trained".to_owned(), unsearched(6))],
+        ..seed(1, &[])
+    };
+    let both = |seed: &SeedEpisodes| Study::of(std::slice::from_ref(seed), SETTINGS);
+    let found = both(&seed)?;
+    assert!(found.parts.is_none() && found.mistakes.is_empty());
+    for episode in &mut seed.start {
+        episode.task.evidence = vec!["p1".to_owned()];
+    }
+    let found = both(&seed)?;
+    assert!(found.parts.is_some() && !found.mistakes.is_empty());
     Ok(())
 }
