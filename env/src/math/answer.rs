@@ -119,13 +119,13 @@ fn widened(form: &str) -> String {
     shown
 }
 
-/// Wide letters and marks in their plain forms.
+/// Wide letters and marks in their plain forms. A wide comma stands between elements, never within a number.
 fn narrowed(text: &str) -> String {
     let narrow = |letter: char| match letter {
         '\u{FF01}'..='\u{FF5E}' => char::from_u32(u32::from(letter) - WIDER).unwrap_or(letter),
         _ => letter,
     };
-    text.chars().map(narrow).collect()
+    text.replace('，', ", ").chars().map(narrow).collect()
 }
 
 /// The form in which two answers are the same text where they are the same answer; empty for an answer of nothing.

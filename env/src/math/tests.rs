@@ -48,7 +48,7 @@ const SAME: [[&str; 2]; 28] = [
 ];
 
 /// The first four are one text after the normalisation of answers.
-const OTHER: [[&str; 2]; 18] = [
+const OTHER: [[&str; 2]; 19] = [
     ["3", "-3"],
     ["1.5", "15"],
     ["12", "1/2"],
@@ -66,6 +66,7 @@ const OTHER: [[&str; 2]; 18] = [
     ["3 cm", "3 cats"],
     ["1 \\text{ and } 2", "1"],
     ["100 or 200", "100200"],
+    ["(10, 100)", "10100"],
     ["a-1", "-1"],
 ];
 
