@@ -99,7 +99,7 @@ impl Collect {
             out(&format!("demonstrations in {file}"));
         }
         note(&format!(
-            "next: forage sft {file} --policy {}",
+            "next: forage sft {file} --policy {} --out FOLDER",
             config.policy.checkpoint
         ));
         Ok(())

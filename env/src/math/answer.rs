@@ -49,8 +49,8 @@ const SPELLINGS: [(&str, &str); 32] = [
     ("−", "-"),
     ("π", "\\pi"),
     ("√", "\\sqrt"),
-    (" or ", ","),
-    (" and ", ","),
+    (" or ", ", "),
+    (" and ", ", "),
 ];
 
 /// Commands whose argument is text, or letters of another shape.
@@ -102,23 +102,30 @@ pub(super) fn recorded(answer: &str, golds: &[String]) -> String {
     }
 }
 
-/// The marks of ASCII in their wide forms (`－3`, `1／2`), which no normalisation of texts removes.
+/// The marks of ASCII in their wide forms (`－3`, `1／2`), which no normalisation of texts removes; so is the variable `a`, which it takes
+/// for an article.
 fn widened(form: &str) -> String {
-    let wide = |letter: char| {
+    let mut before = ' ';
+    let mut letters = form.chars().peekable();
+    let mut shown = String::with_capacity(form.len());
+    while let Some(letter) = letters.next() {
+        let ends = letters.peek().is_none_or(|after| !after.is_alphanumeric());
+        let is_alone = ends && !before.is_alphanumeric();
         let wide = char::from_u32(u32::from(letter) + WIDER);
-        wide.filter(|_| letter.is_ascii_punctuation())
-            .unwrap_or(letter)
-    };
-    form.chars().map(wide).collect()
+        let wide = wide.filter(|_| letter.is_ascii_punctuation() || (letter == 'a' && is_alone));
+        shown.push(wide.unwrap_or(letter));
+        before = letter;
+    }
+    shown
 }
 
-/// Wide letters and marks in their plain forms.
+/// Wide letters and marks in their plain forms. A wide comma stands between elements, never within a number.
 fn narrowed(text: &str) -> String {
     let narrow = |letter: char| match letter {
         '\u{FF01}'..='\u{FF5E}' => char::from_u32(u32::from(letter) - WIDER).unwrap_or(letter),
         _ => letter,
     };
-    text.chars().map(narrow).collect()
+    text.replace('，', ", ").chars().map(narrow).collect()
 }
 
 /// The form in which two answers are the same text where they are the same answer; empty for an answer of nothing.
@@ -151,6 +158,9 @@ pub(super) fn form(answer: &str) -> String {
 /// The answer in one spelling, lower case, without shapes, commas of thousands and a name before `=`.
 fn plain(answer: &str) -> String {
     let mut text = answer.to_owned();
+    for word in ["\\text{ or }", "\\text{ and }"] {
+        text = text.replace(word, ", ");
+    }
     // MATH writes units as text that begins with a space.
     for unit in ["\\text{ ", "\\mbox{ "] {
         let before = text.find(unit).filter(|at| !text[..*at].trim().is_empty());

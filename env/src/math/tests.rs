@@ -16,7 +16,7 @@ use crate::reward::RewardSet;
 use crate::reward::grading::exact_match;
 use crate::rollout::{Job, Presentation, Rollout};
 
-const SAME: [[&str; 2]; 27] = [
+const SAME: [[&str; 2]; 28] = [
     ["\\frac{1}{2}", "0.5"],
     ["\\dfrac12", "1/2"],
     ["-\\frac{3}{4}", "\\frac{-3}{4}"],
@@ -42,12 +42,13 @@ const SAME: [[&str; 2]; 27] = [
     ["2 \\times x", "2x"],
     ["\\text{Evelyn}", "evelyn"],
     ["1, 2", "1 and 2"],
+    ["1 \\text{ or } 2", "1, 2"],
     ["5.", "５"],
     ["$x^2$", "x^2"],
 ];
 
 /// The first four are one text after the normalisation of answers.
-const OTHER: [[&str; 2]; 15] = [
+const OTHER: [[&str; 2]; 19] = [
     ["3", "-3"],
     ["1.5", "15"],
     ["12", "1/2"],
@@ -63,6 +64,10 @@ const OTHER: [[&str; 2]; 15] = [
     ["x^2", "x2"],
     ["\\sqrt{5}", "5"],
     ["3 cm", "3 cats"],
+    ["1 \\text{ and } 2", "1"],
+    ["100 or 200", "100200"],
+    ["(10, 100)", "10100"],
+    ["a-1", "-1"],
 ];
 
 #[test]
@@ -76,6 +81,9 @@ fn exact_match_of_what_is_recorded_is_equality_of_answers() {
             assert_eq!(exact_match(&kept, &golds), same, "{answer} {gold}: {kept}");
             // A recorded answer may be the label of a later run.
             assert_eq!(form(&kept), form(answer), "{answer} {gold}: {kept}");
+            // Votes compare answers that no gold is equal to.
+            let [one, other] = [answer, gold].map(|text| recorded(text, &[]));
+            assert_eq!(exact_match(&one, &[other.as_str()]), same, "{one} {other}");
         }
     }
     assert_eq!(recorded("15", &["1.5".to_owned()]), "15 ≢ 1.5");

@@ -156,7 +156,9 @@ impl Likelihood {
             after,
             change,
         } = self;
-        let what = if change.is_negative() {
+        let what = if *texts < 2 {
+            "one text tells nothing of others"
+        } else if change.is_negative() {
             "they are less likely since"
         } else if change.is_positive() {
             "they are more likely since"
@@ -285,6 +287,9 @@ mod tests {
         assert!(text.contains("change -0.500"), "{text}");
         let mixed = Likelihood::of(&[-2.0, -3.0, -2.5], &[-1.0, -4.0, -2.5]).unwrap();
         assert!(mixed.in_words().contains("no change is shown"));
+        // Samples of a single text have no spread, which proves nothing.
+        let one = Likelihood::of(&[-2.0], &[-2.5]).unwrap().in_words();
+        assert!(one.contains("one text tells nothing of others"), "{one}");
         assert!((mean(&[-1.0, -2.0]) + 1.5).abs() < 1e-12);
     }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::support::{SMOKE, done, fails, json, lines, text};
+use crate::support::{SMOKE, done, fails, forage, json, lines, text};
 
 #[test]
 fn a_policy_imitates_its_own_best_episodes() {
@@ -24,7 +24,15 @@ fn a_policy_imitates_its_own_best_episodes() {
         "1.2",
         "--out",
     ];
-    let said = done(&[&collect[..], &[text(&best)]].concat());
+    let output = forage(&[&collect[..], &[text(&best)]].concat());
+    assert!(output.status.success());
+    let next = format!(
+        "next: forage sft {} --policy builtin:quickstart --out ",
+        best.display()
+    );
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(told.contains(&next), "{told}");
+    let said = String::from_utf8_lossy(&output.stdout);
     assert!(
         said.contains("150 questions, 600 episodes: kept")
             && said.contains("0 infrastructure faults"),
