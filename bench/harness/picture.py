@@ -32,11 +32,13 @@ class Axis:
         return round(self.begin + share * (self.end - self.begin), 1)
 
     def marks(self):
-        """One, two and five of each power of ten that lie on it; of long axes the powers alone."""
+        """Round numbers that lie on it, at least two: of long axes the powers of ten alone, of short ones what is between them too."""
         powers = range(math.floor(self.low), math.ceil(self.high) + 1)
         lies = lambda value: self.low <= math.log10(value) <= self.high
         within = lambda parts: [part * 10.0**power for power in powers for part in parts if lies(part * 10.0**power)]
-        return within((1,)) if self.high - self.low > 3 else within((1, 2, 5))
+        finer = [[part / steps for part in range(steps, 10 * steps)] for steps in (1, 2, 10)]
+        ways = [(1,)] if self.high - self.low > 3 else [(1, 2, 5), *finer]
+        return next(marks for marks in map(within, ways) if len(marks) > 1)
 
 
 def draw(title, axis, unit, lines):

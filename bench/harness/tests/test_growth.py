@@ -155,6 +155,15 @@ class Pictures(unittest.TestCase):
         self.assertEqual(len(self.drawn({"a": [(5, 5)]}).findall("{*}circle")), 1)
         self.assertEqual(len(self.drawn({"a": [(5, 0)], "b": []}).findall("{*}circle")), 0)
 
+    def test_an_axis_has_at_least_two_numbers(self):
+        for ends, marks in {(250, 450): "300 400", (2.1, 2.7): "2.1 2.2 2.3 2.4 2.5 2.6 2.7", (1, 8): "1 2 5", (10, 1e5): "10 100 1k 10k 100k"}.items():
+            self.assertEqual(" ".join(map(picture.number, picture.Axis(ends, 0, 100).marks())), marks)
+        for step in range(1000):
+            low = 10 ** (step / 1000)
+            for high in (low, 1.26 * low, 1.27 * low, 2 * low, 10 * low, 1000 * low):
+                found = [picture.number(mark) for mark in picture.Axis((low, high), 0, 100).marks()]
+                self.assertTrue(2 <= len(found) <= 12 and len({*found}) == len(found), (low, high, found))
+
     def test_numbers_have_three_digits(self):
         found = [picture.number(value) for value in (0.05, 12, 1500, 200_000, 999_999, 21_000_000)]
         self.assertEqual(found, ["0.05", "12", "1.5k", "200k", "1M", "21M"])
