@@ -108,6 +108,20 @@ class Tree(unittest.TestCase):
         self.run_it("squares")
         self.assertEqual(self.measured(), ["2"] * 3 + ["4"] * 3)
 
+    def test_rows_of_other_scripts_do_not_count(self):
+        peer, example = self.root / "bench/peers/peer.py", self.root / "retriever/examples/load.rs"
+        for path in (peer, example):
+            path.parent.mkdir(parents=True)
+            path.write_text("one")
+        with mock.patch("harness.measure.ROOT", self.root):
+            self.run_it("squares")
+            for path in (peer, example):
+                self.run_it("squares")
+                self.assertEqual(self.measured(), [])
+                path.write_text("another")
+                self.run_it("squares")
+                self.assertEqual(self.measured(), ["2"] * 3 + ["4"] * 3)
+
     def test_a_rehearsal_has_its_own_size_and_keeps_nothing(self):
         self.assertEqual(self.run_it("squares", "--rehearse")[0], 0)
         self.assertEqual(self.measured(), ["1"])
