@@ -147,6 +147,13 @@ class Tree(unittest.TestCase):
             self.run_it("--docs")
             self.assertEqual([(path.name, path.read_text()) for path in drawn.parent.iterdir()], [(drawn.name, kept)])
 
+    def test_a_result_of_a_size_that_is_gone_is_named(self):
+        self.run_it("squares", "--sizes", "2,8")
+        path = self.root / "bench/squares/benchmark.py"
+        path.write_text(path.read_text().replace('sizes=("2", "4", "8")', 'sizes=("2", "4")'))
+        told = "bench/results/squares.json: no size 8: there are 2, 4; measure again: bench/run squares"
+        self.assertIn(told, self.run_it("--docs")[1])
+
 
 class Pictures(unittest.TestCase):
     def drawn(self, lines):
