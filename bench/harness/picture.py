@@ -42,7 +42,7 @@ class Axis:
 
 
 def draw(title, axis, unit, lines):
-    """The picture of lines of (x, y), all of them more than 0, by their names; a y of 0 is left out."""
+    """The picture of lines of (x, y) by their names. A y that is not above 0 has no place on the axis and is left out."""
     lines = {name: [(x, y) for x, y in points if y > 0] for name, points in lines.items()}
     lines = {name: points for name, points in lines.items() if points}
     xs = Axis([x for points in lines.values() for x, _ in points] or [1], LEFT, WIDTH - RIGHT)
