@@ -81,7 +81,8 @@ class Passages:
         """The table of a topic's words, which lie anywhere in half a million: the rarer ones seldom in several topics."""
         if self.topics[number] is None:
             draw = Draw(f"topic {number}", 2 * TOPIC_WORDS)
-            words = [word(500 << draw.below(10) | draw.below(500), 3) for _ in range(TOPIC_WORDS)]
+            least = [500 << draw.below(10) for _ in range(TOPIC_WORDS)]
+            words = [word(number + draw.below(number), 3) for number in least]
             self.topics[number] = [words[rank] for rank in self.ranks]
         return self.topics[number]
 
@@ -127,11 +128,13 @@ class Passages:
 
     def boolean(self, draw, passages):
         """A query of each kind that is hard: for its phrase, for what it leaves out, for how much it matches."""
-        of = [found for found in self.words(draw.below(passages)) if found not in STOP_WORDS]
-        pair = draw.below(len(of) - 1)
+        words = self.words(draw.below(passages))
+        of = [found for found in words if found not in STOP_WORDS]
+        # A stop word between two words has a place of its own, and no phrase of the two is in the text.
+        pairs = [pair for pair in zip(words, words[1:]) if not {*pair} & {*STOP_WORDS}]
         some, other = draw.sample(of, 2), draw.sample(self.frequent, 2)
         return {
-            "phrase": f'"{" ".join(of[pair : pair + 2])}"',
+            "phrase": f'"{" ".join(pairs[draw.below(len(pairs))])}"',
             "rare": f'"{" ".join(other)}"',
             "mixed": f"({some[0]} OR {other[0]}) AND {some[1]} AND NOT {other[1]}",
             "broad": " OR ".join(draw.sample(self.frequent, 6)),

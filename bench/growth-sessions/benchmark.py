@@ -2,8 +2,8 @@
 
 Environments: `forage serve env`; each session has an episode and has taken a turn in it when its memory is counted, while it waits. Then 32
 connections take turns in all of them, one session after the other; an episode that is over begins again. Sandboxes: sessions in one
-process, on two threads. The retrieval server: as many connections, each of which asks one query after the other. Clients share the
-machine with the servers.
+process, on two threads. The retrieval server: as many connections, each of which asks one query after the other; their memory is the most
+that the server has meanwhile. Clients share the machine with the servers.
 """
 
 import asyncio

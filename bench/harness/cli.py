@@ -18,7 +18,7 @@ Status 1 and a message when a side fails, a declared figure is missing or no num
 what must be equal is not. An aim that is missed is a result: `held` is false, the status 0.
 
 Benchmarks that show how cost grows have sizes. Each size is kept in FORAGE_BENCH_HOME when it is measured: a run that was stopped, or one of
-more sizes, goes on from there, as long as programs, scripts and machine are the same.
+more sizes, goes on from there, as long as commit, programs, scripts and machine are the same.
 
 FORAGE_BENCH_HOME (~/.cache/forage-bench) keeps peers and inputs; it can be deleted at any time. FORAGE_BENCH_DATA names the data
 folder (../shared/data)."""

@@ -146,7 +146,11 @@ def update(check, root):
 
 def _declared(root, name, result):
     """The benchmark, of one that grows at the sizes that were measured."""
-    return load(name, root, (result or {}).get("parameters", {}).get("sizes"))
+    sizes = (result or {}).get("parameters", {}).get("sizes")
+    try:
+        return load(name, root, sizes)
+    except BenchError as error:
+        raise BenchError(f"bench/results/{name}.json: {error}; measure again: bench/run {name}") if sizes else error
 
 
 def _result(root, name):

@@ -137,7 +137,7 @@ def _grow(name, benchmark, workspace, rounds, say, keep):
     found, loads, date = [{} for _ in range(rounds)], [], ""
     for size in benchmark.parameters["sizes"]:
         path = keep and keep / f"{name}-{size}.json"
-        key = _kept_for(name, benchmark, workspace, rounds) if keep else None
+        key = _kept_for(benchmark, workspace, rounds) if keep else None
         kept = json.loads(path.read_text()) if keep and path.exists() else {}
         if not kept or kept["key"] != key:
             day = _today()
@@ -158,9 +158,10 @@ def _grow(name, benchmark, workspace, rounds, say, keep):
     return found, loads, date
 
 
-def _kept_for(name, benchmark, workspace, rounds):
+def _kept_for(benchmark, workspace, rounds):
     """What must be the same for rounds of a size to count again."""
-    scripts = sorted(path for folder in (name, "harness") for path in (ROOT / "bench" / folder).glob("*.py"))
+    # Those of other benchmarks too, and the examples: sides run both, and a tree that differs from its commit may have others.
+    scripts = sorted([*(ROOT / "bench").rglob("*.py"), *ROOT.glob("*/examples/*.rs")])
     key = {"parameters": {**workspace.parameters, "sizes": None}, "peers": benchmark.versions(), "rounds": rounds, "machine": machine()}
     key |= {"scripts": digest(*scripts), "program": digest(workspace.forage), **commit()}
     return json.loads(json.dumps(key))

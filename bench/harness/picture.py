@@ -32,15 +32,17 @@ class Axis:
         return round(self.begin + share * (self.end - self.begin), 1)
 
     def marks(self):
-        """One, two and five of each power of ten that lie on it; of long axes the powers alone."""
+        """Round numbers that lie on it, at least two: of long axes the powers of ten alone, of short ones what is between them too."""
         powers = range(math.floor(self.low), math.ceil(self.high) + 1)
         lies = lambda value: self.low <= math.log10(value) <= self.high
         within = lambda parts: [part * 10.0**power for power in powers for part in parts if lies(part * 10.0**power)]
-        return within((1,)) if self.high - self.low > 3 else within((1, 2, 5))
+        finer = [[part / steps for part in range(steps, 10 * steps)] for steps in (1, 2, 10)]
+        ways = [(1,)] if self.high - self.low > 3 else [(1, 2, 5), *finer]
+        return next(marks for marks in map(within, ways) if len(marks) > 1)
 
 
 def draw(title, axis, unit, lines):
-    """The picture of lines of (x, y), all of them more than 0, by their names; a y of 0 is left out."""
+    """The picture of lines of (x, y) by their names. A y that is not above 0 has no place on the axis and is left out."""
     lines = {name: [(x, y) for x, y in points if y > 0] for name, points in lines.items()}
     lines = {name: points for name, points in lines.items() if points}
     xs = Axis([x for points in lines.values() for x, _ in points] or [1], LEFT, WIDTH - RIGHT)

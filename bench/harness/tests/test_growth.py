@@ -108,6 +108,20 @@ class Tree(unittest.TestCase):
         self.run_it("squares")
         self.assertEqual(self.measured(), ["2"] * 3 + ["4"] * 3)
 
+    def test_rows_of_other_scripts_do_not_count(self):
+        peer, example = self.root / "bench/peers/peer.py", self.root / "retriever/examples/load.rs"
+        for path in (peer, example):
+            path.parent.mkdir(parents=True)
+            path.write_text("one")
+        with mock.patch("harness.measure.ROOT", self.root):
+            self.run_it("squares")
+            for path in (peer, example):
+                self.run_it("squares")
+                self.assertEqual(self.measured(), [])
+                path.write_text("another")
+                self.run_it("squares")
+                self.assertEqual(self.measured(), ["2"] * 3 + ["4"] * 3)
+
     def test_a_rehearsal_has_its_own_size_and_keeps_nothing(self):
         self.assertEqual(self.run_it("squares", "--rehearse")[0], 0)
         self.assertEqual(self.measured(), ["1"])
@@ -133,6 +147,13 @@ class Tree(unittest.TestCase):
             self.run_it("--docs")
             self.assertEqual([(path.name, path.read_text()) for path in drawn.parent.iterdir()], [(drawn.name, kept)])
 
+    def test_a_result_of_a_size_that_is_gone_is_named(self):
+        self.run_it("squares", "--sizes", "2,8")
+        path = self.root / "bench/squares/benchmark.py"
+        path.write_text(path.read_text().replace('sizes=("2", "4", "8")', 'sizes=("2", "4")'))
+        told = "bench/results/squares.json: no size 8: there are 2, 4; measure again: bench/run squares"
+        self.assertIn(told, self.run_it("--docs")[1])
+
 
 class Pictures(unittest.TestCase):
     def drawn(self, lines):
@@ -155,6 +176,15 @@ class Pictures(unittest.TestCase):
         self.assertEqual(len(self.drawn({"a": [(5, 5)]}).findall("{*}circle")), 1)
         self.assertEqual(len(self.drawn({"a": [(5, 0)], "b": []}).findall("{*}circle")), 0)
 
+    def test_an_axis_has_at_least_two_numbers(self):
+        for ends, marks in {(250, 450): "300 400", (2.1, 2.7): "2.1 2.2 2.3 2.4 2.5 2.6 2.7", (1, 8): "1 2 5", (10, 1e5): "10 100 1k 10k 100k"}.items():
+            self.assertEqual(" ".join(map(picture.number, picture.Axis(ends, 0, 100).marks())), marks)
+        for step in range(1000):
+            low = 10 ** (step / 1000)
+            for high in (low, 1.26 * low, 1.27 * low, 2 * low, 10 * low, 1000 * low):
+                found = [picture.number(mark) for mark in picture.Axis((low, high), 0, 100).marks()]
+                self.assertTrue(2 <= len(found) <= 12 and len({*found}) == len(found), (low, high, found))
+
     def test_numbers_have_three_digits(self):
         found = [picture.number(value) for value in (0.05, 12, 1500, 200_000, 999_999, 21_000_000)]
         self.assertEqual(found, ["0.05", "12", "1.5k", "200k", "1M", "21M"])
@@ -169,7 +199,7 @@ class Generator(unittest.TestCase):
     def test_passages_are_always_the_same(self):
         title, words = next(self.passages.chunk(7))
         digest = hashlib.sha256(f"{title} {' '.join(words)}".encode()).hexdigest()
-        self.assertEqual(digest[:16], "4c0c32b67efb6dc5")
+        self.assertEqual(digest[:16], "e4b74cfd691b3eaa")
         self.assertEqual(self.passages.words(7000), words)
 
     def test_a_passage_has_the_words_of_its_topic_and_frequent_ones(self):
@@ -179,6 +209,11 @@ class Generator(unittest.TestCase):
         self.assertTrue(10_000 < stops < 40_000, stops)
         # Of 34 words of a topic's 60 some come again.
         self.assertTrue(all(len({*words[0::3]}) < 34 for _, words in found))
+
+    def test_few_words_are_of_several_topics(self):
+        topics = [{*self.passages.topic(number)} for number in range(100)]
+        seen = [word for topic in topics for word in topic]
+        self.assertGreater(len({*seen}), 0.7 * len(seen))
 
     def test_the_vocabulary_grows_with_the_corpus(self):
         seen, sizes = set(), []
@@ -199,6 +234,10 @@ class Generator(unittest.TestCase):
     def test_boolean_queries_are_of_every_kind(self):
         found = self.passages.boolean(self.make.Draw("a test", 16), 1000)
         self.assertRegex(found["phrase"], r'^"\w+ \w+"$')
+        texts = "".join(f"{' '.join(words)}\n" for _, words in self.passages.chunk(0))
+        draw = self.make.Draw("more tests", 16 * 6)
+        for _ in range(6):
+            self.assertIn(self.passages.boolean(draw, 1000)["phrase"].strip('"'), texts)
         self.assertRegex(found["rare"], r'^"\w+ \w+"$')
         self.assertRegex(found["mixed"], r"^\(\w+ OR \w+\) AND \w+ AND NOT \w+$")
         self.assertEqual(found["broad"].count(" OR "), 5)
