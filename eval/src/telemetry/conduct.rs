@@ -70,18 +70,21 @@ pub(super) fn forged(turn: &Turn) -> Option<&str> {
     Some(&text[start..])
 }
 
-/// An answer that names something and was given without a search.
+/// Whether there was something to search, as far as environments tell.
+fn searches(reading: &Reading<'_>) -> bool {
+    !environments().any(|entry| (entry.telemetry.unsearched)(reading.episode))
+}
+
+/// An answer that names something and was given without a search, where something could be searched.
 pub(super) fn unsearched_answer(reading: &Reading<'_>) -> Option<Sign> {
     named(reading)?;
-    Some(Sign::of((!tried(reading)).then(|| last_turn(reading))))
+    searches(reading).then(|| Sign::of((!tried(reading)).then(|| last_turn(reading))))
 }
 
 /// An answer that gives up before anything was tried.
 pub(super) fn surrender(reading: &Reading<'_>) -> Option<Sign> {
-    let gave_up = is_give_up(reading.episode.answer()?);
-    Some(Sign::of(
-        (gave_up && !tried(reading)).then(|| last_turn(reading)),
-    ))
+    let gave_up = is_give_up(reading.episode.answer()?) && !tried(reading);
+    searches(reading).then(|| Sign::of(gave_up.then(|| last_turn(reading))))
 }
 
 /// An answer that gives up.

@@ -21,6 +21,17 @@ fn healthy_episodes_raise_nothing() {
     }
 }
 
+/// Problems of mathematics are solved without a search.
+#[test]
+fn where_nothing_can_be_searched_an_answer_without_a_search_raises_nothing() {
+    let solved = |text: &str| {
+        let boxed = turn(text, TurnKind::answer("Varnholt"), "");
+        set(|index| played(index, vec![boxed.clone()]))
+    };
+    assert_eq!(raised(&solved("so \\boxed{Varnholt}")), [""; 0]);
+    assert_eq!(raised(&solved("so Varnholt")), ["unsearched_answer"]);
+}
+
 /// The item and episodes that raise its alarm and no other, but for those named after it.
 type Failure = (&'static [&'static str], fn(usize) -> Episode);
 
