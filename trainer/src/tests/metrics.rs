@@ -117,10 +117,12 @@ async fn rows_and_the_table_have_the_same_names() {
     for name in &written {
         assert!(registry::metric(name).is_some(), "the table lacks {name}");
     }
-    // Those of turns that are paid, of published graders, of searches and of several data sets are tested beside the row (`run/rows.rs`), those of pushes
-    // with servers (`remote/verified.rs`), what a curriculum leaves out or weighs beside it (`curriculum/tests.rs`), batches put together anew and hints in `batches.rs`; a validation has the name of its measure.
+    // Those of turns that are paid, of a penalty for leaving the reference, of published graders, of searches and of several data sets are
+    // tested beside the row (`run/rows.rs`), those of pushes with servers (`remote/verified.rs`), what a curriculum leaves out or weighs
+    // beside it (`curriculum/tests.rs`), batches put together anew and hints in `batches.rs`; a validation has the name of its measure.
     let elsewhere = [
         Metric::REWARD_TURNS,
+        Metric::KL_REFERENCE,
         Metric::PUBLISHED_DIFFERS,
         Metric::PUBLISHED_EXCESS,
         Metric::SEARCH_EMPTY,
