@@ -1,4 +1,4 @@
-"""What a token costs as the sequence grows to 8,192, on the processor: of a prompt, drawn after it, and in an optimizer step; beside
+"""The cost of a token as the sequence grows to 8,192, on the processor: of a prompt, drawn after it, and in an optimizer step; beside
 transformers and PyTorch on the same random weights.
 
 A prompt is timed with one drawn token (`single:1:LENGTH:1`), and drawn tokens are the difference to a turn with 32 more. A step is GRPO's on

@@ -113,7 +113,7 @@ pub struct EnvEntry {
     pub schema: Option<fn() -> Value>,
     /// Settings for scripted policies, whose tokens are bytes, about four to one of a model's; for settings as written.
     pub for_bytes: fn(Map<String, Value>) -> Map<String, Value>,
-    /// Why a reward of this name, which fits the outcome, cannot judge its episodes under these settings (as resolved), and what to do
+    /// The reason why a reward of this name, which fits the outcome, cannot judge episodes under these settings (as resolved), and what to do
     /// instead; `None` where it can.
     pub refuses: fn(&str, &Value) -> Option<&'static str>,
     /// The first `count` questions of a split, for an environment that brings its own; a function of the settings, the split and the

@@ -147,7 +147,7 @@ pub struct EnvTelemetry {
     pub reasoning: &'static [[&'static str; 2]],
     /// Opening tags of what the environment shows; a policy that writes one forges an observation.
     pub observations: &'static [&'static str],
-    /// Whether an episode is of this environment and had nothing to search: an answer without a search is no sign then.
+    /// Says whether an episode is of this environment and had nothing to search: an answer without a search is no sign then.
     pub unsearched: fn(&Episode) -> bool,
 }
 

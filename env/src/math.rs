@@ -107,7 +107,7 @@ pub(crate) fn read(text: &str, golds: &[String]) -> TurnKind {
     }
 }
 
-/// What all episodes share.
+/// The parts that all episodes share.
 struct Shared {
     template: String,
     spec: EnvSpec,
@@ -190,7 +190,7 @@ impl Environment for Math {
     }
 }
 
-/// Whether an episode reasons in code: it writes `python`, in any case of letters, as Spurious Rewards counts it (Shao et al. 2025).
+/// Returns whether an episode reasons in code: it writes `python`, in any case of letters, as Spurious Rewards counts it (Shao et al. 2025).
 /// `None` of an episode that is not of this environment.
 fn in_code(episode: &Episode) -> Option<bool> {
     let [turn] = episode.turns.as_slice() else {

@@ -131,7 +131,7 @@ fn judged_ids(task: &Task) -> String {
 /// Ids of passages, best first, by data set and question.
 type Rankings = HashMap<(String, String), Arc<[String]>>;
 
-/// What all episodes share.
+/// The parts that all episodes share.
 struct Shared {
     settings: QueryWriterSettings,
     template: String,

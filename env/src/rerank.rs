@@ -99,7 +99,7 @@ fn judged_order(task: &Task) -> String {
     (ENTRY.last)(&names.collect::<Vec<_>>().join(" > "))
 }
 
-/// What all episodes share.
+/// The parts that all episodes share.
 struct Shared {
     settings: RerankSettings,
     template: String,

@@ -40,7 +40,7 @@ pub struct Critique {
     pub similarity: Interval,
     /// Each question's, by data set and id.
     pub questions: BTreeMap<String, f64>,
-    /// How well the similarity tells the questions that are learned from apart from the others: the area under its ROC curve, the
+    /// The separation by similarity of the questions that are learned from and the others: the area under its ROC curve, the
     /// share of the pairs of one of each in which the one learned from has the higher similarity, ties by half, with its interval by
     /// resampling questions. 0.5 where it tells nothing; absent where all questions are of one kind.
     #[serde(default, skip_serializing_if = "Option::is_none")]

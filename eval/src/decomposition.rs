@@ -49,7 +49,7 @@ impl<T: Copy> Parts<T> {
     }
 }
 
-/// How a policy comes to be right; of several seeds the means over seeds.
+/// The chances by which a policy comes to be right; of several seeds the means over seeds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Chances {
     /// Questions, those of each seed by themselves.

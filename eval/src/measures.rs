@@ -164,7 +164,7 @@ pub(crate) fn exact_match(episode: &Episode) -> Option<f64> {
     score(episode)?.parts.get("em").copied().map(f64::from)
 }
 
-/// Whether there is anything to find for the policies of some seeds: a question names its evidence, or an episode called something.
+/// Returns whether there is anything to find for the policies of some seeds: a question names its evidence, or an episode called something.
 /// Neither holds of problems of mathematics, for instance, though `retrieval` is among their scores.
 pub(crate) fn is_searched(seeds: &[(&[Episode], &[Episode])]) -> bool {
     let both = seeds.iter().flat_map(|(start, trained)| [*start, *trained]);

@@ -1,4 +1,4 @@
-//! Why episodes fail: each without the right answer is of one class, read off its record.
+//! Mistakes: each episode without the right answer is of one class, read off its record.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::pool::{Scores, by_seed, over_seeds};
 use crate::stats::{Bootstrap, Interval, StatsError, mean};
 use crate::telemetry::shown;
 
-/// What went wrong in an episode that was graded and is not right. The first that applies counts; answers, passages and questions are
+/// The mistake of an episode that was graded and is not right. The first that applies counts; answers, passages and questions are
 /// compared normalised, as exact match does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -72,12 +72,12 @@ impl Mistake {
     }
 }
 
-/// Whether words stand side by side in a text, both normalised.
+/// Returns whether words stand side by side in a text, both normalised.
 fn stands_in(words: &str, text: &str) -> bool {
     format!(" {text} ").contains(&format!(" {words} "))
 }
 
-/// How often the start and the trained policy make a mistake, as a share of all episodes: the shares of all classes and exact match add
+/// The share of all episodes in which the start and the trained policy make a mistake: the shares of all classes and exact match add
 /// up to one.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct MistakeShare {

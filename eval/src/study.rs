@@ -99,10 +99,10 @@ pub struct Study {
     /// The baselines.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) baselines: Vec<Arm>,
-    /// What of the gain is searching, finding, reading and guessing; only where episodes end in answers.
+    /// The shares of the gain by searching, finding, reading and guessing; only where episodes end in answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) parts: Option<Decomposition>,
-    /// Why episodes fail; only where they end in answers.
+    /// The mistakes of episodes that fail; only where they end in answers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) mistakes: Vec<MistakeShare>,
     /// pass@k of start and trained policy, where there are several samples of each question.

@@ -69,13 +69,13 @@ pub struct Verdict {
     /// The same with sampled episodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) sampled: Option<Detail>,
-    /// What of the gain is searching, finding, reading and guessing; only where episodes end in answers.
+    /// The shares of the gain by searching, finding, reading and guessing; only where episodes end in answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) parts: Option<Decomposition>,
     /// The same of sampled episodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) sampled_parts: Option<Decomposition>,
-    /// Why greedy episodes fail; only where they end in answers.
+    /// The mistakes of greedy episodes that fail; only where they end in answers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) mistakes: Vec<MistakeShare>,
     /// pass@k of start and trained policy, where questions have several samples.

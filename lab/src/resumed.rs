@@ -1,4 +1,4 @@
-//! Why a run cannot be resumed: settings that are not those it was started with.
+//! Reasons why a run cannot be resumed: settings that are not those it was started with.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

@@ -309,7 +309,7 @@ fn keys() -> BTreeSet<String> {
     found
 }
 
-/// What is written with points and no blanks is a key, as a whole or from a table on.
+/// A text with points and no blanks is a key, as a whole or from a table on.
 #[test]
 fn every_setting_it_gives_is_in_the_reference() {
     let keys = keys();

@@ -1,6 +1,6 @@
 //! Answers: the form under which two of them are one text where they are one answer.
 //!
-//! What is the same follows the graders that Spurious Rewards takes over, MATH's and PRM800K's, as far as they compare texts and numbers:
+//! Equality follows the graders that Spurious Rewards takes over, MATH's and PRM800K's, as far as they compare texts and numbers:
 //! LaTeX's ways to write a number, signs of currency and percent, units, commas of thousands and spaces mean nothing; decimals equal the
 //! fractions they are; a fraction that is not reduced is not the reduced one; elements of tuples are compared one by one. They ask a
 //! computer algebra system besides, which is not done here: `1+x` and `x+1` are two answers.
@@ -17,7 +17,7 @@ const BESIDE: &str = " ≢ ";
 /// From a mark of ASCII to its wide form.
 const WIDER: u32 = 0xFEE0;
 
-/// What is written in several ways, and the one that stays. In order: what stands first is replaced first.
+/// Spellings of one thing, and the one that stays. In order: the first is replaced first.
 const SPELLINGS: [(&str, &str); 32] = [
     ("\n", " "),
     ("\\\\", ";"),
@@ -284,7 +284,7 @@ fn mixed(text: &str) -> Option<(i128, i128)> {
     Some((units.checked_mul(bottom)?.checked_add(top)?, bottom))
 }
 
-/// What a command of LaTeX takes next, in braces or a single letter, and the rest.
+/// The argument that a command of LaTeX takes next, in braces or a single letter, and the rest.
 fn argument(text: &str) -> Option<(&str, &str)> {
     let text = text.trim_start();
     if let Some(inside) = text.strip_prefix('{') {

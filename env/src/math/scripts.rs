@@ -18,7 +18,7 @@ pub(super) const SCRIPTS: &[ScriptEntry] = &[
     },
 ];
 
-/// How a calculation and its result are written.
+/// The ways to write a calculation and its result.
 type Write = fn(calculation: &str, result: &str) -> String;
 
 fn in_words(calculation: &str, result: &str) -> String {

@@ -178,7 +178,7 @@ pub(crate) fn boxed(text: &str) -> Option<&str> {
     braced(inside).map(|(inside, _)| inside)
 }
 
-/// What stands before the brace that closes an opened one, and what behind it; `None` where it stays open.
+/// The texts before and behind the brace that closes an opened one; `None` where it stays open.
 pub(crate) fn braced(inside: &str) -> Option<(&str, &str)> {
     let mut depth = 1_usize;
     for (index, byte) in inside.bytes().enumerate() {

@@ -57,7 +57,7 @@ pub(super) fn router(app: &Arc<App>) -> Router {
     forage_net::router(app, guarded, Router::new().route("/", get(page)))
 }
 
-/// What the server is for and how it is spoken to, for who opens its address in a browser.
+/// A page that tells who opens its address in a browser what the server is for and how it is spoken to.
 async fn page() -> Response {
     ([(header::CONTENT_SECURITY_POLICY, PAGE_POLICY)], Html(PAGE)).into_response()
 }

@@ -25,7 +25,7 @@ impl Studies {
         std::iter::once((&self.greedy, "")).chain(sampled)
     }
 
-    /// What both say.
+    /// The sentences of both.
     pub(super) fn words(&self) -> Vec<String> {
         let mut words = self.greedy.words();
         words.extend(self.sampled.iter().flat_map(Study::sampled_words));

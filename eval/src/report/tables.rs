@@ -263,7 +263,7 @@ pub(super) fn decomposition(found: Option<&Decomposition>) -> Option<Table> {
     })
 }
 
-/// Why episodes of start and trained policy fail, as shares of all; `None` where none does.
+/// The mistakes of start and trained policy, as shares of all episodes; `None` where there is none.
 pub(super) fn mistakes(found: &[MistakeShare]) -> Option<Table> {
     let row = |share: &MistakeShare| {
         let policies = [share.start, share.trained].map(|share| Cell::Text(number(share)));

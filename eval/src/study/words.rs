@@ -67,7 +67,7 @@ impl Study {
         )
     }
 
-    /// What a gain in exact match consists of; empty where finding is not graded.
+    /// The parts of a gain in exact match; empty where finding is not graded.
     fn parts_text(&self) -> String {
         let Some(parts) = &self.parts else {
             return String::new();
@@ -230,7 +230,7 @@ impl Study {
         sentences
     }
 
-    /// What a study of sampled episodes adds to the words of greedy ones: what their gain consists of, and pass@k.
+    /// Sentences that a study of sampled episodes adds to the words of greedy ones: the parts of their gain, and pass@k.
     pub fn sampled_words(&self) -> Vec<String> {
         let parts = self.parts.as_ref();
         let parts = parts.map(|parts| parts.words("sampled exact match"));

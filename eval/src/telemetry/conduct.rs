@@ -70,7 +70,7 @@ pub(super) fn forged(turn: &Turn) -> Option<&str> {
     Some(&text[start..])
 }
 
-/// Whether there was something to search, as far as environments tell.
+/// Returns whether there was something to search, as far as environments tell.
 fn searches(reading: &Reading<'_>) -> bool {
     !environments().any(|entry| (entry.telemetry.unsearched)(reading.episode))
 }

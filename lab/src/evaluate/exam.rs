@@ -108,7 +108,7 @@ pub(super) struct Exam<'a> {
     pub(super) trained: Tasks,
     pub(super) player: Player,
     pub(super) samples: usize,
-    /// How many faults of ours the episodes may hold.
+    /// The faults of ours that the episodes may hold.
     pub(super) budget: InfraBudget,
     pub(super) seed: u64,
     pub(super) threads: usize,

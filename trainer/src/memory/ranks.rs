@@ -1,4 +1,4 @@
-//! What the first of several ranks holds besides: weights and moments of before a step, for a checkpoint where a rank is lost in it.
+//! The memory that the first of several ranks holds besides: weights and moments of before a step, for a checkpoint where a rank is lost.
 
 use super::{F32, MemoryEstimate, MemoryPlan, Part, part, sum};
 

@@ -102,7 +102,7 @@ impl Changes {
     }
 }
 
-/// How likely texts are before and after.
+/// The likelihood of texts before and after.
 #[derive(Debug, Serialize)]
 struct Likelihood {
     /// Texts of two tokens or more.
@@ -116,7 +116,7 @@ struct Likelihood {
 }
 
 impl Likelihood {
-    /// That of `texts`, of token ids, under both policies; `None` where no text has two tokens.
+    /// The likelihood of `texts`, of token ids, under both policies; `None` where no text has two tokens.
     fn under(before: &Checkpoint, after: &Checkpoint, texts: &[Vec<u32>]) -> Result<Option<Self>> {
         let texts = texts.iter().filter(|ids| ids.len() > 1);
         let sequence = |ids: &Vec<u32>| Sequence {

@@ -126,7 +126,7 @@ fn seeds_that_disagree_widen_the_interval() -> TestResult {
     Ok(())
 }
 
-/// Where seeds agree to the last question, Student's interval has no width, and that over questions is a comparison's: of few and
+/// Student's interval has no width where seeds agree to the last question, and that over questions is a comparison's: of few and
 /// rare differences the ends of `BCa` are others.
 #[test]
 fn seeds_that_agree_have_the_interval_of_one() -> TestResult {
@@ -513,7 +513,7 @@ fn a_gain_is_taken_apart_over_seeds() -> TestResult {
     Ok(())
 }
 
-/// Where nothing is searched, as in mathematics, an episode that fails has not stopped searching early.
+/// An episode that fails where nothing is searched, as in mathematics, has not stopped searching early.
 #[test]
 fn without_anything_to_find_no_gain_is_taken_apart() -> TestResult {
     let unsearched =
