@@ -57,6 +57,7 @@ fn haste(_: &mut SchemaGenerator) -> Schema {
         "properties": {
             "guess": share("answered without a search, with a name from the question"),
             "skim": share("answered after the first search, with the first name or number that is read"),
+            "early": share("answered with what the first hop finds, though more hops are asked; nothing where an episode is one turn"),
             "silent": share("whose program forgets to print, or whose turn holds no query; nothing with search tags"),
             "broken": share("whose program does not run, or whose query has to be repaired; nothing with search tags"),
         },

@@ -70,9 +70,20 @@ fn leading(text: &str, of_kind: impl Fn(char) -> bool) -> usize {
 pub enum OracleStyle {
     /// The action alone: `<search>Q</search>`, `<answer>A</answer>`; programs are as short as they can be.
     Terse,
+    /// The same with a space before queries and answers in tags, `<answer> A</answer>`. Where a word's token holds the space before the
+    /// word, they have the tokens that they have inside a sentence, so a policy can copy them from what it reads.
+    Spaced,
     /// A short thought between think tags before each action; programs check what they find.
     #[default]
     Plain,
+}
+
+impl OracleStyle {
+    /// A query or an answer as it is written between two tags.
+    pub fn between_tags(self, content: &str) -> String {
+        let space = if self == Self::Spaced { " " } else { "" };
+        [space, content].concat()
+    }
 }
 
 /// How often a demonstrator is hasty instead of careful. Whether it is depends on the question alone.
@@ -84,12 +95,25 @@ pub struct Haste {
     /// Share of questions it answers after the first search, with the first name or number it reads. Its programs print
     /// the first sentence of the page, whatever was asked; its queries are the words of the name alone.
     pub skim: f64,
+    /// Share of questions it answers with the finding of the first hop, though they ask for more hops: of one hop it is right. Means
+    /// nothing where an episode is one turn.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub early: f64,
     /// Share of questions for which its program forgets to print, and it gives up, or its turn holds no query. Means
     /// nothing with search tags.
     pub silent: f64,
     /// Share of questions for which its program does not run, and it gives up, or its query has to be repaired. Means
     /// nothing with search tags.
     pub broken: f64,
+}
+
+/// Shares that are not written leave the digests of runs of earlier versions as they were.
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde hands over a reference"
+)]
+fn is_zero(share: &f64) -> bool {
+    share.to_bits() == 0
 }
 
 /// How one question is played.
@@ -101,6 +125,8 @@ pub enum Conduct {
     Guess,
     /// With what is read first.
     Skim,
+    /// With what the first hop finds.
+    Early,
     /// Without showing what was found.
     Silent,
     /// By a name that is not defined.
@@ -114,6 +140,7 @@ impl Haste {
     pub const NONE: Self = Self {
         guess: 0.0,
         skim: 0.0,
+        early: 0.0,
         silent: 0.0,
         broken: 0.0,
     };
@@ -128,6 +155,8 @@ impl Haste {
             (self.silent, Conduct::Silent),
             (self.broken / 2.0, Conduct::Undefined),
             (self.broken / 2.0, Conduct::Malformed),
+            // Last, so that the others play the questions that they played before there was this one.
+            (self.early, Conduct::Early),
         ];
         for (least, conduct) in shares {
             if share < least {
@@ -186,7 +215,7 @@ pub struct Hand {
     /// The turn that looks for the fact a query asks for, after a thought.
     pub search: fn(thought: &str, query: &str, style: OracleStyle, conduct: Conduct) -> String,
     /// The turn that looks for a question of which no solution is known, after a thought.
-    pub by_question: fn(thought: &str, question: &str) -> String,
+    pub by_question: fn(thought: &str, question: &str, style: OracleStyle) -> String,
     /// What an observation lets the policy read.
     pub read: fn(observation: &str) -> Option<&str>,
 }
@@ -267,7 +296,7 @@ impl Oracle {
         Tag::turn(
             &self.thought(format!("It is {answer}.")),
             Tag::Answer.both(),
-            answer,
+            &self.style.between_tags(answer),
         )
     }
 
@@ -314,6 +343,7 @@ impl Oracle {
             return self.answer(guess(view));
         }
         match (task.oracle.get(hop), found) {
+            (Some(_), Some(found)) if conduct == Conduct::Early => self.answer(found),
             (Some(next), _) if !view.must_answer => {
                 let thought = found.map_or_else(
                     || "I need to search.".to_owned(),
@@ -330,7 +360,7 @@ impl Oracle {
     fn by_question(&self, task: &Task, view: &View<'_>) -> String {
         if view.shown.is_empty() && !view.must_answer {
             let thought = self.thought("I need to search.".to_owned());
-            return (self.hand.by_question)(&thought, task.question.trim());
+            return (self.hand.by_question)(&thought, task.question.trim(), self.style);
         }
         let read = self.last_read(view);
         let gold = task
@@ -375,6 +405,7 @@ mod tests {
         let haste = Haste {
             guess: 0.2,
             skim: 0.25,
+            early: 0.1,
             silent: 0.1,
             broken: 0.2,
         };
@@ -389,7 +420,8 @@ mod tests {
             (Conduct::Silent, 0.1),
             (Conduct::Undefined, 0.1),
             (Conduct::Malformed, 0.1),
-            (Conduct::Careful, 0.25),
+            (Conduct::Early, 0.1),
+            (Conduct::Careful, 0.15),
         ] {
             assert!(
                 (count(conduct) as f64 / 4000.0 - share).abs() < 0.03,

@@ -16,12 +16,16 @@ const HAND: Hand = Hand {
     search: |thought, query, style, conduct| {
         let (name, keyword) = OracleHop::name_and_keyword(query);
         let code = match style {
-            OracleStyle::Terse => programs::short(name, keyword, manner(conduct)),
+            OracleStyle::Terse | OracleStyle::Spaced => {
+                programs::short(name, keyword, manner(conduct))
+            }
             OracleStyle::Plain => programs::thorough(name, keyword),
         };
         Tag::turn(thought, PYTHON, &code)
     },
-    by_question: |thought, question| Tag::turn(thought, PYTHON, &programs::by_question(question)),
+    by_question: |thought, question, _| {
+        Tag::turn(thought, PYTHON, &programs::by_question(question))
+    },
     read: output,
 };
 
@@ -42,7 +46,7 @@ pub(super) const SCRIPTS: &[ScriptEntry] = &[
 
 fn manner(conduct: Conduct) -> Manner {
     match conduct {
-        Conduct::Careful | Conduct::Guess => Manner::Careful,
+        Conduct::Careful | Conduct::Guess | Conduct::Early => Manner::Careful,
         Conduct::Skim => Manner::Skimming,
         Conduct::Silent => Manner::Silent,
         Conduct::Undefined => Manner::Undefined,

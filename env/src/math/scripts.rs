@@ -39,13 +39,13 @@ fn solver(cast: Cast, write: Write) -> Scripted {
 fn solution(task: &Task, write: Write, style: OracleStyle, conduct: Conduct) -> String {
     let gold = task.golds.first().map_or("", String::as_str);
     let known: &[OracleHop] = match (style, conduct) {
-        (OracleStyle::Terse, _) | (_, Conduct::Guess) => &[],
+        (OracleStyle::Terse | OracleStyle::Spaced, _) | (_, Conduct::Guess) => &[],
         (_, Conduct::Skim) => &task.oracle[..task.oracle.len().min(1)],
         _ => &task.oracle[..],
     };
     let steps = known.iter().map(|hop| write(&hop.query, &hop.finding));
     let end = match conduct {
-        Conduct::Careful => in_box(gold),
+        Conduct::Careful | Conduct::Early => in_box(gold),
         // A number of the problem.
         Conduct::Guess => {
             let mut numbers = task.question.split(|letter: char| !letter.is_ascii_digit());

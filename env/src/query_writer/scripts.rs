@@ -55,7 +55,7 @@ fn solution(task: &Task, conduct: Conduct, style: OracleStyle) -> String {
         return written("", &query);
     };
     let query = match conduct {
-        Conduct::Careful => careful(&hops),
+        Conduct::Careful | Conduct::Early => careful(&hops),
         Conduct::Guess => keyword.to_owned(),
         Conduct::Skim => name.to_owned(),
         Conduct::Silent => return format!("{name} {keyword}"),
@@ -64,7 +64,7 @@ fn solution(task: &Task, conduct: Conduct, style: OracleStyle) -> String {
         Conduct::Malformed => format!("\"{name} AND {keyword}"),
     };
     let reasoning = match style {
-        OracleStyle::Terse => String::new(),
+        OracleStyle::Terse | OracleStyle::Spaced => String::new(),
         OracleStyle::Plain => format!("The passage names {name} and tells its {keyword}."),
     };
     written(&reasoning, &query)

@@ -516,6 +516,7 @@ async fn scripts_earn_what_they_should() {
         skim: 0.25,
         silent: 0.25,
         broken: 0.25,
+        ..Haste::NONE
     }))
     .await;
     assert!(mean(&careful, "ndcg") > 0.95, "{}", mean(&careful, "ndcg"));

@@ -123,10 +123,10 @@ fn oracle(
     let thought = match (style, best.first()) {
         (OracleStyle::Plain, Some((number, 1..))) => format!("Passage {number} helps most."),
         (OracleStyle::Plain, _) => "No passage helps.".to_owned(),
-        (OracleStyle::Terse, _) => String::new(),
+        (OracleStyle::Terse | OracleStyle::Spaced, _) => String::new(),
     };
     Ok(match conduct {
-        Conduct::Careful => written(&thought, &window.answer(&best)),
+        Conduct::Careful | Conduct::Early => written(&thought, &window.answer(&best)),
         // The order as it is shown, and every passage alike.
         Conduct::Guess => written("", &window.answer(&window.rated(|_| 0))),
         // The best one alone.

@@ -12,8 +12,10 @@ const ANSWER: [&str; 2] = Tag::Answer.both();
 
 /// How the oracle searches and what it reads.
 const HAND: Hand = Hand {
-    search: |thought, query, _, _| Tag::turn(thought, SEARCH, query),
-    by_question: |thought, question| Tag::turn(thought, SEARCH, question),
+    search: |thought, query, style, _| Tag::turn(thought, SEARCH, &style.between_tags(query)),
+    by_question: |thought, question, style| {
+        Tag::turn(thought, SEARCH, &style.between_tags(question))
+    },
     read: |shown| Tag::Information.inside(shown),
 };
 

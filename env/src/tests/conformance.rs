@@ -214,6 +214,47 @@ async fn the_oracle_answers_from_what_it_reads() {
 }
 
 #[tokio::test]
+async fn an_oracle_can_set_what_it_writes_apart_from_tags_and_answer_too_early() {
+    let spaced = |haste| {
+        let cast = Cast::new(Arc::new(ByteTokenizer), [Arc::new(task())])
+            .in_style(OracleStyle::Spaced)
+            .hasty(haste);
+        let oracle = search_r1::ENTRY.script(ScriptEntry::ORACLE, cast);
+        reward_of(oracle.expect("an oracle"), task())
+    };
+    let (reward, turns) = spaced(Haste::NONE).await;
+    assert_eq!(reward, Some(1.0));
+    assert_eq!(
+        turns,
+        [
+            "<search> mayor of Orlen</search>",
+            "<search> Ada Brandt born</search>",
+            "<answer> Velm</answer>"
+        ]
+    );
+    let early = Haste {
+        early: 1.0,
+        ..Haste::NONE
+    };
+    let (reward, turns) = spaced(early).await;
+    assert_eq!(reward, Some(0.0));
+    assert_eq!(
+        turns,
+        [
+            "<search> mayor of Orlen</search>",
+            "<answer> Ada Brandt</answer>"
+        ]
+    );
+    let mut one_hop = task();
+    one_hop.oracle.truncate(1);
+    one_hop.golds = vec!["Ada Brandt".to_owned()];
+    let cast = Cast::new(Arc::new(ByteTokenizer), [Arc::new(one_hop.clone())]).hasty(early);
+    let oracle = search_r1::ENTRY.script(ScriptEntry::ORACLE, cast);
+    let (reward, _) = reward_of(oracle.expect("an oracle"), one_hop).await;
+    assert_eq!(reward, Some(1.0), "with one hop there is nothing to miss");
+}
+
+#[tokio::test]
 async fn demonstrations_mark_what_the_oracle_wrote() {
     let rewards = Arc::new(RewardSet::exact_match());
     let tasks = [Arc::new(task())];

@@ -234,6 +234,16 @@ async fn hasty_demonstrators_fail_as_they_are_told_to() {
             .all(|code| code.worked() == Some(true) && code.printed)
     );
     assert!(mean_reward(&skimmed) < 0.6, "{}", mean_reward(&skimmed));
+    let early = shown(Haste {
+        early: 1.0,
+        ..Haste::NONE
+    })
+    .await;
+    assert_eq!(programs(&early).len(), tasks.len(), "one program each");
+    let one_hop = tasks.iter().filter(|task| task.hops == 1).count();
+    let most = one_hop as f64 / tasks.len() as f64;
+    let earned = mean_reward(&early);
+    assert!(earned > 0.0 && earned <= most, "{earned} of {most}");
     let guessed = shown(Haste {
         guess: 1.0,
         ..Haste::NONE

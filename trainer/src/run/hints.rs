@@ -56,6 +56,7 @@ pub(crate) fn style(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
     schemars::json_schema!({
         "oneOf": [
             {"const": "terse", "description": "The action alone; programs are as short as they can be."},
+            {"const": "spaced", "description": "The same with a space before queries and answers in tags: with a tokenizer whose words hold their space they have the tokens of a sentence, and can be copied."},
             {"const": "plain", "description": "A short thought before each action; programs check what they find."},
         ],
     })
