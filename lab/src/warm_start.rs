@@ -1,4 +1,4 @@
-//! A policy from nothing: vocabulary, random weights, imitation of the oracle.
+//! A policy from nothing, or from another: vocabulary, random weights, imitation of the oracle.
 
 use std::sync::Arc;
 
@@ -8,7 +8,8 @@ use forage_env::reward::RewardSet;
 use forage_env::{World, registry};
 use forage_trainer::metrics::Row;
 use forage_trainer::{
-    Checkpoint, Decoder, Demonstrator, Learner, UpdateConfig, Workers, train_tokenizer, warm_start,
+    Checkpoint, Decoder, Demonstrator, Learner, Precision, UpdateConfig, Workers, train_tokenizer,
+    warm_start,
 };
 
 use crate::config::{Resolved, WarmStartSection};
@@ -17,7 +18,7 @@ use crate::error::{Result, bail};
 use crate::grpo::control;
 use crate::memory;
 use crate::observer::{Observer, line};
-use crate::policy::PolicyFormat;
+use crate::policy::{PolicyFormat, open_policy};
 use crate::runtime::runtime;
 use crate::session::Session;
 
@@ -85,7 +86,7 @@ fn untrained(
     Ok(Checkpoint::new(shape, decoder, tokenizer, tokenizer_json))
 }
 
-/// Makes a policy from nothing. Blocks.
+/// Makes a policy from nothing, or from the checkpoint that the section names. Blocks.
 pub(crate) fn from_scratch(
     section: &WarmStartSection,
     config: &Resolved,
@@ -93,8 +94,18 @@ pub(crate) fn from_scratch(
 ) -> Result<Checkpoint> {
     let world = Arc::new(World::new(section.world.clone())?);
     let corpus = Corpus::generated(&world)?;
-    let text = vocabulary_text(&world, section, config, &corpus, observer)?;
-    let start = untrained(section, config, text)?;
+    let start = if let Some(name) = &section.from {
+        let start = open_policy(name, Precision::Full, &config.device)?;
+        if start.lora.is_some() {
+            bail!(
+                "warm_start.from: {name} is an adapter; name a whole policy, as `forage export --merged` writes it"
+            );
+        }
+        start
+    } else {
+        let text = vocabulary_text(&world, section, config, &corpus, observer)?;
+        untrained(section, config, text)?
+    };
     let generation = config.generation();
     let outcome = registry::find(&config.environment.id)?.outcome;
     let session = Session::new(
@@ -156,4 +167,34 @@ pub(crate) fn from_scratch(
         bail!("interrupted during the warm start, which is not resumable; start again");
     }
     Ok(learner.checkpoint())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::builtin;
+    use crate::config::RunConfig;
+
+    #[test]
+    fn a_warm_start_can_begin_with_a_checkpoint() {
+        let small = [
+            "warm_start.from=\"builtin:quickstart-code\"",
+            "warm_start.vocab_size=600",
+            "warm_start.world.pages=200",
+            "warm_start.dev_questions=1",
+            "warm_start.learning.stages=[]",
+        ];
+        let small: Vec<String> = small.iter().map(|&item| item.to_owned()).collect();
+        let text = include_str!("../../configs/quickstart.toml");
+        let config = RunConfig::parse(text, &small).unwrap();
+        let config = config.resolve(None).unwrap();
+        let section = config.warm_start.as_ref().unwrap();
+        let made = from_scratch(section, &config, &()).unwrap();
+        let known = builtin::load("quickstart-code", &config.device).unwrap();
+        assert_eq!(made.tokenizer_json, known.tokenizer_json);
+        assert_eq!(made.config.vocab_size, 1024);
+
+        let plain = RunConfig::parse(text, &[]).unwrap().to_toml().unwrap();
+        assert!(!plain.contains("\nfrom = "), "as earlier versions wrote it");
+    }
 }

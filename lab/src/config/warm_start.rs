@@ -12,6 +12,10 @@ use crate::error::{Context, Result, refuse};
 pub(crate) struct WarmStartSection {
     /// Seed of weights and demonstrations.
     pub seed: u64,
+    /// Checkpoint to begin with in place of random weights: a folder, a name on the hub, or `builtin:quickstart`. Its tokenizer is kept, and
+    /// `vocab_size`, `vocab_lines` and `model` are not looked at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
     /// World of the demonstrations; its seed must differ from the world learned in later.
     pub world: WorldSpec,
     /// Development questions that decide when to stop.
