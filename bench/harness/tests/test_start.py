@@ -1,0 +1,107 @@
+"""What bench/start asks of a policy, what it counts, and that each of its bars can be missed."""
+
+import contextlib
+import copy
+import io
+import json
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+from unittest import mock
+
+from start import bars, reading
+
+PASSAGES = {
+    "p1": ("Rizu Nafi", "The mentor of Rizu Nafi is Zopa Salu. A filler."),
+    "p2": ("Zopa Salu", "Zopa Salu has the birth year 1822."),
+}
+HOPS = [{"query": "Rizu Nafi mentor"}, {"query": "Zopa Salu birth year"}]
+TASKS = [
+    {"id": "a", "split": "dev", "hops": 1, "question": "Who?", "golds": ["Zopa Salu"], "evidence": ["p1"], "oracle": HOPS[:1]},
+    {"id": "b", "split": "dev", "hops": 2, "question": "When?", "golds": ["1822"], "evidence": ["p1", "p2"], "oracle": HOPS},
+    {"id": "c", "split": "test", "hops": 1, "question": "Who?", "golds": ["Zopa Salu"], "evidence": ["p1"], "oracle": HOPS[:1]},
+]
+
+
+def asked(environment, style="spaced"):
+    return {row["id"]: row["text"] for row in reading.prompts(TASKS, PASSAGES, "dev", environment, style)}
+
+
+class Reading(unittest.TestCase):
+    def test_prompts_open_the_action_and_leave_the_space_to_the_policy(self):
+        rows = asked("search-r1")
+        self.assertEqual(list(rows), ["copy/a", "read/a", "copy/b", "next/b", "read2/b"])
+        self.assertEqual(rows["copy/a"], "Question: Who?\n<search>")
+        turn = "<search> Rizu Nafi mentor</search><information> Rizu Nafi: The mentor of Rizu Nafi is Zopa Salu. A filler.</information>"
+        self.assertEqual(rows["read/a"], f"Question: Who?\n{turn}<answer>")
+        self.assertEqual(rows["next/b"], f"Question: When?\n{turn}<search>")
+        self.assertIn("<search>Rizu Nafi mentor</search><information>Rizu", asked("search-r1", "terse")["read/a"])
+
+    def test_programs_print_the_sentence_and_queries_have_no_passages(self):
+        rows = asked("code-search")
+        self.assertTrue(rows["copy/a"].endswith('search_pages("'))
+        self.assertIn("<python_output>\nThe mentor of Rizu Nafi is Zopa Salu\n</python_output>\n<answer>", rows["read/a"])
+        self.assertEqual(asked("query-writer"), {"copy/a": 'Question: Who?\n<query>"'})
+
+    def test_names_must_be_whole_and_answers_equal(self):
+        written = [
+            ("copy/a", " Rizu Nafi mentor</search>"),
+            ("copy/b", "Rizu Nafiko mentor</search>"),
+            ("next/b", 'Zopa Salu")'),
+            ("read/a", " Zopa Salu</answer>"),
+            ("read2/b", "1823</answer>"),
+        ]
+        found = reading.score(TASKS, PASSAGES, [{"id": identity, "text": text} for identity, text in written])
+        shares = {group: row["share"] for group, row in found.items()}
+        expected = {"copy": 0.5, "next": 1, "read": 1, "read, names": 1, "read2": 0, "read2, numbers": 0}
+        self.assertEqual(shares, expected)
+        self.assertTrue(0 < found["copy"]["low"] < 0.5 < found["copy"]["high"] < 1)
+        self.assertTrue(found["read"]["low"] < 0.5 and abs(found["read"]["high"] - 1) < 1e-9)
+
+
+def row(share):
+    return {"share": share, "low": share, "high": share, "n": 900}
+
+
+READ = {"copy": row(0.98), "read": row(0.95)}
+ANSWERS, RANKINGS = {"outcome": "answer", "start": 0.3}, {"outcome": "ranking", "start": 0.6}
+
+
+class Bars(unittest.TestCase):
+    def missed(self, verdict=ANSWERS, **changes):
+        return [name for name, bar in bars.bars(verdict, READ | changes).items() if not bar["met"]]
+
+    def test_every_bar_can_be_missed(self):
+        self.assertEqual(self.missed(), [])
+        self.assertEqual(self.missed(RANKINGS), [])
+        self.assertEqual(self.missed(copy=row(0.96)), ["copy"])
+        self.assertEqual(self.missed(read=row(0.92)), ["read, one hop"])
+        for start in (0.1, 0.5):
+            self.assertEqual(self.missed(ANSWERS | {"start": start}), ["greedy"])
+        self.assertEqual(self.missed(RANKINGS | {"start": 0.9}), ["greedy"])
+        self.assertFalse(any(bar["met"] for bar in bars.bars({}, {}).values()))
+
+    def test_it_holds_where_all_starts_are_there_and_meet_theirs(self):
+        verdicts = {"reading": ANSWERS | {"start": 0.9}, "search": ANSWERS, "code": ANSWERS, "query": RANKINGS}
+        self.assertTrue(self.line(verdicts)["held"], "what is on the way to a start has no bars")
+        self.assertFalse(self.line(verdicts | {"code": ANSWERS | {"start": 0.0}})["held"])
+        del verdicts["query"]
+        line = self.line(verdicts)
+        self.assertFalse(line["held"])
+        self.assertEqual(set(line["figures"]["bars"]), {"search", "code"})
+
+    def line(self, verdicts):
+        with tempfile.TemporaryDirectory() as scratch:
+            for name, verdict in copy.deepcopy(verdicts).items():
+                (Path(scratch) / name).mkdir()
+                (Path(scratch) / name / "verdict.json").write_text(json.dumps(verdict))
+                (Path(scratch) / f"{name}.dev.json").write_text(json.dumps(READ))
+            printed = io.StringIO()
+            with contextlib.redirect_stdout(printed), mock.patch.object(sys, "argv", ["bars.py", scratch, "dev"]):
+                bars.main()
+        return json.loads(printed.getvalue().splitlines()[-1])
+
+
+if __name__ == "__main__":
+    unittest.main()
