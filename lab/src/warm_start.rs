@@ -11,10 +11,11 @@ use forage_trainer::{
     Checkpoint, Decoder, Demonstrator, Learner, Precision, UpdateConfig, Workers, train_tokenizer,
     warm_start,
 };
+use serde_json::{Map, Value};
 
 use crate::config::{Resolved, WarmStartSection};
-use crate::data::Corpus;
-use crate::error::{Result, bail};
+use crate::data::{Corpus, MakeQuestions, Tasks};
+use crate::error::{Context, Result, bail};
 use crate::grpo::control;
 use crate::memory;
 use crate::observer::{Observer, line};
@@ -25,15 +26,101 @@ use crate::session::Session;
 /// Lines of a world's text for each episode in the text of a vocabulary.
 const LINES_PER_EPISODE: u64 = 5;
 
+/// Questions that an environment is asked for at once; those of two blocks may be the same.
+const BLOCK: usize = 1000;
+
+/// The questions of demonstrations.
+enum Questions {
+    /// A generated world's.
+    World(Arc<World>),
+    /// Those that the environment makes itself.
+    Own {
+        make: MakeQuestions,
+        settings: Map<String, Value>,
+        seed: Seed,
+    },
+}
+
+impl Questions {
+    fn of(section: &WarmStartSection, config: &Resolved) -> Result<Self> {
+        if let Some(world) = &section.world {
+            return Ok(Self::World(Arc::new(World::new(world.clone())?)));
+        }
+        let environment = &config.environment;
+        let make = registry::find(&environment.id)?.questions;
+        let id = &environment.id;
+        Ok(Self::Own {
+            make: make.with_context(|| format!("{id} has no questions of its own"))?,
+            settings: environment.settings.clone(),
+            // No run on the environment's questions has this seed.
+            seed: Seed::root(section.seed).child("questions", &[]),
+        })
+    }
+
+    fn corpus(&self) -> Result<Corpus> {
+        match self {
+            Self::World(world) => Corpus::generated(world),
+            Self::Own { .. } => Ok(Corpus::none()),
+        }
+    }
+
+    /// Lines of text beside questions and episodes.
+    fn text(&self, lines: u64) -> Vec<String> {
+        match self {
+            Self::World(world) => world.text(lines).collect(),
+            Self::Own { .. } => Vec::new(),
+        }
+    }
+
+    /// Questions to learn from; there is no last one.
+    fn train(&self) -> Box<dyn Iterator<Item = Task> + '_> {
+        match self {
+            Self::World(world) => {
+                Box::new((0..).map(move |index| world.question(Split::Train, index)))
+            }
+            Self::Own {
+                make,
+                settings,
+                seed,
+            } => {
+                // Without questions a warm start ends with an error of its own.
+                let blocks = (0..).map_while(move |block| {
+                    let seed = seed.child("block", &[block]);
+                    make(settings.clone().into(), Split::Train, BLOCK, seed).ok()
+                });
+                Box::new(blocks.flatten())
+            }
+        }
+    }
+
+    fn dev(&self, count: usize) -> Result<Tasks> {
+        match self {
+            Self::World(world) => {
+                let asked = world.questions(Split::Dev, count as u64)?;
+                Ok(asked.map(Arc::new).collect())
+            }
+            Self::Own {
+                make,
+                settings,
+                seed,
+            } => {
+                let asked = make(settings.clone().into(), Split::Dev, count, *seed);
+                let asked = asked.in_config("[warm_start]")?;
+                Ok(asked.into_iter().map(Arc::new).collect())
+            }
+        }
+    }
+}
+
 /// Text to train a vocabulary on: the world's, and what episodes with programs or queries look like where there are any.
 fn vocabulary_text(
-    world: &World,
+    questions: &Questions,
     section: &WarmStartSection,
     config: &Resolved,
     corpus: &Corpus,
     observer: &dyn Observer,
 ) -> Result<(Vec<String>, Vocabulary)> {
-    let mut lines: Vec<String> = world.text(section.vocab_lines).collect();
+    let mut lines = questions.text(section.vocab_lines);
     let entry = registry::find(&config.environment.id)?;
     if entry.vocabulary.pieces == Pieces::Words {
         return Ok((lines, entry.vocabulary));
@@ -57,9 +144,8 @@ fn vocabulary_text(
         .last()
         .map(|stage| stage.haste)
         .unwrap_or_default();
-    let tasks: Vec<Arc<Task>> = (0..section.vocab_lines / LINES_PER_EPISODE)
-        .map(|index| Arc::new(world.question(Split::Train, index)))
-        .collect();
+    let count = usize::try_from(section.vocab_lines / LINES_PER_EPISODE).unwrap_or(usize::MAX);
+    let tasks: Vec<Arc<Task>> = questions.train().take(count).map(Arc::new).collect();
     let episodes = runtime()?.block_on(demonstrator.episodes(&tasks, haste, 0))?;
     for episode in episodes {
         lines.push(episode.prompt);
@@ -92,8 +178,8 @@ pub(crate) fn from_scratch(
     config: &Resolved,
     observer: &dyn Observer,
 ) -> Result<Checkpoint> {
-    let world = Arc::new(World::new(section.world.clone())?);
-    let corpus = Corpus::generated(&world)?;
+    let questions = Questions::of(section, config)?;
+    let corpus = questions.corpus()?;
     let start = if let Some(name) = &section.from {
         let start = open_policy(name, Precision::Full, &config.device)?;
         if start.lora.is_some() {
@@ -103,7 +189,7 @@ pub(crate) fn from_scratch(
         }
         start
     } else {
-        let text = vocabulary_text(&world, section, config, &corpus, observer)?;
+        let text = vocabulary_text(&questions, section, config, &corpus, observer)?;
         untrained(section, config, text)?
     };
     let generation = config.generation();
@@ -122,13 +208,7 @@ pub(crate) fn from_scratch(
         style: learning.style,
         seed: Seed::root(section.seed),
     };
-    let problem = session.problem(
-        Arc::from([]),
-        world
-            .questions(Split::Dev, section.dev_questions as u64)?
-            .map(Arc::new)
-            .collect(),
-    )?;
+    let problem = session.problem(Arc::from([]), questions.dev(section.dev_questions)?)?;
     let update = UpdateConfig {
         optimizer: learning.optimizer,
         micro_batch_tokens: section.micro_batch_tokens,
@@ -139,7 +219,6 @@ pub(crate) fn from_scratch(
     let workers =
         Workers::for_model(config.threads(), &start.config, &start.decoder.device()).keeping(kept);
     let mut learner = Learner::new(start, update, sizes, workers);
-    let tasks = (0..).map(|index| -> Task { world.question(Split::Train, index) });
     let total = learning.stages.iter().map(|stage| stage.steps).sum();
     let (mut done, mut score) = (0, String::new());
     let watch = |row: &Row| {
@@ -153,7 +232,7 @@ pub(crate) fn from_scratch(
     let reached = runtime()?.block_on(warm_start(
         &mut learner,
         &problem,
-        tasks,
+        questions.train(),
         &demonstrator,
         learning,
         watch,
@@ -196,5 +275,38 @@ mod tests {
 
         let plain = RunConfig::parse(text, &[]).unwrap().to_toml().unwrap();
         assert!(!plain.contains("\nfrom = "), "as earlier versions wrote it");
+    }
+
+    #[test]
+    fn a_family_can_begin_with_the_environments_own_questions() {
+        for family in ["qwen3", "llama", "olmo2"] {
+            let small = [
+                "warm_start.vocab_size=300".to_owned(),
+                "warm_start.vocab_lines=100".to_owned(),
+                "warm_start.dev_questions=1".to_owned(),
+                format!(
+                    "warm_start.model={{ architecture=\"{family}\", hidden_size=16, intermediate_size=16, layers=1, heads=2, kv_heads=1, \
+                     head_dim=8, max_tokens=512, rope_theta=1e4 }}"
+                ),
+                "warm_start.learning.demonstrations_per_step=4".to_owned(),
+                "warm_start.learning.stages=[{ steps=1, learned=\"oracle\", learning_rate=1e-3, haste={ direct=0.5, code=0.5 } }]"
+                    .to_owned(),
+                "environment.settings.max_turn_tokens=150".to_owned(),
+                "environment.settings.max_episode_tokens=400".to_owned(),
+                "engine.context_tokens=400".to_owned(),
+            ];
+            let text = include_str!("../../bench/spurious/config.toml");
+            let config = RunConfig::parse(text, &small).unwrap();
+            let config = config.resolve(None).unwrap();
+            let section = config.warm_start.as_ref().unwrap();
+            let made = from_scratch(section, &config, &()).unwrap();
+            assert_eq!(made.config.architecture.name(), family);
+            assert_eq!(made.config.vocab_size, 300);
+        }
+        let none = RunConfig::parse(include_str!("../../configs/quickstart.toml"), &[]);
+        let mut none = none.unwrap();
+        none.warm_start.as_mut().unwrap().world = None;
+        let error = none.resolve(None).unwrap_err().to_string();
+        assert!(error.contains("no questions of its own"), "{error}");
     }
 }

@@ -60,6 +60,8 @@ fn haste(_: &mut SchemaGenerator) -> Schema {
             "early": share("answered with what the first hop finds, though more hops are asked; nothing where an episode is one turn"),
             "silent": share("whose program forgets to print, or whose turn holds no query; nothing with search tags"),
             "broken": share("whose program does not run, or whose query has to be repaired; nothing with search tags"),
+            "direct": share("answered at once, and right, without the steps of a solution; nothing where something is searched"),
+            "code": share("whose steps are written as code that nothing runs, in place of words; nothing where something is searched"),
         },
     })
 }

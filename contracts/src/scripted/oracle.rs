@@ -105,6 +105,13 @@ pub struct Haste {
     /// Share of questions for which its program does not run, and it gives up, or its query has to be repaired. Means
     /// nothing with search tags.
     pub broken: f64,
+    /// Share of questions answered at once, and right, where a careful demonstrator writes down the steps of a solution first. It is drawn
+    /// apart from the other shares, and so is `code`. Means nothing where something is searched.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub direct: f64,
+    /// Share of questions whose steps are written as code that nothing runs, in place of words. Means nothing where something is searched.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub code: f64,
 }
 
 /// Shares that are not written leave the digests of runs of earlier versions as they were.
@@ -143,6 +150,8 @@ impl Haste {
         early: 0.0,
         silent: 0.0,
         broken: 0.0,
+        direct: 0.0,
+        code: 0.0,
     };
 
     /// How a question is played.
@@ -408,6 +417,7 @@ mod tests {
             early: 0.1,
             silent: 0.1,
             broken: 0.2,
+            ..Haste::NONE
         };
         let count = |conduct| {
             (0..4000)

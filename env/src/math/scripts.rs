@@ -1,8 +1,9 @@
-//! Scripted policies that solve problems whose steps are known: in words, and in code that nobody runs.
+//! Scripted policies that solve problems whose steps are known: in words, in code that nobody runs, and at once.
 
 use std::sync::Arc;
 
-use forage_contracts::scripted::{Cast, Conduct, OracleStyle, ScriptEntry, Scripted};
+use forage_contracts::scripted::{Cast, Conduct, Haste, OracleStyle, ScriptEntry, Scripted};
+use forage_contracts::seed::Seed;
 use forage_contracts::{OracleHop, Task};
 
 use super::{BOX, in_box};
@@ -29,21 +30,40 @@ fn in_code(calculation: &str, result: &str) -> String {
     format!("```python\nprint({calculation})\n```\nThat is {result}.\n")
 }
 
-fn solver(cast: Cast, write: Write) -> Scripted {
+/// Writes steps in its usual way where haste has no share in how they are written.
+fn solver(cast: Cast, usual: Write) -> Scripted {
+    let haste = cast.haste;
     Scripted::knowing(cast, move |task, _, style, conduct| {
+        let write = habit(haste, &task.question, usual);
         Ok(solution(task, write, style, conduct))
     })
 }
 
+/// How the steps of a problem are written; `None` where none is. It depends on the problem alone, and not on how its solution ends.
+fn habit(haste: Haste, question: &str, usual: Write) -> Option<Write> {
+    let hash = Seed::root(0).child("habit", &[]).child(question, &[]).0;
+    let share = hash as f64 / u64::MAX as f64;
+    if share < haste.direct {
+        None
+    } else if share < haste.direct + haste.code {
+        Some(in_code)
+    } else {
+        Some(usual)
+    }
+}
+
 /// The steps, then the answer in a box.
-fn solution(task: &Task, write: Write, style: OracleStyle, conduct: Conduct) -> String {
+fn solution(task: &Task, write: Option<Write>, style: OracleStyle, conduct: Conduct) -> String {
     let gold = task.golds.first().map_or("", String::as_str);
     let known: &[OracleHop] = match (style, conduct) {
         (OracleStyle::Terse | OracleStyle::Spaced, _) | (_, Conduct::Guess) => &[],
         (_, Conduct::Skim) => &task.oracle[..task.oracle.len().min(1)],
         _ => &task.oracle[..],
     };
-    let steps = known.iter().map(|hop| write(&hop.query, &hop.finding));
+    let steps = write.map_or_else(String::new, |write| {
+        let steps = known.iter().map(|hop| write(&hop.query, &hop.finding));
+        steps.collect()
+    });
     let end = match conduct {
         Conduct::Careful | Conduct::Early => in_box(gold),
         // A number of the problem.
@@ -56,5 +76,5 @@ fn solution(task: &Task, write: Write, style: OracleStyle, conduct: Conduct) -> 
         Conduct::Silent => gold.to_owned(),
         Conduct::Undefined | Conduct::Malformed => [BOX, gold].concat(),
     };
-    steps.chain([end]).collect()
+    [steps, end].concat()
 }

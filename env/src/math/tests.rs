@@ -268,6 +268,46 @@ async fn scripts_are_right_in_words_and_in_code_and_the_share_of_code_is_told() 
     assert!(measured(&other).is_empty() && metrics(&[other]).is_empty());
 }
 
+#[tokio::test]
+async fn a_habit_has_its_shares_and_is_right_whatever_ends_badly() {
+    let tasks = questions(2, Split::Train, 400, 8);
+    let haste = |shares: Value| -> Haste { serde_json::from_value(shares).expect("haste") };
+    let play = async |shares| {
+        script(
+            ScriptEntry::ORACLE,
+            &tasks,
+            OracleStyle::Plain,
+            haste(shares),
+        )
+        .await
+    };
+    let share = |episodes: &[Episode], holds: fn(&str) -> bool| {
+        let found = episodes
+            .iter()
+            .filter(|episode| holds(&episode.turns[0].policy));
+        found.count() as f64 / episodes.len() as f64
+    };
+    let in_code: fn(&str) -> bool = |text| text.contains("```python\nprint(");
+    let episodes = play(json!({"direct": 0.3, "code": 0.5})).await;
+    assert!(episodes.iter().all(|episode| episode.reward() == Some(1.0)));
+    for (found, expected) in [
+        (share(&episodes, in_code), 0.5),
+        (share(&episodes, |text| text.starts_with(BOX)), 0.3),
+        (share(&episodes, |text| text.contains(" = ")), 0.2),
+    ] {
+        assert!((found - expected).abs() < 0.1, "{found} {expected}");
+    }
+    // How a solution ends is drawn apart from how it is written.
+    let hasty = play(json!({"code": 0.5, "silent": 0.5})).await;
+    let (silent, boxed): (Vec<Episode>, Vec<Episode>) = hasty
+        .into_iter()
+        .partition(|episode| episode.answer().is_none());
+    for part in [silent, boxed] {
+        let found = share(&part, in_code);
+        assert!((found - 0.5).abs() < 0.15, "{found}");
+    }
+}
+
 fn episode(task: &Task, text: &str) -> Episode {
     let turn = Turn {
         policy: text.to_owned(),

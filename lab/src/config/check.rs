@@ -100,6 +100,12 @@ impl RunConfig {
         Baseline::asked(self, entry)?;
         if let Some(section) = &self.warm_start {
             section.check().in_config("[warm_start]")?;
+            if section.world.is_none() && entry.questions.is_none() {
+                refuse!(
+                    "[warm_start] has no world, and {} has no questions of its own; write [warm_start.world]",
+                    entry.id
+                );
+            }
         }
         let EngineSection {
             sequences,
@@ -112,10 +118,11 @@ impl RunConfig {
             refuse!("engine.sequences, context_tokens, cache_mib and step_tokens must be positive");
         }
         let same = |warm: &WarmStartSection| {
-            self.data
-                .world
-                .as_ref()
-                .is_some_and(|world| world.seed == warm.world.seed)
+            let learned_in = self.data.world.as_ref();
+            let shown = warm.world.as_ref();
+            learned_in
+                .zip(shown)
+                .is_some_and(|(learned_in, shown)| learned_in.seed == shown.seed)
         };
         if self.warm_start.as_ref().is_some_and(same) {
             refuse!(

@@ -45,6 +45,26 @@ fn the_config_that_the_rerank_bench_completes_loads() {
 }
 
 #[test]
+fn the_config_of_the_bench_of_spurious_rewards_loads_with_what_it_changes() {
+    let text = include_str!("../../../bench/spurious/config.toml");
+    for changes in [
+        vec!["reward={majority=1.0}"],
+        vec![
+            "reward={format_only={weight=1.0,form=\"boxed\"}}",
+            "grpo.update.objective.loss={ppo_clip={low=1.0,high=1e9}}",
+        ],
+        vec!["data.labels=\"wrong-majority:answers.jsonl\""],
+        vec![
+            "warm_start.model.architecture=\"olmo2\"",
+            "warm_start.learning.stages=[{steps=1,learned=\"oracle\",learning_rate=0.002,haste={direct=0.6}}]",
+        ],
+    ] {
+        let changes: Vec<String> = changes.into_iter().map(str::to_owned).collect();
+        checked(text, &changes).unwrap();
+    }
+}
+
+#[test]
 fn a_reward_that_the_environment_has_nothing_for_is_refused_before_the_run() {
     let reward = "reward.score_distribution=0.5".to_owned();
     let form = |form: &str| format!("environment.settings.form=\"{form}\"");

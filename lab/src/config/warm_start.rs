@@ -16,13 +16,15 @@ pub(crate) struct WarmStartSection {
     /// `vocab_size`, `vocab_lines` and `model` are not looked at.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
-    /// World of the demonstrations; its seed must differ from the world learned in later.
-    pub world: WorldSpec,
+    /// World of the demonstrations; its seed must differ from the world learned in later. Without one they are of questions that the
+    /// environment makes itself, from `seed`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub world: Option<WorldSpec>,
     /// Development questions that decide when to stop.
     pub dev_questions: usize,
-    /// Tokens of the vocabulary trained on the world's text.
+    /// Tokens of the vocabulary, trained on the world's text, on demonstrations, or on both.
     pub vocab_size: usize,
-    /// Lines of text the vocabulary is trained on.
+    /// Lines of text the vocabulary is trained on; where demonstrations are in it, there is one for five lines.
     pub vocab_lines: u64,
     /// Shape of the decoder.
     pub(crate) model: SmallModel,
@@ -58,7 +60,9 @@ pub(crate) struct SmallModel {
 
 impl WarmStartSection {
     pub(crate) fn check(&self) -> Result<()> {
-        self.world.check()?;
+        if let Some(world) = &self.world {
+            world.check()?;
+        }
         self.model
             .config(self.vocab_size)
             .validate()
