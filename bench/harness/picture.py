@@ -1,4 +1,4 @@
-"""Curves as SVG, by no other means than text: both axes logarithmic, a line and a name for each side."""
+"""Pictures as SVG, by no other means than text: curves, both axes logarithmic, a line and a name for each side; estimates with intervals."""
 
 import math
 from html import escape
@@ -41,6 +41,20 @@ class Axis:
         return next(marks for marks in map(within, ways) if len(marks) > 1)
 
 
+def text(x, y, words, more=""):
+    return f'<text x="{x}" y="{y}"{more}>{escape(words)}</text>'
+
+
+def opened(title, height):
+    """What every picture begins with."""
+    return [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" font-family="sans-serif" font-size="12" fill="#222">',
+        f"<title>{escape(title)}</title>",
+        f'<rect width="{WIDTH}" height="{height}" fill="#fff"/>',
+        text(LEFT, 22, title, ' font-size="14"'),
+    ]
+
+
 def draw(title, axis, unit, lines):
     """The picture of lines of (x, y) by their names. A y that is not above 0 has no place on the axis and is left out."""
     lines = {name: [(x, y) for x, y in points if y > 0] for name, points in lines.items()}
@@ -48,12 +62,8 @@ def draw(title, axis, unit, lines):
     xs = Axis([x for points in lines.values() for x, _ in points] or [1], LEFT, WIDTH - RIGHT)
     ys = Axis([y for points in lines.values() for _, y in points] or [1], HEIGHT - BOTTOM, TOP)
     right, floor = WIDTH - RIGHT, HEIGHT - BOTTOM
-    text = lambda x, y, words, more="": f'<text x="{x}" y="{y}"{more}>{escape(words)}</text>'
     made = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" font-size="12" fill="#222">',
-        f"<title>{escape(title)}</title>",
-        f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#fff"/>',
-        text(LEFT, 22, title, ' font-size="14"'),
+        *opened(title, HEIGHT),
         text((LEFT + right) / 2, HEIGHT - 12, axis, ' text-anchor="middle"'),
         text(14, (TOP + floor) / 2, unit, f' text-anchor="middle" transform="rotate(-90 14 {(TOP + floor) / 2})"'),
     ]
@@ -71,4 +81,44 @@ def draw(title, axis, unit, lines):
         made += [f'<circle cx="{x}" cy="{y}" r="3.5" fill="{colour}"/>' for x, y in places]
         height = TOP + 12 + 20 * order
         made.append(f'<rect x="{right + 16}" y="{height - 9}" width="12" height="10" fill="{colour}"/>' + text(right + 34, height, name))
+    return "\n".join([*made, "</svg>\n"])
+
+
+def round_numbers(low, high, most=8):
+    """Multiples of 1, 2 or 5 times a power of ten that lie between two ends, `most` of them at the most."""
+    power = 10.0 ** (math.floor(math.log10(high - low)) - 1)
+    step = next(part * power for part in (1, 2, 5, 10, 20, 50, 100) if (high - low) / (part * power) < most)
+    return [index * step for index in range(math.ceil(low / step), math.floor(high / step) + 1)]
+
+
+def intervals(title, unit, rows):
+    """The picture of estimates on a linear axis, zero on it, a line for each: rows of (name, group, (estimate, low, high)), of which low and
+    high may be None. Groups have a colour each; a name that stands in the row before is not repeated."""
+    rows = [row for row in rows if row[2][0] is not None]
+    values = [value for *_, found in rows for value in found if value is not None] + [0]
+    low, high = min(values), max(values)
+    margin = (high - low) * 0.05 or 0.1
+    low, high = low - margin, high + margin
+    left, right = LEFT + 80, WIDTH - RIGHT
+    height = TOP + 16 * len(rows) + BOTTOM
+    floor = height - BOTTOM
+    place = lambda value: round(left + (value - low) / (high - low) * (right - left), 1)
+    made = [*opened(title, height), text((left + right) / 2, height - 12, unit, ' text-anchor="middle"')]
+    for mark in round_numbers(low, high):
+        x = place(mark)
+        colour = "#222" if abs(mark) < 1e-12 else "#ddd"
+        made.append(f'<path d="M{x} {TOP}V{floor}" stroke="{colour}"/>' + text(x, floor + 16, f"{mark:.3g}", ' text-anchor="middle"'))
+    colours = dict(zip(dict.fromkeys(group for _, group, _ in rows), COLOURS))
+    before = None
+    for order, (name, group, (estimate, *ends)) in enumerate(rows):
+        y, colour = TOP + 16 * order + 10, colours[group]
+        if name != before:
+            made.append(text(left - 8, y + 4, name, ' text-anchor="end"'))
+        before = name
+        if None not in ends:
+            made.append(f'<path d="M{place(ends[0])} {y}H{place(ends[1])}" stroke="{colour}" stroke-width="2"/>')
+        made.append(f'<circle cx="{place(estimate)}" cy="{y}" r="3.5" fill="{colour}"/>')
+    for order, (group, colour) in enumerate(colours.items()):
+        y = TOP + 12 + 20 * order
+        made.append(f'<rect x="{right + 16}" y="{y - 9}" width="12" height="10" fill="{colour}"/>' + text(right + 34, y, group))
     return "\n".join([*made, "</svg>\n"])
