@@ -71,6 +71,7 @@ await visit("wide", url, {}, async (page) => {
   check("interactive in time", ready > 0 && ready < INTERACTIVE_MS, `${ready} ms`);
   check("all trajectories are there", (await fitting(page)) >= TRAJECTORIES, await page.textContent("#count"));
   check("only rows in sight are in the page", (await page.locator("[role=option]").count()) < 60);
+  check("accepted answers are marked", (await page.locator("#detail mark.gold").count()) > 0);
   check("the first one is shown", (await page.locator("#detail .segment").count()) > 1);
   check("the list without the script is hidden", !(await page.isVisible("#static")));
   check("the alarm is shown as text", (await page.textContent(".alarm")).includes("</script> & so on."));
@@ -94,13 +95,40 @@ await visit("wide", url, {}, async (page) => {
   check("steps that raised an alarm", (await fitting(page)) === 16, await fitting(page));
 });
 
+await visit("contents", url, {}, async (page) => {
+  const titles = await page.locator("main > section > h2").allTextContents();
+  const links = (await page.locator("nav a").allTextContents()).map((text) => text.trim());
+  check("the contents name every section", links.length > 2 && links.join() === titles.join(), links.join(", "));
+  await page.locator("nav a").last().click();
+  const top = () => page.evaluate(() => document.querySelector(location.hash).getBoundingClientRect().top);
+  check("a link of the contents leads to its section", (await top()) < 900, await page.evaluate(() => location.hash));
+});
+
+await visit("pairs", url, {}, async (page) => {
+  const all = await fitting(page);
+  const names = await page.locator("#pair option").allTextContents();
+  check("each pair is there both ways round", names.length > 2 && names.length % 2 === 1, `${names.length - 1} pairs`);
+  let chosen = 1;
+  for (; chosen < names.length; chosen++) {
+    await page.selectOption("#pair", { index: chosen });
+    if ((await fitting(page)) > 0) break;
+  }
+  const found = await fitting(page);
+  check("questions that one got right and another wrong", found > 1 && found < all, `${found} with ${names[chosen]}`);
+  await page.focus("#list");
+  await page.keyboard.press("c");
+  const sides = await page.locator("#detail .two b").allTextContents();
+  const named = sides.every((side) => names[chosen].includes(side));
+  check("the comparison sets the two against each other", sides.length === 2 && sides[0] !== sides[1] && named, sides.join(" | "));
+});
+
 await visit("keyboard", url, {}, async (page) => {
   await page.keyboard.press("/");
   check("/ goes to the search", (await held(page)) === "q");
   await page.keyboard.type("try 7");
   const fewer = (all) => Number.parseInt(document.getElementById("count").textContent.replaceAll(",", ""), 10) < all;
   await page.waitForFunction(fewer, TRAJECTORIES);
-  check("texts are searched", (await page.locator("#detail mark").count()) > 0, await page.textContent("#count"));
+  check("texts are searched", (await page.locator("#detail mark:not(.gold)").count()) > 0, await page.textContent("#count"));
   await page.keyboard.press("Escape");
   check("Escape goes to the list", (await held(page)) === "list");
   const before = await selected(page);

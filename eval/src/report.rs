@@ -34,7 +34,7 @@ use crate::telemetry::{Course, Failure, count_failures};
 use crate::text::write_atomic;
 use crate::trajectory::Trajectory;
 use crate::verdict::Verdict;
-use html::section;
+use html::sections;
 use studies::Studies;
 
 pub use arms::{Arm, Trend};
@@ -206,6 +206,25 @@ impl Report {
 
     /// The page.
     pub fn render(&self) -> String {
+        let results = html! {
+            (self.by_run(|verdict: &Verdict| html! {
+                (intervals::gains(verdict))
+                @if let Some(table) = tables::gains(verdict) { (table.html()) }
+                @if let Some(table) = tables::baselines(verdict) { (table.html()) }
+                @if let Some(table) = tables::decomposition(verdict.parts.as_ref()) { (table.html()) }
+                @if let Some(table) = tables::mistakes(&verdict.mistakes) { (table.html()) }
+                (at_k::picture(verdict.pass_at_k.as_ref()))
+            }, Studies::results))
+            @if let Some(paired) = &self.paired {
+                (tables::differences(paired).html())
+                @if let Some(table) = tables::differences_by_source(paired) { (table.html()) }
+            }
+            (intervals::scores(&self.evaluations))
+            (tables::results(&self.evaluations))
+        };
+        let failing = html! { @if let Some(paired) = &self.paired { (failures::section(paired)) } };
+        let conduct = html! { @for course in &self.courses { (tables::course(course)) } };
+        let recipes = html! { @for recipe in &self.recipes { (tables::recipe(recipe)) } };
         let body = html! {
             header {
                 h1 { (self.title) }
@@ -213,29 +232,16 @@ impl Report {
                 @if let Some(paired) = &self.paired { p.lead { (paired.words) } }
                 @for note in &self.notes { p.caption { (note) } }
             }
-            (section("Results", &html! {
-                (self.by_run(|verdict: &Verdict| html! {
-                    (intervals::gains(verdict))
-                    @if let Some(table) = tables::gains(verdict) { (table.html()) }
-                    @if let Some(table) = tables::baselines(verdict) { (table.html()) }
-                    @if let Some(table) = tables::decomposition(verdict.parts.as_ref()) { (table.html()) }
-                    @if let Some(table) = tables::mistakes(&verdict.mistakes) { (table.html()) }
-                    (at_k::picture(verdict.pass_at_k.as_ref()))
-                }, Studies::results))
-                @if let Some(paired) = &self.paired {
-                    (tables::differences(paired).html())
-                    @if let Some(table) = tables::differences_by_source(paired) { (table.html()) }
-                }
-                (intervals::scores(&self.evaluations))
-                (tables::results(&self.evaluations))
-            }))
-            @if let Some(paired) = &self.paired { (section("Failures", &failures::section(paired))) }
-            (section("Alarms", &tables::alarms(&self.alarms)))
-            (section("Training", &curves::panels(&self.arms)))
-            (section("Reward, part by part", &curves::decomposition(&self.arms)))
-            (section("Conduct", &html! { @for course in &self.courses { (tables::course(course)) } }))
-            (section("Trajectories", &viewer::content(&self.trajectories)))
-            (section("Configuration", &html! { @for recipe in &self.recipes { (tables::recipe(recipe)) } }))
+            (sections(&[
+                ("Results", results),
+                ("Failures", failing),
+                ("Alarms", tables::alarms(&self.alarms)),
+                ("Training", curves::panels(&self.arms)),
+                ("Reward, part by part", curves::decomposition(&self.arms)),
+                ("Conduct", conduct),
+                ("Trajectories", viewer::content(&self.trajectories)),
+                ("Configuration", recipes),
+            ]))
         };
         let script = if self.trajectories.is_empty() {
             ""

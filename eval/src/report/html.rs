@@ -4,13 +4,32 @@ use base64::Engine as _;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use sha2::{Digest as _, Sha256};
 
-/// A titled section; nothing when it has no content.
-pub(super) fn section(title: &str, content: &Markup) -> Markup {
+/// Titled sections below links to them; those without content are left out.
+pub(super) fn sections(titled: &[(&str, Markup)]) -> Markup {
+    let filled = titled.iter().filter(|(_, content)| !content.0.is_empty());
+    let filled: Vec<(&str, String, &Markup)> = filled
+        .map(|(title, content)| (*title, anchor(title), content))
+        .collect();
     html! {
-        @if !content.0.is_empty() {
-            section { h2 { (title) } (content) }
+        @if filled.len() > 1 {
+            nav aria-label="Contents" {
+                @for (title, id, _) in &filled { a href={ "#" (id) } { (title) } " " }
+            }
+        }
+        @for (title, id, content) in &filled {
+            section id=(id) { h2 { (title) } (content) }
         }
     }
+}
+
+/// The id of a section: its title in lower case, words joined by hyphens.
+fn anchor(title: &str) -> String {
+    let words = title.split(|letter: char| !letter.is_alphanumeric());
+    let words: Vec<String> = words
+        .filter(|word| !word.is_empty())
+        .map(str::to_lowercase)
+        .collect();
+    words.join("-")
 }
 
 /// The whole document. `script`, which may be empty, is the one script that may run in it.
@@ -111,6 +130,25 @@ mod tests {
             "&lt;script&gt;alert(&quot;x&quot; &amp; 'y')&lt;/script&gt;\u{fffd}\u{fffd}[0m\n";
         assert_eq!(page.matches(safe).count(), 3);
         assert!(!page.contains("<script"));
+    }
+
+    #[test]
+    fn contents_link_to_the_sections_that_are_filled() {
+        let text = |words: &str| html! { p { (words) } };
+        let titled = [
+            ("Reward, part by part", text("a")),
+            ("Failures", html! {}),
+            ("Conduct", text("b")),
+        ];
+        assert_eq!(
+            sections(&titled).0,
+            "<nav aria-label=\"Contents\"><a href=\"#reward-part-by-part\">Reward, part by part</a> \
+             <a href=\"#conduct\">Conduct</a> </nav>\
+             <section id=\"reward-part-by-part\"><h2>Reward, part by part</h2><p>a</p></section>\
+             <section id=\"conduct\"><h2>Conduct</h2><p>b</p></section>"
+        );
+        // One section needs no contents.
+        assert!(!sections(&titled[2..]).0.contains("<nav"));
     }
 
     #[test]

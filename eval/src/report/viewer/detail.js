@@ -9,12 +9,15 @@ const detail = at("detail");
 let shown = null;
 let view = "t";
 let needle = "";
+// What finds the accepted answers of the shown trajectory.
+let golden = null;
 // With which run and step a question is compared.
 let partner = null;
 
 function show(row) {
   shown = row;
   if (!row) return detail.replaceChildren(make("p", "caption", "No trajectory fits these filters."));
+  golden = wordsOf(detailOf(row).golds);
   const title = make("h3", "", ...marked(questionOf(row)));
   const link = make("a", "", `#${row.id}`);
   link.href = `#t${row.id}`;
@@ -50,11 +53,21 @@ function change(key) {
   if (held) detail.querySelector(`[data-view="${key}"]`).focus();
 }
 
-// The text with the words searched for marked.
+const quoted = (text) => text.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
+
+// A pattern of whole words for any of the texts, the longest first; null without one.
+function wordsOf(texts) {
+  const some = texts.map((text) => text.trim()).filter(Boolean).sort((a, b) => b.length - a.length);
+  return some.length ? new RegExp(`(?<![\\p{L}\\p{N}])(${some.map(quoted).join("|")})(?![\\p{L}\\p{N}])`, "iu") : null;
+}
+
+// Pieces of text, what a pattern's one group finds in them marked; null finds nothing.
+const highlighted = (pieces, pattern, kind) => (pattern ? pieces.flatMap((piece) =>
+  (typeof piece === "string" ? piece.split(pattern).map((part, place) => (place % 2 ? make("mark", kind, part) : part)) : piece)) : pieces);
+
+// The text with the words searched for and the accepted answers marked.
 function marked(text) {
-  if (!needle) return [text];
-  const pattern = new RegExp(`(${needle.replace(/[.*+?^${}()|[\]\\]/g, "\\$&")})`, "giu");
-  return text.split(pattern).map((piece, place) => (place % 2 ? make("mark", "", piece) : piece));
+  return highlighted(highlighted([text], needle ? new RegExp(`(${quoted(needle)})`, "iu") : null, ""), golden, "gold");
 }
 
 function segment(author, text, content = marked(text)) {
@@ -64,6 +77,7 @@ function segment(author, text, content = marked(text)) {
   if (short || hit) return make("div", `segment author-${author}`, make("span", "", author), body);
   const preview = text.slice(0, PREVIEW_CHARACTERS).trim() + " …";
   const head = make("summary", "", make("span", "", author), " ", make("small", "", preview));
+  if (golden?.test(text)) head.append(" ", make("mark", "gold", "gold"));
   return make("details", `segment author-${author}`, head, body);
 }
 
@@ -144,13 +158,12 @@ function compare(row) {
   return [make("label", "", "with ", choice), sides(row, other)];
 }
 
-// How good a partner of a comparison `one` is: of the run and step compared with last, else of another checkpoint, sampled in the
-// same way, the same member.
+// How good a partner of a comparison `one` is: the other side of the pair that is looked for, of the run and step compared with last,
+// else of another checkpoint, sampled in the same way, the same member.
 function likeness(one, row) {
   const kept = partner && one.run === partner.run && one.step === partner.step;
   const elsewhere = one.run !== row.run || one.step !== row.step;
-  const how = ({ run, step }) => (step === null ? index.runs[run].split(", ").at(-1) : "");
-  return 8 * Boolean(kept) + 4 * elsewhere + 2 * (how(one) === how(row)) + (one.member === row.member);
+  return 16 * opposite(one, row) + 8 * Boolean(kept) + 4 * elsewhere + 2 * (wayOf(one) === wayOf(row)) + (one.member === row.member);
 }
 
 // The n-th text of an author stands beside the n-th of the same author on the other side.
@@ -178,10 +191,10 @@ function number(segments) {
 function compared(author, text, theirs, place) {
   if (theirs === text && author !== "policy") {
     const head = make("summary", "", make("span", "", author), " ", make("small", "", "the same on both sides"));
-    return make("details", `segment author-${author}`, head, make("pre", "", text));
+    return make("details", `segment author-${author}`, head, make("pre", "", ...marked(text)));
   }
   if (theirs === undefined) return segment(author, text);
   const own = difference(...(place ? [theirs, text] : [text, theirs]))[place];
-  const nodes = own.map(([piece, same]) => (same ? piece : make(place ? "ins" : "del", "", piece)));
+  const nodes = own.flatMap(([piece, same]) => (same ? marked(piece) : make(place ? "ins" : "del", "", ...marked(piece))));
   return make("div", `segment author-${author}`, make("span", "", author), make("pre", "", ...nodes));
 }

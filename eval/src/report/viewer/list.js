@@ -10,6 +10,8 @@ let fitting = [];
 let place = 0;
 let hits = null;
 let searches = 0;
+// The pair of evaluations that is looked for.
+let versus = null;
 
 function option(row, position) {
   const mark = row.correct === null ? "" : row.correct ? "✓ " : "✗ ";
@@ -34,6 +36,9 @@ function draw() {
   if (current && at(`row-${current.id}`)) list.setAttribute("aria-activedescendant", `row-${current.id}`);
   else list.removeAttribute("aria-activedescendant");
 }
+
+// Whether `one` is what the pair that is looked for sets against `row`.
+const opposite = (one, row) => versus !== null && one.run !== row.run && sideOf(one, versus);
 
 // Selects the row at a position and brings it into sight.
 function move(position) {
@@ -68,12 +73,14 @@ const narrow = () => matchMedia("(max-width: 820px)").matches;
 function refresh(kept) {
   const text = (id) => at(id).value;
   const chosen = (id) => (text(id) === "" ? null : Number(text(id)));
+  versus = pairs[chosen("pair")] ?? null;
   const wanted = {
     run: chosen("run"),
     source: text("source") || null,
     ending: chosen("ending"),
     correct: text("correct") ? text("correct") === "correct" : null,
     alarm: chosen("alarm"),
+    pair: versus,
     step: [chosen("step-low"), chosen("step-high")],
     reward: [chosen("reward-low"), chosen("reward-high")],
     order: text("order"),
@@ -132,6 +139,7 @@ function begin() {
   offer("source", sources, sources);
   offer("ending", index.endings);
   offer("alarm", index.alarms);
+  offer("pair", pairs.map(([a, b]) => `${index.runs[a]} right, ${index.runs[b]} wrong`));
   at("correct").closest("label").hidden = rows.every((row) => row.correct === null);
   at("static").hidden = true;
   at("viewer").hidden = false;

@@ -28,6 +28,8 @@ const questionOf = (row) => index.questions[row.question][2];
 const originOf = (row) => index.runs[row.run] + (row.step === null ? "" : `, step ${row.step}`);
 const rewardOf = (row) => (row.reward === null ? "no reward" : `reward ${row.reward.toFixed(2)}`);
 const count = (number, thing, ending = "s") => `${number} ${thing}${number === 1 ? "" : ending}`;
+// How an evaluation was sampled, where its name says so.
+const wayOf = ({ run, step }) => (step === null ? index.runs[run].split(", ")[1] ?? "" : "");
 const sameQuestion = (row) => rows.filter((other) => other.question === row.question);
 const sameGroup = (row) =>
   sameQuestion(row).filter((other) => other.run === row.run && other.step === row.step && other.group === row.group);
@@ -72,6 +74,23 @@ async function search(needle, stale) {
   return hits;
 }
 
+// Pairs of evaluations that were sampled in the same way: the one that is to be right, the one that is to be wrong.
+const pairs = (() => {
+  const graded = new Set(rows.filter((row) => row.step === null && row.correct !== null).map((row) => row.run));
+  const same = (a, b) => a !== b && wayOf({ run: a, step: null }) === wayOf({ run: b, step: null });
+  return [...graded].flatMap((a) => [...graded].filter((b) => same(a, b)).map((b) => [a, b]));
+})();
+
+// Whether a row is of a pair's side that is asked for: right in the first, wrong in the second.
+const sideOf = (row, pair) => (row.step === null && row.correct !== null ? pair.indexOf(row.run) === Number(!row.correct) : false);
+
+// The questions that both sides of a pair have a row of.
+function split(pair) {
+  const sides = [new Set(), new Set()];
+  for (const row of rows) if (sideOf(row, pair)) sides[pair.indexOf(row.run)].add(row.question);
+  return new Set([...sides[0]].filter((question) => sides[1].has(question)));
+}
+
 const ORDERS = {
   newest: (a, b) => (b.step ?? Infinity) - (a.step ?? Infinity) || a.run - b.run,
   oldest: (a, b) => (a.step ?? Infinity) - (b.step ?? Infinity) || a.run - b.run,
@@ -84,12 +103,14 @@ const ORDERS = {
 function select(wanted, hits) {
   const inside = (value, low, high) =>
     (low === null && high === null) || (value !== null && value >= (low ?? -Infinity) && value <= (high ?? Infinity));
+  const between = wanted.pair && split(wanted.pair);
   const fits = (row) =>
     (wanted.run === null || row.run === wanted.run) &&
     (wanted.source === null || index.questions[row.question][0] === wanted.source) &&
     (wanted.ending === null || row.ending === wanted.ending) &&
     (wanted.correct === null || row.correct === wanted.correct) &&
     (wanted.alarm === null || row.alarms.includes(wanted.alarm)) &&
+    (between === null || (sideOf(row, wanted.pair) && between.has(row.question))) &&
     inside(row.step, ...wanted.step) &&
     inside(row.reward, ...wanted.reward) &&
     (hits === null || hits.has(row.id));
