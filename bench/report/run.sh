@@ -4,17 +4,27 @@
 # three widths, dark and light, without a violation that axe finds. Takes a scratch folder; screenshots are left in it. Some
 # three minutes.
 #
-# Needs Chromium (CHROMIUM, /usr/bin/chromium), Node, and playwright-core and axe-core, which npm fetches into the scratch folder.
+# Needs Chromium (CHROMIUM, or on the PATH), Node 18 or later, and playwright-core and axe-core, which npm fetches into the scratch folder.
+# Exit code 75: one of them is not here and cannot be fetched.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 scratch=$(realpath -m "${1:?usage: bench/report/run.sh SCRATCH_FOLDER}")
 here=$PWD/bench/report
 mkdir -p "$scratch/shots"
+CHROMIUM=${CHROMIUM:-$(command -v chromium chromium-browser google-chrome | head -n 1 || true)}
+export CHROMIUM
+[ -x "$CHROMIUM" ] || { echo "there is no browser: install chromium, or give its path as CHROMIUM" >&2; exit 75; }
+node -e 'process.exit(Number.parseInt(process.versions.node, 10) < 18 ? 1 : 0)' || { echo "there is no Node 18 or later" >&2; exit 75; }
+if [ ! -d "$scratch/node_modules/axe-core" ]; then
+    timeout 120 npm install --silent --no-save --prefix "$scratch" playwright-core@1.65.1 axe-core@4.14.1 > "$scratch/npm.log" 2>&1 ||
+        { cat "$scratch/npm.log" >&2; echo "npm can fetch nothing here" >&2; exit 75; }
+fi
 forage=${FORAGE_BIN:-}
 if [ -z "$forage" ]; then
     cargo build --release --locked --quiet -p forage
-    forage=$(realpath "${CARGO_TARGET_DIR:-target}/release/forage")
+    forage="${CARGO_TARGET_DIR:-target}/release/forage"
 fi
+forage=$(realpath "$forage")
 
 rm -rf "$scratch/small" "$scratch/large"
 "$forage" quickstart --config configs/smoke.toml --out "$scratch/small" > "$scratch/quickstart.log" 2>&1
@@ -23,7 +33,6 @@ time "$forage" report "$scratch/large" --out "$scratch/report.html"
 ls -l "$scratch/report.html"
 
 cd "$scratch"
-[ -d node_modules/axe-core ] || npm install --silent --no-save playwright-core axe-core > npm.log 2>&1
 cp "$here/drive.mjs" .
 "$forage" serve retriever small/index --addr 127.0.0.1:18099 > server.log 2>&1 &
 server=$!
