@@ -161,6 +161,46 @@ fn each_engine_is_named_by_one_crate() {
     }
 }
 
+/// What can be seen of the image without building it: it is made of what is here, by the toolchain that is pinned, and not for root.
+#[test]
+fn the_containerfile_fits_the_tree() {
+    let text = std::fs::read_to_string(root().join("Containerfile")).unwrap();
+    let toolchain: toml::Table = std::fs::read_to_string(root().join("rust-toolchain.toml"))
+        .unwrap()
+        .parse()
+        .unwrap();
+    let channel = toolchain["toolchain"]["channel"].as_str().unwrap();
+    for pinned in [
+        format!("/rust:{channel}-"),
+        format!("RUSTUP_TOOLCHAIN={channel}\n"),
+    ] {
+        assert!(text.contains(&pinned), "no `{pinned}`");
+    }
+    let mut copied = 0;
+    for line in text.lines() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        if let ["COPY", sources @ .., _] = words.as_slice()
+            && sources.first() != Some(&"--from=build")
+        {
+            for source in sources {
+                assert!(root().join(source).exists(), "{source} is not here");
+                copied += 1;
+            }
+        }
+    }
+    assert!(copied > 0, "nothing is copied");
+    let mut users = text.lines().filter_map(|line| line.strip_prefix("USER "));
+    assert!(
+        users
+            .next_back()
+            .is_some_and(|user| user != "root" && user != "0")
+    );
+    assert!(
+        !text.contains("://"),
+        "no host but those of the base images"
+    );
+}
+
 pub(crate) fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
