@@ -1,11 +1,11 @@
-// Drives the report, the retriever's search page and the page that follows a run in headless Chromium, with the keyboard where
-// there is a key: node drive.mjs REPORT.html SERVER_URL RUN_URL SHOTS. Prints a line per check; the exit code is 1 when one failed.
+// Drives the report, the retriever's search page, the page that follows a run and that of an environment server in headless Chromium,
+// with the keyboard where there is a key: node drive.mjs REPORT.html SERVER_URL RUN_URL ENVIRONMENT_URL SHOTS. Prints a line per check; the exit code is 1 when one failed.
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { pathToFileURL } from "node:url";
 import { chromium } from "playwright-core";
 
-const [report, server, live, shots] = process.argv.slice(2);
+const [report, server, live, environment, shots] = process.argv.slice(2);
 const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 const url = pathToFileURL(report).href;
 const TRAJECTORIES = 10000;
@@ -225,6 +225,7 @@ for (const [name, address, ready] of [
   ["report", url, "#detail .segment"],
   ["search page", `${server}?q=birth`, "article"],
   ["live page", live, "svg"],
+  ["environment page", environment, "pre"],
 ]) {
   for (const colorScheme of ["light", "dark"]) {
     for (const width of WIDTHS) {

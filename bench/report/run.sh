@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# The report of a run with 10,000 trajectories, the retriever's search page and the page that follows a run, in headless Chromium:
-# time to interactive, filters, search, groups, comparison, keyboard alone, no console message, no request elsewhere; each at
-# three widths, dark and light, without a violation that axe finds. Takes a scratch folder; screenshots are left in it. Some
-# three minutes.
+# The report of a run with 10,000 trajectories, the retriever's search page, the page that follows a run and that of an environment
+# server, in headless Chromium: time to interactive, filters, search, groups, comparison, keyboard alone, no console message, no
+# request elsewhere; each at three widths, dark and light, without a violation that axe finds. Takes a scratch folder; screenshots
+# are left in it. Some three minutes.
 #
 # Needs Chromium (CHROMIUM, or on the PATH), Node 18 or later, and playwright-core and axe-core, which npm fetches into the scratch folder.
 # Exit code 75: one of them is not here and cannot be fetched.
@@ -34,15 +34,24 @@ ls -l "$scratch/report.html"
 
 cd "$scratch"
 cp "$here/drive.mjs" .
-"$forage" serve retriever small/index --addr 127.0.0.1:18099 > server.log 2>&1 &
-server=$!
-"$forage" serve run small/trained --addr 127.0.0.1:18098 > live.log 2>&1 &
-live=$!
-trap 'kill "$server" "$live"' EXIT
-for port in 18099 18098; do
-    for _ in $(seq 100); do
-        curl --silent --fail --output /dev/null "http://127.0.0.1:$port/readyz" && break
+servers=()
+trap 'kill "${servers[@]}" 2>/dev/null || true' EXIT
+# serve LOG ARGUMENTS: starts a server at a port of its own; `address` is where it listens.
+serve() {
+    local log=$1
+    "$forage" serve "${@:2}" --addr 127.0.0.1:0 > "$log" 2>&1 &
+    servers+=($!)
+    for _ in $(seq 300); do
+        address=$(sed -n 's|^listening on \(http://[^, ]*\).*|\1/|p' "$log")
+        [ -z "$address" ] || return 0
         sleep 0.1
     done
-done
-node drive.mjs "$scratch/report.html" http://127.0.0.1:18099/ http://127.0.0.1:18098/ "$scratch/shots"
+    cat "$log" >&2
+    return 1
+}
+serve server.log retriever small/index
+retriever=$address
+serve live.log run small/trained
+run=$address
+serve environment.log env search-r1
+node drive.mjs "$scratch/report.html" "$retriever" "$run" "$address" "$scratch/shots"

@@ -333,6 +333,12 @@ async fn a_browser_is_told_what_the_server_is_for() {
     for route in ["/info", "/tasks?limit=10", "/openapi.json", "/healthz"] {
         assert!(page.contains(&format!("href=\"{route}\"")), "{route}");
     }
+    let described: Value = serde_json::from_str(include_str!("../../src/server/openapi.json"))
+        .expect("a description in JSON");
+    let routes = described["paths"].as_object().expect("routes").keys();
+    for route in routes.filter(|route| !route.contains('{')) {
+        assert!(page.contains(route.as_str()), "{route} is not on the page");
+    }
     let info = server.client.get(server.url("/info")).send().await;
     assert_eq!(info.expect("answered").status(), 401);
 }
