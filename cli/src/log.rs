@@ -5,6 +5,8 @@ use tracing_subscriber::filter::{EnvFilter, ParseError};
 use tracing_subscriber::prelude::*;
 use tracing_subscriber::{Layer, Registry, fmt};
 
+use crate::terminal::silence;
+
 /// The log of a command.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Log")]
@@ -22,6 +24,9 @@ pub(crate) struct LogArgs {
     /// Write every line of the log as a JSON object.
     #[arg(long = "log-json", global = true)]
     log_json: bool,
+    /// Print results, warnings and errors alone, without progress and next steps.
+    #[arg(short, long, global = true)]
+    quiet: bool,
 }
 
 /// The filter as written, once it is known to be one.
@@ -30,8 +35,11 @@ fn filter(text: &str) -> Result<String, ParseError> {
 }
 
 impl LogArgs {
-    /// Starts the log, if one is asked for.
+    /// Starts the log, if one is asked for, and silences the rest, if that is.
     pub(crate) fn start(&self) {
+        if self.quiet {
+            silence();
+        }
         let Some(filter) = &self.log_filter else {
             return;
         };

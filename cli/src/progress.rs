@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use forage_lab::Observer;
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
-use crate::terminal::note;
+use crate::terminal::{hint, is_quiet, note};
 
 /// Shows progress, and stops runs when the user asks for it.
 pub(crate) struct Watch {
@@ -34,7 +34,7 @@ const PLAIN_EVERY: Duration = Duration::from_secs(20);
 impl Watch {
     pub(crate) fn new() -> Self {
         Self {
-            bars: std::io::stderr().is_terminal().then(MultiProgress::new),
+            bars: (!is_quiet() && std::io::stderr().is_terminal()).then(MultiProgress::new),
             started: Instant::now(),
             tasks: Mutex::default(),
             stop: Arc::default(),
@@ -71,10 +71,8 @@ impl Watch {
         bar.set_prefix(name.to_owned());
         Some(Task::Bar(bar))
     }
-}
 
-impl Observer for Watch {
-    fn say(&self, line: &str) {
+    fn tell(&self, line: &str) {
         let stamp = self.started.elapsed().as_secs();
         let line = format!("[{:>2}:{:02}] {line}", stamp / 60, stamp % 60);
         match &self.bars {
@@ -82,8 +80,23 @@ impl Observer for Watch {
             None => note(&line),
         }
     }
+}
+
+impl Observer for Watch {
+    fn say(&self, line: &str) {
+        if !is_quiet() {
+            self.tell(line);
+        }
+    }
+
+    fn warn(&self, line: &str) {
+        self.tell(line);
+    }
 
     fn progress(&self, name: &str, done: u64, total: u64, shown: &str) {
+        if is_quiet() {
+            return;
+        }
         let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
         if !tasks.contains_key(name) {
             tasks.extend(self.begin(name, total).map(|task| (name.to_owned(), task)));
@@ -114,6 +127,6 @@ impl Observer for Watch {
     }
 
     fn notice(&self) -> fn(&str) {
-        note
+        hint
     }
 }

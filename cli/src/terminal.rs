@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Result;
 use forage_contracts::nearest;
@@ -22,6 +23,26 @@ pub(crate) fn out(text: &str) {
 /// A terminal that was closed takes nothing: that ends no run.
 pub(crate) fn note(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
+}
+
+/// Whether results, warnings and errors alone are printed.
+static QUIET: AtomicBool = AtomicBool::new(false);
+
+/// Silences everything but results, warnings and errors, for the life of the process.
+pub(crate) fn silence() {
+    QUIET.store(true, Ordering::Relaxed);
+}
+
+/// Returns true where nothing but results, warnings and errors is printed.
+pub(crate) fn is_quiet() -> bool {
+    QUIET.load(Ordering::Relaxed)
+}
+
+/// Prints to stderr what is neither a result nor a warning.
+pub(crate) fn hint(text: &str) {
+    if !is_quiet() {
+        note(text);
+    }
 }
 
 /// The name that an error expects and that is nearest to the one which it does not know, as serde puts it.

@@ -17,7 +17,7 @@ use crate::config::{Baseline, Resolved};
 use crate::data::{Data, Tasks};
 use crate::error::{Context, Result, RunError, bail};
 use crate::evaluate::{
-    Evaluated, Opening, Player, Way, evaluate_checkpoint, evaluate_policy, fault_budget,
+    Evaluated, Opening, Out, Player, Sets, Way, evaluate_checkpoint, evaluate_policy, fault_budget,
 };
 use crate::forced::Forced;
 use crate::layout::{RunLayout, make_folder};
@@ -26,6 +26,7 @@ use crate::runtime::runtime;
 use crate::session::Session;
 use crate::sft::{SftOptions, sft};
 use crate::study::open_saved;
+use crate::unfinished::Unfinished;
 
 /// Rounds of rejection sampling: each plays an equal share of the episodes with what the last has learned.
 const ROUNDS: usize = 4;
@@ -46,6 +47,8 @@ pub(crate) struct Baselines<'a> {
     pub(crate) start_name: String,
     /// Its episodes on the questions.
     pub(crate) before: &'a Evaluated,
+    /// The record of the evaluation, where it can be gone on with.
+    pub(crate) unfinished: Option<&'a Unfinished<Sets>>,
     pub(crate) observer: &'a dyn Observer,
 }
 
@@ -68,18 +71,31 @@ impl Baselines<'_> {
     }
 
     fn one(&self, name: &str, baseline: Baseline) -> Result<Evaluated> {
+        let file = self.run.unfinished_set(name);
+        let unfinished = self.unfinished;
+        let out = unfinished.map(|unfinished| Out {
+            file: &file,
+            unfinished,
+        });
         match baseline {
-            Baseline::ForcedSearch => self.forced_search(),
+            Baseline::ForcedSearch => self.forced_search(out),
             Baseline::BestOf => Ok(self.chosen(SeedEpisodes::best_of)),
             Baseline::MajorityOf => Ok(self.chosen(SeedEpisodes::majority_of)),
-            Baseline::RejectionSampling => self.checkpoint(&self.rejection_sampling(name)?),
-            Baseline::Demonstrations => self.checkpoint(&self.demonstrations(name)?),
-            Baseline::Script(script) => self.script(script),
+            Baseline::RejectionSampling => self.checkpoint(&self.rejection_sampling(name)?, out),
+            Baseline::Demonstrations => self.checkpoint(&self.demonstrations(name)?, out),
+            Baseline::Script(script) => self.script(script, out),
         }
     }
 
-    fn checkpoint(&self, policy: &Checkpoint) -> Result<Evaluated> {
-        evaluate_checkpoint(self.config, policy, self.data, self.tasks, self.observer)
+    fn checkpoint(&self, policy: &Checkpoint, out: Option<Out<'_>>) -> Result<Evaluated> {
+        let Self {
+            config,
+            data,
+            tasks,
+            observer,
+            ..
+        } = *self;
+        evaluate_checkpoint(config, policy, data, tasks, out, observer)
     }
 
     /// The session of the start.
@@ -87,7 +103,7 @@ impl Baselines<'_> {
         Session::of(self.config, &self.data.corpus, self.start, self.observer)
     }
 
-    fn forced_search(&self) -> Result<Evaluated> {
+    fn forced_search(&self, out: Option<Out<'_>>) -> Result<Evaluated> {
         let session = self.session()?;
         let entry = registry::find(&self.config.environment.id)?;
         let opening = Forced::opening(entry, &session.factory.spec().stop);
@@ -100,7 +116,14 @@ impl Baselines<'_> {
         let opening = session.format.tokenizer.encode(&opening);
         let policy = self.config.generation().start(self.start);
         let policy = Arc::new(Forced::new(policy, opening));
-        evaluate_policy(self.config, &session, policy, self.tasks, self.observer)
+        evaluate_policy(
+            self.config,
+            &session,
+            policy,
+            self.tasks,
+            out,
+            self.observer,
+        )
     }
 
     /// One of the start's samples of each question: it stands for a greedy and for a sampled episode.
@@ -113,7 +136,7 @@ impl Baselines<'_> {
     }
 
     /// A script plays in bytes, and the same way each time.
-    fn script(&self, name: &str) -> Result<Evaluated> {
+    fn script(&self, name: &str, out: Option<Out<'_>>) -> Result<Evaluated> {
         let generation = self.config.generation();
         let opening = Opening::of(self.config, Some(name), &generation);
         let Player {
@@ -130,7 +153,7 @@ impl Baselines<'_> {
         let way = Way {
             in_flight,
             budget: fault_budget(self.config),
-            out: None,
+            out,
             observer: self.observer,
         };
         let greedy = way.play_greedily(&rollout, self.tasks, self.config.seed, name)?;
@@ -180,16 +203,18 @@ impl Baselines<'_> {
                     temperature: None,
                     questions: None,
                     record_tools: None,
+                    resume: false,
                 };
                 let chat = self.config.policy.chat.as_ref();
                 let player = Player::here(&policy, chat, &self.config.generation())?;
                 let tasks = self.training(round * each, each);
                 let seed = Seed::root(self.config.seed).child("collect", &[round as u64]);
                 let corpus = &self.data.corpus;
+                let jobs = options.jobs(self.config, &tasks, seed);
                 let found =
-                    options.gather(self.config, corpus, player, &tasks, seed, self.observer)?;
+                    options.gather(self.config, corpus, player, &jobs, None, self.observer)?;
                 if found.kept == 0 {
-                    self.observer.say(&format!(
+                    self.observer.warn(&format!(
                         "{name}, round {}: none of {} episodes earned anything, so nothing is learned",
                         round + 1,
                         found.episodes

@@ -434,7 +434,7 @@ fn load_files(
 }
 
 /// All questions of files, by their splits.
-fn file_splits(files: &FilesConfig) -> Result<[Tasks; 3]> {
+pub(crate) fn file_splits(files: &FilesConfig) -> Result<[Tasks; 3]> {
     let ids = files.ids.clone().unwrap_or_default();
     let tasks = |paths: &[PathBuf], ids: Option<&Path>, split| -> Result<Vec<Task>> {
         let mut read = Vec::new();

@@ -1,7 +1,7 @@
 //! One GRPO run of a resolved config.
 
 use std::any::Any;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use forage_contracts::Episode;
@@ -101,7 +101,7 @@ impl Grpo<'_> {
         let watch = |row: &Row, episodes: &[Episode], alarms: &[Alarm]| {
             observer.progress(self.name, row.step() + 1, config.grpo.steps, &line(row));
             for alarm in alarms {
-                observer.say(&format!(
+                observer.warn(&format!(
                     "{} step {}: {}",
                     self.name,
                     row.step(),
@@ -151,7 +151,7 @@ impl Grpo<'_> {
 
     /// The error of the run, with the settings that keep it from being resumed.
     fn refused(&self, error: TrainerError) -> RunError {
-        let record = self.layout.config();
+        let record = record_of(self.layout);
         let text = |config: &Resolved| shape(config).to_toml().ok();
         let shapes = || {
             let before = Resolved::read(&record, &[], None).ok()?;
@@ -173,7 +173,7 @@ impl Grpo<'_> {
             let sharing = [self.runs, processes];
             let (kept, warning) = memory::kept_bytes(config, &start, rollouts, sharing)?;
             if let Some(warning) = warning {
-                self.observer.say(&warning);
+                self.observer.warn(&warning);
             }
             learner_of(config, start, layout, kept)
         };
@@ -196,6 +196,16 @@ impl Grpo<'_> {
         let first = learners.remove(0);
         Ok((first, learners))
     }
+}
+
+/// The record of the settings that a run was started with; a part of a quickstart has it in the folder around its own.
+fn record_of(layout: &RunLayout) -> PathBuf {
+    let own = layout.config();
+    let around = layout.folder().parent().map(RunLayout::new);
+    let around = around.map(|around| around.config());
+    around
+        .filter(|around| !own.exists() && around.exists())
+        .unwrap_or(own)
 }
 
 /// The error of a rank of this process whose thread has panicked.
@@ -268,7 +278,7 @@ pub(crate) fn control(stop: bool) -> Control {
 /// The settings that shape a run. What may change between the processes that work on it (length, threads, parts of the gradient, who
 /// keeps which moments, evaluation, how often it saves, where a judge is and what it may cost, where a sampler is and how it is asked)
 /// is left out.
-fn shape(config: &Resolved) -> RunConfig {
+pub(crate) fn shape(config: &Resolved) -> RunConfig {
     let mut shape = (**config).clone();
     shape.threads = 0;
     shape.grpo.steps = 0;
@@ -354,6 +364,20 @@ mod tests {
                 "{said}"
             );
         }
+    }
+
+    #[test]
+    fn a_part_of_a_quickstart_was_started_with_the_settings_around_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let whole = RunLayout::new(folder.path());
+        let part = whole.part("trained");
+        assert_eq!(record_of(&part), part.config());
+        std::fs::write(whole.config(), "").unwrap();
+        assert_eq!(record_of(&part), whole.config());
+        assert_eq!(record_of(&whole), whole.config());
+        make_folder(part.folder()).unwrap();
+        std::fs::write(part.config(), "").unwrap();
+        assert_eq!(record_of(&part), part.config());
     }
 
     #[test]

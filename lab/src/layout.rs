@@ -130,6 +130,16 @@ impl RunLayout {
         self.0.join("evaluation")
     }
 
+    /// The folder of an evaluation that is not at its end.
+    pub(crate) fn unfinished(&self) -> PathBuf {
+        self.0.join("evaluation.partial")
+    }
+
+    /// A set of episodes of an evaluation that is not at its end.
+    pub(crate) fn unfinished_set(&self, name: &str) -> PathBuf {
+        self.unfinished().join(format!("{name}.jsonl"))
+    }
+
     /// The greedy episodes of an evaluation.
     pub(crate) fn greedy(&self, name: &str) -> PathBuf {
         self.evaluation().join(format!("{name}.jsonl"))

@@ -49,6 +49,7 @@ mod throughput;
 mod tracked;
 mod train;
 mod twins;
+mod unfinished;
 mod warm_start;
 
 pub use audit::Audited;

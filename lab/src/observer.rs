@@ -8,6 +8,11 @@ pub trait Observer: Sync {
     /// A sentence or two that people should read.
     fn say(&self, _line: &str) {}
 
+    /// A sentence about what may be wrong, for people who asked to hear of nothing else too.
+    fn warn(&self, line: &str) {
+        self.say(line);
+    }
+
     /// A task has done some of its steps; `shown` are the numbers of the last one.
     fn progress(&self, _task: &str, _done: u64, _total: u64, _shown: &str) {}
 

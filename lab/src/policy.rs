@@ -14,6 +14,7 @@ use crate::archive::{is_archive, unpacked};
 use crate::builtin;
 use crate::config::{Base, Generation, LoraSection, Resolved};
 use crate::error::{Context, Result, RunError, bail};
+use crate::grpo::hash_file;
 
 /// Begins the names of policies inside this crate.
 const BUILTIN: &str = "builtin:";
@@ -260,6 +261,38 @@ impl PolicyFormat {
     }
 }
 
+/// Endings of the files of a checkpoint that decide what it writes.
+const DECIDING: [&str; 3] = ["jinja", "json", "safetensors"];
+
+/// The digest of a checkpoint's files, with those of an adapter's base; the name of one inside this crate.
+pub(crate) fn weights_digest(name: &str) -> Result<String> {
+    if name.starts_with(BUILTIN) {
+        return Ok(name.to_owned());
+    }
+    let unusable = || format!("policy {name} cannot be used");
+    let folder = hub().fetch(name).with_context(unusable)?;
+    let entries = std::fs::read_dir(&folder).with_context(unusable)?;
+    let mut files = Vec::new();
+    for entry in entries {
+        let file = entry.with_context(unusable)?.path();
+        let ending = file.extension().and_then(|ending| ending.to_str());
+        if ending.is_some_and(|ending| DECIDING.contains(&ending)) && file.is_file() {
+            files.push(file);
+        }
+    }
+    files.sort();
+    let mut hasher = blake3::Hasher::new();
+    for file in &files {
+        let name = file.file_name().unwrap_or_default();
+        hasher.update(name.as_encoded_bytes());
+        hash_file(&mut hasher, file)?;
+    }
+    if let Some(base) = Checkpoint::adapter_base(&folder).with_context(unusable)? {
+        hasher.update(weights_digest(&base)?.as_bytes());
+    }
+    Ok(hasher.finalize().to_hex().to_string())
+}
+
 /// The hub as the environment of this process describes it.
 pub fn hub() -> Hub {
     #[expect(
@@ -299,6 +332,24 @@ pub(crate) fn save(trained: &Checkpoint, folder: &Path) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn other_weights_have_another_digest() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| {
+            std::fs::write(folder.path().join(name), text).unwrap();
+            weights_digest(folder.path().to_str().unwrap()).unwrap()
+        };
+        write("config.json", "{}");
+        let first = write("model.safetensors", "a");
+        assert_ne!(write("model.safetensors", "b"), first);
+        assert_eq!(write("model.safetensors", "a"), first);
+        assert_eq!(write("README.md", "who made it"), first);
+        let adapter = write("adapter_config.json", "{}");
+        assert_ne!(adapter, first);
+        let builtin = weights_digest("builtin:quickstart").unwrap();
+        assert_eq!(builtin, "builtin:quickstart");
+    }
 
     #[test]
     fn four_bytes_a_token_give_every_text_back() {

@@ -85,7 +85,7 @@ impl Resolved {
             return Ok(checks);
         }
         if self.sampler.is_some() {
-            observer.say("[sampler] is not asked: this process plays the groups");
+            observer.warn("[sampler] is not asked: this process plays the groups");
         }
         let config = self.vary(|config| {
             config.sampler = None;

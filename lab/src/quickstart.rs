@@ -77,7 +77,7 @@ pub fn quickstart(
     let start = start(config, &layout, options, observer)?;
     observer.say(&format!("{} held-out questions", data.test.len()));
     let evaluate = |name: &str, policy: &Checkpoint| -> Result<Evaluated> {
-        let found = evaluate_checkpoint(config, policy, &data, &data.test, observer)?;
+        let found = evaluate_checkpoint(config, policy, &data, &data.test, None, observer)?;
         observer.say(&format!("{name}: {}", measured(&found.greedy)));
         Ok(found)
     };
@@ -94,6 +94,7 @@ pub fn quickstart(
         start: &start,
         start_name: start_name(config, &layout, options),
         before: &before,
+        unfinished: None,
         observer,
     };
     let baselines = baselines.evaluate()?;
@@ -155,6 +156,10 @@ struct Pair<'a> {
 impl Observer for Pair<'_> {
     fn say(&self, line: &str) {
         self.observer.say(line);
+    }
+
+    fn warn(&self, line: &str) {
+        self.observer.warn(line);
     }
 
     fn progress(&self, task: &str, done: u64, total: u64, shown: &str) {

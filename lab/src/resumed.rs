@@ -31,24 +31,28 @@ pub(crate) fn explained(
     let Some([before, now]) = shapes() else {
         return error.into();
     };
-    let mut found = differing(&before, &now);
-    let more = found.len().saturating_sub(NAMED);
-    found.truncate(NAMED);
-    if more > 0 {
-        found.push(format!("{more} more"));
-    }
     let record = record.display();
-    let what = if found.is_empty() {
-        format!(
+    let what = match differences(&before, &now) {
+        None => format!(
             "the run has the settings of {record}: what it learns from, what it searches or the program's version is another"
-        )
-    } else {
-        format!("{record} has other settings: {}", found.join("; "))
+        ),
+        Some(others) => format!("{record} has other settings: {others}"),
     };
     RunError::Stage {
         what,
         source: Some(error.into()),
     }
+}
+
+/// The settings that differ in words, the first of many; `None` where all are the same.
+pub(crate) fn differences(before: &Value, now: &Value) -> Option<String> {
+    let mut found = differing(before, now);
+    let more = found.len().saturating_sub(NAMED);
+    found.truncate(NAMED);
+    if more > 0 {
+        found.push(format!("{more} more"));
+    }
+    (!found.is_empty()).then(|| found.join("; "))
 }
 
 /// The settings that differ, with both values.

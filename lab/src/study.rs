@@ -6,32 +6,45 @@ use std::slice::from_ref;
 use forage_contracts::Episode;
 use forage_eval::{Course, SeedEpisodes};
 use forage_trainer::{Checkpoint, Precision};
+use serde_json::json;
 
 use crate::baselines::Baselines;
 use crate::conduct::course;
 use crate::config::Resolved;
 use crate::data::{Data, first};
 use crate::error::{Context, Result, bail};
-use crate::evaluate::{Evaluated, evaluate_checkpoint};
+use crate::evaluate::{Evaluated, Opening, Out, evaluate_checkpoint};
 use crate::layout::{RunLayout, START, TRAINED, make_folder};
 use crate::lock::RunLock;
 use crate::observer::Observer;
-use crate::policy::{open_policy, start_of};
+use crate::policy::{open_policy, start_of, weights_digest};
 use crate::records::write_episodes;
 use crate::studied::Studied;
+use crate::unfinished::{Unfinished, check, record_of, settings};
 
 /// Evaluates start, trained policy and twins of each run, and the baselines that its config asks for, on its held-out questions,
 /// at most `limit` of them; the greedy episodes of each, and the study of each run by itself, are kept in its folder. `overrides`
-/// change the configs of all runs, `evaluation.samples=64` for instance. Blocks; not to be called from async code.
+/// change the configs of all runs, `evaluation.samples=64` for instance. A process that is killed leaves the episodes that had ended in
+/// the folders of the runs, and another goes on with them by `resume`. Blocks; not to be called from async code.
 ///
 /// # Errors
-/// When a folder holds no run, a run or a twin has not come to its end, or an evaluation fails.
+/// When a folder holds no run, a run or a twin has not come to its end, an evaluation fails, there is nothing to resume, or what is
+/// there was begun with other settings.
 pub fn study(
     runs: &[PathBuf],
     limit: Option<usize>,
     overrides: &[String],
+    resume: bool,
     observer: &dyn Observer,
 ) -> Result<Studied> {
+    let records: Vec<PathBuf> = runs
+        .iter()
+        .map(|run| record_of(&RunLayout::new(run).unfinished_set(EVALUATION)))
+        .collect();
+    if let (true, Some(first)) = (resume, records.first()) {
+        let begun = records.iter().find(|record| record.exists());
+        check(begun.unwrap_or(first))?;
+    }
     let (mut greedy, mut sampled, mut courses) = (Vec::new(), Vec::new(), Vec::new());
     let mut studies = Vec::new();
     let mut bootstrap = None;
@@ -42,7 +55,7 @@ pub fn study(
         }
         let config = Resolved::read(&layout.config(), overrides, None)?;
         let bootstrap = *bootstrap.get_or_insert(config.bootstrap());
-        let found = evaluated(&layout, &config, limit, observer)?;
+        let found = evaluated(&layout, &config, limit, resume, observer)?;
         let own = found.seed(config.seed, |found| &found.greedy);
         let own_samples = found.seed(config.seed, |found| &found.sampled);
         let own_course = course(&layout, bootstrap)?.map(|course| (config.seed, course));
@@ -60,11 +73,22 @@ pub fn study(
         courses.extend(own_course);
     }
     let bootstrap = bootstrap.context("name a run folder")?;
-    if let Ok([alone]) = <[Studied; 1]>::try_from(studies) {
-        return Ok(alone);
+    let studied = match <[Studied; 1]>::try_from(studies) {
+        Ok([alone]) => alone,
+        Err(_) => Studied::of(&greedy, &sampled, &courses, bootstrap)?,
+    };
+    // Those of the first run too only now: a study that is stopped in a later one has its episodes.
+    for run in runs {
+        let _lock = RunLock::take(run)?;
+        let place = RunLayout::new(run).unfinished();
+        let removed = std::fs::remove_dir_all(&place);
+        removed.with_context(|| format!("cannot remove {}", place.display()))?;
     }
-    Studied::of(&greedy, &sampled, &courses, bootstrap)
+    Ok(studied)
 }
+
+/// The stem of the record of a run's evaluation; the names of its sets of episodes are others.
+const EVALUATION: &str = "evaluation";
 
 /// Everything that a run is judged by.
 struct Judged {
@@ -94,11 +118,13 @@ impl Judged {
     }
 }
 
-/// Start, trained policy, twins and baselines of a run on its held-out questions.
+/// Start, trained policy, twins and baselines of a run on its held-out questions. What was played before is not played again where it
+/// is to be resumed.
 fn evaluated(
     run: &RunLayout,
     config: &Resolved,
     limit: Option<usize>,
+    resume: bool,
     observer: &dyn Observer,
 ) -> Result<Judged> {
     let folder = run.folder().display();
@@ -116,16 +142,45 @@ fn evaluated(
         );
     }
     make_folder(&run.evaluation())?;
+    make_folder(&run.unfinished())?;
+    let untrained = start_of(config)?;
+    let mut policies = vec![(TRAINED.to_owned(), run.policy())];
+    policies.extend(twins.into_iter().map(|(name, twin)| (name, twin.policy())));
+    let generation = config.generation();
+    let mut about = settings(
+        &config.environment,
+        Some(config),
+        &data.corpus,
+        &tasks,
+        config.seed,
+    )?;
+    about["samples"] = config.evaluation.samples.into();
+    about["base"] = json!(config.policy.base);
+    // Every policy is played by the engine of this process.
+    let opening = Opening {
+        sampler: None,
+        ..Opening::of(config, None, &generation)
+    };
+    about["policies"][START] = opening.identity()?;
+    for (name, place) in &policies {
+        about["policies"][name] = weights_digest(&place.to_string_lossy())?.into();
+    }
+    let record = record_of(&run.unfinished_set(EVALUATION));
+    // Of several runs those before the one in which a study was stopped were begun, and those after it were not.
+    let resume = resume && record.exists();
+    let unfinished = Unfinished::begin(record, about, resume, observer)?;
     let evaluate = |name: &str, policy: &Checkpoint| -> Result<Evaluated> {
         observer.say(&format!("{folder}: {name} on {} questions", tasks.len()));
-        let found = evaluate_checkpoint(config, policy, &data, &tasks, observer)?;
+        let file = run.unfinished_set(name);
+        let out = Out {
+            file: &file,
+            unfinished: &unfinished,
+        };
+        let found = evaluate_checkpoint(config, policy, &data, &tasks, Some(out), observer)?;
         write_episodes(&run.greedy(name), found.greedy.iter().cloned())?;
         Ok(found)
     };
-    let untrained = start_of(config)?;
     let start = evaluate(START, &untrained)?;
-    let mut policies = vec![(TRAINED.to_owned(), run.policy())];
-    policies.extend(twins.into_iter().map(|(name, twin)| (name, twin.policy())));
     let mut arms = Vec::new();
     for (name, place) in policies {
         let found = evaluate(&name, &open_saved(&place, config)?)?;
@@ -139,6 +194,7 @@ fn evaluated(
         start: &untrained,
         start_name: config.policy.checkpoint.clone(),
         before: &start,
+        unfinished: Some(&unfinished),
         observer,
     };
     let baselines = baselines.evaluate()?;

@@ -8,8 +8,9 @@ use forage_trainer::memory::Workload;
 use forage_trainer::{Checkpoint, RankSettings};
 use serde::Serialize;
 
+use crate::archive::is_archive;
 use crate::config::{Resolved, RunConfig};
-use crate::data::Data;
+use crate::data::{Data, file_splits};
 use crate::error::{Context, Result, RunError, bail};
 use crate::grpo::{Experience, Grpo, digest};
 use crate::layout::RunLayout;
@@ -119,7 +120,7 @@ pub fn train(
         opened.in_config("the run cannot begin with its devices")?;
     }
     if let Some(ranks) = options.ranks.as_ref().filter(|ranks| ranks.is_open()) {
-        observer.say(&format!(
+        observer.warn(&format!(
             "warning: anyone who reaches {} may take the place of a rank or end the run; give all ranks the same --rank-secret-file",
             ranks.address
         ));
@@ -163,7 +164,7 @@ fn train_in(config: &Resolved, options: &TrainOptions, observer: &dyn Observer) 
     let start = start_of(config)?;
     let chat = start.chat.clone();
     for text in config.stamp.differing(&config.stamped(chat.as_ref())) {
-        observer.say(&format!(
+        observer.warn(&format!(
             "warning: the {text} is not the one that the config's [stamp] names: its text has changed since"
         ));
     }
@@ -236,10 +237,10 @@ fn load(config: &Resolved, options: &TrainOptions, observer: &dyn Observer) -> R
     let mut data = Data::load(config, &options.folder)?;
     data.corpus = data.corpus.recorded(options.record_tools.as_deref())?;
     if let Some(warning) = few_questions(data.train.len(), config) {
-        observer.say(&warning);
+        observer.warn(&warning);
     }
     for warning in missing_questions(&data, config) {
-        observer.say(&warning);
+        observer.warn(&warning);
     }
     Ok(data)
 }
@@ -271,6 +272,28 @@ pub(crate) fn few_questions(questions: usize, config: &RunConfig) -> Option<Stri
     })
 }
 
+/// The questions that a run would learn from: as many as it asks for, or as its files hold where all of them are here.
+fn training_questions(config: &RunConfig) -> Result<usize> {
+    let asked = config.data.counts()[0];
+    let Some(files) = &config.data.files else {
+        return Ok(asked);
+    };
+    let ids = files
+        .ids
+        .iter()
+        .flat_map(|ids| [&ids.train, &ids.dev, &ids.test]);
+    let named = [&files.train, &files.dev, &files.test]
+        .into_iter()
+        .flatten();
+    let mut named = named.chain(ids.flatten());
+    // An archive is unpacked by the run, beside itself.
+    if !named.all(|path| path.exists() && !is_archive(path)) {
+        return Ok(asked);
+    }
+    let [train, ..] = file_splits(files)?;
+    Ok(train.len().min(asked))
+}
+
 /// Warnings of splits that hold fewer questions than the config asks for.
 fn missing_questions(data: &Data, config: &RunConfig) -> Vec<String> {
     let asked = &config.data;
@@ -296,8 +319,8 @@ impl Resolved {
     /// step by data sheets. Of the options the ranks are not read, and no device is opened.
     ///
     /// # Errors
-    /// When the run would be refused for its ranks, its devices or recorded rollouts that nothing weighs, or the policy's shape or the
-    /// rollouts cannot be read.
+    /// When the run would be refused for its ranks, its devices or recorded rollouts that nothing weighs, or the policy's shape, files of
+    /// questions that are here or the rollouts cannot be read.
     pub fn plan(&self, options: &TrainOptions, processes: Option<usize>) -> Result<String> {
         options.check_ranks(self, processes)?;
         options.check_recorded(self)?;
@@ -322,11 +345,9 @@ impl Resolved {
                 episodes as u64 * steps,
             ),
         ];
-        // A file may hold fewer than are asked for: what it holds is known when the run starts.
-        if let Some(warning) =
-            few_questions(self.data.counts()[0], self).filter(|_| rollouts.is_none())
-        {
-            lines.push(format!("# {warning}"));
+        if rollouts.is_none() {
+            let warning = few_questions(training_questions(self)?, self);
+            lines.extend(warning.map(|warning| format!("# {warning}")));
         }
         let Some(start) = Start::of(self, false)? else {
             lines.push("# memory: not known before the policy is fetched".to_owned());
@@ -417,6 +438,32 @@ mod tests {
             );
         }
         assert!(!options.folder.exists());
+    }
+
+    #[test]
+    fn a_plan_warns_of_files_with_few_questions() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("train.jsonl");
+        let row = |id: usize| {
+            format!("{{\"id\": \"{id}\", \"question\": \"{id}?\", \"golden_answers\": [\"a\"]}}\n")
+        };
+        std::fs::write(&file, (0..7).map(row).collect::<String>()).unwrap();
+        let plan = |train: &[&PathBuf], more: &str| {
+            let data = format!("data={{ files = {{ train = {train:?}, index = \"index\" }} }}");
+            let text = include_str!("../../configs/smoke.toml");
+            let config = RunConfig::parse(text, &[data, more.to_owned()]).unwrap();
+            let config = config.resolve(None).unwrap();
+            config.plan(&TrainOptions::default(), None).unwrap()
+        };
+        let found = plan(&[&file], "seed=1");
+        let words = "# warning: 7 training questions for 4 groups a step";
+        assert!(found.contains(words), "{found}");
+        let found = plan(&[&file], "data.train_questions=5");
+        assert!(found.contains("# warning: 5 training"), "{found}");
+        // How many a file holds that is not here yet is known when the run starts.
+        let gone = folder.path().join("gone.jsonl");
+        let found = plan(&[&file, &gone], "seed=1");
+        assert!(!found.contains("training questions for"), "{found}");
     }
 
     #[test]

@@ -13,14 +13,14 @@ use crate::config::read;
 use crate::environment::EnvironmentArgs;
 use crate::policy::ServerArgs;
 use crate::progress::Watch;
-use crate::terminal::{note, out};
+use crate::terminal::{hint, out};
 
 /// Keeps a policy's best episodes as demonstrations for `forage sft`.
 ///
 /// Plays the training questions of a config several times each and keeps the episodes worth imitating. The file has a record of
-/// an episode per line and appears when it is complete; Ctrl-C leaves what was kept so far, with the ending .partial. Episodes that an
-/// infrastructure fault ended are counted and never kept; of episodes of the same question and the same text, white space aside, one
-/// is kept.
+/// an episode per line and appears when it is complete; Ctrl-C leaves what was kept so far, with the ending .partial, and --resume
+/// goes on with it. Episodes that an infrastructure fault ended are counted and never kept; of episodes of the same question and the
+/// same text, white space aside, one is kept.
 #[derive(Args, Debug)]
 pub(crate) struct Collect {
     /// Config file, or name of a recipe, whose policy, environment, rewards and training questions are used.
@@ -37,6 +37,9 @@ pub(crate) struct Collect {
     /// File to write.
     #[arg(long)]
     out: PathBuf,
+    /// Go on with what was stopped on its way to --out, under the same settings.
+    #[arg(long)]
+    resume: bool,
     /// The episodes of a question to keep: the best one (among equals the shortest, then the first), or all that earned enough.
     #[arg(long, value_enum, default_value_t = Kept::Best)]
     keep: Kept,
@@ -89,6 +92,7 @@ impl Collect {
             temperature: self.temperature,
             questions: self.questions,
             record_tools: self.record_tools,
+            resume: self.resume,
         };
         let counts = collect(&config, &options, &Watch::stoppable()?)?;
         let file = options.out.display();
@@ -98,7 +102,7 @@ impl Collect {
             out(&describe(&counts));
             out(&format!("demonstrations in {file}"));
         }
-        note(&format!(
+        hint(&format!(
             "next: forage sft {file} --policy {} --out FOLDER",
             config.policy.checkpoint
         ));

@@ -10,7 +10,7 @@ use forage_env::EpisodeRecord;
 use forage_eval::{Bootstrap, Comparison, CurveComparison, NonInferiority, Standings};
 use forage_lab::page;
 
-use crate::terminal::{note, out};
+use crate::terminal::{hint, out};
 
 /// Compares policies on the same questions.
 ///
@@ -103,9 +103,9 @@ impl Compare {
         match self.out.as_ref().map(|path| path.display()) {
             Some(page) => {
                 out(&page.to_string());
-                note(&format!("next: open {page} in a browser"));
+                hint(&format!("next: open {page} in a browser"));
             }
-            None => note(&format!(
+            None => hint(&format!(
                 "next: forage compare {a} {b} --out PAGE.html shows transcripts side by side"
             )),
         }
@@ -138,7 +138,7 @@ impl Compare {
                 out(&caveat);
             }
         }
-        note(&format!(
+        hint(&format!(
             "next: forage compare {} {} has every metric of two of them",
             names[0], names[1]
         ));

@@ -21,7 +21,7 @@ use crate::environment::EnvironmentArgs;
 use crate::policy::ServerArgs;
 use crate::progress::Watch;
 use crate::retrieval::RetrievalArgs;
-use crate::terminal::{note, out};
+use crate::terminal::{hint, out};
 
 /// Evaluates a policy, or an index on judged queries.
 ///
@@ -70,6 +70,9 @@ pub(crate) struct Eval {
     /// Write the greedy episodes to this file and the sampled ones beside it, with the ending .sampled.jsonl.
     #[arg(long)]
     out: Option<PathBuf>,
+    /// Go on with an evaluation into --out, or of --controls, that was stopped before its end, under the same settings.
+    #[arg(long)]
+    resume: bool,
     /// Keep what the retriever answers in this file, for `forage replay --tools`.
     #[arg(long, value_name = "FILE")]
     record_tools: Option<PathBuf>,
@@ -231,6 +234,7 @@ impl Eval {
             record_tools: self.record_tools.take(),
             probes: std::mem::take(&mut self.probes),
             self_grade: self.self_grade,
+            resume: self.resume,
         };
         let found = if let Some(path) = &self.config {
             if self.questions.is_some() || self.index.is_some() || self.corpus.is_some() {
@@ -260,7 +264,7 @@ impl Eval {
         self.print(&found);
         if let Some(file) = &options.out {
             let file = file.display();
-            note(&format!(
+            hint(&format!(
                 "next: forage report {file}; forage compare OTHER {file}"
             ));
         }
@@ -268,7 +272,13 @@ impl Eval {
     }
 
     fn study(&self) -> Result<()> {
-        let found = study(&self.controls, self.limit, &self.overrides, &Watch::new())?;
+        let found = study(
+            &self.controls,
+            self.limit,
+            &self.overrides,
+            self.resume,
+            &Watch::new(),
+        )?;
         let (greedy, sampled) = (&found.greedy, &found.sampled);
         let mut words = greedy.words();
         words.extend(sampled.iter().flat_map(Study::sampled_words));
@@ -291,7 +301,7 @@ impl Eval {
         }
         let runs = self.controls.iter().map(|run| run.display().to_string());
         let runs: Vec<String> = runs.collect();
-        note(&format!("next: forage report {}", runs.join(" ")));
+        hint(&format!("next: forage report {}", runs.join(" ")));
         Ok(())
     }
 

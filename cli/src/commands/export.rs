@@ -8,7 +8,7 @@ use forage_lab::{RunLayout, open_policy};
 use forage_trainer::device::DeviceSpec;
 use forage_trainer::{FileType, Precision};
 
-use crate::terminal::{note, out};
+use crate::terminal::{hint, note, out};
 
 /// Writes a policy as a folder that other tools load.
 ///
@@ -59,7 +59,7 @@ impl Export {
                 target.display()
             );
         }
-        note(&format!("reading {source}"));
+        hint(&format!("reading {source}"));
         let checkpoint = open_policy(&source, Precision::Stored, &DeviceSpec::Cpu)?;
         if let Some(parent) = target.parent() {
             std::fs::create_dir_all(parent)
@@ -82,7 +82,7 @@ impl Export {
             checkpoint.save_as(target, file_type)?;
         }
         out(&target.display().to_string());
-        note(&format!(
+        hint(&format!(
             "next: forage eval CONFIG --policy {}",
             target.display()
         ));

@@ -15,7 +15,7 @@ use forage_trainer::device::DeviceSpec;
 use serde::Deserialize;
 
 use crate::progress::Watch;
-use crate::terminal::{note, out};
+use crate::terminal::{hint, out};
 
 /// Builds, changes, checks or describes an index of a corpus.
 #[derive(Subcommand, Debug)]
@@ -369,7 +369,7 @@ impl Embed {
         ));
         let index = self.index.display();
         let encoder = self.encoder.as_deref().unwrap_or(Path::new("ENCODER"));
-        note(&format!(
+        hint(&format!(
             "next: forage search {index} QUERY --mode hybrid --encoder {}",
             encoder.display()
         ));
@@ -379,7 +379,7 @@ impl Embed {
 
 /// Says how an index is searched.
 fn next_search(index: &Path) {
-    note(&format!("next: forage search {} QUERY", index.display()));
+    hint(&format!("next: forage search {} QUERY", index.display()));
 }
 
 /// Shows the progress over passages.

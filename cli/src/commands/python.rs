@@ -17,7 +17,7 @@ use forage_lab::RunError;
 use forage_retriever::{Bm25Retriever, CorpusFormat};
 use forage_sandbox::{EngineOptions, Notice, SandboxEngine, Session, Tools, TurnOutput};
 
-use crate::terminal::note;
+use crate::terminal::{hint, note};
 
 /// Makes the functions that the programs of one session call.
 type MakeFunctions = Box<dyn Fn() -> Arc<dyn Tools> + Send + Sync>;
@@ -102,7 +102,7 @@ impl Python {
             &options,
             &mut |notice| match notice {
                 Notice::Compiling => {
-                    note("compiling the Python interpreter; only the first time on this machine");
+                    hint("compiling the Python interpreter; only the first time on this machine");
                 }
                 Notice::NotKept { folder, reason } => note(&format!(
                     "warning: the compiled interpreter could not be kept in {} ({reason}); it will be compiled again next time",

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::config::read;
 use crate::progress::Watch;
-use crate::terminal::{note, out};
+use crate::terminal::{hint, out};
 
 /// Goes from a generated world to a verdict in minutes.
 ///
@@ -85,7 +85,7 @@ impl Quickstart {
                 layout.page().display()
             ));
         }
-        note(&format!(
+        hint(&format!(
             "next: open {} in a browser; forage inspect {}",
             layout.page().display(),
             options.folder.display()

@@ -10,7 +10,7 @@ use forage_trainer::GradientPair;
 
 use crate::environment::EnvironmentArgs;
 use crate::progress::Watch;
-use crate::terminal::{note, out};
+use crate::terminal::{hint, out};
 
 /// Plays recorded episodes again and compares them to the bit.
 ///
@@ -123,7 +123,7 @@ impl Replay {
             bail!("the episodes came out as recorded, and the gradients differ");
         }
         if let Some(file) = self.episodes.first().filter(|_| !self.json) {
-            note(&format!("next: forage inspect {}", file.display()));
+            hint(&format!("next: forage inspect {}", file.display()));
         }
         Ok(())
     }

@@ -11,7 +11,7 @@ use forage_contracts::nearest;
 use forage_retriever::{Bm25Retriever, Filter, Hit, Index, Mode, Query, Snippet};
 
 use crate::retrieval::RetrievalArgs;
-use crate::terminal::{note, out};
+use crate::terminal::{hint, note, out};
 use forage_lab::runtime;
 
 /// Searches an index or a server.
@@ -74,7 +74,7 @@ impl Search {
         self.print(&query, &hits)?;
         if self.remote.is_none() && !self.json {
             let index = &self.index;
-            note(&format!(
+            hint(&format!(
                 "next: forage serve retriever {index}; forage play search-r1 --index {index} --questions FILE"
             ));
         }

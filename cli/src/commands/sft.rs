@@ -9,7 +9,7 @@ use forage_trainer::SftConfig;
 use forage_trainer::device::DeviceSpec;
 
 use crate::progress::Watch;
-use crate::terminal::{note, out};
+use crate::terminal::{hint, out};
 
 /// Fine-tunes a policy on demonstrations.
 ///
@@ -132,7 +132,7 @@ impl Sft {
                 out(memory);
             }
         }
-        note(&format!(
+        hint(&format!(
             "next: forage report {}; forage eval CONFIG --policy {policy}",
             options.folder.display()
         ));

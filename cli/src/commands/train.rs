@@ -11,7 +11,7 @@ use crate::config::read;
 use crate::environment::EnvironmentArgs;
 use crate::progress::Watch;
 use crate::ranks::RankArgs;
-use crate::terminal::{note, out};
+use crate::terminal::{hint, out};
 
 /// Trains a policy with GRPO.
 ///
@@ -111,7 +111,7 @@ impl Train {
         } else {
             tell(&trained, options.from.as_deref());
         }
-        note(&format!(
+        hint(&format!(
             "next: forage report {}; forage eval {} --policy {}",
             options.folder.display(),
             self.config.display(),

@@ -9,7 +9,7 @@ use forage_env::{Difficulty, QuestionCounts, World, WorldSpec};
 use forage_lab::Observer;
 
 use crate::progress::Watch;
-use crate::terminal::{note, out};
+use crate::terminal::{hint, out};
 
 /// Generates an encyclopedia with questions.
 ///
@@ -69,7 +69,7 @@ impl WorldArgs {
                 counts.dev,
                 counts.test
             ));
-            note(&format!(
+            hint(&format!(
                 "next: forage index build --corpus {} --out INDEX",
                 self.out.join("beir").display()
             ));

@@ -67,6 +67,30 @@ fn a_remote_retriever_is_asked_about_a_generated_world_too() {
 }
 
 #[test]
+fn nothing_is_resumed_where_nothing_was_begun() {
+    let folder = tempfile::tempdir().unwrap();
+    let (smoke, out) = (smoke(), folder.path().join("episodes.jsonl"));
+    let eval = ["eval", &smoke, "--policy", "oracle", "--resume"];
+    let (code, error) = fails(&eval);
+    assert!(code == 2 && error.contains("name it"), "{error}");
+    let collect = ["collect", &smoke, "--samples", "2", "--resume"];
+    let controls = ["eval", "--controls", text(folder.path()), "--resume"];
+    let there = ["--out", text(&out)];
+    for words in [
+        [&eval[..], &there].concat(),
+        [&collect[..], &there].concat(),
+        controls.to_vec(),
+    ] {
+        let (code, error) = fails(&words);
+        assert!(
+            code == 1 && error.contains("there is nothing to resume: no "),
+            "{error}"
+        );
+    }
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[test]
 fn a_server_where_none_can_be_is_refused_with_the_fix() {
     let (smoke, server) = (smoke(), "http://127.0.0.1:9");
     let cases: [(&[&str], &str); 7] = [

@@ -89,6 +89,18 @@ impl Rollout {
         in_flight: usize,
         told: &(dyn Fn(&Episode) + Sync),
     ) -> Vec<Episode> {
+        self.go_on(jobs, HashMap::new(), in_flight, told).await
+    }
+
+    /// As [`Self::run_bounded`], where some of the jobs were played before: `played` has their episodes, as `told` heard of them then,
+    /// by the index of the job. No job may leave one of them.
+    pub async fn go_on(
+        &self,
+        jobs: Vec<Job>,
+        mut played: HashMap<usize, Episode>,
+        in_flight: usize,
+        told: &(dyn Fn(&Episode) + Sync),
+    ) -> Vec<Episode> {
         let permits = Arc::new(Semaphore::new(in_flight.clamp(1, Semaphore::MAX_PERMITS)));
         let mut tasks = JoinSet::new();
         let mut index_of = HashMap::with_capacity(jobs.len());
@@ -101,7 +113,12 @@ impl Rollout {
         let mut order: Vec<usize> = (0..jobs.len()).collect();
         // Roots first, so that those which leave them find where to wait.
         order.sort_by_key(|&index| jobs[index].leaves.is_some());
+        let mut episodes: Vec<Option<Episode>> = vec![None; jobs.len()];
         for index in order {
+            episodes[index] = played.remove(&index);
+            if episodes[index].is_some() {
+                continue;
+            }
             let (rollout, permits, job) = (self.clone(), Arc::clone(&permits), jobs[index].clone());
             let told = awaited[index].then(|| watch::channel(None));
             let (tell, told) = told.map_or((None, None), |(tell, told)| (Some(tell), Some(told)));
@@ -140,7 +157,6 @@ impl Rollout {
             let handle = tasks.spawn(played.instrument(span));
             index_of.insert(handle.id(), index);
         }
-        let mut episodes: Vec<Option<Episode>> = vec![None; jobs.len()];
         while let Some(joined) = tasks.join_next_with_id().await {
             match joined {
                 Ok((_, (index, episode))) => {

@@ -1,6 +1,6 @@
 //! Episodes on disk: one JSON object a line.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
@@ -120,15 +120,49 @@ impl EpisodeWriter {
     /// # Errors
     /// When the file cannot be created.
     pub fn create(path: &Path) -> Result<Self, RecordError> {
-        let mut partial = path.as_os_str().to_owned();
-        partial.push(".partial");
-        let partial = PathBuf::from(partial);
+        let partial = partial_of(path);
         let file = File::create(&partial).map_err(|source| io_error("create", &partial, source))?;
         Ok(Self {
             file: BufWriter::new(file),
             partial,
             path: path.to_owned(),
         })
+    }
+
+    /// Goes on with the partial file of an interrupted run, or starts one where there is none. Returns the first `most` episodes in
+    /// it too; what follows them is cut off, as is a last line without its end.
+    ///
+    /// # Errors
+    /// When the file cannot be read or written, or a line is not a record.
+    pub fn resume(path: &Path, most: usize) -> Result<(Self, Vec<Episode>), RecordError> {
+        let partial = partial_of(path);
+        let mut options = OpenOptions::new();
+        let options = options.read(true).append(true).create(true);
+        let file = options
+            .open(&partial)
+            .map_err(|source| io_error("open", &partial, source))?;
+        let (mut episodes, mut whole) = (Vec::new(), 0);
+        let mut reader = BufReader::new(&file);
+        while episodes.len() < most {
+            let mut text = Vec::new();
+            reader
+                .read_until(b'\n', &mut text)
+                .map_err(|source| io_error("read", &partial, source))?;
+            if !text.ends_with(b"\n") {
+                break;
+            }
+            let line = episodes.len() + 1;
+            episodes.push(parse(&text, &partial, line)?.episode);
+            whole += text.len() as u64;
+        }
+        file.set_len(whole)
+            .map_err(|source| io_error("write", &partial, source))?;
+        let writer = Self {
+            file: BufWriter::new(file),
+            partial,
+            path: path.to_owned(),
+        };
+        Ok((writer, episodes))
     }
 
     /// Appends one episode and hands it to the operating system, so that a killed process loses none.
@@ -201,6 +235,13 @@ impl EpisodeRecord {
             }
         }))
     }
+}
+
+/// The name of a file until it is finished.
+fn partial_of(path: &Path) -> PathBuf {
+    let mut partial = path.as_os_str().to_owned();
+    partial.push(".partial");
+    PathBuf::from(partial)
 }
 
 fn parse(text: &[u8], path: &Path, line: usize) -> Result<EpisodeRecord, RecordError> {

@@ -4,9 +4,11 @@ use std::cmp::Reverse;
 use std::collections::HashSet;
 
 use forage_contracts::{Episode, Provenance};
+use serde::{Deserialize, Serialize};
 
 /// What is kept of the episodes of a question that earned enough.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Keep {
     /// The one of the highest reward; among equals the one in which the policy wrote the fewest tokens, then the first.
     Best,
@@ -17,7 +19,7 @@ pub enum Keep {
 }
 
 /// What became of the episodes so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RejectionCounts {
     /// Questions played.
     pub questions: usize,
@@ -52,6 +54,14 @@ impl Rejection {
             seen: HashSet::new(),
             counts: RejectionCounts::default(),
         }
+    }
+
+    /// Goes on after another process, which kept these episodes and counted so many.
+    #[must_use]
+    pub fn after(mut self, counts: RejectionCounts, kept: &[Episode]) -> Self {
+        self.seen.extend(kept.iter().map(key));
+        self.counts = counts;
+        self
     }
 
     /// The episodes of one question that are kept, in their order.
@@ -245,6 +255,34 @@ mod tests {
             (rejection.counts().kept, rejection.counts().duplicates),
             (3, 2)
         );
+    }
+
+    #[test]
+    fn choosing_goes_on_where_another_process_stopped() {
+        let groups = || {
+            vec![
+                vec![episode("q", "a", 1, Some(1.0)), episode("q", "b", 1, None)],
+                vec![episode("q", " a ", 1, Some(1.0))],
+                vec![episode("r", "c", 1, Some(1.0))],
+            ]
+        };
+        let mut whole = Rejection::new(Keep::All, 1.0);
+        let all: Vec<Episode> = groups()
+            .into_iter()
+            .flat_map(|group| whole.choose(group))
+            .collect();
+        let mut groups = groups().into_iter();
+        let mut begun = Rejection::new(Keep::All, 1.0);
+        let mut kept: Vec<Episode> = groups
+            .by_ref()
+            .take(1)
+            .flat_map(|group| begun.choose(group))
+            .collect();
+        let mut after = Rejection::new(Keep::All, 1.0).after(begun.counts(), &kept);
+        kept.extend(groups.flat_map(|group| after.choose(group)));
+        assert_eq!(kept, all);
+        assert_eq!(after.counts(), whole.counts());
+        assert_eq!(after.counts().duplicates, 1);
     }
 
     #[test]

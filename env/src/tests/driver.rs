@@ -10,6 +10,7 @@ use super::common::{
 use forage_env::rollout::{EpisodeRecord, EpisodeWriter, InfraBudget, RecordError};
 use forage_env::search_r1::{self, ClosingTurn, SearchR1Settings};
 use forage_env::settings::OnInvalid;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 const SEARCH: &str = "<search>mayor of Orlen</search>";
@@ -327,6 +328,28 @@ async fn episodes_keep_their_order_and_repeat() {
 }
 
 #[tokio::test]
+async fn jobs_that_were_played_before_are_not_played_again() {
+    let told = std::sync::Mutex::new(Vec::new());
+    let play = async |played| {
+        let policy = search_r1::ENTRY
+            .script("random", Cast::new(Arc::new(ByteTokenizer), []))
+            .expect("a script");
+        rollout(policy, factory(settings(), library()))
+            .go_on(jobs(task(), 8), played, 8, &|episode| {
+                told.lock().expect("no panic").push(episode.member);
+            })
+            .await
+    };
+    let whole = play(HashMap::new()).await;
+    let played = [1, 6].map(|place: usize| (place, whole[place].clone()));
+    told.lock().expect("no panic").clear();
+    assert_eq!(play(HashMap::from(played)).await, whole);
+    let mut told = told.into_inner().expect("no panic");
+    told.sort_unstable();
+    assert_eq!(told, [0, 2, 3, 4, 5, 7]);
+}
+
+#[tokio::test]
 async fn records_round_trip() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("episodes.jsonl");
@@ -340,6 +363,20 @@ async fn records_round_trip() {
         writer.write(episode.clone()).expect("written");
     }
     assert!(!path.exists());
+    // A writer that is killed in a line leaves those before it, and another goes on behind them, or behind the first of them.
+    drop(writer);
+    let partial = folder.path().join("episodes.jsonl.partial");
+    let whole = std::fs::read(&partial).expect("read");
+    std::fs::write(&partial, [&whole[..], b"{\"schema\":1,\"rew"].concat()).expect("written");
+    let (_, kept) = EpisodeWriter::resume(&path, usize::MAX).expect("resumed");
+    assert_eq!(kept, episodes);
+    assert_eq!(std::fs::read(&partial).expect("read"), whole);
+    let (mut writer, kept) = EpisodeWriter::resume(&path, 1).expect("resumed");
+    assert_eq!(kept, episodes[..1]);
+    for episode in &episodes[1..] {
+        writer.write(episode.clone()).expect("written");
+    }
+    assert_eq!(std::fs::read(&partial).expect("read"), whole);
     writer.finish().expect("finished");
     let records: Vec<_> = EpisodeRecord::read_all(&path)
         .expect("opened")

@@ -12,11 +12,12 @@ use forage_env::reward::RewardSet;
 use forage_env::{Alarm, InfraBudget, Probe, Rollout};
 use forage_eval::{Answers, Bootstrap, EvalSummary, RetrievalReport, Telemetry};
 use forage_retriever::{Query, Retriever, RetrieverError};
+use serde_json::Value;
 
-use super::play::{Evaluated, Way};
-use super::player::Player;
+use super::play::{Evaluated, Out, Sets, Way};
+use super::player::{Opening, Player};
 use super::probes::{Plain, Probed};
-use crate::config::EnvironmentConfig;
+use crate::config::{EnvironmentConfig, Resolved};
 use crate::data::{Corpus, Tasks};
 use crate::error::{Context, Result, RunError};
 use crate::lock::FileLock;
@@ -24,6 +25,7 @@ use crate::observer::Observer;
 use crate::records::write_episodes;
 use crate::runtime::runtime;
 use crate::session::Session;
+use crate::unfinished::{Unfinished, check, record_of, settings};
 
 /// The policy of an evaluation, its extent and its files.
 #[derive(Clone, Debug, Default)]
@@ -49,6 +51,8 @@ pub struct EvaluateOptions {
     pub probes: Vec<Probe>,
     /// Whether the policy grades its sampled episodes itself.
     pub self_grade: bool,
+    /// Goes on with an evaluation into `out` that was stopped.
+    pub resume: bool,
 }
 
 impl EvaluateOptions {
@@ -60,6 +64,9 @@ impl EvaluateOptions {
 
     /// Claims the files that will be written, for as long as the locks are kept: before any work is done. Those beside the greedy
     /// episodes too, since a file that differs in its ending alone has the same ones.
+    ///
+    /// # Errors
+    /// When another process writes one of them, or there is nothing to resume.
     pub(super) fn claim(&self) -> Result<Vec<FileLock>> {
         let mut files: Vec<PathBuf> = self.out.iter().chain(&self.record_tools).cloned().collect();
         if let Some(out) = &self.out {
@@ -67,8 +74,23 @@ impl EvaluateOptions {
             let names = probes.chain([SAMPLED]);
             let names: BTreeSet<&str> = names.chain(self.self_grade.then_some(GRADES)).collect();
             files.extend(names.into_iter().map(|name| beside(out, name)));
+            files.push(record_of(out));
         }
-        FileLock::take_all(&files)
+        let locks = FileLock::take_all(&files)?;
+        if self.resume {
+            let out = self.out.as_deref();
+            let out = out.in_config("--resume goes on with the file of --out; name it")?;
+            check(&record_of(out))?;
+        }
+        Ok(locks)
+    }
+
+    /// What tells the policy apart from others, where an evaluation may be gone on with.
+    pub(super) fn identity(&self, opening: &Opening<'_>) -> Result<Value> {
+        if self.out.is_none() {
+            return Ok(Value::Null);
+        }
+        opening.identity()
     }
 }
 
@@ -106,7 +128,10 @@ pub(super) struct Exam<'a> {
     pub(super) tasks: Tasks,
     /// Questions that the config trains on; none without a config.
     pub(super) trained: Tasks,
+    pub(super) config: Option<&'a Resolved>,
     pub(super) player: Player,
+    /// What tells the player apart from others.
+    pub(super) identity: Value,
     pub(super) samples: usize,
     /// The faults of ours that the episodes may hold.
     pub(super) budget: InfraBudget,
@@ -143,10 +168,12 @@ impl Exam<'_> {
                 "give --samples 2 or more, in an environment whose episodes end in an answer",
             ));
         }
+        let unfinished = self.begin()?;
+        let out = options.out.as_deref().zip(unfinished.as_ref());
         let way = Way {
             in_flight: self.player.in_flight,
             budget: self.budget,
-            out: options.out.as_deref(),
+            out: out.map(|(file, unfinished)| Out { file, unfinished }),
             observer: self.observer,
         };
         let Evaluated { greedy, sampled } =
@@ -155,6 +182,7 @@ impl Exam<'_> {
             exam: &self,
             session: &session,
             episodes: &greedy,
+            unfinished: unfinished.as_ref(),
         };
         let probes = options.probes.iter().map(|probe| plain.under(*probe));
         let probes = probes.collect::<Result<_>>()?;
@@ -166,18 +194,33 @@ impl Exam<'_> {
             answers = answers.map(with).transpose()?;
         }
         let retriever = self.corpus.retriever.as_ref();
-        Ok(Evaluation {
+        let found = Evaluation {
             alarms: Telemetry::from_episodes(&greedy, bootstrap)?.alarms,
             greedy: EvalSummary::from_episodes(&greedy, bootstrap)?,
             sampled: EvalSummary::from_episodes(&sampled, bootstrap)?,
             answers,
             question_retrieval: question_retrieval(retriever, &self.tasks, bootstrap)?,
             probes,
-        })
+        };
+        unfinished.map(Unfinished::end).transpose()?;
+        Ok(found)
     }
 }
 
 impl Exam<'_> {
+    /// Begins the evaluation, or goes on with one that was stopped, where there is a file for its episodes.
+    fn begin(&self) -> Result<Option<Unfinished<Sets>>> {
+        let Some(out) = &self.options.out else {
+            return Ok(None);
+        };
+        let (config, seed) = (self.config, self.seed);
+        let mut about = settings(&self.environment, config, &self.corpus, &self.tasks, seed)?;
+        about["policy"] = self.identity.clone();
+        about["samples"] = self.samples.into();
+        let resume = self.options.resume;
+        Unfinished::begin(record_of(out), about, resume, self.observer).map(Some)
+    }
+
     /// The sampled episodes with the policy's own grades of them; those that a fault took, or the grading of which one did, are left
     /// out.
     fn graded<'a>(
@@ -251,10 +294,13 @@ fn question_retrieval(
 
 #[cfg(test)]
 mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::sync::Mutex;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     use forage_contracts::Split;
     use forage_trainer::device::DeviceSpec;
+    use serde_json::json;
 
     use super::*;
     use crate::retrieval::RetrieverConfig;
@@ -273,6 +319,21 @@ mod tests {
         }
     }
 
+    fn sources(retrieval: &RetrieverConfig) -> Sources<'_> {
+        Sources {
+            environment: "search-r1",
+            questions: None,
+            index: None,
+            corpus: None,
+            retrieval,
+            split: Split::Test,
+            limit: Some(4),
+            usual: 4,
+            pages: Some(100),
+            seed: 1,
+        }
+    }
+
     #[test]
     fn episodes_are_told_of_and_kept_as_they_end() {
         let folder = tempfile::tempdir().unwrap();
@@ -281,29 +342,103 @@ mod tests {
             file: folder.path().join("episodes.jsonl.partial"),
             seen: Mutex::default(),
         };
-        let sources = Sources {
-            environment: "search-r1",
-            questions: None,
-            index: None,
-            corpus: None,
-            retrieval: &RetrieverConfig::default(),
-            split: Split::Test,
-            limit: Some(4),
-            usual: 4,
-            pages: Some(100),
-            seed: 1,
-        };
+        let retrieval = RetrieverConfig::default();
         let options = EvaluateOptions {
             policy: Some("oracle".to_owned()),
             out: Some(out.clone()),
             ..EvaluateOptions::default()
         };
-        let evaluated = sources.evaluate(DeviceSpec::Cpu, &options, &looking);
+        let evaluated = sources(&retrieval).evaluate(DeviceSpec::Cpu, &options, &looking);
         evaluated.unwrap();
         let seen = looking.seen.into_inner().unwrap();
         assert_eq!(seen, [(1, 0), (2, 1), (3, 2), (4, 3)]);
         let whole = std::fs::read_to_string(&out).unwrap();
         assert!(whole.lines().count() == 4 && !looking.file.exists());
+    }
+
+    /// Dies when so many episodes have ended; the last of them is not kept.
+    struct Killed {
+        at: usize,
+        seen: AtomicUsize,
+    }
+
+    impl Observer for Killed {
+        fn progress(&self, _task: &str, _done: u64, _total: u64, _shown: &str) {
+            let seen = self.seen.fetch_add(1, Ordering::Relaxed) + 1;
+            assert!(seen < self.at, "killed");
+        }
+    }
+
+    #[test]
+    fn an_evaluation_that_was_killed_goes_on_to_the_same_files_and_findings() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let retrieval = RetrieverConfig::default();
+        let evaluate = |out: &str, policy: &str, resume: bool, observer: &dyn Observer| {
+            let options = EvaluateOptions {
+                policy: Some(policy.to_owned()),
+                samples: Some(2),
+                out: Some(at(out)),
+                probes: vec![Probe::NoSearch],
+                resume,
+                ..EvaluateOptions::default()
+            };
+            let found = sources(&retrieval).evaluate(DeviceSpec::Cpu, &options, observer);
+            let found = found.map_err(|error| error.to_string())?;
+            let Evaluation {
+                greedy,
+                sampled,
+                answers,
+                probes,
+                ..
+            } = &found;
+            Ok::<_, String>(json!([greedy, sampled, answers, probes]))
+        };
+        let expected = evaluate("whole.jsonl", "random", false, &()).unwrap();
+        // Four greedy episodes, eight samples and four under the probe: two of the first are kept, then all of them and three
+        // samples, then another sample, then all of them and one under the probe.
+        for (resume, at) in [(false, 3), (true, 6), (true, 2), (true, 6)] {
+            let killed = Killed {
+                at,
+                seen: AtomicUsize::new(0),
+            };
+            let ran = AssertUnwindSafe(|| evaluate("broken.jsonl", "random", resume, &killed));
+            assert!(catch_unwind(ran).is_err(), "not killed");
+            let partial = folder.path().join("broken.jsonl.partial");
+            if !resume {
+                // In the middle of a line.
+                let mut text = std::fs::read(&partial).unwrap();
+                text.extend(b"{\"schema\":1,\"rew");
+                std::fs::write(&partial, text).unwrap();
+            }
+        }
+        let words = evaluate("broken.jsonl", "random", false, &()).unwrap_err();
+        assert!(words.contains("give --resume to go on"), "{words}");
+        let words = evaluate("broken.jsonl", "oracle", true, &()).unwrap_err();
+        assert!(
+            words.contains("policy.name was \"random\" and is \"oracle\""),
+            "{words}"
+        );
+        let count = Killed {
+            at: usize::MAX,
+            seen: AtomicUsize::new(0),
+        };
+        let found = evaluate("broken.jsonl", "random", true, &count).unwrap();
+        assert_eq!(found, expected);
+        assert_eq!(count.seen.into_inner(), 3, "what was kept is not played");
+        for ending in ["jsonl", "sampled.jsonl", "no-search.jsonl"] {
+            let read = |stem: &str| std::fs::read(at(&format!("{stem}.{ending}"))).unwrap();
+            assert!(read("broken") == read("whole"), "{ending}");
+        }
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 6);
+        let words = evaluate("broken.jsonl", "random", true, &()).unwrap_err();
+        assert!(words.contains("nothing to resume"), "{words}");
+        let options = EvaluateOptions {
+            resume: true,
+            ..EvaluateOptions::default()
+        };
+        let error = options.claim().unwrap_err().to_string();
+        assert!(error.contains("--out"), "{error}");
     }
 
     #[test]

@@ -7,7 +7,9 @@ mod probes;
 mod run;
 
 pub use exam::{EvaluateOptions, Evaluation};
-pub(crate) use play::{Evaluated, Way, evaluate_checkpoint, evaluate_policy, fault_budget};
+pub(crate) use play::{
+    Evaluated, Out, Sets, Way, evaluate_checkpoint, evaluate_policy, fault_budget,
+};
 pub(crate) use player::{Opening, Player, is_script};
 pub use probes::Probed;
 pub use run::evaluate;

@@ -1,24 +1,26 @@
 //! The episodes of an evaluation.
 
-use std::path::Path;
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use forage_contracts::Episode;
 use forage_contracts::policy::{Policy, Sampling};
 use forage_contracts::seed::Seed;
-use forage_env::{EpisodeWriter, InfraBudget, Job, RecordError, Rollout};
+use forage_env::{EpisodeRecord, EpisodeWriter, InfraBudget, Job, RecordError, Rollout};
 use forage_trainer::Checkpoint;
 use forage_trainer::run::group_jobs;
 
 use super::exam::{SAMPLED, beside};
 use crate::config::Resolved;
 use crate::data::{Data, Tasks};
-use crate::error::{Context, Result};
+use crate::error::{Context, Result, RunError};
 use crate::observer::Observer;
 use crate::records::write_episodes;
 use crate::runtime::runtime;
 use crate::session::Session;
+use crate::unfinished::Unfinished;
 
 /// Name of the episodes at temperature 0, for whoever follows.
 const GREEDY: &str = "greedy";
@@ -32,17 +34,108 @@ pub(crate) struct Evaluated {
     pub(crate) sampled: Vec<Episode>,
 }
 
+/// The sets of episodes of an evaluation that were begun, by the names of their files, and whether each is complete.
+pub(crate) type Sets = BTreeMap<String, bool>;
+
+/// A file for episodes, and the record by which an evaluation that was stopped goes on.
+#[derive(Clone, Copy)]
+pub(crate) struct Out<'a> {
+    pub(crate) file: &'a Path,
+    pub(crate) unfinished: &'a Unfinished<Sets>,
+}
+
+impl Out<'_> {
+    fn name(&self) -> String {
+        let name = self.file.file_name().unwrap_or_default();
+        name.to_string_lossy().into_owned()
+    }
+
+    /// Keeps in the record that the set was begun, or is complete.
+    fn mark(&self, complete: bool) -> Result<()> {
+        let mut sets = self.unfinished.done();
+        sets.insert(self.name(), complete);
+        self.unfinished.keep(sets)
+    }
+
+    /// The episodes of a set that was complete before the evaluation was stopped.
+    fn complete(&self, jobs: &[Job]) -> Result<Option<Vec<Episode>>> {
+        if self.unfinished.done().get(&self.name()) != Some(&true) || !self.file.exists() {
+            return Ok(None);
+        }
+        let records = EpisodeRecord::read_all(self.file)?;
+        let episodes = records
+            .map(|record| Ok(record?.episode))
+            .collect::<Result<Vec<Episode>>>()?;
+        let asked = jobs.iter().map(|job| Some(job.seed));
+        if !episodes.iter().map(|episode| episode.seed).eq(asked) {
+            return Err(self.of_another());
+        }
+        Ok(Some(episodes))
+    }
+
+    /// Opens the file for the episodes of a set as they end. Returns those that were kept before by the indices of their jobs; what a
+    /// fault of ours took is played again.
+    fn open(&self, jobs: &[Job]) -> Result<(EpisodeWriter, HashMap<usize, Episode>)> {
+        if !self.unfinished.done().contains_key(&self.name()) {
+            // What an evaluation of other settings left is cleared before the set counts as begun.
+            let writer = EpisodeWriter::create(self.file)?;
+            self.mark(false)?;
+            return Ok((writer, HashMap::new()));
+        }
+        let (writer, kept) = EpisodeWriter::resume(self.file, usize::MAX)?;
+        let seeds = jobs.iter().map(|job| job.seed);
+        let places: HashMap<Seed, usize> = seeds.zip(0..).collect();
+        let mut played = HashMap::with_capacity(kept.len());
+        for episode in kept {
+            let place = episode.seed.and_then(|seed| places.get(&seed));
+            let place = *place.ok_or_else(|| self.of_another())?;
+            if !episode.ending.is_infra() {
+                played.insert(place, episode);
+            }
+        }
+        Ok((writer, played))
+    }
+
+    fn of_another(&self) -> RunError {
+        let file = self.file.display();
+        RunError::stage(format!(
+            "{file} or {file}.partial has episodes of another evaluation; start without --resume"
+        ))
+    }
+
+    /// Gives the file its name, with the episodes in the order of the questions and with the scores of judges of whole groups.
+    fn finish(&self, episodes: &[Episode]) -> Result<()> {
+        // Beside the episodes as they ended, which stay until that is done.
+        let ordered = with_ending(self.file, ".ordered");
+        write_episodes(&ordered, episodes.iter().cloned())?;
+        let named = std::fs::rename(&ordered, self.file);
+        named.with_context(|| format!("cannot write {}", self.file.display()))?;
+        self.mark(true)?;
+        let partial = with_ending(self.file, ".partial");
+        let removed = std::fs::remove_file(&partial);
+        removed.with_context(|| format!("cannot remove {}", partial.display()))
+    }
+}
+
+/// A path with something behind it.
+fn with_ending(path: &Path, ending: &str) -> PathBuf {
+    let mut path = path.as_os_str().to_owned();
+    path.push(ending);
+    path.into()
+}
+
 /// Plays questions with a checkpoint as a config says: once greedily and as often as it says at temperature 1. Blocks.
 pub(crate) fn evaluate_checkpoint(
     config: &Resolved,
     checkpoint: &Checkpoint,
     data: &Data,
     tasks: &Tasks,
+    out: Option<Out<'_>>,
     observer: &dyn Observer,
 ) -> Result<Evaluated> {
     let session = Session::of(config, &data.corpus, checkpoint, observer)?;
     let policy = config.generation().start(checkpoint);
-    evaluate_policy(config, &session, policy, tasks, observer)
+    evaluate_policy(config, &session, policy, tasks, out, observer)
 }
 
 /// The same with any policy that writes in the tokens of a session. Blocks.
@@ -51,13 +144,14 @@ pub(crate) fn evaluate_policy(
     session: &Session,
     policy: Arc<dyn Policy>,
     tasks: &Tasks,
+    out: Option<Out<'_>>,
     observer: &dyn Observer,
 ) -> Result<Evaluated> {
     let rollout = session.rollout(policy, Sampling::GREEDY)?;
     let way = Way {
         in_flight: usize::MAX,
         budget: fault_budget(config),
-        out: None,
+        out,
         observer,
     };
     way.play(&rollout, tasks, config.seed, config.evaluation.samples)
@@ -78,8 +172,8 @@ pub(crate) struct Way<'a> {
     /// The faults of ours that the episodes may hold.
     pub(crate) budget: InfraBudget,
     /// File for the episodes, those at temperature 1 beside it. A process that is killed leaves those that had ended, with the ending
-    /// `.partial`.
-    pub(crate) out: Option<&'a Path>,
+    /// `.partial`, and another goes on with them.
+    pub(crate) out: Option<Out<'a>>,
     /// Hears how many have ended.
     pub(crate) observer: &'a dyn Observer,
 }
@@ -95,9 +189,10 @@ impl Way<'_> {
         samples: usize,
     ) -> Result<Evaluated> {
         let greedy = self.play_greedily(rollout, tasks, seed, GREEDY)?;
-        let beside = self.out.map(|out| beside(out, SAMPLED));
+        let beside = self.out.map(|out| beside(out.file, SAMPLED));
+        let out = self.out.zip(beside.as_deref()).filter(|_| samples > 0);
         let way = Way {
-            out: beside.as_deref().filter(|_| samples > 0),
+            out: out.map(|(out, file)| Out { file, ..out }),
             ..self
         };
         let jobs = group_jobs(tasks, samples, stream(seed));
@@ -128,8 +223,25 @@ impl Way<'_> {
             sampling,
             ..rollout.clone()
         };
-        let (done, total) = (AtomicU64::new(0), jobs.len() as u64);
-        let writer = self.out.map(EpisodeWriter::create).transpose()?;
+        let total = jobs.len() as u64;
+        let (mut writer, mut played) = (None, HashMap::new());
+        if let Some(out) = &self.out {
+            if let Some(episodes) = out.complete(&jobs)? {
+                let told = format!("{name}: all {total} episodes were played before");
+                self.observer.say(&told);
+                return Ok(episodes);
+            }
+            let (opened, kept) = out.open(&jobs)?;
+            if !kept.is_empty() {
+                let told = format!(
+                    "{name}: {} of {total} episodes were played before",
+                    kept.len()
+                );
+                self.observer.say(&told);
+            }
+            (writer, played) = (Some(opened), kept);
+        }
+        let done = AtomicU64::new(played.len() as u64);
         let kept: Mutex<Result<_, RecordError>> = Mutex::new(Ok(writer));
         let told = |episode: &Episode| {
             let done = done.fetch_add(1, Ordering::Relaxed) + 1;
@@ -141,16 +253,16 @@ impl Way<'_> {
                 *kept = Err(error);
             }
         };
-        let episodes = runtime()?.block_on(rollout.run_bounded(jobs, self.in_flight, &told));
-        let writer = kept.into_inner().unwrap_or_else(PoisonError::into_inner)?;
+        let playing = rollout.go_on(jobs, played, self.in_flight, &told);
+        let episodes = runtime()?.block_on(playing);
+        kept.into_inner().unwrap_or_else(PoisonError::into_inner)?;
         let checked = self.budget.check(&episodes);
-        if let Err(error) = checked.context("the evaluation shows nothing") {
-            writer.map(EpisodeWriter::discard).transpose()?;
-            return Err(error);
-        }
-        if let Some(path) = self.out {
-            // In the order of the questions, with the scores of judges of whole groups.
-            write_episodes(path, episodes.iter().cloned())?;
+        checked.context(match self.out {
+            None => "the evaluation shows nothing",
+            Some(_) => "the evaluation shows nothing yet; --resume plays again what faults took",
+        })?;
+        if let Some(out) = &self.out {
+            out.finish(&episodes)?;
         }
         Ok(episodes)
     }

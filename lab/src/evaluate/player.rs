@@ -9,11 +9,12 @@ use forage_contracts::{EnvEntry, nearest};
 use forage_env::registry::environments;
 use forage_env::{ChatSettings, registry};
 use forage_trainer::{Checkpoint, Precision, RemoteConfig, RemotePolicy};
+use serde_json::{Value, json};
 
 use crate::config::{EnvironmentConfig, Generation, Resolved};
 use crate::data::Tasks;
 use crate::error::{Context, Result, RunError};
-use crate::policy::{PolicyFormat, is_server, open_policy};
+use crate::policy::{PolicyFormat, is_server, open_policy, weights_digest};
 use crate::runtime::runtime;
 
 /// Begins the name of the policy that always gives one answer.
@@ -84,6 +85,31 @@ impl<'a> Opening<'a> {
             generation,
             keep_weights: false,
         }
+    }
+
+    /// What tells the policy apart from others: its name, and what it plays with.
+    pub(crate) fn identity(&self) -> Result<Value> {
+        let sampler = self.sampler.map(|sampler| {
+            json!({
+                "kind": sampler.kind,
+                "url": sampler.url,
+                "model": sampler.model,
+                "context": sampler.context,
+            })
+        });
+        let here = sampler.is_none() && !is_server(self.name) && !is_script(self.name);
+        let weights = here.then(|| weights_digest(self.name)).transpose()?;
+        Ok(json!({
+            "name": self.name,
+            "weights": weights,
+            "sampler": sampler,
+            "model": self.model,
+            "tokens_of": self.tokens_of,
+            "chat": self.chat,
+            "device": self.generation.device,
+            "bf16": self.generation.bf16,
+            "context_tokens": self.generation.sizes.context_tokens,
+        }))
     }
 
     /// The environment with limits in the tokens that the policy is counted in.

@@ -13,9 +13,10 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::exam::{Exam, beside};
-use super::play::Way;
+use super::play::{Out, Sets, Way};
 use crate::error::{Context, Result, RunError};
 use crate::session::Session;
+use crate::unfinished::Unfinished;
 
 /// The findings of a probe.
 #[derive(Debug, Serialize)]
@@ -46,6 +47,8 @@ pub(super) struct Plain<'a> {
     pub(super) session: &'a Session,
     /// Its greedy episodes.
     pub(super) episodes: &'a [Episode],
+    /// Its record, where there is a file for its episodes.
+    pub(super) unfinished: Option<&'a Unfinished<Sets>>,
 }
 
 impl Plain<'_> {
@@ -181,11 +184,12 @@ impl Plain<'_> {
             observer,
             ..
         } = self.exam;
-        let out = options.out.as_ref().map(|out| beside(out, name));
+        let file = options.out.as_ref().map(|out| beside(out, name));
+        let out = file.as_deref().zip(self.unfinished);
         let way = Way {
             in_flight: self.exam.player.in_flight,
             budget: *budget,
-            out: out.as_deref(),
+            out: out.map(|(file, unfinished)| Out { file, unfinished }),
             observer: *observer,
         };
         way.play_greedily(&rollout, tasks, *seed, name)

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use forage_contracts::policy::Sampling;
 use forage_env::{ChatSettings, InfraBudget, Rollout, registry};
 use forage_trainer::device::DeviceSpec;
+use serde_json::Value;
 
 use super::exam::{EvaluateOptions, Evaluation, Exam};
 use super::play::fault_budget;
@@ -20,8 +21,9 @@ use crate::sources::Sources;
 /// Evaluates a policy on the held-out questions of a config. Blocks; not to be called from async code.
 ///
 /// # Errors
-/// When the policy or the data cannot be had, another process writes the same files, there are no questions, or too many episodes
-/// are lost to infrastructure faults.
+/// When the policy or the data cannot be had, another process writes the same files, there are no questions, too many episodes
+/// are lost to infrastructure faults, or an evaluation into the same file was stopped before, and is not to be resumed or has other
+/// settings.
 pub fn evaluate(
     config: &Resolved,
     options: &EvaluateOptions,
@@ -33,7 +35,7 @@ pub fn evaluate(
     let tasks = first(&data.test, options.limit);
     let generation = config.generation();
     if options.policy.is_some() && config.sampler.is_some() {
-        observer.say("[sampler] is not asked: --policy names who plays");
+        observer.warn("[sampler] is not asked: --policy names who plays");
     }
     let opening = Opening {
         model: options.model.as_deref(),
@@ -43,6 +45,7 @@ pub fn evaluate(
         ..Opening::of(config, options.policy.as_deref(), &generation)
     };
     let player = opening.open(&tasks)?;
+    let identity = options.identity(&opening)?;
     let usual = if is_script(opening.name) {
         0
     } else {
@@ -54,7 +57,9 @@ pub fn evaluate(
         corpus: data.corpus,
         tasks,
         trained: data.train,
+        config: Some(config),
         player,
+        identity,
         samples: options.samples.unwrap_or(usual),
         budget: fault_budget(config),
         seed: config.seed,
@@ -80,7 +85,7 @@ impl Sources<'_> {
         let scratch = tempfile::tempdir().context("cannot make a temporary folder")?;
         let (corpus, tasks) = self.open(scratch.path())?;
         let generation = Generation::on(device);
-        let (environment, player) = self.opened(&generation, options, &tasks)?;
+        let (environment, player, identity) = self.opened(&generation, options, &tasks)?;
         // A script does not know temperatures: its samples would repeat the greedy episodes.
         let scripted = options.policy.as_deref().is_some_and(is_script);
         let usual = usize::from(!scripted);
@@ -90,7 +95,9 @@ impl Sources<'_> {
             corpus,
             tasks,
             trained: Arc::from([]),
+            config: None,
             player,
+            identity,
             samples: options.samples.unwrap_or(usual),
             budget: InfraBudget::default(),
             seed: self.seed,
@@ -113,19 +120,19 @@ impl Sources<'_> {
         tasks: &Tasks,
         observer: &dyn Observer,
     ) -> Result<Rollout> {
-        let (environment, player) = self.opened(&Generation::on(device), options, tasks)?;
+        let (environment, player, _) = self.opened(&Generation::on(device), options, tasks)?;
         let rewards = environment.default_rewards(self.seed)?;
         let session = Session::new(&environment, rewards, corpus, player.format, observer)?;
         session.rollout(player.policy, Sampling::GREEDY)
     }
 
-    /// The environment, and the policy that plays in it: a server in chats.
+    /// The environment, and the policy that plays in it, a server in chats, with what tells it apart from others.
     fn opened(
         &self,
         generation: &Generation,
         options: &EvaluateOptions,
         tasks: &Tasks,
-    ) -> Result<(EnvironmentConfig, Player)> {
+    ) -> Result<(EnvironmentConfig, Player, Value)> {
         let entry = registry::find(self.environment)?;
         let name = options.policy.as_deref().with_context(|| {
             let known: Vec<_> = entry.scripts.iter().map(|script| script.name).collect();
@@ -147,12 +154,13 @@ impl Sources<'_> {
             keep_weights: options.reads_weights(),
         };
         let player = opening.open(tasks)?;
+        let identity = options.identity(&opening)?;
         let mut environment = opening.limits(&EnvironmentConfig::plain(self.environment)?)?;
         if !is_script(name) {
             let window = player.format.window.unwrap_or(usize::MAX);
             let limit = ("max_episode_tokens".to_owned(), window.min(4096).into());
             environment.settings.extend([limit]);
         }
-        Ok((environment, player))
+        Ok((environment, player, identity))
     }
 }

@@ -1,10 +1,15 @@
 //! Baselines of a study: other ways to spend a run's episodes, in a small world.
 
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use forage_contracts::Episode;
 use forage_env::EpisodeRecord;
-use forage_lab::{Resolved, RunConfig, RunError, Studied, TrainOptions, page, study, train};
+use forage_lab::{
+    Observer, Resolved, RunConfig, RunError, Studied, TrainOptions, page, study, train,
+};
 
 const METHODS: [&str; 6] = [
     "forced_search",
@@ -36,7 +41,28 @@ fn config() -> Resolved {
 }
 
 fn studied(run: &Path, overrides: &[String]) -> Result<Studied, RunError> {
-    study(&[run.to_owned()], None, overrides, &())
+    study(&[run.to_owned()], None, overrides, false, &())
+}
+
+/// Dies in the middle of the trained policy's samples.
+#[derive(Default)]
+struct Killed(AtomicUsize);
+
+impl Observer for Killed {
+    fn progress(&self, _task: &str, _done: u64, _total: u64, _shown: &str) {
+        // Of start and trained policy, 16 greedy episodes and 128 samples each.
+        assert!(self.0.fetch_add(1, Ordering::Relaxed) < 200, "killed");
+    }
+}
+
+/// The files of a run's evaluation and its study.
+fn kept(run: &Path) -> BTreeMap<String, Vec<u8>> {
+    let entries = std::fs::read_dir(run.join("evaluation")).unwrap();
+    let files = entries.map(|entry| entry.unwrap().path());
+    let files = files.chain([run.join("study.json")]);
+    files
+        .map(|file| (file.display().to_string(), std::fs::read(&file).unwrap()))
+        .collect()
 }
 
 #[test]
@@ -132,8 +158,24 @@ fn baselines_stand_beside_the_trained_policy_in_a_study() {
     });
     assert!(learned.count() > 0, "no round kept anything");
 
-    let again = studied(&run, &asked).unwrap();
-    assert_eq!(json(&again), shown, "what is there is not made anew");
+    // What is there is not made anew, and what was played before it was killed is not played again.
+    let files = kept(&run);
+    let runs = [run.clone()];
+    let killed = catch_unwind(AssertUnwindSafe(|| {
+        study(&runs, None, &asked, false, &Killed::default())
+    }));
+    assert!(killed.is_err());
+    let error = studied(&run, &asked).unwrap_err().to_string();
+    assert!(error.contains("give --resume to go on"), "{error}");
+    let error = study(&runs, Some(8), &asked, true, &()).unwrap_err();
+    let error = error.to_string();
+    assert!(error.contains("questions.count was 16 and is 8"), "{error}");
+    let again = study(&runs, None, &asked, true, &()).unwrap();
+    assert_eq!(json(&again), shown);
+    assert!(kept(&run) == files, "the files are the same");
+    assert!(!run.join("evaluation.partial").exists());
+    let error = study(&runs, None, &asked, true, &()).unwrap_err();
+    assert!(error.to_string().contains("nothing to resume"), "{error}");
 
     let unknown = studied(&run, &["evaluation.baselines=[\"sft\"]".to_owned()]);
     let error = format!("{:?}", unknown.unwrap_err());

@@ -152,6 +152,7 @@ fn what_a_server_plays_can_be_learned_from_its_text() {
             temperature: None,
             questions: Some(6),
             record_tools: None,
+            resume: false,
         };
         let counts = collect(&config(more), &options, &()).unwrap();
         assert_eq!((counts.kept, counts.faults), (6, 0), "{name}");
