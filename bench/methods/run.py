@@ -63,7 +63,8 @@ class Bench:
         greedy, sampled = (self.scratch / f"{name}-{seed}{kind}.jsonl" for kind in ("", ".sampled"))
         if not (greedy.exists() and sampled.exists()):
             checkpoint = ["--set", f"policy.checkpoint={policy}"] if policy else []
-            self.forage("eval", self.given.config, *self.world(seed), *checkpoint, "--samples", SAMPLES, "--out", greedy)
+            again = ["--resume"] if greedy.with_suffix(".resume.json").exists() else []
+            self.forage("eval", self.given.config, *self.world(seed), *checkpoint, "--samples", SAMPLES, "--out", greedy, *again)
         return greedy, sampled
 
     def train(self, name, arguments, seed):

@@ -199,13 +199,18 @@ class Bench:
         path.write_text(f"{CONFIG.read_text()}\n[data.files]\n{files}")
         return path
 
+    def evaluate(self, config, policy, path, *more):
+        """Plays the test questions greedily into a file, on from where an evaluation into it was stopped."""
+        again = ["--resume"] if path.with_suffix(".resume.json").exists() else []
+        return self.forage("eval", config, "--policy", policy, "--samples", 0, "--out", path, *again, *more)
+
     def episodes(self, ranker, policy, *more):
         """The greedy episodes of a policy on the test questions, with their summary."""
         path = self.scratch / f"{ranker}.jsonl"
         summary = path.with_suffix(".summary")
         if not summary.exists():
             config = self.config("questions", "questions", "questions")
-            found = self.forage("eval", config, "--policy", policy, "--samples", 0, "--out", path, "--json", *more)
+            found = self.evaluate(config, policy, path, "--json", *more)
             summary.write_text(found)
         found = json.loads(summary.read_text())["greedy"]
         self.faults += found["infra"]
@@ -224,7 +229,7 @@ class Bench:
         with open(shown, "w", encoding="utf-8") as lines:
             for seed in range(1, self.given.demonstrations + 1):
                 path = self.scratch / f"form-{seed}.jsonl"
-                self.forage("eval", config, "--policy", "random", "--tokens-of", base, "--samples", 0, "--seed", seed, "--out", path)
+                self.evaluate(config, "random", path, "--tokens-of", base, "--seed", seed)
                 lines.write(path.read_text(encoding="utf-8"))
         how = ("--epochs", self.given.epochs, "--batch", 16, "--learning-rate", "1e-3", "--skip-long")
         self.forage("sft", shown, "--policy", base, "--out", out, *how)

@@ -39,5 +39,7 @@ for seed in $seeds; do
     "${again[@]}" "${@:5}" >"$scratch/seed-$seed.log" 2>&1
   touch "$run/done"
 done
-"$forage" eval --controls "${runs[@]}" "${study[@]}" --json >"$scratch/study.json"
+again=()
+[ -e "${runs[0]}/evaluation.partial" ] && again=(--resume)
+"$forage" eval --controls "${runs[@]}" "${study[@]}" "${again[@]}" --json >"$scratch/study.json"
 PYTHONPATH=bench python3 -m study.bars "$scratch/study.json" "${runs[@]}"
