@@ -26,7 +26,8 @@ BOUND = {"f32": 1e-5, "bf16": 0.05}
 # Name, adapter or whole weights, tied head, type, and what happens: nothing; `stale`, where the run may stop before it samples from a head
 # that was not replaced, and must go on over a server of the model that the error names; `killed`, where the only server is killed in the
 # middle and the run resumed; `one killed`, where one of two is killed and comes back; `fault`, where the server keeps its head whatever is
-# pushed, and the run must stop with the figures within one step (vLLM alone).
+# pushed, and the run must stop with the figures within one step (vLLM alone); `deaf`, where it answers every push and keeps its weights, and
+# the run must stop before its first step (vLLM alone).
 CASES = [
     ("lora-tied", "lora", True, "f32", ""),
     ("lora-untied", "lora", False, "f32", ""),
@@ -38,12 +39,13 @@ CASES = [
     ("killed", "lora", True, "f32", "killed"),
     ("one-of-two-killed", "lora", True, "f32", "one killed"),
     ("fault", "full", True, "f32", "fault"),
+    ("deaf-bf16", "full", False, "bf16", "deaf"),
 ]
-CASES = [case for case in CASES if ENGINE == "vllm" or case[-1] != "fault"]
+CASES = [case for case in CASES if ENGINE == "vllm" or case[-1] not in ("fault", "deaf")]
 
-# A plugin of vLLM that gives the output head back what it computed with before weights were loaded: the fault of its processor's
-# build, whose packed copy of the head outlives a load, made proof against every way to push.
-FAULT = """
+# Plugins of vLLM. `fault` gives the output head back what it computed with before weights were loaded: the fault of its processor's
+# build, whose packed copy of the head outlives a load, made proof against every way to push. `deaf` loads nothing.
+FAULTS = {"fault": """
 def register():
     from vllm.model_executor.layers.vocab_parallel_embedding import VocabParallelEmbedding
     from vllm.v1.worker.gpu_model_runner import GPUModelRunner
@@ -59,7 +61,12 @@ def register():
             module.cpu_linear = product
 
     GPUModelRunner.reload_weights = stale
-"""
+""", "deaf": """
+def register():
+    from vllm.v1.worker.gpu_model_runner import GPUModelRunner
+
+    GPUModelRunner.reload_weights = lambda self, *args, **kwargs: None
+"""}
 
 
 # What SGLang imports where it was told of no device, and does not call: without it models with rotary embeddings do not load.
@@ -154,14 +161,15 @@ def model(tied, dtype):
     return folder
 
 
-def faulty():
-    """A folder with the plugin that brings the fault of the head back."""
-    folder = WORK / "stale_head"
-    info = folder / "stale_head-0.dist-info"
+def faulty(event):
+    """A folder with the plugin of a fault."""
+    name = f"faulty_{event}"
+    folder = WORK / name
+    info = folder / f"{name}-0.dist-info"
     info.mkdir(parents=True, exist_ok=True)
-    (folder / "stale_head.py").write_text(FAULT)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: stale_head\nVersion: 0\n")
-    (info / "entry_points.txt").write_text("[vllm.general_plugins]\nstale_head = stale_head:register\n")
+    (folder / f"{name}.py").write_text(FAULTS[event])
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 0\n")
+    (info / "entry_points.txt").write_text(f"[vllm.general_plugins]\n{name} = {name}:register\n")
     return folder
 
 
@@ -221,7 +229,7 @@ def case(name, weights, tied, dtype, event, port):
     folder, out = model(tied, dtype), WORK / name
     log = out.with_suffix(".log")
     told = lambda: "".join(log.read_text().strip().splitlines()[-1:])
-    plugin = faulty() if event == "fault" else None
+    plugin = faulty(event) if event in FAULTS else None
     count = 2 if event == "one killed" else 1
     servers = [Server(folder, port + number, dtype, weights == "lora", plugin) for number in range(count)]
     seen = {}
@@ -241,22 +249,24 @@ def case(name, weights, tied, dtype, event, port):
             seen = {"stopped_after": len(rows(out)), "told": told()}
             if event == "stale":
                 # At most the step that changed the weights first.
-                named = re.search(r"restart the server with the model in (.+?), then resume", told())
+                named = re.search(r"restart the server with the model in (.+?), then start", told())
                 if named is None or len(rows(out)) > 1:
                     raise RuntimeError(f"not stopped at once, or without a way out: {told()}")
                 servers[0].folder = named[1]
                 servers[0].kill()
             servers[0].start()
             servers[0].ready()
-            rc = train(out, folder, weights, dtype, urls, "--resume").wait(timeout=900)
+            again = ["--resume"] if rows(out) else []
+            rc = train(out, folder, weights, dtype, urls, *again).wait(timeout=900)
         seen |= {"rc": rc, "seconds": round(time.monotonic() - begun, 1), **figures(out)}
-        if event == "fault":
+        if event in FAULTS:
             seen["told"] = told()
     finally:
         for server in servers:
             server.kill()
-    if event == "fault":
-        seen["held"] = rc != 0 and seen["steps"] <= 1 and "nats" in seen["told"]
+    if event in FAULTS:
+        most = 0 if event == "deaf" else 1
+        seen["held"] = rc != 0 and seen["steps"] <= most and "nats" in seen["told"]
     else:
         seen["held"] = (
             rc == 0 and seen["steps"] == STEPS and seen["lost"] == 0

@@ -3,6 +3,10 @@
 //! A server may answer 200 and go on with other weights: vLLM 0.32 on a processor keeps a tied output head as it was when whole
 //! weights are reloaded. So after every push it is asked for the log-probabilities of a few texts. Where they are
 //! not the trainer's, the same weights are pushed in another way, and where none holds the run ends with the figures.
+//!
+//! Where numbers are rounded to 16 bits, weights that never arrive would be noticed after many steps of a small learning rate. So a
+//! process begins with weights that it changed on purpose, far beyond rounding: the server must be seen to have these, and then the true
+//! ones. A process that is killed between the two has sampled nothing, and the next one pushes both again.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,8 +16,10 @@ use forage_contracts::policy::Policy;
 use futures::future::join_all;
 
 use crate::device::{ComputeType, is_processor};
+use crate::lora;
+use crate::model::Decoder;
 use crate::ranks::sample;
-use crate::remote::{Gap, Probe, PushKind, RemoteError, RemotePolicy};
+use crate::remote::{Gap, Probe, PushKind, RemoteError, RemotePolicy, Server};
 use crate::sequence::Sequence;
 use crate::student::{LearnError, Student};
 use crate::weights::{Checkpoint, FileType, WeightsError};
@@ -31,6 +37,18 @@ const BOUND_F32: f64 = 5e-5;
 
 /// The same where either of them rounds to fewer bits: bf16 or f16, TF32 in the products of a GPU, a base of 8 bits.
 const BOUND_ROUNDED: f64 = 0.05;
+
+/// Weights that are changed on purpose move the trainer's own log-probabilities by at least so many bounds on average, and may be
+/// rounded by so many more than trained ones.
+const SEEN: f64 = 10.0;
+const ROUGHER: f64 = 2.0;
+
+/// Changes on purpose, the first that moves enough is pushed: of whole weights factors of the last norm and of the head, flat logits
+/// before steep ones, which round more; of an adapter the largest number that is added to its second matrices.
+const FACTORS: [f64; 6] = [0.5, 0.25, 2.0, 4.0, 8.0, 16.0];
+const SHIFTS: [f64; 9] = [
+    0.015_625, 0.031_25, 0.062_5, 0.125, 0.25, 0.5, 1.0, 2.0, 4.0,
+];
 
 /// What the server goes on with, behind a mark that no other push has.
 const TEXTS: [&str; 4] = [
@@ -82,12 +100,20 @@ impl Way {
     }
 
     fn folder(self, version: u64) -> String {
-        let rest = match self {
+        format!("version-{version:06}{}", self.ending())
+    }
+
+    /// The folder of weights that are changed on purpose.
+    fn folder_of_proof(self) -> String {
+        format!("changed{}", self.ending())
+    }
+
+    fn ending(self) -> &'static str {
+        match self {
             Self::Adapter => "",
             Self::Whole => "-whole",
             Self::Untied => "-untied",
-        };
-        format!("version-{version:06}{rest}")
+        }
     }
 
     /// The type of the numbers in the files.
@@ -119,6 +145,34 @@ pub(crate) struct Pushed {
     pub(crate) gap: f64,
 }
 
+/// Weights to hand over.
+#[derive(Clone, Copy)]
+struct Given<'a> {
+    student: &'a Student,
+    checkpoint: &'a Checkpoint,
+    version: u64,
+    /// They are changed on purpose, to be seen; nobody samples under them.
+    proof: bool,
+}
+
+impl Given<'_> {
+    fn folder(&self, way: Way) -> String {
+        if self.proof {
+            way.folder_of_proof()
+        } else {
+            way.folder(self.version)
+        }
+    }
+}
+
+/// What became of weights that were handed over.
+struct Handed<'a> {
+    /// Of each server that was seen to have them.
+    seen: Vec<Gap>,
+    /// Servers that did not answer.
+    lost: Vec<(&'a Server, RemoteError)>,
+}
+
 /// Hands weights to one server or several.
 pub(crate) struct Pusher {
     policy: Arc<RemotePolicy>,
@@ -128,6 +182,8 @@ pub(crate) struct Pusher {
     context: usize,
     /// The way that held last.
     way: Option<Way>,
+    /// Weights that were changed on purpose were seen to arrive, or cannot be seen.
+    proven: bool,
     /// Versions of the weights under which episodes are in play at a time.
     versions: usize,
 }
@@ -140,6 +196,7 @@ impl Pusher {
             folder,
             context,
             way: None,
+            proven: false,
             versions: 1,
         }
     }
@@ -162,7 +219,8 @@ impl Pusher {
     }
 
     /// Hands the weights of `student` over as `version`, to all servers at once, in the first way that holds. A server that does not
-    /// take part is given up as long as another has them; one that was given up and answers again is in use afterwards.
+    /// take part is given up as long as another has them; one that was given up and answers again is in use afterwards. The first time
+    /// weights that are changed on purpose go before them, so that it is known that they arrive.
     ///
     /// # Errors
     /// [`LearnError::Save`] when they cannot be written, [`LearnError::Push`] when no server takes them, or one has others whatever
@@ -172,75 +230,19 @@ impl Pusher {
         student: &Student,
         version: u64,
     ) -> Result<Pushed, LearnError> {
-        let checkpoint = student.checkpoint();
         let policy = Arc::clone(&self.policy);
-        let mut left = policy.there().await;
-        let (mut seen, mut lost, mut tried) = (Vec::new(), Vec::new(), Vec::new());
-        for (attempt, way) in self.ways(checkpoint).into_iter().enumerate() {
-            let place = self.folder.join(way.folder(version));
-            way.save(checkpoint, &place)?;
-            let (texts, drawn) = self.texts(checkpoint, version, attempt);
-            let own = |ids: &[u32], first: usize| {
-                let sequence = Sequence {
-                    targets: (first..ids.len()).collect(),
-                    ids: ids.to_vec(),
-                    ..Sequence::default()
-                };
-                student.scores(&checkpoint.decoder, &[&sequence]).logprobs
-            };
-            let probe = Probe {
-                texts: &texts,
-                drawn,
-                own: &own,
-                bound: self.bound(checkpoint, way),
-            };
-            let pushes = left
-                .iter()
-                .map(|server| server.push(&place, version, way.kind(), &probe));
-            let mut stale = Vec::new();
-            let outcomes = join_all(pushes).await;
-            for (server, outcome) in left.into_iter().zip(outcomes) {
-                let what = match outcome {
-                    Ok(gap) => {
-                        self.way = Some(way);
-                        seen.push(gap);
-                        continue;
-                    }
-                    Err(RemoteError::Unverified { what, .. }) => what,
-                    // A server need not offer every way.
-                    Err(error) if attempt > 0 => format!("it failed ({error})"),
-                    Err(error) => {
-                        lost.push((server, error));
-                        continue;
-                    }
-                };
-                let url = server.url();
-                tracing::warn!(version, url, way = way.words(), "push not taken: {what}");
-                tried.push((url, format!("{}, {what}", way.words())));
-                stale.push(server);
-            }
-            left = stale;
-            if left.is_empty() {
-                break;
-            }
+        let there = policy.there().await;
+        if !self.proven {
+            Box::pin(self.prove(student, version, there.clone())).await?;
+            self.proven = true;
         }
-        if let Some(server) = left.first() {
-            let url = server.url();
-            let own = tried.iter().filter(|(of, _)| *of == url);
-            let figures: Vec<&str> = own.map(|(_, what)| what.as_str()).collect();
-            let what = format!(
-                "{}; {}",
-                figures.join("; "),
-                self.advice(checkpoint, version)
-            );
-            let url = url.to_owned();
-            return Err(RemoteError::Unverified { url, what }.into());
-        }
-        if seen.is_empty()
-            && let Some((_, error)) = lost.pop()
-        {
-            return Err(error.into());
-        }
+        let given = Given {
+            student,
+            checkpoint: student.checkpoint(),
+            version,
+            proof: false,
+        };
+        let Handed { seen, lost } = self.hand_over(given, there).await?;
         for (server, error) in lost {
             // It has the weights before these.
             server.give_up(&error);
@@ -261,6 +263,136 @@ impl Pusher {
         Ok(pushed)
     }
 
+    /// Shows that weights arrive: the servers must be seen to have weights that are changed on purpose. The push that follows shows that
+    /// the true ones return. Nothing is asked where no change moves log-probabilities far enough to be seen.
+    async fn prove(
+        &mut self,
+        student: &Student,
+        version: u64,
+        there: Vec<&Server>,
+    ) -> Result<(), LearnError> {
+        let checkpoint = student.checkpoint();
+        let (texts, _) = self.texts(checkpoint, version, true, 0);
+        let bounds = Way::all(checkpoint).into_iter();
+        let bounds = bounds.map(|way| self.bound(checkpoint, way));
+        let least = SEEN * bounds.fold(0.0, f64::max);
+        let Some((changed, moved)) = changed(student, &texts, least) else {
+            tracing::warn!(
+                least,
+                "no change of the weights moves log-probabilities far enough: whether weights arrive is not seen beforehand"
+            );
+            return Ok(());
+        };
+        let given = Given {
+            student,
+            checkpoint: &changed,
+            version,
+            proof: true,
+        };
+        let handed = self.hand_over(given, there).await;
+        if let Err(LearnError::Push(RemoteError::Unverified { .. })) = &handed
+            && checkpoint.lora.is_none()
+            && let Some(last) = Way::all(checkpoint).last()
+        {
+            // The model that the error says to restart with.
+            last.save(checkpoint, &self.folder.join(last.folder(version)))?;
+        }
+        let servers = handed?.seen.len();
+        tracing::info!(servers, moved, "weights changed on purpose arrived");
+        Ok(())
+    }
+
+    /// Hands weights over to these servers, in the first way that holds on each.
+    async fn hand_over<'a>(
+        &mut self,
+        given: Given<'_>,
+        there: Vec<&'a Server>,
+    ) -> Result<Handed<'a>, LearnError> {
+        let Given {
+            student,
+            checkpoint,
+            version,
+            proof,
+        } = given;
+        let mut left = there;
+        let (mut seen, mut lost, mut tried) = (Vec::new(), Vec::new(), Vec::new());
+        for (attempt, way) in self.ways(checkpoint).into_iter().enumerate() {
+            let place = self.folder.join(given.folder(way));
+            way.save(checkpoint, &place)?;
+            let (texts, drawn) = self.texts(checkpoint, version, proof, attempt);
+            let own = |ids: &[u32], first: usize| own(student, &checkpoint.decoder, ids, first);
+            let rougher = if proof { ROUGHER } else { 1.0 };
+            let probe = Probe {
+                texts: &texts,
+                drawn,
+                own: &own,
+                bound: rougher * self.bound(checkpoint, way),
+            };
+            let pushes = left.iter().map(|server| {
+                let (place, probe) = (&place, &probe);
+                async move {
+                    if proof {
+                        server.prove(place, version, way.kind(), probe).await
+                    } else {
+                        server.push(place, version, way.kind(), probe).await
+                    }
+                }
+            });
+            let mut stale = Vec::new();
+            let outcomes = join_all(pushes).await;
+            if proof {
+                let _ = std::fs::remove_dir_all(&place);
+            }
+            for (server, outcome) in left.into_iter().zip(outcomes) {
+                let what = match outcome {
+                    Ok(gap) => {
+                        self.way = Some(way);
+                        seen.push(gap);
+                        continue;
+                    }
+                    Err(RemoteError::Unverified { what, .. }) => what,
+                    // A server need not offer every way.
+                    Err(error) if attempt > 0 => format!("it failed ({error})"),
+                    Err(error) => {
+                        lost.push((server, error));
+                        continue;
+                    }
+                };
+                let (url, words) = (server.url(), way.words());
+                tracing::warn!(version, url, proof, way = words, "push not taken: {what}");
+                tried.push((url, format!("{words}, {what}")));
+                stale.push(server);
+            }
+            left = stale;
+            if left.is_empty() {
+                break;
+            }
+        }
+        if let Some(server) = left.first() {
+            let url = server.url();
+            let own = tried.iter().filter(|(of, _)| *of == url);
+            let figures: Vec<&str> = own.map(|(_, what)| what.as_str()).collect();
+            let purpose = if proof {
+                "they were changed on purpose, to see whether weights arrive; "
+            } else {
+                ""
+            };
+            let what = format!(
+                "{purpose}{}; {}",
+                figures.join("; "),
+                self.advice(checkpoint, version)
+            );
+            let url = url.to_owned();
+            return Err(RemoteError::Unverified { url, what }.into());
+        }
+        if seen.is_empty()
+            && let Some((_, error)) = lost.pop()
+        {
+            return Err(error.into());
+        }
+        Ok(Handed { seen, lost })
+    }
+
     /// The ways to try, the one that held last before all others.
     fn ways(&self, checkpoint: &Checkpoint) -> Vec<Way> {
         let mut ways = Way::all(checkpoint);
@@ -276,16 +408,18 @@ impl Pusher {
     }
 
     /// Texts that no push before had, so that nothing that a server keeps of a text can answer for it: each begins with a mark made
-    /// of the weights and of the try. Beside them the tokens to draw behind each.
+    /// of the weights, of what they are pushed for and of the try. Beside them the tokens to draw behind each.
     fn texts(
         &self,
         checkpoint: &Checkpoint,
         version: u64,
+        proof: bool,
         attempt: usize,
     ) -> (Vec<Vec<u32>>, usize) {
         let mut hasher = blake3::Hasher::new();
         hasher.update(&sample(&checkpoint.decoder).to_le_bytes());
         hasher.update(&version.to_le_bytes());
+        hasher.update(&[u8::from(proof)]);
         hasher.update(&attempt.to_le_bytes());
         let mark = hasher.finalize().to_hex();
         let context = self.context.min(self.policy.context());
@@ -330,7 +464,9 @@ impl Pusher {
             (Some(lora), _) => format!("{} and adapters of rank {}", lora.base, lora.rank),
             (None, None) => "the model that the run began with".to_owned(),
         };
-        let mut advice = format!("restart the server with {model}, then resume the run (--resume)");
+        let mut advice = format!(
+            "restart the server with {model}, then start the run again (with --resume where it has taken steps)"
+        );
         if self.served(checkpoint) == ComputeType::F32 {
             advice.push_str(
                 "; if it computes in bf16 or f16 and the difference is small, write dtype = \"bf16\" in [sampler]",
@@ -338,6 +474,44 @@ impl Pusher {
         }
         advice
     }
+}
+
+/// The trainer's log-probabilities of the ids from a position on under these weights, nats, at temperature 1.
+fn own(student: &Student, decoder: &Decoder, ids: &[u32], first: usize) -> Vec<f32> {
+    let sequence = Sequence {
+        targets: (first..ids.len()).collect(),
+        ids: ids.to_vec(),
+        ..Sequence::default()
+    };
+    student.scores(decoder, &[&sequence]).logprobs
+}
+
+/// The student's weights, changed so that their log-probabilities of the texts are at least so far away on average, nats; beside them
+/// that distance. `None` where no change moves them so far.
+fn changed(student: &Student, texts: &[Vec<u32>], least: f64) -> Option<(Checkpoint, f64)> {
+    let checkpoint = student.checkpoint();
+    let adapted = checkpoint.lora.is_some();
+    let amounts: &[f64] = if adapted { &SHIFTS } else { &FACTORS };
+    let logprobs = |decoder: &Decoder| -> Vec<f32> {
+        let of = |text: &Vec<u32>| own(student, decoder, text, 1);
+        texts.iter().flat_map(of).collect()
+    };
+    let before = logprobs(&checkpoint.decoder);
+    amounts.iter().find_map(|&amount| {
+        let mut changed = checkpoint.clone();
+        if adapted {
+            lora::shift(&mut changed.decoder, amount);
+        } else {
+            changed.decoder = changed.decoder.scaled(amount);
+        }
+        let after = logprobs(&changed.decoder);
+        let distances = before.iter().zip(&after);
+        let sum: f64 = distances
+            .map(|(before, after)| (f64::from(*before) - f64::from(*after)).abs())
+            .sum();
+        let moved = sum / before.len().max(1) as f64;
+        (moved >= least).then_some((changed, moved))
+    })
 }
 
 /// Removes all but the newest folders of pushed weights, as many as are `kept`; what cannot be removed only takes space.

@@ -74,6 +74,24 @@ pub(crate) fn attach(
     Ok(())
 }
 
+/// Moves every low-rank change on: numbers of at most `amount`, drawn by the map's name, are added to its `B`.
+pub(crate) fn shift(decoder: &mut Decoder, amount: f64) {
+    for (name, linear) in decoder.linears() {
+        let Some(low_rank) = &mut linear.low_rank else {
+            continue;
+        };
+        let b = low_rank.b.val();
+        let shape = b.dims();
+        let mut rng = Seed::root(0).child(&name, &[]).rng();
+        let drawn: Vec<f32> = (0..shape[0] * shape[1])
+            .map(|_| (amount * (2.0 * rng.random::<f64>() - 1.0)) as f32)
+            .collect();
+        let drawn = TensorData::new(drawn, shape);
+        let drawn = Tensor::from_data(drawn, (&b.device(), DType::F32));
+        low_rank.b = Param::initialized(ParamId::new(), b + drawn);
+    }
+}
+
 /// Gives a map its low-rank change: `a` is `[inputs, rank]`, `b` `[rank, outputs]`.
 pub(crate) fn set(
     linear: &mut Linear,

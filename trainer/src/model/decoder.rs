@@ -195,6 +195,20 @@ impl Decoder {
         self
     }
 
+    /// The same model with other logits: its last norm and the matrix of its logits times `factor`.
+    #[must_use]
+    pub(crate) fn scaled(mut self, factor: f64) -> Self {
+        self.model.norm.gamma = self.model.norm.gamma.map(|gamma| gamma * factor);
+        match &mut self.lm_head {
+            Some(head) => head.set_matrix(head.matrix() * factor),
+            None => {
+                let embedding = self.model.embed_tokens.weight;
+                self.model.embed_tokens.weight = embedding.map(|matrix| matrix * factor);
+            }
+        }
+        self
+    }
+
     /// The same model with a value head in place of its own: a linear map to one number, in f32. `weight`: `[hidden]`.
     #[must_use]
     pub(crate) fn with_value_head(mut self, weight: Vec<f32>, bias: f32) -> Self {

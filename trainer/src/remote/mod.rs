@@ -14,6 +14,7 @@
 //! # Pushes
 //! A push has succeeded when the server was seen to have the weights, not when it has answered 200: it goes on with a few texts
 //! (`trainer/src/push.rs`), in one request, and a push after which its log-probabilities of what it drew are not the trainer's fails.
+//! Before the first push of a process the server is shown weights that are changed on purpose (`Server::prove`), which rounding cannot hide.
 //!
 //! # Several servers
 //! Episodes are dealt to servers by `Router`. Whoever is not seen to have the newest weights is not asked: a server that fails is given
@@ -62,6 +63,7 @@ pub use policy::RemotePolicy;
 pub(crate) use stats::RemoteStats;
 
 pub(crate) use probe::{Gap, Probe};
+pub(crate) use server::Server;
 pub(crate) use weights::PushKind;
 #[cfg(test)]
 pub(crate) use weights::Under;

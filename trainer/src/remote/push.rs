@@ -54,7 +54,38 @@ impl Server {
         Ok(gap)
     }
 
-    async fn push_adapter(
+    /// Hands over the weights in `folder` for the server to be seen to take them. Nobody samples under them: an adapter is unloaded
+    /// again, and after whole weights every request fails with [`RemoteError::Weights`] until a push succeeds.
+    ///
+    /// # Errors
+    /// As [`Self::push`].
+    pub(crate) async fn prove(
+        &self,
+        folder: &Path,
+        version: u64,
+        kind: PushKind,
+        probe: &Probe<'_>,
+    ) -> Result<Gap, RemoteError> {
+        let _turn = self.pushing.lock().await;
+        let (path, text) = absolute(folder)?;
+        match kind {
+            PushKind::Adapter => {
+                let name = name(&path, version)?;
+                let gap = self.see_adapter(&name, &text, version, probe).await?;
+                self.unload(&name).await;
+                Ok(gap)
+            }
+            PushKind::Full => {
+                // What is not done leaves the weights unknown.
+                let (gap, replacing) = self.see_full(&text, version, probe).await?;
+                drop(replacing);
+                Ok(gap)
+            }
+        }
+    }
+
+    /// Loads an adapter and asks whether the server has it; one that it has not is unloaded.
+    async fn see_adapter(
         &self,
         name: &str,
         folder: &str,
@@ -83,7 +114,17 @@ impl Server {
         if seen.is_err() {
             self.unload(name).await;
         }
-        let gap = seen?;
+        seen
+    }
+
+    async fn push_adapter(
+        &self,
+        name: &str,
+        folder: &str,
+        version: u64,
+        probe: &Probe<'_>,
+    ) -> Result<Gap, RemoteError> {
+        let gap = self.see_adapter(name, folder, version, probe).await?;
         // One that was given up may have been started anew since it had those before.
         let mut unused = if self.caller.alive().is_ok() {
             Vec::new()
@@ -116,8 +157,19 @@ impl Server {
         version: u64,
         probe: &Probe<'_>,
     ) -> Result<Gap, RemoteError> {
-        let named = self.kind == RemoteKind::Sglang;
-        let replacing = if named {
+        let (gap, replacing) = self.see_full(folder, version, probe).await?;
+        replacing.done(self.kind == RemoteKind::Sglang);
+        Ok(gap)
+    }
+
+    /// Replaces whole weights and asks whether the server has them.
+    async fn see_full(
+        &self,
+        folder: &str,
+        version: u64,
+        probe: &Probe<'_>,
+    ) -> Result<(Gap, Replacing<'_>), RemoteError> {
+        let replacing = if self.kind == RemoteKind::Sglang {
             let replacing = self.weights.replace(version);
             let body = sglang::update(folder, version);
             self.step(sglang::UPDATE, &body).await?;
@@ -131,8 +183,7 @@ impl Server {
             adapter: None,
         };
         let gap = self.verify(probe, &under).await?;
-        replacing.done(named);
-        Ok(gap)
+        Ok((gap, replacing))
     }
 
     async fn replace_in_pause(

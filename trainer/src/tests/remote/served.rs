@@ -20,6 +20,8 @@ pub(crate) enum Flaw {
     StaleHead,
     /// It answers every push with success, and keeps its weights.
     Deaf,
+    /// The same, once it has taken one.
+    DeafAfterOne,
     /// It answers for the base whatever the adapter.
     NoAdapters,
 }
@@ -28,6 +30,8 @@ pub(crate) enum Flaw {
 pub(crate) struct Served {
     now: Checkpoint,
     flaw: Flaw,
+    /// Pushes that it has taken.
+    taken: usize,
 }
 
 impl Served {
@@ -41,13 +45,15 @@ impl Served {
             }
             .untied(),
             flaw,
+            taken: 0,
         }
     }
 
     pub(crate) fn reload(&mut self, folder: &str) {
-        if self.flaw == Flaw::Deaf {
+        if self.flaw == Flaw::Deaf || (self.flaw == Flaw::DeafAfterOne && self.taken > 0) {
             return;
         }
+        self.taken += 1;
         let read = Checkpoint::load(Path::new(folder), &Device::flex()).unwrap();
         let has_head = !read.config.tie_word_embeddings;
         let mut new = read.untied();

@@ -163,7 +163,7 @@ async fn a_run_looks_ahead_by_one_update_and_survives_passing_faults() {
                 .iter()
                 .filter(|(path, _)| is_push(path))
                 .count();
-            assert_eq!(pushes, 5, "the start and every update");
+            assert_eq!(pushes, 6, "the proof, the start and every update");
             assert_eq!(
                 adapter,
                 before == weights(&learner),

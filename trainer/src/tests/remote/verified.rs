@@ -40,7 +40,8 @@ async fn run(kind: RemoteKind, start: Checkpoint, flaw: Flaw, folder: &Path) -> 
     let result = Box::pin(ran).await;
     Ran {
         result,
-        rows: Row::read_all(&folder.join("metrics.jsonl")).unwrap(),
+        // A run that ends before its first step has none.
+        rows: Row::read_all(&folder.join("metrics.jsonl")).unwrap_or_default(),
         calls: fakes[0].take_calls(),
         policy: learner.policy(),
     }
@@ -87,7 +88,8 @@ async fn a_healthy_server_is_asked_once_per_push_about_texts_it_never_saw() {
             let ran = Box::pin(run(kind, start, Flaw::None, folder.path())).await;
             ran.result.as_ref().unwrap();
             let asked = ran.asked();
-            assert_eq!((ran.pushed().len(), asked.len()), (4, 4), "{kind:?}");
+            assert_eq!((ran.pushed().len(), asked.len()), (5, 5), "{kind:?}");
+            assert!(ran.pushed()[0].starts_with("changed"), "{kind:?}");
             assert_eq!(ran.metric("push/verified"), [Some(1.0); 3], "{kind:?}");
             let gaps = ran.metric("push/logprob_abs_diff");
             assert!(
@@ -104,15 +106,15 @@ async fn a_healthy_server_is_asked_once_per_push_about_texts_it_never_saw() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stale_head_is_found_in_its_step_and_mended_for_good() {
+async fn a_stale_head_is_found_before_the_first_step_and_mended_for_good() {
     for kind in KINDS {
         let folder = tempfile::tempdir().unwrap();
         let ran = Box::pin(run(kind, checkpoint(1), Flaw::StaleHead, folder.path())).await;
         ran.result.as_ref().unwrap();
         let expected = [
-            // The server was started with these.
-            "version-000000-whole",
-            "version-000001-whole",
+            "changed-whole",
+            "changed-untied",
+            "version-000000-untied",
             "version-000001-untied",
             "version-000002-untied",
             "version-000003-untied",
@@ -139,8 +141,9 @@ async fn a_head_that_rounding_could_hide_is_sent_from_the_beginning() {
         let place = folder.path().join(format!("{kind:?}"));
         let ran = Box::pin(run(kind, start, Flaw::StaleHead, &place)).await;
         ran.result.as_ref().unwrap();
-        let expected = [0, 1, 2, 3].map(|version| format!("version-{version:06}-untied"));
-        assert_eq!(ran.pushed(), expected, "{kind:?}");
+        let versions = [0, 1, 2, 3].map(|version| format!("version-{version:06}-untied"));
+        assert_eq!(ran.pushed()[0], "changed-untied", "{kind:?}");
+        assert_eq!(ran.pushed()[1..], versions, "{kind:?}");
     }
 }
 
@@ -151,9 +154,9 @@ async fn adapters_that_a_server_does_not_apply_are_merged_and_pushed_whole() {
         let ran = Box::pin(run(kind, adapted(), Flaw::NoAdapters, folder.path())).await;
         ran.result.as_ref().unwrap();
         let expected = [
-            // A fresh adapter changes nothing.
-            "version-000000",
-            "version-000001",
+            "changed",
+            "changed-whole",
+            "version-000000-whole",
             "version-000001-whole",
             "version-000002-whole",
             "version-000003-whole",
@@ -163,36 +166,99 @@ async fn adapters_that_a_server_does_not_apply_are_merged_and_pushed_whole() {
     }
 }
 
+/// The message of a run that ended before its first step because weights did not arrive.
+fn unverified(ran: &Ran) -> String {
+    let Err(RunError::Learn {
+        step: 0,
+        source: LearnError::Push(error @ RemoteError::Unverified { .. }),
+    }) = &ran.result
+    else {
+        panic!("{:?}", ran.result)
+    };
+    assert!(ran.rows.is_empty());
+    error.to_string()
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_takes_no_weights_ends_the_run_with_the_figures() {
     for kind in KINDS {
         for (start, ways) in [(checkpoint(1), 2), (checkpoint(1).untied(), 1)] {
             let folder = tempfile::tempdir().unwrap();
             let ran = Box::pin(run(kind, start, Flaw::Deaf, folder.path())).await;
-            let Err(RunError::Learn {
-                step: 0,
-                source: LearnError::Push(error @ RemoteError::Unverified { .. }),
-            }) = &ran.result
-            else {
-                panic!("{kind:?}: {:?}", ran.result)
-            };
-            let message = error.to_string();
+            let message = unverified(&ran);
             assert_eq!(
                 message.matches("nats on average").count(),
                 ways,
                 "{message}"
             );
-            for word in ["http://127.0.0.1", "restart the server", "--resume", "5e-5"] {
+            for word in [
+                "http://127.0.0.1",
+                "changed on purpose",
+                "restart the server",
+                "--resume",
+                "1e-4",
+            ] {
                 assert!(message.contains(word), "{word}: {message}");
             }
-            // The model to restart it with is there.
-            let last = ran.pushed().pop().unwrap();
-            assert!(message.contains(&last), "{message}");
-            assert!(folder.path().join("pushed").join(&last).is_dir());
-            assert_eq!(ran.pushed().len(), 1 + ways, "{kind:?}");
+            // The model to restart it with is there, and no other.
+            let there = std::fs::read_dir(folder.path().join("pushed")).unwrap();
+            let there: Vec<String> = there
+                .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+                .collect();
+            let last = if ways == 2 {
+                "version-000000-untied"
+            } else {
+                "version-000000-whole"
+            };
+            assert_eq!(there, [last], "{kind:?}");
+            assert!(message.contains(last), "{message}");
+            assert_eq!(ran.pushed().len(), ways, "{kind:?}");
             // Nobody samples from it any more.
             let refused = ran.policy.generate(request(1)).await;
             assert!(matches!(refused, Err(PolicyError::Gone(_))), "{refused:?}");
         }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn in_16_bits_a_server_that_takes_no_weights_ends_the_run_before_its_first_step() {
+    let folder = tempfile::tempdir().unwrap();
+    let published = folder.path().join("published");
+    checkpoint(1).save_as(&published, FileType::Bf16).unwrap();
+    for kind in KINDS {
+        let start = Checkpoint::load(&published, &Device::flex()).unwrap();
+        let place = folder.path().join(format!("{kind:?}"));
+        let ran = Box::pin(run(kind, start, Flaw::Deaf, &place)).await;
+        let message = unverified(&ran);
+        assert!(message.contains("1e-1 on average is rounding"), "{message}");
+        assert_eq!(ran.pushed(), ["changed-untied", "changed-whole"]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_true_weights_must_return_after_those_changed_on_purpose() {
+    for kind in KINDS {
+        let folder = tempfile::tempdir().unwrap();
+        let start = checkpoint(1).untied();
+        let ran = Box::pin(run(kind, start, Flaw::DeafAfterOne, folder.path())).await;
+        let message = unverified(&ran);
+        assert!(message.contains("5e-5"), "{message}");
+        assert!(!message.contains("changed on purpose"), "{message}");
+        assert_eq!(ran.pushed(), ["changed-whole", "version-000000-whole"]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn weights_whose_change_would_not_show_are_pushed_without_a_proof() {
+    for kind in KINDS {
+        let folder = tempfile::tempdir().unwrap();
+        let mut start = checkpoint(1);
+        // Every token is as likely as any other, whatever the factor.
+        start.decoder = start.decoder.scaled(0.0);
+        let (fakes, mut learner) = learner(kind, start, &[Flaw::None], folder.path(), 20.0).await;
+        learner.announce().await.unwrap();
+        let calls = fakes[0].take_calls();
+        let pushes = calls.iter().filter(|(path, _)| is_push(path)).count();
+        assert_eq!(pushes, 1, "{kind:?}");
     }
 }
