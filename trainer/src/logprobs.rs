@@ -14,6 +14,14 @@ use crate::sequence::{Sequence, ids};
 use crate::weights::Checkpoint;
 use crate::workers::Workers;
 
+/// Largest mean difference of log-probabilities, nats per token, of one set of weights in two engines that both compute f32 in f32. Small
+/// models stay below 1e-5, and rounding grows with depth.
+pub(crate) const EXACT_GAP: f64 = 5e-5;
+
+/// The same where either of them rounds to fewer bits: bf16 or f16, TF32 in the products of a GPU, a base of 8 bits. A push beyond it is
+/// not believed, and the sentinel stops a run whose rollouts are beyond it; `bench/vllm/run.py` reads it here.
+pub(crate) const ROUNDED_GAP: f64 = 0.05;
+
 /// Log-probabilities of every target of `sequences`, in order, under the full-vocabulary softmax at the target's temperature.
 #[derive(Clone, Debug)]
 pub(crate) struct TokenLogprobs {

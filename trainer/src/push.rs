@@ -16,6 +16,7 @@ use forage_contracts::policy::Policy;
 use futures::future::join_all;
 
 use crate::device::{ComputeType, is_processor};
+use crate::logprobs::{EXACT_GAP, ROUNDED_GAP};
 use crate::lora;
 use crate::model::Decoder;
 use crate::ranks::sample;
@@ -30,13 +31,6 @@ const KEPT: usize = 3;
 /// Most tokens of a text, and those that the server draws behind it.
 const TEXT_TOKENS: usize = 32;
 const DRAWN_TOKENS: usize = 16;
-
-/// Largest mean difference of log-probabilities, nats, where trainer and server compute the same f32 weights in f32. Small models
-/// stay below 1e-5, and rounding grows with depth.
-const BOUND_F32: f64 = 5e-5;
-
-/// The same where either of them rounds to fewer bits: bf16 or f16, TF32 in the products of a GPU, a base of 8 bits.
-const BOUND_ROUNDED: f64 = 0.05;
 
 /// Weights that are changed on purpose move the trainer's own log-probabilities by at least so many bounds on average, and may be
 /// rounded by so many more than trained ones.
@@ -442,7 +436,7 @@ impl Pusher {
             && way.file_type(checkpoint) == FileType::F32
             && is_processor(&checkpoint.decoder.device())
             && !checkpoint.decoder.is_quantised();
-        if exact { BOUND_F32 } else { BOUND_ROUNDED }
+        if exact { EXACT_GAP } else { ROUNDED_GAP }
     }
 
     /// The type that the server computes in: as it was told, else as the checkpoint says.

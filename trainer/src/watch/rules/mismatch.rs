@@ -3,10 +3,11 @@
 use forage_contracts::Metric;
 
 use super::{Facts, Finding, number};
+use crate::logprobs::ROUNDED_GAP;
 
-/// Mean differences, nats per token, from which on a step warns and stops. Two engines that compute the same weights in bf16 are
-/// about 0.01 apart, in f32 less than 1e-4.
-const GAP: [f64; 2] = [0.02, 0.03];
+/// Mean differences, nats per token, from which on a step warns and stops: what a push may differ by stops no run. Two engines that
+/// compute the same weights in bf16 are about 0.01 apart, in f32 less than 1e-4.
+const GAP: [f64; 2] = [0.4 * ROUNDED_GAP, ROUNDED_GAP];
 
 /// The same of the largest distance of a ratio from 1: rounding makes tokens of some thousandths twice as likely, or half.
 const DEVIATION: [f64; 2] = [100.0, 1000.0];
