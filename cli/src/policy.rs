@@ -112,7 +112,7 @@ impl PolicyArgs {
                 open_policy(name, precision, &self.device)?,
             )),
             (tokenizer, Some(shape)) => {
-                let folder = tokenizer.map(|name| hub().fetch(name)).transpose()?;
+                let folder = tokenizer.map(|name| hub().fetch_texts(name)).transpose()?;
                 let seed = Seed::root(WEIGHTS_SEED);
                 Ok((
                     shape.clone(),

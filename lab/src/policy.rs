@@ -95,7 +95,7 @@ impl PolicyFormat {
         let unusable = || format!("the tokenizer of policy {name} cannot be used");
         let mut name = name.to_owned();
         if !name.starts_with(BUILTIN) {
-            let folder = hub().fetch(&name).with_context(unusable)?;
+            let folder = hub().fetch_texts(&name).with_context(unusable)?;
             let base = Checkpoint::adapter_base(&folder).with_context(unusable)?;
             name = base.unwrap_or(name);
         }
@@ -107,7 +107,7 @@ impl PolicyFormat {
             } = builtin::load(builtin, &DeviceSpec::default())?;
             return Self::with(Arc::new(tokenizer), template.as_ref(), chat, window);
         }
-        let folder = hub().fetch(&name).with_context(unusable)?;
+        let folder = hub().fetch_texts(&name).with_context(unusable)?;
         let tokenizer = Checkpoint::tokenizer_of(&folder).with_context(unusable)?;
         let template = ChatTemplate::load(&folder).with_context(unusable)?;
         Self::with(Arc::new(tokenizer), template.as_ref(), chat, window)

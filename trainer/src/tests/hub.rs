@@ -1,6 +1,7 @@
 //! Checkpoints by name: fetched from a server with the hub's addresses and headers, kept in the cache's layout.
 
 mod data;
+mod texts;
 
 use std::collections::BTreeMap;
 use std::path::Path;

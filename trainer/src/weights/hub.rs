@@ -159,6 +159,18 @@ impl Hub {
     /// # Errors
     /// [`HubError`].
     pub fn fetch(&self, name: &str) -> Result<PathBuf, HubError> {
+        self.found(name, Part::Whole)
+    }
+
+    /// The same where only the texts beside the weights are read, such as the tokenizer: no weights are fetched.
+    ///
+    /// # Errors
+    /// [`HubError`].
+    pub fn fetch_texts(&self, name: &str) -> Result<PathBuf, HubError> {
+        self.found(name, Part::Texts)
+    }
+
+    fn found(&self, name: &str, part: Part) -> Result<PathBuf, HubError> {
         if Path::new(name).is_dir() {
             return Ok(PathBuf::from(name));
         }
@@ -166,7 +178,7 @@ impl Hub {
         let cached = self.cached(&wanted.repo(MODELS, &wanted.revision));
         let missing = cached.as_ref().map_or_else(
             || NEEDED[0].to_owned(),
-            |folder| missing(folder).unwrap_or_default(),
+            |folder| missing(folder, part).unwrap_or_default(),
         );
         match cached {
             Some(folder) if missing.is_empty() && (self.offline || wanted.is_commit()) => {
@@ -177,7 +189,7 @@ impl Hub {
                 cache: self.cache.clone(),
                 missing,
             }),
-            cached => match self.download(&wanted) {
+            cached => match self.download(&wanted, part) {
                 // Without an answer the newest that is known serves.
                 Err(HubError::Fetch { .. }) if missing.is_empty() && cached.is_some() => {
                     Ok(cached.unwrap_or_default())
@@ -196,7 +208,7 @@ impl Hub {
         Some(folder.join("snapshots").join(commit)).filter(|folder| folder.is_dir())
     }
 
-    fn download(&self, wanted: &Wanted) -> Result<PathBuf, HubError> {
+    fn download(&self, wanted: &Wanted, part: Part) -> Result<PathBuf, HubError> {
         let fail = |fault: &Fault| self.failure(wanted, fault);
         let server = self.server()?;
         let named = wanted.repo(MODELS, &wanted.revision);
@@ -233,7 +245,9 @@ impl Hub {
         for text in TEXTS.iter().filter(|text| there.contains(**text)) {
             get(text, MOST_TEXT)?;
         }
-        let weights: BTreeSet<String> = if adapter {
+        let weights: BTreeSet<String> = if part == Part::Texts {
+            BTreeSet::new()
+        } else if adapter {
             [ADAPTER.to_owned()].into()
         } else if there.contains(INDEX) {
             get(INDEX, MOST_TEXT)?;
@@ -343,14 +357,25 @@ impl Repo {
     }
 }
 
-/// The first file that a snapshot lacks.
-fn missing(folder: &Path) -> Option<String> {
+/// The part of a checkpoint that is needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    Whole,
+    /// The files beside the weights.
+    Texts,
+}
+
+/// The first file that a snapshot lacks of a part.
+fn missing(folder: &Path, part: Part) -> Option<String> {
     let absent = |file: &str| !folder.join(file).exists();
     if !absent(ADAPTER_CONFIG) && absent(NEEDED[0]) {
-        return Some(ADAPTER.to_owned()).filter(|file| absent(file));
+        return Some(ADAPTER.to_owned()).filter(|file| part == Part::Whole && absent(file));
     }
     if let Some(file) = NEEDED.iter().find(|file| absent(file)) {
         return Some((*file).to_owned());
+    }
+    if part == Part::Texts {
+        return None;
     }
     if absent(INDEX) {
         return Some(SINGLE.to_owned()).filter(|file| absent(file));

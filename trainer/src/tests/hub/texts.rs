@@ -1,0 +1,46 @@
+//! What is fetched where only the texts beside the weights are read.
+
+use super::*;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tokenizer_is_had_without_the_weights() {
+    let folder = tempfile::tempdir().unwrap();
+    let (source, cache) = (folder.path().join("source"), folder.path().join("cache"));
+    saved(&source, 30_000);
+    let served = Served::new(&source);
+    let hub = Hub {
+        cache,
+        endpoint: serve(Arc::clone(&served)).await,
+        token: None,
+        offline: false,
+    };
+    let away = Hub {
+        offline: true,
+        ..hub.clone()
+    };
+    let texts = |hub: Hub| async move {
+        let fetch = move || {
+            let folder = hub.fetch_texts("org/tiny").unwrap();
+            Checkpoint::tokenizer_of(&folder).map(|_| ()).unwrap();
+        };
+        tokio::task::spawn_blocking(fetch).await.unwrap();
+    };
+    texts(hub.clone()).await;
+    assert!(
+        !served
+            .asked()
+            .iter()
+            .any(|path| path.contains("safetensors")),
+        "{:?}",
+        served.asked()
+    );
+    texts(away.clone()).await;
+    // They are no checkpoint, which is fetched when it is wanted.
+    let error = open(away.clone(), "org/tiny").await.unwrap_err();
+    assert!(
+        error.contains("safetensors is missing") && error.contains("HF_HUB_OFFLINE"),
+        "{error}"
+    );
+    open(hub, "org/tiny").await.unwrap();
+    open(away, "org/tiny").await.unwrap();
+}
