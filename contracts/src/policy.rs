@@ -189,6 +189,11 @@ pub trait Policy: Send + Sync {
         Err(PolicyError::BadRequest(fault.to_owned()))
     }
 
+    /// What it did not do as it was asked to, in a sentence for whoever reads the results: known once it has been asked.
+    fn caveat(&self) -> Option<String> {
+        None
+    }
+
     /// The episode is over: what was kept for it may be dropped.
     fn release(&self, _episode: u64) {}
 }

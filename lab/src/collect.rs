@@ -147,7 +147,11 @@ impl CollectOptions {
         let rollout = session.rollout(player.policy, self.sampling())?;
         let bounds = [config.engine.sequences, player.in_flight];
         let budget = fault_budget(config);
-        self.play(&rollout, jobs, bounds, budget, unfinished, observer)
+        let counts = self.play(&rollout, jobs, bounds, budget, unfinished, observer)?;
+        if let Some(caveat) = rollout.policy.caveat() {
+            observer.say(&caveat);
+        }
+        Ok(counts)
     }
 
     fn sampling(&self) -> Sampling {

@@ -313,6 +313,7 @@ impl Eval {
             question_retrieval,
             alarms,
             probes,
+            caveat,
         } = found;
         if self.json {
             let retrieval = question_retrieval.as_ref().map(|found| &found.metrics);
@@ -323,6 +324,7 @@ impl Eval {
                 "question_retrieval": retrieval,
                 "alarms": alarms,
                 "probes": probes,
+                "caveat": caveat,
             });
             out(&summary.to_string());
             return;
@@ -345,6 +347,9 @@ impl Eval {
         }
         for alarm in alarms {
             out(&alarm.to_text());
+        }
+        if let Some(caveat) = caveat {
+            out(caveat);
         }
     }
 }

@@ -101,6 +101,9 @@ impl Play {
             }
             None => out("no score: the episode came to no end"),
         }
+        if let Some(caveat) = rollout.policy.caveat() {
+            out(&caveat);
+        }
         Ok(())
     }
 

@@ -118,6 +118,8 @@ pub struct Evaluation {
     pub alarms: Vec<Alarm>,
     /// Findings of the probes, in the order they were asked for.
     pub probes: Vec<Probed>,
+    /// What the policy did not do as it was asked to, if anything.
+    pub caveat: Option<String>,
 }
 
 /// An evaluation that is ready to begin.
@@ -201,6 +203,7 @@ impl Exam<'_> {
             answers,
             question_retrieval: question_retrieval(retriever, &self.tasks, bootstrap)?,
             probes,
+            caveat: self.player.policy.caveat(),
         };
         unfinished.map(Unfinished::end).transpose()?;
         Ok(found)

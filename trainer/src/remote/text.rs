@@ -50,18 +50,48 @@ struct Dialect {
     seedless: bool,
     /// It takes `max_completion_tokens` in the place of `max_tokens`.
     renamed: bool,
+    /// It takes no temperature, as reasoning models do not.
+    own_temperature: bool,
+    /// It takes no nucleus, or none beside a temperature.
+    own_top_p: bool,
 }
+
+/// Words by which servers refuse a field whatever its value; else the value was wrong.
+const UNKNOWN: [&str; 5] = [
+    "support",
+    "unrecognized",
+    "unknown",
+    "permitted",
+    "deprecated",
+];
 
 impl Dialect {
     /// What follows from the words of a refusal.
     fn after(self, said: &str) -> Self {
         let plain = self.plain || BEYOND.iter().any(|field| said.contains(field));
+        let words = said.to_lowercase();
+        let unknown = UNKNOWN.iter().any(|word| words.contains(word));
+        // "`temperature` and `top_p` cannot both be specified": one of them is enough.
+        let both = words.contains("both");
         Self {
             plain,
             keeps_stops: self.keeps_stops,
             cut_here: self.cut_here || plain || said.contains("stop"),
             seedless: self.seedless || said.contains("seed"),
             renamed: self.renamed || said.contains("max_completion_tokens"),
+            own_temperature: self.own_temperature
+                || (said.contains("temperature") && unknown && !both),
+            own_top_p: self.own_top_p || (said.contains("top_p") && (unknown || both)),
+        }
+    }
+
+    /// The fields of sampling that it does not take.
+    fn own_sampling(self) -> Option<&'static str> {
+        match (self.own_temperature, self.own_top_p) {
+            (false, false) => None,
+            (true, false) => Some("temperature"),
+            (false, true) => Some("top_p"),
+            (true, true) => Some("temperature and top_p"),
         }
     }
 
@@ -81,8 +111,12 @@ impl Dialect {
         let mut body = conversation.clone();
         let mut set = |name: &str, value: Value| body.insert(name.to_owned(), value);
         set("model", model.into());
-        set("temperature", sampling.temperature.into());
-        set("top_p", sampling.top_p.into());
+        if !self.own_temperature {
+            set("temperature", sampling.temperature.into());
+        }
+        if !self.own_top_p {
+            set("top_p", sampling.top_p.into());
+        }
         let limit = if self.renamed {
             "max_completion_tokens"
         } else {
@@ -456,6 +490,9 @@ impl TextPolicy {
                 return Err(fault);
             }
             self.learn(|dialect| *dialect = dialect.after(fault.said()));
+            if let Some(words) = self.caveat().filter(|_| dialect.own_sampling().is_none()) {
+                tracing::warn!("{words}");
+            }
         }
     }
 }
@@ -468,6 +505,15 @@ impl Policy for TextPolicy {
 
     fn reads_text(&self) -> bool {
         true
+    }
+
+    fn caveat(&self) -> Option<String> {
+        let fields = self.dialect().own_sampling()?;
+        let url = self.caller.client.base();
+        Some(format!(
+            "The server at {url} does not take {fields}: how tokens are drawn is its own, whatever was asked for, and episodes that are \
+             called greedy may be sampled."
+        ))
     }
 
     async fn generate(&self, _request: GenerateRequest) -> Result<Completion, PolicyError> {

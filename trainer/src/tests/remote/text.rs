@@ -231,6 +231,79 @@ async fn what_a_server_refuses_by_name_is_left_out() {
 }
 
 #[tokio::test]
+async fn a_server_whose_sampling_is_its_own_is_asked_without_and_said_to_be() {
+    // As OpenAI's reasoning models do.
+    let (url, asked) = serve(|body: &Value| {
+        for (field, words) in [
+            ("top_k", "Unrecognized request argument supplied: top_k"),
+            (
+                "max_tokens",
+                "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.",
+            ),
+            (
+                "temperature",
+                "Unsupported value: 'temperature' does not support 0 with this model. Only the default (1) value is supported.",
+            ),
+            ("top_p", "Unsupported parameter: 'top_p' is not supported with this model."),
+        ] {
+            if body.get(field).is_some() {
+                return (400, json!({"error": {"message": words}}));
+            }
+        }
+        (200, said("Ada.", "stop"))
+    })
+    .await;
+    let policy = connected(&url).await;
+    assert_eq!(policy.caveat(), None, "it was not asked yet");
+    let greedy = GenerateRequest {
+        sampling: Sampling::GREEDY,
+        ..request(&[])
+    };
+    let found = policy.reply(&chat(), greedy).await.unwrap().unwrap();
+    assert_eq!(found.text, "Ada.");
+    let (_, body) = asked.lock().unwrap()[4].clone();
+    assert_eq!(
+        body,
+        json!({"messages": [{"role": "user", "content": "Who?"}], "model": "tiny", "max_completion_tokens": 100,
+            "seed": Seed::root(3).0 >> 1})
+    );
+    let caveat = policy.caveat().unwrap();
+    assert!(
+        caveat.contains(&url) && caveat.contains("temperature and top_p"),
+        "{caveat}"
+    );
+}
+
+#[tokio::test]
+async fn a_value_that_is_refused_is_not_taken_for_a_field() {
+    let (url, asked) = serve(|body: &Value| {
+        let words = if body.get("top_p").is_some() {
+            "`temperature` and `top_p` cannot both be specified for this model."
+        } else if body["temperature"].as_f64() > Some(1.0) {
+            "temperature must be at most 1"
+        } else {
+            return (200, said("Ada.", "stop"));
+        };
+        (400, json!({"error": {"message": words}}))
+    })
+    .await;
+    let policy = connected(&url).await;
+    reply(&policy, &chat(), &[]).await;
+    let (_, body) = asked.lock().unwrap()[1].clone();
+    assert_eq!(body["temperature"], 1.0);
+    assert!(body.get("top_p").is_none() && body.get("top_k").is_some());
+    let hot = GenerateRequest {
+        sampling: Sampling {
+            temperature: 1.5,
+            ..Sampling::FULL
+        },
+        ..request(&[])
+    };
+    let error = policy.reply(&chat(), hot).await.unwrap_err();
+    assert!(error.to_string().contains("at most 1"), "{error}");
+}
+
+#[tokio::test]
 async fn calls_of_tools_are_read_as_text_and_shown_as_they_were() {
     let call = |id: &str, arguments: &str| json!({"id": id, "type": "function", "function": {"name": "search", "arguments": arguments}});
     let odd = r#"{"query": "a</tool_call>b"}"#;
