@@ -11,7 +11,7 @@ use forage_env::{
     Labels, QuestionCounts, Wiki, World, WorldSpec, digest_ids, pick_ids, read_tasks, registry,
 };
 use forage_retriever::{
-    Bm25Retriever, BuildRequest, CorpusFormat, Index, NoPassages, Retriever, Tape,
+    Bm25Retriever, BuildRequest, CorpusFormat, CorpusReader, Index, NoPassages, Retriever, Tape,
 };
 use serde_json::{Map, Value};
 
@@ -63,7 +63,7 @@ impl Corpus {
         let fetched = corpus.map(fetch).transpose()?;
         let corpus = fetched
             .as_ref()
-            .map(|(corpus, format)| (corpus.as_path(), *format));
+            .map(|(corpus, format)| (std::slice::from_ref(corpus), *format));
         let found = match (index, corpus) {
             (Some(index), None) => Arc::new(Index::open(index)?),
             (None, Some((corpus, format))) => open_or_build(corpus, format, &scratch.index())?,
@@ -266,18 +266,18 @@ pub(crate) fn lazily(open: impl Fn() -> Result<Wiki> + Send + Sync + 'static) ->
     })
 }
 
-/// The pages of a corpus; a format of passages has a page in each, and `passages`, its index, serves for both.
+/// The pages of corpora; a format of passages has a page in each, and `passages`, their index, serves for both.
 fn pages_of(
-    corpus: &Path,
+    corpora: &[PathBuf],
     format: CorpusFormat,
     passages: Option<Arc<Index>>,
     layout: &RunLayout,
 ) -> OpenWiki {
-    let (corpus, place) = (corpus.to_owned(), layout.pages());
+    let (corpora, place) = (corpora.to_vec(), layout.pages());
     lazily(move || {
         let index = match &passages {
             Some(index) if format.whole() == format => Arc::clone(index),
-            _ => open_or_build(&fetch_file(&corpus)?, format.whole(), &place)?,
+            _ => open_or_build(&fetch_all(&corpora)?, format.whole(), &place)?,
         };
         index.verify_whole_pages()?;
         Ok(Wiki::of_index(index))
@@ -346,7 +346,7 @@ fn load_world(
     let found = match retriever.connect()? {
         Some(remote) => remote,
         None => retriever.over(&open_or_build(
-            &place.join("beir"),
+            &[place.join("beir")],
             CorpusFormat::BEIR,
             &layout.index(),
         )?)?,
@@ -358,7 +358,7 @@ fn load_world(
             .collect())
     };
     let wiki = pages_of(
-        &place.join("pages/pages.jsonl"),
+        &[place.join("pages/pages.jsonl")],
         CorpusFormat::PAGES,
         None,
         layout,
@@ -401,20 +401,20 @@ fn load_files(
     layout: &RunLayout,
 ) -> Result<(Corpus, [Tasks; 3])> {
     let remote = retriever.connect()?;
-    if remote.is_some() && (files.corpus.is_some() || files.index.is_some()) {
+    if remote.is_some() && (!files.corpus.is_empty() || files.index.is_some()) {
         return Err(RunError::config_because(
             "[data.files] names what is searched, and [retriever.remote] a server that searches",
             "remove data.files.corpus and data.files.index, or [retriever.remote]",
         ));
     }
-    let corpus = files.corpus.as_deref().map(fetch_file).transpose()?;
-    let format = match (&corpus, files.format) {
+    let corpora = fetch_all(&files.corpus)?;
+    let format = match (corpora.first(), files.format) {
         (Some(corpus), None) => Some(CorpusFormat::detect(corpus).in_config("data.files.corpus")?),
         (_, format) => format,
     };
-    let index = match (corpus.as_deref().zip(format), &files.index) {
-        (Some((corpus, format)), Some(index)) => Some(open_checked(index, corpus, format)?),
-        (Some((corpus, format)), None) => Some(open_or_build(corpus, format, &layout.index())?),
+    let index = match (format.filter(|_| !corpora.is_empty()), &files.index) {
+        (Some(format), Some(index)) => Some(open_checked(index, &corpora, format)?),
+        (Some(format), None) => Some(open_or_build(&corpora, format, &layout.index())?),
         (None, Some(index)) => Some(Arc::new(Index::open(index)?)),
         (None, None) => None,
     };
@@ -436,10 +436,27 @@ fn load_files(
 /// All questions of files, by their splits.
 pub(crate) fn file_splits(files: &FilesConfig) -> Result<[Tasks; 3]> {
     let ids = files.ids.clone().unwrap_or_default();
+    let mut corpora = BTreeSet::new();
+    if files.corpus.len() > 1 {
+        let fetched = fetch_all(&files.corpus)?;
+        corpora.extend(fetched.iter().map(|path| CorpusReader::source_name(path)));
+    }
     let tasks = |paths: &[PathBuf], ids: Option<&Path>, split| -> Result<Vec<Task>> {
         let mut read = Vec::new();
         for path in paths {
-            read.extend(read_tasks(&fetch_file(path)?, split)?);
+            let path = fetch_file(path)?;
+            let mut own = read_tasks(&path, split)?;
+            let name = CorpusReader::source_name(&path);
+            if path.is_dir() && corpora.contains(&name) {
+                // Judged are the passages of one corpus, which the index has among those of several.
+                for task in &mut own {
+                    let judged = std::mem::take(&mut task.qrels).into_iter();
+                    let among =
+                        |(id, grade): (String, i32)| (CorpusReader::id_among(&name, &id), grade);
+                    task.qrels = judged.map(among).collect();
+                }
+            }
+            read.extend(own);
         }
         let mut seen = HashSet::new();
         if let Some(twice) = read.iter().find(|task| !seen.insert(task.key())) {
@@ -470,112 +487,42 @@ fn files_wiki(
     index: Option<Arc<Index>>,
     layout: &RunLayout,
 ) -> Option<OpenWiki> {
-    match (&files.pages, &files.corpus, format) {
-        (Some(pages), _, _) => Some(pages_of(pages, CorpusFormat::WHOLE_PAGES, None, layout)),
-        (None, Some(corpus), Some(format)) => Some(pages_of(corpus, format, index, layout)),
-        (None, None, _) => index.map(pages_in),
-        (None, Some(_), None) => None,
+    let corpora = &files.corpus;
+    match (&files.pages, format) {
+        (Some(pages), _) => {
+            let pages = std::slice::from_ref(pages);
+            Some(pages_of(pages, CorpusFormat::WHOLE_PAGES, None, layout))
+        }
+        (None, _) if corpora.is_empty() => index.map(pages_in),
+        (None, Some(format)) => Some(pages_of(corpora, format, index, layout)),
+        (None, None) => None,
     }
 }
 
-/// Opens an index after checking that it was built from `corpus`.
-fn open_checked(place: &Path, corpus: &Path, format: CorpusFormat) -> Result<Arc<Index>> {
+/// Finds each path as [`fetch_file`] does.
+fn fetch_all(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
+    paths.iter().map(|path| fetch_file(path)).collect()
+}
+
+/// Opens an index after checking that it was built from these corpora.
+fn open_checked(place: &Path, corpora: &[PathBuf], format: CorpusFormat) -> Result<Arc<Index>> {
     let index = Index::open(place)?;
-    index.verify_corpus(&format.digest_of(corpus)?)?;
+    index.verify_corpus(&format.digest_of(corpora)?)?;
     Ok(Arc::new(index))
 }
 
-/// Opens the index of `corpus` at `place`, building it first when there is none.
-fn open_or_build(corpus: &Path, format: CorpusFormat, place: &Path) -> Result<Arc<Index>> {
+/// Opens the index of corpora at `place`, building it first when there is none.
+fn open_or_build(corpora: &[PathBuf], format: CorpusFormat, place: &Path) -> Result<Arc<Index>> {
     if place.exists() {
-        return open_checked(place, corpus, format);
+        return open_checked(place, corpora, format);
     }
-    Index::build(&BuildRequest::new(corpus, format, place), &mut |_, _| {})?;
+    let request = BuildRequest {
+        sources: corpora.to_vec(),
+        ..BuildRequest::new(PathBuf::new(), format, place)
+    };
+    Index::build(&request, &mut |_, _| {})?;
     Ok(Arc::new(Index::open(place)?))
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_open_data_set_that_no_question_is_of_is_refused() {
-        let folder = tempfile::tempdir().unwrap();
-        let load = |open: &str| {
-            let overrides = [
-                "data.world.pages=100".to_owned(),
-                "data.train_questions=20".to_owned(),
-                "data.dev_questions=0".to_owned(),
-                "data.test_questions=5".to_owned(),
-                "grpo.evaluate_every=0".to_owned(),
-                format!("reward.relevance={{ weight = 1.0, open = ['{open}'] }}"),
-            ];
-            let text = include_str!("../../configs/smoke.toml");
-            let config = RunConfig::parse(text, &overrides).unwrap();
-            Data::load(&config.resolve(None).unwrap(), folder.path())
-        };
-        load("forage-world").unwrap();
-        let error = load("forage-word").err().unwrap();
-        let found = format!("{error}: {}", std::error::Error::source(&error).unwrap());
-        assert!(
-            found.contains("reward.relevance.open has `forage-word`")
-                && found.contains("did you mean `forage-world`?"),
-            "{found}"
-        );
-    }
-
-    #[test]
-    fn a_resolved_config_is_of_its_questions() {
-        let resolve = |text: &str, overrides: &[&str]| {
-            let overrides: Vec<String> = overrides.iter().map(|&item| item.to_owned()).collect();
-            let config = RunConfig::parse(text, &overrides).unwrap();
-            config.resolve(None).unwrap()
-        };
-        let small = [
-            "data.world.pages=100",
-            "data.train_questions=20",
-            "data.dev_questions=0",
-            "data.test_questions=5",
-            "grpo.evaluate_every=0",
-        ];
-        let config = resolve(include_str!("../../configs/smoke.toml"), &small);
-        let (first, second) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let digests = Data::load(&config, first.path()).unwrap().digests;
-        assert!(digests.train.is_some() && digests.test.is_some() && digests.dev.is_none());
-        let record = config.record(Some(&digests), None).unwrap();
-        let again = resolve(&record, &[]);
-        assert_eq!(Data::load(&again, first.path()).unwrap().digests, digests);
-        let other = resolve(&record, &["data.train_questions=19"]);
-        let error = Data::load(&other, second.path()).err().unwrap();
-        assert!(matches!(error, RunError::Config { .. }));
-        assert_eq!(
-            error.to_string(),
-            "data.digests.train is of other questions"
-        );
-    }
-
-    #[test]
-    fn a_split_may_be_several_files() {
-        let folder = tempfile::tempdir().unwrap();
-        let write = |set: &str, id: &str| {
-            let path = folder.path().join(set).join("test.jsonl");
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            let row = serde_json::json!({"id": id, "question": "q", "golden_answers": ["a"]});
-            std::fs::write(&path, row.to_string()).unwrap();
-            path
-        };
-        let read = |test: &[PathBuf]| {
-            let files = toml::toml! { train = "" };
-            let mut files: FilesConfig = files.try_into().unwrap();
-            files.train = vec![test[0].clone()];
-            files.test = test.to_vec();
-            file_splits(&files)
-        };
-        let (nq, hotpotqa) = (write("nq", "test_0"), write("hotpotqa", "test_0"));
-        let [_, _, test] = read(&[nq.clone(), hotpotqa]).unwrap();
-        let names: Vec<String> = test.iter().map(|task| task.name()).collect();
-        assert_eq!(names, ["nq/test_0", "hotpotqa/test_0"]);
-        let error = read(&[nq.clone(), nq]).err().unwrap().to_string();
-        assert!(error.contains("the question nq/test_0"), "{error}");
-    }
-}
+mod tests;

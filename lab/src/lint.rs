@@ -53,13 +53,13 @@ impl Resolved {
         );
         if let Some(files) = &self.data.files {
             for (key, path) in [
-                ("data.files.corpus", &files.corpus),
                 ("data.files.index", &files.index),
                 ("data.files.pages", &files.pages),
             ] {
                 named.extend(path.iter().map(|path| (key, &**path)));
             }
             for (key, paths) in [
+                ("data.files.corpus", &files.corpus),
                 ("data.files.train", &files.train),
                 ("data.files.dev", &files.dev),
                 ("data.files.test", &files.test),

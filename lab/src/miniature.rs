@@ -7,7 +7,7 @@ use forage_contracts::seed::Seed;
 use forage_contracts::{Split, Task};
 use forage_env::reward::judge::JudgeSettings;
 use forage_env::{QuestionCounts, World, WorldSpec, registry};
-use forage_retriever::{CorpusFormat, Mode};
+use forage_retriever::{CorpusFormat, CorpusReader, Mode};
 use forage_trainer::device::DeviceSpec;
 use forage_trainer::{Checkpoint, Decoder, FileType, ModelConfig, train_tokenizer};
 use serde_json::{Value, json};
@@ -200,7 +200,7 @@ fn data(
     }
     if let Some(files) = &of.files {
         let place = folder.join("data");
-        let unsearched = files.corpus.is_none() && files.index.is_none();
+        let unsearched = files.corpus.is_empty() && files.index.is_none();
         let own = registry::find(&environment.id)?.questions;
         small.files = Some(match own.filter(|_| unsearched) {
             Some(own) => write_own(files, own, environment, &place)?,
@@ -250,7 +250,7 @@ fn write_files(of: &FilesConfig, world: &World, place: &Path) -> Result<FilesCon
     let files = |corpus: &str, format: CorpusFormat, questions: &str| {
         let split = |name: &str| place.join(questions.replace('*', name));
         FilesConfig {
-            corpus: Some(place.join(corpus)),
+            corpus: vec![place.join(corpus)],
             format: Some(format),
             pages: of.pages.as_ref().map(|_| place.join("pages/pages.jsonl")),
             index: None,
@@ -265,6 +265,9 @@ fn write_files(of: &FilesConfig, world: &World, place: &Path) -> Result<FilesCon
     if format.whole() == CorpusFormat::WHOLE_PAGES {
         write_pages_questions(world, place)?;
         return Ok(files("pages/pages.jsonl", format, "trivia-*.jsonl"));
+    }
+    if format == CorpusFormat::BEIR && of.corpus.len() > 1 {
+        return collections(of, place);
     }
     if format == CorpusFormat::BEIR {
         write_collection(world, place)?;
@@ -297,6 +300,37 @@ fn write_pages_questions(world: &World, place: &Path) -> Result<()> {
         write_rows(&place.join(format!("trivia-{name}.jsonl")), rows)?;
     }
     Ok(())
+}
+
+/// Files of several collections by the names that `of` gives them, each with the passages and questions of the exported world.
+fn collections(of: &FilesConfig, place: &Path) -> Result<FilesConfig> {
+    let exported = place.join("beir");
+    let own = |path: &PathBuf| place.join(CorpusReader::source_name(path));
+    let all = |paths: &[PathBuf]| -> Vec<PathBuf> { paths.iter().map(own).collect() };
+    let corpus = all(&of.corpus);
+    for folder in &corpus {
+        let judged = folder.join("qrels");
+        std::fs::create_dir_all(&judged)
+            .with_context(|| format!("cannot make {}", judged.display()))?;
+        let splits = ["train", "dev", "test"].map(|split| format!("qrels/{split}.tsv"));
+        let texts = ["corpus.jsonl", "queries.jsonl"].map(str::to_owned);
+        for file in texts.into_iter().chain(splits) {
+            let copy = folder.join(&file);
+            std::fs::copy(exported.join(&file), &copy)
+                .with_context(|| format!("cannot write {}", copy.display()))?;
+        }
+    }
+    Ok(FilesConfig {
+        corpus,
+        format: Some(CorpusFormat::BEIR),
+        pages: of.pages.as_ref().map(|_| place.join("pages/pages.jsonl")),
+        index: None,
+        train: all(&of.train),
+        train_share: of.train_share,
+        dev: all(&of.dev),
+        test: all(&of.test),
+        ids: None,
+    })
 }
 
 /// A collection whose passages name their data set, and questions with judgments.

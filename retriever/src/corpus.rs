@@ -4,9 +4,11 @@ mod beir;
 mod format;
 mod pages;
 mod search_r1;
+mod source;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use forage_contracts::Passage;
 
@@ -42,8 +44,10 @@ pub struct CorpusReader {
     format: CorpusFormat,
     root: PathBuf,
     rows: RowReader,
-    /// Files still to be read.
-    files: std::vec::IntoIter<PathBuf>,
+    /// The name of the corpus that is read, where there are several.
+    name: Option<Arc<str>>,
+    /// Files still to be read, each with the name of its corpus.
+    files: std::vec::IntoIter<(PathBuf, Option<Arc<str>>)>,
     /// Lines of the files read to their ends.
     lines_before: u64,
     ready: std::vec::IntoIter<Passage>,
@@ -60,16 +64,40 @@ impl CorpusReader {
     /// # Errors
     /// When there is no such file, it cannot be opened, or a folder holds no corpus or files of several kinds.
     pub fn open(path: &Path, format: CorpusFormat) -> Result<Self, ReadError> {
-        let mut files = corpus_files(path)?.into_iter();
-        let Some(first) = files.next() else {
-            return Err(ReadError::NoCorpus {
-                path: path.to_owned(),
-            });
+        Self::open_all(&[path], format)
+    }
+
+    /// Opens several corpora of one format, to be read one after the other. Each has a name ([`Self::source_name`]), which is the field
+    /// `dataset` of its passages and stands before their ids ([`Self::id_among`]). One alone is read as it is.
+    ///
+    /// # Errors
+    /// As [`Self::open`], and when two have one name.
+    pub fn open_all<P: AsRef<Path>>(paths: &[P], format: CorpusFormat) -> Result<Self, ReadError> {
+        let (mut files, mut names) = (Vec::new(), BTreeSet::new());
+        for path in paths {
+            let path: &Path = path.as_ref();
+            let name = (paths.len() > 1).then(|| Self::source_name(path));
+            if let Some(name) = name.iter().find(|name| !names.insert((*name).clone())) {
+                return Err(ReadError::SameName {
+                    path: path.to_owned(),
+                    name: name.clone(),
+                });
+            }
+            let name: Option<Arc<str>> = name.map(Arc::from);
+            let own = corpus_files(path)?.into_iter();
+            files.extend(own.map(|file| (file, name.clone())));
+        }
+        let root = paths.first().map_or(Path::new(""), |path| path.as_ref());
+        let root = root.to_owned();
+        let mut files = files.into_iter();
+        let Some((first, name)) = files.next() else {
+            return Err(ReadError::NoCorpus { path: root });
         };
         Ok(Self {
             format,
-            root: path.to_owned(),
+            root,
             rows: RowReader::open_scalars(&first)?,
+            name,
             files,
             lines_before: 0,
             ready: Vec::new().into_iter(),
@@ -96,7 +124,14 @@ impl CorpusReader {
             }
             if let Some(row) = self.rows.next_row()? {
                 let passages = (self.format.read)(row);
-                let passages = passages.map_err(|fault| self.rows.fault(fault))?;
+                let mut passages = passages.map_err(|fault| self.rows.fault(fault))?;
+                if let Some(name) = &self.name {
+                    for passage in &mut passages {
+                        passage.id = Self::id_among(name, &passage.id);
+                        let dataset = String::from(&**name);
+                        passage.fields.insert("dataset".to_owned(), dataset);
+                    }
+                }
                 self.ready = passages.into_iter();
                 continue;
             }
@@ -110,7 +145,9 @@ impl CorpusReader {
                 });
             };
             self.lines_before += self.rows.number();
-            self.rows = RowReader::open_scalars(&next)?;
+            let (file, name) = next;
+            self.rows = RowReader::open_scalars(&file)?;
+            self.name = name;
         }
     }
 }
@@ -171,13 +208,13 @@ impl CorpusHasher {
 }
 
 impl CorpusFormat {
-    /// Reads a corpus through and gives its digest, the one an index of it carries.
+    /// Reads a corpus through, or several as one, and gives the digest, the one that an index of it carries.
     ///
     /// # Errors
-    /// As [`CorpusReader`].
-    pub fn digest_of(self, path: &Path) -> Result<String, ReadError> {
+    /// As [`CorpusReader::open_all`].
+    pub fn digest_of<P: AsRef<Path>>(self, paths: &[P]) -> Result<String, ReadError> {
         let mut hasher = CorpusHasher::new();
-        for passage in CorpusReader::open(path, self)? {
+        for passage in CorpusReader::open_all(paths, self)? {
             let passage = passage?;
             hasher.update(&passage.id, &passage.title, &passage.text, &passage.fields);
         }

@@ -68,6 +68,14 @@ pub enum ReadError {
         /// Another one.
         other: &'static str,
     },
+    /// Two corpora that are to be one carry one name, so that their ids would not stay apart.
+    #[error("`{}` and another of the corpora are both called `{name}`; rename one of the folders", path.display())]
+    SameName {
+        /// The later one.
+        path: PathBuf,
+        /// The name.
+        name: String,
+    },
     /// Two records carry one id.
     #[error(
         "`{}`: id `{id}` is on line {first} and again on line {second}; ids must be unique, remove or rename one",

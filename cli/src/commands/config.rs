@@ -385,6 +385,6 @@ mod tests {
         config.check().unwrap();
         assert_eq!(config.grpo.evaluate_every, 25);
         let files = config.data.files.unwrap();
-        assert_eq!(files.corpus.as_deref(), Some(Path::new("a \"b\".jsonl")));
+        assert_eq!(files.corpus, [Path::new("a \"b\".jsonl")]);
     }
 }

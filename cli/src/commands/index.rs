@@ -69,9 +69,10 @@ pub(crate) struct Add {
 /// The corpus to index.
 #[derive(Args, Debug)]
 struct Corpus {
-    /// Corpus file (JSON lines, .gz too, or parquet) or folder, or `hf://ORG/NAME[/PATH]` on the hub.
-    #[arg(long = "corpus", value_name = "PATH")]
-    path: PathBuf,
+    /// Corpus file (JSON lines, .gz too, or parquet) or folder, or `hf://ORG/NAME[/PATH]` on the hub. Given again for each further one:
+    /// names of the folders are then the field `dataset` of passages, and before their ids.
+    #[arg(long = "corpus", value_name = "PATH", required = true)]
+    paths: Vec<PathBuf>,
     /// The corpus format.
     #[arg(long, help = format!("{}; read off the first record when absent", CorpusFormat::help()))]
     format: Option<CorpusFormat>,
@@ -218,12 +219,14 @@ impl Index {
 
 impl Corpus {
     /// The corpus on this machine, fetched where it is on the hub, and its format.
-    fn open(&self) -> Result<(PathBuf, CorpusFormat)> {
-        let path = fetch_file(&self.path)?;
+    /// The corpora, of which there is at least one, and their format.
+    fn open(&self) -> Result<(Vec<PathBuf>, CorpusFormat)> {
+        let paths = self.paths.iter().map(|path| fetch_file(path));
+        let paths: Vec<PathBuf> = paths.collect::<Result<_, _>>()?;
         let format = self
             .format
-            .map_or_else(|| CorpusFormat::detect(&path), Ok)?;
-        Ok((path, format))
+            .map_or_else(|| CorpusFormat::detect(&paths[0]), Ok)?;
+        Ok((paths, format))
     }
 }
 
@@ -302,13 +305,14 @@ impl Build {
             b: self.b,
         };
         let corpus = &self.corpus;
-        let (path, format) = corpus.open()?;
+        let (paths, format) = corpus.open()?;
         let mut request = BuildRequest {
             bm25,
             replace: self.replace,
             drop_duplicates: corpus.drop_duplicates,
-            ..BuildRequest::new(&path, format, &self.out)
+            ..BuildRequest::new(&paths[0], format, &self.out)
         };
+        request.sources = paths;
         request.threads = corpus.threads.unwrap_or(request.threads);
         let built = RetrieverIndex::build(&request, &mut show(&Watch::new()))?;
         print_summary(&built, self.json)?;
@@ -320,11 +324,12 @@ impl Build {
 impl Add {
     fn run(self) -> Result<()> {
         let corpus = &self.corpus;
-        let (path, format) = corpus.open()?;
+        let (paths, format) = corpus.open()?;
         let mut request = AddRequest {
             drop_duplicates: corpus.drop_duplicates,
-            ..AddRequest::new(&path, format, &self.index)
+            ..AddRequest::new(&paths[0], format, &self.index)
         };
+        request.sources = paths;
         request.threads = corpus.threads.unwrap_or(request.threads);
         let grown = RetrieverIndex::add(&request, &mut show(&Watch::new()))?;
         print_summary(&grown, self.json)?;

@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use forage_contracts::{Split, Task};
-use forage_retriever::{QueryRecord, RowReader, read_qrels};
+use forage_retriever::{CorpusReader, QueryRecord, RowReader, read_qrels};
 
 use super::error::DatasetError;
-use super::read::source_name;
 
 const SPLITS: [(Split, &str); 3] = [
     (Split::Train, "train"),
@@ -78,7 +77,7 @@ pub(super) fn read(folder: &Path, split: Split) -> Result<Vec<Task>, DatasetErro
     }
     let queries = queries_of(folder).unwrap_or_else(|| folder.join("queries.jsonl"));
     let queries = QueryRecord::read_all(&queries).map_err(fail)?;
-    let data_source = source_name(folder);
+    let data_source = CorpusReader::source_name(folder);
     let mut tasks = Vec::with_capacity(qrels.len());
     for query in queries {
         let Some(qrels) = qrels.remove(&query.id) else {

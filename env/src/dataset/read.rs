@@ -5,7 +5,7 @@ use std::path::Path;
 
 use forage_contracts::question::QuestionRow;
 use forage_contracts::{Split, Task};
-use forage_retriever::{ReadError, RowReader};
+use forage_retriever::{CorpusReader, ReadError, RowReader};
 
 use super::beir;
 use super::error::DatasetError;
@@ -55,7 +55,7 @@ fn read_rows(path: &Path, split: Split) -> Result<Vec<Task>, DatasetError> {
     let mut format = None;
     let mut seen: HashMap<(Split, (String, String)), usize> = HashMap::new();
     let mut tasks = Vec::new();
-    let source = source_name(path);
+    let source = CorpusReader::source_name(path);
     let files = RowReader::files(path)?;
     let named: BTreeSet<Split> = files.iter().filter_map(|file| split_named(file)).collect();
     for file in &files {
@@ -112,50 +112,4 @@ fn split_named(file: &Path) -> Option<Split> {
         "test" => Some(Split::Test),
         _ => None,
     }
-}
-
-/// Names of files and folders that say nothing of the data set.
-const GENERIC: [&str; 9] = [
-    "questions",
-    "queries",
-    "train",
-    "dev",
-    "validation",
-    "test",
-    "data",
-    "default",
-    "main",
-];
-
-/// Name for tasks whose rows have none: the file's name, or its folder's where the file's says nothing. In the hub's cache the
-/// repository's, where no folder of it says more.
-pub(super) fn source_name(path: &Path) -> String {
-    let mut parts: Vec<String> = path
-        .iter()
-        .map(|part| part.to_string_lossy().into_owned())
-        .collect();
-    if let Some(name) = parts.last_mut().filter(|_| !path.is_dir()) {
-        // Shards are named `test-00000-of-00001.parquet`.
-        let stem = name.split('.').next().unwrap_or_default();
-        *name = stem.split("-0000").next().unwrap_or_default().to_owned();
-    }
-    let numbered = |part: &str| part.bytes().all(|letter| letter.is_ascii_digit());
-    let says = |part: &&String| !GENERIC.contains(&part.as_str()) && !numbered(part);
-    if let Some((repository, inside)) = in_hub(&parts) {
-        let found = inside.iter().rev().find(says);
-        return found.map_or(repository, String::as_str).to_owned();
-    }
-    let mut names = parts.iter().rev();
-    let name = names.next();
-    let folder = names.next().filter(|folder| *folder != "/");
-    let found = name.filter(says).or(folder).or(name);
-    found.cloned().unwrap_or_default()
-}
-
-/// The repository's name and the path inside it of a path in the hub's cache, `datasets--ORG--NAME/snapshots/COMMIT/PATH`.
-fn in_hub(parts: &[String]) -> Option<(&str, &[String])> {
-    let at = parts.iter().rposition(|part| part == "snapshots")?;
-    let repository = parts[..at].last()?.strip_prefix("datasets--")?;
-    let name = repository.rsplit("--").next().unwrap_or_default();
-    Some((name, parts.get(at + 2..).unwrap_or_default()))
 }

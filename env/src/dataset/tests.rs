@@ -4,9 +4,8 @@ use forage_contracts::environment::TurnKind;
 use forage_contracts::policy::Finish;
 use forage_contracts::seed::Seed;
 use forage_contracts::{Episode, Split, Task, Turn};
-use forage_retriever::ReadError;
+use forage_retriever::{CorpusReader, ReadError};
 
-use super::read::source_name;
 use super::*;
 use crate::rollout::EpisodeWriter;
 
@@ -267,7 +266,11 @@ fn rows_without_a_data_set_are_of_their_file() {
             "PopQA",
         ),
     ] {
-        assert_eq!(source_name(Path::new(&path)), source, "{path}");
+        assert_eq!(
+            CorpusReader::source_name(Path::new(&path)),
+            source,
+            "{path}"
+        );
     }
 }
 

@@ -108,8 +108,11 @@ pub(crate) struct OwnQuestions {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FilesConfig {
-    /// The corpus; not needed beside an index, nor where the passages are on a server.
-    pub corpus: Option<PathBuf>,
+    /// The corpus, or a list of corpora that are one: their names are the field `dataset` of passages and stand before ids. Not needed
+    /// beside an index, nor where the passages are on a server.
+    #[serde(default, with = "OneOrMany", skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "one_or_many")]
+    pub corpus: Vec<PathBuf>,
     /// Its format; read off its first record by default.
     pub format: Option<CorpusFormat>,
     /// Whole pages (`id`, `title`, `content`) for environments that read them; the corpus's own by default.
@@ -143,7 +146,7 @@ impl FilesConfig {
         if self.train.is_empty() {
             refuse!("train names no file; write one, or a list of them");
         }
-        if self.format.is_some() && self.corpus.is_none() {
+        if self.format.is_some() && self.corpus.is_empty() {
             refuse!(
                 "format is that of a corpus, and none is named; write corpus, or remove format"
             );

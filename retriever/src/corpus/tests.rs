@@ -391,3 +391,36 @@ fn a_json_list_is_a_corpus() {
         assert!(error.contains(message), "{text}: {error}");
     }
 }
+
+#[test]
+fn equal_ids_of_several_corpora_stay_apart() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = |name: &str| {
+        let place = folder.path().join(name);
+        std::fs::create_dir_all(&place).unwrap();
+        std::fs::write(place.join("corpus.jsonl"), BEIR).unwrap();
+        place
+    };
+    let read_all = |paths: &[PathBuf]| -> Result<Vec<Passage>, ReadError> {
+        CorpusReader::open_all(paths, CorpusFormat::BEIR)?.collect()
+    };
+    let both = [place("nfcorpus"), place("scifact")];
+    let of = |set: &str| {
+        let named = |id: &str| CorpusReader::id_among(set, id);
+        [
+            Passage::new(named("a"), "T", "x").with_field("dataset", set),
+            Passage::new(named("7"), "", "y").with_field("dataset", set),
+        ]
+    };
+    let expected = [of("nfcorpus"), of("scifact")].concat();
+    assert_eq!(read_all(&both).unwrap(), expected);
+    assert_eq!(expected[0].id, "nfcorpus/a");
+    // One alone is as it was.
+    let alone = read_all(&both[..1]).unwrap();
+    assert_eq!(alone, read(&both[0], CorpusFormat::BEIR).unwrap());
+    let error = read_all(&[both[0].clone(), place("other/nfcorpus")]).unwrap_err();
+    assert!(
+        error.to_string().contains("both called `nfcorpus`"),
+        "{error}"
+    );
+}

@@ -44,7 +44,7 @@ impl Index {
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<BuildSummary, IndexError> {
         request.bm25.validate()?;
-        let reader = CorpusReader::open(&request.source, request.format)?;
+        let reader = CorpusReader::open_all(&request.sources, request.format)?;
         let staging = Staging::for_new(&request.out, request.replace)?;
         let mut feed = FileFeed::new(reader, request.drop_duplicates, None)?;
         let plan = Plan {
@@ -57,10 +57,10 @@ impl Index {
         };
         let written = plan.write(&mut feed, progress)?;
         let written = written.ok_or_else(|| ReadError::Empty {
-            path: request.source.clone(),
+            path: request.sources.first().cloned().unwrap_or_default(),
             what: "passages",
         })?;
-        let source = feed.into_source(&request.source, request.format.name(), &written.digest);
+        let source = feed.into_source(&request.sources, request.format.name(), &written.digest);
         let mut counts = written.entry.counts;
         counts.dropped_duplicates = source.dropped_duplicates;
         let digests = Digests {

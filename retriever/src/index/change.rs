@@ -31,7 +31,7 @@ impl Index {
         request: &AddRequest,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<BuildSummary, IndexError> {
-        let reader = CorpusReader::open(&request.source, request.format)?;
+        let reader = CorpusReader::open_all(&request.sources, request.format)?;
         let (staging, mut manifest) = Staging::for_change(&request.index)?;
         let mut index = Self::open_generation(&request.index, &manifest)?;
         manifest.generation += 1;
@@ -50,7 +50,7 @@ impl Index {
         let digest = written
             .as_ref()
             .map_or("", |written| written.digest.as_str());
-        let source = feed.into_source(&request.source, request.format.name(), digest);
+        let source = feed.into_source(&request.sources, request.format.name(), digest);
         let dropped = source.dropped_duplicates;
         manifest.counts.dropped_duplicates += dropped;
         manifest.sources.push(source);

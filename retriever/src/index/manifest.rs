@@ -37,7 +37,7 @@ pub(crate) struct Counts {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Source {
-    /// Path as given at build time, `memory` for an index without a folder.
+    /// Path as given at build time, of several corpora each behind a comma, `memory` for an index without a folder.
     pub path: String,
     /// Corpus format as given at build time, `memory` for an index without a folder.
     pub format: String,

@@ -217,7 +217,7 @@ fn duplicates_are_kept_or_dropped_and_counted() {
     assert_ne!(dropped.fingerprint, kept.fingerprint);
     let index = Index::open(&out).unwrap();
     index
-        .verify_corpus(&FORMAT.digest_of(&first).unwrap())
+        .verify_corpus(&FORMAT.digest_of(&[&first]).unwrap())
         .unwrap();
     index.verify_contents().unwrap();
     assert_eq!(index.manifest().sources[0].passages, 4);
@@ -244,7 +244,7 @@ fn duplicates_are_kept_or_dropped_and_counted() {
     index.verify_contents().unwrap();
     assert_eq!(
         index.manifest().sources[1].corpus_digest,
-        FORMAT.digest_of(&second).unwrap()
+        FORMAT.digest_of(&[&second]).unwrap()
     );
     // Nothing new: the file is on record, no segment is added.
     let third = corpus(scratch.path(), "three.jsonl", &[("q", "blue")]);

@@ -80,7 +80,7 @@ async fn built_opened_and_searched() {
     assert!(index.document(3).is_err());
     index.verify_contents().unwrap();
     index
-        .verify_corpus(&request.format.digest_of(&request.source).unwrap())
+        .verify_corpus(&request.format.digest_of(&request.sources).unwrap())
         .unwrap();
 
     let retriever = Bm25Retriever::open(place.path("index")).unwrap();
@@ -217,7 +217,7 @@ fn a_second_build_at_the_same_place_is_told() {
     fs::create_dir_all(&building).unwrap();
     let lock = fs::File::create(building.join(".build.lock")).unwrap();
     lock.try_lock().unwrap();
-    let addition = AddRequest::new(&request.source, request.format, &request.out);
+    let addition = AddRequest::new(&request.sources[0], request.format, &request.out);
     assert!(matches!(
         Index::add(&addition, &mut |_, _| {}),
         Err(IndexError::Busy { .. })

@@ -1,7 +1,7 @@
 //! The sources of a segment's passages.
 
 use std::collections::HashSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use forage_contracts::Passage;
 
@@ -55,12 +55,16 @@ impl<'a> FileFeed<'a> {
     /// The record of the corpus that was read. `stored_digest` is that of the passages this feed gave.
     pub(in crate::index) fn into_source(
         self,
-        path: &Path,
+        paths: &[PathBuf],
         format: &str,
         stored_digest: &str,
     ) -> Source {
+        let paths: Vec<String> = paths
+            .iter()
+            .map(|path| path.display().to_string())
+            .collect();
         Source {
-            path: path.display().to_string(),
+            path: paths.join(", "),
             format: format.to_owned(),
             corpus_digest: self
                 .hasher

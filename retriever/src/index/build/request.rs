@@ -11,8 +11,8 @@ use crate::corpus::CorpusFormat;
 /// An index to build.
 #[derive(Debug, Clone)]
 pub struct BuildRequest {
-    /// Corpus file, or BEIR folder.
-    pub source: PathBuf,
+    /// Corpus file or folder; several are one corpus, as [`crate::CorpusReader::open_all`] reads them.
+    pub sources: Vec<PathBuf>,
     /// The format of the corpus.
     pub format: CorpusFormat,
     /// Index folder to create. A folder that holds anything but an index is never touched.
@@ -36,7 +36,7 @@ impl BuildRequest {
     /// A request with the default constants (0.9, 0.4), 256 MiB, a thread per core, which neither replaces an index nor drops duplicates.
     pub fn new(source: impl Into<PathBuf>, format: CorpusFormat, out: impl Into<PathBuf>) -> Self {
         Self {
-            source: source.into(),
+            sources: vec![source.into()],
             format,
             out: out.into(),
             bm25: Bm25Params::default(),
@@ -51,8 +51,8 @@ impl BuildRequest {
 /// Passages to add to an index as a segment of its own.
 #[derive(Debug, Clone)]
 pub struct AddRequest {
-    /// Corpus file, or BEIR folder.
-    pub source: PathBuf,
+    /// Corpus file or folder; several are one corpus, as [`crate::CorpusReader::open_all`] reads them.
+    pub sources: Vec<PathBuf>,
     /// The format of the corpus.
     pub format: CorpusFormat,
     /// The index folder.
@@ -73,7 +73,7 @@ impl AddRequest {
         index: impl Into<PathBuf>,
     ) -> Self {
         Self {
-            source: source.into(),
+            sources: vec![source.into()],
             format,
             index: index.into(),
             drop_duplicates: false,

@@ -1,0 +1,129 @@
+//! Splits of files, and what a config says of its questions.
+
+use super::*;
+
+#[test]
+fn an_open_data_set_that_no_question_is_of_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let load = |open: &str| {
+        let overrides = [
+            "data.world.pages=100".to_owned(),
+            "data.train_questions=20".to_owned(),
+            "data.dev_questions=0".to_owned(),
+            "data.test_questions=5".to_owned(),
+            "grpo.evaluate_every=0".to_owned(),
+            format!("reward.relevance={{ weight = 1.0, open = ['{open}'] }}"),
+        ];
+        let text = include_str!("../../../configs/smoke.toml");
+        let config = RunConfig::parse(text, &overrides).unwrap();
+        Data::load(&config.resolve(None).unwrap(), folder.path())
+    };
+    load("forage-world").unwrap();
+    let error = load("forage-word").err().unwrap();
+    let found = format!("{error}: {}", std::error::Error::source(&error).unwrap());
+    assert!(
+        found.contains("reward.relevance.open has `forage-word`")
+            && found.contains("did you mean `forage-world`?"),
+        "{found}"
+    );
+}
+
+#[test]
+fn a_resolved_config_is_of_its_questions() {
+    let resolve = |text: &str, overrides: &[&str]| {
+        let overrides: Vec<String> = overrides.iter().map(|&item| item.to_owned()).collect();
+        let config = RunConfig::parse(text, &overrides).unwrap();
+        config.resolve(None).unwrap()
+    };
+    let small = [
+        "data.world.pages=100",
+        "data.train_questions=20",
+        "data.dev_questions=0",
+        "data.test_questions=5",
+        "grpo.evaluate_every=0",
+    ];
+    let config = resolve(include_str!("../../../configs/smoke.toml"), &small);
+    let (first, second) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let digests = Data::load(&config, first.path()).unwrap().digests;
+    assert!(digests.train.is_some() && digests.test.is_some() && digests.dev.is_none());
+    let record = config.record(Some(&digests), None).unwrap();
+    let again = resolve(&record, &[]);
+    assert_eq!(Data::load(&again, first.path()).unwrap().digests, digests);
+    let other = resolve(&record, &["data.train_questions=19"]);
+    let error = Data::load(&other, second.path()).err().unwrap();
+    assert!(matches!(error, RunError::Config { .. }));
+    assert_eq!(
+        error.to_string(),
+        "data.digests.train is of other questions"
+    );
+}
+
+#[test]
+fn a_split_may_be_several_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |set: &str, id: &str| {
+        let path = folder.path().join(set).join("test.jsonl");
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let row = serde_json::json!({"id": id, "question": "q", "golden_answers": ["a"]});
+        std::fs::write(&path, row.to_string()).unwrap();
+        path
+    };
+    let read = |test: &[PathBuf]| {
+        let files = toml::toml! { train = "" };
+        let mut files: FilesConfig = files.try_into().unwrap();
+        files.train = vec![test[0].clone()];
+        files.test = test.to_vec();
+        file_splits(&files)
+    };
+    let (nq, hotpotqa) = (write("nq", "test_0"), write("hotpotqa", "test_0"));
+    let [_, _, test] = read(&[nq.clone(), hotpotqa]).unwrap();
+    let names: Vec<String> = test.iter().map(|task| task.name()).collect();
+    assert_eq!(names, ["nq/test_0", "hotpotqa/test_0"]);
+    let error = read(&[nq.clone(), nq]).err().unwrap().to_string();
+    assert!(error.contains("the question nq/test_0"), "{error}");
+}
+
+#[test]
+fn folders_with_the_same_ids_are_one_corpus() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |set: &str, text: &str| {
+        let place = folder.path().join(set);
+        std::fs::create_dir_all(place.join("qrels")).unwrap();
+        let row = serde_json::json!({"_id": "1", "title": "T", "text": text});
+        std::fs::write(place.join("corpus.jsonl"), row.to_string()).unwrap();
+        let row = serde_json::json!({"_id": "q", "text": "question"});
+        std::fs::write(place.join("queries.jsonl"), row.to_string()).unwrap();
+        let judged = "query-id\tcorpus-id\tscore\nq\t1\t2\n";
+        std::fs::write(place.join("qrels/train.tsv"), judged).unwrap();
+        place
+    };
+    let places = vec![write("nfcorpus", "red"), write("scifact", "blue")];
+    let files = toml::toml! { train = "" };
+    let mut files: FilesConfig = files.try_into().unwrap();
+    (files.corpus, files.train) = (places.clone(), places);
+    let layout = RunLayout::new(folder.path());
+    let load =
+        |files: &FilesConfig| load_files(files, (&RetrieverConfig::default(), true), &layout);
+    let (_, [train, _, _]) = load(&files).unwrap();
+    let judged: Vec<_> = train
+        .iter()
+        .map(|task| (task.name(), task.qrels.clone()))
+        .collect();
+    let of = |set: &str| {
+        let qrels = [(format!("{set}/1"), 2)];
+        (format!("{set}/q"), std::collections::BTreeMap::from(qrels))
+    };
+    assert_eq!(judged, [of("nfcorpus"), of("scifact")]);
+    let index = Index::open(layout.index()).unwrap();
+    for (ordinal, set) in ["nfcorpus", "scifact"].into_iter().enumerate() {
+        let id = format!("{set}/1");
+        assert_eq!(index.ordinal_of(&id).unwrap(), Some(ordinal as u32));
+    }
+    // In this order, and no other corpus.
+    files.corpus.reverse();
+    assert!(load(&files).is_err());
+    // One alone keeps its ids.
+    files.corpus.truncate(1);
+    let [train, _, _] = file_splits(&files).unwrap();
+    assert!(train.iter().all(|task| task.qrels.contains_key("1")));
+}
