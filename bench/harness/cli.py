@@ -8,7 +8,7 @@ import traceback
 
 from harness import docs
 from harness.declare import ROOT, BenchError, load, names
-from harness.measure import measure
+from harness.measure import afford, measure
 from harness.workspace import Workspace
 
 HELP = """\
@@ -19,6 +19,9 @@ what must be equal is not. An aim that is missed is a result: `held` is false, t
 
 Benchmarks that show how cost grows have sizes. Each size is kept in FORAGE_BENCH_HOME when it is measured: a run that was stopped, or one of
 more sizes, goes on from there, as long as commit, programs, scripts and machine are the same.
+
+Others have parameters, which --set changes: the result is then written below FORAGE_BENCH_HOME, and no document shows it. Where a workload
+may be too large for a machine, what it takes is said before anything is made.
 
 FORAGE_BENCH_HOME (~/.cache/forage-bench) keeps peers and inputs; it can be deleted at any time. FORAGE_BENCH_DATA names the data
 folder (../shared/data)."""
@@ -31,6 +34,7 @@ def arguments(given):
     parser.add_argument("--list", action="store_true", help="say which there are")
     parser.add_argument("--rehearse", action="store_true", help="one round of a small workload; nothing is written to bench/results")
     parser.add_argument("--sizes", metavar="SIZE,...|all", help="of a benchmark that grows; by default those that take an hour")
+    parser.add_argument("--set", metavar="NAME=NUMBER", action="append", default=[], help="another parameter of the workload")
     parser.add_argument("--built", metavar="FOLDER", help="programs that are built already, for instance target/release; the result says so")
     parser.add_argument("--docs", action="store_true", help="write the blocks `<!-- bench:NAME -->` of docs/*.md from bench/results")
     parser.add_argument("--check", action="store_true", help="with --docs: only say whether they differ")
@@ -40,6 +44,8 @@ def arguments(given):
         parser.error("give names, or one of --all, --list and --docs")
     if given.rehearse and given.sizes:
         parser.error("a rehearsal has a size of its own")
+    if given.set and (given.rehearse or len(given.names) != 1):
+        parser.error("--set goes with the name of one benchmark, which is not rehearsed")
     if given.check and not given.docs:
         parser.error("--check goes with --docs")
     return given
@@ -49,12 +55,14 @@ def one(name, given, root):
     """Measures one benchmark and writes its result."""
     sizes = given.sizes if given.sizes in (None, "all") else given.sizes.split(",")
     benchmark = load(name, root, "rehearsed" if given.rehearse else sizes)
-    parameters = dict(benchmark.parameters) | (dict(benchmark.rehearsal) if given.rehearse else {})
+    parameters = benchmark.with_parameters(given.set) | (dict(benchmark.rehearsal) if given.rehearse else {})
+    said = lambda text: print(text, file=sys.stderr, flush=True)
     with tempfile.TemporaryDirectory(prefix=f"forage-bench-{name}-") as scratch:
         workspace = Workspace(parameters, scratch, built=given.built)
         rounds = 1 if given.rehearse else benchmark.rounds
         keep = None if given.rehearse else workspace.home / "rows"
-        found = measure(name, benchmark, workspace, rounds, lambda text: print(text, file=sys.stderr, flush=True), keep)
+        afford(name, benchmark, parameters, workspace.home, said)
+        found = measure(name, benchmark, workspace, rounds, said, keep)
     for figure, value in found["figures"].items():
         print(f"{figure:60} {value['median']:>14.6g} {value['unit']:16} {value['min']:.6g} to {value['max']:.6g}")
     for aim in found["aims"]:
@@ -63,7 +71,9 @@ def one(name, given, root):
         print(f"{name}: a rehearsal, written nowhere")
         return
     path = docs.results(root) / f"{name}.json"
-    path.parent.mkdir(exist_ok=True)
+    if given.set:
+        path = workspace.home / "results" / f"{'-'.join((name, *sorted(given.set)))}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(".partial")
     partial.write_text(json.dumps(found, indent=1) + "\n")
     partial.rename(path)

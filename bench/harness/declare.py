@@ -130,6 +130,8 @@ class Benchmark:
     # Counts and metrics of what is seeded, which no round changes: one is enough.
     exact: bool = False
     curves: Sequence[Curve] = ()
+    # Bytes of `memory` and `disk` that parameters take at most, where that may be more than a machine has.
+    needs: Callable[[Mapping[str, Any]], Mapping[str, int]] | None = None
     # Of a benchmark that grows (`Growth`): the benchmark of one of its sizes, which are then measured one after another.
     part: Callable[[str], "Benchmark"] | None = None
 
@@ -157,6 +159,20 @@ class Benchmark:
             for line in curve.lines.values():
                 lacking = [figure for _, figure in line if figure not in figures]
                 refuse(lacking, f"no figure {lacking} for the curve `{curve.name}`")
+
+    def with_parameters(self, given):
+        """The workload with some parameters by the words `NAME=NUMBER`."""
+        changed = {}
+        for words in given:
+            name, _, value = words.partition("=")
+            if self.part is not None:
+                raise BenchError(f"--set {words}: this benchmark grows, and is measured at its --sizes")
+            if name not in self.parameters:
+                raise BenchError(f"--set {words}: no such parameter; there are {', '.join(self.parameters)}")
+            if not re.fullmatch(r"[1-9][0-9_]*", value):
+                raise BenchError(f"--set {words}: a parameter is a whole number above 0")
+            changed[name] = int(value)
+        return {**self.parameters, **changed}
 
     def versions(self):
         """Every peer with its version."""

@@ -4,8 +4,10 @@ import datetime
 import json
 import math
 import os
+import shutil
 import statistics
 import subprocess
+from pathlib import Path
 
 from harness.declare import ROOT, BenchError
 from harness.workspace import digest
@@ -24,6 +26,21 @@ def commit():
     git = lambda *words: subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True).stdout.strip()
     changed = git("status", "--porcelain", "--untracked-files=no", "--", ":!bench/results", ":!docs")
     return {"commit": git("rev-parse", "--short=12", "HEAD") or None, "changed": bool(changed)}
+
+
+def afford(name, benchmark, parameters, home, say):
+    """Says what a workload takes, before anything of it is made; raises where the machine has less."""
+    if benchmark.needs is None:
+        return
+    there = next(folder for folder in (home, *home.parents) if folder.exists())
+    meminfo = Path("/proc/meminfo").read_text()
+    free = {"memory": int(meminfo.split("MemAvailable:")[1].split()[0]) * 1024, "disk": shutil.disk_usage(there).free}
+    gib = lambda bytes: f"{bytes / 2**30:.1f} GiB"
+    for kind, takes in benchmark.needs(parameters).items():
+        words = f"takes up to {gib(takes)} of {kind}, of which {gib(free[kind])} are free"
+        say(f"{name}: {words}")
+        if takes > free[kind]:
+            raise BenchError(f"it {words}; choose a smaller workload, or another machine")
 
 
 def observe(groups, turn):

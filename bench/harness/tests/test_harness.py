@@ -290,6 +290,25 @@ class Tree(unittest.TestCase):
         self.assertEqual(self.run_it("two", "--rehearse")[0], 0)
         self.assertFalse((self.root / "bench/results").exists())
 
+    def test_another_workload_is_measured_and_shown_nowhere(self):
+        home = self.root / "home"
+        with mock.patch.dict(os.environ, {"FORAGE_BENCH_HOME": str(home)}):
+            status, _, error = self.run_it("two", "--set", "size=2_000")
+            self.assertEqual(status, 0, error)
+            self.assertEqual(json.loads((home / "results/two-size=2_000.json").read_text())["parameters"], {"size": 2000})
+            self.assertFalse((self.root / "bench/results").exists())
+            self.assertIn("no such parameter; there are size", self.run_it("two", "--set", "sizes=3")[2])
+            self.assertIn("a whole number", self.run_it("two", "--set", "size=0")[2])
+
+    def test_what_a_workload_takes_is_said_before_it_is_made(self):
+        path = self.root / "bench/two/benchmark.py"
+        needs = 'rehearsal={"size": 1},\n    needs=lambda found: {"memory": found["size"] * 2**50, "disk": 2**20},'
+        path.write_text(DECLARATION.replace('rehearsal={"size": 1},', needs).replace("[[side", "[[1 / 0, side"))
+        status, _, error = self.run_it("two")
+        self.assertEqual(status, 1)
+        self.assertIn("it takes up to 10485760.0 GiB of memory, of which", error)
+        self.assertNotIn("ZeroDivisionError", error)
+
     def test_an_unknown_benchmark_is_named(self):
         self.assertIn("no benchmark `three`: there are two", self.run_it("three")[2])
 
