@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The device path on a software driver of Vulkan: parity with the processor, and a GRPO run with resume and export beside the same
-# run on the processor.
+# The device path on a software driver of Vulkan: parity with the processor, and GRPO runs with resume and export beside the same
+# runs on the processor.
 # Usage: bench/device/vulkan.sh FORAGE
 # FORAGE is built with `cargo build --release --locked -p forage --features wgpu` (beside cuda, if it is to do both). The driver is
 # SwiftShader, which Debian's packages chromium and libvulkan1 bring; they are installed where apt-get and root are there.
@@ -33,13 +33,20 @@ trap 'rm -rf "$scratch"' EXIT
 "$forage" bench parity --device wgpu:cpu 2>"$scratch/parity.err" | tee "$scratch/parity.out" ||
   { tail -n 60 "$scratch/parity.err" >&2; exit 1; }
 # A check that was not made is no check.
-grep -qx '84 passed, 0 failed' "$scratch/parity.out" || { echo "not all of 84 checks of parity were made" >&2; exit 1; }
+grep -qx '96 passed, 0 failed' "$scratch/parity.out" || { echo "not all of 96 checks of parity were made" >&2; exit 1; }
 
 run() { "$forage" train configs/smoke.toml --out "$scratch/$1" --set grpo.steps="$2" "${@:3}" >"$scratch/$1.log" 2>&1 || { cat "$scratch/$1.log" >&2; exit 1; }; }
 run cpu 3
 run there 3 --device wgpu:cpu
 run cut 2 --device wgpu:cpu --set grpo.checkpoint_every=1
 run cut 3 --device wgpu:cpu --set grpo.checkpoint_every=1 --resume
-"$forage" export "$scratch/there" --merged "$scratch/exported" >/dev/null
-"$forage" export "$scratch/cpu" --merged "$scratch/expected" >/dev/null
+bits=(--set grpo.update.optimizer.moments_in_8_bits=true)
+run cpu-bits 2 "${bits[@]}"
+run cut-bits 1 --device wgpu:cpu "${bits[@]}" --set grpo.checkpoint_every=1
+run cut-bits 2 --device wgpu:cpu "${bits[@]}" --set grpo.checkpoint_every=1 --resume
+export_to() { "$forage" export "$scratch/$1" --merged "$scratch/$2" >/dev/null; }
+export_to there exported
+export_to cpu expected
+export_to cut-bits exported-bits
+export_to cpu-bits expected-bits
 python3 bench/device/compare.py "$scratch"

@@ -6,6 +6,8 @@
 mod config;
 mod eight_bit;
 mod file;
+#[cfg(feature = "gpu")]
+mod packed;
 mod shards;
 
 use std::collections::BTreeMap;
@@ -17,6 +19,8 @@ use rayon::prelude::*;
 
 pub use self::config::{AdamWConfig, Curve, Decay};
 use self::eight_bit::EightBit;
+#[cfg(feature = "gpu")]
+use self::packed::Packed;
 use self::shards::Changed;
 use crate::grads::NamedGrads;
 #[cfg(feature = "gpu")]
@@ -37,9 +41,23 @@ struct Moments {
 enum Kept {
     Full(Moments),
     EightBit(EightBit),
+    /// Of 8 bits, on a device with kernels of our own.
+    #[cfg(feature = "gpu")]
+    Packed(Packed),
 }
 
 impl Kept {
+    /// Moments of 8 bits, on the device of the parameter.
+    fn of_8_bits(moments: EightBit, device: &Device) -> Self {
+        #[cfg(feature = "gpu")]
+        if Kernels::of(device) == Kernels::Cube {
+            return Self::Packed(Packed::of(&moments, device));
+        }
+        #[cfg(not(feature = "gpu"))]
+        let _ = device;
+        Self::EightBit(moments)
+    }
+
     /// Changes these numbers of a parameter, of which it has the moments.
     fn step<const D: usize>(
         self,
@@ -62,6 +80,11 @@ impl Kept {
             Self::EightBit(mut moments) => {
                 let value = change_in_8_bits(by, value, gradient, &mut moments);
                 (value, Self::EightBit(moments))
+            }
+            #[cfg(feature = "gpu")]
+            Self::Packed(moments) => {
+                let (value, moments) = moments.step(by.numbers(), value, gradient);
+                (value, Self::Packed(moments))
             }
         }
     }
@@ -87,15 +110,23 @@ impl Entry {
             kept: None,
         };
         let own = shard.own(entry.cut());
-        if entry.in_8_bits && !own.is_empty() {
-            entry.kept = Some(Kept::EightBit(EightBit::zeros(own.len())));
-        } else if !own.is_empty() {
-            let gradient = gradient.clone().narrow(0, own.start, own.len());
-            entry.kept = Some(Kept::Full(Moments {
-                first: gradient.zeros_like(),
-                second: gradient.zeros_like(),
-            }));
+        if own.is_empty() {
+            return entry;
         }
+        entry.kept = Some(match kernels {
+            #[cfg(feature = "gpu")]
+            Kernels::Cube if entry.in_8_bits => {
+                Kept::Packed(Packed::zeros(own.len(), &gradient.device()))
+            }
+            _ if entry.in_8_bits => Kept::EightBit(EightBit::zeros(own.len())),
+            _ => {
+                let gradient = gradient.clone().narrow(0, own.start, own.len());
+                Kept::Full(Moments {
+                    first: gradient.zeros_like(),
+                    second: gradient.zeros_like(),
+                })
+            }
+        });
         entry
     }
 
@@ -118,7 +149,7 @@ impl Entry {
         }
         let [first, second] = moments(own);
         entry.kept = Some(if entry.in_8_bits {
-            Kept::EightBit(EightBit::of(&first, &second))
+            Kept::of_8_bits(EightBit::of(&first, &second), device)
         } else {
             let [first, second] = [first, second].map(|numbers| {
                 let count = numbers.len();

@@ -46,15 +46,6 @@ impl RunConfig {
                 ));
             }
         }
-        if !self.device.is_cpu() && self.grpo.update.optimizer.moments_in_8_bits {
-            return Err(RunError::config_because(
-                format!(
-                    "grpo.update.optimizer.moments_in_8_bits: on {} AdamW keeps moments in f32",
-                    self.device
-                ),
-                "remove the key; moments of 8 bits are for the processor",
-            ));
-        }
         self.name_types(self.device.prefers_bf16());
         let lora = self.policy.lora.as_ref();
         let drops = lora.is_some_and(|lora| lora.dropout > 0.0);

@@ -163,7 +163,7 @@ impl MemoryPlan<'_> {
             part(
                 "moments of AdamW",
                 self.moments(trained),
-                "[policy.lora], or grpo.update.optimizer.sharded with more --ranks",
+                "[policy.lora], grpo.update.optimizer.moments_in_8_bits, or grpo.update.optimizer.sharded with more --ranks",
             ),
             part(
                 "copy of the weights in bf16",

@@ -455,6 +455,16 @@ fn moments_of_8_bits_are_a_quarter() {
         saved.abs_diff(8 * all - 2 * (all + all / 64)) < 64,
         "{saved}"
     );
+    let [wide, narrow] = [wide, narrow].map(|plan| {
+        let on_card = MemoryPlan {
+            card_bytes: Some(80_000_000_000),
+            ..plan
+        };
+        on_card.estimate().needed()
+    });
+    // And a sixteenth of it, of pages that are not filled.
+    let on_card = wide - narrow;
+    assert!(on_card.abs_diff(saved + saved / 16) < 64, "{on_card}");
 }
 
 #[test]

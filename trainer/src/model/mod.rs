@@ -25,7 +25,10 @@ pub(crate) use cache::{BLOCK_POSITIONS, Chunk, KvCache, Pass};
 pub(crate) use config::check_sizes;
 pub use config::{ModelConfig, RopeScaling};
 #[cfg(feature = "gpu")]
-pub(crate) use cube::{Choice, Cuts, Wanted, adamw, choose, logit_grads, token_scores};
+pub(crate) use cube::{
+    Choice, Codes, Cuts, MOMENT_BLOCK, Wanted, adamw, adamw_of_8_bits, choose, logit_grads,
+    token_scores,
+};
 pub use decoder::Decoder;
 pub(crate) use decoder::HEAD;
 pub(crate) use dense::{Dense, attention_numbers};

@@ -46,7 +46,7 @@ pub struct AdamWConfig {
     pub weight_decay: f64,
     /// Largest global gradient norm.
     pub clip_norm: f64,
-    /// Keeps moments in 8 bits, those of norms and biases aside: a quarter of the memory. For the processor; refused on other devices.
+    /// Keeps moments in 8 bits, those of norms and biases aside: a quarter of the memory.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     #[schemars(extend("default" = false))]
     pub moments_in_8_bits: bool,
@@ -112,7 +112,7 @@ impl AdamWConfig {
 
     /// Returns whether the moments of a parameter of so many numbers are of 8 bits where these kernels compute.
     pub(super) fn quantises(&self, count: usize, kernels: Kernels) -> bool {
-        self.moments_in_8_bits && eight_bit::is_worth_it(count) && kernels == Kernels::Processor
+        self.moments_in_8_bits && eight_bit::is_worth_it(count) && kernels != Kernels::Burn
     }
 
     /// Learning rate of the step that is number `step`, counted from 0.

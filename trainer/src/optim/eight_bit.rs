@@ -34,10 +34,8 @@ pub(super) fn bytes(count: usize) -> usize {
 struct Code {
     /// `[256]`, ascending.
     values: Vec<f32>,
-    /// `[255]`: halfway between neighbours.
+    /// `[255]`: halfway between neighbours; of positive values 0 in the place of the first, so that nothing above 0 becomes 0.
     middles: Vec<f32>,
-    /// No value is below 0.
-    is_positive: bool,
 }
 
 /// Of first moments.
@@ -69,22 +67,35 @@ impl Code {
         let middles = values
             .windows(2)
             .map(|pair| f32::midpoint(pair[0], pair[1]));
-        Self {
-            middles: middles.collect(),
-            values,
-            is_positive,
+        let mut middles: Vec<f32> = middles.collect();
+        if is_positive {
+            middles[0] = 0.0;
         }
+        Self { values, middles }
     }
 
     /// The code of the value that is nearest to `share`, at most 1 in size.
     fn nearest(&self, share: f32) -> u8 {
-        let code = self.middles.partition_point(|&middle| middle < share) as u8;
-        if self.is_positive && share > 0.0 {
-            code.max(1)
-        } else {
-            code
-        }
+        self.middles.partition_point(|&middle| middle < share) as u8
     }
+}
+
+/// Codes of 0: of a first moment, and of the root of a second.
+#[cfg(feature = "gpu")]
+pub(super) fn zeros() -> [u8; 2] {
+    [&*SIGNED, &*POSITIVE].map(|code| code.nearest(0.0))
+}
+
+/// What a kernel reads: 256 values of first moments, those of roots, 255 middles of the former and a number, and the same of the latter.
+#[cfg(any(test, feature = "gpu"))]
+pub(super) fn tables() -> Vec<f32> {
+    let codes = [&*SIGNED, &*POSITIVE];
+    let mut tables: Vec<f32> = codes.iter().flat_map(|code| code.values.clone()).collect();
+    for code in codes {
+        tables.extend(&code.middles);
+        tables.push(1.0);
+    }
+    tables
 }
 
 /// A moment.
@@ -299,6 +310,33 @@ mod tests {
                 })
                 .count();
             assert!(apart <= 2, "{name}: {apart} of {} differ", found.len());
+        }
+    }
+
+    #[test]
+    fn a_search_in_the_tables_finds_the_nearest_code() {
+        let tables = tables();
+        assert_eq!(tables.len(), 1024);
+        // The steps of the kernel.
+        let found = |table: usize, share: f32| {
+            let mut code = 0_usize;
+            for step in 0..8 {
+                let next = code + (0x80_usize >> step);
+                if tables[table * 256 + next - 1] < share {
+                    code = next;
+                }
+            }
+            code
+        };
+        for (table, code) in [&*SIGNED, &*POSITIVE].into_iter().enumerate() {
+            assert_eq!(tables[table * 256..][..256], code.values);
+            let around = |&value: &f32| [value.next_down(), value, value.next_up()];
+            let shares = code.values.iter().chain(&code.middles).flat_map(around);
+            for share in shares.filter(|share| table == 0 || *share >= 0.0) {
+                let nearest = usize::from(code.nearest(share));
+                assert_eq!(found(table + 2, share), nearest, "{share}");
+                assert!(table == 0 || share == 0.0 || nearest > 0, "{share}");
+            }
         }
     }
 

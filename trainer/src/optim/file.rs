@@ -103,7 +103,7 @@ impl AdamW {
                 let found = reader.eight_bit(parameter)?;
                 let count = found.first.codes.len();
                 let entry = if config.quantises(count, Kernels::of(device)) {
-                    Entry::of_8_bits(shard, &found)
+                    Entry::of_8_bits(shard, &found, device)
                 } else {
                     let all = found.widened();
                     let part = |own: Range<usize>| all.map(|numbers| numbers[own.clone()].to_vec());
@@ -181,7 +181,7 @@ static EIGHT_BIT: [Kind; 4] = [
 
 impl Entry {
     /// The entry of a parameter whose moments, whole, are of 8 bits.
-    fn of_8_bits(shard: Shard, moments: &EightBit) -> Self {
+    fn of_8_bits(shard: Shard, moments: &EightBit, device: &Device) -> Self {
         let mut entry = Self {
             count: moments.first.codes.len(),
             in_8_bits: true,
@@ -189,7 +189,7 @@ impl Entry {
         };
         let own = shard.own(entry.cut());
         if !own.is_empty() {
-            entry.kept = Some(Kept::EightBit(moments.part(&own)));
+            entry.kept = Some(Kept::of_8_bits(moments.part(&own), device));
         }
         entry
     }
@@ -214,6 +214,13 @@ impl Entry {
                 Cow::Borrowed(moments.root.codes.as_slice())
             }
             (Some(Kept::EightBit(moments)), _) => Cow::Owned(scales(&moments.root.scales)),
+            #[cfg(feature = "gpu")]
+            (Some(Kept::Packed(moments)), kind) => Cow::Owned(match kind {
+                "first_codes" => moments.codes(&moments.first),
+                "first_scales" => numbers(&moments.first.scales),
+                "root_codes" => moments.codes(&moments.root),
+                _ => numbers(&moments.root.scales),
+            }),
             (None, _) => Cow::Owned(Vec::new()),
         }
     }

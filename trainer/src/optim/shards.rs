@@ -34,6 +34,8 @@ impl AdamW {
         kept.map(|kept| match kept {
             Kept::Full(Moments { first, second }) => first.dims()[0] + second.dims()[0],
             Kept::EightBit(moments) => moments.first.codes.len() + moments.root.codes.len(),
+            #[cfg(feature = "gpu")]
+            Kept::Packed(moments) => moments.kept(),
         })
         .sum()
     }

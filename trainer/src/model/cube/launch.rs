@@ -32,6 +32,12 @@ pub(super) fn numbers<const D: usize>(x: Tensor<D, Int>) -> CubeTensor {
     into_contiguous(x.try_into_primitive::<CubeBackend>().expect(ON_A_DEVICE))
 }
 
+/// As [`writable`], for whole numbers.
+pub(super) fn writable_numbers<const D: usize>(x: Tensor<D, Int>) -> CubeTensor {
+    let x = numbers(x);
+    if x.can_mut() { x } else { x.copy() }
+}
+
 pub(super) fn tensor<const D: usize>(x: CubeTensor) -> Tensor<D> {
     Tensor::from_primitive::<CubeBackend>(x)
 }

@@ -23,8 +23,8 @@ pub(super) use launch::{
 };
 pub(crate) use layer::KeptJoined;
 pub(super) use layer::{JoinedLayer, separate};
+pub(crate) use training::{Codes, MOMENT_BLOCK, adamw, adamw_of_8_bits, logit_grads, token_scores};
 pub(super) use training::{Packed, rms_norm_backward, rotate, swiglu_backward};
-pub(crate) use training::{adamw, logit_grads, token_scores};
 
 const _: () = assert!(BLOCK == kernels::attention::BLOCK && BLOCK_INPUTS == kernels::bytes::SCALED);
 

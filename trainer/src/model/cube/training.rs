@@ -1,14 +1,15 @@
 //! Launches of training: derivatives of what generation runs too, and attention over the rows of a batch.
 
 use burn::tensor::{DType, Device, Int, Tensor};
+use burn_cubecl::CubeBackend;
 use burn_cubecl::tensor::CubeTensor;
 
 use super::super::batch::Span;
 use super::kernels::packed::{TILE_KEYS, TILE_ROWS};
-use super::kernels::{attention, loss, packed, pointwise};
+use super::kernels::{attention, loss, moments, packed, pointwise};
 use super::launch::{
     Extra, UNITS, argument, cubes, element, elementwise, empty, numbers, stored, tensor, units,
-    writable,
+    writable, writable_numbers,
 };
 
 /// Most cubes that sums over rows are spread over: each leaves a row of them.
@@ -321,6 +322,76 @@ pub(crate) fn adamw<const D: usize>(
         count as u32,
     );
     (tensor(parameter), [first, second].map(tensor))
+}
+
+/// Numbers of a moment of 8 bits that share a scale.
+pub(crate) const MOMENT_BLOCK: usize = moments::BLOCK;
+
+/// A moment of 8 bits.
+#[derive(Clone, Debug)]
+pub(crate) struct Codes {
+    /// Four codes per word, the first lowest: not every shader has integers of 8 bits.
+    pub(crate) words: Tensor<1, Int>,
+    /// A scale per [`MOMENT_BLOCK`] codes.
+    pub(crate) scales: Tensor<1>,
+}
+
+/// As [`adamw`], with the first moment and the root of the second in 8 bits; `tables` are what codes stand for
+/// (`optim::eight_bit::tables`).
+pub(crate) fn adamw_of_8_bits<const D: usize>(
+    parameter: Tensor<D>,
+    gradient: Tensor<1>,
+    [first, root]: [Codes; 2],
+    tables: &Tensor<1>,
+    factors: [f32; 9],
+) -> (Tensor<D>, [Codes; 2]) {
+    let [
+        beta1,
+        rest1,
+        beta2,
+        rest2,
+        bias1,
+        bias2,
+        epsilon,
+        rate,
+        decay,
+    ] = factors;
+    let gradient = stored(gradient);
+    let parameter = writable(parameter);
+    let [firsts, roots] = [first.words, root.words].map(writable_numbers);
+    let [first_scales, root_scales] = [first.scales, root.scales].map(writable);
+    let count = parameter.meta.num_elements();
+    let across = moments::BLOCK / moments::WORD;
+    moments::adamw_of_8_bits::launch(
+        &gradient.client,
+        // A cube per block.
+        elementwise(count.div_ceil(moments::BLOCK) * UNITS),
+        units(across),
+        argument(&gradient),
+        argument(&stored(tables.clone())),
+        argument(&parameter),
+        argument(&firsts),
+        argument(&first_scales),
+        argument(&roots),
+        argument(&root_scales),
+        beta1,
+        rest1,
+        beta2,
+        rest2,
+        bias1,
+        bias2,
+        epsilon,
+        rate,
+        decay,
+        count as u32,
+        across,
+    );
+    let codes = |words: CubeTensor, scales: CubeTensor| Codes {
+        words: Tensor::<1, Int>::from_primitive::<CubeBackend>(words),
+        scales: tensor(scales),
+    };
+    let codes = [codes(firsts, first_scales), codes(roots, root_scales)];
+    (tensor(parameter), codes)
 }
 
 /// Where the sequences of a batch stand among its rows, as kernels read it.

@@ -19,6 +19,7 @@
 pub(super) mod attention;
 pub(super) mod bytes;
 pub(super) mod loss;
+pub(super) mod moments;
 pub(super) mod packed;
 pub(super) mod pointwise;
 pub(super) mod sampling;
