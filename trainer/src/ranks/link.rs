@@ -23,7 +23,7 @@ const HEADER: usize = 9;
 /// Most bytes of a farewell.
 const FAREWELL: usize = 4096;
 /// Time between looks at whether another connection was lost.
-const LOOK: Duration = Duration::from_millis(50);
+pub(super) const LOOK: Duration = Duration::from_millis(50);
 /// Time that a farewell may take to be read.
 const PARTING: Duration = Duration::from_secs(2);
 

@@ -7,6 +7,7 @@
 //! on the GPUs where these can add them up.
 
 mod calls;
+mod deadline;
 mod exchange;
 mod here;
 mod link;
@@ -23,12 +24,13 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use burn::tensor::Device;
+use deadline::{Deadline, Watch};
 pub(crate) use exchange::Vote;
 use link::{Farewell, Link, Losses};
 pub(crate) use sample::sample;
@@ -105,6 +107,10 @@ pub(crate) struct Ranks {
     losses: Arc<Losses>,
     /// By rank, where gradients are summed between them; else none.
     devices: Vec<Device>,
+    /// Of ranks of one process.
+    deadline: Option<Deadline>,
+    /// The device was left in a sum.
+    hangs: AtomicBool,
     /// Exchanges so far.
     exchanges: AtomicU32,
     heart: Option<(Sender<()>, JoinHandle<()>)>,
@@ -119,6 +125,8 @@ impl Ranks {
             links: Arc::default(),
             losses: Arc::new(Losses::new()),
             devices: Vec::new(),
+            deadline: None,
+            hangs: AtomicBool::new(false),
             exchanges: AtomicU32::new(0),
             heart: None,
         }
@@ -167,6 +175,8 @@ impl Ranks {
             links,
             losses,
             devices: Vec::new(),
+            deadline: None,
+            hangs: AtomicBool::new(false),
             exchanges: AtomicU32::new(0),
             heart: Some((stop, heart)),
         })
@@ -224,6 +234,25 @@ impl Ranks {
     /// Tells whether devices of this process sum gradients between them.
     pub(crate) fn sums_on_devices(&self) -> bool {
         !self.devices.is_empty()
+    }
+
+    /// Tells whether the device of this rank was left in a sum that did not end: what is kept on it cannot be read.
+    pub(crate) fn hangs(&self) -> bool {
+        self.hangs.load(Ordering::Relaxed)
+    }
+
+    /// Says whether this rank is at work on a sum, or waits for another one or is done.
+    fn works(&self, works: bool) {
+        if let Some(deadline) = &self.deadline {
+            deadline.works(self.rank, works);
+        }
+    }
+
+    /// Watches a sum that all have begun, until what this returns is dropped.
+    fn watch(&self) -> Result<Option<Watch>, RankError> {
+        let watch = |deadline: &Deadline| deadline.watch(self.rank, &self.losses);
+        let watch = self.deadline.as_ref().map(watch).transpose();
+        watch.map_err(|error| self.wrong(self.rank, &format!("cannot watch a sum: {error}")))
     }
 
     /// Tells whether the sums of this rank's parts may be added to each other before those of other ranks: those of rank 0 come first, and

@@ -76,10 +76,14 @@ impl Ranks {
             }
             own.push(sum);
         }
+        self.works(true);
         let (tensors, tokens) = self.announce(&own, &tokens)?;
+        let _watch = self.watch()?;
         if self.sums_on_devices() {
             let own = own.pop().unwrap_or_default();
-            return Ok((self.sum_between(own, &tensors, device)?, tokens));
+            let sum = self.sum_between(own, &tensors, device)?;
+            self.works(false);
+            return Ok((sum, tokens));
         }
         let mut adding = Adding {
             parts: own,
@@ -93,11 +97,12 @@ impl Ranks {
             sum: BTreeMap::new(),
         };
         self.pass(&mut adding, &mut total)?;
+        self.works(false);
         Ok((NamedGrads(total.sum), tokens))
     }
 
     /// Agrees on what is to be summed.
-    fn announce<S: Sums>(
+    pub(super) fn announce<S: Sums>(
         &self,
         own: &[NamedGrads],
         tokens: &[S],
@@ -140,7 +145,9 @@ impl Ranks {
         let previous = self.link(before)?;
         let pieces = pieces(own.tensors);
         let receive = || -> Result<(u8, Vec<f32>), RankError> {
+            self.works(false);
             let message = previous.receive(exchange)?;
+            self.works(true);
             match message.split_first() {
                 Some((&kind, numbers)) if kind <= TOTAL && numbers.len().is_multiple_of(4) => {
                     Ok((kind, floats(numbers).collect()))

@@ -15,6 +15,7 @@ use crate::objective::ObjectiveStats;
 use crate::update::TokenSums;
 
 mod shards;
+mod stuck;
 
 /// Long against what anything here takes.
 const LONG: Duration = Duration::from_secs(20);

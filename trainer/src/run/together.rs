@@ -118,11 +118,15 @@ impl Run<'_> {
         } else {
             "start it again with --resume, on as many devices as you like"
         };
-        if self.learner.optimizer().is_sharded() {
-            let fix = format!(
-                "the optimizer is sharded, and the moments of that rank are gone with it: {}; {again}",
-                self.left()
-            );
+        let gone = if self.learner.optimizer().is_sharded() {
+            Some("the optimizer is sharded, and the moments of that rank are gone with it")
+        } else if self.ranks.hangs() {
+            Some("the other devices wait in that sum, and cannot be read")
+        } else {
+            None
+        };
+        if let Some(gone) = gone {
+            let fix = format!("{gone}: {}; {again}", self.left());
             let step = self.done;
             return RunError::Ranks { step, fix, source };
         }
