@@ -23,6 +23,8 @@ pub(crate) struct Dense {
     pub(super) kernels: Kernels,
     cos: Tensor<3>,
     sin: Tensor<3>,
+    /// The same of the opposite angles, by which derivatives are rotated.
+    minus_sin: Tensor<3>,
     spans: Vec<Span>,
     /// Additive mask of a block of queries, `[block, longest + block]`: in row i, columns up to `longest + i` are seen. The
     /// mask of a block whose first query stands at position p starts at column `longest - p`.
@@ -107,6 +109,7 @@ impl Dense {
         let plain = Self::unrotated(heads, batch, device, kernels);
         Self {
             cos,
+            minus_sin: sin.clone().neg(),
             sin,
             #[cfg(feature = "gpu")]
             packed: plain
@@ -140,6 +143,7 @@ impl Dense {
             kernels,
             cos: none(),
             sin: none(),
+            minus_sin: none(),
             spans: batch.spans().to_vec(),
             mask: mask(block, longest, &plain),
             longest,
@@ -231,8 +235,7 @@ impl Dense {
 
     /// Gradient by the heads that [`Self::rotate`] was given, from that by its result; nothing carries a graph.
     pub(crate) fn rotate_backward(&self, grads: Heads) -> Heads {
-        let sin = self.sin.clone().neg();
-        let back = |grad| self.kernels.rotate(grad, &self.cos, &sin);
+        let back = |grad| self.kernels.rotate(grad, &self.cos, &self.minus_sin);
         Heads {
             queries: back(grads.queries),
             keys: back(grads.keys),

@@ -131,23 +131,28 @@ impl Kernels {
         }
     }
 
-    /// Derivatives by `x` and by gamma, `[width]`, of a loss whose derivative by [`Self::normalise`]'s result is `grad`. With
-    /// r = 1 / sqrt(mean(x^2) + epsilon) and u = gamma grad: r u - x r^3 mean(u x), and the sum of grad x r over all rows.
+    /// Derivatives by `x` and, where it learns, by gamma, `[width]`, of a loss whose derivative by [`Self::normalise`]'s result is
+    /// `grad`. With r = 1 / sqrt(mean(x^2) + epsilon) and u = gamma grad: r u - x r^3 mean(u x), and the sum of grad x r over all rows.
     pub(crate) fn normalise_backward<const D: usize>(
         self,
         norm: &RmsNorm,
         x: Tensor<D>,
         grad: Tensor<D>,
-    ) -> (Tensor<D>, Tensor<1>) {
+        learns: bool,
+    ) -> (Tensor<D>, Option<Tensor<1>>) {
         let gamma = norm.gamma.val();
         let [width] = gamma.dims();
         match self {
-            Self::Processor => return host::rms_norm_backward(x, &gamma, norm.epsilon, grad),
+            Self::Processor => {
+                let (by_x, by_gamma) = host::rms_norm_backward(x, &gamma, norm.epsilon, grad);
+                return (by_x, learns.then_some(by_gamma));
+            }
             #[cfg(feature = "gpu")]
             Self::Cube => {
                 let shape = x.shape();
                 let [x, grad] = [x, grad].map(|x| x.reshape([-1, width as i32]));
-                let (by_x, by_gamma) = cube::rms_norm_backward(x, gamma, norm.epsilon, grad);
+                let (by_x, by_gamma) =
+                    cube::rms_norm_backward(x, gamma, norm.epsilon, grad, learns);
                 return (by_x.reshape(shape), by_gamma);
             }
             Self::Burn => {}
@@ -156,10 +161,12 @@ impl Kernels {
         let [x, grad] = [x, grad].map(|x| x.cast(DType::F32));
         let inverse = inverse_root(x.clone(), norm.epsilon);
         let normed = x * inverse.clone();
-        let by_gamma = (grad.clone() * normed.clone())
-            .reshape([-1, width as i32])
-            .sum_dim(0)
-            .reshape([width]);
+        let by_gamma = learns.then(|| {
+            (grad.clone() * normed.clone())
+                .reshape([-1, width as i32])
+                .sum_dim(0)
+                .reshape([width])
+        });
         let weighed = grad * gamma.unsqueeze();
         let level = (weighed.clone() * normed.clone()).mean_dim(D - 1);
         (((weighed - normed * level) * inverse).cast(dtype), by_gamma)

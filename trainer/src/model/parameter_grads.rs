@@ -97,8 +97,9 @@ impl ParameterGrads {
         x: Tensor<D>,
         grad: Tensor<D>,
     ) -> Tensor<D> {
-        let (by_x, by_gamma) = self.kernels.normalise_backward(norm, x, grad);
-        if self.base_learns() {
+        let learns = self.base_learns();
+        let (by_x, by_gamma) = self.kernels.normalise_backward(norm, x, grad, learns);
+        if let Some(by_gamma) = by_gamma {
             self.add(format!("{path}.gamma"), by_gamma);
         }
         by_x

@@ -79,16 +79,17 @@ impl Partial {
     }
 }
 
-/// Derivatives of [`super::rms_norm`] by `x`, `[n, width]`, and by gamma.
+/// Derivatives of [`super::rms_norm`] by `x`, `[n, width]`, and, where it learns, by gamma.
 pub(crate) fn rms_norm_backward(
     x: Tensor<2>,
     gamma: Tensor<1>,
     epsilon: f64,
     grad: Tensor<2>,
-) -> (Tensor<2>, Tensor<1>) {
+    learns: bool,
+) -> (Tensor<2>, Option<Tensor<1>>) {
     let partial = Partial::of(&x, x.dims()[1]);
     let (by_x, _) = norm_back(x, gamma, epsilon, grad, None, &partial, 0);
-    (by_x, partial.total())
+    (by_x, learns.then(|| partial.total()))
 }
 
 /// The same where `x` is the residual stream, whose derivative from elsewhere is `upper`: their sum, and the norm itself. The sums
