@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use burn::module::{ModuleMapper, Param};
-use burn::tensor::{DType, Tensor, TensorData};
+use burn::tensor::{DType, Tensor, TensorData, Transaction};
 
 use super::AdamW;
 #[cfg(test)]
@@ -41,11 +41,16 @@ impl AdamW {
     }
 }
 
+/// Numbers that are read from a device together: 64 MiB.
+const READ: usize = 1 << 24;
+
 /// The changed numbers of a rank's share.
 #[derive(Default)]
 pub(super) struct Changed {
     /// Numbers of this rank's share of all parameters, in the order of the decoder.
     own: Vec<f32>,
+    /// Those after them, which are to be read from the device.
+    unread: Vec<Tensor<1>>,
     /// The parameters, whether or not some of their numbers are this rank's.
     cuts: BTreeMap<String, Cut>,
 }
@@ -61,21 +66,40 @@ impl Changed {
     /// # Panics
     /// When the device is lost.
     pub(super) fn add(&mut self, numbers: Tensor<1>) {
-        let numbers = numbers.into_data().convert::<f32>();
-        let numbers: Vec<f32> = numbers.try_into_vec().expect("converted just before");
-        self.own.extend(numbers);
+        self.unread.push(numbers);
+        let unread = self.unread.iter().map(|numbers| numbers.dims()[0]);
+        if unread.sum::<usize>() >= READ {
+            self.read();
+        }
+    }
+
+    /// Reads what is unread, in one go: a device waits for each read.
+    fn read(&mut self) {
+        if self.unread.is_empty() {
+            return;
+        }
+        let mut reads = Transaction::default();
+        for numbers in self.unread.drain(..) {
+            reads = reads.register(numbers);
+        }
+        for numbers in reads.execute() {
+            let numbers = numbers.convert::<f32>();
+            let numbers: Vec<f32> = numbers.try_into_vec().expect("converted just before");
+            self.own.extend(numbers);
+        }
     }
 
     /// Brings them to all ranks, and puts those of all ranks into the decoder, of this shape. What was not yet exchanged when a rank is
     /// lost stays as it was.
     pub(super) fn spread(
-        self,
+        mut self,
         decoder: &mut Decoder,
         shape: &ModelConfig,
         shard: Shard,
         ranks: &Ranks,
     ) -> Result<(), RankError> {
-        let Self { own, cuts } = self;
+        self.read();
+        let Self { own, cuts, .. } = self;
         if cuts.is_empty() {
             return Ok(());
         }
