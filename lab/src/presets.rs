@@ -1,8 +1,8 @@
 //! Which keys make a run fit the cards there are: what `forage train --dry-run` prints as `--set` arguments.
 //!
 //! What costs least goes first: a smaller cache (episodes wait, or are run again), smaller micro-batches (more launches), moments that
-//! several ranks share (more to send, and a lost rank takes its own along), an adapter on a base in bf16 (another algorithm: fewer weights
-//! learn), the same on a base of 8 bits.
+//! several ranks share (more to send, and a lost rank takes its own along), moments of 8 bits (rounded), an adapter on a base in bf16
+//! (another algorithm: fewer weights learn), the same on a base of 8 bits.
 
 use crate::config::{Base, Resolved, RunConfig};
 use crate::error::Result;
@@ -54,6 +54,9 @@ const RANK: &str = "policy.lora.rank";
 /// The key with which ranks share moments.
 const SHARDED: &str = "grpo.update.optimizer.sharded";
 
+/// The key that makes moments small.
+const IN_8_BITS: &str = "grpo.update.optimizer.moments_in_8_bits";
+
 /// Sets of keys, those that cost least first.
 fn changes(config: &Resolved, start: &Start) -> Vec<Vec<String>> {
     let of_base = |name: &str| vec![format!("policy.base={name}")];
@@ -70,7 +73,11 @@ fn changes(config: &Resolved, start: &Start) -> Vec<Vec<String>> {
         (true, Base::Int8) => vec![Vec::new()],
     };
     // The moments of an adapter are small.
-    if !adapted && start.ranks() > 1 && !config.grpo.update.optimizer.sharded {
+    let optimizer = &config.grpo.update.optimizer;
+    if !adapted && !optimizer.moments_in_8_bits {
+        bases.insert(1, vec![format!("{IN_8_BITS}=true")]);
+    }
+    if !adapted && start.ranks() > 1 && !optimizer.sharded {
         bases.insert(1, vec![format!("{SHARDED}=true")]);
     }
     let longest = memory::longest(config, start);
@@ -130,7 +137,8 @@ mod tests {
                 memory::fits(&config(&keys), &start, size).unwrap(),
                 "{line}"
             );
-            assert_eq!(size < 141, line.contains("policy.base"), "{line}");
+            assert_eq!(size < 80, line.contains("policy.base"), "{line}");
+            assert_eq!(size == 80, line.contains(IN_8_BITS), "{line}");
         }
         // Eight ranks that share the moments fit a smaller card with all weights.
         let found = table(&config(&[]), &start.by_ranks(8)).unwrap();
