@@ -37,12 +37,12 @@ def write_rollouts(path):
 
 
 def trained(checkpoint):
-    """Numbers that learn: those that have a first moment."""
+    """Numbers that learn: those that have a first moment, in f32 or in 8 bits."""
     data = (checkpoint / "optimizer.safetensors").read_bytes()
     (length,) = struct.unpack("<Q", data[:8])
     count = 0
     for name, entry in json.loads(data[8 : 8 + length]).items():
-        if name.startswith("first."):
+        if name.startswith(("first.", "first_codes.")):
             size = 1
             for extent in entry["shape"]:
                 size *= extent
@@ -56,9 +56,9 @@ class Runs:
         self.rollouts = scratch / "rollouts.jsonl"
         write_rollouts(self.rollouts)
 
-    def call(self, name, steps, micro_batch_tokens, **environment):
-        """A run of so many optimizer steps; its process."""
-        settings = {
+    def call(self, name, steps, micro_batch_tokens, keys=(), **environment):
+        """A run of so many optimizer steps, with these keys of the optimizer set; its process."""
+        settings = {f"grpo.update.optimizer.{key}": "true" for key in keys} | {
             "grpo.steps": steps, "grpo.prompts_per_step": GROUPS, "grpo.checkpoint_every": 0, "grpo.sentinel.stop": "false",
             "grpo.update.micro_batch_tokens": micro_batch_tokens, "grpo.update.objective.loss": '"reinforce"',
         }
@@ -75,9 +75,9 @@ class Runs:
         except subprocess.TimeoutExpired:
             sys.exit(f"error: {name} did not end in {LONGEST} s: ranks wait for each other, or a kernel fails")
 
-    def run(self, name, steps, micro_batch_tokens):
+    def run(self, name, steps, micro_batch_tokens, keys=()):
         """As `call`, of a run that must succeed: what each rank asked of NCCL in each step, the trained numbers, and the counters."""
-        done = self.call(name, steps, micro_batch_tokens)
+        done = self.call(name, steps, micro_batch_tokens, keys)
         if done.returncode != 0 or "refused" in done.stderr or "panicked" in done.stderr:
             sys.exit(f"error: {name} ended with {done.returncode}\n{done.stdout[-1000:]}\n{done.stderr[-4000:]}")
         asked = {0: [], 1: []}
@@ -101,10 +101,12 @@ def main():
     # Tuning moves bytes of its own, once.
     runs.run("tuning", 1, 500)
     moved = {}
-    for name, steps, budget, meaning in [
-        ("one", 1, 500, "several micro-batches"), ("three", 3, 500, "three steps"), ("idle", 1, 10_000, "one rank without a micro-batch"),
+    for name, steps, budget, keys, meaning in [
+        ("one", 1, 500, [], "several micro-batches"), ("three", 3, 500, [], "three steps"),
+        ("idle", 1, 10_000, [], "one rank without a micro-batch"),
+        ("bits", 1, 500, ["moments_in_8_bits", "sharded"], "moments of 8 bits, sharded"),
     ]:
-        asked, numbers, counters = runs.run(name, steps, budget)
+        asked, numbers, counters = runs.run(name, steps, budget, keys)
         moved[name] = counters
         first, second = asked[0], asked[1]
         check(f"{meaning}, calls of both ranks", first == second and len(first) > 0, f"{len(first)} and {len(second)}, in one order")
