@@ -25,6 +25,17 @@ const SUM: Duration = Duration::from_mins(10);
 /// What can be done where GPUs cannot sum.
 pub(super) const FIX: &str = "NCCL_DEBUG=WARN and --log warn tell more; in a container raise --shm-size, or start a process for each GPU with --ranks";
 
+/// Why a device does not do its part of a sum.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(super) struct Fault(pub(super) String);
+
+impl Fault {
+    fn of(error: impl Display) -> Self {
+        Self(error.to_string())
+    }
+}
+
 impl Ranks {
     /// The ranks of a run on threads of this process, in order, one for each of the devices. Where these can, they sum gradients
     /// themselves.
@@ -89,11 +100,11 @@ impl Ranks {
             let sums = begun.into_iter().map(|(name, sum)| (name, sum.resolve()));
             let sums = NamedGrads(sums.collect());
             // Not before it is done are kernels loaded or memory taken: the driver may make that wait for what waits in a sum.
-            device.sync().map_err(|error| error.to_string())?;
+            device.sync().map_err(Fault::of)?;
             // What NCCL refuses does not show before numbers are read.
             let firsts = sums.0.values().map(|sum| sum.clone().narrow(0, 0, 1));
             let read = Tensor::cat(firsts.collect(), 0).try_into_data();
-            read.map_err(|error| error.to_string())?;
+            read.map_err(Fault::of)?;
             Ok(sums)
         })
     }
@@ -105,7 +116,7 @@ impl Ranks {
     /// Where the job does.
     pub(super) fn apart<T: Send + 'static>(
         &self,
-        job: impl FnOnce() -> Result<T, String> + Send + 'static,
+        job: impl FnOnce() -> Result<T, Fault> + Send + 'static,
     ) -> Result<T, RankError> {
         let (made, found) = channel();
         let thread = std::thread::Builder::new()

@@ -6,6 +6,7 @@ use burn::tensor::Device;
 
 use super::gradients;
 use crate::ranks::Ranks;
+use crate::ranks::here::Fault;
 use crate::update::TokenSums;
 
 /// Time that a sum may take.
@@ -73,7 +74,7 @@ fn a_device_that_does_not_answer_is_left_behind() {
             ranks.gather(Vec::new()).unwrap();
             let _watch = ranks.watch().unwrap();
             let (rank, deadline) = (ranks.rank(), ranks.deadline.clone().unwrap());
-            let sum = ranks.apart(move || -> Result<(), String> {
+            let sum = ranks.apart(move || -> Result<(), Fault> {
                 deadline.works(rank, stopping == Some(rank));
                 std::thread::sleep(TIME * 10);
                 Ok(())
@@ -93,7 +94,8 @@ fn what_a_device_makes_or_refuses_comes_from_its_thread() {
     let found = said(2, |ranks| {
         if ranks.is_first() {
             assert_eq!(ranks.apart(|| Ok(7)), Ok(7));
-            let refused = ranks.apart(|| -> Result<(), String> { Err("no memory".to_owned()) });
+            let refused =
+                ranks.apart(|| -> Result<(), Fault> { Err(Fault("no memory".to_owned())) });
             return refused.unwrap_err().to_string();
         }
         ranks.gather(Vec::new()).unwrap_err().to_string()
