@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs the wheel into an empty virtual environment and uses it there: the program with a scripted policy, and the package's tests,
-# which run the cells of the notebooks too.
+# Installs the wheel into an empty virtual environment and uses it there: types and style of the package's sources, the program with a
+# scripted policy, and the package's tests, which run the cells of the notebooks too.
 # test-wheel.sh [WHEEL], by default the one that wheel.sh made.
 set -euo pipefail
 here="$(cd "$(dirname "$0")" && pwd)"
@@ -10,7 +10,8 @@ trap 'rm -rf "$scratch"' EXIT
 python3 -m venv "$scratch/venv"
 PATH="$scratch/venv/bin:$PATH"
 unset FORAGE_BIN PYTHONPATH
-pip install --quiet --disable-pip-version-check "$wheel[gymnasium,pandas]" pytest==9.2.0
+pip install --quiet --disable-pip-version-check "$wheel[gymnasium,pandas,plots,wandb,trackio,dev]"
+(cd "$here" && ruff check --no-cache . && ruff format --no-cache --check . && mypy --cache-dir "$scratch/types")
 cd "$scratch"
 [ "$(command -v forage)" = "$scratch/venv/bin/forage" ]
 forage quickstart --help > /dev/null

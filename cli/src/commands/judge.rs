@@ -1,5 +1,6 @@
-//! `forage judge`: how far a run's judge, and rules in its place, can be trusted.
+//! `forage judge`: grades of answers, and how far a run's judge, and rules in its place, can be trusted.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
@@ -9,13 +10,14 @@ use forage_lab::{Audited, RunError};
 use serde_json::Value;
 
 use crate::config::read;
-use crate::figures::columns;
+use crate::figures::{columns, number};
 use crate::jsonl;
 use crate::terminal::{note, out};
 
-/// Measures how far judges and rules can be trusted.
+/// Grades answers, and measures how far graders can be trusted.
 #[derive(Subcommand, Debug)]
 pub(crate) enum Judge {
+    Grade(Grade),
     Audit(Audit),
     Rules(Rules),
     Principles(Principles),
@@ -24,11 +26,24 @@ pub(crate) enum Judge {
 impl Judge {
     pub(crate) fn run(self) -> Result<()> {
         match self {
+            Self::Grade(command) => command.run(),
             Self::Audit(command) => command.run(),
             Self::Rules(command) => command.run(),
             Self::Principles(command) => command.run(),
         }
     }
+}
+
+/// Grades answers by every rule: exact match, F1, published graders.
+///
+/// Prints what each rule pays on average; with --json what it pays for each answer, in the order of the file.
+#[derive(Args, Debug)]
+pub(crate) struct Grade {
+    /// Answers, lines of {"answer", "gold"}; `gold` is a string or a list of them.
+    file: PathBuf,
+    /// Print a line of JSON for each answer.
+    #[arg(long)]
+    json: bool,
 }
 
 /// Compares the judge of a config with labelled answers.
@@ -144,6 +159,32 @@ fn named(config: &Path, error: RunError) -> RunError {
             RunError::config_because(format!("config {}", config.display()), error)
         }
         error => error,
+    }
+}
+
+impl Grade {
+    fn run(self) -> Result<()> {
+        let rows = rows(&self.file, "an answer; see `forage judge grade --help`")?;
+        let grades = Audited::grades(rows)?;
+        if self.json {
+            for grade in &grades {
+                out(&serde_json::to_string(grade)?);
+            }
+            return Ok(());
+        }
+        let mut sums: BTreeMap<&str, f64> = BTreeMap::new();
+        for (name, paid) in grades.iter().flatten() {
+            *sums.entry(*name).or_default() += f64::from(*paid);
+        }
+        let mut table = vec![["rule", "mean"].map(str::to_owned).to_vec()];
+        let mean = |sum: f64| number(sum / grades.len() as f64);
+        table.extend(
+            sums.into_iter()
+                .map(|(name, sum)| vec![name.to_owned(), mean(sum)]),
+        );
+        note(&format!("{} answers", grades.len()));
+        out(&columns(&table));
+        Ok(())
     }
 }
 

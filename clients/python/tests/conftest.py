@@ -1,15 +1,15 @@
 """A real server, over a small generated world whose answers are known here."""
 
 import json
-import re
 import subprocess
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+import forage
 from forage import Client, program
 
 
@@ -37,22 +37,9 @@ class World:
         return ["search-r1", *files, "--limit", str(QUESTIONS)]
 
 
-@contextmanager
-def serving(*arguments: str, kind: str = "env") -> Iterator[str]:
+def serving(*arguments: str, kind: str = "env") -> AbstractContextManager[str]:
     """The address of a server that runs as long as this is entered."""
-    command = [BINARY, "serve", kind, *arguments, "--addr", "127.0.0.1:0", "--drain-seconds", "0"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
-        try:
-            assert server.stderr is not None
-            told = []
-            for line in server.stderr:
-                told.append(line)
-                if found := re.match(r"listening on (http:[^,]*),", line):
-                    yield found[1]
-                    return
-            pytest.fail("the server did not start:\n" + "".join(told))
-        finally:
-            server.terminate()
+    return forage.serving(kind, *arguments, "--drain-seconds", "0")
 
 
 @pytest.fixture(scope="session")

@@ -40,6 +40,46 @@ def test_metrics_are_a_table(run):
     assert frame["reward/mean"].tolist() == [row["reward/mean"] for row in run.metrics]
 
 
+def test_metrics_are_drawn(run, tmp_path):
+    matplotlib = pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    matplotlib.use("Agg")
+    reward, validation = run.plot("reward/mean", "val/em")
+    assert list(reward.lines[0].get_ydata()) == [row["reward/mean"] for row in run.metrics]
+    assert len(validation.lines[0].get_xdata()) == sum("val/em" in row for row in run.metrics)
+    with pytest.raises(KeyError, match=r"did you mean reward/mean\?"):
+        run.plot("reward/meen")
+    for part, value in (("trained", 1.0), ("control", 0.0)):
+        (tmp_path / part).mkdir()
+        (tmp_path / part / "metrics.jsonl").write_text(json.dumps({"step": 0, "val/em": value}) + "\n")
+    (both,) = forage.Run(tmp_path).plot("val/em")
+    assert [line.get_label() for line in both.lines] == ["trained", "control"]
+
+
+def test_answers_are_graded(world, capfd):
+    found = forage.grade_many([("The Velm.", "Velm"), ("Velm or Orlen", ["Orlen", "Sund"])])
+    assert [(grades["em"], grades["sub_em"], grades["f1"]) for grades in found] == [(1.0, 1.0, 1.0), (0.0, 1.0, 0.5)]
+    assert forage.grade("Velm", ["Orlen"])["search_r1_v01"] == 0.0
+    with pytest.raises(subprocess.CalledProcessError):
+        forage.grade("Velm", [])
+    assert "write one as `gold`" in capfd.readouterr().err
+
+
+def test_a_server_runs_as_long_as_it_is_asked(world):
+    with forage.serving("env", *world.arguments) as url:
+        client = forage.Client(url)
+        assert [task.question for task in client.tasks(limit=2)] == world.questions[:2]
+        client.close()
+    assert not client.ready()
+    with pytest.raises(RuntimeError, match="did not start"), forage.serving("env", "nowhere"):
+        pass
+
+
+def test_settings_of_fine_tuning_are_its_config(tmp_path):
+    (tmp_path / "metrics.jsonl").touch()
+    (tmp_path / "sft.json").write_text('{"epochs": 2}')
+    assert forage.Run(tmp_path).config == {"epochs": 2}
+
+
 def test_a_row_that_is_being_written_is_left_out(tmp_path):
     with pytest.raises(FileNotFoundError, match="holds no run"):
         forage.Run(tmp_path)
@@ -86,9 +126,8 @@ def test_a_served_index_is_searched(world):
 
 
 def test_importing_brings_no_other_package():
-    code = (
-        "import sys, forage; print([name for name in ('numpy', 'pandas', 'gymnasium', 'torch') if name in sys.modules])"
-    )
+    others = ("numpy", "pandas", "matplotlib", "wandb", "gymnasium", "torch")
+    code = f"import sys, forage; print([name for name in {others} if name in sys.modules])"
     source = str(Path(forage.__file__).parents[1])
     ran = subprocess.run(
         [sys.executable, "-c", code],

@@ -196,7 +196,7 @@ def test_questions_and_limits(ask):
         (f"dev-{place}", "dev", "mine/guess-v0") for place in range(3)
     ]
     assert 1 <= int(tasks[0]["golds"][0]) <= 100
-    with pytest.raises(Infra, match="questions returned dict; return forage.Question"):
+    with pytest.raises(Infra, match=r"questions returned dict; return forage\.Question"):
         ask.post("/questions", asked | {"seed": 13})
     info = ask.get("/info")
     assert info["takes_tasks"]

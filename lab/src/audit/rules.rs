@@ -1,4 +1,5 @@
-//! The audit of rules: how often exact match, F1 and the graders of published systems are wrong about answers that people have labelled.
+//! Rules: what exact match, F1 and the graders of published systems pay for answers, and how often they are wrong about answers that people
+//! have labelled.
 
 use std::collections::BTreeMap;
 
@@ -8,9 +9,10 @@ use forage_contracts::seed::Seed;
 use forage_contracts::{Ending, Episode, Task, Turn};
 use forage_env::reward::{PublishedSettings, RewardSet};
 use forage_eval::{Agreement, Bootstrap, Labelled};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{AuditRow, Audited, parsed};
+use super::{AuditRow, Audited, Golds, parsed};
 use crate::error::{Context, Result, bail};
 use crate::runtime::runtime;
 
@@ -26,7 +28,49 @@ const PROMPT: &str = "<|im_start|>user\nWrite the answer inside <answer> and </a
 /// The grader that reads a last message without tags.
 const OF_MESSAGES: &str = "tinker";
 
+/// An answer to grade. Its other fields, a label for instance, are not read.
+#[derive(Deserialize)]
+struct Given {
+    /// The question, which no rule asks for.
+    #[serde(default)]
+    question: String,
+    /// The accepted answers.
+    #[serde(alias = "golds", alias = "golden_answers")]
+    gold: Golds,
+    /// The answer.
+    answer: String,
+}
+
 impl Audited {
+    /// Grades answers, each with its place for errors: `[answer]`, what each rule pays by its name, for an episode that gives the answer in
+    /// the form that the rule's system asks for. Blocks; not to be called from async code.
+    ///
+    /// # Errors
+    /// When a row is not an answer with its accepted ones.
+    pub fn grades(rows: Vec<(String, Value)>) -> Result<Vec<BTreeMap<&'static str, f32>>> {
+        let rules = rules(0)?;
+        let grade = |(place, row): (String, Value)| -> Result<BTreeMap<&'static str, f32>> {
+            let form = "not an answer with its golds; see `forage judge grade --help`";
+            let row: Given =
+                serde_json::from_value(row).with_context(|| format!("{place}: {form}"))?;
+            let task = Task {
+                golds: row.gold.list(),
+                ..Task::new(place, row.question)
+            };
+            if task.golds.is_empty() {
+                bail!(
+                    "{}: there is no accepted answer; write one as `gold`",
+                    task.id
+                );
+            }
+            let paid = |(name, rule): &(&'static str, RewardSet)| -> Result<(&'static str, f32)> {
+                Ok((*name, pays(name, rule, &task, &row.answer)?))
+            };
+            rules.iter().map(paid).collect()
+        };
+        rows.into_iter().map(grade).collect()
+    }
+
     /// Compares each rule with labelled answers, each with its place for errors, as the audit of a judge takes them; with those that this
     /// crate holds where none are given. A rule calls right what it pays one half or more, for an episode that
     /// gives the answer in the form that the rule's system asks for. Blocks; not to be called from async code.
@@ -55,28 +99,41 @@ impl Audited {
             };
             answers.push((task, answer, label));
         }
-        let plain = PLAIN.map(|name| (name, json!({ name: 1.0 })));
-        let published = PublishedSettings::GRADERS.map(|grader| {
-            let settings = json!({"published": {"weight": 1.0, "grader": grader}});
-            (grader, settings)
-        });
-        let audit = |(name, weights): (&'static str, Value)| -> Result<(&'static str, Agreement)> {
-            let weights = serde_json::from_value(weights)?;
-            let rule = RewardSet::configured(Outcome::Answer, &weights, Seed::root(seed))?;
+        let audit = |(name, rule): (&'static str, RewardSet)| -> Result<(&'static str, Agreement)> {
             let mut judged = Vec::new();
             for (task, answer, label) in &answers {
-                let episode = episode(task, answer, name == OF_MESSAGES);
-                let score = runtime()?.block_on(rule.score(task, &episode));
                 judged.push(Labelled {
-                    verdict: score.context(task.id.clone())?.total >= RIGHT,
+                    verdict: pays(name, &rule, task, answer)? >= RIGHT,
                     label: *label,
                     length: answer.chars().count(),
                 });
             }
             Ok((name, Agreement::of(&judged, Bootstrap::new(seed))?))
         };
-        plain.into_iter().chain(published).map(audit).collect()
+        rules(seed)?.into_iter().map(audit).collect()
     }
+}
+
+/// Every rule by its name: rewards that compare an answer with the golds, and published graders.
+fn rules(seed: u64) -> Result<Vec<(&'static str, RewardSet)>> {
+    let plain = PLAIN.map(|name| (name, json!({ name: 1.0 })));
+    let published = PublishedSettings::GRADERS.map(|grader| {
+        let settings = json!({"published": {"weight": 1.0, "grader": grader}});
+        (grader, settings)
+    });
+    let rule = |(name, weights): (&'static str, Value)| -> Result<(&'static str, RewardSet)> {
+        let weights = serde_json::from_value(weights)?;
+        let rule = RewardSet::configured(Outcome::Answer, &weights, Seed::root(seed))?;
+        Ok((name, rule))
+    };
+    plain.into_iter().chain(published).map(rule).collect()
+}
+
+/// What a rule pays for this answer.
+fn pays(name: &str, rule: &RewardSet, task: &Task, answer: &str) -> Result<f32> {
+    let episode = episode(task, answer, name == OF_MESSAGES);
+    let score = runtime()?.block_on(rule.score(task, &episode));
+    Ok(score.context(task.id.clone())?.total)
 }
 
 /// The answers of this crate with their places.
@@ -146,6 +203,33 @@ mod tests {
         let [em, sub_em] = ["em", "sub_em"].map(|name| &found[name]);
         assert!(em.false_negatives > sub_em.false_negatives);
         assert!(em.false_positives > 0 && sub_em.false_positives > em.false_positives);
+    }
+
+    #[test]
+    fn answers_are_graded_by_every_rule() {
+        let row = |row| ("answers.jsonl, line 1".to_owned(), row);
+        let found = Audited::grades(vec![
+            row(json!({"answer": "The Velm.", "gold": "Velm"})),
+            row(json!({"answer": "Velm or Orlen", "golds": ["Orlen", "Sund"], "label": false})),
+        ])
+        .unwrap();
+        let of = |name: &str| [found[0][name], found[1][name]];
+        let close = |[a, b]: [f32; 2], [c, d]: [f32; 2]| (a - c).abs() + (b - d).abs() < 1e-6;
+        assert!(close(of("em"), [1.0, 0.0]));
+        assert!(close(of("sub_em"), [1.0, 1.0]));
+        assert!(close(of("f1"), [1.0, 0.5]));
+        assert!(close(of("search_r1_v01"), [1.0, 0.0]));
+        assert_eq!(
+            found[0].len(),
+            PLAIN.len() + PublishedSettings::GRADERS.len()
+        );
+        for (wrong, part) in [
+            (json!({"answer": "a"}), "judge grade --help"),
+            (json!({"answer": "a", "gold": []}), "write one as `gold`"),
+        ] {
+            let error = Audited::grades(vec![row(wrong)]).unwrap_err().to_string();
+            assert!(error.contains("line 1") && error.contains(part), "{error}");
+        }
     }
 
     #[test]

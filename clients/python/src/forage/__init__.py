@@ -1,6 +1,7 @@
 """The forage program from Python, and what plays with it.
 
-- `program` says where the program is, `quickstart` runs it, `Run` reads the folder of a run.
+- `program` says where the program is, `quickstart` runs it, `serving` starts one of its servers, `grade` has it grade answers.
+- `Run` reads the folder of a run, `forage.track` follows it into Weights & Biases or trackio.
 - `Environment`, `Question`, `Reply` and `serve`: an environment of one's own, for `forage train` and `forage eval`.
 - `Client` and `Vector` play the episodes of `forage serve env`, `Retriever` searches in what `forage serve retriever` serves.
 
@@ -23,7 +24,8 @@ from .errors import (
     Unauthorized,
     Unreachable,
 )
-from .launch import program, quickstart
+from .grading import grade, grade_many
+from .launch import program, quickstart, serving
 from .retriever import Passage, Retriever
 from .run import Run
 from .server import serve
@@ -59,7 +61,10 @@ __all__ = [
     "Unauthorized",
     "Unreachable",
     "Vector",
+    "grade",
+    "grade_many",
     "program",
     "quickstart",
     "serve",
+    "serving",
 ]

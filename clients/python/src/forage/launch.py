@@ -1,15 +1,20 @@
-"""The forage program: where it is, and the quickstart."""
+"""The forage program: where it is, the quickstart, and its servers."""
 
 import os
+import re
 import shutil
 import subprocess
-from collections.abc import Mapping
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
+from typing import IO
 
 from .run import Run
 
-__all__ = ["program", "quickstart"]
+__all__ = ["program", "quickstart", "serving"]
 
 
 def program() -> Path:
@@ -62,3 +67,52 @@ def quickstart(
     changes = [word for key, value in (settings or {}).items() for word in ("--set", f"{key}={value}")]
     subprocess.run([program(), "quickstart", "--out", str(out), "--env", env, *changes], check=True)
     return Run(out)
+
+
+@contextmanager
+def serving(kind: str, *arguments: str) -> Iterator[str]:
+    """The address of a server of the program, which runs as long as the `with` block; what it says goes to stderr.
+
+    `with forage.serving("env", "search-r1") as url: ...` is `forage serve env search-r1` on a free port.
+
+    Args:
+        kind: `env`, `retriever`, `policy` or `run`.
+        arguments: further arguments of `forage serve KIND`, such as `--config` and a path.
+
+    Raises:
+        FileNotFoundError: there is no forage program.
+        RuntimeError: the server did not start; with what it said.
+    """
+    command = [str(program()), "serve", kind, *arguments, "--addr", "127.0.0.1:0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
+        assert server.stderr is not None
+        # A pipe that nobody reads would stop the server once it is full.
+        rest = threading.Thread(target=_pass_on, args=(server.stderr,), daemon=True)
+        try:
+            said = []
+            for line in server.stderr:
+                said.append(line)
+                if found := re.match(r"listening on (http:[^,]*),", line):
+                    rest.start()
+                    yield found[1]
+                    return
+            raise RuntimeError("the server did not start:\n" + "".join(said))
+        finally:
+            server.terminate()
+            if rest.ident is not None:
+                rest.join()
+
+
+def _pass_on(lines: IO[str]) -> None:
+    for line in lines:
+        sys.stderr.write(line)
+
+
+def told(*arguments: str) -> str:
+    """What the program prints; what it says besides goes to stderr.
+
+    Raises:
+        FileNotFoundError: there is no forage program.
+        subprocess.CalledProcessError: it failed, and has said why.
+    """
+    return subprocess.run([program(), *arguments], check=True, stdout=subprocess.PIPE, text=True).stdout

@@ -2,11 +2,13 @@
 
 import json
 import tomllib
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pandas
+    from matplotlib.axes import Axes
 
 __all__ = ["Run"]
 
@@ -44,11 +46,15 @@ class Run:
 
     @property
     def config(self) -> dict[str, Any]:
-        """The config with every key, as it was when the run began.
+        """The config with every key, as it was when the run began; of supervised fine-tuning its settings.
 
         Raises:
             FileNotFoundError: the run has none, or only its parts do.
         """
+        settings = self.folder / "sft.json"
+        if settings.exists():
+            found: dict[str, Any] = json.loads(settings.read_text())
+            return found
         return tomllib.loads((self.folder / "config.toml").read_text())
 
     @property
@@ -90,6 +96,49 @@ class Run:
         import pandas
 
         return pandas.DataFrame(self.metrics)
+
+    def plot(self, *keys: str) -> list["Axes"]:
+        """Draws metrics over the steps, one below the other: this run's, and those of the runs within it.
+
+        `run.plot("reward/mean", "val/em")[0].figure.savefig("run.png")` writes the picture to a file.
+
+        Args:
+            keys: names of metrics, of which each is drawn at the steps that have it.
+
+        Returns:
+            A plot of matplotlib for each of them.
+
+        Raises:
+            KeyError: no step has a metric of this name.
+            ModuleNotFoundError: matplotlib is not installed (`pip install forage[plots]`).
+        """
+        from matplotlib import pyplot
+
+        runs = dict(self.parts)
+        if (self.folder / "metrics.jsonl").exists():
+            runs = {self.folder.name: self, **runs}
+        rows = {name: run.metrics for name, run in runs.items()}
+        known = {key for run in rows.values() for row in run for key in row}
+        for key in keys:
+            if key not in known:
+                near = get_close_matches(key, known, n=1)
+                raise KeyError(f"no step has {key}" + (f"; did you mean {near[0]}?" if near else ""))
+        _, places = pyplot.subplots(
+            len(keys), 1, sharex=True, squeeze=False, figsize=(7.0, 2.4 * len(keys)), layout="constrained"
+        )
+        axes: list[Axes] = [row[0] for row in places]
+        for place, key in zip(axes, keys, strict=True):
+            for name, own in rows.items():
+                drawn = [row for row in own if row.get(key) is not None]
+                if drawn:
+                    # A metric of every tenth step, say, would be lost between its neighbours without a mark.
+                    mark = "." if len(drawn) < 50 else ""
+                    place.plot([row["step"] for row in drawn], [row[key] for row in drawn], mark + "-", label=name)
+            place.set_ylabel(key)
+        axes[-1].set_xlabel("step")
+        if len(rows) > 1:
+            axes[0].legend()
+        return axes
 
 
 def _rows(path: Path) -> list[dict[str, Any]]:
