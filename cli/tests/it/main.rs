@@ -4,6 +4,7 @@ mod audit;
 mod bad_input;
 mod config;
 mod doctor;
+mod errors;
 mod guide;
 mod help;
 mod log;
