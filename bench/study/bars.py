@@ -19,9 +19,11 @@ SAMPLED_GAIN, LATE, LEAD = 0.35, 0.5, 0.20
 # The largest k of pass@k.
 MOST = 64
 TWINS = {"answer": ["random", "format_only", "any_search", "shuffled", "wrong"], "ranking": ["random", "any_search"]}
+# By fine-tuning, with as many episodes as the run and with as many seconds.
+TAUGHT = ["rejection_sampling", "rejection_sampling_timed", "demonstrations_timed", "demonstrations"]
 BASELINES = {
-    "answer": ["forced_search", "best_of_8", "majority_of_8", "rejection_sampling", "demonstrations"],
-    "ranking": ["best_of_8", "rejection_sampling", "demonstrations", "script-keywords"],
+    "answer": ["forced_search", "best_of_8", "majority_of_8", *TAUGHT],
+    "ranking": ["best_of_8", *TAUGHT, "script-keywords"],
 }
 
 
@@ -118,14 +120,16 @@ def cell(found):
 
 
 def table(kind, study):
-    print(f"\n| {kind} | start → end | gain | by seed | trained ahead by | p (Holm) |")
-    print("|" + "---|" * 6)
+    print(f"\n| {kind} | start → end | gain | by seed | trained ahead by | p (Holm) | episodes | seconds |")
+    print("|" + "---|" * 8)
     for arm in study["arms"] + study.get("baselines", []):
         start, end = (mean([seed[part] for seed in arm["seeds"]]) for part in ("start", "score"))
         gains = " ".join(f"{seed['gain']['estimate']:+.2f}" for seed in arm["seeds"])
         lead = arm["lead"]
         ahead = [cell(lead["difference"]), f"{lead['p_adjusted']:.3f}"] if lead else ["", ""]
-        print(f"| {arm['name']} | {start:.3f} → {end:.3f} | {cell(arm['gain'])} | {gains} | {' | '.join(ahead)} |")
+        cost = arm.get("cost")
+        taken = [f"{cost['episodes']:.0f}", f"{cost['seconds']:.0f}"] if cost else ["", ""]
+        print(f"| {arm['name']} | {start:.3f} → {end:.3f} | {cell(arm['gain'])} | {gains} | {' | '.join(ahead + taken)} |")
 
 
 def main():

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Is the gain real? One config under several seeds, each beside twins on a random reward, a reward for any answer, one for
-# any search, shuffled and wrong labels, and beside baselines of as many episodes: gains, leads, pass@k, conduct by hops, the verdict
+# any search, shuffled and wrong labels, and beside baselines of as many episodes and of as many seconds: gains, leads, pass@k, conduct by hops, the verdict
 # in words, and a line of JSON with every bar of a convincing study (bench/study/bars.py), which holds where all are met.
 # Hours on two cores. STUDY holds the arguments of `forage eval --controls`, without spaces inside; STUDY= asks for no baselines.
-# Rankings have other TWINS and baselines: random,any_search, and best_of_8, rejection_sampling, demonstrations, keywords.
+# Rankings have other TWINS and baselines: random,any_search, and best_of_8, the four of fine-tuning, keywords.
 # Usage: bench/study/run.sh SCRATCH_FOLDER [CONFIG [SEEDS [TWINS [more arguments of `forage train`]]]]
 # A run that came to its end is not trained again; one of another program, config, twins or arguments ends the script.
 set -euo pipefail
@@ -12,7 +12,7 @@ scratch=${1:?usage: bench/study/run.sh SCRATCH_FOLDER [CONFIG [SEEDS [TWINS [ARG
 config=${2:-configs/quickstart.toml}
 seeds=${3:-1 2 3 4 5 6 7 8 9 10}
 twins=${4:-random,format_only,any_search,shuffled,wrong}
-methods='["forced_search","best_of_8","majority_of_8","rejection_sampling","demonstrations"]'
+methods='["forced_search","best_of_8","majority_of_8","rejection_sampling","rejection_sampling_timed","demonstrations_timed","demonstrations"]'
 read -ra study <<<"${STUDY---set evaluation.samples=64 --set evaluation.baselines=$methods}"
 mkdir -p "$scratch"
 forage=${FORAGE_BIN:-}

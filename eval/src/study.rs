@@ -5,9 +5,11 @@
 //! compared by itself ([`Comparison`]); a [`Verdict`](crate::verdict::Verdict) is the study of one seed, kept in a file.
 
 mod chosen;
+mod cost;
 mod seeds;
 mod words;
 
+pub(crate) use cost::Cost;
 pub(crate) use words::late_words;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -87,6 +89,9 @@ pub(crate) struct Arm {
     pub profile: Vec<ProfilePoint>,
     /// The lead of the trained policy over this arm; absent for itself.
     pub lead: Option<Lead>,
+    /// What its training has taken, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost: Option<Cost>,
 }
 
 /// Every arm of a study.
@@ -411,6 +416,7 @@ impl Arm {
                 p: found.p,
                 p_adjusted: found.p,
             }),
+            cost: None,
         })
     }
 

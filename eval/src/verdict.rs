@@ -15,7 +15,7 @@ use crate::decomposition::Decomposition;
 use crate::effort::Effort;
 use crate::mistakes::MistakeShare;
 use crate::stats::{Bootstrap, Interval};
-use crate::study::{Arm, Figures, SeedEpisodes, Study, StudyError, adjust, late_words};
+use crate::study::{Arm, Cost, Figures, SeedEpisodes, Study, StudyError, adjust, late_words};
 use crate::telemetry::Course;
 use crate::text::write_atomic;
 
@@ -87,6 +87,9 @@ pub struct Verdict {
     /// The share of the reward's rise that came after the first quarter of the steps.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) late_gain: Option<Interval>,
+    /// What training has taken, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) cost: Option<Cost>,
     /// The alarms of telemetry about the trained policy, in training and on the held-out questions.
     #[serde(default)]
     pub alarms: Vec<Alarm>,
@@ -192,6 +195,7 @@ impl Verdict {
             pass_at_k: pass_at_k.flatten(),
             effort,
             late_gain: None,
+            cost: None,
             alarms: Vec::new(),
         })
     }
@@ -201,6 +205,16 @@ impl Verdict {
     pub fn with_course(mut self, course: &Course) -> Self {
         self.alarms.extend(course.alarms.iter().cloned());
         self.late_gain = course.late_gain;
+        self
+    }
+
+    /// Adds what training has taken: episodes and seconds by the name of a policy, `trained` or a baseline's.
+    #[must_use]
+    pub fn with_costs(mut self, costs: &[(String, [f64; 2])]) -> Self {
+        self.cost = Cost::of("trained", costs);
+        let details = std::iter::once(&mut self.greedy).chain(&mut self.sampled);
+        let baselines = details.flat_map(|detail| &mut detail.baselines);
+        baselines.for_each(|arm| arm.take_cost(costs));
         self
     }
 

@@ -1,43 +1,53 @@
-//! What a trained policy is held against besides its start and twins: other ways to spend as many episodes on the same start, and
-//! ways to spend none.
+//! What a trained policy is held against besides its start and twins: other ways to spend as many episodes, or as many seconds, on the
+//! same start, and ways to spend none.
 
-use std::path::Path;
+mod taught;
+
 use std::sync::Arc;
 
 use forage_contracts::Episode;
 use forage_contracts::policy::Sampling;
-use forage_contracts::scripted::{Haste, OracleStyle};
-use forage_contracts::seed::Seed;
-use forage_env::{EpisodeWriter, Keep, registry};
-use forage_eval::SeedEpisodes;
-use forage_trainer::{Checkpoint, Demonstrator, SftConfig};
+use forage_env::registry;
+use forage_eval::{SeedEpisodes, StepTelemetry};
+use forage_trainer::Checkpoint;
+use forage_trainer::metrics::Row;
 
-use crate::collect::CollectOptions;
+use crate::conduct::steps;
 use crate::config::{Baseline, Resolved};
 use crate::data::{Data, Tasks};
-use crate::error::{Context, Result, RunError, bail};
+use crate::error::{Context, Result, RunError};
 use crate::evaluate::{
     Evaluated, Opening, Out, Player, Sets, Way, evaluate_checkpoint, evaluate_policy, fault_budget,
 };
 use crate::forced::Forced;
-use crate::layout::{RunLayout, make_folder};
+use crate::layout::RunLayout;
 use crate::observer::Observer;
-use crate::runtime::runtime;
 use crate::session::Session;
-use crate::sft::{SftOptions, sft};
-use crate::study::open_saved;
+use crate::tracked::seconds;
 use crate::unfinished::Unfinished;
+use taught::Method;
 
-/// Rounds of rejection sampling: each plays an equal share of the episodes with what the last has learned.
-const ROUNDS: usize = 4;
-/// Questions that are demonstrated at a time.
-const DEMONSTRATED: usize = 512;
+/// Episodes and seconds of the training of policies, by their names.
+pub(crate) type Costs = Vec<(String, [f64; 2])>;
+
+/// Episodes that a run has played, and the seconds of its steps, validations and checkpoints aside; `None` where it has recorded no
+/// times.
+pub(crate) fn cost_of(run: &RunLayout) -> Result<Option<[f64; 2]>> {
+    if !run.metrics().exists() {
+        return Ok(None);
+    }
+    let rows = Row::read_all(&run.metrics())?;
+    let episodes: usize = steps(run)?.iter().map(StepTelemetry::episodes).sum();
+    Ok(seconds(&rows).map(|seconds| [episodes as f64, seconds]))
+}
 
 /// The baselines of a run.
 pub(crate) struct Baselines<'a> {
     pub(crate) config: &'a Resolved,
     /// The run's folder, in which baselines that learn are kept.
     pub(crate) run: &'a RunLayout,
+    /// The records of the trained policy, whose seconds are a budget.
+    pub(crate) trained: &'a RunLayout,
     pub(crate) data: &'a Data,
     /// The questions of the evaluation.
     pub(crate) tasks: &'a Tasks,
@@ -53,38 +63,41 @@ pub(crate) struct Baselines<'a> {
 }
 
 impl Baselines<'_> {
-    /// Makes every baseline that the config asks for and plays the questions with it, as the trained policy plays them. Those that
-    /// learn spend as many episodes as the run; what a folder holds already is not trained again. Blocks.
+    /// Makes every baseline that the config asks for and plays the questions with it, as the trained policy plays them; those that
+    /// learn have a cost. What a folder holds already of the same config and budget is not trained again. Blocks.
     ///
     /// # Errors
     /// When a baseline cannot be made, or it is stopped on the way.
-    pub(crate) fn evaluate(&self) -> Result<Vec<(String, Evaluated)>> {
+    pub(crate) fn evaluate(&self) -> Result<(Vec<(String, Evaluated)>, Costs)> {
         let entry = registry::find(&self.config.environment.id)?;
-        let asked = Baseline::asked(self.config, entry)?.into_iter();
-        let played = asked.map(|(name, baseline)| {
+        let (mut played, mut costs) = (Vec::new(), Costs::new());
+        for (name, baseline) in Baseline::asked(self.config, entry)? {
             self.observer.say(&format!("baseline {name}"));
             let found = self.one(&name, baseline);
-            let found = found.with_context(|| format!("baseline {name}"))?;
-            Ok((name, found))
-        });
-        played.collect()
+            let (found, cost) = found.with_context(|| format!("baseline {name}"))?;
+            costs.extend(cost.map(|cost| (name.clone(), cost)));
+            played.push((name, found));
+        }
+        Ok((played, costs))
     }
 
-    fn one(&self, name: &str, baseline: Baseline) -> Result<Evaluated> {
+    fn one(&self, name: &str, baseline: Baseline) -> Result<(Evaluated, Option<[f64; 2]>)> {
         let file = self.run.unfinished_set(name);
         let unfinished = self.unfinished;
         let out = unfinished.map(|unfinished| Out {
             file: &file,
             unfinished,
         });
-        match baseline {
-            Baseline::ForcedSearch => self.forced_search(out),
-            Baseline::BestOf => Ok(self.chosen(SeedEpisodes::best_of)),
-            Baseline::MajorityOf => Ok(self.chosen(SeedEpisodes::majority_of)),
-            Baseline::RejectionSampling => self.checkpoint(&self.rejection_sampling(name)?, out),
-            Baseline::Demonstrations => self.checkpoint(&self.demonstrations(name)?, out),
-            Baseline::Script(script) => self.script(script, out),
-        }
+        let (method, budget) = match baseline {
+            Baseline::ForcedSearch => return Ok((self.forced_search(out)?, None)),
+            Baseline::BestOf => return Ok((self.chosen(SeedEpisodes::best_of), None)),
+            Baseline::MajorityOf => return Ok((self.chosen(SeedEpisodes::majority_of), None)),
+            Baseline::Script(script) => return Ok((self.script(script, out)?, None)),
+            Baseline::RejectionSampling(budget) => (Method::RejectionSampling, budget),
+            Baseline::Demonstrations(budget) => (Method::Demonstrations, budget),
+        };
+        let (policy, cost) = self.taught(name, method, budget)?;
+        Ok((self.checkpoint(&policy, out)?, Some(cost)))
     }
 
     fn checkpoint(&self, policy: &Checkpoint, out: Option<Out<'_>>) -> Result<Evaluated> {
@@ -162,147 +175,5 @@ impl Baselines<'_> {
             _ => greedy.clone(),
         };
         Ok(Evaluated { greedy, sampled })
-    }
-
-    /// Questions that the run asked in training, those of several passes as often as they came.
-    fn questions(&self) -> usize {
-        let grpo = &self.config.grpo;
-        let steps = usize::try_from(grpo.steps).unwrap_or(usize::MAX);
-        grpo.prompts_played().saturating_mul(steps)
-    }
-
-    /// Some of the training questions from a place on, over again where they end.
-    fn training(&self, from: usize, count: usize) -> Tasks {
-        let train = self.data.train.iter().cycle();
-        let place = from.checked_rem(self.data.train.len()).unwrap_or(0);
-        train.skip(place).take(count).cloned().collect()
-    }
-
-    /// Rounds of rejection sampling (Dong et al. 2023, "RAFT"): play a group of each question, keep its best episodes as far as they
-    /// earned anything, learn what was kept, play on.
-    fn rejection_sampling(&self, name: &str) -> Result<Checkpoint> {
-        let each = self.questions().div_ceil(ROUNDS);
-        let (mut policy, mut policy_name) = (self.start.clone(), self.start_name.clone());
-        let mut is_start = true;
-        for round in 0..ROUNDS {
-            let run = self
-                .run
-                .baseline(name)
-                .part(&format!("round-{}", round + 1));
-            make_folder(run.folder())?;
-            if !run.demonstrations().exists() {
-                let options = CollectOptions {
-                    policy: None,
-                    model: None,
-                    token_file: None,
-                    samples: self.config.grpo.group_size,
-                    out: run.demonstrations(),
-                    // One of equals would be the shortest: a lucky guess before an answer that was looked up.
-                    keep: Keep::Bests,
-                    min_reward: f32::MIN_POSITIVE,
-                    temperature: None,
-                    questions: None,
-                    record_tools: None,
-                    resume: false,
-                };
-                let chat = self.config.policy.chat.as_ref();
-                let player = Player::here(&policy, chat, &self.config.generation())?;
-                let tasks = self.training(round * each, each);
-                let seed = Seed::root(self.config.seed).child("collect", &[round as u64]);
-                let corpus = &self.data.corpus;
-                let jobs = options.jobs(self.config, &tasks, seed);
-                let found =
-                    options.gather(self.config, corpus, player, &jobs, None, self.observer)?;
-                if found.kept == 0 {
-                    self.observer.warn(&format!(
-                        "{name}, round {}: none of {} episodes earned anything, so nothing is learned",
-                        round + 1,
-                        found.episodes
-                    ));
-                    continue;
-                }
-            }
-            policy = self.fine_tuned(&run, &policy_name, is_start)?;
-            policy_name = run.policy().to_string_lossy().into_owned();
-            is_start = false;
-        }
-        Ok(policy)
-    }
-
-    /// Fine-tuning on as many demonstrations of a careful oracle as the run played episodes.
-    fn demonstrations(&self, name: &str) -> Result<Checkpoint> {
-        let run = self.run.baseline(name);
-        make_folder(run.folder())?;
-        let file = run.demonstrations();
-        if !file.exists() {
-            self.demonstrate(&file)?;
-        }
-        self.fine_tuned(&run, &self.start_name, true)
-    }
-
-    fn demonstrate(&self, file: &Path) -> Result<()> {
-        let session = self.session()?;
-        let section = self.config.warm_start.as_ref();
-        let style: OracleStyle = section
-            .map(|section| section.learning.style)
-            .unwrap_or_default();
-        let demonstrator = Demonstrator {
-            factory: session.factory,
-            tokenizer: session.format.tokenizer,
-            style,
-            seed: Seed::root(self.config.seed).child("demonstrations", &[]),
-        };
-        let group = self.config.grpo.group_size;
-        let episodes = self.questions().saturating_mul(group);
-        let tasks = self.training(0, episodes);
-        let mut writer = EpisodeWriter::create(file)?;
-        for (part, tasks) in (0..).zip(tasks.chunks(DEMONSTRATED)) {
-            let shown = demonstrator.episodes(tasks, Haste::NONE, part);
-            for episode in runtime()?.block_on(shown)? {
-                writer.write(episode)?;
-            }
-            let done = (part + 1) * DEMONSTRATED as u64;
-            let total = episodes as u64;
-            let observer = self.observer;
-            observer.progress("demonstrations", done.min(total), total, "");
-            if observer.is_stopped() {
-                writer.discard()?;
-                bail!("interrupted; start again");
-            }
-        }
-        Ok(writer.finish()?)
-    }
-
-    /// A policy after one pass over the demonstrations in a folder, at the run's learning rate and with as many of them to a step as
-    /// the run has questions.
-    fn fine_tuned(&self, run: &RunLayout, policy: &str, is_start: bool) -> Result<Checkpoint> {
-        let config = self.config;
-        if !run.policy().exists() {
-            let options = SftOptions {
-                demonstrations: run.demonstrations(),
-                policy: policy.to_owned(),
-                seed: config.seed,
-                device: config.device,
-                lora: config.policy.lora.clone().filter(|_| is_start),
-                min_reward: None,
-                skip_long: true,
-                context: Some(config.engine.context_tokens),
-                validation: 0.0,
-                learning: SftConfig {
-                    epochs: 1,
-                    batch: config.grpo.prompts_per_step,
-                    learning_rate: config.grpo.update.optimizer.learning_rate,
-                    micro_batch_tokens: config.grpo.update.micro_batch_tokens,
-                    validate_every: 0,
-                    gradient_spectra_every: 0,
-                    checkpoint_every: 0,
-                    keep_checkpoints: 1,
-                },
-                folder: run.folder().to_owned(),
-                resume: run.holds_run(),
-            };
-            sft(&options, self.observer)?;
-        }
-        open_saved(&run.policy(), config)
     }
 }

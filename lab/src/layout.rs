@@ -171,6 +171,11 @@ impl RunLayout {
         Self(self.0.join("baselines").join(name))
     }
 
+    /// What the play of a baseline's round has taken.
+    pub(crate) fn played(&self) -> PathBuf {
+        self.0.join("played.json")
+    }
+
     /// The demonstrations that a baseline learns from.
     pub(crate) fn demonstrations(&self) -> PathBuf {
         self.0.join("demonstrations.jsonl")

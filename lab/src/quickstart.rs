@@ -10,7 +10,7 @@ use forage_env::registry;
 use forage_eval::{EvalSummary, SeedEpisodes, Telemetry, Verdict};
 use forage_trainer::Checkpoint;
 
-use crate::baselines::Baselines;
+use crate::baselines::{Baselines, cost_of};
 use crate::conduct::course;
 use crate::config::{Resolved, RunConfig};
 use crate::data::Data;
@@ -89,6 +89,7 @@ pub fn quickstart(
     let baselines = Baselines {
         config,
         run: &layout,
+        trained: &layout.part(TRAINED),
         data: &data,
         tasks: &data.test,
         start: &start,
@@ -97,11 +98,12 @@ pub fn quickstart(
         unfinished: None,
         observer,
     };
-    let baselines = baselines.evaluate()?;
+    let (baselines, mut costs) = baselines.evaluate()?;
+    costs.extend(cost_of(&layout.part(TRAINED))?.map(|cost| (TRAINED.to_owned(), cost)));
     let sets = [(START, before), (TRAINED, after), (CONTROL, beside)];
     keep_evaluations(&layout, &sets, &baselines)?;
     let minutes = began.elapsed().as_secs_f64() / 60.0;
-    conclude(config, &layout, &sets, &baselines, minutes)
+    conclude(config, &layout, &sets, &baselines, &costs, minutes)
 }
 
 /// The name by which baselines open the policy that the run began with.
@@ -254,6 +256,7 @@ fn conclude(
     layout: &RunLayout,
     sets: &Sets,
     baselines: &[(String, Evaluated)],
+    costs: &[(String, [f64; 2])],
     minutes: f64,
 ) -> Result<(Verdict, Summaries)> {
     let bootstrap = config.bootstrap();
@@ -272,7 +275,8 @@ fn conclude(
     };
     let greedy = seed(|set| &set.greedy);
     let sampled = (config.evaluation.samples > 0).then(|| seed(|set| &set.sampled));
-    let mut verdict = Verdict::of(&greedy, sampled.as_ref(), minutes, bootstrap)?;
+    let verdict = Verdict::of(&greedy, sampled.as_ref(), minutes, bootstrap)?;
+    let mut verdict = verdict.with_costs(costs);
     // First what was seen in the run, then what the held-out questions show.
     if let Some(course) = course(&layout.part(TRAINED), bootstrap)? {
         verdict = verdict.with_course(&course);

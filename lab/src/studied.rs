@@ -16,19 +16,23 @@ pub struct Studied {
 }
 
 impl Studied {
-    /// Of the greedy and the sampled episodes of each seed, and the courses of their trained policies.
+    /// Of the greedy and the sampled episodes of each seed, the courses of their trained policies, and what training has taken.
     pub(crate) fn of(
         greedy: &[SeedEpisodes],
         sampled: &[SeedEpisodes],
         courses: &[(u64, Course)],
+        costs: &[(String, [f64; 2])],
         bootstrap: Bootstrap,
     ) -> Result<Self> {
         let has_samples = sampled.iter().all(|seed| !seed.start.is_empty());
         Ok(Self {
-            greedy: Study::of(greedy, bootstrap)?.with_courses(courses),
+            greedy: Study::of(greedy, bootstrap)?
+                .with_courses(courses)
+                .with_costs(costs),
             sampled: has_samples
                 .then(|| Study::of(sampled, bootstrap))
-                .transpose()?,
+                .transpose()?
+                .map(|study| study.with_costs(costs)),
         })
     }
 

@@ -8,7 +8,7 @@ use forage_eval::{Course, SeedEpisodes};
 use forage_trainer::{Checkpoint, Precision};
 use serde_json::json;
 
-use crate::baselines::Baselines;
+use crate::baselines::{Baselines, Costs, cost_of};
 use crate::conduct::course;
 use crate::config::Resolved;
 use crate::data::{Data, first};
@@ -46,7 +46,7 @@ pub fn study(
         check(begun.unwrap_or(first))?;
     }
     let (mut greedy, mut sampled, mut courses) = (Vec::new(), Vec::new(), Vec::new());
-    let mut studies = Vec::new();
+    let (mut studies, mut costs) = (Vec::new(), Costs::new());
     let mut bootstrap = None;
     for run in runs {
         let layout = RunLayout::new(run);
@@ -64,6 +64,7 @@ pub fn study(
             from_ref(&own),
             from_ref(&own_samples),
             &own_course,
+            &found.costs,
             bootstrap,
         )?;
         alone.write(&layout)?;
@@ -71,11 +72,12 @@ pub fn study(
         greedy.push(own);
         sampled.push(own_samples);
         courses.extend(own_course);
+        costs.extend(found.costs);
     }
     let bootstrap = bootstrap.context("name a run folder")?;
     let studied = match <[Studied; 1]>::try_from(studies) {
         Ok([alone]) => alone,
-        Err(_) => Studied::of(&greedy, &sampled, &courses, bootstrap)?,
+        Err(_) => Studied::of(&greedy, &sampled, &courses, &costs, bootstrap)?,
     };
     // Those of the first run too only now: a study that is stopped in a later one has its episodes.
     for run in runs {
@@ -96,6 +98,8 @@ struct Judged {
     /// The trained policy, then its twins.
     arms: Vec<(String, Evaluated)>,
     baselines: Vec<(String, Evaluated)>,
+    /// What the training of arms and baselines has taken.
+    costs: Costs,
     /// Held until the run's study is kept.
     _lock: RunLock,
 }
@@ -144,8 +148,8 @@ fn evaluated(
     make_folder(&run.evaluation())?;
     make_folder(&run.unfinished())?;
     let untrained = start_of(config)?;
-    let mut policies = vec![(TRAINED.to_owned(), run.policy())];
-    policies.extend(twins.into_iter().map(|(name, twin)| (name, twin.policy())));
+    let mut policies = vec![(TRAINED.to_owned(), run.clone())];
+    policies.extend(twins);
     let generation = config.generation();
     let mut about = settings(
         &config.environment,
@@ -162,8 +166,8 @@ fn evaluated(
         ..Opening::of(config, None, &generation)
     };
     about["policies"][START] = opening.identity()?;
-    for (name, place) in &policies {
-        about["policies"][name] = weights_digest(&place.to_string_lossy())?.into();
+    for (name, part) in &policies {
+        about["policies"][name] = weights_digest(&part.policy().to_string_lossy())?.into();
     }
     let record = record_of(&run.unfinished_set(EVALUATION));
     // Of several runs those before the one in which a study was stopped were begun, and those after it were not.
@@ -181,14 +185,16 @@ fn evaluated(
         Ok(found)
     };
     let start = evaluate(START, &untrained)?;
-    let mut arms = Vec::new();
-    for (name, place) in policies {
-        let found = evaluate(&name, &open_saved(&place, config)?)?;
+    let (mut arms, mut costs) = (Vec::new(), Costs::new());
+    for (name, part) in policies {
+        let found = evaluate(&name, &open_saved(&part.policy(), config)?)?;
+        costs.extend(cost_of(&part)?.map(|cost| (name.clone(), cost)));
         arms.push((name, found));
     }
     let baselines = Baselines {
         config,
         run,
+        trained: run,
         data: &data,
         tasks: &tasks,
         start: &untrained,
@@ -197,7 +203,8 @@ fn evaluated(
         unfinished: Some(&unfinished),
         observer,
     };
-    let baselines = baselines.evaluate()?;
+    let (baselines, taken) = baselines.evaluate()?;
+    costs.extend(taken);
     for (name, found) in &baselines {
         write_episodes(&run.greedy(name), found.greedy.iter().cloned())?;
     }
@@ -205,6 +212,7 @@ fn evaluated(
         start,
         arms,
         baselines,
+        costs,
         _lock: lock,
     })
 }

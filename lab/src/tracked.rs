@@ -71,6 +71,16 @@ pub struct TrackedRun {
     metrics: PathBuf,
 }
 
+/// Seconds of all steps, validations and checkpoints aside; `None` where no row has a time.
+pub(crate) fn seconds(rows: &[Row]) -> Option<f64> {
+    let timed = |row: &Row| {
+        let parts: Vec<f64> = TIMES.iter().filter_map(|name| row.get(name)).collect();
+        (!parts.is_empty()).then(|| parts.iter().sum::<f64>())
+    };
+    let times: Vec<f64> = rows.iter().filter_map(timed).collect();
+    (!times.is_empty()).then(|| times.iter().sum())
+}
+
 impl TrackedRun {
     /// The runs in a folder and the folders in it, in the order of their paths. One that is damaged is among them.
     ///
@@ -156,12 +166,7 @@ impl TrackedRun {
             let of = |row: &Row| Some((row.step(), validated(row, name)?));
             self.validations = rows.iter().filter_map(of).collect();
         }
-        let timed = |row: &Row| {
-            let parts: Vec<f64> = TIMES.iter().filter_map(|name| row.get(name)).collect();
-            (!parts.is_empty()).then(|| parts.iter().sum::<f64>())
-        };
-        let times: Vec<f64> = rows.iter().filter_map(timed).collect();
-        self.seconds = (!times.is_empty()).then(|| times.iter().sum());
+        self.seconds = seconds(rows);
         let signs = records.course.iter().flat_map(|course| &course.alarms);
         for Alarm { severity, .. } in records.alarms.iter().chain(signs) {
             *self.alarms.entry(severity.name()).or_default() += 1;

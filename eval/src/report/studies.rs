@@ -3,11 +3,10 @@
 use maud::{Markup, html};
 use serde::Serialize;
 
-use super::tables::{Cell, Table};
+use super::tables::Table;
 use super::{at_k, intervals, tables};
-use crate::stats::{Interval, mean};
-use crate::study::Study;
-use crate::summary::number;
+use crate::stats::mean;
+use crate::study::{Cost, Study};
 
 /// A run's own study.
 #[derive(Clone, Debug, Serialize)]
@@ -64,33 +63,31 @@ impl Studies {
 
     /// Start, trained policy, twins and baselines: their scores, gains over the start and the lead of the trained policy.
     pub(super) fn table(&self) -> Table {
-        let row = |name: String, score: f64, intervals: [Option<Interval>; 2]| {
-            let intervals = intervals.map(Cell::Interval);
-            let cells = std::iter::once(Cell::Text(number(score))).chain(intervals);
-            (name, cells.collect::<Vec<Cell>>())
+        let has_costs = self.greedy.has_costs();
+        let row = |name, score, intervals, cost| {
+            let cost = has_costs.then(|| Cost::cells(cost));
+            tables::beside(name, score, intervals, cost)
         };
         let mut rows = Vec::new();
         for (study, how) in self.each() {
             let starts = study.arms.iter().take(1).flat_map(|arm| &arm.seeds);
             let starts: Vec<f64> = starts.map(|seed| seed.start).collect();
-            rows.push(row(format!("start{how}"), mean(&starts), [None, None]));
+            let start = format!("start{how}");
+            rows.push(row(start, mean(&starts), [None, None], None));
             rows.extend(study.arms.iter().chain(&study.baselines).map(|arm| {
                 let scores: Vec<f64> = arm.seeds.iter().map(|seed| seed.score).collect();
                 let lead = arm.lead.as_ref().map(|lead| lead.difference);
                 let name = format!("{}{how}", arm.name);
-                row(name, mean(&scores), [Some(arm.gain), lead])
+                row(name, mean(&scores), [Some(arm.gain), lead], arm.cost)
             }));
         }
         let [_, unit] = self.greedy.outcome.words();
         Table {
-            head: [
+            head: tables::beside_head(
                 "beside twins and other ways to the same end",
                 unit,
-                "gain over the start",
-                "trained ahead by",
-            ]
-            .map(str::to_owned)
-            .into(),
+                has_costs,
+            ),
             rows,
             counts: Vec::new(),
         }

@@ -12,6 +12,7 @@ use crate::decomposition::{Decomposition, Row};
 use crate::measures::{display_rank, headline};
 use crate::mistakes::MistakeShare;
 use crate::stats::Interval;
+use crate::study::Cost;
 use crate::summary::{EvalSummary, Metric, hops_label, number};
 use crate::telemetry::Course;
 use crate::verdict::Verdict;
@@ -281,6 +282,30 @@ pub(super) fn mistakes(found: &[MistakeShare]) -> Option<Table> {
     })
 }
 
+/// A policy beside others: its score, its gain over the start, the lead of the trained policy over it, and, in tables that have it,
+/// what its training has taken.
+pub(super) fn beside(
+    name: String,
+    score: f64,
+    intervals: [Option<Interval>; 2],
+    cost: Option<[String; 2]>,
+) -> (String, Vec<Cell>) {
+    let intervals = intervals.map(Cell::Interval);
+    let cost = cost.into_iter().flatten().map(Cell::Text);
+    let cells = std::iter::once(Cell::Text(number(score))).chain(intervals);
+    (name, cells.chain(cost).collect())
+}
+
+/// The head of a table of such rows.
+pub(super) fn beside_head(what: &str, unit: &str, has_costs: bool) -> Vec<String> {
+    let heads = [what, unit, "gain over the start", "trained ahead by"];
+    let mut heads: Vec<String> = heads.map(str::to_owned).into();
+    if has_costs {
+        heads.extend(Cost::HEADS.map(str::to_owned));
+    }
+    heads
+}
+
 /// Start, trained policy and baselines: their scores, gains over the start and the lead of the trained policy; `None` without
 /// baselines.
 pub(super) fn baselines(verdict: &Verdict) -> Option<Table> {
@@ -288,18 +313,21 @@ pub(super) fn baselines(verdict: &Verdict) -> Option<Table> {
         return None;
     }
     let measure = verdict.outcome.measure();
-    let row = |name: String, score: f64, intervals: [Option<Interval>; 2]| {
-        let intervals = intervals.map(Cell::Interval);
-        let cells = std::iter::once(Cell::Text(number(score))).chain(intervals);
-        (name, cells.collect::<Vec<Cell>>())
+    let mut all = verdict.greedy.baselines.iter();
+    let has_costs = verdict.cost.is_some() || all.any(|arm| arm.cost.is_some());
+    let row = |name, score, intervals, cost| {
+        let cost = has_costs.then(|| Cost::cells(cost));
+        beside(name, score, intervals, cost)
     };
     let sampled = verdict.sampled.as_ref().map(|detail| (detail, ", sampled"));
     let mut rows: Vec<(String, Vec<Cell>)> = Vec::new();
     for (detail, how) in std::iter::once((&verdict.greedy, "")).chain(sampled) {
         if let Some(gain) = detail.gain.difference(measure) {
-            rows.push(row(format!("start{how}"), gain.a, [None, None]));
+            let start = format!("start{how}");
+            rows.push(row(start, gain.a, [None, None], None));
             let gained = [Some(gain.difference), None];
-            rows.push(row(format!("trained{how}"), gain.b, gained));
+            let trained = format!("trained{how}");
+            rows.push(row(trained, gain.b, gained, verdict.cost));
         }
         for arm in &detail.baselines {
             let Some(seed) = arm.seeds.first() else {
@@ -310,18 +338,16 @@ pub(super) fn baselines(verdict: &Verdict) -> Option<Table> {
                 format!("{}{how}", arm.name),
                 seed.score,
                 [Some(arm.gain), lead],
+                arm.cost,
             ));
         }
     }
     Some(Table {
-        head: [
+        head: beside_head(
             "beside other ways to the same end",
             verdict.outcome.words()[1],
-            "gain over the start",
-            "trained ahead by",
-        ]
-        .map(str::to_owned)
-        .into(),
+            has_costs,
+        ),
         rows,
         counts: Vec::new(),
     })

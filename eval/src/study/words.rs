@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Arm, Lead, Study};
+use super::{Arm, Cost, Lead, Study};
 use crate::compare::{SMALL_N, few_questions, interval_words, signed};
 use crate::decomposition::Row;
 use crate::effort::Effort;
@@ -18,9 +18,10 @@ impl Study {
     /// A row per arm: start, score, gain and lead over all seeds, each seed's gain; then how start and trained policy come to be right,
     /// why they fail, and the gains on each data set, where there are several.
     pub fn to_text(&self) -> String {
+        let has_costs = self.has_costs();
         let rows = self.arms.iter().chain(&self.baselines).map(|arm| {
             let lead = arm.lead.as_ref();
-            vec![
+            let mut row = vec![
                 arm.name.clone(),
                 number(average(arm, |seed| seed.start)),
                 number(average(arm, |seed| seed.score)),
@@ -41,9 +42,13 @@ impl Study {
                         } = found;
                         format!("{estimate:.2} [{low:.2}, {high:.2}]")
                     }),
-            ]
+            ];
+            if has_costs {
+                row.extend(Cost::cells(arm.cost));
+            }
+            row
         });
-        let headers = [
+        let mut headers = vec![
             "arm",
             "start",
             "end",
@@ -53,6 +58,9 @@ impl Study {
             "p (Holm)",
             "P(trained > arm)",
         ];
+        if has_costs {
+            headers.extend(Cost::HEADS);
+        }
         let table = text::table(&headers, rows.collect());
         let plural = if self.seeds() == 1 { "" } else { "s" };
         format!(
@@ -346,7 +354,7 @@ impl Study {
 }
 
 impl Arm {
-    /// A baseline in a sentence: its score, and who is ahead.
+    /// A baseline in a sentence: its score, what it has taken, and who is ahead.
     pub(crate) fn baseline_words(&self, unit: &str, confidence: f64) -> String {
         let evidence = |found: Interval| {
             format!(
@@ -365,10 +373,12 @@ impl Arm {
             };
             format!("; {state}: {}", evidence(lead.difference))
         });
+        let cost = self.cost.map(|cost| format!(" {}", cost.words()));
         format!(
-            "Baseline `{}` reaches {:.2} {unit}, {} over the start{lead}.",
+            "Baseline `{}` reaches {:.2} {unit}{}, {} over the start{lead}.",
             self.name,
             average(self, |seed| seed.score),
+            cost.unwrap_or_default(),
             evidence(self.gain)
         )
     }

@@ -16,20 +16,40 @@ pub(crate) enum Baseline {
     /// The answer that most of several samples of the start give.
     MajorityOf,
     /// Supervised fine-tuning on the start's own best episodes, in rounds.
-    RejectionSampling,
+    RejectionSampling(Budget),
     /// Supervised fine-tuning on careful demonstrations.
-    Demonstrations,
+    Demonstrations(Budget),
     /// A script of the environment.
     Script(&'static str),
 }
 
+/// What a baseline that learns may spend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Budget {
+    /// As many episodes as the run.
+    Episodes,
+    /// As many seconds as the run.
+    Seconds,
+}
+
 /// The baselines of every environment.
-const METHODS: [(&str, Baseline); 5] = [
+const METHODS: [(&str, Baseline); 7] = [
     ("forced_search", Baseline::ForcedSearch),
     ("best_of_8", Baseline::BestOf),
     ("majority_of_8", Baseline::MajorityOf),
-    ("rejection_sampling", Baseline::RejectionSampling),
-    ("demonstrations", Baseline::Demonstrations),
+    (
+        "rejection_sampling",
+        Baseline::RejectionSampling(Budget::Episodes),
+    ),
+    (
+        "rejection_sampling_timed",
+        Baseline::RejectionSampling(Budget::Seconds),
+    ),
+    ("demonstrations", Baseline::Demonstrations(Budget::Episodes)),
+    (
+        "demonstrations_timed",
+        Baseline::Demonstrations(Budget::Seconds),
+    ),
 ];
 
 impl Baseline {
@@ -89,11 +109,11 @@ impl Baseline {
                 "is for episodes that end in answers, and {} ends in rankings; remove it",
                 entry.id
             )),
-            Self::ForcedSearch | Self::Demonstrations if config.policy.chat.is_some() => Some(
+            Self::ForcedSearch | Self::Demonstrations(_) if config.policy.chat.is_some() => Some(
                 "is written in the tags of plain text, and [policy.chat] plays chats; remove it"
                     .to_owned(),
             ),
-            Self::RejectionSampling if config.sampler.is_some() => Some(
+            Self::RejectionSampling(_) if config.sampler.is_some() => Some(
                 "plays with the engine of this process, and [sampler] names a server; remove it"
                     .to_owned(),
             ),

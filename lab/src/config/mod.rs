@@ -13,7 +13,7 @@ mod stamp;
 mod tests;
 mod warm_start;
 
-pub(crate) use baseline::Baseline;
+pub(crate) use baseline::{Baseline, Budget};
 pub use data::{DataConfig, FilesConfig};
 pub(crate) use data::{Digests, OwnQuestions};
 pub use engine::EngineSection;

@@ -123,7 +123,8 @@ pub struct EvaluationConfig {
     /// Resamples of each bootstrap interval.
     pub resamples: usize,
     /// Other ways to the same end that the trained policy is held against, in a study and in the verdict of a quickstart:
-    /// `forced_search`, `best_of_8`, `majority_of_8`, `rejection_sampling`, `demonstrations`, and scripts of the environment.
+    /// `forced_search`, `best_of_8`, `majority_of_8`, `rejection_sampling` and `demonstrations` (as many episodes as the run),
+    /// `rejection_sampling_timed` and `demonstrations_timed` (as many seconds), and scripts of the environment.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("default" = []))]
     pub baselines: Vec<String>,

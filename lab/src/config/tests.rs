@@ -518,8 +518,10 @@ fn baselines_that_cannot_be_made_are_refused_with_the_fix() {
         few.contains("needs evaluation.samples of 8 or more, which is 1"),
         "{few}"
     );
-    let chat = refused("demonstrations", &["policy.chat={}"]);
-    assert!(chat.contains("[policy.chat]"), "{chat}");
+    for name in ["demonstrations", "demonstrations_timed"] {
+        let chat = refused(name, &["policy.chat={}"]);
+        assert!(chat.contains("[policy.chat]"), "{chat}");
+    }
     let votes = refused("majority_of_8", &QUERIES);
     assert!(votes.contains("use best_of_8"), "{votes}");
     let forced = refused("forced_search", &QUERIES);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use forage_contracts::Episode;
@@ -10,13 +10,16 @@ use forage_env::EpisodeRecord;
 use forage_lab::{
     Observer, Resolved, RunConfig, RunError, Studied, TrainOptions, page, study, train,
 };
+use serde_json::Value;
 
-const METHODS: [&str; 6] = [
+const METHODS: [&str; 8] = [
     "forced_search",
     "best_of_8",
     "majority_of_8",
     "rejection_sampling",
+    "rejection_sampling_timed",
     "demonstrations",
+    "demonstrations_timed",
     "search-title",
 ];
 
@@ -63,6 +66,17 @@ fn kept(run: &Path) -> BTreeMap<String, Vec<u8>> {
     files
         .map(|file| (file.display().to_string(), std::fs::read(&file).unwrap()))
         .collect()
+}
+
+/// The folders of a baseline in a run's, one for each digest of what shaped it.
+fn folders_of(run: &Path, name: &str) -> Vec<PathBuf> {
+    let folders = std::fs::read_dir(run.join("baselines")).unwrap();
+    let folders = folders.map(|entry| entry.unwrap().path());
+    let of = |path: &PathBuf| {
+        let file = path.file_name().unwrap().to_string_lossy().into_owned();
+        file.rsplit_once('-').is_some_and(|(own, _)| own == name)
+    };
+    folders.filter(of).collect()
 }
 
 #[test]
@@ -142,8 +156,8 @@ fn baselines_stand_beside_the_trained_policy_in_a_study() {
         let first = &episode.turns[0].policy;
         assert!(first.starts_with("<search>"), "{first}");
     }
-    // Both that learn have learned: as many demonstrations as the run played episodes, and what rounds kept.
-    let demonstrations = run.join("baselines/demonstrations");
+    // Those that learn have learned: as many demonstrations as the run played episodes, and what rounds kept.
+    let demonstrations = folders_of(&run, "demonstrations").remove(0).join("round-1");
     assert!(demonstrations.join("policy/model.safetensors").exists());
     let file = std::fs::read_to_string(demonstrations.join("demonstrations.jsonl")).unwrap();
     let shown_by_the_oracle = file.lines().count();
@@ -151,12 +165,29 @@ fn baselines_stand_beside_the_trained_policy_in_a_study() {
         (1..=32).contains(&shown_by_the_oracle),
         "{shown_by_the_oracle}"
     );
-    let rounds = run.join("baselines/rejection_sampling");
+    let rounds = folders_of(&run, "rejection_sampling").remove(0);
     let learned = (1..=4).filter(|round| {
         let round = rounds.join(format!("round-{round}"));
         round.join("policy/model.safetensors").exists()
     });
     assert!(learned.count() > 0, "no round kept anything");
+    // Each row says what it has taken: as many episodes as the run, or about as many seconds.
+    let cost = |arm: &Value, what: &str| arm["cost"][what].as_f64();
+    let trained = &shown[0]["arms"][0];
+    assert_eq!(cost(trained, "episodes"), Some(32.0), "{trained}");
+    for (place, name) in METHODS.iter().enumerate() {
+        let arm = &shown[0]["baselines"][place];
+        match *name {
+            "rejection_sampling" | "demonstrations" => {
+                assert_eq!(cost(arm, "episodes"), Some(32.0), "{arm}");
+            }
+            "rejection_sampling_timed" | "demonstrations_timed" => {
+                assert!(cost(arm, "seconds") > Some(0.0), "{arm}");
+            }
+            _ => assert_eq!(arm["cost"], Value::Null, "{arm}"),
+        }
+    }
+    assert!(text.contains("seconds of it"), "{text}");
 
     // What is there is not made anew, and what was played before it was killed is not played again.
     let files = kept(&run);
@@ -176,6 +207,12 @@ fn baselines_stand_beside_the_trained_policy_in_a_study() {
     assert!(!run.join("evaluation.partial").exists());
     let error = study(&runs, None, &asked, true, &()).unwrap_err();
     assert!(error.to_string().contains("nothing to resume"), "{error}");
+
+    // A baseline under other settings is another one, which takes nothing of the first.
+    let rate = "grpo.update.optimizer.learning_rate=1e-5";
+    let other = [rate, "evaluation.baselines=[\"demonstrations\"]"].map(str::to_owned);
+    studied(&run, &other).unwrap();
+    assert_eq!(folders_of(&run, "demonstrations").len(), 2);
 
     let unknown = studied(&run, &["evaluation.baselines=[\"sft\"]".to_owned()]);
     let error = format!("{:?}", unknown.unwrap_err());

@@ -284,9 +284,22 @@ fn baselines_stand_beside_the_arms() -> TestResult {
             && words.contains("the trained policy is ahead of it: +0.20"),
         "{words}"
     );
-    assert!(found.to_text().contains("forced_search"));
+    let text = found.to_text();
+    assert!(text.contains("forced_search") && !text.contains("seconds of it"));
     let json = serde_json::to_value(&found)?;
     assert_eq!(json["baselines"][0]["name"], "forced_search");
+    assert!(json["baselines"][0].get("cost").is_none());
+    let cost = |name: &str, seconds| (name.to_owned(), [100.0, seconds]);
+    let costs = ["trained", "forced_search"].map(|name| [cost(name, 3.0), cost(name, 5.0)]);
+    let dear = found.clone().with_costs(costs.as_flattened());
+    assert!(dear.to_text().contains("seconds of it"));
+    let words = dear.words().join(" ");
+    assert!(
+        words.contains("reaches 0.40 EM after 100 episodes and 4.000 s of training, +0.20"),
+        "{words}"
+    );
+    let json = serde_json::to_value(&dear)?;
+    assert_eq!(json["arms"][0]["cost"]["seconds"], 4.0);
     let better: Vec<SeedEpisodes> = (1..=5).map(|number| with(number, 8)).collect();
     let words = Study::of(&better, SETTINGS)?.words().join(" ");
     assert!(
