@@ -14,14 +14,7 @@ if [ -z "$forage" ]; then
 fi
 config=configs/searchlm-collapse.toml
 start=$scratch/start
-# The start: the built-in policy, which can copy names, learns to write queries in a world of other entities.
-if [ ! -e "$start/policy/model.safetensors" ]; then
-  rm -rf "$scratch/world" "$start"
-  "$forage" world --pages 20000 --seed 101 --hops 1 0 0 0 --paraphrase 0.5 --near-names 0.1 --questions 6000 --out "$scratch/world"
-  python3 bench/searchlm/demonstrate.py "$scratch/world" 0.75 >"$scratch/demonstrations.jsonl"
-  "$forage" sft "$scratch/demonstrations.jsonl" --policy builtin:quickstart --out "$start" --epochs 2 --batch 64 --learning-rate 1e-3 \
-    --validation 0.02 --validate-every 30
-fi
+bench/searchlm/start.sh "$forage" "$scratch"
 for seed in 1 2 3; do
   world=(--set seed="$seed" --set data.world.seed=$((1000000 + seed)))
   "$forage" eval "$config" "${world[@]}" --set policy.checkpoint="$start/policy" --json >"$scratch/start-$seed.json"

@@ -59,6 +59,7 @@ pub(crate) const REWARDS: &[RewardEntry] = &[
     rankings::GAIN,
     rankings::MRR,
     rankings::RECALL,
+    rankings::PRECISION,
     rankings::RETRIEVED,
     rankings::SYNTAX,
     rankings::RIGHT_PICK,

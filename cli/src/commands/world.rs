@@ -37,6 +37,9 @@ pub(crate) struct WorldArgs {
     /// Share of entities with a near-name twin.
     #[arg(long)]
     near_names: Option<f32>,
+    /// Share of entities whose facts further passages tell again, in other words.
+    #[arg(long)]
+    retold: Option<f32>,
     /// Print the summary as JSON.
     #[arg(long)]
     json: bool,
@@ -87,6 +90,7 @@ impl WorldArgs {
         }
         difficulty.paraphrase = self.paraphrase.unwrap_or(difficulty.paraphrase);
         difficulty.near_names = self.near_names.unwrap_or(difficulty.near_names);
+        difficulty.retold = self.retold.unwrap_or(difficulty.retold);
         Ok(WorldSpec {
             difficulty,
             ..WorldSpec::new(self.pages, self.seed)

@@ -67,6 +67,22 @@ pub(crate) const RECALL: RewardEntry = entry(
     }),
 );
 
+/// Share of relevant passages among the first ten found, or among all where fewer are found: words alone match hundreds, and what cannot
+/// be relevant is kept out by operators.
+pub(crate) const PRECISION: RewardEntry = RewardEntry {
+    always: false,
+    ..entry(
+        "precision",
+        "rankings: share of relevant passages among the first ten found, or among all where fewer are found",
+        Make::Plain(|_| {
+            Box::new(Ranked {
+                name: "precision",
+                score: |judged| judged.found().precision(judged.ids.len().min(DEPTH)),
+            })
+        }),
+    )
+};
+
 /// 1 when any passage is relevant.
 pub(crate) const RETRIEVED: RewardEntry = entry(
     "retrieved",

@@ -63,15 +63,36 @@ fn episode(row: &Row) -> Episode {
 }
 
 #[tokio::test]
+async fn precision_is_of_the_first_ten_or_of_all_where_there_are_fewer() {
+    let weights = BTreeMap::from([("precision".to_owned(), 1.0)]);
+    let rewards = RewardSet::new(Outcome::Ranking, &weights, Seed::root(0)).expect("fit");
+    for (first, last, expected) in [(1, 2, 0.5), (1, 40, 0.1), (2, 3, 0.0), (1, 0, 0.0)] {
+        let episode = episode(&Row {
+            qrels: BTreeMap::from([("1".to_owned(), 1)]),
+            query: "a AND b".to_owned(),
+            found: (first..=last).map(|id| id.to_string()).collect(),
+            keywords_found: Vec::new(),
+            reasoning_words: 0,
+            valid: true,
+            expected: BTreeMap::new(),
+        });
+        let score = rewards.score(&episode.task, &episode).await;
+        let earned = score.expect("judged").parts["precision"];
+        let near = (earned - expected).abs() < 1e-6;
+        assert!(near, "{first} to {last}: {earned}");
+    }
+}
+
+#[tokio::test]
 async fn every_reward_of_every_query_is_equal() {
     let rows: Vec<Row> =
         serde_json::from_str(include_str!("../../tests/fixtures/query_rewards.json"))
             .expect("rows");
-    // Those of orders that a reranker writes have references of their own.
-    let of_rerankers = ["rbo", "right_pick", "score_distribution"];
-    let named = REWARDS.iter().filter(|entry| {
-        entry.judges == Some(Outcome::Ranking) && !of_rerankers.contains(&entry.name)
-    });
+    // Those of orders that a reranker writes, and precision, are tested by themselves.
+    let elsewhere = ["rbo", "right_pick", "score_distribution", "precision"];
+    let named = REWARDS
+        .iter()
+        .filter(|entry| entry.judges == Some(Outcome::Ranking) && !elsewhere.contains(&entry.name));
     let weights = named.map(|entry| (entry.name.to_owned(), 1.0)).collect();
     let rewards = RewardSet::new(Outcome::Ranking, &weights, Seed::root(0)).expect("fit");
     let mut earned = BTreeMap::<String, usize>::new();

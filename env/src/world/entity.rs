@@ -30,6 +30,7 @@ pub(super) mod stream {
     pub(crate) const HOPS: u64 = 10;
     pub(crate) const WORDS: u64 = 11;
     pub(crate) const TEXT: u64 = 12;
+    pub(crate) const RETOLD: u64 = 13;
 }
 
 /// One entity: the `local`-th of its kind in its split.
@@ -114,6 +115,10 @@ impl World {
         }
         hasher.update(&self.spec.difficulty.paraphrase.to_bits().to_le_bytes());
         hasher.update(&self.spec.difficulty.near_names.to_bits().to_le_bytes());
+        if self.spec.difficulty.retold > 0.0 {
+            // Worlds that tell every fact once keep the fingerprint they had before there were others.
+            hasher.update(&self.spec.difficulty.retold.to_bits().to_le_bytes());
+        }
         hasher.finalize().to_hex().to_string()
     }
 

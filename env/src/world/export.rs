@@ -146,7 +146,9 @@ fn write_questions(world: &World, root: &Path, counts: QuestionCounts) -> Result
         qrels.line("query-id\tcorpus-id\tscore")?;
         for task in world.questions(split, counts.of(split))? {
             queries.row(&json!({"_id": task.id, "text": task.question}))?;
-            for passage in &task.evidence {
+            let further = task.qrels.keys();
+            let further = further.filter(|id| !task.evidence.contains(id));
+            for passage in task.evidence.iter().chain(further) {
                 qrels.line(&format!("{}\t{passage}\t1", task.id))?;
             }
             rows.row(&search_r1_row(&task))?;

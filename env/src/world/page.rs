@@ -4,7 +4,7 @@ use forage_contracts::{Passage, Split};
 
 use super::entity::{Entity, World, stream};
 use super::facts::{Value, mention};
-use super::hash::{hash, pick};
+use super::hash::{happens, hash, pick};
 use super::lists::FILLERS;
 use super::schema::{Kind, Layout, Relation};
 
@@ -28,7 +28,7 @@ pub(crate) struct Page {
     pub(crate) kind: Kind,
     /// Split of the entity.
     pub split: Split,
-    /// Two to four sections.
+    /// Two to four sections, and one for each fact that is told again.
     pub sections: Vec<Section>,
 }
 
@@ -90,14 +90,15 @@ impl World {
     /// The page of an entity.
     pub(super) fn page_of(&self, entity: Entity) -> Page {
         let title = self.name(entity);
-        let sections = self
-            .layout(entity)
-            .iter()
-            .map(|(heading, facts)| Section {
-                heading,
-                text: self.section_text(entity, &title, facts),
-            })
-            .collect();
+        let told = self.layout(entity).iter().map(|(heading, facts)| Section {
+            heading,
+            text: self.section_text(entity, &title, facts),
+        });
+        let again = self.retold(entity).map(|relation| Section {
+            heading: "In other words",
+            text: self.retold_text(entity, &title, relation),
+        });
+        let sections = told.chain(again).collect();
         Page {
             id: page_id(&title),
             title,
@@ -115,6 +116,26 @@ impl World {
             .position(|(_, facts)| facts.contains(&relation))
             .unwrap_or(0);
         format!("{}#{number}", page_id(name))
+    }
+
+    /// Id of the passage that tells it again, where there is one.
+    pub(super) fn retold_id(
+        &self,
+        entity: Entity,
+        name: &str,
+        relation: Relation,
+    ) -> Option<String> {
+        let place = self.retold(entity).position(|told| told == relation)?;
+        let number = self.layout(entity).len() + place;
+        Some(format!("{}#{number}", page_id(name)))
+    }
+
+    /// The facts of an entity that are told again.
+    fn retold(&self, entity: Entity) -> impl Iterator<Item = Relation> {
+        let draw = hash(self.key, stream::RETOLD, entity.number());
+        let again = happens(draw, self.spec().difficulty.retold);
+        let facts = entity.kind.relations();
+        facts.filter(move |relation| again && !relation.wording().phrase_other.is_empty())
     }
 
     fn layout(&self, entity: Entity) -> Layout {
@@ -135,11 +156,7 @@ impl World {
                 0,
                 entity.number(),
             );
-            let value = self.value(entity, relation);
-            let told = match value {
-                Value::Entity(other) => mention(other.kind, &self.name(other)),
-                Value::Text(told) => told,
-            };
+            let told = self.told(entity, relation);
             if place == 1 && facts.len() == 3 {
                 let pronoun = self.pronoun(entity);
                 push_sentence(&mut text, opening_template(relation, draw), pronoun, &told);
@@ -150,20 +167,43 @@ impl World {
             }
         }
         if facts.len() == 1 {
-            let fillers = FILLERS[entity.kind as usize];
-            let draw = hash(
-                self.key,
-                stream::SENTENCE,
-                entity.number() ^ (facts[0] as u64) << 56,
-            );
-            push_sentence(
-                &mut text,
-                fillers[pick(draw, fillers.len() as u64) as usize],
-                &subject,
-                "",
-            );
+            self.push_filler(&mut text, entity, &subject, (stream::SENTENCE, facts[0]));
         }
         text
+    }
+
+    /// A fact without its keyword; the entity is named twice here too.
+    fn retold_text(&self, entity: Entity, name: &str, relation: Relation) -> String {
+        let subject = mention(entity.kind, name);
+        let mut phrase = String::new();
+        fill(&mut phrase, relation.wording().phrase_other, &subject, "");
+        let mut text = String::with_capacity(128);
+        let told = self.told(entity, relation);
+        push_sentence(&mut text, "{e} is {v}.", &phrase, &told);
+        self.push_filler(&mut text, entity, &subject, (stream::RETOLD, relation));
+        text
+    }
+
+    /// The value of a fact as a sentence has it.
+    fn told(&self, entity: Entity, relation: Relation) -> String {
+        match self.value(entity, relation) {
+            Value::Entity(other) => mention(other.kind, &self.name(other)),
+            Value::Text(told) => told,
+        }
+    }
+
+    /// Appends a sentence without a fact to the only one that tells some.
+    fn push_filler(
+        &self,
+        text: &mut String,
+        entity: Entity,
+        subject: &str,
+        (stream, fact): (u64, Relation),
+    ) {
+        let fillers = FILLERS[entity.kind as usize];
+        let draw = hash(self.key, stream, entity.number() ^ (fact as u64) << 56);
+        let filler = fillers[pick(draw, fillers.len() as u64) as usize];
+        push_sentence(text, filler, subject, "");
     }
 
     fn pronoun(&self, entity: Entity) -> &'static str {

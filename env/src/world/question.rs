@@ -1,5 +1,7 @@
 //! Questions: a start entity, a chain of relations, and words for it.
 
+use std::collections::BTreeMap;
+
 use forage_contracts::{OracleHop, Split, Task};
 use strum::VariantArray as _;
 
@@ -153,6 +155,7 @@ impl World {
     fn task(&self, split: Split, index: u64, chain: &Chain<'_>) -> Task {
         let mut evidence = Vec::with_capacity(chain.path.len());
         let mut oracle: Vec<OracleHop> = Vec::with_capacity(chain.path.len());
+        let mut retold = Vec::new();
         for (hop, (&entity, &relation)) in chain.entities.iter().zip(chain.path).enumerate() {
             let name = self.name(entity);
             let finding = match chain.entities.get(hop + 1) {
@@ -160,6 +163,7 @@ impl World {
                 None => self.value_text(&chain.answer),
             };
             evidence.push(self.passage_id(entity, &name, relation));
+            retold.extend(self.retold_id(entity, &name, relation));
             oracle.push(OracleHop {
                 query: format!("{name} {}", relation.keyword()),
                 finding,
@@ -170,9 +174,17 @@ impl World {
             &self.value_text(&chain.answer),
         );
         let tag = ["train", "dev", "test"][split as usize];
+        // Without judgments of its own a task is judged by its evidence.
+        let qrels = if retold.is_empty() {
+            BTreeMap::new()
+        } else {
+            let relevant = evidence.iter().cloned().chain(retold);
+            relevant.map(|id| (id, 1)).collect()
+        };
         Task {
             golds,
             evidence,
+            qrels,
             hops: chain.path.len() as u8,
             oracle,
             data_source: "forage-world".to_owned(),

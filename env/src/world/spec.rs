@@ -28,6 +28,19 @@ pub struct Difficulty {
     /// Share of entities that are given a twin whose name differs in one syllable, in `[0, 1]`. Names that lie near by
     /// chance come on top: under 5 % of people, more among the shorter names of places in large worlds.
     pub near_names: f32,
+    /// Share of entities whose facts are told again in other words, in `[0, 1]`: each fact that names another entity in a passage of its
+    /// own, without its keyword. Questions that meet such a fact have several relevant passages.
+    #[serde(skip_serializing_if = "is_zero")]
+    #[schemars(extend("default" = 0.0))]
+    pub retold: f32,
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde hands over a reference"
+)]
+fn is_zero(share: &f32) -> bool {
+    share.to_bits() == 0
 }
 
 impl Default for Difficulty {
@@ -36,6 +49,7 @@ impl Default for Difficulty {
             hops: [0.4, 0.3, 0.2, 0.1],
             paraphrase: 0.5,
             near_names: 0.2,
+            retold: 0.0,
         }
     }
 }
@@ -63,6 +77,7 @@ impl Difficulty {
         }
         check_share("paraphrase", self.paraphrase)?;
         check_share("near_names", self.near_names)?;
+        check_share("retold", self.retold)?;
         let sum: f32 = self.hops.iter().sum();
         if (sum - 1.0).abs() > 1e-3 {
             return Err(WorldError::HopSum { sum });

@@ -1,6 +1,6 @@
 use std::collections::{HashMap, HashSet};
 
-use forage_contracts::{Split, Task};
+use forage_contracts::{OracleHop, Split, Task};
 use strum::VariantArray as _;
 
 use super::names::split_of;
@@ -292,6 +292,56 @@ fn paraphrases_follow_their_share() {
     };
     assert!(share(0.0) < 0.001 && share(1.0) > 0.999);
     assert!((share(0.3) - 0.3).abs() < 0.04);
+}
+
+#[test]
+fn facts_that_are_told_again_are_further_relevant_passages() {
+    let retold = |retold: f32| {
+        let difficulty = Difficulty {
+            retold,
+            ..Difficulty::default()
+        };
+        let spec = WorldSpec {
+            difficulty,
+            ..WorldSpec::new(600, 3)
+        };
+        World::new(spec).expect("valid spec")
+    };
+    let (once, twice) = (world(600, 3), retold(1.0));
+    assert_eq!(retold(0.0).fingerprint(), once.fingerprint());
+    assert_ne!(twice.fingerprint(), once.fingerprint());
+    for (page, longer) in once.pages().zip(twice.pages()) {
+        assert!(longer.sections.starts_with(&page.sections));
+        for section in &longer.sections {
+            assert_eq!(section.text.matches(&page.title).count(), 2);
+        }
+    }
+    let texts = texts(&twice);
+    let tasks = questions(&twice, 200);
+    let several = tasks.iter().filter(|task| !task.qrels.is_empty());
+    assert!(several.clone().count() > 300, "most hops lead to an entity");
+    for task in several {
+        let mut further = 0;
+        for id in task.judgments().keys() {
+            let tells = |hop: &OracleHop| texts[id].contains(&hop.finding);
+            assert!(task.oracle.iter().any(tells), "{id} of {task:?}");
+            if !task.evidence.contains(id) {
+                further += 1;
+                let keyword = |hop: &OracleHop| {
+                    let said = hop.query.rsplit(' ').next();
+                    said.is_some_and(|keyword| texts[id].contains(keyword))
+                };
+                assert!(task.hops > 1 || !task.oracle.iter().any(keyword), "{id}");
+            }
+        }
+        assert!(further > 0 && further <= task.evidence.len(), "{task:?}");
+    }
+    let some = questions(&retold(0.3), 200).into_iter();
+    let share = some.filter(|task| task.hops == 1 && !task.qrels.is_empty());
+    let all = tasks.iter();
+    let all = all.filter(|task| task.hops == 1 && !task.qrels.is_empty());
+    let share = share.count() as f32 / all.count() as f32;
+    assert!((share - 0.3).abs() < 0.12, "{share}");
 }
 
 #[test]

@@ -1,0 +1,75 @@
+"""What bench/searchlm counts as operators that are of use."""
+
+import contextlib
+import io
+import unittest
+
+from searchlm import conditions
+
+
+def record(query, found, keywords=("b", "c"), relevant=("a",)):
+    call = {"tool": "submit_query", "queries": [query], "shown": list(found), "payload": {"keywords_found": list(keywords)}}
+    turn = {"kind": {"kind": "calls", "calls": [call]}}
+    return {"episode": {"task": {"evidence": list(relevant)}, "turns": [turn]}}
+
+
+def end(useful, operators=0.9, words=0.1, keywords=0.2):
+    return {"share": useful, "useful": useful, "operators": operators, "words": words, "cut": words, "keywords": keywords}
+
+
+def run(useful=0.5, start=0.3, **figures):
+    return {"start": end(start), "end": end(useful, **figures), "ndcg": [0.3, 0.9], "course": [0.8, 0.6]}
+
+
+class Searchlm(unittest.TestCase):
+    def test_decoration_is_of_no_use(self):
+        asked = []
+        search = lambda queries: asked.extend(queries) or [["b", "a", *"cdefghij"] for _ in queries]
+        records = [
+            record("\"Vador Koda\" AND spouse", ["a"]),
+            record("Vador Koda spouse AND Bapi", ["b", "a", *"cdefghijkl"]),
+            record("Vador Koda spouse", ["a"]),
+            {"episode": {"task": {"evidence": ["a"]}, "turns": [{"kind": {"kind": "invalid"}}]}},
+        ]
+        found = conditions.judged(records, search)
+        self.assertEqual(asked, ["Vador Koda spouse", "Vador Koda spouse Bapi"])
+        self.assertEqual((found["share"], found["useful"]), (0.5, 0.25), "of two queries with operators one is precise")
+        # The first page counts, and as many of the words' results as the operators left.
+        self.assertAlmostEqual(found["operators"], (1.0 + 0.1) / 2)
+        self.assertAlmostEqual(found["words"], 0.1)
+        self.assertAlmostEqual(found["cut"], (0.0 + 0.1) / 2)
+
+    def test_judgments_go_before_evidence(self):
+        judged = record("a AND b", ["a"])
+        judged["episode"]["task"]["qrels"] = {"a": 1, "b": 1, "c": 0}
+        self.assertEqual(conditions.written(judged)[3], {"a", "b"})
+
+    def test_what_is_kept(self):
+        self.assertTrue(conditions.kept([run(), run(0.6)]))
+        for runs in (
+            [run()],
+            [run(0.3), run(0.3)],
+            [run(0.5, start=0.7), run(0.5, start=0.7)],
+            [run(), run(operators=0.15)],
+            [run(), run(keywords=0.9)],
+            [run(), run(operators=None)],
+        ):
+            self.assertFalse(conditions.kept(runs))
+
+    def test_the_table_and_the_file_of_conditions(self):
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            conditions.table({"published": [run(), run(0.6)], "rate": [run(0.0, operators=None)] * 2})
+        lines = printed.getvalue().splitlines()
+        lead = "+0.80 [+0.80, +0.80]"
+        self.assertEqual(lines[3], f"| published | 0.80 0.60 | 0.30 → 0.55 | 0.90 | {lead} | {lead} | +0.70 [+0.70, +0.70] | 0.30 → 0.90 | yes |")
+        self.assertEqual(lines[4], "| rate | 0.80 0.60 | 0.30 → 0.00 |  |  |  |  | 0.30 → 0.90 | no |")
+        known = conditions.conditions([])
+        self.assertEqual(known["published"], [])
+        self.assertTrue(all(word == "--set" for arguments in known.values() for word in arguments[::2]))
+        with self.assertRaisesRegex(SystemExit, "has no sized"):
+            conditions.conditions(["sized"])
+
+
+if __name__ == "__main__":
+    unittest.main()
