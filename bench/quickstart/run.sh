@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The quickstart over three seeds, each with a world of its own: time, memory, gain from GRPO and the random-reward twin.
+# The quickstart over three seeds, each with a world of its own: time, memory, gain from GRPO and the control, which any search pays.
 # Usage: bench/quickstart/run.sh SCRATCH_FOLDER [more arguments of `forage quickstart`]
 # With `--config FILE`, for instance configs/query-writer.toml, the first seed warms a policy up and the others start from it;
 # all start from SCRATCH_FOLDER/start where there is one.

@@ -49,7 +49,7 @@ pub struct Verdict {
     pub gain: f64,
     /// Ends of the paired bootstrap interval of the gain.
     pub gain_interval: [f64; 2],
-    /// Gain of the twin trained on a meaningless reward; null when there was none.
+    /// Gain of the control; null when there was none.
     pub control_gain: Option<f64>,
     /// Ends of its interval; null when there was no control.
     pub control_interval: Option<[f64; 2]>,
@@ -87,6 +87,9 @@ pub struct Verdict {
     /// The share of the reward's rise that came after the first quarter of the steps.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) late_gain: Option<Interval>,
+    /// The reward that the control learned from alone, where that was written down.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub control_reward: Option<String>,
     /// What training has taken, where that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) cost: Option<Cost>,
@@ -195,6 +198,7 @@ impl Verdict {
             pass_at_k: pass_at_k.flatten(),
             effort,
             late_gain: None,
+            control_reward: None,
             cost: None,
             alarms: Vec::new(),
         })
@@ -263,6 +267,13 @@ impl Verdict {
             .gain
             .difference(self.outcome.measure())
             .map_or(Ordering::Equal, Difference::direction)
+    }
+
+    /// Says that the trained policy is ahead of the control.
+    pub(crate) fn is_ahead(&self) -> bool {
+        let over = self.greedy.over_control.as_ref();
+        let over = over.and_then(|found| found.difference(self.outcome.measure()));
+        over.is_some_and(|found| found.direction() == Ordering::Greater)
     }
 
     /// Says that the control's gain has its interval above 0: enough for suspicion.
@@ -355,20 +366,24 @@ impl Verdict {
             signed(gain),
             self.interval_words([low, high])
         );
-        if self.control_gained() {
-            return vec![format!(
-                "The control, trained on a meaningless reward, gained as well: {evidence}. The gain cannot be \
-                 attributed to the reward."
-            )];
-        }
-        let state = if high < 0.0 {
+        let reward = match &self.control_reward {
+            Some(name) => format!("the reward `{name}` alone"),
+            None => "a meaningless reward".to_owned(),
+        };
+        let state = if self.control_gained() {
+            "gained as well"
+        } else if high < 0.0 {
             "got worse"
         } else {
             "shows no gain"
         };
         let mut sentences = vec![format!(
-            "The control, trained on a meaningless reward, {state}: {evidence}."
+            "The control, trained on {reward}, {state}: {evidence}."
         )];
+        if self.control_gained() {
+            let sentence = "What it gained cannot be attributed to the reward.";
+            sentences.push(sentence.to_owned());
+        }
         let over = self.greedy.over_control.as_ref();
         let over = over.and_then(|found| found.difference(self.outcome.measure()));
         sentences.extend(over.map(|found| self.over_control_words(found)));

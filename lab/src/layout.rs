@@ -10,7 +10,7 @@ use crate::lock::RunLock;
 
 /// The trained part of a quickstart.
 pub(crate) const TRAINED: &str = "trained";
-/// The part of a quickstart that learns from random rewards.
+/// The part of a quickstart that learns from a control reward.
 pub(crate) const CONTROL: &str = "control";
 /// The policy that a run begins with.
 pub(crate) const START: &str = "start";

@@ -24,6 +24,7 @@ use crate::page::page;
 use crate::policy::start_of;
 use crate::records::write_episodes;
 use crate::study::open_saved;
+use crate::twins::Twin;
 use crate::warm_start::from_scratch;
 
 /// The folder of a quickstart and its start.
@@ -52,9 +53,9 @@ impl RunConfig {
     }
 }
 
-/// Builds a world and its index, trains a policy and a control on random rewards from the same start, evaluates all three on
-/// held-out questions and writes the verdict and a page. Returns the verdict and the greedy results of the three, by name. Blocks;
-/// not to be called from async code.
+/// Builds a world and its index, trains a policy and a control, which is paid for any search or by a coin, from the same start, evaluates
+/// all three on held-out questions and writes the verdict and a page. Returns the verdict and the greedy results of the three, by name.
+/// Blocks; not to be called from async code.
 ///
 /// # Errors
 /// When the folder is taken, a part of the config cannot be had, or a run fails or is stopped on the way.
@@ -82,7 +83,13 @@ pub fn quickstart(
         Ok(found)
     };
     let before = evaluate(START, &start)?;
-    let (trained, control) = train_both(config, &layout, options.resume, &start, &data, observer)?;
+    let paid = control_reward(&before);
+    observer.say(&format!("the control learns from `{paid}` alone"));
+    let runs = [
+        (TRAINED, config.clone()),
+        (CONTROL, paid.parse::<Twin>()?.of(config)?),
+    ];
+    let [trained, control] = train_both(&runs, &layout, options.resume, &start, &data, observer)?;
     let after = evaluate(TRAINED, &trained)?;
     let beside = evaluate(CONTROL, &control)?;
     trained.save(&layout.policy())?;
@@ -103,7 +110,19 @@ pub fn quickstart(
     let sets = [(START, before), (TRAINED, after), (CONTROL, beside)];
     keep_evaluations(&layout, &sets, &baselines)?;
     let minutes = began.elapsed().as_secs_f64() / 60.0;
-    conclude(config, &layout, &sets, &baselines, &costs, minutes)
+    conclude(config, &layout, &sets, &baselines, &costs, paid, minutes)
+}
+
+/// The reward that the control learns from alone: any search, which is conduct, where the start searches in some episodes and in others
+/// does not; elsewhere that would be the same for all, and a coin decides.
+fn control_reward(start: &Evaluated) -> &'static str {
+    let episodes = || start.greedy.iter().chain(&start.sampled);
+    let searched = episodes().filter(|episode| episode.searches() > 0).count();
+    if (1..episodes().count()).contains(&searched) {
+        "any_search"
+    } else {
+        "random"
+    }
 }
 
 /// The name by which baselines open the policy that the run began with.
@@ -177,33 +196,30 @@ impl Observer for Pair<'_> {
     }
 }
 
-/// The real run and its random-reward twin: same start, same questions, same seeds, side by side.
+/// The real run and its control: same start, same questions, same seeds, side by side.
 fn train_both(
-    config: &Resolved,
+    [trained, control]: &[(&str, Resolved); 2],
     layout: &RunLayout,
     resume: bool,
     start: &Checkpoint,
     data: &Data,
     observer: &dyn Observer,
-) -> Result<(Checkpoint, Checkpoint)> {
-    let threads = (config.threads() / 2).max(1);
-    // A reward without information is meant to ruin its run: that is no reason to stop.
-    let real = config.vary(|config| {
-        config.threads = threads;
-        config.grpo.sentinel.stop = false;
-    })?;
-    let random = real.vary(|config| {
-        config.reward = [("random".to_owned(), 1.0.into())].into();
-    })?;
+) -> Result<[Checkpoint; 2]> {
     let pair = Pair {
         observer,
         failed: AtomicBool::new(false),
     };
-    let run = |name: &str, config: &Resolved| -> Result<Checkpoint> {
+    let run = |(name, config): &(&str, Resolved)| -> Result<Checkpoint> {
         let layout = layout.part(name);
+        let threads = (config.threads() / 2).max(1);
+        let config = config.vary(|config| {
+            config.threads = threads;
+            // A control reward is meant to ruin its run: that is no reason to stop.
+            config.grpo.sentinel.stop = false;
+        })?;
         let run = Grpo {
             name,
-            config,
+            config: &config,
             layout: &layout,
             resume,
             runs: 2,
@@ -219,12 +235,12 @@ fn train_both(
         Ok(policy)
     };
     std::thread::scope(|scope| {
-        let control = scope.spawn(|| run(CONTROL, &random));
-        let trained = run(TRAINED, &real);
+        let control = scope.spawn(|| run(control));
+        let trained = run(trained);
         let control = control
             .join()
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        Ok((trained?, control?))
+        Ok([trained?, control?])
     })
 }
 
@@ -257,6 +273,7 @@ fn conclude(
     sets: &Sets,
     baselines: &[(String, Evaluated)],
     costs: &[(String, [f64; 2])],
+    paid: &str,
     minutes: f64,
 ) -> Result<(Verdict, Summaries)> {
     let bootstrap = config.bootstrap();
@@ -277,6 +294,7 @@ fn conclude(
     let sampled = (config.evaluation.samples > 0).then(|| seed(|set| &set.sampled));
     let verdict = Verdict::of(&greedy, sampled.as_ref(), minutes, bootstrap)?;
     let mut verdict = verdict.with_costs(costs);
+    verdict.control_reward = Some(paid.to_owned());
     // First what was seen in the run, then what the held-out questions show.
     if let Some(course) = course(&layout.part(TRAINED), bootstrap)? {
         verdict = verdict.with_course(&course);

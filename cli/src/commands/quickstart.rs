@@ -16,8 +16,8 @@ use crate::terminal::{hint, out};
 /// Goes from a generated world to a verdict in minutes.
 ///
 /// Builds a world and its index, takes the warm-started tiny policy, trains it
-/// with GRPO, trains a twin on random rewards from the same start, evaluates all three on held-out entities, and writes
-/// verdict.json and report.html.
+/// with GRPO, trains a control that is paid for any search from the same start, evaluates all three on held-out entities, and
+/// writes verdict.json and report.html.
 #[derive(Args, Debug)]
 pub(crate) struct Quickstart {
     /// Run folder: created; must be empty or absent unless --resume is given.

@@ -91,6 +91,11 @@ fn badge(verdict: &Verdict) -> (&'static str, &'static str) {
         ("bad", "Training made it worse")
     } else if direction == Ordering::Equal {
         ("plain", "No gain shown")
+    } else if verdict.control_gained() && verdict.is_ahead() {
+        (
+            "plain",
+            "The control gained too: only the lead is the reward's",
+        )
     } else if verdict.control_gained() {
         ("bad", "Suspicious: the control gained as well")
     } else if verdict.control_interval.is_none() {

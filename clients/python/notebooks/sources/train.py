@@ -2,7 +2,7 @@
 # # Train the tiny agent
 #
 # `forage.quickstart` does the whole job from Python: it generates a world, trains the small policy that comes with the program to
-# search in it, trains a control beside it whose reward is a coin flip, and judges both on questions that training never asked. Twenty of
+# search in it, trains a control beside it that any search pays, and judges both on questions that training never asked. Twenty of
 # its two hundred steps show the beginning of what
 # [the quickstart](../../../docs/quickstart.md) shows.
 

@@ -77,11 +77,19 @@ fn sampled_episodes_are_spoken_of_too() -> TestResult {
 
 #[test]
 fn a_control_that_gains_takes_the_credit_away() -> TestResult {
-    let verdict = judge(&share(300, 2), &share(300, 5), Some(&share(300, 4)))?;
+    let mut verdict = judge(&share(300, 2), &share(300, 5), Some(&share(300, 4)))?;
     assert!(!verdict.holds());
     let words = verdict.words().join(" ");
     assert!(
-        words.contains("gained as well") && words.contains("cannot be attributed to the reward"),
+        words.contains("gained as well")
+            && words.contains("What it gained cannot be attributed to the reward.")
+            && words.contains("ahead of the control by +0.10"),
+        "{words}"
+    );
+    verdict.control_reward = Some("any_search".to_owned());
+    let words = verdict.words().join(" ");
+    assert!(
+        words.contains("The control, trained on the reward `any_search` alone, gained as well"),
         "{words}"
     );
     Ok(())
