@@ -116,6 +116,8 @@ pub struct EnvEntry {
     /// The reason why a reward of this name, which fits the outcome, cannot judge episodes under these settings (as resolved), and what to do
     /// instead; `None` where it can.
     pub refuses: fn(&str, &Value) -> Option<&'static str>,
+    /// The setting, of these (as resolved), by which episodes learn from the gold answers whatever the reward is; `None` where there is none.
+    pub tells_golds: fn(&Value) -> Option<&'static str>,
     /// The first `count` questions of a split, for an environment that brings its own; a function of the settings, the split and the
     /// seed. Splits share nothing.
     pub questions: Option<MakeQuestions>,
@@ -227,6 +229,7 @@ impl EnvEntry {
             schema: None,
             for_bytes: |settings| settings,
             refuses: |_, _| None,
+            tells_golds: |_| None,
             questions: None,
             scripts: &[],
             vocabulary: Vocabulary {

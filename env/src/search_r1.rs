@@ -65,6 +65,10 @@ pub(crate) const ENTRY: EnvEntry = EnvEntry {
             passages: Passages::Read,
         })
     },
+    tells_golds: |settings| {
+        let paid = settings["gold_shown_reward"].as_f64().unwrap_or_default();
+        (paid.abs() > 0.0).then_some("gold_shown_reward")
+    },
     scripts: scripts::SCRIPTS,
     vocabulary: Vocabulary {
         tags: &[

@@ -4,7 +4,7 @@
 use std::str::FromStr;
 
 use forage_contracts::environment::Outcome;
-use forage_contracts::nearest;
+use forage_contracts::{EnvEntry, nearest};
 use forage_env::registry;
 
 use crate::config::Resolved;
@@ -51,16 +51,17 @@ impl Twin {
     /// The config of the twin of a run. The sentinel does not stop it: being ruined is what it is for.
     ///
     /// # Errors
-    /// When the environment's episodes are not graded by labels.
+    /// When the environment's episodes are not graded by labels, or the twin would learn from the true answers all the same.
     pub(crate) fn of(self, config: &Resolved) -> Result<Resolved> {
         let relabelled = LABELS.contains(&self.0);
-        let outcome = registry::find(&config.environment.id)?.outcome;
-        if relabelled && outcome == Outcome::Ranking {
+        let entry = registry::find(&config.environment.id)?;
+        if relabelled && entry.outcome == Outcome::Ranking {
             bail!(
                 "twin `{}` changes answers, and rankings are graded by passages; use random",
                 self.0
             );
         }
+        self.check_ignorance(config, entry, relabelled)?;
         let labels = if relabelled {
             self.0.parse().context("data.labels")?
         } else {
@@ -73,6 +74,42 @@ impl Twin {
                 twin.reward = [(self.0.to_owned(), 1.0.into())].into();
             }
         })
+    }
+}
+
+impl Twin {
+    /// Refuses a config by which the twin would be told what is right apart from its reward or labels.
+    fn check_ignorance(self, config: &Resolved, entry: &EnvEntry, relabelled: bool) -> Result<()> {
+        let settings = config.environment.resolved()?.settings;
+        let told = if config.grpo.has_hints() {
+            Some(("grpo.hints".to_owned(), "shows it the oracle's way"))
+        } else if relabelled {
+            // What reads the answers reads the false ones.
+            None
+        } else if let Some(setting) = (entry.tells_golds)(&settings) {
+            let key = format!("environment.settings.{setting}");
+            Some((key, "goes by the gold answers"))
+        } else {
+            let key = "grpo.update.objective.credit".to_owned();
+            let asks = config.grpo.update.answer_lead.is_some();
+            asks.then_some((key, "asks for the gold answers"))
+        };
+        let Some((key, what)) = told else {
+            return Ok(());
+        };
+        let or = if config.grpo.has_hints() {
+            ""
+        } else {
+            ", or have the twins shuffled and wrong alone, whose answers are false there too"
+        };
+        Err(RunError::config_because(
+            format!(
+                "twin `{}` would not be without information: {key} {what} whatever its {} are",
+                self.0,
+                if relabelled { "labels" } else { "rewards" }
+            ),
+            format!("leave {key} out{or}"),
+        ))
     }
 }
 
@@ -108,6 +145,32 @@ mod tests {
         ]);
         let error = Twin("wrong").of(&queries).unwrap_err().to_string();
         assert!(error.contains("graded by passages"), "{error}");
+    }
+
+    #[test]
+    fn a_twin_that_would_be_told_the_answers_is_refused() {
+        let gain = [
+            "grpo.update.objective.algorithm=\"grpo\"",
+            "grpo.update.objective.credit={ information_gain = { gamma = 1.0 } }",
+            "grpo.update.answer_lead=\"<answer>\"",
+        ];
+        let shown = ["environment.settings.gold_shown_reward=0.5"];
+        let hints = ["grpo.hints={ rounds = 2, first = 0.5 }"];
+        for (overrides, key) in [
+            (&gain[..], "grpo.update.objective.credit"),
+            (&shown[..], "environment.settings.gold_shown_reward"),
+            (&hints[..], "grpo.hints"),
+        ] {
+            let config = smoke(overrides);
+            let error = format!("{:?}", Twin("random").of(&config).unwrap_err());
+            assert!(error.contains(key), "{error}");
+            let relabelled = Twin("shuffled").of(&config);
+            assert_eq!(relabelled.is_err(), key == "grpo.hints", "{key}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_twin_is_named_with_the_nearest() {
         let unknown = "randm".parse::<Twin>().unwrap_err().to_string();
         assert!(unknown.contains("did you mean `random`"), "{unknown}");
     }

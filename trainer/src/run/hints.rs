@@ -94,6 +94,11 @@ impl HintConfig {
 }
 
 impl GrpoConfig {
+    /// Says that episodes begin with turns of the oracle.
+    pub fn has_hints(&self) -> bool {
+        self.hints.is_some()
+    }
+
     /// Checks the hints, if there are any.
     ///
     /// # Errors
