@@ -127,7 +127,7 @@ class Benchmark:
     peers: Sequence[Any] = ()  # Pinned, or what has `versions` (peers.Venv, peers.Package)
     tables: Sequence[Table] = ()
     rounds: int = ROUNDS
-    # Counts and metrics of what is seeded, which no round changes: one is enough.
+    # Counts and metrics of what is seeded, which no round changes: one is enough. Times beside them are of that one.
     exact: bool = False
     curves: Sequence[Curve] = ()
     # Bytes of `memory` and `disk` that parameters take at most, where that may be more than a machine has.

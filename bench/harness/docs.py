@@ -88,7 +88,9 @@ def _where(name, benchmark, result):
     peers = "".join(f", {peer} {version}" for peer, version in result["peers"].items()).removeprefix(", ")
     changed = " with changes" if result["changed"] else ""
     prebuilt = ", programs built before" if result["prebuilt"] else ""
-    how = "one run, since nothing in it is timed and all is seeded" if benchmark.exact else f"medians of {result['rounds']} rounds, sides by turns"
+    timed = any(figure.unit in ("min", "s") for figure in benchmark.figures)
+    once = "one run, since all is seeded but its times" if timed else "one run, since nothing in it is timed and all is seeded"
+    how = once if benchmark.exact else f"medians of {result['rounds']} rounds, sides by turns"
     same = f" Held in every round: {'; '.join(result['equalities'])}." if result["equalities"] else ""
     sizes = f" --sizes {','.join(result['parameters']['sizes'])}" if benchmark.part else ""
     return (

@@ -21,6 +21,8 @@ def figures(verdict, peak_kb):
         measure = "em" if "em" in detail["gain"]["metrics"] else "ndcg"
         for part in ("gain", "control_gain", "over_control"):
             row[f"{kind}/{part}"] = detail[part]["metrics"][measure]
+        for arm in detail.get("baselines", []):
+            row[f"{kind}/{arm['name']}"] = arm["seeds"][0]["score"]
     return row
 
 

@@ -115,6 +115,20 @@ def held(found_bars):
     return bool(found_bars) and all(bar["met"] for bar in found_bars.values())
 
 
+def policies(found):
+    """By kind of episodes and name, in numbers: what a policy scores, its gain, the lead of the trained one over it, and its training."""
+    figures = {}
+    for kind in ("greedy", "sampled"):
+        for arm in found[kind]["arms"] + found[kind].get("baselines", []) if found[kind] else []:
+            at, lead = f"{kind}/{arm['name']}", arm["lead"]
+            figures[f"{at}/start"], figures[f"{at}/end"] = (mean([seed[part] for seed in arm["seeds"]]) for part in ("start", "score"))
+            for name, interval in (("gain", arm["gain"]), ("lead", lead and lead["difference"])):
+                figures |= {f"{at}/{name}/{end}": interval[end] for end in ("estimate", "low", "high")} if interval else {}
+            figures |= {f"{at}/p": lead["p_adjusted"]} if lead else {}
+            figures |= {f"{at}/{part}": value for part, value in arm.get("cost", {}).items()}
+    return figures
+
+
 def cell(found):
     return f"{found['estimate']:+.2f} [{found['low']:+.2f}, {found['high']:+.2f}]"
 
@@ -154,7 +168,7 @@ def main():
     for name, bar in found_bars.items():
         value = "not there" if bar["value"] is None else f"{bar['value']:.3g}"
         print(f"{'met   ' if bar['met'] else 'missed'} {name}: {value}")
-    print(json.dumps({"bench": "study", "held": held(found_bars), "figures": found_bars}))
+    print(json.dumps({"bench": "study", "held": held(found_bars), "figures": found_bars, "policies": policies(found)}))
 
 
 if __name__ == "__main__":

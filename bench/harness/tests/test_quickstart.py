@@ -2,7 +2,8 @@
 
 import unittest
 
-from quickstart import table
+from harness import measure
+from quickstart import benchmark, table
 
 
 def compared(start, end, half=0.05):
@@ -31,6 +32,19 @@ class Quickstart(unittest.TestCase):
         for measure in ("em", "ndcg"):
             row = table.figures(verdict(measure), 0)
             self.assertAlmostEqual(row["sampled/gain"]["b"], 0.5)
+
+    def test_the_benchmark_declares_what_the_line_has(self):
+        seen = {}
+        for job in benchmark.JOBS:
+            made = verdict("ndcg" if job == "query-writer" else "em")
+            made["greedy"]["baselines"] = made["sampled"]["baselines"] = [{"name": benchmark.KEYWORDS, "seeds": [{"score": 0.9}]}]
+            row = table.figures(made, 2**20)
+            read = benchmark.read([{"figures": {str(seed): row for seed in table.SEEDS}}])
+            seen |= {f"{job}/{name}": value for name, value in read.items()}
+        figures = measure.figures(benchmark.BENCHMARK, seen)
+        self.assertEqual(figures["query-writer/2/greedy/script-keywords"], 0.9)
+        self.assertAlmostEqual(figures["search-r1/least low end of the gain"], 0.35)
+        self.assertEqual(figures["code-search/most memory"], 1.0)
 
     def test_every_aim_can_fail(self):
         self.assertTrue(self.held())

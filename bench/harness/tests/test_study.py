@@ -10,7 +10,8 @@ import unittest
 from pathlib import Path
 from unittest import mock
 
-from study import bars
+from harness import measure
+from study import bars, benchmark
 
 SEEDS = range(1, 11)
 
@@ -90,6 +91,22 @@ class Study(unittest.TestCase):
         names = set(bars.bars(study(), HOPS, [2.0])) - {f"baseline {name}" for name in bars.BASELINES["answer"]}
         names -= {f"low end of the lead over {name}" for name in bars.TWINS["answer"]}
         self.assertLessEqual(names, set(changes) | {"minutes of a run", "trained, two hops", "low end of trained, three hops"})
+
+    def test_the_benchmark_declares_what_the_line_has(self):
+        found = study()
+        found["sampled"]["arms"], found["sampled"]["baselines"] = found["greedy"]["arms"], found["greedy"]["baselines"]
+        found["greedy"]["arms"][0]["cost"] = {"episodes": 100.0, "seconds": 5.0}
+        shown = bars.bars(found, HOPS, [2.0])
+        self.assertEqual(sorted(shown), sorted(benchmark.BARS))
+        seen = benchmark.read([{"figures": shown, "policies": bars.policies(found)}])
+        seen = {f"study/{name}": value for name, value in seen.items()}
+        figures = measure.figures(benchmark.BENCHMARK, seen)
+        self.assertEqual(figures["bars met"], 1)
+        self.assertEqual((figures["study/greedy/trained/seconds"], figures["study/greedy/demonstrations/seconds"]), (5.0, 0))
+        self.assertAlmostEqual(figures["study/sampled/random/lead/low"], 0.45)
+        shown["seeds"]["met"] = False
+        seen |= {f"study/bar {name}": int(bar["met"]) for name, bar in shown.items()}
+        self.assertLess(measure.figures(benchmark.BENCHMARK, seen)["bars met"], 1)
 
     def test_conduct_is_counted_by_hops(self):
         three = bars.conduct(RECORDS)[3]
