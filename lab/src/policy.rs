@@ -240,6 +240,11 @@ pub fn open_policy(name: &str, precision: Precision, device: &DeviceSpec) -> Res
     Ok(checkpoint)
 }
 
+/// A policy that a run has saved.
+pub(crate) fn open_saved(folder: &Path, config: &Resolved) -> Result<Checkpoint> {
+    open_policy(&folder.to_string_lossy(), Precision::Full, &config.device)
+}
+
 impl PolicyFormat {
     /// The tokenizer of a checkpoint folder, or of a policy inside this crate.
     ///

@@ -21,9 +21,8 @@ use crate::layout::{CONTROL, RunLayout, START, TRAINED, make_folder};
 use crate::lock::RunLock;
 use crate::observer::Observer;
 use crate::page::page;
-use crate::policy::start_of;
+use crate::policy::{open_saved, start_of};
 use crate::records::write_episodes;
-use crate::study::open_saved;
 use crate::twins::Twin;
 use crate::warm_start::from_scratch;
 

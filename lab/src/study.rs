@@ -1,11 +1,11 @@
 //! A study: what is left of the gain of runs beside their spurious twins and baselines, over one seed or several.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::slice::from_ref;
 
 use forage_contracts::Episode;
 use forage_eval::{Course, SeedEpisodes};
-use forage_trainer::{Checkpoint, Precision};
+use forage_trainer::Checkpoint;
 use serde_json::json;
 
 use crate::baselines::{Baselines, Costs, cost_of};
@@ -17,7 +17,7 @@ use crate::evaluate::{Evaluated, Opening, Out, evaluate_checkpoint};
 use crate::layout::{RunLayout, START, TRAINED, make_folder};
 use crate::lock::RunLock;
 use crate::observer::Observer;
-use crate::policy::{open_policy, start_of, weights_digest};
+use crate::policy::{open_saved, start_of, weights_digest};
 use crate::records::write_episodes;
 use crate::studied::Studied;
 use crate::unfinished::{Unfinished, check, record_of, settings};
@@ -215,11 +215,6 @@ fn evaluated(
         costs,
         _lock: lock,
     })
-}
-
-/// A policy that a run has saved.
-pub(crate) fn open_saved(folder: &Path, config: &Resolved) -> Result<Checkpoint> {
-    open_policy(&folder.to_string_lossy(), Precision::Full, &config.device)
 }
 
 /// The twins of a run, all of which have come to their ends.

@@ -18,9 +18,9 @@ use crate::error::{Context, Result, bail};
 use crate::evaluate::Player;
 use crate::grpo::{Experience, digest};
 use crate::layout::{RunLayout, make_folder};
+use crate::policy::open_saved;
 use crate::runtime::runtime;
 use crate::sft::{SftOptions, sft};
-use crate::study::open_saved;
 use crate::tracked::seconds;
 
 /// Rounds in which a run's episodes are played: each plays an equal share of them with what the last has learned.
@@ -208,7 +208,8 @@ impl Baselines<'_> {
             questions: tasks.len(),
             episodes,
             kept,
-            seconds: began.elapsed().as_secs_f64(),
+            // Whole milliseconds are the same number when they are read back.
+            seconds: began.elapsed().as_millis() as f64 / 1e3,
         };
         let json = serde_json::to_vec(&played)?;
         write_atomic(&file, &json).with_context(|| format!("cannot write {}", file.display()))?;
