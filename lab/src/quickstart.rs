@@ -319,3 +319,51 @@ fn measured(episodes: &[Episode]) -> String {
     let mean = parts.iter().sum::<f64>() / parts.len().max(1) as f64;
     format!("{} {mean:.3}", outcome.words()[0])
 }
+
+#[cfg(test)]
+mod tests {
+    use forage_contracts::environment::{Call, TurnKind};
+    use forage_contracts::policy::Finish;
+    use forage_contracts::{Task, Turn};
+
+    use super::*;
+
+    fn episode(searches: bool) -> Episode {
+        let call = Call {
+            queries: vec!["who".to_owned()],
+            ..Call::new("search")
+        };
+        let kind = if searches {
+            TurnKind::call(call)
+        } else {
+            TurnKind::answer("nobody")
+        };
+        let turn = Turn {
+            policy: String::new(),
+            finish: Finish::Stop,
+            kind,
+            observation: String::new(),
+            reward: 0.0,
+        };
+        Episode {
+            turns: vec![turn],
+            ..Episode::new(Task::new("1", "Who?"))
+        }
+    }
+
+    #[test]
+    fn any_search_pays_the_control_where_it_tells_episodes_apart() {
+        let reward = |greedy: &[bool], sampled: &[bool]| {
+            let played = |searches: &[bool]| searches.iter().map(|&one| episode(one)).collect();
+            control_reward(&Evaluated {
+                greedy: played(greedy),
+                sampled: played(sampled),
+            })
+        };
+        assert_eq!(reward(&[false, false], &[false, true]), "any_search");
+        assert_eq!(reward(&[true, false], &[]), "any_search");
+        assert_eq!(reward(&[true], &[true]), "random");
+        assert_eq!(reward(&[false], &[false]), "random");
+        assert_eq!(reward(&[], &[]), "random");
+    }
+}
