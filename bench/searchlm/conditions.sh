@@ -15,4 +15,4 @@ if [ -z "$forage" ]; then
   forage="${CARGO_TARGET_DIR:-target}/release/forage"
 fi
 bench/searchlm/start.sh "$forage" "$scratch"
-PYTHONPATH=bench exec python3 -m searchlm.conditions "$forage" "$scratch" --seeds "${SEEDS:-1 2 3}" "${@:2}"
+PYTHONPATH=bench exec python3 -m searchlm.conditions --seeds "${SEEDS:-1 2 3}" "$forage" "$scratch" "${@:2}"
