@@ -199,12 +199,11 @@ impl Decoder {
     #[must_use]
     pub(crate) fn scaled(mut self, factor: f64) -> Self {
         self.model.norm.gamma = self.model.norm.gamma.map(|gamma| gamma * factor);
-        match &mut self.lm_head {
-            Some(head) => head.set_matrix(head.matrix() * factor),
-            None => {
-                let embedding = self.model.embed_tokens.weight;
-                self.model.embed_tokens.weight = embedding.map(|matrix| matrix * factor);
-            }
+        if let Some(head) = &mut self.lm_head {
+            head.set_matrix(head.matrix() * factor);
+        } else {
+            let embedding = self.model.embed_tokens.weight;
+            self.model.embed_tokens.weight = embedding.map(|matrix| matrix * factor);
         }
         self
     }

@@ -20,7 +20,7 @@ use crate::grads::NamedGrads;
 /// Time without a sign of life after which a thread counts as lost: longer than any run. A thread that ends closes its connections, and a
 /// process that is halted halts all of them.
 const SILENCE: Duration = Duration::from_hours(100);
-/// Time that a sum may take once all have come to it: the first loads NCCL and connects the GPUs. PyTorch allows NCCL as much.
+/// Time that a sum may take once all have come to it: the first loads NCCL and connects the GPUs. `PyTorch` allows NCCL as much.
 const SUM: Duration = Duration::from_mins(10);
 /// What can be done where GPUs cannot sum.
 pub(super) const FIX: &str = "NCCL_DEBUG=WARN and --log warn tell more; in a container raise --shm-size, or start a process for each GPU with --ranks";
