@@ -98,12 +98,13 @@ async fn the_deadline_is_of_all_attempts_together() {
         attempts: 100,
         ..options()
     };
-    let begin = Instant::now();
     let error = ask(&url, hasty).await.unwrap_err();
-    assert!(
-        begin.elapsed() < Duration::from_secs(2) && error.attempts <= 3,
-        "{error}"
-    );
+    let Fault::Timeout { milliseconds } = error.fault else {
+        panic!("{error}");
+    };
+    assert!(error.attempts <= 3, "{error}");
+    // A second attempt has what the first left of the deadline.
+    assert!(error.attempts == 1 || milliseconds <= 200, "{error}");
 }
 
 #[tokio::test]
@@ -116,7 +117,6 @@ async fn the_wait_for_a_turn_counts() {
         ..options()
     };
     let client = Arc::new(Client::new(&url, narrow, KeyHeader::Named("x-api-key")).unwrap());
-    let begin = Instant::now();
     let mut calls = tokio::task::JoinSet::new();
     for _ in 0..8 {
         let client = Arc::clone(&client);
@@ -126,11 +126,7 @@ async fn the_wait_for_a_turn_counts() {
         });
     }
     let answers = calls.join_all().await;
-    assert!(
-        begin.elapsed() < Duration::from_secs(2),
-        "{:?}",
-        begin.elapsed()
-    );
+    // Each turn takes all of a deadline: one call has it, and at most one more what is left.
     let queued = answers.iter().filter(|answer| {
         let fault = answer
             .as_ref()

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
 
 use forage_retriever::{Bm25Retriever, BuildRequest, CorpusFormat, Index, QueryRecord, read_qrels};
 
@@ -60,21 +59,9 @@ struct Figures {
 fn evaluate(folder: &Path, queries: &str, qrels: &str) -> Figures {
     let scratch = tempfile::tempdir().unwrap();
     let out = scratch.path().join("index");
-    let started = Instant::now();
-    let summary = Index::build(
-        &BuildRequest::new(folder, CorpusFormat::BEIR, &out),
-        &mut |_, _| {},
-    )
-    .unwrap();
-    println!(
-        "built {} passages in {:?}, {} bytes",
-        summary.passages,
-        started.elapsed(),
-        summary.bytes
-    );
-    let started = Instant::now();
+    let request = BuildRequest::new(folder, CorpusFormat::BEIR, &out);
+    Index::build(&request, &mut |_, _| {}).unwrap();
     let retriever = Bm25Retriever::open(&out).unwrap();
-    println!("opened in {:?}", started.elapsed());
 
     let queries = QueryRecord::read_all(&folder.join(queries)).unwrap();
     let qrels = read_qrels(&folder.join(qrels)).unwrap();
@@ -96,39 +83,10 @@ fn evaluate(folder: &Path, queries: &str, qrels: &str) -> Figures {
     }
     let [ndcg_10, recall_100, recall_1000] = sums.map(|sum| sum / qrels.len() as f64);
     println!("nDCG@10 {ndcg_10:.4}  R@100 {recall_100:.4}  R@1000 {recall_1000:.4}");
-    time(&retriever, queries.iter().map(|query| query.text.as_str()));
     Figures {
         ndcg_10,
         recall_100,
         recall_1000,
-    }
-}
-
-#[allow(
-    clippy::print_stdout,
-    reason = "measured figures belong in the test's output"
-)]
-fn time<'a>(retriever: &Bm25Retriever, queries: impl Iterator<Item = &'a str>) {
-    let whole: Vec<String> = queries.map(str::to_owned).collect();
-    let short: Vec<String> = whole
-        .iter()
-        .map(|text| {
-            text.split_whitespace()
-                .take(5)
-                .collect::<Vec<_>>()
-                .join(" ")
-        })
-        .collect();
-    for (name, texts, k) in [("5 words, k 3", &short, 3), ("whole, k 10", &whole, 10)] {
-        let mut best = f64::INFINITY;
-        for _ in 0..7 {
-            let started = Instant::now();
-            for text in texts {
-                std::hint::black_box(retriever.search_ids(text, k).unwrap());
-            }
-            best = best.min(started.elapsed().as_secs_f64() * 1e6 / texts.len() as f64);
-        }
-        println!("{name}: {best:.1} us/query");
     }
 }
 

@@ -109,7 +109,8 @@ async fn a_wait_beyond_the_deadline_is_not_waited() {
         (fault.to_string().as_str(), attempts),
         ("HTTP status 503: busy", 1)
     );
-    assert!(started.elapsed() < Duration::from_secs(4));
+    // The longest wait between attempts is 30 s.
+    assert!(started.elapsed() < Duration::from_secs(20));
 }
 
 #[tokio::test]
