@@ -1,10 +1,11 @@
-//! The pruned scorer against an exhaustive one that shares nothing with it but the analyzer.
+//! The pruned scorer against an exhaustive one that shares nothing with it but the analyzer, and against Lucene.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use forage_contracts::Passage;
 use proptest::prelude::*;
+use serde::Deserialize;
 use tantivy::fieldnorm::FieldNormReader;
 
 use crate::{Bm25Params, Bm25Retriever, Index, analyze};
@@ -168,6 +169,39 @@ fn scores_are_lucenes() {
     // A repeated query term counts twice.
     let twice = found(&retriever, "beta beta", 5);
     assert!((twice[0].1 - 2.0 * hits[0].1).abs() < 1e-6);
+}
+
+/// Passages, and Lucene's ten best of them for each query, by `tests/fixtures/lucene/make.py`.
+#[derive(Deserialize)]
+struct Lucene {
+    passages: Vec<Passage>,
+    rankings: Vec<Ranking>,
+}
+
+#[derive(Deserialize)]
+struct Ranking {
+    query: String,
+    hits: Vec<(String, f32)>,
+}
+
+/// The same ids in the same order, ties included; scores that differ by no more than the last bits of 32.
+#[test]
+fn rankings_and_scores_are_those_of_lucene() {
+    let file = include_str!("../../../tests/fixtures/lucene/rankings.json");
+    let lucene: Lucene = serde_json::from_str(file).unwrap();
+    let retriever = Bm25Retriever::in_memory(lucene.passages).unwrap();
+    let ids = |hits: &[(String, f32)]| hits.iter().map(|hit| hit.0.clone()).collect::<Vec<_>>();
+    let mut pairs = 0;
+    for Ranking { query, hits } in lucene.rankings {
+        let ours = found(&retriever, &query, 10);
+        assert_eq!(ids(&ours), ids(&hits), "{query}");
+        for ((id, score), (_, expected)) in ours.iter().zip(&hits) {
+            let apart = (score - expected).abs() / expected;
+            assert!(apart < 1e-6, "{query}: {id} {score}, Lucene's {expected}");
+        }
+        pairs += ours.len();
+    }
+    assert_eq!(pairs, 599);
 }
 
 #[test]
