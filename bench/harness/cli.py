@@ -14,8 +14,9 @@ from harness.workspace import Workspace
 HELP = """\
 Measures benchmarks, forage and its peers by turns, and writes bench/results/NAME.json.
 
-Status 1 and a message when a side fails, a declared figure is missing or no number, a cached input belongs to another workload, or
-what must be equal is not. An aim that is missed is a result: `held` is false, the status 0.
+Status 1 and a message when a side fails, a declared figure is missing or no number, a cached input belongs to another workload, what
+must be equal is not, or other programs take more than a fifth of a core as a round begins, for two minutes. An aim that is missed is
+a result: `held` is false, the status 0. With --busy it is measured beside other programs, and `held` is null.
 
 Benchmarks that show how cost grows have sizes. Each size is kept in FORAGE_BENCH_HOME when it is measured: a run that was stopped, or one of
 more sizes, goes on from there, as long as commit, programs, scripts and machine are the same.
@@ -35,6 +36,7 @@ def arguments(given):
     parser.add_argument("--rehearse", action="store_true", help="one round of a small workload; nothing is written to bench/results")
     parser.add_argument("--sizes", metavar="SIZE,...|all", help="of a benchmark that grows; by default those that take an hour")
     parser.add_argument("--set", metavar="NAME=NUMBER", action="append", default=[], help="another parameter of the workload")
+    parser.add_argument("--busy", action="store_true", help="beside other programs too; what they disturb holds nothing")
     parser.add_argument("--built", metavar="FOLDER", help="programs that are built already, for instance target/release; the result says so")
     parser.add_argument("--docs", action="store_true", help="write the blocks `<!-- bench:NAME -->` of docs/*.md from bench/results")
     parser.add_argument("--check", action="store_true", help="with --docs: only say whether they differ")
@@ -62,7 +64,7 @@ def one(name, given, root):
         rounds = 1 if given.rehearse else benchmark.rounds
         keep = None if given.rehearse else workspace.home / "rows"
         afford(name, benchmark, parameters, workspace.home, said)
-        found = measure(name, benchmark, workspace, rounds, said, keep)
+        found = measure(name, benchmark, workspace, rounds, said, keep, given.busy or given.rehearse)
     for figure, value in found["figures"].items():
         print(f"{figure:60} {value['median']:>14.6g} {value['unit']:16} {value['min']:.6g} to {value['max']:.6g}")
     for aim in found["aims"]:
@@ -77,7 +79,7 @@ def one(name, given, root):
     partial = path.with_suffix(".partial")
     partial.write_text(json.dumps(found, indent=1) + "\n")
     partial.rename(path)
-    print(f"{path}: held {found['held']}")
+    print(f"{path}: held {json.dumps(found['held'])}, others took {found['machine']['others_at_most']:g} cores as rounds began")
 
 
 def main(given=None, root=ROOT):

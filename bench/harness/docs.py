@@ -42,7 +42,8 @@ def checked(name, benchmark, result):
     rounds = [measure.figures(benchmark, dict(zip(observed, seen))) for seen in values]
     if len(rounds) != benchmark.rounds:
         raise _other(name, ["rounds"])
-    made = json.loads(json.dumps(measure.result(name, benchmark, benchmark.parameters, rounds)))
+    taken = result["machine"]["others_at_most"]
+    made = json.loads(json.dumps(measure.result(name, benchmark, benchmark.parameters, rounds, taken)))
     if other := [part for part, value in made.items() if result.get(part) != value]:
         raise _other(name, other)
     return result
@@ -61,7 +62,8 @@ def block(name, benchmark, result):
     parts = [table(made.head, [[fill(cell) for cell in line] for line in made.rows]) for made in benchmark.tables]
     parts += [f"![{curve.title}](pictures/{name}-{curve.name}.svg)" for curve in benchmark.curves]
     if result["aims"]:
-        parts.append(table(("aim", "bound", "measured", "held"), [_aim(aim, found) for aim in result["aims"]]))
+        judged = result["held"] is not None
+        parts.append(table(("aim", "bound", "measured", "held"), [_aim(aim, found, judged) for aim in result["aims"]]))
     return "\n\n".join([*parts, _where(name, benchmark, result)]) + "\n"
 
 
@@ -75,11 +77,12 @@ def drawn(name, benchmark, result):
     }
 
 
-def _aim(aim, found):
+def _aim(aim, found, judged):
     digits = lambda value: f"{value:,.3g}" if abs(value) < 1000 else f"{value:,.0f}"
     figure, words = found[aim["figure"]], {">=": "at least", "<=": "at most"}
     spread = f"{digits(figure['median'])} ({digits(figure['min'])} to {digits(figure['max'])})"
-    return aim["about"], f"{words[aim['comparison']]} {digits(aim['bound'])}", spread, "yes" if aim["held"] else "**no**"
+    told = ("yes" if aim["held"] else "**no**") if judged else "not judged"
+    return aim["about"], f"{words[aim['comparison']]} {digits(aim['bound'])}", spread, told
 
 
 def _where(name, benchmark, result):
@@ -91,12 +94,13 @@ def _where(name, benchmark, result):
     timed = any(figure.unit in ("min", "s") for figure in benchmark.figures)
     once = "one run, since all is seeded but its times" if timed else "one run, since nothing in it is timed and all is seeded"
     how = once if benchmark.exact else f"medians of {result['rounds']} rounds, sides by turns"
+    busy = " On a busy machine, which shows nothing." if place["others_at_most"] > measure.BUSY and not benchmark.exact else ""
     same = f" Held in every round: {'; '.join(result['equalities'])}." if result["equalities"] else ""
     sizes = f" --sizes {','.join(result['parameters']['sizes'])}" if benchmark.part else ""
     return (
         f"`bench/run {name}{sizes}`, {how}: {place['cores']} cores of {place['cpu']}, {place['memory_gib']:g} GiB, load"
-        f" {place['load_at_start']:g} at the start and {place['load_at_most']:g} at the most, {day.day} {day:%B %Y}, commit"
-        f" {result['commit']}{changed}{prebuilt}."
+        f" {place['load_at_start']:g} at the start and {place['load_at_most']:g} at the most, {place['others_at_most']:g} cores taken by others"
+        f" as rounds began, {day.day} {day:%B %Y}, commit {result['commit']}{changed}{prebuilt}.{busy}"
         f"{f' Beside {peers}.' if peers else ''}{same}"
     )
 

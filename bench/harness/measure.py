@@ -7,6 +7,7 @@ import os
 import shutil
 import statistics
 import subprocess
+import time
 from pathlib import Path
 
 from harness.declare import ROOT, BenchError
@@ -19,6 +20,35 @@ def machine():
         model = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "unknown")
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     return {"cpu": model, "cores": os.cpu_count(), "memory_gib": round(memory, 1)}
+
+
+# Cores that others may take as a round begins, the seconds over which they are counted, and how long a quiet machine is waited for.
+BUSY, WINDOW_S, PATIENCE_S = 0.2, 1.0, 120
+
+
+def others():
+    """Cores at work while nothing is measured: other programs', and what other machines take of this one's."""
+
+    def ticks():
+        with open("/proc/stat") as lines:
+            found = list(map(int, next(lines).split()[1:9]))
+        return sum(found), found[3] + found[4]
+
+    all_before, idle_before = ticks()
+    time.sleep(WINDOW_S)
+    all_after, idle_after = ticks()
+    return os.cpu_count() * (1 - (idle_after - idle_before) / max(1, all_after - all_before))
+
+
+def begin(busy, say):
+    """Cores that others take as a round begins. Raises where they stay more than `BUSY`, unless a `busy` machine will do."""
+    until = time.monotonic() + PATIENCE_S
+    while (taken := others()) > BUSY and not busy:
+        words = f"other programs take {taken:.1f} of {os.cpu_count()} cores, more than {BUSY}"
+        if time.monotonic() > until:
+            raise BenchError(f"{words}: end them, or measure with --busy, where nothing counts as held")
+        say(f"waits: {words}")
+    return taken
 
 
 def commit():
@@ -105,20 +135,22 @@ def judge(benchmark, medians):
     ]
 
 
-def measure(name, benchmark, workspace, rounds, say=lambda text: None, keep=None):
+def measure(name, benchmark, workspace, rounds, say=lambda text: None, keep=None, busy=False):
     """Runs a benchmark; its result as it is written to bench/results. Of one that grows, `keep` is a folder where the rounds of each size
-    are written when they are measured, and read where they are those of the same programs, scripts and machine."""
+    are written when they are measured, and read where they are those of the same programs, scripts and machine. `busy` measures beside
+    other programs too."""
     date = _today()
     say(f"{name}: {benchmark.title}")
     if benchmark.part:
-        found, loads, date = _grow(name, benchmark, workspace, rounds, say, keep)
+        found, loads, taken, date = _grow(name, benchmark, workspace, rounds, say, keep, busy)
     else:
-        found, loads = _rounds(name, benchmark, workspace, rounds, say)
+        found, loads, taken = _rounds(name, benchmark, workspace, rounds, say, busy)
+    load = {"load_at_start": round(loads[0], 2), "load_at_most": round(max(loads), 2), "others_at_most": round(max(taken), 2)}
     for seen in found:
         check(benchmark, seen)
-    return result(name, benchmark, workspace.parameters, [figures(benchmark, seen) for seen in found]) | {
-        # What a benchmark takes itself is in the second: more than its threads is somebody else's.
-        "machine": machine() | {"load_at_start": round(loads[0], 2), "load_at_most": round(max(loads), 2)},
+    return result(name, benchmark, workspace.parameters, [figures(benchmark, seen) for seen in found], load["others_at_most"]) | {
+        # What a benchmark takes itself is in the loads. The last is what others took as rounds began.
+        "machine": machine() | load,
         "date": date,
         # Programs that were built before may be of another commit than the one that is checked out.
         "prebuilt": workspace.prebuilt,
@@ -130,13 +162,14 @@ def _today():
     return datetime.datetime.now(datetime.timezone.utc).date().isoformat()
 
 
-def _rounds(name, benchmark, workspace, rounds, say):
-    """What is observed in every round, and the loads of the machine."""
-    loads, found = [os.getloadavg()[0]], []
+def _rounds(name, benchmark, workspace, rounds, say, busy):
+    """What is observed in every round, the loads of the machine, and the cores that others took as each began."""
+    loads, taken, found = [os.getloadavg()[0]], [], []
     groups = benchmark.sides(workspace)
     try:
         for turn in range(rounds):
             say(f"{name}: round {turn + 1} of {rounds}")
+            taken.append(begin(busy or benchmark.exact, lambda text: say(f"{name}: {text}")))
             seen = observe(groups, turn)
             check(benchmark, seen)
             figures(benchmark, seen)
@@ -146,21 +179,21 @@ def _rounds(name, benchmark, workspace, rounds, say):
         # Sides that live through all rounds.
         for side in (side for group in groups for side in group):
             getattr(side, "close", lambda: None)()
-    return found, loads
+    return found, loads, taken
 
 
-def _grow(name, benchmark, workspace, rounds, say, keep):
-    """The rounds of all sizes together, each size kept when it is measured; the loads, and the last day."""
-    found, loads, date = [{} for _ in range(rounds)], [], ""
+def _grow(name, benchmark, workspace, rounds, say, keep, busy):
+    """The rounds of all sizes together, each size kept when it is measured; the loads, the cores of others, and the last day."""
+    found, loads, others_took, date = [{} for _ in range(rounds)], [], [], ""
     for size in benchmark.parameters["sizes"]:
         path = keep and keep / f"{name}-{size}.json"
         key = _kept_for(benchmark, workspace, rounds) if keep else None
         kept = json.loads(path.read_text()) if keep and path.exists() else {}
-        if not kept or kept["key"] != key:
+        if not kept or kept["key"] != key or (max(kept["others"]) > BUSY and not busy):
             day = _today()
-            seen, load = _rounds(f"{name}, {size}", benchmark.part(size), workspace, rounds, say)
+            seen, load, taken = _rounds(f"{name}, {size}", benchmark.part(size), workspace, rounds, say, busy)
             workspace.clear()
-            kept = {"key": key, "rounds": seen, "loads": load, "date": day}
+            kept = {"key": key, "rounds": seen, "loads": load, "others": taken, "date": day}
             if keep:
                 keep.mkdir(parents=True, exist_ok=True)
                 partial = path.with_suffix(".partial")
@@ -171,8 +204,9 @@ def _grow(name, benchmark, workspace, rounds, say, keep):
         for all_seen, seen in zip(found, kept["rounds"]):
             all_seen |= seen
         loads += kept["loads"]
+        others_took += kept["others"]
         date = max(date, kept["date"])
-    return found, loads, date
+    return found, loads, others_took, date
 
 
 def _kept_for(benchmark, workspace, rounds):
@@ -184,8 +218,8 @@ def _kept_for(benchmark, workspace, rounds):
     return json.loads(json.dumps(key))
 
 
-def result(name, benchmark, parameters, rounds):
-    """What rounds of figures come to."""
+def result(name, benchmark, parameters, rounds, taken=0.0):
+    """What rounds of figures come to, on a machine of which others took so many cores."""
     summary = {}
     for figure in benchmark.figures:
         values = [found[figure.name] for found in rounds]
@@ -200,8 +234,8 @@ def result(name, benchmark, parameters, rounds):
     aims = judge(benchmark, {figure: found["median"] for figure, found in summary.items()})
     return {
         "bench": name,
-        # Without an aim there is nothing to hold.
-        "held": all(aim["held"] for aim in aims) if aims else None,
+        # Without an aim there is nothing to hold; times on a busy machine show nothing.
+        "held": all(aim["held"] for aim in aims) if aims and (taken <= BUSY or benchmark.exact) else None,
         "aims": aims,
         "equalities": [equality.about for equality in benchmark.equalities],
         "rounds": len(rounds),

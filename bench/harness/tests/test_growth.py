@@ -69,6 +69,7 @@ class Tree(unittest.TestCase):
         # The program whose digest decides what is kept.
         (self.root / "forage").write_text("one")
         self.said = self.root / "said"
+        self.others = self.enterContext(mock.patch("harness.measure.others", return_value=0.0))
         self.enterContext(mock.patch.dict(os.environ, {"SAID": str(self.said), "FORAGE_BENCH_HOME": str(self.root / "home")}))
 
     def run_it(self, *given):
@@ -107,6 +108,17 @@ class Tree(unittest.TestCase):
         (self.root / "forage").write_text("another")
         self.run_it("squares")
         self.assertEqual(self.measured(), ["2"] * 3 + ["4"] * 3)
+
+    def test_rows_of_a_busy_machine_count_on_one_alone(self):
+        self.others.return_value = 1.0
+        self.run_it("squares", "--busy")
+        self.run_it("squares", "--busy", "--sizes", "all")
+        self.assertEqual(self.measured(), ["8"] * 3)
+        self.assertIsNone(self.result["held"])
+        self.others.return_value = 0.0
+        self.run_it("squares")
+        self.assertEqual(self.measured(), ["2"] * 3 + ["4"] * 3)
+        self.assertIs(self.result["held"], True)
 
     def test_rows_of_other_scripts_do_not_count(self):
         peer, example = self.root / "bench/peers/peer.py", self.root / "retriever/examples/load.rs"

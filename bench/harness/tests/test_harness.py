@@ -165,6 +165,15 @@ class Rounds(unittest.TestCase):
         self.assertTrue(Equality("sums", ["a", "b"]).differing({"a": 1000.0, "b": 1000.5}))
 
 
+class Machine(unittest.TestCase):
+    def test_the_cores_of_others_are_those_that_do_not_idle(self):
+        stat = iter(["cpu 100 0 0 100 0 0 0 0 0 0\n", "cpu 130 10 5 150 10 0 0 5 0 0\n"])
+        opened = lambda path: io.StringIO(next(stat))
+        with mock.patch("builtins.open", opened), mock.patch("time.sleep"), mock.patch("os.cpu_count", return_value=4):
+            # Of 110 ticks 60 were idle or waited for a disk.
+            self.assertAlmostEqual(measure.others(), 4 * 50 / 110)
+
+
 class Inputs(unittest.TestCase):
     def setUp(self):
         self.home = self.enterContext(tempfile.TemporaryDirectory())
@@ -227,6 +236,7 @@ class Tree(unittest.TestCase):
         (self.root / "docs").mkdir()
         self.page = self.root / "docs/results.md"
         self.page.write_text("# Results\n\nBefore.\n\n<!-- bench:two -->\n<!-- /bench:two -->\n\nAfter.\n")
+        self.others = self.enterContext(mock.patch.object(measure, "others", return_value=0.0))
         self.enterContext(mock.patch.dict(os.environ, {"SLOW": "3", "WORD": "same"}))
 
     def run_it(self, *given):
@@ -245,7 +255,7 @@ class Tree(unittest.TestCase):
         found = self.result
         self.assertEqual((found["bench"], found["held"], found["rounds"], found["parameters"]), ("two", True, 3, {"size": 10}))
         self.assertEqual(found["figures"]["ratio"]["rounds"], [3.0, 3.0, 3.0])
-        self.assertEqual(set(found["machine"]), {"cpu", "cores", "memory_gib", "load_at_start", "load_at_most"})
+        self.assertEqual(set(found["machine"]), {"cpu", "cores", "memory_gib", "load_at_start", "load_at_most", "others_at_most"})
         self.assertLessEqual(found["machine"]["load_at_start"], found["machine"]["load_at_most"])
         self.assertEqual({"date", "commit", "changed", "peers"} - set(found), set())
 
@@ -255,6 +265,44 @@ class Tree(unittest.TestCase):
             self.run_it("--docs")
             self.assertIs(self.result["prebuilt"], told)
             self.assertIs(", programs built before." in self.page.read_text(), told)
+
+    def test_a_busy_machine_is_waited_for_and_then_refused(self):
+        self.others.side_effect = [1.0, 0.1, 0.0, 0.05]
+        status, _, error = self.run_it("two")
+        self.assertEqual((status, self.result["held"], self.result["machine"]["others_at_most"]), (0, True, 0.1))
+        self.assertIn("two: waits: other programs take 1.0 of", error)
+        (self.root / "bench/results/two.json").unlink()
+        self.others.side_effect = [0.0, 1.0]
+        with mock.patch.object(measure, "PATIENCE_S", -1):
+            status, _, error = self.run_it("two")
+        self.assertEqual(status, 1)
+        self.assertRegex(error, "error: two: other programs take 1.0 of .* or measure with --busy")
+        self.assertFalse((self.root / "bench/results/two.json").exists())
+
+    def test_what_was_measured_on_a_busy_machine_holds_nothing(self):
+        self.others.side_effect = [0.0, 1.5, 0.0]
+        self.assertEqual(self.run_it("two", "--busy")[0], 0)
+        self.assertEqual((self.result["held"], self.result["machine"]["others_at_most"]), (None, 1.5))
+        self.run_it("--docs")
+        self.assertIn("| times as fast | at least 2 | 3 (3 to 3) | not judged |", self.page.read_text())
+        self.assertIn("1.5 cores taken by others as rounds began", self.page.read_text())
+        self.assertIn("On a busy machine, which shows nothing.", self.page.read_text())
+        path = self.root / "bench/results/two.json"
+        path.write_text(json.dumps(self.result | {"held": True}))
+        self.assertIn("has other held than", self.run_it("--docs")[2])
+
+    def test_counts_are_the_same_on_a_busy_machine(self):
+        path = self.root / "bench/two/benchmark.py"
+        path.write_text(path.read_text().replace("parameters=", "exact=True, rounds=1, parameters="))
+        self.others.return_value = 1.5
+        self.assertEqual(self.run_it("two")[0], 0)
+        self.assertIs(self.result["held"], True)
+        self.assertEqual(self.run_it("--docs")[0], 0)
+        self.assertNotIn("busy", self.page.read_text())
+
+    def test_a_rehearsal_looks_at_no_load(self):
+        self.others.return_value = 1.5
+        self.assertEqual(self.run_it("two", "--rehearse")[0], 0)
 
     def test_an_aim_that_is_missed_is_a_result(self):
         with mock.patch.dict(os.environ, {"SLOW": "1.5"}):
