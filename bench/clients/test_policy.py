@@ -200,8 +200,10 @@ def main():
         "rss_mib_last_quarter": round(late, 1),
         "rss_mib_peak": round(max(sizes), 1),
     }
-    print(json.dumps({"openai": openai.__version__, "checks": len(results), "passed": sum(results.values()), **counts, **figures}))
-    sys.exit(0 if all(results.values()) else 1)
+    figures = {"openai": openai.__version__, "checks": len(results), "passed": sum(results.values()), **counts, **figures}
+    held = all(results.values())
+    print(json.dumps({"bench": "clients-policy", "held": held, "figures": figures}))
+    sys.exit(0 if held else 1)
 
 
 main()

@@ -48,4 +48,6 @@ for kind, what in [("", ""), ("-bits", " with moments of 8 bits, after a resume"
     worst = max(abs(a - b) for key in expected for a, b in zip(exported[key], expected[key], strict=True))
     results.append(same(f"exported weights{what}, largest difference", worst, 0.0, 2e-4))
 print(f"{sum(results)} passed, {len(results) - sum(results)} failed")
-sys.exit(0 if all(results) else 1)
+held = all(results)
+print(json.dumps({"bench": "device-vulkan", "held": held, "figures": {"checks": len(results), "passed": sum(results)}}))
+sys.exit(0 if held else 1)

@@ -23,9 +23,11 @@ const browser = await chromium.launch({
     "--disable-component-update", "--disable-sync",
   ],
 });
+let checks = 0;
 let failures = 0;
 
 function check(name, passed, found = "") {
+  checks += 1;
   if (!passed) failures += 1;
   console.log(`${passed ? "pass" : "FAIL"}  ${name}${found === "" ? "" : `  (${found})`}`);
 }
@@ -251,4 +253,5 @@ for (const [name, address, ready] of [
 
 await browser.close();
 console.log(failures ? `${failures} checks failed` : "all checks passed");
+console.log(JSON.stringify({ bench: "report", held: failures === 0, figures: { checks, failures } }));
 process.exit(failures ? 1 : 0);

@@ -1,10 +1,14 @@
-"""Prints the table of bench/searchlm/run.sh from its scratch folder."""
+"""Prints the table of bench/searchlm/run.sh from its scratch folder, then a line of JSON, `held` where the policies do what the published
+ones did: under the first reward operators go in every seed and the sentinel says so, under the second at least a third is kept."""
 
 import json
 import sys
 from pathlib import Path
 
 LAST = 10
+SEEDS = (1, 2, 3)
+# Shares of queries with operators: what is left after a collapse, and what the published policy kept without one.
+COLLAPSED, KEPT = 0.05, 0.35
 
 
 def rows(path):
@@ -24,14 +28,21 @@ def course(steps, name):
     return f"{steps[0][name]:.2f} → {sum(last) / len(last):.2f}"
 
 
+def held(shares, alarms):
+    """By the share of operators at the end and the kinds of alarms of each (reward, seed)."""
+    collapsed = all(shares["v1", seed] <= COLLAPSED and "keyword_bag" in alarms["v1", seed] for seed in SEEDS)
+    return collapsed and all(shares["v2", seed] >= KEPT for seed in SEEDS)
+
+
 def main():
     scratch = sys.argv[1]
-    runs = [(reward, seed) for reward in ("v1", "v2") for seed in (1, 2, 3)]
+    runs = [(reward, seed) for reward in ("v1", "v2") for seed in SEEDS]
     if missing := [f"{reward}-{seed}" for reward, seed in runs if not Path(f"{scratch}/{reward}-{seed}/evaluation.json").exists()]:
         sys.exit(f"error: {scratch} lacks the evaluation of {', '.join(missing)}: run bench/searchlm/run.sh {scratch}")
     print(f"first step → mean of the last {LAST}; NDCG greedy on held-out questions, start → trained")
     print("| reward | seed | words | with operators | operators per query | phrases | tokens | groups without variance | NDCG@10 | SearchLM's | sentinel |")
     print("|" + "---|" * 11)
+    shares, kinds = {}, {}
     for reward, seed in runs:
         run = f"{scratch}/{reward}-{seed}"
         steps = rows(f"{run}/metrics.jsonl")
@@ -41,14 +52,20 @@ def main():
         before, after = held_out(f"{scratch}/start-{seed}.json"), held_out(f"{run}/evaluation.json")
         cells += [f"{start} → {end}" for start, end in zip(before, after)]
         try:
-            alarms = [f"`{alarm['kind']}` ({alarm['severity']}, step {alarm['step']})" for alarm in rows(f"{run}/alarms.jsonl")]
+            raised = rows(f"{run}/alarms.jsonl")
         except FileNotFoundError:
-            alarms = []
+            raised = []
+        alarms = [f"`{alarm['kind']}` ({alarm['severity']}, step {alarm['step']})" for alarm in raised]
         print(f"| {reward} | {seed} | " + " | ".join(cells) + f" | {', '.join(alarms) or 'nothing'} |")
+        last = [step["query/operator_frac"] for step in steps[-LAST:]]
+        shares[reward, seed], kinds[reward, seed] = sum(last) / len(last), sorted({alarm["kind"] for alarm in raised})
     print(f"\nshare of queries with operators every {LAST} steps:")
     for reward, seed in runs:
         steps = rows(f"{scratch}/{reward}-{seed}/metrics.jsonl")
         print(reward, seed, " ".join(f"{step['query/operator_frac']:.2f}" for step in steps[::LAST]))
+    figures = {f"{reward}-{seed}": {"operators": shares[reward, seed], "alarms": kinds[reward, seed]} for reward, seed in runs}
+    print(json.dumps({"bench": "searchlm", "held": held(shares, kinds), "figures": figures}))
 
 
-main()
+if __name__ == "__main__":
+    main()

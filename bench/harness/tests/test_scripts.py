@@ -1,0 +1,77 @@
+"""The scripts that have no rounds: each ends with a line of JSON with `held`; checks fail unless it holds, measurements do not."""
+
+import re
+import unittest
+from pathlib import Path
+
+from harness.declare import ROOT
+from searchlm import table
+
+# A script, and the file that decides how it ends.
+CHECKS = {
+    "clients/environment.sh": "clients/environment.sh",
+    "clients/judge.sh": "clients/test_judge.py",
+    "clients/openapi.sh": "clients/openapi.sh",
+    "clients/policy.sh": "clients/test_policy.py",
+    "clients/run.sh": "clients/test_clients.py",
+    "clients/tensorboard.sh": "clients/test_tensorboard.py",
+    "device/run.sh": "device/account.py",
+    "device/vulkan.sh": "device/compare.py",
+    "faults/attacks.sh": "faults/attacks.py",
+    "faults/run.sh": "faults/run.py",
+    "faults/soak.sh": "faults/soak.py",
+    "gpu/run.sh": "gpu/bench.py",
+    "kernels/run.sh": "kernels/attention.py",
+    "kill/run.sh": "kill/run.sh",
+    "methods/run.sh": "methods/run.py",
+    "parity/run.sh": "parity/shapes.py",
+    "ranks/run.sh": "ranks/run.sh",
+    "remote/run.sh": "remote/compare.py",
+    "report/run.sh": "report/drive.mjs",
+    "sglang/run.sh": "vllm/run.py",
+    "vllm/run.sh": "vllm/run.py",
+}
+MEASUREMENTS = {
+    "environment/external.sh": "environment/external.sh",
+    "fidelity/run.sh": "fidelity/compare.py",
+    "quickstart/run.sh": "quickstart/table.py",
+    "rerank/run.sh": "rerank/run.py",
+    "searchlm/run.sh": "searchlm/table.py",
+    "start/run.sh": "start/bars.py",
+    "study/run.sh": "study/bars.py",
+}
+# Parts of others, and the rehearsal of bench/gpu.
+NEITHER = {"clients/common.sh", "device/nvrtc.sh", "device/rehearse.sh"}
+
+LINE = re.compile(r'\\?"held\\?": ?|held: failures')
+FAILS = re.compile(
+    r'(sys\.exit|SystemExit)\(?[01] if .* else [01]\)|^\[ "\$\w+" = true \]$|process\.exit\(failures|return (0 if .* else 1|1 if .* else 0)', re.M
+)
+
+
+class Scripts(unittest.TestCase):
+    def test_every_script_is_a_check_or_a_measurement(self):
+        found = {f"{path.parent.name}/{path.name}" for path in ROOT.glob("bench/*/*.sh")}
+        self.assertEqual(found, {*CHECKS, *MEASUREMENTS, *NEITHER})
+
+    def test_each_ends_with_its_line_and_the_status_of_its_kind(self):
+        for scripts, fails in ((CHECKS, True), (MEASUREMENTS, False)):
+            for script, file in scripts.items():
+                with self.subTest(script=script):
+                    if script != file:
+                        self.assertIn(Path(file).name, (ROOT / "bench" / script).read_text(), f"does not run {file}")
+                    text = (ROOT / "bench" / file).read_text()
+                    self.assertRegex(text, LINE)
+                    self.assertIs(bool(FAILS.search(text)), fails)
+
+    def test_a_seed_that_does_as_no_published_policy_did_is_enough(self):
+        shares = {(reward, seed): {"v1": 0.01, "v2": 0.96}[reward] for reward in ("v1", "v2") for seed in table.SEEDS}
+        alarms = {run: ["keyword_bag"] for run in shares}
+        self.assertTrue(table.held(shares, alarms))
+        self.assertFalse(table.held(shares | {("v1", 2): 0.3}, alarms))
+        self.assertFalse(table.held(shares | {("v2", 3): 0.1}, alarms))
+        self.assertFalse(table.held(shares, alarms | {("v1", 1): []}))
+
+
+if __name__ == "__main__":
+    unittest.main()
