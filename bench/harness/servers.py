@@ -14,8 +14,18 @@ from pathlib import Path
 from harness.declare import ROOT, BenchError
 
 
+def tree(process):
+    """A process and those that it started, and they, as far as they live."""
+    found = [process]
+    for at in found:
+        with contextlib.suppress(OSError):
+            for thread in os.listdir(f"/proc/{at}/task"):
+                found += map(int, Path(f"/proc/{at}/task/{thread}/children").read_text().split())
+    return found
+
+
 class Server:
-    """A server process, timed from its start to its first answer, its memory sampled until it is closed."""
+    """A server with all of its processes, timed from its start to its first answer, its memory sampled until it is closed."""
 
     def __init__(self, command, port, log, env=None):
         self.address, self.resident, self.private = f"127.0.0.1:{port}", [], []
@@ -27,8 +37,7 @@ class Server:
         try:
             self.ready_s = self._wait(begun)
         except BaseException:
-            self.process.kill()
-            self.process.wait()
+            self._kill()
             raise
         self.sampler.start()
 
@@ -52,18 +61,38 @@ class Server:
             time.sleep(0.002)
         raise BenchError(f"a server is not ready after two minutes:\n{Path(self.log).read_text()[-2000:]}")
 
+    def _read(self, file):
+        """A file of each process; a process that has ended has none."""
+        for process in tree(self.process.pid):
+            with contextlib.suppress(OSError):
+                yield Path(f"/proc/{process}/{file}").read_text()
+
     def memory_mib(self, kind):
-        """VmRSS counts the pages of mapped index files, which the kernel takes back when it needs them; RssAnon does not."""
-        status = Path(f"/proc/{self.process.pid}/status").read_text()
-        return int(status.split(f"{kind}:")[1].split()[0]) / 1024
+        """VmRSS counts the pages of mapped index files, which the kernel takes back when it needs them; RssAnon does not. Processes map
+        the same files, so those of the one that has most count."""
+        own, mapped = 0, 0
+        for status in self._read("status"):
+            # One that has ended, and whose end nobody has noticed, is without memory.
+            if "RssAnon:" in status:
+                kib = lambda name: int(status.split(f"{name}:")[1].split()[0])
+                own, mapped = own + kib("RssAnon"), max(mapped, kib("RssFile") + kib("RssShmem"))
+        if not own:
+            raise ProcessLookupError(f"no process of the server {self.process.pid} lives")
+        return {"RssAnon": own, "VmRSS": own + mapped}[kind] / 1024
 
     def cpu_s(self):
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        fields = [stat.rsplit(")", 1)[1].split() for stat in self._read("stat")]
+        return sum(int(field[11]) + int(field[12]) for field in fields) / os.sysconf("SC_CLK_TCK")
+
+    def _kill(self):
+        for process in tree(self.process.pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+        self.process.wait()
 
     def _sample(self):
         # A process that has ended has no memory.
-        with contextlib.suppress(OSError, IndexError):
+        with contextlib.suppress(OSError):
             while self.open:
                 self.resident.append(self.memory_mib("VmRSS"))
                 self.private.append(self.memory_mib("RssAnon"))
@@ -79,8 +108,7 @@ class Server:
         try:
             self.process.wait(20)
         except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+            self._kill()
 
 
 def free_port():

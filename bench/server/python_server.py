@@ -1,4 +1,5 @@
-"""The behaviour of Search-R1's published BM25 server: FastAPI over Lucene, one loop over the queries of a request.
+"""The behaviour of Search-R1's published BM25 server: FastAPI over Lucene, one loop over the queries of a request; as many workers as
+there are cores, behind httptools and uvloop.
 
     python_server.py INDEX PORT
 
@@ -7,7 +8,9 @@ without. Its searcher is Pyserini's; here the same Java classes are called witho
 makes this server smaller and quicker to start.
 """
 
+import contextlib
 import json
+import os
 import sys
 from typing import List, Optional
 
@@ -18,6 +21,8 @@ from fastapi import FastAPI
 from pydantic import BaseModel
 
 DEFAULT_TOPK = 3
+# How a worker hears of the index: it imports this module and is given no arguments.
+INDEX = "LUCENE_INDEX"
 
 
 class QueryRequest(BaseModel):
@@ -45,14 +50,20 @@ class Bm25Retriever:
         return [self.search(query, topk) for query in queries]
 
 
-app = FastAPI()
-retriever = Bm25Retriever(sys.argv[1])
+@contextlib.asynccontextmanager
+async def started(app):
+    """Each worker starts a Java machine, of which a process has one."""
+    app.state.retriever = Bm25Retriever(os.environ[INDEX])
+    yield
+
+
+app = FastAPI(lifespan=started)
 
 
 @app.post("/retrieve")
 def retrieve_endpoint(request: QueryRequest):
     result = []
-    for documents, scores in retriever.batch_search(request.queries, request.topk or DEFAULT_TOPK):
+    for documents, scores in app.state.retriever.batch_search(request.queries, request.topk or DEFAULT_TOPK):
         if request.return_scores:
             result.append([{"document": doc, "score": score} for doc, score in zip(documents, scores)])
         else:
@@ -61,4 +72,8 @@ def retrieve_endpoint(request: QueryRequest):
 
 
 if __name__ == "__main__":
-    uvicorn.run(app, host="127.0.0.1", port=int(sys.argv[2]), log_level="warning")
+    os.environ[INDEX] = sys.argv[1]
+    here = os.path.dirname(os.path.abspath(__file__))
+    workers = len(os.sched_getaffinity(0))
+    speed = {"http": "httptools", "loop": "uvloop", "workers": workers}
+    uvicorn.run("python_server:app", app_dir=here, host="127.0.0.1", port=int(sys.argv[2]), log_level="warning", **speed)

@@ -1,0 +1,50 @@
+"""Servers of several processes: what they take together, and their end."""
+
+import os
+import sys
+import tempfile
+import time
+import unittest
+from pathlib import Path
+
+from harness.servers import Server, free_port, tree
+
+# Answers, and has a child that takes 64 MiB and some processor time before the first answer.
+FORKING = """
+import http.server, subprocess, sys
+
+child = "data = b'x' * (64 << 20); print(sum(range(3_000_000)), flush=True); import time; time.sleep(600)"
+held = subprocess.Popen([sys.executable, "-c", child], stdout=subprocess.PIPE)
+held.stdout.readline()
+
+class Asked(http.server.BaseHTTPRequestHandler):
+    def do_POST(self):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b'{"result": []}')
+
+http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Asked).serve_forever()
+"""
+
+
+class Servers(unittest.TestCase):
+    def test_all_processes_of_a_server_count(self):
+        port = free_port()
+        with tempfile.TemporaryDirectory() as scratch:
+            command = [sys.executable, "-c", FORKING, port]
+            with Server(command, port, Path(scratch, "log")) as server:
+                parent, child = tree(server.process.pid)
+                self.assertEqual(parent, server.process.pid)
+                self.assertGreater(server.memory_mib("RssAnon"), 64)
+                self.assertGreater(server.memory_mib("VmRSS"), server.memory_mib("RssAnon"))
+                self.assertGreater(server.cpu_s(), 0)
+                server._kill()
+                self.assertRaises(ProcessLookupError, server.memory_mib, "RssAnon")
+            until = time.monotonic() + 30
+            while os.path.exists(f"/proc/{child}") and time.monotonic() < until:
+                time.sleep(0.01)
+            self.assertFalse(os.path.exists(f"/proc/{child}"))
+
+
+if __name__ == "__main__":
+    unittest.main()
