@@ -18,15 +18,16 @@ trap stop EXIT
 PINNED='import sys
 from importlib.metadata import version
 
-pins = [package.split("==") for package in sys.argv[1:] if "==" in package]
-sys.exit(any(version(name.split("[")[0]).split("+")[0] != pin for name, pin in pins if "*" not in pin))'
+pins = [package.split("==") for package in sys.argv[1:]]
+sys.exit(any(version(name.split("[")[0]).split("+")[0] != pin for name, pin in pins))'
 
-# venv NAME MODULES PACKAGES...: a virtual environment with packages, in VENV; installed where a module is missing or a package has
-# another version than it is to have. Of PYTHON3, where that is set.
+# venv NAME MODULES PACKAGES...: a virtual environment with packages, all named NAME==VERSION, in VENV; installed where a module is
+# missing or a package has another version than it is to have. Says which they are. Of PYTHON3, where that is set.
 venv() {
     VENV="$HOME_DIR/$1"
     local modules="$2"
     shift 2
+    echo "beside $*" >&2
     if ! "$VENV/bin/python" -c "import $modules" 2>/dev/null || ! "$VENV/bin/python" -c "$PINNED" "$@"; then
         [ -x "$VENV/bin/python" ] || "${PYTHON3:-python3}" -m venv "$VENV"
         "$VENV/bin/python" -m pip install --quiet "$@"

@@ -78,7 +78,7 @@ if wanted openenv; then
     part openenv 'openenv gymnasium' "GenericEnvClient, EnvClient; check_env" tests/test_real_openenv.py tests/test_gymnasium.py
 fi
 if wanted trl; then
-    venv train-venv 'torch, transformers, trl, datasets, pytest' torch==2.15.0 transformers==5.23.0 trl==1.16.0 datasets peft pytest==9.2.0
+    venv train-venv 'torch, transformers, trl, datasets, pytest' torch==2.15.0 transformers==5.23.0 trl==1.16.0 datasets==5.2.0 peft==0.21.2 pytest==9.2.0
     part trl trl "GRPOTrainer, steps on the processor" tests/test_trl.py
 fi
 if wanted verifiers; then
@@ -86,7 +86,8 @@ if wanted verifiers; then
     part verifiers verifiers "evaluate, with a real policy too" tests/test_verifiers.py tests/test_real_verifiers.py
 fi
 if wanted verl; then
-    venv verl-venv 'verl, cachetools, uvicorn, pytest' verl==0.9.1 torch==2.11.0 transformers==5.9.0 cachetools fastapi uvicorn pytest==9.2.0
+    venv verl-venv 'verl, cachetools, uvicorn, pytest' verl==0.9.1 torch==2.11.0 transformers==5.9.0 cachetools==8.0.2 fastapi==0.165.0 \
+        uvicorn==0.54.0 pytest==9.2.0
     part verl verl "AgentLoopManager under Ray, with a real policy" tests/test_real_verl.py
 fi
 if wanted skyrl || wanted nemo; then

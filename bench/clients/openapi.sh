@@ -5,7 +5,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 . bench/clients/common.sh
-venv openapi schemathesis "schemathesis==4.*"
+venv openapi schemathesis schemathesis==4.32.5
 build
 FORAGE="$(realpath "$FORAGE")"
 examples="${1:-100}"
@@ -30,5 +30,5 @@ check() {
 check retriever retriever "$WORK/index"
 check env env search-r1 --index "$WORK/index" --questions "$WORK/world/search-r1/train.jsonl"
 check policy policy builtin:quickstart --cache-mib 32
-printf '{"bench":"openapi","held":%s,"figures":{"examples":%s,%s}}\n' "$held" "$examples" "$figures"
+printf '{"bench":"openapi","held":%s,"figures":{"schemathesis":"4.32.5","examples":%s,%s}}\n' "$held" "$examples" "$figures"
 [ "$held" = true ]

