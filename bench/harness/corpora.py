@@ -1,9 +1,11 @@
 """The large corpus that several benchmarks search, and Lucene's indexes."""
 
+import json
 import shutil
+import subprocess
 import sys
 
-from harness.declare import ROOT
+from harness.declare import ROOT, BenchError
 from harness.workspace import digest
 
 # What the data folder has of prose; bench/retrieval/corpus.py reads it.
@@ -16,6 +18,21 @@ def windows(work, passages):
     files = sorted(path for folder in PROSE for path in (work.data / folder).rglob("*.jsonl"))
     key = {"passages": passages, "maker": digest(maker), "data": digest(*files)}
     return work.input("windows", key, lambda folder: work.run(sys.executable, maker, work.data, folder, passages))
+
+
+def terms(work, name, path, field):
+    """The terms of each text of a file of JSON lines, as our analysis makes them: a file of JSON lists."""
+    analyze = work.example("forage-retriever", "analyze")
+
+    def make(folder):
+        with open(path, encoding="utf-8") as rows, open(folder / "terms.jsonl", "wb") as out:
+            process = subprocess.Popen([analyze], stdin=subprocess.PIPE, stdout=out, text=True)
+            with process.stdin as texts:
+                texts.writelines(json.dumps(json.loads(row)[field]) + "\n" for row in rows)
+            if process.wait():
+                raise BenchError(f"{analyze} ended with {process.returncode}")
+
+    return work.input(f"terms-{name}", {"texts": digest(path), "field": field, "program": digest(analyze)}, make) / "terms.jsonl"
 
 
 def lucene_index(work, anserini, corpora, threads=1):

@@ -2,19 +2,20 @@
 
 Lucene is a bare `IndexSearcher` with Anserini's analysis, called through JPype at under a microsecond a call. Ids: both sides give the
 numbers and scores of the best k. Stored: both also read the documents they store, ours as title and text, Lucene's as the JSON line
-that was indexed.
+that was indexed. bm25s and rank_bm25 are given the terms of our analysis, of passages and of queries, ready-made: neither their building
+nor their queries have analysis in them, as ours and Lucene's do.
 """
 
 import shutil
 
-from harness.corpora import halves, index_command, lucene_index, windows
+from harness.corpora import halves, index_command, lucene_index, terms, windows
 from harness.declare import Aim, Benchmark, Cell, Equality, Figure, ROOT, Table
 from harness.peers import Anserini, Venv
 from harness.sides import Driven, Function, timed
 from harness.workspace import digest
 
 ANSERINI = Anserini()
-BM25S = Venv("bm25s==0.3.16", "rank-bm25==0.2.2", "numba==0.68.1", "numpy==2.4.6", "scipy==1.17.1", "PyStemmer==3.1.0")
+BM25S = Venv("bm25s==0.3.16", "rank-bm25==0.2.2", "numba==0.68.1", "numpy==2.4.6", "scipy==1.17.1")
 PEER = ROOT / "bench/retrieval/peer.py"
 
 # Engine, and the ways it is asked. rank_bm25 is asked ten queries.
@@ -39,6 +40,8 @@ WORDS = {
     "parallel": "all at once, all cores",
 }
 BUILDS = (("forage", 1), ("lucene", 1), ("bm25s", 1), ("forage", 2), ("lucene", 2))
+# Those that say what they found.
+SCORED = ("forage", "lucene", "bm25s-numba")
 TAILS = ("p50_us", "p95_us", "p99_us")
 
 
@@ -63,30 +66,31 @@ def sides(work):
     bench = work.example("forage-retriever", "bm25_bench")
     ours = lambda out: [work.forage, "index", "build", "--corpus", corpus, "--format", "search-r1", "--out", out]
     split = halves(work, corpus)
+    their_corpus, their_queries = terms(work, "corpus", corpus, "contents"), terms(work, "queries", queries, "text")
     commands = {
         "forage": lambda out, threads: ours(out),
         "lucene": lambda out, threads: index_command(work, ANSERINI, split, out, threads),
-        "bm25s": lambda out, threads: [bm25s, PEER, "build-bm25s", out, corpus, "-", k],
+        "bm25s": lambda out, threads: [bm25s, PEER, "build-bm25s", out, their_corpus, "-", k],
     }
     builds = []
     for name, threads in BUILDS:
         out = work.scratch / f"{name}-{threads}"
         builds.append(build(work, name, threads, commands[name](out, threads), out))
     work.run(*ours(work.scratch / "forage"))
-    key = {"corpus": digest(corpus), "peers": BM25S.versions, "maker": digest(PEER)}
-    index = work.input("bm25s", key, lambda out: work.run(bm25s, PEER, "build-bm25s", out / "index", corpus, "-", k)) / "index"
+    key = {"corpus": digest(their_corpus), "peers": BM25S.versions, "maker": digest(PEER)}
+    index = work.input("bm25s", key, lambda out: work.run(bm25s, PEER, "build-bm25s", out / "index", their_corpus, "-", k)) / "index"
     lucene = lucene_index(work, ANSERINI, [corpus])
-    peer = lambda python, name, index: [python, PEER, name, index, corpus, queries, k]
+    peer = lambda name, index: [bm25s, PEER, name, index, their_corpus, their_queries, k]
     started = {
         "forage": ([bench, work.scratch / "forage", queries, k], None),
-        "lucene": (peer(python, "lucene", lucene), ANSERINI.environment(work.home)),
-        "bm25s-numba": (peer(bm25s, "bm25s-numba", index), None),
-        "bm25s-numpy": (peer(bm25s, "bm25s-numpy", index), None),
-        "rank-bm25": (peer(bm25s, "rank-bm25", "-"), None),
+        "lucene": ([python, PEER, "lucene", lucene, corpus, queries, k], ANSERINI.environment(work.home)),
+        "bm25s-numba": (peer("bm25s-numba", index), None),
+        "bm25s-numpy": (peer("bm25s-numpy", index), None),
+        "rank-bm25": (peer("rank-bm25", "-"), None),
     }
     engines = []
     for name, (command, env) in started.items():
-        asked = {mode: mode for mode in MODES[name]} | ({"scores": "scores"} if name in ("forage", "lucene") else {})
+        asked = {mode: mode for mode in MODES[name]} | ({"scores": "scores"} if name in SCORED else {})
         # Caches and compilers get three passes of every mode first, which is when Java's times settle; rank_bm25 has neither.
         warm = () if name == "rank-bm25" else MODES[name] * 3
         engines.append(Driven(name, command, asked, warm, env))
@@ -146,7 +150,12 @@ BENCHMARK = Benchmark(
     ],
     equalities=[
         Equality("the scores of all hits have the same sum in Lucene", ["forage/scores/sum", "lucene/scores/sum"], tolerance=1e-6),
-        Equality("as many hits are found", ["forage/scores/hits", "lucene/scores/hits"]),
+        Equality(
+            "nearly the same sum in bm25s, which does not round lengths as Lucene does",
+            ["forage/scores/sum", "bm25s-numba/scores/sum"],
+            tolerance=0.02,
+        ),
+        Equality("as many hits are found", [f"{engine}/scores/hits" for engine in SCORED]),
     ],
     tables=[
         Table(

@@ -2,8 +2,9 @@
 
     peer.py ENGINE INDEX CORPUS QUERIES K
 
-ENGINE: lucene, bm25s-numpy, bm25s-numba, rank-bm25. Prints one JSON line when ready, then one for every line read: `single`
-and `batch`, `parallel` (bm25s), `stored` and `scores` (Lucene). CPU time is that of the whole process, its Java or numba threads included.
+ENGINE: lucene, bm25s-numpy, bm25s-numba, rank-bm25. CORPUS and QUERIES are rows with texts for Lucene, lists of terms for the others.
+Prints one JSON line when ready, then one for every line read: `single`, `batch`, `parallel` (bm25s), `stored` (Lucene) and `scores` (both).
+CPU time is that of the whole process, its Java or numba threads included.
 """
 
 import json
@@ -15,9 +16,9 @@ from pathlib import Path
 RANK_BM25_QUERIES = 10
 
 
-def texts(corpus):
-    with open(corpus, encoding="utf-8") as rows:
-        return [json.loads(row)["contents"] for row in rows]
+def lines(path):
+    with open(path, encoding="utf-8") as rows:
+        return [json.loads(row) for row in rows]
 
 
 class Lucene:
@@ -43,9 +44,8 @@ class Lucene:
 class Bm25s:
     def __init__(self, backend, index, k):
         import bm25s
-        import Stemmer
 
-        self.bm25s, self.stemmer, self.k, self.backend = bm25s, Stemmer.Stemmer("porter"), k, backend
+        self.k, self.backend = k, backend
         self.model = bm25s.BM25.load(str(index), load_vocab=True)
         self.model.backend = backend
 
@@ -53,9 +53,13 @@ class Bm25s:
         return self.batch([query], 0)
 
     def batch(self, queries, threads):
-        terms = self.bm25s.tokenize(queries, stopwords="en", stemmer=self.stemmer, show_progress=False)
         options = {"backend_selection": "numba" if self.backend == "numba" else "numpy"}
-        return self.model.retrieve(terms, k=self.k, n_threads=threads, show_progress=False, **options)
+        return self.model.retrieve(queries, k=self.k, n_threads=threads, show_progress=False, **options)
+
+    def scores(self, queries):
+        # Passages without a word of the query fill the list up.
+        found = self.batch(queries, 1).scores
+        return {"sum": float(found.sum(dtype="float64")), "hits": int((found > 0).sum())}
 
 
 class RankBm25:
@@ -63,20 +67,18 @@ class RankBm25:
         import rank_bm25
 
         self.numpy, self.k = __import__("numpy"), k
-        self.model = rank_bm25.BM25Okapi([text.lower().split() for text in texts(corpus)], k1=0.9, b=0.4)
+        self.model = rank_bm25.BM25Okapi(lines(corpus), k1=0.9, b=0.4)
 
     def search(self, query):
-        scores = self.model.get_scores(query.lower().split())
+        scores = self.model.get_scores(query)
         return self.numpy.argpartition(scores, -self.k)[-self.k :]
 
 
 def build_bm25s(corpus, out):
     import bm25s
-    import Stemmer
 
-    terms = bm25s.tokenize(texts(corpus), stopwords="en", stemmer=Stemmer.Stemmer("porter"), show_progress=False)
     model = bm25s.BM25(method="lucene", k1=0.9, b=0.4)
-    model.index(terms, show_progress=False)
+    model.index(lines(corpus), show_progress=False)
     model.save(str(out))
 
 
@@ -112,8 +114,8 @@ def main():
     name, index, corpus, queries, k = sys.argv[1:]
     if name == "build-bm25s":
         return build_bm25s(corpus, index)
-    with open(queries, encoding="utf-8") as rows:
-        queries = [json.loads(row)["text"] for row in rows]
+    # bm25s takes no query without a term; a space is none of any passage.
+    queries = [row["text"] if name == "lucene" else row or [" "] for row in lines(queries)]
     k, begun = int(k), time.perf_counter()
     if name == "lucene":
         engine = Lucene(index, corpus, k)
