@@ -1,7 +1,7 @@
 """Optimizer steps on recorded rollouts beside PyTorch's, and whole GRPO steps beside TRL's, on the processor with two threads.
 
-Ours: `layers` is what the program does, `graph` one autodiff graph through the whole decoder. PyTorch: with gradient checkpointing, and
-`plain` without. `shared`: the members of a group have one prompt, which is computed once here and for each of them there; `apart`:
+Ours: `layers` is what the program does, `graph` one autodiff graph through the whole decoder. PyTorch: with gradient checkpointing,
+`plain` without, and `compiled`, which is `plain` under torch.compile. `shared`: the members of a group have one prompt, which is computed once here and for each of them there; `apart`:
 they share nothing. The quickest step of a side counts. Losses and weights after one step are compared, so that both did the same work.
 
 A GRPO step of ours is the time from one row of metrics to the next, whatever happens in it; TRL's is its callbacks' from begin to end,
@@ -30,8 +30,8 @@ JOBS = {
     "small LoRA 8 apart": ("small", 8, (8, 8), False, 4),
     "0.5b LoRA 16 shared": ("0.5b", 16, (1, 2), True, 2),
 }
-OURS, THEIRS = ("layers", "graph"), ("checkpoint", "plain")
-PAIRS = (("layers", "checkpoint"), ("layers", "plain"), ("graph", "plain"))
+OURS, THEIRS = ("layers", "graph"), ("checkpoint", "plain", "compiled")
+PAIRS = (("layers", "checkpoint"), ("layers", "plain"), ("layers", "compiled"), ("graph", "plain"))
 THREADS, MICRO_BATCH = 2, 1024
 # Prompt styles of the search environment: a question alone, and Search-R1's instructions.
 PROMPTS = {"short": "a question alone", "search_r1": "Search-R1's instructions"}
@@ -72,7 +72,7 @@ class Job:
     def sides(self):
         ours = [Command(f"{self.name}/{way}", self.ours(way, self.steps), taken) for way in OURS]
         theirs = [Command(f"{self.name}/{way}", self.theirs(way, self.steps), taken) for way in THEIRS]
-        return [[ours[0], theirs[0], ours[1], theirs[1]], [Function(f"{self.name}/weights", self.gaps)]]
+        return [[ours[0], theirs[0], ours[1], *theirs[1:]], [Function(f"{self.name}/weights", self.gaps)]]
 
     def gaps(self):
         """How far the weights after one step are from PyTorch's."""

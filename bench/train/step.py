@@ -1,10 +1,11 @@
 """Optimizer steps of PyTorch on recorded rollouts: what `forage bench train` does, in the same form.
 
-step.py MODEL ROLLOUTS RANK checkpoint|plain THREADS MICRO_BATCH_TOKENS STEPS [FOLDER]
+step.py MODEL ROLLOUTS RANK checkpoint|plain|compiled THREADS MICRO_BATCH_TOKENS STEPS [FOLDER]
 
 GRPO (advantages of the groups, clip 0.2 and 0.28, token mean over the step), AdamW at 1e-3 without warm-up, clipped at norm 1,
 weight decay 0.01 on matrices. RANK 0 trains all weights, else a LoRA adapter (PEFT) whose start is read from MODEL where it is a
-PEFT folder. `checkpoint` switches gradient checkpointing on.
+PEFT folder. `checkpoint` switches gradient checkpointing on; `compiled` is `plain` with the decoder under torch.compile, for any lengths,
+which needs g++: the first step compiles.
 """
 
 import collections
@@ -58,15 +59,19 @@ def load():
     return peft.get_peft_model(base, peft.LoraConfig(r=int(RANK), lora_alpha=2 * int(RANK), target_modules="all-linear"))
 
 
+def decoder(model):
+    """The layers, without the head."""
+    return model.get_base_model().model if hasattr(model, "get_base_model") else model.model
+
+
 def loss(model, rows, step_tokens):
     width = max(len(row["ids"]) for row in rows)
     pad = lambda values: torch.tensor([list(value) + [0] * (width - len(value)) for value in values])
     ids, mask = pad([row["ids"] for row in rows]), pad([row["mask"] for row in rows])[:, 1:].float()
     seen = pad([[1] * len(row["ids"]) for row in rows])
     # Only rows that predict a token of the policy reach the head, here as there.
-    hidden = model.get_base_model().model if hasattr(model, "get_base_model") else model.model
     head = model.get_base_model().lm_head if hasattr(model, "get_base_model") else model.lm_head
-    states = hidden(input_ids=ids, attention_mask=seen, use_cache=False).last_hidden_state[:, :-1]
+    states = decoder(model)(input_ids=ids, attention_mask=seen, use_cache=False).last_hidden_state[:, :-1]
     picked = mask > 0
     logits = head(states[picked])
     logprobs = torch.log_softmax(logits, -1).gather(1, ids[:, 1:][picked][:, None])[:, 0]
@@ -83,6 +88,8 @@ def main():
     if WAY == "checkpoint":
         model.enable_input_require_grads()
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    if WAY == "compiled":
+        decoder(model).compile(dynamic=True)
     learned = [(name, weight) for name, weight in model.named_parameters() if weight.requires_grad]
     optimizer = torch.optim.AdamW(
         [
