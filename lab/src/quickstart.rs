@@ -64,6 +64,8 @@ pub fn quickstart(
     observer: &dyn Observer,
 ) -> Result<(Verdict, Summaries)> {
     let began = Instant::now();
+    // A config of which no control can be made is refused before anything is trained.
+    "random".parse::<Twin>()?.of(config)?;
     let layout = RunLayout::new(&options.folder);
     let _lock = prepare(&layout, options.resume)?;
     let folder = layout.folder().display();
