@@ -37,12 +37,14 @@ MEASUREMENTS = {
     "fidelity/run.sh": "fidelity/compare.py",
     "quickstart/run.sh": "quickstart/table.py",
     "rerank/run.sh": "rerank/run.py",
+    "searchlm/conditions.sh": "searchlm/conditions.py",
     "searchlm/run.sh": "searchlm/table.py",
+    "spurious/run.sh": "spurious/run.py",
     "start/run.sh": "start/bars.py",
     "study/run.sh": "study/bars.py",
 }
 # Parts of others, and the rehearsal of bench/gpu.
-NEITHER = {"clients/common.sh", "device/nvrtc.sh", "device/rehearse.sh", "vllm/install.sh"}
+NEITHER = {"clients/common.sh", "device/nvrtc.sh", "device/rehearse.sh", "searchlm/start.sh", "vllm/install.sh"}
 
 LINE = re.compile(r'\\?"held\\?": ?|held: failures')
 FAILS = re.compile(
@@ -60,7 +62,9 @@ class Scripts(unittest.TestCase):
             for script, file in scripts.items():
                 with self.subTest(script=script):
                     if script != file:
-                        self.assertIn(Path(file).name, (ROOT / "bench" / script).read_text(), f"does not run {file}")
+                        # As a file or as a module.
+                        names = f"{re.escape(Path(file).name)}|{file.removesuffix('.py').replace('/', '[.]')}"
+                        self.assertRegex((ROOT / "bench" / script).read_text(), names, f"does not run {file}")
                     text = (ROOT / "bench" / file).read_text()
                     self.assertRegex(text, LINE)
                     self.assertIs(bool(FAILS.search(text)), fails)
