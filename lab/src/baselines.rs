@@ -96,7 +96,10 @@ impl Baselines<'_> {
             Baseline::RejectionSampling(budget) => (Method::RejectionSampling, budget),
             Baseline::Demonstrations(budget) => (Method::Demonstrations, budget),
         };
-        let (policy, cost) = self.taught(name, method, budget)?;
+        let (key, policy, cost) = self.taught(name, method, budget)?;
+        // Of other settings it is another policy, whose episodes are not this one's.
+        let file = self.run.unfinished_set(&key);
+        let out = out.map(|out| Out { file: &file, ..out });
         Ok((self.checkpoint(&policy, out)?, Some(cost)))
     }
 

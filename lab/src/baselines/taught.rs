@@ -87,16 +87,16 @@ struct Played {
 }
 
 impl Baselines<'_> {
-    /// The policy that a method leaves within a budget, with the episodes and seconds of its training.
+    /// The policy that a method leaves within a budget, with the name of its folder and the episodes and seconds of its training.
     pub(super) fn taught(
         &self,
         name: &str,
         method: Method,
         budget: Budget,
-    ) -> Result<(Checkpoint, [f64; 2])> {
+    ) -> Result<(String, Checkpoint, [f64; 2])> {
         let plan = self.plan(method, budget)?;
-        let folder = format!("{name}-{}", self.key(plan)?);
-        let folder = self.run.baseline(&folder);
+        let key = format!("{name}-{}", self.digest_of(plan)?);
+        let folder = self.run.baseline(&key);
         let (mut policy, mut policy_name) = (self.start.clone(), self.start_name.clone());
         let mut is_start = true;
         let mut rounds: Vec<Played> = Vec::new();
@@ -126,7 +126,7 @@ impl Baselines<'_> {
         }
         let episodes: usize = rounds.iter().map(|round| round.episodes).sum();
         let spent = rounds.iter().map(|round| round.seconds).sum();
-        Ok((policy, [episodes as f64, spent]))
+        Ok((key, policy, [episodes as f64, spent]))
     }
 
     /// The rounds of a method within a budget.
@@ -165,7 +165,7 @@ impl Baselines<'_> {
     }
 
     /// The beginning of the digest of all that shapes a baseline: the run's settings, its training questions, the budget.
-    fn key(&self, plan: Plan) -> Result<String> {
+    fn digest_of(&self, plan: Plan) -> Result<String> {
         let mut hasher = blake3::Hasher::new();
         hasher.update(digest(self.config, Experience::Data(self.data))?.as_bytes());
         hasher.update(format!("{plan:?}").as_bytes());

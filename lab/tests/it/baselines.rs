@@ -47,15 +47,28 @@ fn studied(run: &Path, overrides: &[String]) -> Result<Studied, RunError> {
     study(&[run.to_owned()], None, overrides, false, &())
 }
 
-/// Dies in the middle of the trained policy's samples.
-#[derive(Default)]
-struct Killed(AtomicUsize);
+/// Dies when it hears of an episode after so many.
+struct Killed {
+    after: usize,
+    heard: AtomicUsize,
+}
 
 impl Observer for Killed {
     fn progress(&self, _task: &str, _done: u64, _total: u64, _shown: &str) {
-        // Of start and trained policy, 16 greedy episodes and 128 samples each.
-        assert!(self.0.fetch_add(1, Ordering::Relaxed) < 200, "killed");
+        let heard = self.heard.fetch_add(1, Ordering::Relaxed);
+        assert!(heard < self.after, "killed");
     }
+}
+
+/// A study of a run that dies after so many episodes.
+fn killed(run: &Path, overrides: &[String], after: usize) {
+    let runs = [run.to_owned()];
+    let observer = Killed {
+        after,
+        heard: AtomicUsize::new(0),
+    };
+    let ran = AssertUnwindSafe(|| study(&runs, None, overrides, false, &observer));
+    assert!(catch_unwind(ran).is_err(), "not killed");
 }
 
 /// The files of a run's evaluation and its study.
@@ -192,10 +205,8 @@ fn baselines_stand_beside_the_trained_policy_in_a_study() {
     // What is there is not made anew, and what was played before it was killed is not played again.
     let files = kept(&run);
     let runs = [run.clone()];
-    let killed = catch_unwind(AssertUnwindSafe(|| {
-        study(&runs, None, &asked, false, &Killed::default())
-    }));
-    assert!(killed.is_err());
+    // In the middle of the trained policy's samples: of it and of the start there are 16 greedy episodes and 128 samples.
+    killed(&run, &asked, 200);
     let error = studied(&run, &asked).unwrap_err().to_string();
     assert!(error.contains("give --resume to go on"), "{error}");
     let error = study(&runs, Some(8), &asked, true, &()).unwrap_err();
@@ -208,11 +219,17 @@ fn baselines_stand_beside_the_trained_policy_in_a_study() {
     let error = study(&runs, None, &asked, true, &()).unwrap_err();
     assert!(error.to_string().contains("nothing to resume"), "{error}");
 
-    // A baseline under other settings is another one, which takes nothing of the first.
+    // A baseline under other settings is another one, which takes nothing of the first, nor of its episodes in a study that goes on:
+    // of start, trained policy and baseline there are 16 greedy episodes and as many samples.
     let rate = "grpo.update.optimizer.learning_rate=1e-5";
-    let other = [rate, "evaluation.baselines=[\"demonstrations\"]"].map(str::to_owned);
-    studied(&run, &other).unwrap();
+    let both = "evaluation.baselines=[\"demonstrations\", \"search-title\"]";
+    killed(&run, &[both.to_owned()], 96);
+    let other = [rate, both].map(str::to_owned);
+    study(&runs, None, &other, true, &()).unwrap();
     assert_eq!(folders_of(&run, "demonstrations").len(), 2);
+    let resumed = kept(&run);
+    studied(&run, &other).unwrap();
+    assert!(kept(&run) == resumed, "its own episodes");
 
     let unknown = studied(&run, &["evaluation.baselines=[\"sft\"]".to_owned()]);
     let error = format!("{:?}", unknown.unwrap_err());
