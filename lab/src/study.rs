@@ -45,14 +45,13 @@ pub fn study(
         let begun = records.iter().find(|record| record.exists());
         check(begun.unwrap_or(first))?;
     }
+    // To the end, since each run keeps its unfinished episodes until all of them are evaluated.
+    let _locks = claim(runs)?;
     let (mut greedy, mut sampled, mut courses) = (Vec::new(), Vec::new(), Vec::new());
     let (mut studies, mut costs) = (Vec::new(), Costs::new());
     let mut bootstrap = None;
     for run in runs {
         let layout = RunLayout::new(run);
-        if !layout.config().exists() {
-            bail!("{} is not a folder of `forage train`", run.display());
-        }
         let config = Resolved::read(&layout.config(), overrides, None)?;
         let bootstrap = *bootstrap.get_or_insert(config.bootstrap());
         let found = evaluated(&layout, &config, limit, resume, observer)?;
@@ -81,12 +80,24 @@ pub fn study(
     };
     // Those of the first run too only now: a study that is stopped in a later one has its episodes.
     for run in runs {
-        let _lock = RunLock::take(run)?;
         let place = RunLayout::new(run).unfinished();
         let removed = std::fs::remove_dir_all(&place);
         removed.with_context(|| format!("cannot remove {}", place.display()))?;
     }
     Ok(studied)
+}
+
+/// Claims the folders of runs.
+fn claim(runs: &[PathBuf]) -> Result<Vec<RunLock>> {
+    for (place, run) in runs.iter().enumerate() {
+        if !RunLayout::new(run).config().exists() {
+            bail!("{} is not a folder of `forage train`", run.display());
+        }
+        if runs[..place].contains(run) {
+            bail!("{} is named twice; name each run once", run.display());
+        }
+    }
+    runs.iter().map(|run| RunLock::take(run)).collect()
 }
 
 /// The stem of the record of a run's evaluation; the names of its sets of episodes are others.
@@ -100,8 +111,6 @@ struct Judged {
     baselines: Vec<(String, Evaluated)>,
     /// What the training of arms and baselines has taken.
     costs: Costs,
-    /// Held until the run's study is kept.
-    _lock: RunLock,
 }
 
 impl Judged {
@@ -135,7 +144,6 @@ fn evaluated(
     if !run.policy().exists() {
         bail!("{folder} has not come to its end; `forage train --resume` ends it");
     }
-    let lock = RunLock::take(run.folder())?;
     let twins = finished_twins(run)?;
     let scratch = tempfile::tempdir().context("cannot make a temporary folder")?;
     let data = Data::load(config, scratch.path())?;
@@ -213,7 +221,6 @@ fn evaluated(
         arms,
         baselines,
         costs,
-        _lock: lock,
     })
 }
 
@@ -227,4 +234,30 @@ fn finished_twins(run: &RunLayout) -> Result<Vec<(String, RunLayout)>> {
         );
     }
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_runs_of_a_study_belong_to_one_process() {
+        let folder = tempfile::tempdir().unwrap();
+        let runs = ["one", "two"].map(|name| folder.path().join(name));
+        let refused = |runs: &[PathBuf]| claim(runs).unwrap_err().to_string();
+        let words = refused(&runs);
+        assert!(words.contains("one is not a folder of"), "{words}");
+        for run in &runs {
+            std::fs::create_dir(run).unwrap();
+            std::fs::write(RunLayout::new(run).config(), "").unwrap();
+        }
+        let held = claim(&runs).unwrap();
+        let words = refused(&runs[1..]);
+        assert!(words.contains("two is in use by process"), "{words}");
+        drop(held);
+        let twice = [runs[0].clone(), runs[0].clone()];
+        let words = refused(&twice);
+        assert!(words.contains("one is named twice"), "{words}");
+        drop(claim(&runs).unwrap());
+    }
 }
