@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use forage_contracts::policy::Sampling;
 use forage_contracts::seed::Seed;
-use forage_env::{EpisodeWriter, InfraBudget, Job, Keep, Rejection, RejectionCounts, Rollout};
+use forage_env::{
+    EpisodeRecord, EpisodeWriter, InfraBudget, Job, Keep, Rejection, RejectionCounts, Rollout,
+};
 use forage_trainer::run::group_jobs;
 use serde_json::json;
 
@@ -149,7 +151,7 @@ impl CollectOptions {
         let budget = fault_budget(config);
         let counts = self.play(&rollout, jobs, bounds, budget, unfinished, observer)?;
         if let Some(caveat) = rollout.policy.caveat() {
-            observer.say(&caveat);
+            observer.warn(&caveat);
         }
         Ok(counts)
     }
@@ -190,6 +192,14 @@ impl CollectOptions {
         Player::here(&start_of(config)?, opening.chat, opening.generation)
     }
 
+    /// Tells whether the file is there, with so many episodes.
+    fn holds(&self, kept: usize) -> Result<bool> {
+        if !self.out.exists() {
+            return Ok(false);
+        }
+        Ok(EpisodeRecord::read_all(&self.out)?.count() == kept)
+    }
+
     /// Plays the jobs some questions at a time and writes what is kept, from where another process was stopped. The bounds are the
     /// sequences of an engine and the episodes in flight.
     fn play(
@@ -208,11 +218,17 @@ impl CollectOptions {
                 // What was written after the last record is of questions that are played again.
                 let (writer, kept) = EpisodeWriter::resume(&self.out, counts.kept)?;
                 if kept.len() < counts.kept {
+                    // Who is killed in between has given the file its name and left the record.
+                    if counts.episodes == jobs.len() && self.holds(counts.kept)? {
+                        writer.discard()?;
+                        return Ok(counts);
+                    }
                     bail!(
-                        "{} has {} of {} episodes that were kept; start without --resume",
+                        "{} has {} of {} episodes that were kept; remove {} to begin anew",
                         writer.partial().display(),
                         kept.len(),
-                        counts.kept
+                        counts.kept,
+                        record_of(&self.out).display()
                     );
                 }
                 rejection = rejection.after(counts, &kept);
@@ -395,5 +411,16 @@ mod tests {
         let read = |options: &CollectOptions| std::fs::read_to_string(&options.out).unwrap();
         assert_eq!(read(&broken), read(&whole));
         assert_eq!(read(&whole).lines().count(), 6);
+        // Killed when the file has its name, and before the record is removed.
+        let found = play(&oracle, &broken, Some(&begin(true)), &()).unwrap();
+        assert_eq!(found, expected);
+        assert_eq!(read(&broken), read(&whole));
+        assert!(!place("broken.jsonl.partial").exists());
+        std::fs::remove_file(&broken.out).unwrap();
+        let words = play(&oracle, &broken, Some(&begin(true)), &()).unwrap_err();
+        assert!(
+            words.contains("has 0 of 6") && words.contains("resume.json"),
+            "{words}"
+        );
     }
 }

@@ -87,6 +87,11 @@ impl<T: Clone + Default + Serialize + DeserializeOwned> Unfinished<T> {
         Ok(unfinished)
     }
 
+    /// The file of the record.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// How far the work has come.
     pub(crate) fn done(&self) -> T {
         let record = self.record.lock().unwrap_or_else(PoisonError::into_inner);

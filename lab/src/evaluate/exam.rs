@@ -426,6 +426,8 @@ mod tests {
             at: usize::MAX,
             seen: AtomicUsize::new(0),
         };
+        // Of who is killed as a set is complete.
+        std::fs::copy(at("broken.jsonl"), at("broken.jsonl.partial")).unwrap();
         let found = evaluate("broken.jsonl", "random", true, &count).unwrap();
         assert_eq!(found, expected);
         assert_eq!(count.seen.into_inner(), 3, "what was kept is not played");

@@ -1,6 +1,7 @@
 //! The episodes of an evaluation.
 
 use std::collections::{BTreeMap, HashMap};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -70,6 +71,7 @@ impl Out<'_> {
         if !episodes.iter().map(|episode| episode.seed).eq(asked) {
             return Err(self.of_another());
         }
+        self.clear()?;
         Ok(Some(episodes))
     }
 
@@ -99,7 +101,8 @@ impl Out<'_> {
     fn of_another(&self) -> RunError {
         let file = self.file.display();
         RunError::stage(format!(
-            "{file} or {file}.partial has episodes of another evaluation; start without --resume"
+            "{file} or {file}.partial has episodes of another evaluation; remove {} to begin anew",
+            self.unfinished.path().display()
         ))
     }
 
@@ -111,8 +114,16 @@ impl Out<'_> {
         let named = std::fs::rename(&ordered, self.file);
         named.with_context(|| format!("cannot write {}", self.file.display()))?;
         self.mark(true)?;
+        self.clear()
+    }
+
+    /// Removes the episodes of a complete set as they ended, unless the process that completed it has.
+    fn clear(&self) -> Result<()> {
         let partial = with_ending(self.file, ".partial");
-        let removed = std::fs::remove_file(&partial);
+        let removed = match std::fs::remove_file(&partial) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            removed => removed,
+        };
         removed.with_context(|| format!("cannot remove {}", partial.display()))
     }
 }
