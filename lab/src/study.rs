@@ -87,14 +87,18 @@ pub fn study(
     Ok(studied)
 }
 
-/// Claims the folders of runs.
+/// Claims the folders of runs that have come to their ends.
 fn claim(runs: &[PathBuf]) -> Result<Vec<RunLock>> {
     for (place, run) in runs.iter().enumerate() {
-        if !RunLayout::new(run).config().exists() {
-            bail!("{} is not a folder of `forage train`", run.display());
+        let (layout, folder) = (RunLayout::new(run), run.display());
+        if !layout.config().exists() {
+            bail!("{folder} is not a folder of `forage train`");
+        }
+        if !layout.policy().exists() {
+            bail!("{folder} has not come to its end; `forage train --resume` ends it");
         }
         if runs[..place].contains(run) {
-            bail!("{} is named twice; name each run once", run.display());
+            bail!("{folder} is named twice; name each run once");
         }
     }
     runs.iter().map(|run| RunLock::take(run)).collect()
@@ -141,9 +145,6 @@ fn evaluated(
     observer: &dyn Observer,
 ) -> Result<Judged> {
     let folder = run.folder().display();
-    if !run.policy().exists() {
-        bail!("{folder} has not come to its end; `forage train --resume` ends it");
-    }
     let twins = finished_twins(run)?;
     let scratch = tempfile::tempdir().context("cannot make a temporary folder")?;
     let data = Data::load(config, scratch.path())?;
@@ -248,8 +249,12 @@ mod tests {
         let words = refused(&runs);
         assert!(words.contains("one is not a folder of"), "{words}");
         for run in &runs {
+            let layout = RunLayout::new(run);
             std::fs::create_dir(run).unwrap();
-            std::fs::write(RunLayout::new(run).config(), "").unwrap();
+            std::fs::write(layout.config(), "").unwrap();
+            let words = refused(from_ref(run));
+            assert!(words.contains("has not come to its end"), "{words}");
+            std::fs::create_dir(layout.policy()).unwrap();
         }
         let held = claim(&runs).unwrap();
         let words = refused(&runs[1..]);
