@@ -8,7 +8,6 @@ mod source;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use forage_contracts::Passage;
 
@@ -42,15 +41,17 @@ pub(crate) fn content_hash(title: &str, text: &str) -> [u8; 16] {
 /// objects and values over 512 bytes are left out.
 pub struct CorpusReader {
     format: CorpusFormat,
-    root: PathBuf,
+    /// The corpora; with a name each where there are several.
+    corpora: Vec<(PathBuf, Option<String>)>,
+    /// The place of the one that is read.
+    at: usize,
     rows: RowReader,
-    /// The name of the corpus that is read, where there are several.
-    name: Option<Arc<str>>,
-    /// Files still to be read, each with the name of its corpus.
-    files: std::vec::IntoIter<(PathBuf, Option<Arc<str>>)>,
-    /// Lines of the files read to their ends.
+    /// Files still to be read, each with the place of its corpus.
+    files: std::vec::IntoIter<(PathBuf, usize)>,
+    /// Lines of the files of this corpus read to their ends.
     lines_before: u64,
     ready: std::vec::IntoIter<Passage>,
+    /// Whether this corpus has given a passage.
     yielded_any: bool,
     ended: bool,
 }
@@ -74,7 +75,8 @@ impl CorpusReader {
     /// As [`Self::open`], and when two have one name.
     pub fn open_all<P: AsRef<Path>>(paths: &[P], format: CorpusFormat) -> Result<Self, ReadError> {
         let (mut files, mut names) = (Vec::new(), BTreeSet::new());
-        for path in paths {
+        let mut corpora = Vec::with_capacity(paths.len());
+        for (place, path) in paths.iter().enumerate() {
             let path: &Path = path.as_ref();
             let name = (paths.len() > 1).then(|| Self::source_name(path));
             if let Some(name) = name.iter().find(|name| !names.insert((*name).clone())) {
@@ -83,21 +85,21 @@ impl CorpusReader {
                     name: name.clone(),
                 });
             }
-            let name: Option<Arc<str>> = name.map(Arc::from);
             let own = corpus_files(path)?.into_iter();
-            files.extend(own.map(|file| (file, name.clone())));
+            files.extend(own.map(|file| (file, place)));
+            corpora.push((path.to_owned(), name));
         }
-        let root = paths.first().map_or(Path::new(""), |path| path.as_ref());
-        let root = root.to_owned();
         let mut files = files.into_iter();
-        let Some((first, name)) = files.next() else {
-            return Err(ReadError::NoCorpus { path: root });
+        let Some((first, at)) = files.next() else {
+            let path = paths.first().map_or(Path::new(""), |path| path.as_ref());
+            let path = path.to_owned();
+            return Err(ReadError::NoCorpus { path });
         };
         Ok(Self {
             format,
-            root,
+            corpora,
+            at,
             rows: RowReader::open_scalars(&first)?,
-            name,
             files,
             lines_before: 0,
             ready: Vec::new().into_iter(),
@@ -111,9 +113,18 @@ impl CorpusReader {
         self.rows.path()
     }
 
-    /// 1-based line, or row of a parquet file, of the passage yielded last; counted on from file to file of a folder.
+    /// 1-based line, or row of a parquet file, of the passage yielded last; counted on from file to file of a folder, and anew in each
+    /// of several corpora.
     pub fn line(&self) -> u64 {
         self.lines_before + self.rows.number()
+    }
+
+    /// The path of the corpus, among several, that has a passage of this id; else the file being read.
+    pub(crate) fn corpus_of(&self, id: &str) -> &Path {
+        let name = id.split('/').next();
+        let mut corpora = self.corpora.iter();
+        let found = corpora.find(|(_, own)| own.is_some() && own.as_deref() == name);
+        found.map_or(self.path(), |(path, _)| path.as_path())
     }
 
     fn advance(&mut self) -> Result<Option<Passage>, ReadError> {
@@ -125,29 +136,33 @@ impl CorpusReader {
             if let Some(row) = self.rows.next_row()? {
                 let passages = (self.format.read)(row);
                 let mut passages = passages.map_err(|fault| self.rows.fault(fault))?;
-                if let Some(name) = &self.name {
+                if let Some(name) = &self.corpora[self.at].1 {
                     for passage in &mut passages {
                         passage.id = Self::id_among(name, &passage.id);
-                        let dataset = String::from(&**name);
-                        passage.fields.insert("dataset".to_owned(), dataset);
+                        let field = "dataset".to_owned();
+                        passage.fields.insert(field, name.clone());
                     }
                 }
                 self.ready = passages.into_iter();
                 continue;
             }
-            let Some(next) = self.files.next() else {
-                if self.yielded_any {
-                    return Ok(None);
-                }
+            let next = self.files.next();
+            let goes_on = next.as_ref().is_some_and(|(_, of)| *of == self.at);
+            if !goes_on && !self.yielded_any {
                 return Err(ReadError::Empty {
-                    path: self.root.clone(),
+                    path: self.corpora[self.at].0.clone(),
                     what: "passages",
                 });
+            }
+            let Some((file, of)) = next else {
+                return Ok(None);
             };
-            self.lines_before += self.rows.number();
-            let (file, name) = next;
+            if goes_on {
+                self.lines_before += self.rows.number();
+            } else {
+                (self.at, self.lines_before, self.yielded_any) = (of, 0, false);
+            }
             self.rows = RowReader::open_scalars(&file)?;
-            self.name = name;
         }
     }
 }

@@ -218,8 +218,7 @@ impl Index {
 }
 
 impl Corpus {
-    /// The corpus on this machine, fetched where it is on the hub, and its format.
-    /// The corpora, of which there is at least one, and their format.
+    /// The corpora on this machine, fetched where they are on the hub, at least one, and their format.
     fn open(&self) -> Result<(Vec<PathBuf>, CorpusFormat)> {
         let paths = self.paths.iter().map(|path| fetch_file(path));
         let paths: Vec<PathBuf> = paths.collect::<Result<_, _>>()?;

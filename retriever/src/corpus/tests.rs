@@ -418,6 +418,19 @@ fn equal_ids_of_several_corpora_stay_apart() {
     // One alone is as it was.
     let alone = read_all(&both[..1]).unwrap();
     assert_eq!(alone, read(&both[0], CorpusFormat::BEIR).unwrap());
+    // Lines begin anew in each, and each has passages.
+    let mut reader = CorpusReader::open_all(&both, CorpusFormat::BEIR).unwrap();
+    let mut lines = Vec::new();
+    while reader.next().is_some() {
+        lines.push(reader.line());
+    }
+    assert_eq!(lines[..2], lines[2..]);
+    let empty = place("empty");
+    std::fs::write(empty.join("corpus.jsonl"), "").unwrap();
+    for paths in [[&empty, &both[0]], [&both[0], &empty]] {
+        let error = read_all(&paths.map(Clone::clone)).unwrap_err();
+        assert!(error.to_string().contains("empty"), "{error}");
+    }
     let error = read_all(&[both[0].clone(), place("other/nfcorpus")]).unwrap_err();
     assert!(
         error.to_string().contains("both called `nfcorpus`"),

@@ -15,11 +15,11 @@ use super::change::segment_name;
 use super::manifest::{Digests, Manifest, Source};
 use super::open::Index;
 use super::segment::{Segment, SegmentInfo};
-use super::store::{Store, StoreWriter};
+use super::store::{Store, StoreWriter, sort_by_id};
 use crate::bm25::{Bm25Params, Postings};
 use crate::corpus::CorpusReader;
 use crate::error::{IndexError, ReadError};
-use segment::{bounds, counts, engine, index_run, unique_order};
+use segment::{bounds, counts, engine, index_run, repeated};
 
 pub(super) use feed::{FileFeed, IndexFeed};
 pub(super) use request::available_threads;
@@ -126,7 +126,8 @@ impl Index {
 
 fn segment_in_memory(store: Store, params: Bm25Params) -> Result<Segment, IndexError> {
     let place = Path::new(MEMORY);
-    let order = unique_order(&store, place, |ordinal| u64::from(ordinal) + 1)?;
+    let line = |ordinal: u32| u64::from(ordinal) + 1;
+    let order = sort_by_id(&store).map_err(|pair| repeated(&store, pair, |_| place, line))?;
     let directory = RamDirectory::create();
     let part = |_| Ok(Box::new(directory.clone()) as Box<dyn Directory>);
     let (progress, _) = channel();

@@ -183,6 +183,30 @@ fn a_failed_build_leaves_the_old_index_and_nothing_else() {
 }
 
 #[test]
+fn an_id_that_one_of_several_corpora_repeats_is_named_with_it() {
+    let place = Place::new();
+    let mut request = place.request(&ROWS);
+    request.sources = ["twice", "once"].map(|name| place.path(name)).to_vec();
+    for (folder, ids) in request.sources.iter().zip([&["b", "a", "a"][..], &["a"]]) {
+        fs::create_dir(folder).unwrap();
+        let row = |id: &&str| format!("{{\"_id\":\"{id}\",\"text\":\"x\"}}\n");
+        let rows: String = ids.iter().map(row).collect();
+        fs::write(folder.join("corpus.jsonl"), rows).unwrap();
+    }
+    let IndexError::Read(ReadError::DuplicateId {
+        path,
+        id,
+        first,
+        second,
+    }) = build(&request).unwrap_err()
+    else {
+        panic!("another error")
+    };
+    assert_eq!((path, id.as_str()), (place.path("twice"), "twice/a"));
+    assert_eq!((first, second), (2, 3));
+}
+
+#[test]
 fn the_remains_of_a_killed_build_are_cleared() {
     let place = Place::new();
     let request = place.request(&ROWS);

@@ -12,8 +12,8 @@ use crate::index::open::Index;
 
 /// Passages in corpus order, each with the line it came from.
 pub(in crate::index) trait Feed {
-    /// The file to name in errors.
-    fn source(&self) -> &Path;
+    /// The file or corpus to name in an error about a passage of this id.
+    fn source(&self, id: &str) -> &Path;
 
     /// The next passage and its 1-based line.
     fn next(&mut self) -> Result<Option<(u64, Passage)>, IndexError>;
@@ -84,8 +84,8 @@ impl<'a> FileFeed<'a> {
 }
 
 impl Feed for FileFeed<'_> {
-    fn source(&self) -> &Path {
-        self.reader.path()
+    fn source(&self, id: &str) -> &Path {
+        self.reader.corpus_of(id)
     }
 
     fn next(&mut self) -> Result<Option<(u64, Passage)>, IndexError> {
@@ -130,7 +130,7 @@ impl<'a> IndexFeed<'a> {
 }
 
 impl Feed for IndexFeed<'_> {
-    fn source(&self) -> &Path {
+    fn source(&self, _: &str) -> &Path {
         self.index.place()
     }
 

@@ -82,9 +82,10 @@ impl Plan<'_> {
             map(self.folder, self.name, DOCS_FILE)?,
             map(self.folder, self.name, OFFSETS_FILE)?,
         );
-        let source = feed.source();
-        let order =
-            pool.install(|| unique_order(&store, source, |ordinal| lines[ordinal as usize]))?;
+        let order = pool.install(|| sort_by_id(&store)).map_err(|pair| {
+            let line = |ordinal: u32| lines[ordinal as usize];
+            repeated(&store, pair, |id| feed.source(id), line)
+        })?;
         drop(lines);
         self.write_table(
             BY_ID_FILE,
@@ -315,23 +316,23 @@ fn part_directory(path: &Path) -> Result<Box<dyn Directory>, RunFault> {
         .into())
 }
 
-pub(super) fn unique_order(
+/// The error about two passages of one id.
+pub(super) fn repeated<'a>(
     store: &Store,
-    source: &Path,
+    (first, second): (u32, u32),
+    source: impl FnOnce(&str) -> &'a Path,
     line: impl Fn(u32) -> u64,
-) -> Result<Vec<u32>, IndexError> {
-    sort_by_id(store).map_err(|(first, second)| {
-        let id = store
-            .get(first)
-            .map_or_else(String::new, |document| document.id.to_owned());
-        ReadError::DuplicateId {
-            path: source.to_owned(),
-            id,
-            first: line(first),
-            second: line(second),
-        }
-        .into()
-    })
+) -> IndexError {
+    let id = store
+        .get(first)
+        .map_or_else(String::new, |document| document.id.to_owned());
+    ReadError::DuplicateId {
+        path: source(&id).to_owned(),
+        id,
+        first: line(first),
+        second: line(second),
+    }
+    .into()
 }
 
 /// The bounds of all terms, for these constants and the average length of this segment alone.
