@@ -8,6 +8,14 @@ use super::hash::{happens, hash, pick};
 use super::lists::FILLERS;
 use super::schema::{Kind, Layout, Relation};
 
+/// Headings of the facts that are told again: none twice on a page, where a reader of sections would find the first alone.
+const AGAIN: [&str; 4] = [
+    "In other words",
+    "Told again",
+    "As others put it",
+    "Also recorded",
+];
+
 /// One section of a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Section {
@@ -94,8 +102,9 @@ impl World {
             heading,
             text: self.section_text(entity, &title, facts),
         });
-        let again = self.retold(entity).map(|relation| Section {
-            heading: "In other words",
+        let retold = AGAIN.into_iter().zip(self.retold(entity));
+        let again = retold.map(|(heading, relation)| Section {
+            heading,
             text: self.retold_text(entity, &title, relation),
         });
         let sections = told.chain(again).collect();

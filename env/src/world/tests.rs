@@ -315,6 +315,10 @@ fn facts_that_are_told_again_are_further_relevant_passages() {
         for section in &longer.sections {
             assert_eq!(section.text.matches(&page.title).count(), 2);
         }
+        let headings: HashSet<&str> = longer.sections.iter().map(|one| one.heading).collect();
+        assert_eq!(headings.len(), longer.sections.len(), "{}", page.title);
+        let again = page.kind.relations().filter(|fact| fact.target().is_some());
+        assert_eq!(longer.sections.len(), page.sections.len() + again.count());
     }
     let texts = texts(&twice);
     let tasks = questions(&twice, 200);
