@@ -8,6 +8,7 @@ import struct
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from conftest import BINARY
@@ -174,6 +175,28 @@ def test_another_run_of_the_name_is_not_gone_on_with(tmp_path, trackio_folder):
     run_of(runs[0], range(2))
     with pytest.raises(RuntimeError, match="another run of forage-named has the name run"):
         track(runs[0], "trackio", project="forage-named", follow=False)
+    # As where the project was deleted.
+    (runs[1] / "tracked.trackio.json").write_text('{"forage-gone": {"id": "1", "name": "run", "step": -1}}')
+    with pytest.raises(RuntimeError, match=r"does not exist .*; remove .*tracked.trackio.json"):
+        track(runs[1], "trackio", project="forage-gone", follow=False)
+
+
+def test_rows_before_an_interrupt_are_not_logged_again(tmp_path, monkeypatch):
+    logged, interrupts = [], iter([True])
+
+    def log(numbers, step):
+        if step == 2 and next(interrupts, False):
+            raise KeyboardInterrupt
+        logged.append(step)
+
+    opened = SimpleNamespace(id="one", log=log, finish=lambda: None)
+    package = SimpleNamespace(Settings=lambda **_: None, init=lambda **_: opened)
+    monkeypatch.setitem(sys.modules, "wandb", package)
+    run = run_of(tmp_path / "run", range(4))
+    with pytest.raises(KeyboardInterrupt):
+        track(run, follow=False)
+    assert track(run, follow=False) == 2
+    assert logged == [0, 1, 2, 3]
 
 
 def test_what_is_wrong_is_said(tmp_path, monkeypatch, capsys):

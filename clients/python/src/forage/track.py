@@ -131,7 +131,7 @@ class _Book:
     """What was logged of a run: under which id of the tracker, and up to which step."""
 
     def __init__(self, path: Path, project: str) -> None:
-        self._path = path
+        self.path = path
         self.project = project
         books: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
         self._books = books
@@ -142,9 +142,9 @@ class _Book:
 
     def write(self) -> None:
         self._books[self.project] = {"id": self.id, "name": self.name, "step": self.step}
-        fresh = self._path.with_suffix(".json.new")
+        fresh = self.path.with_suffix(".json.new")
         fresh.write_text(json.dumps(self._books) + "\n")
-        os.replace(fresh, self._path)
+        os.replace(fresh, self.path)
 
 
 class _Log:
@@ -169,16 +169,26 @@ class _Log:
         if is_part or whole.parts:
             about["group"] = place
         opened = _in_wandb if to == "wandb" else _in_trackio
-        self._run, self.finish = opened(package, book.id, {**about, **init})
+        try:
+            self._run, self.finish = opened(package, book.id, {**about, **init})
+        except ValueError as error:
+            if book.id is None:
+                raise
+            raise RuntimeError(f"{error}; remove {book.path} to log the run anew") from error
         book.id = str(self._run.id)
 
     def write(self, rows: list[dict[str, Any]]) -> None:
-        for row in rows:
-            # What is not finite is null in a row.
-            numbers = {key: value for key, value in row.items() if key != "step" and value is not None}
-            self._run.log(numbers, step=row["step"])
-            self._book.step = row["step"]
-        self._book.write()
+        before = self._book.step
+        try:
+            for row in rows:
+                # What is not finite is null in a row.
+                numbers = {key: value for key, value in row.items() if key != "step" and value is not None}
+                self._run.log(numbers, step=row["step"])
+                self._book.step = row["step"]
+        finally:
+            # Ctrl-C may come between two rows.
+            if self._book.step > before:
+                self._book.write()
 
 
 def _in_wandb(wandb: ModuleType, known: str | None, about: dict[str, Any]) -> tuple[Any, Callable[[], None]]:
