@@ -419,9 +419,9 @@ fn load_files(
         (None, None) => None,
     };
     let wiki = files_wiki(files, format, index.clone(), layout);
-    let retriever = match (remote, index) {
+    let retriever = match (remote, &index) {
         (Some(remote), _) => remote,
-        (None, Some(index)) => retriever.over(&index)?,
+        (None, Some(index)) => retriever.over(index)?,
         (None, None) if !needed => Arc::new(NoPassages),
         (None, None) => {
             return Err(RunError::config_because(
@@ -430,7 +430,31 @@ fn load_files(
             ));
         }
     };
-    Ok((Corpus { retriever, wiki }, file_splits(files)?))
+    let splits = file_splits(files)?;
+    if let Some(index) = index.filter(|_| corpora.is_empty()) {
+        refuse_other_names(&index, &splits)?;
+    }
+    Ok((Corpus { retriever, wiki }, splits))
+}
+
+/// Refuses judgments of passages that the index has under the ids of several corpora.
+fn refuse_other_names(index: &Index, splits: &[Tasks; 3]) -> Result<()> {
+    for task in splits.iter().flat_map(|tasks| tasks.iter()) {
+        let Some(id) = task.qrels.keys().next() else {
+            continue;
+        };
+        let among = CorpusReader::id_among(&task.data_source, id);
+        if index.ordinal_of(id)?.is_none() && index.ordinal_of(&among)?.is_some() {
+            return Err(RunError::config_because(
+                format!(
+                    "data.files.index has the passage `{id}`, which {} judges, as `{among}`",
+                    task.name()
+                ),
+                "the index is of several corpora: list them in data.files.corpus too, and judgments are renamed",
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// All questions of files, by their splits.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::{Args, Subcommand};
 use forage_eval::Interval;
 use forage_lab::{Audited, RunError};
@@ -171,6 +171,12 @@ impl Grade {
                 out(&serde_json::to_string(grade)?);
             }
             return Ok(());
+        }
+        if grades.is_empty() {
+            bail!(
+                "{} has no answers; write lines of {{\"answer\", \"gold\"}}",
+                self.file.display()
+            );
         }
         let mut sums: BTreeMap<&str, f64> = BTreeMap::new();
         for (name, paid) in grades.iter().flatten() {

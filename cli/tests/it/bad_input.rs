@@ -51,6 +51,15 @@ fn a_missing_corpus_is_named() {
 }
 
 #[test]
+fn a_file_without_answers_has_no_grades() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("answers.jsonl");
+    std::fs::write(&file, "\n").unwrap();
+    let (_, error) = fails(&["judge", "grade", text(&file)]);
+    assert!(error.contains("answers.jsonl has no answers"), "{error}");
+}
+
+#[test]
 fn a_remote_retriever_is_asked_about_a_generated_world_too() {
     let remote = "retriever.remote={ kind = \"search-r1\", url = \"http://127.0.0.1:9/retrieve\" }";
     let (_, error) = fails(&[

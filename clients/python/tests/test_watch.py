@@ -68,7 +68,8 @@ class Terminal:
     def ended(self) -> int:
         """The exit code, once all that was written is read."""
         code = self.process.wait(SECONDS)
-        while self.read(0):
+        # What was written passes through the kernel's buffers after that.
+        while self.read(0.1):
             pass
         return code
 

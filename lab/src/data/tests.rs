@@ -122,6 +122,16 @@ fn folders_with_the_same_ids_are_one_corpus() {
     // In this order, and no other corpus.
     files.corpus.reverse();
     assert!(load(&files).is_err());
+    // Without the corpora nothing says how judgments are to be renamed.
+    files.corpus.clear();
+    files.index = Some(layout.index());
+    let error = load(&files).err().unwrap().to_string();
+    assert!(
+        error.contains("passage `1`, which nfcorpus/q judges, as `nfcorpus/1`"),
+        "{error}"
+    );
+    files.corpus.clone_from(&files.train);
+    load(&files).unwrap();
     // One alone keeps its ids.
     files.corpus.truncate(1);
     let [train, _, _] = file_splits(&files).unwrap();
