@@ -310,9 +310,12 @@ fn state(own: &RunLayout, whole: &RunLayout, enough: bool) -> &'static str {
     } else {
         whole.policy()
     };
-    if enough && (policy.exists() || whole.verdict().exists()) {
+    let held = |layout: &RunLayout| RunLock::is_held(layout.folder());
+    // Twins are trained after their run has its policy.
+    let has_more = own.folder() == whole.folder() && held(whole);
+    if enough && !has_more && (policy.exists() || whole.verdict().exists()) {
         "done"
-    } else if RunLock::is_held(own.folder()) || RunLock::is_held(whole.folder()) {
+    } else if held(own) || held(whole) {
         "running"
     } else {
         "unfinished"
@@ -366,4 +369,24 @@ fn causes(error: &RunError) -> String {
         cause = found.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_whose_twins_are_still_trained_is_running() {
+        let folder = tempfile::tempdir().unwrap();
+        let layout = RunLayout::new(folder.path());
+        std::fs::write(layout.config(), "seed = 1\n[grpo]\nsteps = 1\n").unwrap();
+        std::fs::write(layout.metrics(), "{\"step\":0,\"val/ndcg\":0.25}\n").unwrap();
+        std::fs::create_dir(layout.policy()).unwrap();
+        let state = || TrackedRun::of(folder.path())[0].state;
+        assert_eq!(state(), "done");
+        let lock = RunLock::take(folder.path()).unwrap();
+        assert_eq!(state(), "running");
+        drop(lock);
+        assert_eq!(state(), "done");
+    }
 }
