@@ -69,7 +69,7 @@ pub enum ReadError {
         other: &'static str,
     },
     /// Two corpora that are to be one carry one name, so that their ids would not stay apart.
-    #[error("`{}` and another of the corpora are both called `{name}`; rename one of the folders", path.display())]
+    #[error("`{}` and another of the corpora are both called `{name}`; rename one of them", path.display())]
     SameName {
         /// The later one.
         path: PathBuf,
