@@ -5,9 +5,10 @@
 //! not the trainer's, the same weights are pushed in another way, and where none holds the run ends with the figures.
 //!
 //! Where numbers are rounded to 16 bits, weights that never arrive would be noticed after many steps of a small learning rate. So a
-//! process begins with weights that it changed on purpose, far beyond rounding: the server must be seen to have these, and then the true
+//! process begins with weights that it changed on purpose, far beyond rounding: each server must be seen to have these, and then the true
 //! ones. A process that is killed between the two has sampled nothing, and the next one pushes both again.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -176,8 +177,8 @@ pub(crate) struct Pusher {
     context: usize,
     /// The way that held last.
     way: Option<Way>,
-    /// Weights that were changed on purpose were seen to arrive, or cannot be seen.
-    proven: bool,
+    /// The addresses of servers at which weights that were changed on purpose were seen to arrive, or cannot be seen.
+    proven: BTreeSet<String>,
     /// Versions of the weights under which episodes are in play at a time.
     versions: usize,
 }
@@ -190,7 +191,7 @@ impl Pusher {
             folder,
             context,
             way: None,
-            proven: false,
+            proven: BTreeSet::new(),
             versions: 1,
         }
     }
@@ -213,8 +214,8 @@ impl Pusher {
     }
 
     /// Hands the weights of `student` over as `version`, to all servers at once, in the first way that holds. A server that does not
-    /// take part is given up as long as another has them; one that was given up and answers again is in use afterwards. The first time
-    /// weights that are changed on purpose go before them, so that it is known that they arrive.
+    /// take part is given up as long as another has them; one that was given up and answers again is in use afterwards. On each server
+    /// weights that are changed on purpose go before the first of them, so that it is known that they arrive.
     ///
     /// # Errors
     /// [`LearnError::Save`] when they cannot be written, [`LearnError::Push`] when no server takes them, or one has others whatever
@@ -225,20 +226,31 @@ impl Pusher {
         version: u64,
     ) -> Result<Pushed, LearnError> {
         let policy = Arc::clone(&self.policy);
-        let there = policy.there().await;
-        if !self.proven {
-            Box::pin(self.prove(student, version, there.clone())).await?;
-            self.proven = true;
-        }
+        let mut there = policy.there().await;
+        let is_new = |server: &&Server| !self.proven.contains(server.url());
+        let new: Vec<&Server> = there.iter().copied().filter(is_new).collect();
+        let unproven = if new.is_empty() {
+            Vec::new()
+        } else {
+            Box::pin(self.prove(student, version, new)).await?
+        };
+        // Rounding may hide that the true weights never arrive at one of the others.
+        there.retain(|server| self.proven.contains(server.url()));
         let given = Given {
             student,
             checkpoint: student.checkpoint(),
             version,
             proof: false,
         };
-        let Handed { seen, lost } = self.hand_over(given, there).await?;
+        let Handed { seen, mut lost } = self.hand_over(given, there).await?;
+        lost.extend(unproven);
+        if seen.is_empty()
+            && let Some((_, error)) = lost.pop()
+        {
+            return Err(error.into());
+        }
         for (server, error) in lost {
-            // It has the weights before these.
+            // It has other weights.
             server.give_up(&error);
         }
         policy.renewed();
@@ -258,13 +270,16 @@ impl Pusher {
     }
 
     /// Shows that weights arrive: the servers must be seen to have weights that are changed on purpose. The push that follows shows that
-    /// the true ones return. Nothing is asked where no change moves log-probabilities far enough to be seen.
-    async fn prove(
+    /// the true ones return. Nothing is asked where no change moves log-probabilities far enough to be seen. Returns the servers that
+    /// did not answer.
+    async fn prove<'a>(
         &mut self,
         student: &Student,
         version: u64,
-        there: Vec<&Server>,
-    ) -> Result<(), LearnError> {
+        there: Vec<&'a Server>,
+    ) -> Result<Vec<(&'a Server, RemoteError)>, LearnError> {
+        let urls = there.iter().map(|server| server.url().to_owned());
+        let mut proven: BTreeSet<String> = urls.collect();
         let checkpoint = student.checkpoint();
         let (texts, _) = self.texts(checkpoint, version, true, 0);
         let bounds = Way::all(checkpoint).into_iter();
@@ -275,7 +290,8 @@ impl Pusher {
                 least,
                 "no change of the weights moves log-probabilities far enough: whether weights arrive is not seen beforehand"
             );
-            return Ok(());
+            self.proven.append(&mut proven);
+            return Ok(Vec::new());
         };
         let given = Given {
             student,
@@ -291,9 +307,14 @@ impl Pusher {
             // The model that the error says to restart with.
             last.save(checkpoint, &self.folder.join(last.folder(version)))?;
         }
-        let servers = handed?.seen.len();
-        tracing::info!(servers, moved, "weights changed on purpose arrived");
-        Ok(())
+        let Handed { seen, lost } = handed?;
+        proven.retain(|url| lost.iter().all(|(server, _)| server.url() != url));
+        self.proven.append(&mut proven);
+        if !seen.is_empty() {
+            let servers = seen.len();
+            tracing::info!(servers, moved, "weights changed on purpose arrived");
+        }
+        Ok(lost)
     }
 
     /// Hands weights over to these servers, in the first way that holds on each.
@@ -311,6 +332,9 @@ impl Pusher {
         let mut left = there;
         let (mut seen, mut lost, mut tried) = (Vec::new(), Vec::new(), Vec::new());
         for (attempt, way) in self.ways(checkpoint).into_iter().enumerate() {
+            if left.is_empty() {
+                break;
+            }
             let place = self.folder.join(given.folder(way));
             way.save(checkpoint, &place)?;
             let (texts, drawn) = self.texts(checkpoint, version, proof, attempt);
@@ -358,9 +382,6 @@ impl Pusher {
                 stale.push(server);
             }
             left = stale;
-            if left.is_empty() {
-                break;
-            }
         }
         if let Some(server) = left.first() {
             let url = server.url();
@@ -378,11 +399,6 @@ impl Pusher {
             );
             let url = url.to_owned();
             return Err(RemoteError::Unverified { url, what }.into());
-        }
-        if seen.is_empty()
-            && let Some((_, error)) = lost.pop()
-        {
-            return Err(error.into());
         }
         Ok(Handed { seen, lost })
     }

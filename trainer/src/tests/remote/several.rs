@@ -234,3 +234,26 @@ async fn one_server_of_several_with_other_weights_ends_the_run() {
         assert!(url.starts_with("http://127.0.0.1"));
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_is_lost_before_weights_were_seen_to_arrive_is_not_used_until_they_are() {
+    for kind in KINDS {
+        let folder = tempfile::tempdir().unwrap();
+        let flaws = [Flaw::None, Flaw::Deaf];
+        let (fakes, mut learner) = learner(kind, checkpoint(1), &flaws, folder.path(), 20.0).await;
+        fakes[1].lives.store(0, Ordering::SeqCst);
+        learner.announce().await.unwrap();
+        fakes[1].lives.store(i64::MAX, Ordering::SeqCst);
+        for number in 0..2 {
+            let policy = learner.policy();
+            policy.generate(request(number)).await.unwrap();
+        }
+        assert!(prompts(&fakes[1]).is_empty(), "{kind:?}");
+        // The true weights are there, since it keeps those that it was started with.
+        let error = learner.announce().await.unwrap_err();
+        let LearnError::Push(RemoteError::Unverified { what, .. }) = &error else {
+            panic!("{kind:?}: {error:?}")
+        };
+        assert!(what.contains("changed on purpose"), "{kind:?}: {what}");
+    }
+}
