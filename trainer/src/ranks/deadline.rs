@@ -12,6 +12,9 @@ use super::RankError;
 use super::here::FIX;
 use super::link::Losses;
 
+/// Parts of the time that are waited for one after the other: a process that is halted within one and goes on has the others left.
+const PARTS: u32 = 10;
+
 /// The time, and what the ranks are doing meanwhile; shared by all of them.
 #[derive(Clone, Debug)]
 pub(super) struct Deadline {
@@ -40,7 +43,9 @@ impl Deadline {
         let thread = std::thread::Builder::new()
             .name("sum watch".to_owned())
             .spawn(move || {
-                if stopped.recv_timeout(deadline.time) == Err(RecvTimeoutError::Timeout) {
+                let part = deadline.time / PARTS;
+                let goes_on = |_| stopped.recv_timeout(part) == Err(RecvTimeoutError::Timeout);
+                if (0..PARTS).all(goes_on) {
                     losses.note(deadline.loss(rank));
                 }
             })?;
