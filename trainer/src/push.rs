@@ -33,14 +33,16 @@ const KEPT: usize = 3;
 const TEXT_TOKENS: usize = 32;
 const DRAWN_TOKENS: usize = 16;
 
-/// Weights that are changed on purpose move the trainer's own log-probabilities by at least so many bounds on average, and may be
-/// rounded by so many more than trained ones.
+/// The least mean distance, as a multiple of the bound, by which weights that are changed on purpose move the trainer's own
+/// log-probabilities.
 const SEEN: f64 = 10.0;
+/// The factor of the bound for weights that are changed on purpose: they may round more than trained ones.
 const ROUGHER: f64 = 2.0;
 
-/// Changes on purpose, the first that moves enough is pushed: of whole weights factors of the last norm and of the head, flat logits
-/// before steep ones, which round more; of an adapter the largest number that is added to its second matrices.
+/// Factors of the last norm and of the head by which whole weights are changed on purpose. The first that moves log-probabilities far
+/// enough is pushed; flat logits come before steep ones, which round more.
 const FACTORS: [f64; 6] = [0.5, 0.25, 2.0, 4.0, 8.0, 16.0];
+/// The same of an adapter: the largest number that is added to its second matrices.
 const SHIFTS: [f64; 9] = [
     0.015_625, 0.031_25, 0.062_5, 0.125, 0.25, 0.5, 1.0, 2.0, 4.0,
 ];
