@@ -21,23 +21,27 @@ CALL = '<python>for s in read_section(search_pages("'
 
 
 def load(world):
-    """Tasks of a world, and the title and text of its passages by id."""
+    """Tasks of a world, and its passages by id: title, text, and the page that they are of."""
     rows = lambda name: [json.loads(line) for line in (Path(world) / name).read_text().splitlines()]
-    return rows("questions.jsonl"), {row["_id"]: (row["title"], row["text"]) for row in rows("beir/corpus.jsonl")}
+    pages = {row["id"]: row["content"] for row in rows("pages/pages.jsonl")}
+    page_of = lambda passage: pages[passage.rpartition("#")[0]]
+    passages = {row["_id"]: (row["title"], row["text"], page_of(row["_id"])) for row in rows("beir/corpus.jsonl")}
+    return rows("questions.jsonl"), passages
 
 
 def search(task, hop, passages, gap):
     """A whole turn that searches for a hop, and what comes back: the query's opening, and the turn with its observation."""
-    title, text = passages[task["evidence"][hop]]
+    title, text, _ = passages[task["evidence"][hop]]
     opening = f"<search>{gap}"
     return opening, f"{opening}{task['oracle'][hop]['query']}</search><information>{gap}{title}: {text}</information>"
 
 
 def program(task, hop, passages, _gap):
-    """The same where the turn is a program, which prints the sentences that hold the keyword."""
-    title, text = passages[task["evidence"][hop]]
+    """The same where the turn is a program, which prints the sentences of the page that hold the keyword: as they stand there, with the
+    space or the heading before them."""
+    title, _, page = passages[task["evidence"][hop]]
     keyword = task["oracle"][hop]["query"][len(title) + 1 :]
-    told = next(sentence.strip() for sentence in text.split(".") if keyword in sentence)
+    told = "\n".join(sentence for sentence in page.split(".") if keyword in sentence).rstrip()
     code = f'{CALL}{title}")[0]["page_id"] + ":full").split("."):\n if "{keyword}" in s: print(s)</python>'
     return CALL, f"{code}\n<python_output>\n{told}\n</python_output>\n"
 

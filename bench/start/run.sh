@@ -5,7 +5,7 @@
 # Rungs: `reading` is a careful policy for search-r1, from which `search` learns its conduct; `code` and `query` are the starts of code-search
 # and query-writer. These four are made unless others are named. `tokens` and `size` are trials of what reading takes: few steps of a
 # small model, and as many as it can use. Hours on two cores. A rung that is done is not made again; one that was cut off in its warm start begins
-# anew, and goes on where it was after that. SCRATCH_FOLDER/starts/RUNG is the policy in bf16, which is what is measured.
+# anew, and goes on where it was after that. SCRATCH_FOLDER/starts/RUNG is the policy in bf16, whose reading is measured.
 # Every choice is made on development worlds. SPLIT=test measures reading on names and a world that served for none; do that once, at the end.
 # SHAPE=S makes `reading`, `search` and `code` as small as the configs' models. CHECK=1 checks the configs and makes nothing.
 set -euo pipefail

@@ -12,15 +12,16 @@ from unittest import mock
 
 from start import bars, reading
 
+FIRST, SECOND = "The mentor of Rizu Nafi is Zopa Salu. A filler.", "A filler. Zopa Salu has the birth year 1822."
 PASSAGES = {
-    "p1": ("Rizu Nafi", "The mentor of Rizu Nafi is Zopa Salu. A filler."),
-    "p2": ("Zopa Salu", "Zopa Salu has the birth year 1822."),
+    "p#0": ("Rizu Nafi", FIRST, f"# Rizu Nafi\n\n## Training\n\n{FIRST}\n"),
+    "q#0": ("Zopa Salu", SECOND, f"# Zopa Salu\n\n## Life\n\n{SECOND}\n"),
 }
 HOPS = [{"query": "Rizu Nafi mentor"}, {"query": "Zopa Salu birth year"}]
 TASKS = [
-    {"id": "a", "split": "dev", "hops": 1, "question": "Who?", "golds": ["Zopa Salu"], "evidence": ["p1"], "oracle": HOPS[:1]},
-    {"id": "b", "split": "dev", "hops": 2, "question": "When?", "golds": ["1822"], "evidence": ["p1", "p2"], "oracle": HOPS},
-    {"id": "c", "split": "test", "hops": 1, "question": "Who?", "golds": ["Zopa Salu"], "evidence": ["p1"], "oracle": HOPS[:1]},
+    {"id": "a", "split": "dev", "hops": 1, "question": "Who?", "golds": ["Zopa Salu"], "evidence": ["p#0"], "oracle": HOPS[:1]},
+    {"id": "b", "split": "dev", "hops": 2, "question": "When?", "golds": ["1822"], "evidence": ["p#0", "q#0"], "oracle": HOPS},
+    {"id": "c", "split": "test", "hops": 1, "question": "Who?", "golds": ["Zopa Salu"], "evidence": ["p#0"], "oracle": HOPS[:1]},
 ]
 
 
@@ -41,8 +42,24 @@ class Reading(unittest.TestCase):
     def test_programs_print_the_sentence_and_queries_have_no_passages(self):
         rows = asked("code-search")
         self.assertTrue(rows["copy/a"].endswith('search_pages("'))
-        self.assertIn("<python_output>\nThe mentor of Rizu Nafi is Zopa Salu\n</python_output>\n<answer>", rows["read/a"])
+        first = "<python_output>\n# Rizu Nafi\n\n## Training\n\nThe mentor of Rizu Nafi is Zopa Salu\n</python_output>\n"
+        self.assertTrue(rows["read/a"].endswith(first + "<answer>"), rows["read/a"])
+        second = "<python_output>\n Zopa Salu has the birth year 1822\n</python_output>\n"
+        self.assertTrue(rows["read2/b"].endswith(second + "<answer>"), rows["read2/b"])
         self.assertEqual(asked("query-writer"), {"copy/a": 'Question: Who?\n<query>"'})
+
+    def test_a_world_is_read_with_the_pages_of_its_passages(self):
+        with tempfile.TemporaryDirectory() as folder:
+            rows = {
+                "questions.jsonl": TASKS,
+                "beir/corpus.jsonl": [{"_id": name, "title": title, "text": text} for name, (title, text, _) in PASSAGES.items()],
+                "pages/pages.jsonl": [{"id": name[:-2], "content": page} for name, (_, _, page) in PASSAGES.items()],
+            }
+            for name, lines in rows.items():
+                path = Path(folder) / name
+                path.parent.mkdir(exist_ok=True)
+                path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+            self.assertEqual(reading.load(folder), (TASKS, PASSAGES))
 
     def test_names_must_be_whole_and_answers_equal(self):
         written = [
