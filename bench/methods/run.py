@@ -29,6 +29,11 @@ def methods(asked):
     return {name: arguments for name, arguments in found.items() if not asked or name in asked}
 
 
+def again(out):
+    """The argument by which a command goes on that was stopped on its way to a file."""
+    return ["--resume"] if Path(out).with_suffix(".resume.json").exists() else []
+
+
 def rows(run):
     return [json.loads(line) for line in open(run / "metrics.jsonl")]
 
@@ -63,8 +68,7 @@ class Bench:
         greedy, sampled = (self.scratch / f"{name}-{seed}{kind}.jsonl" for kind in ("", ".sampled"))
         if not (greedy.exists() and sampled.exists()):
             checkpoint = ["--set", f"policy.checkpoint={policy}"] if policy else []
-            again = ["--resume"] if greedy.with_suffix(".resume.json").exists() else []
-            self.forage("eval", self.given.config, *self.world(seed), *checkpoint, "--samples", SAMPLES, "--out", greedy, *again)
+            self.forage("eval", self.given.config, *self.world(seed), *checkpoint, "--samples", SAMPLES, "--out", greedy, *again(greedy))
         return greedy, sampled
 
     def train(self, name, arguments, seed):

@@ -10,7 +10,7 @@ import sys
 import tomllib
 from pathlib import Path
 
-from methods.run import interval
+from methods.run import again, interval
 
 CONFIG = "configs/searchlm-collapse.toml"
 # The second reward with the groups that it was published with.
@@ -127,7 +127,7 @@ class Bench:
     def evaluated(self, policy, settings, file):
         """The greedy episodes of a policy on the held-out questions."""
         if not file.exists():
-            self.forage("eval", CONFIG, *settings, "--set", f"policy.checkpoint={policy}", "--out", file)
+            self.forage("eval", CONFIG, *settings, "--set", f"policy.checkpoint={policy}", "--out", file, *again(file))
         with open(file) as lines:
             return [json.loads(line) for line in lines]
 
@@ -161,10 +161,10 @@ class Bench:
                 sys.exit(f"{run} was trained with other arguments than conditions.txt has; give another SCRATCH_FOLDER, or remove it")
             shutil.rmtree(run)
         if not (run / "policy").exists():
-            again = ["--resume"] if (run / "metrics.jsonl").exists() else []
+            begun = ["--resume"] if (run / "metrics.jsonl").exists() else []
             run.mkdir(exist_ok=True)
             what.write_text(shlex.join(settings))
-            self.forage("train", CONFIG, *settings, "--set", f"policy.checkpoint={start}", "--out", run, *again)
+            self.forage("train", CONFIG, *settings, "--set", f"policy.checkpoint={start}", "--out", run, *begun)
         index = self.index(run)
         files = {"start": run / "held-out-start.jsonl", "end": run / "held-out-end.jsonl"}
         records = {part: self.evaluated(policy, settings, files[part]) for part, policy in (("start", start), ("end", run / "policy"))}

@@ -10,7 +10,7 @@ import tomllib
 from pathlib import Path
 
 from harness import picture
-from methods.run import Bench, interval
+from methods.run import Bench, again, interval
 
 # Architecture and text of each family: the shares of problems solved at once (`direct`) and in code, as knowledge is taught and as its
 # habit is; the rest is solved in words. In steps, in code or words, is the conduct that makes answers right more often.
@@ -123,7 +123,7 @@ class Spurious(Bench):
         if not file.exists():
             policy = sets([f"policy.checkpoint={self.start(family, seed)}"])
             self.forage("collect", self.given.config, *self.of_seed(seed), *policy, "--samples", 1, "--temperature", 0, "--keep",
-                        "all-correct", "--min-reward", 0, "--out", file)
+                        "all-correct", "--min-reward", 0, "--out", file, *again(file))
         return file
 
     def learning(self, family, seed, reward, clipping):
@@ -148,7 +148,7 @@ class Spurious(Bench):
             greedy = self.scratch / f"{name}-{seed}.jsonl"
             files = {"greedy": greedy, "sampled": greedy.with_suffix(".sampled.jsonl")}
             policy = sets([f"policy.checkpoint={policy}"])
-            self.forage("eval", self.given.config, *self.of_seed(seed), *policy, "--out", greedy)
+            self.forage("eval", self.given.config, *self.of_seed(seed), *policy, "--out", greedy, *again(greedy))
             found = {kind: measures(map(json.loads, file.read_text().splitlines())) for kind, file in files.items()}
             kept.write_text(json.dumps(found))
             for file in files.values():

@@ -2,7 +2,10 @@
 
 import contextlib
 import io
+import tempfile
 import unittest
+from pathlib import Path
+from unittest import mock
 
 from searchlm import conditions
 
@@ -43,6 +46,18 @@ class Searchlm(unittest.TestCase):
         judged = record("a AND b", ["a"])
         judged["episode"]["task"]["qrels"] = {"a": 1, "b": 1, "c": 0}
         self.assertEqual(conditions.written(judged)[3], {"a", "b"})
+
+    def test_an_evaluation_that_was_stopped_goes_on(self):
+        with tempfile.TemporaryDirectory() as scratch:
+            bench, file = conditions.Bench("forage", scratch), Path(scratch, "held-out-end.jsonl")
+            play = lambda *words: file.write_text("")
+            for stopped in (False, True):
+                file.unlink(missing_ok=True)
+                if stopped:
+                    file.with_suffix(".resume.json").write_text("{}")
+                with mock.patch.object(conditions.Bench, "forage", side_effect=play) as forage:
+                    self.assertEqual(bench.evaluated("policy", [], file), [])
+                self.assertIs("--resume" in forage.call_args.args, stopped)
 
     def test_what_is_kept(self):
         self.assertTrue(conditions.kept([run(), run(0.6)]))

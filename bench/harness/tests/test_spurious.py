@@ -144,6 +144,13 @@ class Runs(unittest.TestCase):
             with self.assertRaisesRegex(SystemExit, "is of another config"):
                 self.main(*other)
 
+    def test_what_was_stopped_on_its_way_goes_on(self):
+        for name in ("start-qwen-1", "labels-qwen-1"):
+            (self.scratch / f"{name}.resume.json").write_text("{}")
+        self.main("--steps", "3", "--seeds", "1", "--families", "qwen", "--rewards", "wrong")
+        resumed = [Path(words[words.index("--out") + 1]).name for words in self.calls if "--resume" in words]
+        self.assertEqual(sorted(resumed), ["labels-qwen-1.jsonl", "start-qwen-1.jsonl"])
+
     def test_the_architecture_can_be_one_and_checks_make_nothing(self):
         self.main("--steps", "3", "--architecture", "llama", "--check")
         self.assertEqual({words[0] for words in self.calls}, {"config"})
