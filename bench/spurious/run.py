@@ -88,12 +88,12 @@ def less(first, second):
 
 class Spurious(Bench):
     def claim(self):
-        """Refuses a scratch folder of another config, task or families' text."""
+        """Refuses a scratch folder of another config, task, families' text, rewards or clipping."""
         given, kept = self.given, self.scratch / "task.json"
         what = {"config": Path(given.config).read_text(), "task": shlex.split(given.task), "families": FAMILIES,
-                "steps": given.steps, "architecture": given.architecture}
+                "rewards": REWARDS, "clipping": CLIPPING, "steps": given.steps, "architecture": given.architecture}
         if kept.exists() and json.loads(kept.read_text()) != what:
-            sys.exit(f"{self.scratch} is of another config, TASK, STEPS, ARCHITECTURE or text; give another SCRATCH_FOLDER")
+            sys.exit(f"{self.scratch} is of another config, TASK, STEPS, ARCHITECTURE, text, rewards or clipping; give another SCRATCH_FOLDER")
         kept.write_text(json.dumps(what))
 
     def of_seed(self, seed):

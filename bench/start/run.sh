@@ -77,7 +77,7 @@ rung() { # NAME ENVIRONMENT CONFIG ARGUMENTS
   fi
   # The program is left out: hours of work outlive a build.
   what=$(printf '%s\n' "$@" | cat "$config" - "${base[@]}" | sha256sum)
-  if [ -e "$run" ] && [ "$(cat "$run.made" 2>/dev/null)" != "$what" ]; then
+  if [ -e "$run/start/model.safetensors" ] && [ "$(cat "$run.made" 2>/dev/null)" != "$what" ]; then
     echo "error: $run is of another config or other arguments; delete it, or name another folder" >&2
     exit 1
   fi

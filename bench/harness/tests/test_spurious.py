@@ -143,6 +143,8 @@ class Runs(unittest.TestCase):
         for other in (["--steps", "4"], ["--steps", "3", "--architecture", "qwen2"], ["--steps", "3", "--task=--set a=1"]):
             with self.assertRaisesRegex(SystemExit, "is of another config"):
                 self.main(*other)
+        with mock.patch.dict(run.CLIPPING, {"clip": []}), self.assertRaisesRegex(SystemExit, "rewards or clipping"):
+            self.main(*asked)
 
     def test_what_was_stopped_on_its_way_goes_on(self):
         for name in ("start-qwen-1", "labels-qwen-1"):

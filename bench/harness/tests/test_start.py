@@ -4,12 +4,15 @@ import contextlib
 import copy
 import io
 import json
+import os
+import subprocess
 import sys
 import tempfile
 import unittest
 from pathlib import Path
 from unittest import mock
 
+from harness.declare import ROOT
 from start import bars, reading
 
 FIRST, SECOND = "The mentor of Rizu Nafi is Zopa Salu. A filler.", "A filler. Zopa Salu has the birth year 1822."
@@ -118,6 +121,29 @@ class Bars(unittest.TestCase):
             with contextlib.redirect_stdout(printed), mock.patch.object(sys, "argv", ["bars.py", scratch, "dev"]):
                 bars.main()
         return json.loads(printed.getvalue().splitlines()[-1])
+
+
+class Rungs(unittest.TestCase):
+    def test_a_start_is_kept_from_other_arguments_and_what_made_none_is_not(self):
+        with tempfile.TemporaryDirectory() as folder:
+            scratch, forage = Path(folder, "scratch"), Path(folder, "forage")
+
+            def make(shape, program):
+                forage.write_text(f"#!/bin/sh\n{program}\n")
+                forage.chmod(0o755)
+                command = [ROOT / "bench/start/run.sh", scratch, "reading"]
+                given = os.environ | {"FORAGE_BIN": str(forage), "SHAPE": shape}
+                return subprocess.run(command, env=given, capture_output=True, text=True)
+
+            fails = f"mkdir -p {scratch}/reading && echo no memory >&2 && exit 2"
+            for shape in ("D", "S"):
+                done = make(shape, fails)
+                self.assertEqual(done.returncode, 1)
+                self.assertTrue(done.stderr.endswith("no memory\n"), done.stderr)
+            start = scratch / "reading/start"
+            make("S", f"mkdir -p {start} && touch {start}/model.safetensors && exit 2")
+            self.assertIn("is of another config or other arguments", make("D", fails).stderr)
+            self.assertIn("--resume", make("S", "echo $* >&2; exit 2").stderr)
 
 
 if __name__ == "__main__":
