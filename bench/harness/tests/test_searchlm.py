@@ -2,11 +2,14 @@
 
 import contextlib
 import io
+import os
+import subprocess
 import tempfile
 import unittest
 from pathlib import Path
 from unittest import mock
 
+from harness.declare import ROOT
 from searchlm import conditions
 
 
@@ -58,6 +61,21 @@ class Searchlm(unittest.TestCase):
                 with mock.patch.object(conditions.Bench, "forage", side_effect=play) as forage:
                     self.assertEqual(bench.evaluated("policy", [], file), [])
                 self.assertIs("--resume" in forage.call_args.args, stopped)
+
+    def test_a_start_of_another_base_is_refused(self):
+        with tempfile.TemporaryDirectory() as scratch:
+            policy = Path(scratch, "start/policy")
+            policy.mkdir(parents=True)
+            (policy / "model.safetensors").touch()
+
+            def start(base):
+                command = [ROOT / "bench/searchlm/start.sh", "false", scratch]
+                return subprocess.run(command, env=os.environ | {"BASE": base}, capture_output=True, text=True)
+
+            self.assertEqual(start("").returncode, 0)
+            self.assertIn("was made of builtin:quickstart, and BASE is larger", start("larger").stderr)
+            Path(scratch, "base").write_text("larger\n")
+            self.assertEqual((start("larger").returncode, start("").returncode), (0, 1))
 
     def test_what_is_kept(self):
         self.assertTrue(conditions.kept([run(), run(0.6)]))
