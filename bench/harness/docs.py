@@ -94,7 +94,9 @@ def _where(name, benchmark, result):
     timed = any(figure.unit in ("min", "s") for figure in benchmark.figures)
     once = "one run, since all is seeded but its times" if timed else "one run, since nothing in it is timed and all is seeded"
     how = once if benchmark.exact else f"medians of {result['rounds']} rounds, sides by turns"
-    busy = " On a busy machine, which shows nothing." if place["others_at_most"] > measure.BUSY and not benchmark.exact else ""
+    busy = ""
+    if place["others_at_most"] > measure.BUSY and (timed or not benchmark.exact):
+        busy = " Its times are of a busy machine." if benchmark.exact else " On a busy machine, which shows nothing."
     same = f" Held in every round: {'; '.join(result['equalities'])}." if result["equalities"] else ""
     sizes = f" --sizes {','.join(result['parameters']['sizes'])}" if benchmark.part else ""
     return (

@@ -298,6 +298,10 @@ class Tree(unittest.TestCase):
         self.assertEqual(self.run_it("two")[0], 0)
         self.assertIs(self.result["held"], True)
         self.assertEqual(self.run_it("--docs")[0], 0)
+        self.assertIn("Its times are of a busy machine.", self.page.read_text())
+        path.write_text(path.read_text().replace('"s", "lower"', '"count", "lower"'))
+        self.assertEqual(self.run_it("two")[0], 0)
+        self.assertEqual(self.run_it("--docs")[0], 0)
         self.assertNotIn("busy", self.page.read_text())
 
     def test_a_rehearsal_looks_at_no_load(self):
