@@ -25,7 +25,7 @@ pub(crate) fn note(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 
-/// Whether results, warnings and errors alone are printed.
+/// Set by `--quiet`: results, warnings and errors alone are printed.
 static QUIET: AtomicBool = AtomicBool::new(false);
 
 /// Silences everything but results, warnings and errors, for the life of the process.

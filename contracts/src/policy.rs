@@ -189,7 +189,8 @@ pub trait Policy: Send + Sync {
         Err(PolicyError::BadRequest(fault.to_owned()))
     }
 
-    /// What it did not do as it was asked to, in a sentence for whoever reads the results: known once it has been asked.
+    /// A sentence for readers of the results about a request that the policy could not follow, for instance a temperature that its server
+    /// refused; known once it has played.
     fn caveat(&self) -> Option<String> {
         None
     }

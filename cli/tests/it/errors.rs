@@ -15,7 +15,7 @@ const ENVIRONMENT: &str = "env/src/server/fault.rs";
 
 type Names = BTreeSet<String>;
 
-/// What follows `head` in a text, as far as `end`.
+/// The part of a text between `head` and `end`.
 fn part<'a>(text: &'a str, head: &str, end: &str) -> &'a str {
     let (_, rest) = text
         .split_once(head)
@@ -36,13 +36,13 @@ fn rows(heading: &str) -> Vec<Vec<String>> {
     lines.skip(1).map(cells).collect()
 }
 
-/// What a text sets between two marks of this kind.
+/// The parts of a text that stand between two marks of this kind.
 fn between(text: &str, mark: char) -> Names {
     let pieces = text.split(mark).skip(1).step_by(2);
     pieces.map(str::to_owned).collect()
 }
 
-/// What the first column below a heading of the page names.
+/// The names in the first column of the table below a heading of the page.
 fn named(heading: &str) -> Names {
     let rows = rows(heading);
     rows.iter().flat_map(|row| between(&row[0], '`')).collect()

@@ -161,7 +161,7 @@ fn each_engine_is_named_by_one_crate() {
     }
 }
 
-/// What can be seen of the image without building it: it is made of what is here, by the toolchain that is pinned, and not for root.
+/// Checks the Containerfile without building it: every copied path exists, the toolchain is the pinned one, the user is not root.
 #[test]
 fn the_containerfile_fits_the_tree() {
     let text = std::fs::read_to_string(root().join("Containerfile")).unwrap();
