@@ -1,5 +1,6 @@
 """What `forage doctor` says of CUDA under the stub driver, whole and with a part missing: doctor.py FORAGE SCRATCH (see run.sh)."""
 
+import fcntl
 import json
 import os
 import pathlib
@@ -52,7 +53,21 @@ def main():
             (include / file.name).symlink_to(file)
     expect("headers without CCCL", doctor(forage, CUDA_PATH=str(lacking)), "open", "lacks nv/target")
 
-    print("\n".join(wrong) or "5 passed, 0 failed")
+    # Kernels are in a file that a process has to itself.
+    kernels = scratch / "forage/kernels"
+    locks = [file.open("r+") for file in kernels.glob("*.lock")]
+    for lock in locks:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    before = sorted(file.name for file in kernels.glob("*.db"))
+    doctor(forage, XDG_CACHE_HOME=str(scratch))
+    after = sorted(file.name for file in kernels.glob("*.db"))
+    print(f"files of kernels: {before}, then {after} while another process has the first")
+    if len(locks) != 1 or len(before) != 1 or after != sorted([*before, before[0].replace(".db", "-1.db")]):
+        wrong.append(f"a second process keeps its kernels in {sorted(set(after) - set(before))}, with {len(locks)} locked")
+    # What Turso makes where it opens a file for several processes.
+    wrong += [f"{file} was opened for several processes" for file in kernels.glob("*-tshm")]
+
+    print("\n".join(wrong) or "6 passed, 0 failed")
     sys.exit(1 if wrong else 0)
 
 

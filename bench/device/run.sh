@@ -4,8 +4,10 @@
 # FORAGE is built with `cargo build --release --locked -p forage --features cuda`. NVRTC comes from PyPI once (96 MB) and stays in $FORAGE_BENCH_HOME (default ~/.cache/forage-bench)/device.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-forage=$(realpath "${1:?usage: bench/device/run.sh FORAGE [--all]}")
+usage="usage: bench/device/run.sh FORAGE [--all]"
+forage=$(realpath "${1:?$usage}")
 shift
+[ $# = 0 ] || [ "$*" = --all ] || { echo "$usage" >&2; exit 2; }
 home="${FORAGE_BENCH_HOME:-$HOME/.cache/forage-bench}/device"
 mkdir -p "$home/stub"
 # Kernels of another build are of no use.

@@ -64,7 +64,7 @@ pub fn examine(device: &Device) -> Vec<Check> {
 #[cfg(feature = "gpu")]
 fn kernels() -> Check {
     let (found, fix) = match crate::device::kernels() {
-        Ok(folder) => (format!("kept in {}", folder.display()), None),
+        Ok(kernels) => (format!("kept in {}", kernels.folder().display()), None),
         Err(why) => {
             let found = format!("not kept, so that every process compiles and tunes anew: {why}");
             (found, Some(crate::device::KERNELS_FIX))

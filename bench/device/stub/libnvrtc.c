@@ -1,5 +1,6 @@
-/* NVRTC, by which a source that it refuses ends the process: the compiler's words on standard error, exit code 1. CubeCL keeps such a
- * failure with the buffer that the kernel was to write until somebody reads it, and a buffer that nobody reads hides it.
+/* NVRTC, which adds a byte to the file CUDA_STUB_COMPILED for every source that it compiles. A source that it refuses ends the process: the
+ * compiler's words on standard error, exit code 1. CubeCL keeps such a failure with the buffer that the kernel was to write until
+ * somebody reads it, and a buffer that nobody reads hides it.
  * Only this function is here; a loader finds the others in the real library, which this one is linked with. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -15,6 +16,12 @@ typedef int (*Text)(Program, char *);
 int nvrtcCompileProgram(Program program, int count, const char *const *options) {
     int code = ((Compile)dlsym(RTLD_NEXT, "nvrtcCompileProgram"))(program, count, options);
     if (code == 0) {
+        const char *path = getenv("CUDA_STUB_COMPILED");
+        FILE *compiled = path ? fopen(path, "a") : NULL;
+        if (compiled) {
+            fputc('.', compiled);
+            fclose(compiled);
+        }
         return 0;
     }
     size_t size = 0;

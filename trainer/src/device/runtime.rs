@@ -1,8 +1,9 @@
 //! The runtime below every device but the processor: `CubeCL`, which compiles kernels when they are first used.
 
+use std::fs::{File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, Once, PoisonError};
+use std::sync::{Mutex, Once, OnceLock, PoisonError};
 
 use burn::backend::DispatchDevice;
 use burn::tensor::{Device, Tensor};
@@ -15,8 +16,8 @@ use super::{DeviceError, DeviceSpec, Memory};
 ///
 /// - One stream. By default each thread has its own, with a pool of memory that grows to its own peak; a tensor changed in
 ///   place from another thread than the one that made it is not waited for, and every use of a weight costs two events.
-/// - Compiled kernels and the choices of the tuner are kept in the user's cache folder, where nobody else may write to it: a process
-///   compiles what no process before it has compiled. Without such a folder nothing is kept.
+/// - Compiled kernels and the choices of the tuner are kept ([`kernels`]): a process compiles what no process before it has
+///   compiled.
 ///
 /// `CUBECL_*` variables have the last word.
 pub(super) fn configure() {
@@ -27,14 +28,20 @@ pub(super) fn configure() {
             policy: cubecl::config::streaming::StreamPolicy::Single,
             ..config.streaming
         };
-        let folder = kernels();
-        config.compilation.cache = folder.is_ok();
-        config.autotune.disable_cache = folder.is_err();
-        match folder {
-            Ok(folder) => config.environment.path = CacheConfig::Directory(folder),
-            Err(why) => tracing::warn!(%why, fix = KERNELS_FIX, "compiled kernels are not kept"),
-        }
-        config.environment.name = build();
+        let kept = kernels();
+        config.compilation.cache = kept.is_ok();
+        config.autotune.disable_cache = kept.is_err();
+        let (folder, name) = match kept {
+            Ok(kernels) => (kernels.folder.clone(), kernels.name.clone()),
+            Err(why) => {
+                tracing::warn!(%why, fix = KERNELS_FIX, "compiled kernels are not kept");
+                // Some entries are written whatever the settings say. No folder can be made below a file, so they stay in
+                // memory; CubeCL's own default is a file that programs share.
+                (std::env::current_exe().unwrap_or_default(), build())
+            }
+        };
+        config.environment.path = CacheConfig::Directory(folder);
+        config.environment.name = name;
         // A library user may have set a configuration of their own: theirs stays.
         CubeClRuntimeConfig::try_set(config.override_from_env());
     });
@@ -52,15 +59,75 @@ pub(crate) enum KernelsError {
     Shared(String),
     #[error("{0} cannot be used: {1}")]
     Unusable(String, #[source] io::Error),
+    #[error("{0} cannot be opened: {1}")]
+    Unopened(String, #[source] turso::Error),
 }
 
-/// The folder for compiled kernels, made for this user alone.
-pub(crate) fn kernels() -> Result<PathBuf, KernelsError> {
-    kernels_in(&dirs::cache_dir().ok_or(KernelsError::NoCacheFolder)?)
+/// A database of compiled kernels and of the tuner's choices that no other process has open, for as long as this lives.
+///
+/// `CubeCL` opens its database for several processes, with a connection for each kind of entry. In that mode, where the log
+/// of an earlier process is still there, Turso 0.8 on Linux takes the reads of other connections of the same process for those of
+/// a process that is gone, and panics when they end (tursodatabase/turso#8851, #7213). A database that is open already is
+/// shared in the mode it was opened with, so this one is opened first, for one process.
+pub(crate) struct Kernels {
+    folder: PathBuf,
+    /// The file's in the folder, without `.db`.
+    name: String,
+    /// Held for the file beside: Turso's own lock is the process's, and ends when any handle to the database is closed.
+    _lock: File,
+    _database: turso::Database,
 }
 
-/// The same in a cache folder.
-fn kernels_in(cache: &Path) -> Result<PathBuf, KernelsError> {
+impl Kernels {
+    /// Opens the first database of a build that no process has: `BUILD.db`, `BUILD-1.db` and so on.
+    fn open(folder: PathBuf, build: &str) -> Result<Self, KernelsError> {
+        let mut name = build.to_owned();
+        for other in 1_u32.. {
+            let path = folder.join(format!("{name}.lock"));
+            let unusable = |error| KernelsError::Unusable(path.display().to_string(), error);
+            let mut options = File::options();
+            options.write(true).create(true).truncate(false);
+            let lock = options.open(&path).map_err(unusable)?;
+            match lock.try_lock() {
+                Ok(()) => return Self::locked(folder, name, lock),
+                Err(TryLockError::WouldBlock) => name = format!("{build}-{other}"),
+                Err(TryLockError::Error(error)) => return Err(unusable(error)),
+            }
+        }
+        unreachable!("no machine runs as many processes")
+    }
+
+    fn locked(folder: PathBuf, name: String, lock: File) -> Result<Self, KernelsError> {
+        let path = folder.join(format!("{name}.db")).display().to_string();
+        let opening = turso::Builder::new_local(&path).build();
+        let database = cubecl::future::block_on(opening)
+            .map_err(|error| KernelsError::Unopened(path, error))?;
+        Ok(Self {
+            folder,
+            name,
+            _lock: lock,
+            _database: database,
+        })
+    }
+
+    /// The folder that all processes of this user keep theirs in.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+}
+
+/// The database of compiled kernels of this process, in the user's cache folder, where nobody else may write to it.
+pub(crate) fn kernels() -> Result<&'static Kernels, &'static KernelsError> {
+    static KEPT: OnceLock<Result<Kernels, KernelsError>> = OnceLock::new();
+    let kept = KEPT.get_or_init(|| {
+        let cache = dirs::cache_dir().ok_or(KernelsError::NoCacheFolder)?;
+        Kernels::open(private_folder(&cache)?, &build())
+    });
+    kept.as_ref()
+}
+
+/// The folder for compiled kernels in a cache folder, made for this user alone.
+fn private_folder(cache: &Path) -> Result<PathBuf, KernelsError> {
     let folder = cache.join("forage/kernels");
     let name = folder.display().to_string();
     match is_private(&folder) {
@@ -204,6 +271,8 @@ pub(super) fn memory(device: &Device) -> Option<Memory> {
 mod tests {
     use std::os::unix::fs::PermissionsExt;
 
+    use cubecl::future::block_on;
+
     use super::*;
 
     #[test]
@@ -215,10 +284,64 @@ mod tests {
             std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(mode)).unwrap();
             assert_eq!(is_private(&folder).unwrap(), expected, "{mode:o}");
         }
-        let why = kernels_in(place.path()).unwrap_err().to_string();
+        let why = private_folder(place.path()).unwrap_err().to_string();
         let named = format!("{} belongs to another user, or", folder.display());
         assert!(why.starts_with(&named), "{why}");
         std::fs::write(place.path().join("file"), "").unwrap();
         assert!(is_private(&place.path().join("file/kernels")).is_err());
+    }
+
+    fn open(folder: &Path, build: &str) -> Kernels {
+        Kernels::open(folder.to_owned(), build).unwrap()
+    }
+
+    #[test]
+    fn a_database_of_kernels_is_one_processes_alone() {
+        let place = tempfile::tempdir().unwrap();
+        let mut held: Vec<_> = (0..3).map(|_| open(place.path(), "build")).collect();
+        drop(held.remove(1));
+        held.push(open(place.path(), "build"));
+        let names: Vec<_> = held.iter().map(|kernels| kernels.name.as_str()).collect();
+        assert_eq!(names, ["build", "build-2", "build-1"]);
+    }
+
+    /// Opens a database as `CubeCL` does.
+    fn connect(path: &Path) -> turso::Connection {
+        let path = path.display().to_string();
+        let builder = turso::Builder::new_local(&path).experimental_multiprocess_wal(true);
+        block_on(builder.build()).unwrap().connect().unwrap()
+    }
+
+    #[test]
+    fn connections_of_several_threads_read_while_others_are_opened() {
+        let place = tempfile::tempdir().unwrap();
+        // What a process leaves that was ended: entries in the log that are not in the file yet.
+        let (before, left) = (place.path().join("before.db"), place.path().join("left.db"));
+        let connection = connect(&before);
+        let table = "CREATE TABLE entries (key INTEGER PRIMARY KEY, value BLOB)";
+        block_on(connection.execute(table, ())).unwrap();
+        for key in 0..200_i64 {
+            let entry = "INSERT INTO entries VALUES (?1, zeroblob(3000))";
+            block_on(connection.execute(entry, (key,))).unwrap();
+        }
+        for end in ["", "-wal"] {
+            let named = |path: &Path| format!("{}{end}", path.display());
+            std::fs::copy(named(&before), named(&left)).unwrap();
+        }
+        let _kernels = open(place.path(), "left");
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..100 {
+                        let connection = connect(&left);
+                        let count = connection.query("SELECT count(*) FROM entries", ());
+                        let mut rows = block_on(count).unwrap();
+                        let row = block_on(rows.next()).unwrap().unwrap();
+                        assert_eq!(row.get::<i64>(0).unwrap(), 200);
+                    }
+                });
+            }
+        });
+        assert!(!place.path().join("left.db-tshm").exists());
     }
 }
