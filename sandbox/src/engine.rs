@@ -76,6 +76,14 @@ pub enum Notice {
         /// The reason.
         reason: String,
     },
+    /// The disk has less room than the sandboxes share of memory for what programs keep between their turns: programs that keep more
+    /// lose their variables ([`crate::Status::Lost`]).
+    LittleDisk {
+        /// A folder on the disk.
+        folder: PathBuf,
+        /// The room there, in MiB.
+        most_mib: u64,
+    },
 }
 
 impl SandboxEngine {
@@ -99,6 +107,9 @@ impl SandboxEngine {
         let (cache, scratch) = (options.cache.as_deref(), std::env::temp_dir());
         let spill = cache.unwrap_or(&scratch);
         let budget = Budget::of_process(options.memory_bytes, limits.memory_bytes, spill)?;
+        if let Some((folder, most_mib)) = budget.spill.cramped() {
+            notice(Notice::LittleDisk { folder, most_mib });
+        }
         let engine = engine(limits)?;
         let module = cache::load(&engine, cache, notice)?;
         Self::over(engine, &module, limits.clone(), budget)

@@ -42,11 +42,10 @@ pub enum SandboxError {
         /// The contradiction and the fix.
         what: String,
     },
-    /// The memory of an idle session could not be put away, or not be read back; the session is gone. That a session
-    /// which keeps much found no room is told to its program ([`crate::Status::Lost`]).
+    /// The memory of an idle session could not be put away, because the disk or the system failed; the session is gone. That there
+    /// was no room for it is told to its program ([`crate::Status::Lost`]).
     #[error(
-        "the state of a session cannot be kept between its turns; free some space where the cache folder lies, or raise \
-         `total_mib`, the memory of all sandboxes"
+        "the state of a session cannot be kept between its turns; look at the disk where the cache folder lies"
     )]
     Park(#[source] std::io::Error),
     /// One call of a tool took longer than all of a turn may. Several together are told to the program, which makes them.

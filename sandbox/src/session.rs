@@ -83,8 +83,8 @@ impl Session {
     /// is given back when its thread has ended.
     ///
     /// # Errors
-    /// An infrastructure failure, after which the state is that of before the turn unless it could not be kept. That all sessions
-    /// together keep too much is none: the turn ends as [`Status::Lost`].
+    /// An infrastructure failure, after which the state is that of before the turn unless it could not be kept. That sessions keep more
+    /// than there is room for, in memory and on the disk, is none: the turn ends as [`Status::Lost`].
     pub async fn run(&mut self, code: &str) -> Result<TurnOutput, SandboxError> {
         let limits = self.engine.limits();
         if code.len() > limits.code_bytes {
@@ -279,4 +279,39 @@ fn logged(output: TurnOutput) -> TurnOutput {
     let (calls, us) = (output.calls.len(), output.wall_us);
     tracing::trace!(status = ?output.status, calls, us, "sandbox turn");
     output
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Limits;
+
+    #[test]
+    fn want_of_room_is_told_to_the_program_and_a_disk_that_fails_is_a_fault_of_ours() {
+        let guest = wat::parse_str("(module)").unwrap();
+        let engine = SandboxEngine::with_guest(&guest, Limits::default()).unwrap();
+        let after = |error: io::Error| {
+            let mut session = engine.session(Arc::new(()), 0);
+            let (settle, settled) = mpsc::sync_channel(1);
+            settle.send(Err(error)).unwrap();
+            session.state = State::Settling(settled);
+            session.run_blocking("print(x)")
+        };
+        for kind in [
+            io::ErrorKind::QuotaExceeded,
+            io::ErrorKind::StorageFull,
+            io::ErrorKind::FileTooLarge,
+        ] {
+            let output = after(kind.into()).expect("the turn counts");
+            assert_eq!(output.status, Status::Lost, "{kind}");
+            assert_eq!(output.error.unwrap().kind, "MemoryError");
+        }
+        for error in [
+            io::Error::from_raw_os_error(5),
+            io::ErrorKind::PermissionDenied.into(),
+        ] {
+            let fault = after(error).unwrap_err();
+            assert!(matches!(fault, SandboxError::Park(_)), "{fault}");
+        }
+    }
 }

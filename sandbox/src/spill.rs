@@ -16,17 +16,17 @@ const SET_ASIDE: u64 = 8;
 
 pub(crate) struct Spill {
     memory: u64,
-    folder: PathBuf,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
+    folder: PathBuf,
     file: Option<File>,
-    /// The most bytes of it: as were asked for, and half of what the disk had free, because others write there too.
+    /// The most bytes of it: as were asked for, or half of what the disk had free, because others write there too.
     most: u64,
-    /// True where the disk has less room for the file than one budget of memory: the machine is then at fault when the file is full.
-    cramped: bool,
+    /// Whether somebody was told that the disk has little room.
+    told: bool,
     /// The first byte that was never given out.
     end: u64,
     /// Lengths of the gaps before it, by where they begin; no two touch.
@@ -43,32 +43,42 @@ pub(crate) struct Extent {
 impl Spill {
     /// The file of a budget of so many bytes, made when it is first needed.
     pub(crate) fn new(memory: u64, folder: PathBuf) -> Self {
+        let mut state = State {
+            folder,
+            ..State::default()
+        };
+        state.fit(memory.saturating_mul(SPILLED));
         Self {
             memory,
-            folder,
-            state: Mutex::default(),
+            state: Mutex::new(state),
         }
+    }
+
+    /// The folder of a file for which its disk has less room than one budget of memory, and the most MiB of it; once, so that it is
+    /// said once.
+    pub(crate) fn cramped(&self) -> Option<(PathBuf, u64)> {
+        let mut state = self.state();
+        let is_news = state.most < self.memory && !std::mem::replace(&mut state.told, true);
+        is_news.then(|| (state.folder.clone(), state.most >> 20))
     }
 
     /// A piece of so many bytes.
     ///
     /// # Errors
-    /// One that [`is_full`] tells apart where a large piece finds no room in the file; others where the disk, or all that small
-    /// pieces may take, is too little.
+    /// One that [`is_full`] tells apart where there is no room for it; others where no file can be made.
     pub(crate) fn reserve(&'static self, length: u64) -> io::Result<Extent> {
         let mut state = self.state();
         if state.file.is_none() {
-            let (file, folder) = match tempfile::tempfile_in(&self.folder) {
-                Ok(file) => (file, self.folder.clone()),
-                Err(_) => (tempfile::tempfile()?, std::env::temp_dir()),
+            let made = tempfile::tempfile_in(&state.folder);
+            let elsewhere = |_| {
+                let made = tempfile::tempfile();
+                made.inspect(|_| state.folder = std::env::temp_dir())
             };
-            let free = fs4::available_space(&folder).unwrap_or(u64::MAX);
+            let file = made.or_else(elsewhere)?;
             let asked = self.memory.saturating_mul(SPILLED);
-            state.most = asked.min(free / 2);
-            state.cramped = state.most < self.memory;
+            state.fit(asked);
             if state.most < asked {
-                let (most_mib, asked_mib) = (state.most >> 20, asked >> 20);
-                tracing::warn!(folder = %folder.display(), most_mib, asked_mib, "little free disk for idle sessions");
+                state.tell();
             }
             state.file = Some(file);
         }
@@ -89,12 +99,7 @@ impl Spill {
             let at = state.end;
             if at.saturating_add(length) > most {
                 let why = format!("idle sessions would take more than {most} bytes");
-                let kind = if small || state.cramped {
-                    io::ErrorKind::StorageFull
-                } else {
-                    io::ErrorKind::QuotaExceeded
-                };
-                return Err(io::Error::new(kind, why));
+                return Err(io::Error::new(io::ErrorKind::QuotaExceeded, why));
             }
             state.end += length;
             at
@@ -108,12 +113,32 @@ impl Spill {
     }
 }
 
-/// Returns true for the limit of the file itself, which programs that keep much run into, and false for a full disk.
+/// Returns true for want of room, in the file or on its disk: programs that keep much run into it, and may not fail their episodes by it.
+/// Returns false for a disk that fails.
 pub(crate) fn is_full(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::QuotaExceeded && error.raw_os_error().is_none()
+    matches!(
+        error.kind(),
+        io::ErrorKind::QuotaExceeded | io::ErrorKind::StorageFull | io::ErrorKind::FileTooLarge
+    )
 }
 
 impl State {
+    /// Bounds the file by what its disk has free.
+    fn fit(&mut self, asked: u64) {
+        // A folder that is not there yet will be made on the disk of the one above it.
+        let mut places = self.folder.ancestors();
+        let free = places.find_map(|place| fs4::available_space(place).ok());
+        self.most = asked.min(free.unwrap_or(u64::MAX) / 2);
+    }
+
+    /// Logs that the disk has little room, unless it was said before.
+    fn tell(&mut self) {
+        if !std::mem::replace(&mut self.told, true) {
+            let (folder, most_mib) = (self.folder.display(), self.most >> 20);
+            tracing::warn!(%folder, most_mib, "little free disk for what programs keep between turns");
+        }
+    }
+
     fn free(&mut self, mut at: u64, mut length: u64) {
         if let Some((&before, &gap)) = self.gaps.range(..at).next_back()
             && before + gap == at
@@ -186,7 +211,12 @@ impl Write for Cursor<'_> {
         let room = self.room(bytes.len());
         let mut state = self.extent.spill.state();
         let file = state.seek(self.extent.at + self.done)?;
-        let written = file.write(&bytes[..room])?;
+        let written = file.write(&bytes[..room]);
+        // Others have filled the disk since the file was made.
+        if written.as_ref().is_err_and(is_full) {
+            state.tell();
+        }
+        let written = written?;
         self.done += written as u64;
         Ok(written)
     }
@@ -251,7 +281,10 @@ mod tests {
         let large = spill.reserve(7168).unwrap();
         assert!(is_full(&refused(9)), "a program's doing");
         let mut small: Vec<Extent> = (0..128).map(|_| spill.reserve(8).unwrap()).collect();
-        assert_eq!(refused(8).kind(), io::ErrorKind::StorageFull);
+        assert!(
+            is_full(&refused(8)),
+            "many small ones are programs' doing too"
+        );
         // What small ones give back of the room set aside is no room for a large one.
         let later = small.split_off(64);
         drop(small);
@@ -262,11 +295,37 @@ mod tests {
     }
 
     #[test]
-    fn want_of_room_on_a_small_disk_is_the_machines_doing() {
-        let spill: &'static Spill = Box::leak(Box::new(Spill::new(u64::MAX, std::env::temp_dir())));
+    fn a_small_disk_bounds_the_file_and_says_so_once() {
+        // The folder is not there yet.
+        let folder = std::env::temp_dir().join("none/of/these");
+        let spill: &'static Spill = Box::leak(Box::new(Spill::new(u64::MAX, folder.clone())));
+        let (place, most_mib) = spill.cramped().expect("less than was asked for");
+        assert_eq!(place, folder);
+        assert!(most_mib < u64::MAX >> 21, "{most_mib}");
+        assert!(spill.cramped().is_none(), "it was said");
         let most = fs4::available_space(std::env::temp_dir()).unwrap();
         let error = spill.reserve(most).err().expect("half of the disk");
-        assert_eq!(error.kind(), io::ErrorKind::StorageFull);
-        assert!(!is_full(&error));
+        assert!(is_full(&error), "{error}");
+        let roomy = Spill::new(1, std::env::temp_dir());
+        assert!(roomy.cramped().is_none());
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_disk_that_others_have_filled_is_full_and_one_that_fails_is_not() {
+        let spill: &'static Spill = Box::leak(Box::new(Spill::new(1 << 20, std::env::temp_dir())));
+        let write_to = |device: &str| {
+            let mut options = File::options();
+            let file = options.read(true).write(true).open(device).unwrap();
+            spill.state().file = Some(file);
+            let extent = spill.reserve(8).unwrap();
+            extent.cursor().write_all(&[1; 8])
+        };
+        let error = write_to("/dev/full").unwrap_err();
+        assert!(is_full(&error), "{error}");
+        assert!(spill.state().told);
+        let lost = io::Error::from_raw_os_error(5);
+        assert!(!is_full(&lost), "{lost}");
+        assert!(write_to("/dev/null").is_ok());
     }
 }

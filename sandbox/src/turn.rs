@@ -112,8 +112,8 @@ pub enum Status {
     CodeSize,
     /// The interpreter itself failed on this code; what it did is undone.
     Crash,
-    /// It was not run: all sessions together keep so much between their turns that the memory of this one found no room. Its
-    /// variables are gone, and it begins anew.
+    /// It was not run: all sessions together keep so much between their turns that the memory of this one found no room, also because
+    /// the disk has little. Its variables are gone, and it begins anew.
     Lost,
 }
 

@@ -108,6 +108,11 @@ impl Python {
                     "warning: the compiled interpreter could not be kept in {} ({reason}); it will be compiled again next time",
                     folder.display()
                 )),
+                Notice::LittleDisk { folder, most_mib } => note(&format!(
+                    "warning: the disk of {} has room for {most_mib} MiB of what programs keep between their turns; those that keep more \
+                     lose their variables: free some space there",
+                    folder.display()
+                )),
                 _ => {}
             },
         )?)

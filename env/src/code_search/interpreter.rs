@@ -81,6 +81,13 @@ pub(super) fn words(notice: &Notice) -> String {
                 folder.display()
             )
         }
+        Notice::LittleDisk { folder, most_mib } => {
+            format!(
+                "warning: the disk of {} has room for {most_mib} MiB of what programs keep between their turns; those that keep more lose \
+                 their variables: free some space there",
+                folder.display()
+            )
+        }
         _ => "opening the sandbox".to_owned(),
     }
 }
