@@ -50,14 +50,14 @@ pub enum JudgeError {
         /// The limit.
         limit: u64,
     },
-    /// The server cannot be reached, or refuses, or `max_tokens` cuts its replies off.
+    /// The server cannot be reached, fails or refuses.
     #[error("judge at {0}; check that it serves this model and what it logs")]
     Call(NetError),
-    /// The server replies in full, and its replies are no verdicts.
+    /// The model replies, and its replies are no verdicts, or are cut off by `max_tokens`.
     #[error("judge at {0}; check that it serves this model and what it logs")]
     Unread(NetError),
-    /// Twice a refusal or a reply without a verdict, from a judge that gives one once the policy's texts are left out: the texts are to
-    /// blame.
+    /// Twice a refusal, a failure of the server or a reply without a verdict, from a judge that gives one once the policy's texts are
+    /// left out: the texts are to blame.
     #[error("the judge gives no verdict on what was written, but does once it is left out: {0}")]
     Refused(NetError),
     /// The cache file cannot be used.
@@ -94,9 +94,17 @@ impl JudgeError {
         )
     }
 
+    /// Returns true when the server says that it failed, as it does on a request that it cannot process, and in trouble of its own.
+    fn is_failure(&self) -> bool {
+        let Self::Call(error) = self else {
+            return false;
+        };
+        matches!(error.fault, Fault::Status { status: 500, .. })
+    }
+
     /// Returns true for errors of which the texts shown to the judge may be the cause.
     fn may_be_the_texts(&self) -> bool {
-        self.refuses_request() || matches!(self, Self::Unread(_))
+        self.refuses_request() || self.is_failure() || matches!(self, Self::Unread(_))
     }
 }
 
@@ -364,9 +372,9 @@ impl Judge {
     }
 
     /// Asks with as much of the policy's texts as the server takes: their length is the policy's doing, so a server that refuses it is
-    /// shown less. If it gives no verdict even on the shortest texts, it is asked the same question without them. A judge that gives no
-    /// verdict on that either is a fault of ours. One that does is asked the first question again, since it may have stumbled; if there
-    /// is still no verdict, the texts are to blame.
+    /// shown less. If it gives no verdict even on the shortest texts, or fails or writes without an end, it is asked the same question
+    /// without them. A judge that gives no verdict on that either is a fault of ours. One that does is asked the first question again,
+    /// since it may have stumbled; if there is still no verdict, the texts are to blame.
     async fn judged_beside<T, U>(
         &self,
         form: Form,
@@ -404,8 +412,12 @@ impl Judge {
         if harmless == asked || !self.gives_verdict(plain, &harmless, read_harmless).await {
             return Err(error);
         }
+        // A server that only now begins to fail is in trouble of its own.
+        let failed_before = error.is_failure();
         let error = match self.reply(form, &asked, read).await {
-            Err(error) if error.may_be_the_texts() => error,
+            Err(error) if error.may_be_the_texts() && (failed_before || !error.is_failure()) => {
+                error
+            }
             settled => return settled,
         };
         tracing::debug!(%error, "judge gives no verdict on a text, but does once it is left out");
@@ -499,11 +511,10 @@ impl Judge {
     ) -> Result<String, JudgeError> {
         let url = self.http.url(&["v1", "chat", "completions"]);
         let request = Request::post(url, "application/json", body);
-        // Whether the last attempt came to a complete reply of the judge, and not to a proxy's page or a part of one.
+        // Whether the last attempt came to a reply of the judge, and not to a proxy's page or a part of one.
         let replied = AtomicBool::new(false);
         let take = |completion: Completion| {
-            let is_cut = completion.choices.iter().any(|one| one.cut().is_some());
-            replied.store(!is_cut, Ordering::Relaxed);
+            replied.store(true, Ordering::Relaxed);
             self.take(completion, &check)
         };
         let admit = || {

@@ -32,12 +32,31 @@ fn filtered(act: impl Fn() -> Act + Send + Sync + 'static) -> Server {
     })
 }
 
+/// A verdict that `max_tokens` has cut off.
+fn cut() -> Act {
+    Act::Say(200, completion(VERDICT).replace("stop", "length"))
+}
+
+/// Thoughts alone, of a parser for reasoning.
+fn thoughts() -> Act {
+    let thought = r#"{"choices": [{"message": {"content": "", "reasoning_content": "hm"}}]}"#;
+    Act::Say(200, thought.to_owned())
+}
+
+/// A server that says that it failed.
+fn boom() -> Act {
+    Act::Say(500, "boom".to_owned())
+}
+
 #[tokio::test]
 async fn a_text_without_a_verdict_is_wrong_where_the_judge_gives_one_without_it() {
-    let acts: [(fn() -> Act, usize); 3] = [
+    let acts: [(fn() -> Act, usize); 6] = [
         (|| Act::Say(400, "content filter".to_owned()), 1),
         (|| Act::Say(422, "content filter".to_owned()), 1),
         (|| Act::Say(200, completion("I cannot grade this.")), 2),
+        (cut, 2),
+        (thoughts, 2),
+        (boom, 2),
     ];
     for (act, tries) in acts {
         let server = filtered(act);
@@ -68,56 +87,67 @@ async fn a_text_without_a_verdict_is_wrong_where_the_judge_gives_one_without_it(
 
 #[tokio::test]
 async fn a_judge_that_stumbles_is_asked_once_more_before_a_text_is_to_blame() {
-    let stumbling = |then: fn() -> Act| {
+    type Fault = (fn() -> Act, fn() -> Act, &'static str);
+    let stumbling = |first: fn() -> Act, then: fn() -> Act| {
         Server::start(move |number| match number {
-            0 | 1 => Act::Say(200, completion("hm")),
+            0 | 1 => first(),
             // The harmless question.
             2 => Act::Say(200, completion(VERDICT)),
             _ => then(),
         })
     };
-    let server = stumbling(|| Act::Say(200, completion(VERDICT)));
-    let (found, _) = score(&judged(settings(&server)), "Velm")
-        .await
-        .expect("graded");
-    assert!((found - 0.95).abs() < 1e-6, "{found}");
-    assert_eq!(server.bodies().len(), 4);
-    let server = stumbling(|| Act::Say(500, "boom".to_owned()));
-    let error = score(&judged(settings(&server)), "Velm").await;
-    let error = error.expect_err("a fault of ours").to_string();
-    assert!(error.contains("HTTP status 500"), "{error}");
-    assert_eq!(server.bodies().len(), 5);
+    let muttering: fn() -> Act = || Act::Say(200, completion("hm"));
+    for first in [muttering, cut, boom] {
+        let server = stumbling(first, || Act::Say(200, completion(VERDICT)));
+        let (found, _) = score(&judged(settings(&server)), "Velm")
+            .await
+            .expect("graded");
+        assert!((found - 0.95).abs() < 1e-6, "{found}");
+        assert_eq!(server.bodies().len(), 4);
+    }
+    // What a server that fails by itself does is not the text's doing.
+    let down: fn() -> Act = || Act::Say(503, "down".to_owned());
+    let failing: [Fault; 3] = [
+        (muttering, boom, "HTTP status 500"),
+        (cut, boom, "HTTP status 500"),
+        (boom, down, "HTTP status 503"),
+    ];
+    for (first, then, part) in failing {
+        let server = stumbling(first, then);
+        let error = score(&judged(settings(&server)), "Velm").await;
+        let error = error.expect_err("a fault of ours").to_string();
+        assert!(error.contains(part), "{error}");
+        assert_eq!(server.bodies().len(), 5);
+    }
 }
 
 #[tokio::test]
 async fn a_judge_that_fails_is_a_fault_whatever_it_was_asked() {
-    // A proxy's page is no reply, nor is what max_tokens cuts off, and nobody asks more of a server that fails.
-    type Fault = (fn() -> Act, &'static str, usize);
-    let failing: [Fault; 5] = [
-        (
-            || Act::Say(200, completion(VERDICT).replace("stop", "length")),
-            "raise max_tokens",
-            2,
-        ),
-        (
-            || {
-                let thought =
-                    r#"{"choices": [{"message": {"content": "", "reasoning_content": "hm"}}]}"#;
-                Act::Say(200, thought.to_owned())
-            },
-            "switch thinking off",
-            2,
-        ),
-        (|| Act::Say(200, "<html>".to_owned()), "fit the protocol", 2),
-        (|| Act::Say(500, "boom".to_owned()), "HTTP status 500", 2),
-        (|| Act::Close, "cannot connect", 2),
+    // A proxy's page is no reply, and nobody asks more of a server that is down.
+    type Fault = (fn() -> Act, &'static str);
+    let failing: [Fault; 3] = [
+        (|| Act::Say(200, "<html>".to_owned()), "fit the protocol"),
+        (|| Act::Say(503, "down".to_owned()), "HTTP status 503"),
+        (|| Act::Close, "cannot connect"),
     ];
-    for (act, part, asked) in failing {
+    for (act, part) in failing {
         let server = filtered(act);
         let error = score(&judged(settings(&server)), "poison").await;
         let error = error.expect_err("a fault of ours").to_string();
         assert!(error.contains(part), "{part}: {error}");
-        assert_eq!(server.bodies().len(), asked, "{part}");
+        assert_eq!(server.bodies().len(), 2, "{part}");
+    }
+    // One that cuts off the reply to any question, or thinks through it, has too few tokens, and says so.
+    let short: [Fault; 2] = [(cut, "raise max_tokens"), (thoughts, "switch thinking off")];
+    for (act, part) in short {
+        let server = Server::start(move |_| act());
+        let judged = judged(settings(&server));
+        // The harmless question is not asked again for a while.
+        for (answer, asked) in [("poison", 4), ("Velm", 6)] {
+            let error = score(&judged, answer).await.expect_err("a fault of ours");
+            assert!(error.to_string().contains(part), "{part}: {error}");
+            assert_eq!(server.bodies().len(), asked, "{part}");
+        }
     }
     // A spent budget leaves no harmless question.
     let server = filtered(|| Act::Say(400, "content filter".to_owned()));
@@ -168,8 +198,17 @@ async fn parts(written: serde_json::Value, members: &[&str], name: &str) -> Vec<
 
 #[tokio::test]
 async fn a_member_without_a_verdict_costs_the_others_of_its_group_nothing() {
-    let server = filtered(|| Act::Say(400, "content filter".to_owned()));
-    let of = |name: &str| json!({name: {"weight": 1.0, "url": server.url(), "model": "m"}});
+    let acts: [fn() -> Act; 3] = [|| Act::Say(400, "content filter".to_owned()), cut, boom];
+    for act in acts {
+        others_are_graded(&filtered(act)).await;
+    }
+}
+
+async fn others_are_graded(server: &Server) {
+    let of = |name: &str| {
+        let settings = json!({"weight": 1.0, "url": server.url(), "model": "m", "attempts": 1});
+        json!({name: settings})
+    };
     let members = ["Velm", "poison", "Orlen"];
     let near = |found: Vec<f32>, expected: [f32; 3]| {
         assert!(
