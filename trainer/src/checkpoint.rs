@@ -387,10 +387,14 @@ pub fn fork(other: &Path, run: &Path, config_digest: &str) -> Result<u64, Checkp
     }
     write_state(&partial, &state)?;
     sums::seal(&partial)?;
+    // A run can be resumed from the moment that its checkpoint is there, and needs the rows of all steps before it.
+    let (metrics, rows) = (other.join("metrics.jsonl"), run.join("metrics.jsonl"));
+    std::fs::copy(&metrics, &rows).map_err(at(&metrics))?;
+    let synced = std::fs::File::open(&rows).and_then(|file| file.sync_all());
+    synced.map_err(at(&rows))?;
+    sync_folder(run)?;
     let target = folder.join(name(state.step));
     publish(run, &partial, &target)?;
-    let metrics = other.join("metrics.jsonl");
-    std::fs::copy(&metrics, run.join("metrics.jsonl")).map_err(at(&metrics))?;
     Ok(state.step)
 }
 
@@ -529,6 +533,37 @@ mod tests {
         clear_partial(run.path()).unwrap();
         let left = std::fs::read_dir(run.path().join("checkpoints")).unwrap();
         assert_eq!(left.count(), names.len() + 2);
+    }
+
+    #[test]
+    fn a_fork_has_no_checkpoint_without_the_rows_before_it() {
+        let (run, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let state = RunState {
+            format: FORMAT,
+            step: 3,
+            updates: 3,
+            seed: 1,
+            config_digest: "old".to_owned(),
+            sentinel: None,
+            anchor: None,
+            averages: None,
+            critic_updates: None,
+        };
+        let saved = other.path().join("checkpoints").join(name(3));
+        std::fs::create_dir_all(&saved).unwrap();
+        write_state(&saved, &state).unwrap();
+        sums::seal(&saved).unwrap();
+        let fork = || fork(other.path(), run.path(), "new");
+        // As a process that is killed before the rows are there.
+        let error = fork().unwrap_err();
+        assert!(matches!(error, CheckpointError::Io { .. }), "{error}");
+        assert!(newest(run.path()).unwrap().is_none());
+        std::fs::write(other.path().join("metrics.jsonl"), "{\"step\":2}\n").unwrap();
+        assert_eq!(fork().unwrap(), 3);
+        let found = newest(run.path()).unwrap().unwrap();
+        assert_eq!(read_state(&found).unwrap().config_digest, "new");
+        let rows = std::fs::read_to_string(run.path().join("metrics.jsonl")).unwrap();
+        assert_eq!(rows, "{\"step\":2}\n");
     }
 
     #[test]
