@@ -3,7 +3,6 @@
 //! Every pointer and length comes from code that is not trusted, and is checked against the memory it points into.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use cpu_time::ThreadTime;
@@ -18,7 +17,7 @@ use wasmtime::{
 };
 
 use crate::record::abridged_arguments;
-use crate::{CallRecord, Limits, SandboxError, ToolError, ToolSpec, Tools};
+use crate::{CallRecord, Limits, SandboxError, ToolError, ToolSpec, Tools, Wait};
 
 /// The time at which every session begins: 2025-01-01 00:00:00 UTC, in nanoseconds.
 const BEGIN: u64 = 1_735_689_600_000_000_000;
@@ -73,8 +72,8 @@ pub(crate) struct Turn {
     memory: Option<usize>,
     /// Set when the interpreter asked for more memory than the turn may take.
     lacked_memory: bool,
-    /// Set when the turn's caller has given up.
-    abandoned: Arc<AtomicBool>,
+    /// Over when the turn's caller has given up.
+    wait: Wait,
     pub(crate) fault: Option<SandboxError>,
     pub(crate) limit: Option<Limit>,
 }
@@ -99,10 +98,10 @@ impl Outside {
 
 impl Turn {
     /// A turn that begins now, on this thread.
-    pub(crate) fn new(abandoned: Arc<AtomicBool>) -> Self {
+    pub(crate) fn new(wait: Wait) -> Self {
         Self {
             begun: processor_time(),
-            abandoned,
+            wait,
             ..Self::default()
         }
     }
@@ -113,10 +112,6 @@ impl Turn {
             memory: Some(bytes),
             ..self
         }
-    }
-
-    fn is_abandoned(&self) -> bool {
-        self.abandoned.load(Ordering::Relaxed)
     }
 }
 
@@ -139,7 +134,7 @@ impl Host {
 
     /// Returns true when the turn has used up its time or nobody waits for it. Asked every few milliseconds.
     pub(crate) fn must_stop(&mut self) -> bool {
-        if self.turn.is_abandoned() {
+        if self.turn.wait.is_given_up() {
             return true;
         }
         let over = processor_time()
@@ -217,7 +212,7 @@ impl Host {
                 &format!("{tool}() got other arguments than it has parameters"),
             ));
         };
-        if self.turn.is_abandoned() {
+        if self.turn.wait.is_given_up() {
             bail!("nobody waits for the turn");
         }
         if self.turn.waited >= self.limits.tool_time {
@@ -227,7 +222,11 @@ impl Host {
             return Ok(raise("TimeoutError", &message));
         }
         let (wall, processor) = (Instant::now(), processor_time());
-        let result = self.tools.call(&tool, &arguments);
+        let wait = self
+            .turn
+            .wait
+            .until(wall.checked_add(self.limits.tool_time));
+        let result = self.tools.call_within(&tool, &arguments, &wait);
         let wall = wall.elapsed();
         self.turn.tools += processor_time().saturating_sub(processor);
         self.turn.waited += wall;
@@ -238,6 +237,12 @@ impl Host {
             error: None,
             wall_us: micros(wall),
         };
+        if wall >= self.limits.tool_time {
+            // Also where the tool has failed: it may have given up for that reason.
+            let (tool, seconds) = (record.tool, wall.as_secs_f64());
+            self.turn.fault = Some(SandboxError::Slow { tool, seconds });
+            bail!("a tool takes too long");
+        }
         let answer = match result {
             Ok(value) => {
                 record.size = size(&value);
@@ -253,11 +258,6 @@ impl Host {
                 bail!("a tool failed");
             }
         };
-        if wall >= self.limits.tool_time {
-            let (tool, seconds) = (record.tool, wall.as_secs_f64());
-            self.turn.fault = Some(SandboxError::Slow { tool, seconds });
-            bail!("a tool takes too long");
-        }
         self.turn.calls.push(record);
         Ok(answer)
     }

@@ -21,6 +21,7 @@ mod session;
 mod spill;
 mod tools;
 mod turn;
+mod wait;
 
 pub use checkpoint::Checkpoint;
 pub use engine::{EngineOptions, Notice, SandboxEngine};
@@ -30,3 +31,4 @@ pub use memory::available_memory;
 pub use session::Session;
 pub use tools::{Parameter, ToolError, ToolSpec, Tools};
 pub use turn::{CallRecord, PyError, Status, TurnOutput};
+pub use wait::Wait;

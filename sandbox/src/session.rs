@@ -1,7 +1,6 @@
 //! One episode's interpreter, from turn to turn.
 
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Instant;
 
@@ -13,7 +12,7 @@ use crate::engine::interpreter;
 use crate::host::{Turn, micros};
 use crate::live::{Idle, Live};
 use crate::spill;
-use crate::{SandboxEngine, SandboxError, Status, Tools, TurnOutput};
+use crate::{SandboxEngine, SandboxError, Status, Tools, TurnOutput, Wait};
 
 /// One episode's interpreter. Its variables live from turn to turn.
 ///
@@ -102,7 +101,8 @@ impl Session {
             ));
         }
         let share = self.engine.budget().turn(limits.memory_bytes).await;
-        let abandon = Abandon(Arc::default());
+        // Dropped with this future: so the turn is stopped when its caller gives up. After the turn nobody looks.
+        let (_caller, wait) = Wait::begin();
         let (settle, settled) = mpsc::sync_channel(1);
         let job = Job {
             engine: self.engine.clone(),
@@ -111,7 +111,7 @@ impl Session {
             beginning: self.beginning.clone(),
             code: code.as_bytes().to_vec(),
             echo: self.echo,
-            abandoned: Arc::clone(&abandon.0),
+            wait,
             share,
         };
         let (reply, output) = oneshot::channel();
@@ -162,15 +162,6 @@ impl std::fmt::Debug for Session {
     }
 }
 
-/// Stops a turn when its caller gives up. After the turn nobody reads it.
-struct Abandon(Arc<AtomicBool>);
-
-impl Drop for Abandon {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 /// A turn on its thread.
 struct Job {
     engine: SandboxEngine,
@@ -180,7 +171,7 @@ struct Job {
     beginning: Checkpoint,
     code: Vec<u8>,
     echo: bool,
-    abandoned: Arc<AtomicBool>,
+    wait: Wait,
     /// The memory that the turn may take, until all of it is put away.
     share: Option<Share>,
 }
@@ -204,7 +195,7 @@ impl Job {
             beginning,
             code,
             echo,
-            abandoned,
+            wait,
             share,
         } = self;
         let begun = state
@@ -221,7 +212,7 @@ impl Job {
             }
             Err(error) => return drop(reply.send(Err(error))),
         };
-        let (output, left) = turn(&engine, live, before, Turn::new(abandoned), (&code, echo));
+        let (output, left) = turn(&engine, live, before, Turn::new(wait), (&code, echo));
         let _ = reply.send(output);
         let idle = match left {
             Left::Running(live) => live.rest(engine.budget()),

@@ -2,6 +2,8 @@
 
 use serde_json::{Map, Value};
 
+use crate::Wait;
+
 /// The functions a session's code finds among its builtins.
 pub trait Tools: Send + Sync {
     /// The functions, with their parameters. Asked once per session.
@@ -16,6 +18,21 @@ pub trait Tools: Send + Sync {
     /// [`ToolError::Raise`] becomes a Python exception in the calling code; [`ToolError::Fault`] ends the turn as a failure of
     /// ours.
     fn call(&self, name: &str, arguments: &Map<String, Value>) -> Result<Value, ToolError>;
+
+    /// As [`Self::call`], while somebody waits. A tool that can take long looks at `wait` and fails once it is over, so that an
+    /// abandoned turn ends; the others need not know.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::call`].
+    fn call_within(
+        &self,
+        name: &str,
+        arguments: &Map<String, Value>,
+        _wait: &Wait,
+    ) -> Result<Value, ToolError> {
+        self.call(name, arguments)
+    }
 }
 
 /// One function: `search_pages(query, n=10)`.

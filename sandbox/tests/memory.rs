@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use forage_sandbox::{
-    EngineOptions, Limits, SandboxEngine, SandboxError, Session, Status, ToolError, ToolSpec, Tools,
+    EngineOptions, Limits, SandboxEngine, SandboxError, Session, Status, ToolError, ToolSpec,
+    Tools, Wait,
 };
 use serde_json::{Map, Value};
 
@@ -253,4 +254,81 @@ fn one_call_that_takes_too_long_is_a_fault_of_ours() {
     );
     assert_eq!(tools.0.load(Ordering::Relaxed), 1);
     assert_eq!(stdout(&mut session, "print(x)"), "1\n");
+}
+
+/// A tool that takes as long as somebody waits for it.
+#[derive(Default)]
+struct Patient {
+    begun: AtomicUsize,
+    given_up: AtomicUsize,
+}
+
+impl Tools for Patient {
+    fn specs(&self) -> Vec<ToolSpec> {
+        vec![ToolSpec::new("wait", &[], "Takes as long as it may.")]
+    }
+
+    fn call(&self, _: &str, _: &Map<String, Value>) -> Result<Value, ToolError> {
+        Ok(Value::Null)
+    }
+
+    fn call_within(
+        &self,
+        _: &str,
+        _: &Map<String, Value>,
+        wait: &Wait,
+    ) -> Result<Value, ToolError> {
+        self.begun.fetch_add(1, Ordering::SeqCst);
+        let begun = Instant::now();
+        while !wait.is_over() {
+            if begun.elapsed() > Duration::from_mins(1) {
+                return Ok(Value::Null);
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.given_up.fetch_add(1, Ordering::SeqCst);
+        Err(ToolError::Fault("nobody waits".to_owned()))
+    }
+}
+
+#[test]
+fn a_call_ends_when_its_turn_is_abandoned() {
+    let engine = open(Limits::default());
+    let tools = Arc::new(Patient::default());
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let tick = Duration::from_millis(5);
+        let mut session = engine.session(tools.clone(), 0);
+        let mut turn = Box::pin(session.run("wait()"));
+        while tools.begun.load(Ordering::SeqCst) == 0 {
+            let waited = tokio::time::timeout(tick, turn.as_mut()).await;
+            assert!(waited.is_err(), "{waited:?}");
+        }
+        assert_eq!(tools.given_up.load(Ordering::SeqCst), 0);
+        drop(turn);
+        let begun = Instant::now();
+        while tools.given_up.load(Ordering::SeqCst) == 0 {
+            assert!(begun.elapsed() < Duration::from_secs(30), "it goes on");
+            tokio::time::sleep(tick).await;
+        }
+    });
+}
+
+#[test]
+fn a_call_that_ends_because_its_time_is_up_is_slow() {
+    let engine = open(Limits {
+        tool_time: Duration::from_millis(20),
+        ..Limits::default()
+    });
+    let tools = Arc::new(Patient::default());
+    let mut session = engine.session(tools.clone(), 0);
+    let fault = session.run_blocking("wait()").unwrap_err();
+    assert!(
+        matches!(&fault, SandboxError::Slow { tool, .. } if tool == "wait"),
+        "{fault}"
+    );
+    assert_eq!(tools.given_up.load(Ordering::SeqCst), 1);
 }
