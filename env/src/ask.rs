@@ -2,15 +2,54 @@
 //!
 //! A query that no retriever takes, or that this one refuses for what it is, is its writer's doing: the policy reads why, and the
 //! episode goes on. Every other failure is one of ours and ends the episode without a score.
+//!
+//! A search goes on only as long as somebody waits for it: it ends when the future that asked is dropped, or once the flag of
+//! [`within`] is set. Then it fails, and is never an empty answer.
 
 use forage_contracts::retriever::{
-    BooleanAnswer, BooleanSearch, Hit, Query, Retriever, RetrieverError,
+    BooleanAnswer, BooleanSearch, CancelFlag, Hit, Query, Retriever, RetrieverError,
 };
 
 /// A query that is not searched for, in the words that its writer reads.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct Refused(String);
+
+tokio::task_local! {
+    /// Ends the searches of this task.
+    static LIMIT: CancelFlag;
+}
+
+/// Does `work`, whose searches end once `flag` is set: one that runs on the thread of its caller gives nobody a chance to drop
+/// the future that asked.
+pub(crate) fn within<F: Future>(flag: CancelFlag, work: F) -> impl Future<Output = F::Output> {
+    LIMIT.scope(flag, work)
+}
+
+/// Somebody who waits for searches: they end when this is dropped, as it is with the future that holds it.
+pub(crate) struct Waiting(CancelFlag);
+
+impl Waiting {
+    /// Begins to wait, for as long as the searches of this task may go on.
+    pub(crate) fn begin() -> Self {
+        let limit = LIMIT.try_with(CancelFlag::clone).unwrap_or_default();
+        Self(CancelFlag::when(move || limit.is_cancelled()))
+    }
+
+    /// A query whose search is waited for.
+    pub(crate) fn asks(&self, query: Query) -> Query {
+        Query {
+            cancel: self.0.clone(),
+            ..query
+        }
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.cancel();
+    }
+}
 
 /// Refuses a query that is too long for any retriever.
 pub(crate) fn check(query: &str) -> Result<(), Refused> {
@@ -29,13 +68,15 @@ pub(crate) async fn ask(
     queries: &[&str],
     k: usize,
 ) -> Result<Vec<Result<Vec<Hit>, Refused>>, RetrieverError> {
+    let waiting = Waiting::begin();
     let checked = queries.iter().map(|query| check(query));
     let checked: Vec<Result<(), Refused>> = checked.collect();
     let fit = queries
         .iter()
         .zip(&checked)
         .filter(|(_, fits)| fits.is_ok());
-    let fit: Vec<Query> = fit.map(|(query, _)| Query::new(*query)).collect();
+    let fit = fit.map(|(query, _)| waiting.asks(Query::new(*query)));
+    let fit: Vec<Query> = fit.collect();
     let mut found = found(retriever, &fit, k).await?.into_iter();
     let answers = checked
         .into_iter()
@@ -46,10 +87,12 @@ pub(crate) async fn ask(
 /// The best `k` passages that a query in boolean syntax matches. How long it may be is a matter of the syntax, which cuts it.
 pub(crate) async fn ask_boolean(
     index: &dyn BooleanSearch,
-    query: &Query,
+    query: Query,
     k: usize,
 ) -> Result<Result<BooleanAnswer, Refused>, RetrieverError> {
-    match index.answer(query, k).await {
+    let waiting = Waiting::begin();
+    let query = waiting.asks(query);
+    match index.answer(&query, k).await {
         Ok(answer) => Ok(Ok(answer)),
         Err(error) if error.is_refusal() => Ok(Err(Refused(error.to_string()))),
         Err(error) => Err(error),
@@ -84,12 +127,13 @@ async fn found(
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use std::sync::{Arc, Mutex};
 
     use async_trait::async_trait;
     use forage_contracts::Passage;
     use forage_contracts::retriever::Fingerprint;
     use forage_retriever::Bm25Retriever;
+    use futures::FutureExt;
 
     use super::*;
     use crate::search_r1::{SearchR1, SearchR1Settings};
@@ -153,6 +197,70 @@ mod tests {
         let refused = found[1].clone().expect_err("a wildcard").to_string();
         assert!(refused.contains("no wildcards"), "{refused}");
         assert!(ask(&strict(), &["t*n"], 1).await.expect("refused")[0].is_err());
+    }
+
+    /// Searches that never end, and the flag of the last query.
+    #[derive(Default)]
+    struct Endless(Mutex<CancelFlag>);
+
+    impl Endless {
+        fn begin(&self, query: &Query) {
+            *self.0.lock().expect("whole") = query.cancel.clone();
+        }
+
+        fn is_cancelled(&self) -> bool {
+            self.0.lock().expect("whole").is_cancelled()
+        }
+    }
+
+    #[async_trait]
+    impl Retriever for Endless {
+        fn fingerprint(&self) -> Fingerprint {
+            Fingerprint("endless".to_owned())
+        }
+
+        async fn search(
+            &self,
+            queries: &[Query],
+            _k: usize,
+        ) -> Result<Vec<Vec<Hit>>, RetrieverError> {
+            self.begin(&queries[0]);
+            std::future::pending().await
+        }
+    }
+
+    #[async_trait]
+    impl BooleanSearch for Endless {
+        async fn answer(&self, query: &Query, _k: usize) -> Result<BooleanAnswer, RetrieverError> {
+            self.begin(query);
+            std::future::pending().await
+        }
+    }
+
+    #[test]
+    fn a_search_ends_with_the_future_that_asked() {
+        let endless = Endless::default();
+        let mut asked = Box::pin(ask(&endless, &["town"], 1));
+        assert!(asked.as_mut().now_or_never().is_none());
+        assert!(!endless.is_cancelled());
+        drop(asked);
+        assert!(endless.is_cancelled());
+        let mut asked = Box::pin(ask_boolean(&endless, Query::new("town"), 1));
+        assert!(asked.as_mut().now_or_never().is_none());
+        assert!(!endless.is_cancelled());
+        drop(asked);
+        assert!(endless.is_cancelled());
+    }
+
+    #[tokio::test]
+    async fn a_search_over_the_limit_of_its_task_fails() {
+        let over = CancelFlag::new();
+        let found = within(over.clone(), ask(&strict(), &["town"], 1)).await;
+        let found = found.expect("in time");
+        assert_eq!(found[0].as_ref().expect("searched")[0].id, "a");
+        over.cancel();
+        let late = within(over, ask(&strict(), &["town"], 1)).await;
+        assert!(matches!(late, Err(RetrieverError::Cancelled)), "{late:?}");
     }
 
     #[tokio::test]

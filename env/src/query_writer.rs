@@ -257,7 +257,7 @@ impl Shared {
             .iter()
             .map(|field| (field.clone(), vec![task.data_source.clone()]));
         let query = Query::new(text).filtered(Filter(corpus.collect::<BTreeMap<_, _>>()));
-        Ok(ask_boolean(self.index.as_ref(), &query, limit).await?)
+        Ok(ask_boolean(self.index.as_ref(), query, limit).await?)
     }
 
     async fn keywords_found(&self, task: &Task) -> Result<Arc<[String]>, EnvError> {

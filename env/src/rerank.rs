@@ -27,6 +27,7 @@ use forage_contracts::{EnvEntry, Passages, Pieces, Resolved, Tag, Task, Vocabula
 use serde::Deserialize as _;
 use serde_json::{Map, Value};
 
+use crate::ask::Waiting;
 use crate::settings::{QUESTION, SettingsError, files};
 use form::Verdict;
 use settings::RerankSettings;
@@ -250,7 +251,8 @@ impl Environment for Rerank {
         ENTRY.outcome.check(task)?;
         let shared = &self.shared;
         let question = task.question.trim();
-        let queries = [Query::new(question)];
+        let waiting = Waiting::begin();
+        let queries = [waiting.asks(Query::new(question))];
         let found = shared
             .retriever
             .search(&queries, shared.settings.candidates);

@@ -10,12 +10,13 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use forage_contracts::Passage;
-use forage_contracts::retriever::RetrieverError;
+use forage_contracts::retriever::{Query, RetrieverError};
 use forage_contracts::{Found, Page, PagePart, Pages};
 use forage_retriever::{
     Bm25Params, Bm25Retriever, CorpusFormat, CorpusReader, Index, IndexError, ReadError,
 };
 
+use crate::ask::Waiting;
 use crate::world::World;
 
 pub(crate) use section::SectionMode;
@@ -160,7 +161,9 @@ impl Pages for Wiki {
         query: &str,
         count: usize,
     ) -> Result<Vec<Found>, RetrieverError> {
-        let ranked = self.finds(part)?.search_ids(query, count)?;
+        let waiting = Waiting::begin();
+        let query = waiting.asks(Query::new(query));
+        let ranked = self.finds(part)?.search_ids(&query, count)?;
         let found = ranked.into_iter().map(|(ordinal, score)| {
             let page = self.at(ordinal)?;
             Ok(Found {

@@ -10,7 +10,7 @@ use std::fs;
 use std::io::BufRead;
 use std::time::{Duration, Instant};
 
-use forage_retriever::{Bm25Retriever, QueryRecord};
+use forage_retriever::{Bm25Retriever, Query, QueryRecord};
 use rayon::prelude::*;
 use serde_json::json;
 
@@ -66,7 +66,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 fn search(retriever: &Bm25Retriever, query: &str, k: usize) -> Result<(), String> {
     let hits = retriever
-        .search_ids(query, k)
+        .search_ids(&Query::new(query), k)
         .map_err(|error| error.to_string())?;
     std::hint::black_box(hits);
     Ok(())
@@ -80,7 +80,7 @@ fn scores(
 ) -> Result<serde_json::Value, Box<dyn Error>> {
     let (mut hits, mut sum) = (0, 0.0);
     for query in queries {
-        for (_, score) in retriever.search_ids(query, k)? {
+        for (_, score) in retriever.search_ids(&Query::new(query), k)? {
             hits += 1;
             sum += f64::from(score);
         }

@@ -114,9 +114,9 @@ impl Bm25Retriever {
     /// Ordinals and scores of the best `k` passages, best first, ties by external id.
     ///
     /// # Errors
-    /// [`RetrieverError`] when postings cannot be read.
-    pub fn search_ids(&self, text: &str, k: usize) -> Result<Vec<(u32, f32)>, RetrieverError> {
-        self.rank(&self.ranking, &Query::new(text), None, k)
+    /// [`RetrieverError`] when postings cannot be read, or the query's flag was set.
+    pub fn search_ids(&self, query: &Query, k: usize) -> Result<Vec<(u32, f32)>, RetrieverError> {
+        self.rank(&self.ranking, query, None, k)
     }
 
     /// The best `k` passages with their text, on the calling thread.
@@ -124,12 +124,12 @@ impl Bm25Retriever {
     /// # Errors
     /// [`RetrieverError`] when postings or passages cannot be read.
     pub fn search_one(&self, text: &str, k: usize) -> Result<Vec<Hit>, RetrieverError> {
-        self.hits(&self.search_ids(text, k)?)
+        self.hits(&self.search_ids(&Query::new(text), k)?)
     }
 
     /// As [`Self::search_one`], over the passages that pass the query's filter. The filter changes no score.
     pub(crate) fn search_query(&self, query: &Query, k: usize) -> Result<Vec<Hit>, RetrieverError> {
-        self.hits(&self.rank(&self.ranking, query, None, k)?)
+        self.hits(&self.search_ids(query, k)?)
     }
 
     /// The best `k` passages of every query, in the order of the queries: [`Retriever::search`] without the future.

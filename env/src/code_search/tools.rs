@@ -4,9 +4,9 @@ mod more;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use forage_contracts::retriever::RetrieverError;
+use forage_contracts::retriever::{CancelFlag, RetrieverError};
 use forage_contracts::{Page, nearest};
-use forage_sandbox::{CallRecord, ToolError, ToolSpec, Tools};
+use forage_sandbox::{CallRecord, ToolError, ToolSpec, Tools, Wait};
 use futures::FutureExt;
 use serde_json::{Map, Value, json};
 use tokio::runtime::Handle;
@@ -14,7 +14,7 @@ use tokio::runtime::Handle;
 use super::action::{Call, PYTHON_TOOL};
 use super::settings::{CodeSearchSettings, Flavour, Form, FunctionSettings};
 use super::turn::FunctionCall;
-use crate::ask::Refused;
+use crate::ask::{Refused, within};
 use crate::chat::tools::{Kind, Parameter, Tool};
 use crate::reward::grading::{normalize, stands_in};
 use crate::wiki::find::{FindError, Finder};
@@ -534,14 +534,35 @@ impl Tools for PageTools {
     }
 
     fn call(&self, name: &str, arguments: &Map<String, Value>) -> Result<Value, ToolError> {
-        let mut answer = std::pin::pin!(self.answer(name, arguments));
+        self.call_within(name, arguments, &Wait::default())
+    }
+
+    fn call_within(
+        &self,
+        name: &str,
+        arguments: &Map<String, Value>,
+        wait: &Wait,
+    ) -> Result<Value, ToolError> {
+        let watched = wait.clone();
+        let over = CancelFlag::when(move || watched.is_over());
+        let mut answer = std::pin::pin!(within(over, self.answer(name, arguments)));
         let guard = self.runtime.as_ref().map(Handle::enter);
         // A local index answers at once; what does not is waited for on the runtime.
         let answered = answer.as_mut().now_or_never();
         drop(guard);
         let answered = match (answered, &self.runtime) {
             (Some(answered), _) => answered,
-            (None, Some(runtime)) => runtime.block_on(answer),
+            (None, Some(runtime)) => {
+                let waited = runtime.block_on(async {
+                    tokio::select! {
+                        biased;
+                        answered = answer => Some(answered),
+                        () = wait.given_up() => None,
+                    }
+                });
+                let given_up = || ToolError::Fault("nobody waits for the call".to_owned());
+                waited.ok_or_else(given_up)?
+            }
             (None, None) => {
                 return Err(ToolError::Fault(
                     "a remote retriever needs an async runtime".to_owned(),
@@ -552,7 +573,10 @@ impl Tools for PageTools {
             Failure::Raise(kind, message) => ToolError::Raise { kind, message },
             Failure::Retriever(error) => {
                 let text = error.to_string();
-                self.log().fault = Some(error);
+                // Why a search was given up is the sandbox's to say: the retriever is sound.
+                if !matches!(error.root(), RetrieverError::Cancelled) {
+                    self.log().fault = Some(error);
+                }
                 ToolError::Fault(text)
             }
         })

@@ -214,7 +214,11 @@ impl Retriever for Changed {
         match &self.change {
             Change::Nothing => Ok(vec![Vec::new(); queries.len()]),
             Change::Of { question, but } => {
-                let others = vec![Query::new(question.as_str()); queries.len()];
+                let other = |query: &Query| Query {
+                    cancel: query.cancel.clone(),
+                    ..Query::new(question.as_str())
+                };
+                let others: Vec<Query> = queries.iter().map(other).collect();
                 self.but(&others, k, but).await
             }
             Change::But(pages) => self.but(queries, k, pages).await,

@@ -3,9 +3,10 @@
 use std::hash::{BuildHasher, RandomState};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use forage_contracts::retriever::CancelFlag;
 use forage_contracts::seed::Seed;
 use forage_contracts::{Limit, Task};
 use forage_net::{Base, Refusal, Room, ServeError, Service, Workers};
@@ -21,6 +22,7 @@ use super::play::{Opening, Play, Reply, Turn};
 use super::session::{How, Last, Playing, Session, Sessions, Slot};
 use super::tasks::Tasks;
 use super::{Served, ServerConfig};
+use crate::ask::within;
 use crate::rollout::stage;
 
 /// Longest id a client may give to a session or a request; of a longer one no more is repeated.
@@ -343,7 +345,15 @@ impl App {
         });
         let flight = self.base.enter();
         let done = self.work.handle().spawn(async move {
-            let work = AssertUnwindSafe(work).catch_unwind();
+            // A search on this very thread lets no timer fire: it looks at the time itself, and fails when that is up.
+            let late = Arc::new(AtomicBool::new(false));
+            let (told, deadline) = (Arc::clone(&late), Instant::now().checked_add(limit));
+            let over = CancelFlag::when(move || {
+                let over = deadline.is_some_and(|deadline| Instant::now() >= deadline);
+                told.fetch_or(over, Ordering::Relaxed);
+                over
+            });
+            let work = AssertUnwindSafe(within(over, work)).catch_unwind();
             let done = tokio::time::timeout(limit, work).await;
             session.touch();
             drop(flight);
@@ -353,7 +363,9 @@ impl App {
                     app.metrics.failed("panic");
                     Refusal::Panicked.into()
                 }
-                Ok(Ok(Err(stage::Fault { boundary, message }))) => {
+                Ok(Ok(Err(stage::Fault { boundary, message })))
+                    if !late.load(Ordering::Relaxed) =>
+                {
                     app.metrics.failed(boundary_name(boundary));
                     Fault::Episode {
                         id: session.id.clone(),
@@ -361,7 +373,8 @@ impl App {
                         message,
                     }
                 }
-                Err(_) => {
+                // The timer was first, or a search.
+                Err(_) | Ok(Ok(Err(_))) => {
                     app.metrics.failed("deadline");
                     Fault::Late {
                         id: session.id.clone(),

@@ -1,9 +1,11 @@
 //! The code-search environment with real programs in the real sandbox.
 
-use std::sync::Arc;
-use std::time::Instant;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
-use forage_contracts::environment::EnvFactory;
+use async_trait::async_trait;
+use forage_contracts::environment::{Action, EnvFactory};
+use forage_contracts::seed::Seed;
 use forage_contracts::{Boundary, ByteTokenizer, Ending, Episode, RegistryError, Resources};
 
 use super::common::{jobs, library, lines, pages, rollout, task};
@@ -13,7 +15,7 @@ use forage_env::code_search::{CodeTurn, REMINDER, Status};
 use forage_env::registry::make;
 use forage_env::rollout::{EpisodeRecord, EpisodeWriter};
 use forage_env::world::{World, WorldSpec};
-use forage_retriever::Retriever;
+use forage_retriever::{CancelFlag, Fingerprint, Hit, Query, Retriever, RetrieverError};
 use serde_json::{Value, json};
 
 fn factory_over(settings: Value, retriever: Arc<dyn Retriever>) -> Arc<dyn EnvFactory> {
@@ -256,6 +258,54 @@ async fn a_search_that_fails_is_a_fault_of_the_retriever() {
         "{:?}",
         episode.ending
     );
+}
+
+/// Searches that never end, as over a server that does not answer, and the flags of their queries.
+#[derive(Default)]
+struct Endless(Mutex<Vec<CancelFlag>>);
+
+impl Endless {
+    fn flags(&self) -> Vec<CancelFlag> {
+        self.0.lock().expect("whole").clone()
+    }
+}
+
+#[async_trait]
+impl Retriever for Endless {
+    fn fingerprint(&self) -> Fingerprint {
+        Fingerprint("endless".to_owned())
+    }
+
+    async fn search(&self, queries: &[Query], _k: usize) -> Result<Vec<Vec<Hit>>, RetrieverError> {
+        let flags = queries.iter().map(|query| query.cancel.clone());
+        self.0.lock().expect("whole").extend(flags);
+        std::future::pending().await
+    }
+}
+
+#[tokio::test]
+async fn a_search_of_a_program_ends_with_the_step() {
+    let endless = Arc::new(Endless::default());
+    let settings = json!({"functions": {"search": "passages"}});
+    let mut env = factory_over(settings, endless.clone()).make();
+    env.reset(&task(), Seed::root(0)).await.expect("reset");
+    let action = Action::new("<python>\nsearch_pages('Orlen')\n</python>");
+    let tick = Duration::from_millis(5);
+    let mut step = env.step(&action);
+    while endless.flags().is_empty() {
+        let waited = tokio::time::timeout(tick, step.as_mut()).await;
+        assert!(waited.is_err(), "the search never ends");
+    }
+    assert!(!endless.flags()[0].is_cancelled());
+    drop(step);
+    assert!(endless.flags()[0].is_cancelled());
+    drop(env);
+    // The call that the program waits for holds the retriever until it ends.
+    let begun = Instant::now();
+    while Arc::strong_count(&endless) > 1 {
+        assert!(begun.elapsed() < Duration::from_secs(30), "it goes on");
+        tokio::time::sleep(tick).await;
+    }
 }
 
 #[tokio::test]

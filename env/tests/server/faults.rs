@@ -1,6 +1,8 @@
 //! What is refused, and what fails on our side.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use forage_contracts::environment::{EnvFactory, EnvSpec, Environment};
@@ -9,7 +11,10 @@ use forage_contracts::{ByteTokenizer, Episode, Resources, Task, Tokenizer};
 use forage_env::registry;
 use forage_env::reward::RewardSet;
 use forage_env::server::{BaseConfig, Served, ServerConfig};
-use forage_retriever::{Fingerprint, Hit, Query, Retriever, RetrieverError};
+use forage_retriever::{
+    Bm25Retriever, Fingerprint, Hit, Passage, Query, RerankedRetriever, Reranker, Retriever,
+    RetrieverError,
+};
 use serde_json::{Value, json};
 
 use super::support::{Server, search};
@@ -256,14 +261,20 @@ impl Reward for Silent {
     }
 }
 
-fn down() -> Served {
-    let resources = Resources::new(Arc::new(Down), Arc::new(ByteTokenizer));
+fn over(retriever: Arc<dyn Retriever>) -> Served {
+    let resources = Resources::new(retriever, Arc::new(ByteTokenizer));
     let factory = registry::make("search-r1", Value::Null, resources).expect("made");
-    let rewards = Arc::new(RewardSet::exact_match().with(Box::new(Silent), 0.0));
     Served {
         factory,
-        rewards,
         ..search()
+    }
+}
+
+fn down() -> Served {
+    let rewards = Arc::new(RewardSet::exact_match().with(Box::new(Silent), 0.0));
+    Served {
+        rewards,
+        ..over(Arc::new(Down))
     }
 }
 
@@ -326,6 +337,92 @@ async fn faults_of_ours_end_the_episode_without_a_reward() {
         server.metric("episodes_total{ending=\"answered\"}").await,
         0
     );
+}
+
+/// A model behind a gate, and how often it was asked.
+struct Gated {
+    asked: AtomicUsize,
+    gate: Mutex<mpsc::Receiver<()>>,
+}
+
+impl Reranker for Gated {
+    fn identity(&self) -> String {
+        "gated".to_owned()
+    }
+
+    fn score(&self, _query: &str, passages: &[&str]) -> Result<Vec<f32>, RetrieverError> {
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        // It fails once the gate is open.
+        let _ = self.gate.lock().expect("whole").recv();
+        Ok(vec![0.0; passages.len()])
+    }
+}
+
+#[tokio::test]
+async fn a_step_over_its_limit_ends_its_reranking() {
+    const PASSAGES: usize = 300;
+    let passage = |number: usize| Passage::new(number.to_string(), "", "a river");
+    let first = Bm25Retriever::in_memory((0..PASSAGES).map(passage).collect());
+    let (open, gate) = mpsc::channel();
+    let model = Arc::new(Gated {
+        asked: AtomicUsize::new(0),
+        gate: Mutex::new(gate),
+    });
+    let first = Arc::new(first.expect("an index"));
+    let reranked = RerankedRetriever::new(first, model.clone(), PASSAGES);
+    let server = Server::start(over(Arc::new(reranked)), ServerConfig::default()).await;
+    let id = server.ok("/reset", json!({})).await["episode_id"].clone();
+    let action = json!({"text": "<search>river</search>"});
+    let step = json!({"episode_id": id, "action": action, "timeout_s": 0.2});
+    let (status, answer) = server.post("/step", step).await;
+    assert_eq!(
+        (status, &answer["cause"]),
+        (503, &json!("deadline")),
+        "{answer}"
+    );
+    drop(open);
+    // The test and the retriever hold the model, and so does the step's search until it ends.
+    let begin = Instant::now();
+    while Arc::strong_count(&model) > 2 {
+        assert!(begin.elapsed() < Duration::from_secs(30), "it goes on");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let asked = model.asked.load(Ordering::SeqCst);
+    assert!(asked <= 1, "{asked} blocks of passages for nobody");
+}
+
+/// Searches on the thread of its caller, as long as it may.
+struct Inline;
+
+#[async_trait]
+impl Retriever for Inline {
+    fn fingerprint(&self) -> Fingerprint {
+        Fingerprint("inline".to_owned())
+    }
+
+    async fn search(&self, queries: &[Query], _k: usize) -> Result<Vec<Vec<Hit>>, RetrieverError> {
+        let begin = Instant::now();
+        while begin.elapsed() < Duration::from_mins(1) {
+            queries[0].cancel.check()?;
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(vec![Vec::new(); queries.len()])
+    }
+}
+
+#[tokio::test]
+async fn a_search_that_lets_no_timer_fire_ends_with_its_step() {
+    let server = Server::start(over(Arc::new(Inline)), ServerConfig::default()).await;
+    let id = server.ok("/reset", json!({})).await["episode_id"].clone();
+    let action = json!({"text": "<search>river</search>"});
+    let step = json!({"episode_id": id, "action": action, "timeout_s": 0.05});
+    let (status, answer) = server.post("/step", step).await;
+    assert_eq!(
+        (status, &answer["cause"]),
+        (503, &json!("deadline")),
+        "{answer}"
+    );
+    assert_eq!(server.metric("faults_total{cause=\"retriever\"}").await, 0);
 }
 
 /// A tokenizer with a defect.

@@ -6,7 +6,7 @@ use forage_retriever::Bm25Retriever;
 use serde_json::{Map, Value, json};
 
 use super::{Failure, Outcome, PageTools, Returned, raise, text, wrong_type};
-use crate::ask;
+use crate::ask::{self, Waiting};
 use crate::chat::tools::{Kind, Parameter, Tool};
 
 /// Opens a page, part by part.
@@ -134,7 +134,9 @@ impl PageTools {
         let mut ranked: Vec<String> = Vec::with_capacity(order.len());
         if !pages.is_empty() {
             let index = Bm25Retriever::in_memory(pages).map_err(RetrieverError::from)?;
-            let hits = index.search(&[Query::new(query)], order.len()).await?;
+            let waiting = Waiting::begin();
+            let query = waiting.asks(Query::new(query));
+            let hits = index.search(&[query], order.len()).await?;
             ranked.extend(hits.into_iter().flatten().map(|hit| hit.id));
         }
         // Those that share no word with the query keep their order at the end.

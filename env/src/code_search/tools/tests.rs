@@ -216,3 +216,33 @@ fn long_arguments_are_the_programs_fault_and_recorded_in_short() {
         }
     }
 }
+
+#[test]
+fn a_search_that_nobody_waits_for_fails_and_is_not_recorded() {
+    let over = CancelFlag::new();
+    over.cancel();
+    let found = json!({"query": "orlen"});
+    let ranked = json!({"query": "mayor", "page_ids": ["orlen", "plain"]});
+    for (mode, name, arguments) in [
+        (SearchMode::Titles, "search_pages", &found),
+        (SearchMode::Pages, "search_pages", &found),
+        (SearchMode::Passages, "search_pages", &found),
+        (SearchMode::Pages, "rank_pages", &ranked),
+    ] {
+        let tools = tools(FunctionSettings {
+            search: mode,
+            more: true,
+            ..FunctionSettings::default()
+        });
+        let arguments = arguments.as_object().expect("an object");
+        let answer = within(over.clone(), tools.answer(name, arguments));
+        assert!(
+            matches!(
+                answer.now_or_never(),
+                Some(Err(Failure::Retriever(RetrieverError::Cancelled)))
+            ),
+            "{name} over {mode:?}"
+        );
+        assert!(tools.take_calls().is_empty());
+    }
+}
