@@ -15,16 +15,17 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 OUT = ROOT / "cli/licenses/crates.txt.gz"
+# Manifest, package, target, features: the program with the devices that it can have on Linux contains the one without them.
 TARGETS = [
-    ("Cargo.toml", "forage", "x86_64-unknown-linux-gnu"),
-    ("sandbox/guest/Cargo.toml", "forage-guest", "wasm32-wasip1"),
+    ("Cargo.toml", "forage", "x86_64-unknown-linux-gnu", "forage/cuda,forage/wgpu"),
+    ("sandbox/guest/Cargo.toml", "forage-guest", "wasm32-wasip1", ""),
 ]
 LICENCE = re.compile(r"(?i)(licen[cs]e|copying|notice|unlicense|copyright)")
 
 
-def crates(manifest, root, target):
+def crates(manifest, root, target, features):
     """The published crates that the code of a package is made of."""
-    command = ["cargo", "metadata", "--format-version", "1", "--locked", "--filter-platform", target]
+    command = ["cargo", "metadata", "--format-version", "1", "--locked", "--filter-platform", target, "--features", features]
     found = json.loads(subprocess.check_output([*command, "--manifest-path", ROOT / manifest]))
     packages = {package["id"]: package for package in found["packages"]}
     nodes = {node["id"]: node for node in found["resolve"]["nodes"]}
