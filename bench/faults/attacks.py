@@ -242,7 +242,11 @@ def live_episodes(g):
 
 
 def greedy_sessions(g):
-    """A thousand sessions that each ask for 200 MiB and keep what they get, over a budget of half a gigabyte."""
+    """A thousand sessions that each ask for 200 MiB and keep what they get, over a budget of half a gigabyte.
+
+    Held by the budget itself. Counted is the anonymous memory of the whole server at its peak, answers and threads included, less what it
+    had after one small turn; what idle sessions have in their file is on disk and not counted.
+    """
     count = 1000
     with code_world(g, "greedy", f"[environment.settings.limits]\ntotal_mib = {TOTAL_MIB}") as server:
         session(server, 0)
@@ -267,7 +271,7 @@ def greedy_sessions(g):
         return (
             f"{before:.0f} -> {peak.worst_mib:.0f} MiB with a budget of {TOTAL_MIB}; {answered} of {2 * count} answered; {len(got)} got memory, at "
             f"most {max(got, default=0)} MiB; later {kept} had it, {lost} were told that it had found no room",
-            peak.worst_mib - before < 1.5 * TOTAL_MIB and answered == 2 * count and kept > 0 and mixed == 0,
+            peak.worst_mib - before < TOTAL_MIB and answered == 2 * count and kept > 0 and mixed == 0,
         )
 
 
