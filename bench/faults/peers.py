@@ -191,6 +191,18 @@ def short(peer, stream, body):
     stream.sendall(head(200, len(text)) + text)
 
 
+def blank(peer, stream, body):
+    """Choices in which a judge says nothing, or in which a policy drew no token."""
+    answer = json.loads(body)
+    for choice in answer["choices"]:
+        if "message" in choice:
+            choice["message"]["content"] = ""
+        else:
+            choice |= {"text": "", "token_ids": [], "logprobs": {"tokens": [], "token_logprobs": []}}
+    text = json.dumps(answer).encode()
+    stream.sendall(head(200, len(text)) + text)
+
+
 ACTS = {
     "400": status(400),
     "401": status(401),
@@ -202,6 +214,7 @@ ACTS = {
     "other JSON with status 200": say(b'{"detail": "warming up"}'),
     "empty body with status 200": say(b""),
     "empty results": emptied,
+    "empty answers": blank,
     "too few results": short,
     "hang": hang,
     "slow header": slow_header,
