@@ -114,24 +114,34 @@ class Server:
     def connect(self, timeout=10.0):
         return socket.create_connection(("127.0.0.1", self.port), timeout=timeout)
 
-    def ask(self, method, path, body=None, headers=None, timeout=30.0):
-        """One request on a connection of its own; its status and body, or `None` and the reason."""
+    def request(self, method, path, body=None, headers=None):
+        """The bytes of a request on a connection of its own."""
         raw = b"" if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
         lines = {"host": f"127.0.0.1:{self.port}", "connection": "close", "content-length": len(raw)}
         if body is not None:
             lines["content-type"] = "application/json"
         lines.update(headers or {})
         head = f"{method} {path} HTTP/1.1\r\n" + "".join(f"{name}: {value}\r\n" for name, value in lines.items()) + "\r\n"
+        return head.encode() + raw
+
+    def ask(self, method, path, body=None, headers=None, timeout=30.0):
+        """One request on a connection of its own; its status and body, or `None` and the reason."""
+        status, _, answer = self.exchange(method, path, body, headers, timeout)
+        return status, answer
+
+    def exchange(self, method, path, body=None, headers=None, timeout=30.0):
+        """As `ask`, with the head of the answer in the middle."""
+        request = self.request(method, path, body, headers)
         try:
             with self.connect(timeout) as stream:
                 try:
-                    stream.sendall(head.encode() + raw)
+                    stream.sendall(request)
                 except (BrokenPipeError, ConnectionResetError):
                     # A server may answer and close before it has read everything.
                     pass
-                return received(stream, timeout)
+                return answered(stream, timeout)
         except OSError as error:
-            return None, str(error).encode()
+            return None, b"", str(error).encode()
 
     def healthy(self, timeout=5.0):
         """Seconds until `/healthz` answers; `None` when it does not in time."""
@@ -192,6 +202,12 @@ class Server:
 
 def received(stream, timeout=30.0):
     """An answer that ends with the connection or with its length: status and body."""
+    status, _, body = answered(stream, timeout)
+    return status, body
+
+
+def answered(stream, timeout=30.0):
+    """As `received`, with the head in the middle."""
     stream.settimeout(timeout)
     data = bytearray()
     # Where the body begins, and where it ends if the head says so.
@@ -202,7 +218,7 @@ def received(stream, timeout=30.0):
         except (ConnectionResetError, BrokenPipeError):
             break
         except TimeoutError:
-            return None, b"no answer in time"
+            return None, b"", b"no answer in time"
         if not piece:
             break
         data += piece
@@ -213,8 +229,8 @@ def received(stream, timeout=30.0):
             end = start if data.startswith(b"HTTP/1.1 101") else start + int(length[1]) if length else None
     parts = bytes(data[: start or 0]).split(b" ", 2)
     if len(parts) < 2 or not parts[1].isdigit():
-        return None, bytes(data) or b"closed without an answer"
-    return int(parts[1]), bytes(data[start:])
+        return None, b"", bytes(data) or b"closed without an answer"
+    return int(parts[1]), bytes(data[:start]), bytes(data[start:])
 
 
 # --- run folders

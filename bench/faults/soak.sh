@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
-# The three servers under good, bad and abandoned requests: memory of the last quarter within 10 % of the second's, every request
-# answered, as many descriptors at the end as at the start. Ends with a line of JSON.
+# Four servers (retrieval, policy, the environments search-r1 and code-search) under good, bad and abandoned requests: memory of the last
+# quarter at most 10 % above the second's, every request answered, as many descriptors at the end as at the start, no session left. Good
+# ones are bags of words and boolean queries, whole and streamed completions, episodes over HTTP, WebSocket and MCP. Ends with a line of
+# JSON.
 # Usage: bench/faults/soak.sh [FORAGE [MINUTES]]   (60 by default)
 set -euo pipefail
 cd "$(dirname "$0")/../.."
