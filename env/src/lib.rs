@@ -61,7 +61,7 @@ pub use rollout::{
 };
 pub use tokenizer::{HfTokenizer, TokenizerError};
 pub use wiki::{Wiki, WikiError};
-pub use world::{Difficulty, ExportSummary, QuestionCounts, World, WorldError, WorldSpec};
+pub use world::{Difficulty, QuestionCounts, World, WorldError, WorldSpec};
 
 mod monitor;
 pub mod reward;

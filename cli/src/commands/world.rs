@@ -7,6 +7,7 @@ use clap::Args;
 use forage_env::{Difficulty, QuestionCounts, World, WorldSpec};
 
 use forage_lab::Observer;
+use serde_json::json;
 
 use crate::progress::Watch;
 use crate::terminal::{hint, out};
@@ -56,18 +57,23 @@ impl WorldArgs {
         };
         let counts = self.questions.map_or(small, QuestionCounts::each);
         let watch = Watch::new();
-        let summary = world.export(&self.out, counts, |done, total| {
+        let passages = world.export(&self.out, counts, |done, total| {
             watch.progress("pages", done, total, "");
         })?;
         if self.json {
-            out(&serde_json::to_string(&summary)?);
+            let summary = json!({
+                "pages": self.pages,
+                "passages": passages,
+                "questions": counts,
+                "fingerprint": world.fingerprint(),
+            });
+            out(&summary.to_string());
         } else {
-            let counts = summary.questions;
             out(&format!(
                 "{}: {} pages, {} passages; questions {} train, {} dev, {} test",
                 self.out.display(),
-                summary.pages,
-                summary.passages,
+                self.pages,
+                passages,
                 counts.train,
                 counts.dev,
                 counts.test

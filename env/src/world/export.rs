@@ -52,22 +52,8 @@ impl QuestionCounts {
     }
 }
 
-/// The result of an export; also the content of `world.json` beside the spec.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ExportSummary {
-    /// Pages written.
-    pub pages: u64,
-    /// Passages written.
-    pub passages: u64,
-    /// Questions written per split.
-    pub questions: QuestionCounts,
-    /// [`World::fingerprint`].
-    pub fingerprint: String,
-}
-
 impl World {
-    /// Writes the whole world under `out_dir`, which must not exist or be empty.
+    /// Writes the whole world under `out_dir`, which must not exist or be empty, and returns the number of its passages.
     ///
     /// `progress` hears of the pages that were written and of their number. Files are streamed into a sibling folder that is renamed at the end: `out_dir` is complete or absent.
     ///
@@ -79,7 +65,7 @@ impl World {
         out_dir: &Path,
         questions: QuestionCounts,
         mut progress: impl FnMut(u64, u64),
-    ) -> Result<ExportSummary, WorldError> {
+    ) -> Result<u64, WorldError> {
         refuse_content(out_dir)?;
         for split in SPLITS {
             self.questions(split, questions.of(split)).map(drop)?;
@@ -91,15 +77,9 @@ impl World {
         }
         let passages = write_pages(self, &staging.path, &mut progress)?;
         write_questions(self, &staging.path, questions)?;
-        let summary = ExportSummary {
-            pages: self.pages_count(),
-            passages,
-            questions,
-            fingerprint: self.fingerprint(),
-        };
-        write_manifest(self, &staging.path, &summary)?;
+        write_manifest(self, &staging.path, passages, questions)?;
         staging.publish(out_dir)?;
-        Ok(summary)
+        Ok(passages)
     }
 }
 
@@ -171,15 +151,20 @@ fn search_r1_row(task: &Task) -> Value {
     })
 }
 
-fn write_manifest(world: &World, root: &Path, summary: &ExportSummary) -> Result<(), WorldError> {
+fn write_manifest(
+    world: &World,
+    root: &Path,
+    passages: u64,
+    questions: QuestionCounts,
+) -> Result<(), WorldError> {
     let mut manifest = Output::create(root.join("world.json"))?;
     manifest.row(&json!({
         "spec": world.spec(),
         "generator_version": GENERATOR_VERSION,
-        "pages": summary.pages,
-        "passages": summary.passages,
-        "questions": summary.questions,
-        "fingerprint": summary.fingerprint,
+        "pages": world.pages_count(),
+        "passages": passages,
+        "questions": questions,
+        "fingerprint": world.fingerprint(),
     }))?;
     manifest.finish()
 }

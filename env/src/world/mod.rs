@@ -27,7 +27,7 @@ mod text;
 
 pub use entity::World;
 pub use error::WorldError;
-pub use export::{ExportSummary, QuestionCounts};
+pub use export::QuestionCounts;
 pub(crate) use page::Page;
 
 pub use spec::{Difficulty, WorldSpec};
