@@ -44,7 +44,7 @@ static SERVER: LazyLock<(Runtime, SocketAddr)> = LazyLock::new(|| {
 });
 
 fn served() -> Served {
-    let world = World::new(WorldSpec::new(20, 3)).expect("a world");
+    let world = World::new(WorldSpec::new(100, 3)).expect("a world");
     let retriever = Bm25Retriever::in_memory(world.passages().collect()).expect("an index");
     let entry = registry::find("search-r1").expect("registered");
     let settings = Value::Object((entry.for_bytes)(Map::new()));
