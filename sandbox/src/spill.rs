@@ -25,7 +25,7 @@ struct State {
     file: Option<File>,
     /// The most bytes of it: as were asked for, or half of what the disk had free, because others write there too.
     most: u64,
-    /// Whether somebody was told that the disk has little room.
+    /// True once the warning about a disk with little room was given.
     told: bool,
     /// The first byte that was never given out.
     end: u64,
@@ -65,7 +65,7 @@ impl Spill {
     /// A piece of so many bytes.
     ///
     /// # Errors
-    /// One that [`is_full`] tells apart where there is no room for it; others where no file can be made.
+    /// An error that [`is_full`] recognises where the piece finds no room; any other where no file can be made.
     pub(crate) fn reserve(&'static self, length: u64) -> io::Result<Extent> {
         let mut state = self.state();
         if state.file.is_none() {

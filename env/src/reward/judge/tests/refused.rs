@@ -123,7 +123,7 @@ async fn a_judge_that_stumbles_is_asked_once_more_before_a_text_is_to_blame() {
 
 #[tokio::test]
 async fn a_judge_that_fails_is_a_fault_whatever_it_was_asked() {
-    // A proxy's page is no reply, and nobody asks more of a server that is down.
+    // A proxy's error page does not count as a reply, and a server that is down is not asked the control question.
     type Fault = (fn() -> Act, &'static str);
     let failing: [Fault; 3] = [
         (|| Act::Say(200, "<html>".to_owned()), "fit the protocol"),
