@@ -19,6 +19,9 @@ use crate::records::{Control, RunError};
 use crate::run::{Problem, evaluate, style};
 use crate::sequence::Sequence;
 
+/// Questions passed over for each that is asked in a step, at most.
+const MOST_PASSED: usize = 100;
+
 /// The tokens of a demonstration that a stage learns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -42,6 +45,10 @@ pub struct Stage {
     pub(crate) learned: Learned,
     /// Learning rate.
     pub learning_rate: f64,
+    /// Least share of the questions in a step that are answered by a number; others are passed over where there are too few. Numbers are
+    /// rare in text, and beside many names a small policy does not come to copy them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub numbers: Option<f64>,
     /// The shares of haste: what a hasty demonstrator shows is not how to be right, which is left for later to find out.
     #[serde(default)]
     #[schemars(schema_with = "haste")]
@@ -153,11 +160,7 @@ pub async fn warm_start(
         let last = index + 1 == config.stages.len();
         for done in 1..=stage.steps {
             let failed = |source| RunError::Learn { step, source };
-            let batch: Vec<Arc<Task>> = tasks
-                .by_ref()
-                .take(config.demonstrations_per_step)
-                .map(Arc::new)
-                .collect();
+            let batch = batch(&mut tasks, config.demonstrations_per_step, stage.numbers);
             let episodes = demonstrator.episodes(&batch, stage.haste, step).await?;
             let mut sequences: Vec<_> = episodes
                 .iter()
@@ -183,6 +186,32 @@ pub async fn warm_start(
     Ok(reached)
 }
 
+/// The next `count` of `tasks`, of which at least a share is answered by a number: others are passed over once the rest is full. What
+/// has been passed over for long is taken all the same, since there may be no numbers.
+fn batch(
+    tasks: &mut impl Iterator<Item = Task>,
+    count: usize,
+    numbers: Option<f64>,
+) -> Vec<Arc<Task>> {
+    let wanted = numbers.map_or(0, |share| (share * count as f64).ceil() as usize);
+    let mut others = count.saturating_sub(wanted);
+    let mut passed = 0;
+    let is_number = |task: &Task| {
+        let gold = task.golds.first();
+        gold.is_some_and(|gold| gold.bytes().all(|byte| byte.is_ascii_digit()))
+    };
+    let fits = |task: &Task| {
+        if is_number(task) || passed >= MOST_PASSED * count {
+            return true;
+        }
+        let fits = others > 0;
+        others -= usize::from(fits);
+        passed += usize::from(!fits);
+        fits
+    };
+    tasks.filter(fits).take(count).map(Arc::new).collect()
+}
+
 /// Sequences come with the oracle's tokens as targets.
 fn choose_targets(sequences: &mut [Sequence], learned: Learned) {
     for sequence in sequences {
@@ -197,5 +226,41 @@ fn choose_targets(sequences: &mut [Sequence], learned: Learned) {
                     .collect();
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Questions of which every fifth is answered by a number, by index.
+    fn questions() -> impl Iterator<Item = Task> {
+        (0..).map(|index| {
+            let gold = if index % 5 == 0 { "1856" } else { "Bapo Kelto" };
+            Task {
+                golds: vec![gold.to_owned()],
+                ..Task::new(index.to_string(), "?")
+            }
+        })
+    }
+
+    #[test]
+    fn a_stage_asks_for_numbers_until_their_share_is_there() {
+        let mut tasks = questions();
+        let ids = |batch: Vec<Arc<Task>>| -> Vec<String> {
+            batch.iter().map(|task| task.id.clone()).collect()
+        };
+        assert_eq!(ids(batch(&mut tasks, 4, None)), ["0", "1", "2", "3"]);
+        assert_eq!(ids(batch(&mut tasks, 4, Some(0.5))), ["4", "5", "6", "10"]);
+        // The next step goes on behind the last question, and numbers that come of themselves are kept.
+        let all = ids(batch(&mut tasks, 3, Some(1.0)));
+        assert_eq!(all, ["15", "20", "25"]);
+        assert_eq!(ids(batch(&mut tasks, 6, Some(0.1))).len(), 6);
+    }
+
+    #[test]
+    fn a_stage_without_numbers_ends() {
+        let mut tasks = questions().filter(|task| task.golds[0] != "1856");
+        assert_eq!(batch(&mut tasks, 3, Some(0.5)).len(), 3);
     }
 }

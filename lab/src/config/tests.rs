@@ -245,6 +245,20 @@ fn steps_ahead_are_read_in_either_form_and_their_age_must_be_weighed() {
 }
 
 #[test]
+fn numbers_in_demonstrations_are_a_share() {
+    let stages = |share: f64| {
+        vec![format!(
+            "warm_start.learning.stages=[{{steps=1,learned=\"oracle\",learning_rate=1e-3,numbers={share:?}}}]"
+        )]
+    };
+    for share in [0.0, 1.0] {
+        checked(QUICKSTART, &stages(share)).unwrap();
+    }
+    let error = checked(QUICKSTART, &stages(1.5)).unwrap_err();
+    assert!(format!("{error:#}").contains("numbers is 1.5"), "{error:#}");
+}
+
+#[test]
 fn moments_of_8_bits_are_for_every_device_and_off_by_default() {
     let config = checked(QUICKSTART, &[]).unwrap();
     assert!(!config.to_toml().unwrap().contains("moments_in_8_bits"));

@@ -1,7 +1,7 @@
 //! `[warm_start]`: the way from nothing to a policy that knows the protocol.
 
 use forage_env::WorldSpec;
-use forage_trainer::{Architecture, ModelConfig, WarmStartConfig};
+use forage_trainer::{Architecture, ModelConfig, Stage, WarmStartConfig};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Context, Result, refuse};
@@ -71,6 +71,11 @@ impl WarmStartSection {
             .optimizer
             .check()
             .in_config("learning.optimizer")?;
+        let numbers = |stage: &Stage| stage.numbers;
+        let mut shares = self.learning.stages.iter().filter_map(numbers);
+        if let Some(found) = shares.find(|share| !(0.0..=1.0).contains(share)) {
+            refuse!("learning.stages: numbers is {found}; it must be from 0 to 1");
+        }
         if self.dev_questions == 0
             || self.learning.demonstrations_per_step == 0
             || self.micro_batch_tokens == 0
