@@ -1,22 +1,22 @@
 #!/usr/bin/env bash
 # Makes the starts of the quickstarts and says how well they read: policies that copy names into queries and read passages, whose conduct
-# is mediocre. Prints a table of all rungs and a line of JSON with the bars of bench/start/bars.py, `held` where every start meets its own.
-# Usage: bench/start/run.sh SCRATCH_FOLDER [RUNG...]
-# Rungs: `reading` is a careful policy for search-r1, from which `search` learns its conduct; `code` and `query` are the starts of code-search
-# and query-writer. These four are made unless others are named. `tokens` and `size` are trials of what reading takes: few steps of a
-# small model, and as many as it can use. Hours on two cores. A rung that is done is not made again; one that was cut off in its warm start begins
-# anew, and goes on where it was after that. SCRATCH_FOLDER/starts/RUNG is the policy in bf16, whose reading is measured.
+# is mediocre. Prints a table of them and a line of JSON with the bars of bench/start/bars.py, `held` where every start meets its own.
+# Usage: bench/start/run.sh SCRATCH_FOLDER [START...]
+# `search`, `code` and `query` are the starts of search-r1, code-search and query-writer. All are made unless some are named. `search` is made
+# by configs/quickstart.toml as it stands, and is `builtin:quickstart`. An hour or two on two cores. A start that is done is not made again;
+# one that was cut off in its warm start begins anew, and goes on where it was after that. SCRATCH_FOLDER/starts/START is the policy in bf16,
+# whose reading is measured.
 # Every choice is made on development worlds. SPLIT=test measures reading on names and a world that served for none; do that once, at the end.
-# SHAPE=S makes `reading`, `search` and `code` as small as the configs' models. CHECK=1 checks the configs and makes nothing.
+# CHECK=1 checks the configs and makes nothing.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 scratch=${1:?usage: bench/start/run.sh SCRATCH_FOLDER [RUNG...]}
 shift
-wanted=${*:-reading search code query}
+wanted=${*:-search code query}
 split=${SPLIT:-dev}
 case $split in dev) world_seed=3000001 ;; test) world_seed=4000001 ;; *) echo "error: SPLIT is dev or test" >&2; exit 1 ;; esac
 for name in $wanted; do
-  case $name in tokens | size | reading | search | code | query) ;; *) echo "error: there is no rung $name" >&2; exit 1 ;; esac
+  case $name in search | code | query) ;; *) echo "error: there is no start $name" >&2; exit 1 ;; esac
 done
 mkdir -p "$scratch"
 scratch=$(cd "$scratch" && pwd)
@@ -28,23 +28,18 @@ fi
 
 # A step of GRPO, because the verdict has the conduct of the start; on a world that no result is taken from.
 measured=(--set data.world.seed=2000001 --set grpo.steps=1 --set evaluation.samples=1)
-asked=(--set data.train_questions=200 --set data.test_questions=300 --set environment.settings.max_generations=4)
+asked=(--set data.train_questions=200 --set data.test_questions=300)
 difficulty() { # TABLE HOPS NEAR_NAMES PARAPHRASE
   echo "$1={hops=$2,near_names=$3,paraphrase=$4}"
 }
-task=(--set "$(difficulty data.world.difficulty '[0.35,0.4,0.25,0.0]' 0.3 0.5)")
-search=(--set environment.settings.max_episode_tokens=384 --set engine.context_tokens=384
-  --set 'environment.settings.observation.opening="<information> "')
+task=(--set environment.settings.max_generations=4 --set "$(difficulty data.world.difficulty '[0.35,0.4,0.25,0.0]' 0.3 0.5)")
 code=(--set environment.settings.max_episode_tokens=448 --set engine.context_tokens=448)
 warm=(--set warm_start.world.pages=60000 --set warm_start.learning.evaluate_every=100)
 spaced=(--set 'warm_start.learning.style="spaced"')
-two_hops=(--set "$(difficulty warm_start.world.difficulty '[0.7,0.3,0.0,0.0]' 0.3 0.5)")
 three_hops=(--set "$(difficulty warm_start.world.difficulty '[0.45,0.35,0.2,0.0]' 0.3 0.5)")
-deep=(--set warm_start.model.layers=6 --set warm_start.model.kv_heads=4)
-[ "${SHAPE:-D}" = S ] && deep=()
 stages() { echo "warm_start.learning.stages=[$1]"; }
 all() { echo "{steps=$1,learned=\"all\",learning_rate=$2},"; }
-own() { echo "{steps=$1,learned=\"oracle\",learning_rate=$2${3:+,haste=$3}},"; } # STEPS RATE [HASTE]
+own() { echo "{steps=$1,learned=\"oracle\",learning_rate=$2${3:+,$3}},"; } # STEPS RATE [HASTE OR NUMBERS]
 
 measure() { # NAME ENVIRONMENT
   local name=$1 environment=$2 start=$scratch/starts/$1 world=$scratch/world-$split found=$scratch/$1.$split.json
@@ -63,20 +58,16 @@ measure() { # NAME ENVIRONMENT
   mv "$found.partial" "$found"
 }
 
-rung() { # NAME ENVIRONMENT CONFIG ARGUMENTS
-  local name=$1 environment=$2 config=$3 run=$scratch/$1 what again=() base=()
+make() { # NAME ENVIRONMENT CONFIG ARGUMENTS
+  local name=$1 environment=$2 config=$3 run=$scratch/$1 what again=()
   shift 3
   [[ " $wanted " == *" $name "* ]] || return 0
   if [ -n "${CHECK:-}" ]; then
     "$forage" config check "$config" "$@"
     return 0
   fi
-  if [[ "$*" == *warm_start.from=* ]]; then
-    base=("$scratch/reading/start/model.safetensors")
-    [ -e "${base[0]}" ] || { echo "error: $name begins with the rung reading; make that first" >&2; exit 1; }
-  fi
   # The program is left out: hours of work outlive a build.
-  what=$(printf '%s\n' "$@" | cat "$config" - "${base[@]}" | sha256sum)
+  what=$(printf '%s\n' "$@" | cat "$config" - | sha256sum)
   if [ -e "$run/start/model.safetensors" ] && [ "$(cat "$run.made" 2>/dev/null)" != "$what" ]; then
     echo "error: $run is of another config or other arguments; delete it, or name another folder" >&2
     exit 1
@@ -96,25 +87,13 @@ rung() { # NAME ENVIRONMENT CONFIG ARGUMENTS
   measure "$name" "$environment"
 }
 
-quickstart=configs/quickstart.toml
-rung tokens search-r1 $quickstart "${measured[@]}" "${asked[@]}" "${task[@]}" "${search[@]}" "${warm[@]}" "${spaced[@]}" "${two_hops[@]}" \
-  --set "$(stages "$(all 600 2e-3)$(all 150 7e-4)$(own 150 5e-4)")"
-rung size search-r1 $quickstart "${measured[@]}" "${asked[@]}" "${task[@]}" "${search[@]}" "${warm[@]}" "${spaced[@]}" "${two_hops[@]}" \
-  --set "$(stages "$(all 1500 2e-3)$(all 500 8e-4)$(own 500 5e-4)$(own 300 1.5e-4)")"
-rung reading search-r1 $quickstart "${measured[@]}" "${asked[@]}" "${task[@]}" "${search[@]}" "${warm[@]}" "${spaced[@]}" \
-  "${three_hops[@]}" "${deep[@]}" \
-  --set "$(stages "$(all 1700 1.5e-3)$(all 700 6e-4)$(own 600 4e-4)$(own 300 1e-4)")"
-# Questions of another world than the reading was learned from.
-mediocre='{guess=0.3,early=0.5}'
-rung search search-r1 $quickstart "${measured[@]}" "${asked[@]}" "${task[@]}" "${search[@]}" "${warm[@]}" "${spaced[@]}" \
-  "${three_hops[@]}" "${deep[@]}" --set warm_start.world.seed=102 --set "warm_start.from=\"$scratch/reading/start\"" \
-  --set "$(stages "$(own 100 4e-4 "$mediocre")$(own 50 1e-4 "$mediocre")")"
-mediocre='{guess=0.05,early=0.45,silent=0.2,broken=0.15}'
-rung code code-search configs/quickstart-code.toml "${measured[@]}" "${asked[@]}" "${task[@]}" "${code[@]}" "${warm[@]}" "${spaced[@]}" \
-  "${three_hops[@]}" "${deep[@]}" \
-  --set "$(stages "$(all 1000 1.5e-3)$(all 300 6e-4)$(own 350 4e-4)$(own 150 1e-4)$(own 70 4e-4 "$mediocre")$(own 30 1e-4 "$mediocre")")"
-mediocre='{guess=0.15,skim=0.45,silent=0.05,broken=0.1}'
-rung query query-writer configs/query-writer.toml "${measured[@]}" "${warm[@]}" \
+make search search-r1 configs/quickstart.toml "${measured[@]}" "${asked[@]}"
+mediocre='haste={guess=0.05,early=0.45,silent=0.2,broken=0.15}'
+make code code-search configs/quickstart-code.toml "${measured[@]}" "${asked[@]}" "${task[@]}" "${code[@]}" "${warm[@]}" "${spaced[@]}" \
+  "${three_hops[@]}" \
+  --set "$(stages "$(all 700 2e-3)$(all 200 7e-4)$(own 400 1e-3 numbers=0.5)$(own 200 2e-4 numbers=0.3)$(own 70 4e-4 "$mediocre")$(own 30 1e-4 "$mediocre")")"
+mediocre='haste={guess=0.15,skim=0.45,silent=0.05,broken=0.1}'
+make query query-writer configs/query-writer.toml "${measured[@]}" "${warm[@]}" \
   --set "$(difficulty data.world.difficulty '[1.0,0.0,0.0,0.0]' 0.5 0.75)" \
   --set "$(difficulty warm_start.world.difficulty '[1.0,0.0,0.0,0.0]' 0.5 0.75)" \
   --set "$(stages "$(all 900 2e-3)$(all 300 6e-4)$(own 200 2e-4)$(own 70 4e-4 "$mediocre")$(own 30 1e-4 "$mediocre")")"

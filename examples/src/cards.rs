@@ -165,7 +165,7 @@ impl Environment for Cards {
         let cards = self.cards.iter().rev();
         let best = cards.max_by_key(|card| card.words.intersection(&asked).count());
         let card = best.ok_or_else(|| EnvError::own("there are no cards"))?;
-        let observation = format!("<information>{}\n</information>", card.text);
+        let observation = format!("<information> {}\n</information>", card.text);
         let call = TurnKind::search(query, vec![card.id.clone()]);
         Ok(Step::reply(Observation::new(observation), call))
     }

@@ -38,8 +38,8 @@ const POLICIES: [(&str, Files); 2] = [
     ("quickstart-code", checkpoint!("quickstart-code")),
 ];
 
-/// Loads the policy of this name, by way of a temporary folder because weights are memory-mapped.
-pub(crate) fn load(name: &str, device: &DeviceSpec) -> Result<Checkpoint> {
+/// The files of the policy of this name.
+fn files(name: &str) -> Result<&'static Files> {
     let Some((_, files)) = POLICIES.iter().find(|(known, _)| *known == name) else {
         let known: Vec<String> = POLICIES
             .iter()
@@ -50,6 +50,22 @@ pub(crate) fn load(name: &str, device: &DeviceSpec) -> Result<Checkpoint> {
             known.join(" and ")
         );
     };
+    Ok(files)
+}
+
+/// The digest of the policy of this name, which another version of the program may have other weights for.
+pub(crate) fn digest(name: &str) -> Result<String> {
+    let mut hasher = blake3::Hasher::new();
+    for (name, bytes) in files(name)? {
+        hasher.update(name.as_bytes());
+        hasher.update(bytes);
+    }
+    Ok(hasher.finalize().to_hex().to_string())
+}
+
+/// Loads the policy of this name, by way of a temporary folder because weights are memory-mapped.
+pub(crate) fn load(name: &str, device: &DeviceSpec) -> Result<Checkpoint> {
+    let files = files(name)?;
     let folder = tempfile::tempdir().context("cannot make a temporary folder")?;
     for (name, bytes) in files {
         write(&folder.path().join(name), bytes)?;

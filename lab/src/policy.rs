@@ -269,10 +269,10 @@ impl PolicyFormat {
 /// Endings of the files of a checkpoint that decide what it writes.
 const DECIDING: [&str; 3] = ["jinja", "json", "safetensors"];
 
-/// The digest of a checkpoint's files, with those of an adapter's base; the name of one inside this crate.
+/// The digest of a checkpoint's files, with those of an adapter's base.
 pub(crate) fn weights_digest(name: &str) -> Result<String> {
-    if name.starts_with(BUILTIN) {
-        return Ok(name.to_owned());
+    if let Some(builtin) = name.strip_prefix(BUILTIN) {
+        return builtin::digest(builtin);
     }
     let unusable = || format!("policy {name} cannot be used");
     let folder = hub().fetch(name).with_context(unusable)?;
@@ -353,7 +353,7 @@ mod tests {
         let adapter = write("adapter_config.json", "{}");
         assert_ne!(adapter, first);
         let builtin = weights_digest("builtin:quickstart").unwrap();
-        assert_eq!(builtin, "builtin:quickstart");
+        assert_ne!(weights_digest("builtin:quickstart-code").unwrap(), builtin);
     }
 
     #[test]

@@ -103,8 +103,8 @@ class Bars(unittest.TestCase):
         self.assertFalse(any(bar["met"] for bar in bars.bars({}, {}).values()))
 
     def test_it_holds_where_all_starts_are_there_and_meet_theirs(self):
-        verdicts = {"reading": ANSWERS | {"start": 0.9}, "search": ANSWERS, "code": ANSWERS, "query": RANKINGS}
-        self.assertTrue(self.line(verdicts)["held"], "what is on the way to a start has no bars")
+        verdicts = {"search": ANSWERS, "code": ANSWERS, "query": RANKINGS}
+        self.assertTrue(self.line(verdicts)["held"])
         self.assertFalse(self.line(verdicts | {"code": ANSWERS | {"start": 0.0}})["held"])
         del verdicts["query"]
         line = self.line(verdicts)
@@ -123,27 +123,28 @@ class Bars(unittest.TestCase):
         return json.loads(printed.getvalue().splitlines()[-1])
 
 
-class Rungs(unittest.TestCase):
+class Starts(unittest.TestCase):
     def test_a_start_is_kept_from_other_arguments_and_what_made_none_is_not(self):
         with tempfile.TemporaryDirectory() as folder:
             scratch, forage = Path(folder, "scratch"), Path(folder, "forage")
 
-            def make(shape, program):
+            def make(program):
                 forage.write_text(f"#!/bin/sh\n{program}\n")
                 forage.chmod(0o755)
-                command = [ROOT / "bench/start/run.sh", scratch, "reading"]
-                given = os.environ | {"FORAGE_BIN": str(forage), "SHAPE": shape}
+                command = [ROOT / "bench/start/run.sh", scratch, "search"]
+                given = os.environ | {"FORAGE_BIN": str(forage)}
                 return subprocess.run(command, env=given, capture_output=True, text=True)
 
-            fails = f"mkdir -p {scratch}/reading && echo no memory >&2 && exit 2"
-            for shape in ("D", "S"):
-                done = make(shape, fails)
+            fails = f"mkdir -p {scratch}/search && echo no memory >&2 && exit 2"
+            for _ in range(2):
+                done = make(fails)
                 self.assertEqual(done.returncode, 1)
                 self.assertTrue(done.stderr.endswith("no memory\n"), done.stderr)
-            start = scratch / "reading/start"
-            make("S", f"mkdir -p {start} && touch {start}/model.safetensors && exit 2")
-            self.assertIn("is of another config or other arguments", make("D", fails).stderr)
-            self.assertIn("--resume", make("S", "echo $* >&2; exit 2").stderr)
+            start, made = scratch / "search/start", scratch / "search.made"
+            make(f"mkdir -p {start} && touch {start}/model.safetensors && exit 2")
+            self.assertIn("--resume", make("echo $* >&2; exit 2").stderr)
+            made.write_text("of another config\n")
+            self.assertIn("is of another config or other arguments", make(fails).stderr)
 
 
 if __name__ == "__main__":

@@ -62,7 +62,7 @@ fn episodes_replay_from_a_tape_to_the_bit() {
     ]);
     assert!(taped.contains("24 equal"), "{taped}");
 
-    // Another environment is another story, told by turn. (Played greedily, this policy does not search.)
+    // Another environment is another story, told by turn.
     let other = forage(&[
         "replay",
         &sampled,

@@ -22,7 +22,7 @@ def registered():
 
 
 def made(**row):
-    return skyrl_gym.make("forage", env_config={}, extras={"max_turns": 3, **row})
+    return skyrl_gym.make("forage", env_config={}, extras={"max_turns": 4, **row})
 
 
 def test_a_real_policy_plays(world, monkeypatch):

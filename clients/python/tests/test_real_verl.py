@@ -33,7 +33,7 @@ from verl.workers.rollout.replica import TokenOutput  # noqa: E402
 from verl.workers.rollout.router import get_router_handle  # noqa: E402
 
 QUESTIONS, GROUP = 8, 4
-PROMPT, RESPONSE = 100, 240
+PROMPT, RESPONSE = 100, 384
 
 
 @ray.remote

@@ -29,14 +29,14 @@ def arguments(folder: Path, **changes) -> "trl.GRPOConfig":
         per_device_train_batch_size=8,
         num_generations=4,
         gradient_accumulation_steps=1,
-        learning_rate=1e-3,
+        learning_rate=1e-5,
         temperature=1.0,
         logging_steps=1,
         report_to=[],
         save_strategy="no",
         use_cpu=True,
         bf16=False,
-        **{"max_steps": 2, "max_completion_length": 240} | changes,
+        **{"max_steps": 2, "max_completion_length": 384} | changes,
     )
 
 

@@ -21,7 +21,7 @@ fn a_policy_imitates_its_own_best_episodes() {
         "--questions",
         "150",
         "--temperature",
-        "1.2",
+        "1.6",
         "--out",
     ];
     let output = forage(&[&collect[..], &[text(&best)]].concat());
@@ -102,7 +102,10 @@ fn a_policy_imitates_its_own_best_episodes() {
         .iter()
         .map(|row| row["sft/loss"].as_f64().unwrap())
         .collect();
-    assert!(losses[losses.len() - 1] < losses[0], "{losses:?}");
+    let quarter = losses.len().div_ceil(4);
+    let mean = |part: &[f64]| part.iter().sum::<f64>() / part.len() as f64;
+    let last = &losses[losses.len() - quarter..];
+    assert!(mean(last) < mean(&losses[..quarter]), "{losses:?}");
     assert!(rows[rows.len() - 1]["sft/val_loss"].is_f64() && rows[0]["optim/lr"].is_f64());
     let (_, error) = fails(&sft);
     assert!(error.contains("--resume"), "{error}");

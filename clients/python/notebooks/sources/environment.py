@@ -83,7 +83,7 @@ class Agent(forage.Environment):
         self.paid |= pays
         return forage.Reply.call(
             "search",
-            f"<information>{{text}}</information>",
+            f"<information> {{text}}</information>",
             reward=0.25 if pays else 0.0,
             queries=[query],
             shown=[hit.id for hit in hits],
@@ -106,8 +106,8 @@ from agent import Agent
 question = Agent.questions("train", 1, 0)[0]
 episode = Agent()
 print(episode.reset(question, seed=1))
-print(episode.step(f"<search>{question.text}</search>"))
-print(episode.step(f"<answer>{question.golds[0]}</answer>"))
+print(episode.step(f"<search> {question.text}</search>"))
+print(episode.step(f"<answer> {question.golds[0]}</answer>"))
 
 # %% [markdown]
 # ## A config
@@ -145,7 +145,7 @@ context_tokens = 320
 steps = 20
 
 [grpo.update.optimizer]
-learning_rate = 3e-4
+learning_rate = 5e-5
 warmup_steps = 5
 weight_decay = 0.0
 

@@ -43,7 +43,7 @@ on_invalid = "end"
 [environment.settings.observation]
 limit_tokens = 200
 passage = "{title}: {text}\\n"
-opening = "<information>"
+opening = "<information> "
 closing = "</information>"
 
 [reward]
@@ -57,7 +57,7 @@ steps = 12
 evaluate_every = 4
 
 [grpo.update.optimizer]
-learning_rate = 3e-4
+learning_rate = 5e-5
 warmup_steps = 5
 """
 )

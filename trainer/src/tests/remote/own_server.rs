@@ -43,10 +43,13 @@ async fn a_real_engine_answers_the_same_through_a_socket() {
     };
     let policy = RemotePolicy::connect(&config).await.unwrap();
     let mut stopped = 0;
-    for (number, question) in ["Who founded", "Where was", "Question: which", "the"]
-        .into_iter()
-        .enumerate()
-    {
+    let questions = [
+        "Who founded",
+        "the",
+        "Question: which",
+        "Question: Who is the mentor of Banoru Kelbi?\n",
+    ];
+    for (number, question) in questions.into_iter().enumerate() {
         let request = GenerateRequest {
             episode: number as u64,
             tokens: checkpoint.tokenizer.encode(question),
