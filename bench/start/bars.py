@@ -1,4 +1,4 @@
-"""Prints what bench/start/run.sh made: a table of the starts, and a line of JSON with every bar of the starts and whether all are met.
+"""Prints what bench/start/run.sh made: a table of the starts, and a line of JSON with every bar and whether all are met.
 
 Usage: python3 bench/start/bars.py SCRATCH_FOLDER SPLIT
 """

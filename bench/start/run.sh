@@ -10,7 +10,7 @@
 # CHECK=1 checks the configs and makes nothing.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-scratch=${1:?usage: bench/start/run.sh SCRATCH_FOLDER [RUNG...]}
+scratch=${1:?usage: bench/start/run.sh SCRATCH_FOLDER [START...]}
 shift
 wanted=${*:-search code query}
 split=${SPLIT:-dev}
