@@ -55,9 +55,11 @@ impl Learner {
         lead: &str,
     ) -> Result<Vec<Vec<Scores>>, RankError> {
         let tokenizer = &self.student.checkpoint().tokenizer;
+        // Tokenizers make a word and the space before it one token, which is what a policy writes.
+        let (lead, space) = lead.split_at(lead.trim_end().len());
         let lead = tokenizer.encode(lead);
         let asked = |sample: &Sample| {
-            let gold = tokenizer.encode(&sample.gold);
+            let gold = tokenizer.encode(&format!("{space}{}", sample.gold));
             sample.asked(&lead, &gold, self.context)
         };
         let asked: Vec<Vec<Sequence>> = groups.iter().flatten().map(asked).collect();

@@ -51,7 +51,7 @@ pub struct UpdateConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parts: Option<usize>,
     /// Text after which a policy writes its answer, for instance `<answer>`: what credits `information_gain` and `step_potential` ask the
-    /// gold answer behind. Any other credit has none.
+    /// gold answer behind. Space at its end goes to the answer's first token, as where the policy writes it. Any other credit has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub answer_lead: Option<String>,
     /// Name of the tag, without its brackets, between whose pairs the policy's own text is read and not learned from: the mask of

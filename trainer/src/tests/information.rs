@@ -49,7 +49,7 @@ async fn a_turn_is_paid_what_it_told_of_the_gold_answer() {
     let episodes = shown(&problem, Arc::clone(&tokenizer)).await;
     let objective = json!({"algorithm": "grpo", "credit": {"information_gain": {"gamma": 1.0}}});
     let update = UpdateConfig {
-        answer_lead: Some("<answer>".to_owned()),
+        answer_lead: Some("<answer> ".to_owned()),
         objective: serde_json::from_value(objective).unwrap(),
         ..UpdateConfig::default()
     };
@@ -66,7 +66,7 @@ async fn a_turn_is_paid_what_it_told_of_the_gold_answer() {
     let weights = learner.checkpoint();
     let lead = tokenizer.encode("<answer>");
     let belief = |sample: &Sample, read: usize| {
-        let gold = tokenizer.encode(&sample.gold);
+        let gold = tokenizer.encode(&format!(" {}", sample.gold));
         let ids = [&sample.sequence.ids[..read], &lead[..], &gold[..]].concat();
         let asked = Sequence {
             targets: (ids.len() - gold.len()..ids.len()).collect(),
