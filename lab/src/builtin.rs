@@ -38,8 +38,12 @@ const POLICIES: [(&str, Files); 2] = [
     ("quickstart-code", checkpoint!("quickstart-code")),
 ];
 
-/// The files of the policy of this name.
+/// The files of the policy of this name: `NAME`, or `NAME@REVISION` for those weights and no others.
 fn files(name: &str) -> Result<&'static Files> {
+    let (name, revision) = match name.split_once('@') {
+        Some((name, revision)) => (name, Some(revision)),
+        None => (name, None),
+    };
     let Some((_, files)) = POLICIES.iter().find(|(known, _)| *known == name) else {
         let known: Vec<String> = POLICIES
             .iter()
@@ -50,17 +54,39 @@ fn files(name: &str) -> Result<&'static Files> {
             known.join(" and ")
         );
     };
+    let own = revision_of(files);
+    if let Some(asked) = revision.filter(|&asked| asked != own) {
+        bail!(
+            "`builtin:{name}` has the revision {own} in this version of the program, not {asked}: use the version that has, or its \
+             folder configs/{name}"
+        );
+    }
     Ok(files)
+}
+
+fn digest_of(files: &Files) -> String {
+    let mut hasher = blake3::Hasher::new();
+    for (name, bytes) in files {
+        hasher.update(name.as_bytes());
+        hasher.update(bytes);
+    }
+    hasher.finalize().to_hex().to_string()
+}
+
+fn revision_of(files: &Files) -> String {
+    digest_of(files)[..12].to_owned()
 }
 
 /// The digest of the policy of this name, which another version of the program may have other weights for.
 pub(crate) fn digest(name: &str) -> Result<String> {
-    let mut hasher = blake3::Hasher::new();
-    for (name, bytes) in files(name)? {
-        hasher.update(name.as_bytes());
-        hasher.update(bytes);
-    }
-    Ok(hasher.finalize().to_hex().to_string())
+    files(name).map(digest_of)
+}
+
+/// The name with the revision of its weights, so that whoever keeps it finds these or none.
+pub(crate) fn pinned(name: &str) -> Result<String> {
+    let revision = revision_of(files(name)?);
+    let name = name.split('@').next().unwrap_or(name);
+    Ok(format!("{name}@{revision}"))
 }
 
 /// Loads the policy of this name, by way of a temporary folder because weights are memory-mapped.

@@ -212,7 +212,12 @@ pub(crate) fn adapt(
     seed: u64,
 ) -> Result<()> {
     let seed = Seed::root(seed).child("adapter", &[]);
-    Ok(checkpoint.adapt(lora.adapter(base), seed)?)
+    // Another version of the program may have other weights under this name.
+    let base = match base.strip_prefix(BUILTIN) {
+        Some(builtin) => format!("{BUILTIN}{}", builtin::pinned(builtin)?),
+        None => base.to_owned(),
+    };
+    Ok(checkpoint.adapt(lora.adapter(&base), seed)?)
 }
 
 /// Opens a checkpoint by its folder or name on the hub, or one inside this crate: by itself, which is kept whole, or under an
@@ -234,6 +239,13 @@ pub fn open_policy(name: &str, precision: Precision, device: &DeviceSpec) -> Res
     };
     if matches!(precision, Precision::Half | Precision::Int8) {
         bail!("policy {name}: its base builtin:{builtin} is kept whole, as f32");
+    }
+    if !builtin.contains('@') {
+        bail!(
+            "policy {name}: its adapter_config.json names the base builtin:{builtin} without a revision, as earlier versions wrote it, \
+             whose weights may be others; name builtin:{} there if these are the right ones, else their folder",
+            builtin::pinned(builtin)?
+        );
     }
     let mut checkpoint = builtin::load(builtin, device)?;
     checkpoint.load_adapter(&folder).with_context(unusable)?;
@@ -354,6 +366,37 @@ mod tests {
         assert_ne!(adapter, first);
         let builtin = weights_digest("builtin:quickstart").unwrap();
         assert_ne!(weights_digest("builtin:quickstart-code").unwrap(), builtin);
+    }
+
+    #[test]
+    fn an_adapter_names_the_weights_that_it_changes() {
+        let device = DeviceSpec::default();
+        let open = |name: &str| open_policy(name, Precision::Full, &device);
+        let lora = LoraSection {
+            rank: 2,
+            alpha: 4.0,
+            rank_stabilised: false,
+            dropout: 0.0,
+            targets: None,
+        };
+        let mut policy = open("builtin:quickstart").unwrap();
+        adapt(&mut policy, &lora, "builtin:quickstart", 1).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        save(&policy, folder.path()).unwrap();
+        let name = folder.path().to_str().unwrap();
+        assert!(open(name).is_ok());
+        let file = folder.path().join("adapter_config.json");
+        let text = std::fs::read_to_string(&file).unwrap();
+        let pinned = builtin::pinned("quickstart").unwrap();
+        for (base, fault) in [
+            ("quickstart", "without a revision"),
+            ("quickstart@000000000000", "in this version of the program"),
+        ] {
+            assert!(text.contains(&pinned), "{text}");
+            std::fs::write(&file, text.replace(&pinned, base)).unwrap();
+            let error = format!("{:#}", open(name).err().expect("refused"));
+            assert!(error.contains(fault), "{error}");
+        }
     }
 
     #[test]
