@@ -88,6 +88,9 @@ impl Learner {
             // The base stays as it is: arranged for the engine now, it is held once.
             checkpoint.decoder = checkpoint.decoder.arranged();
         }
+        if config.dtype == Some(ComputeType::Bf16) {
+            checkpoint.decoder = checkpoint.decoder.sharing_base(DType::BF16);
+        }
         let sampler = Sampler::Own {
             engines: vec![Arc::new(Engine::start(
                 &checkpoint,
@@ -116,7 +119,7 @@ impl Learner {
     }
 
     fn with_sampler(
-        checkpoint: Checkpoint,
+        mut checkpoint: Checkpoint,
         config: UpdateConfig,
         context: usize,
         workers: Workers,
@@ -124,6 +127,10 @@ impl Learner {
     ) -> Self {
         let recipe = config.objective.recipe(context);
         let in_bf16 = config.dtype == Some(ComputeType::Bf16);
+        if in_bf16 {
+            // Before anything else is made of it.
+            checkpoint.decoder = checkpoint.decoder.sharing_base(DType::BF16);
+        }
         let sentence_ends = if recipe.loss.reads_sentences() {
             sentence_ends(&checkpoint.tokenizer)
         } else {

@@ -141,6 +141,9 @@ impl Student {
     #[must_use]
     pub(crate) fn computing_in(mut self, in_bf16: bool) -> Self {
         self.in_bf16 = in_bf16;
+        if in_bf16 {
+            self.checkpoint.decoder = self.checkpoint.decoder.sharing_base(DType::BF16);
+        }
         self
     }
 
@@ -185,7 +188,11 @@ impl Student {
 
     /// Goes on from other weights of the same shape.
     pub(crate) fn set_decoder(&mut self, decoder: Decoder) {
-        self.checkpoint.decoder = decoder;
+        self.checkpoint.decoder = if self.in_bf16 {
+            decoder.sharing_base(DType::BF16)
+        } else {
+            decoder
+        };
         self.copy = OnceLock::new();
     }
 

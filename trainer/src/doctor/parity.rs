@@ -3,6 +3,7 @@
 //! Both sides have the same weights, drawn on the processor. Numbers are compared within a tolerance that is stated beside each
 //! check, greedy tokens exactly.
 
+mod adapters;
 mod optimizer;
 
 use std::collections::BTreeMap;
@@ -18,10 +19,8 @@ use crate::backward;
 use crate::generate::{Engine, EngineConfig, EngineModel, EngineStats};
 use crate::grads::NamedGrads;
 use crate::logprobs::{ScoreGrads, Scores, token_logprobs};
-use crate::lora::{self, LoraConfig, Targets};
 use crate::model::{
-    Architecture, BLOCK_POSITIONS, Batch, Chunk, Decoder, Dropout, KvCache, ModelConfig, Pass,
-    RopeTables,
+    Architecture, BLOCK_POSITIONS, Batch, Chunk, Decoder, KvCache, ModelConfig, Pass, RopeTables,
 };
 use crate::sequence::{Sequence, ids};
 use crate::workers::{KEPT_BYTES, Workers};
@@ -73,6 +72,13 @@ pub fn parity(device: &Device, mut each: impl FnMut(Check)) {
                 &gradients(&here, &here.decoder),
                 HALF,
             ));
+            let copy = there.adapted().copy_to_train(DType::BF16);
+            each(compared(
+                "gradients of an adapter in bf16",
+                &gradients(&there, &copy),
+                &gradients(&here, &here.adapted()),
+                HALF,
+            ));
         }
     }
 }
@@ -103,6 +109,11 @@ const NUMBERS: &[(&str, f64, Compute)] = &[
         |model| model.cached(&model.adapted()),
     ),
     (
+        "hidden states over the cache of an adapted decoder whose base is joined",
+        FORWARD,
+        |model| model.cached(&model.adapted().sharing_base(DType::F32)),
+    ),
+    (
         "hidden states over a long cache, scores by a large vocabulary",
         FORWARD,
         Model::long,
@@ -125,13 +136,31 @@ const NUMBERS: &[(&str, f64, Compute)] = &[
     ("gradients of an adapter", BACKWARD, |model| {
         gradients(model, &model.adapted())
     }),
+    (
+        "gradients of an adapter, computed with a copy",
+        BACKWARD,
+        |model| gradients(model, &model.adapted().copy_to_train(DType::F32)),
+    ),
     ("gradients of an adapter with dropout", BACKWARD, |model| {
-        gradients(model, &model.dropping())
+        gradients(model, &model.dropping(&model.adapted()))
     }),
+    (
+        "gradients of an adapter with dropout, computed with a copy",
+        BACKWARD,
+        |model| {
+            let copy = model.adapted().copy_to_train(DType::F32);
+            gradients(model, &model.dropping(&copy))
+        },
+    ),
     (
         "gradients of an adapter beside a base of 8 bits",
         BACKWARD,
         |model| gradients(model, &model.quantised()),
+    ),
+    (
+        "gradients of an adapter beside a base of 8 bits, computed with a copy",
+        BACKWARD,
+        |model| gradients(model, &model.quantised().copy_to_train(DType::F32)),
     ),
     (
         "hidden states over the cache of a base of 8 bits",
@@ -341,34 +370,6 @@ impl Model {
         all(found.expect("there are targets").0)
     }
 
-    fn adapted(&self) -> Decoder {
-        adapt(self.decoder.clone())
-    }
-
-    fn dropping(&self) -> Decoder {
-        let dropout = Dropout {
-            rate: 0.2,
-            seed: Seed::root(6),
-        };
-        let ids = ids(self.sequences.iter());
-        let keys = Batch::new(&ids).keys(&ids);
-        self.adapted().dropping(dropout, keys)
-    }
-
-    fn quantised(&self) -> Decoder {
-        let mut decoder = self.decoder.clone();
-        decoder
-            .quantise_layers(|_, linear| linear)
-            .expect("inputs are multiples of a block");
-        adapt(decoder)
-    }
-
-    fn merged(&self) -> Vec<f32> {
-        let mut decoder = self.adapted();
-        lora::merge(&mut decoder);
-        self.logits_of(&decoder)
-    }
-
     fn engine(&self, sizes: EngineConfig) -> Arc<Engine> {
         let model = EngineModel {
             decoder: self.decoder.clone(),
@@ -494,19 +495,6 @@ fn scaled(mut values: Vec<f32>) -> Vec<f32> {
         values.push(largest.ln() / 20.0);
     }
     values
-}
-
-fn adapt(mut decoder: Decoder) -> Decoder {
-    let config = LoraConfig {
-        rank: 4,
-        alpha: 8.0,
-        rank_stabilised: false,
-        dropout: 0.0,
-        targets: Targets::AllLinear,
-        base: "base".to_owned(),
-    };
-    lora::attach(&mut decoder, &config, Seed::root(5)).expect("every projection can be adapted");
-    decoder
 }
 
 fn greedy(name: &'static str, there: &Model, here: &Model, sizes: EngineConfig) -> Check {

@@ -7,7 +7,7 @@ use forage_net::FileBounds;
 use serde_json::{Map, Value, json};
 
 use crate::file_error::FileError;
-use crate::model::{ModelConfig, projections};
+use crate::model::{ModelConfig, Projection, projections};
 
 /// Which linear maps are adapted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,6 +103,31 @@ impl LoraConfig {
         };
         let maps = projections(model).map(|map| adapted(map.name) * (map.inputs + map.outputs));
         self.rank * maps.iter().sum::<usize>()
+    }
+
+    /// Ranks of the maps of a layer of `model` together, of one where most of them are adapted.
+    pub(crate) fn ranks(&self, model: &ModelConfig) -> usize {
+        let adapted = |layer: usize| {
+            let maps = ALL_PROJECTIONS.iter();
+            maps.filter(|name| self.may_adapt(layer, name)).count()
+        };
+        let most = (0..model.num_hidden_layers).map(adapted).max();
+        self.rank * most.unwrap_or(0)
+    }
+
+    /// Numbers of an adapter of `model` beside [`Self::parameters`] where maps with the same input are one: those of each B that stand
+    /// in the rows of another map, zeros in it and of no use in its gradient.
+    pub(crate) fn crossed(&self, model: &ModelConfig) -> usize {
+        let of = |layer: usize, maps: &[Projection]| {
+            let all: usize = maps.iter().map(|map| map.outputs).sum();
+            let adapted = maps.iter().filter(|map| self.may_adapt(layer, map.name));
+            adapted.map(|map| all - map.outputs).sum::<usize>()
+        };
+        let [queries, keys, values, _, gate, up, _] = projections(model);
+        let (attention, gated) = ([queries, keys, values], [gate, up]);
+        let layers = 0..model.num_hidden_layers;
+        let crossed = layers.map(|layer| of(layer, &attention) + of(layer, &gated));
+        self.rank * crossed.sum::<usize>()
     }
 
     /// Reads `adapter_config.json`.
@@ -323,6 +348,22 @@ mod tests {
             (all.adapts("lm_head"), all.adapts("a.up_proj")),
             (Some(false), Some(true))
         );
+    }
+
+    #[test]
+    fn joined_maps_have_the_ranks_of_all_and_numbers_of_no_use() {
+        let model = ModelConfig::published("Qwen2.5-0.5B").unwrap();
+        let all = LoraConfig {
+            targets: Targets::AllLinear,
+            ..plain()
+        };
+        assert_eq!(all.ranks(&model), 7 * 8);
+        // Queries are 896 wide, keys and values 128, gate and up 4,864: each B has the others' columns too.
+        let others = 2 * (896 + 128 + 128) + (4864 + 4864);
+        assert_eq!(all.crossed(&model), 24 * 8 * others);
+        // Queries and values alone: keys' columns are in both.
+        assert_eq!(plain().ranks(&model), 2 * 8);
+        assert_eq!(plain().crossed(&model), 24 * 8 * (896 + 128 + 2 * 128));
     }
 
     #[test]

@@ -56,9 +56,16 @@ impl MemoryPlan<'_> {
         if self.in_bf16 { HALF } else { F32 }
     }
 
-    /// Returns whether updates run layers whose matrices are joined.
+    /// Returns whether updates run layers whose matrices are joined; what an adapter reads is dropped for each map by itself.
     pub(super) fn is_joined(&self) -> bool {
-        self.in_bf16 && self.adapter.is_none() && LayerSizes::joins(self.model)
+        let drops = self.adapter.is_some_and(|adapter| adapter.dropout > 0.0);
+        self.in_bf16 && !drops && LayerSizes::joins(self.model)
+    }
+
+    /// Numbers of an adapter that are of no use, where its matrices are joined.
+    fn crossed(&self) -> usize {
+        let joined = self.adapter.filter(|_| self.is_joined());
+        joined.map_or(0, |adapter| adapter.crossed(self.model))
     }
 
     /// Bytes of the embedding where it is kept in less than what updates compute in, and is widened for the head.
@@ -76,7 +83,8 @@ impl MemoryPlan<'_> {
             Precision::Int8 => true,
             Precision::Full | Precision::Stored => false,
         };
-        let numbers = self.model.hidden_size * self.model.intermediate_size;
+        let joined = if self.is_joined() { 2 } else { 1 };
+        let numbers = joined * self.model.hidden_size * self.model.intermediate_size;
         if widens { numbers * self.element() } else { 0 }
     }
 
@@ -116,11 +124,16 @@ impl MemoryPlan<'_> {
     fn always_on_card(&self) -> Vec<Part> {
         let learns = self.adapter.is_none();
         let (all, trained) = (self.model.parameters(), self.trained());
-        // What is kept in f32, once more in bf16.
+        // What is kept in f32, once more in bf16; an adapter that is joined, with its scale and without it besides.
+        let adapter = if self.is_joined() {
+            (3 * trained + 2 * self.crossed()) * HALF
+        } else {
+            trained * HALF
+        };
         let copy = match (self.base(), learns) {
             (_, true) => all * HALF,
-            (Precision::Full, false) => (all + trained) * HALF,
-            (_, false) => trained * HALF,
+            (Precision::Full, false) => all * HALF + adapter,
+            (_, false) => adapter,
         };
         let layers: usize = projections(self.model)
             .map(Projection::numbers)
@@ -203,7 +216,7 @@ impl MemoryPlan<'_> {
         let shared = if whole > 0 { sizes.shared } else { 0 };
         let layer = tokens * (sizes.feed_forward - shared).max(sizes.attention) * element;
         let (logits, chunks) = Logits::chunks(batch.targets, model.vocab_size, space.logits);
-        let gradients = self.trained() * F32;
+        let gradients = (self.trained() + self.crossed()) * F32;
         // The sum of those of the micro-batches before, to which a layer's are added as soon as they are there.
         let before = Workers::sums(self.work.micro_batches) * gradients;
         let learns = self.adapter.is_none();

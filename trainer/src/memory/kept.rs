@@ -69,7 +69,10 @@ impl MemoryPlan<'_> {
     /// Numbers that a layer holds for each token.
     pub(super) fn layer_sizes(&self) -> LayerSizes {
         match self.card_bytes {
-            Some(_) => LayerSizes::on_card(self.model, self.is_joined()),
+            Some(_) => {
+                let ranks = || self.adapter.map_or(0, |adapter| adapter.ranks(self.model));
+                LayerSizes::on_card(self.model, self.is_joined().then(ranks))
+            }
             None => LayerSizes::of(self.model),
         }
     }

@@ -11,10 +11,10 @@ use super::attend::Heads;
 use super::dense::Dense;
 use super::dropout::{Dropout, Mask};
 use super::host;
-use super::layer::{Attention, Layer, LayerSizes, Mlp, Projection, norm, projections};
+use super::layer::{Attention, Layer, Mlp, Projection, norm, projections};
 use super::linear::{LOW_RANK, Linear};
 use super::quantised::BLOCK_INPUTS;
-use super::{Batch, Kernels, KvCache, ModelConfig, Pass, RopeTables};
+use super::{Batch, Kernels, KvCache, LayerSizes, ModelConfig, Pass, RopeTables};
 use crate::device::{DeviceError, is_processor};
 
 /// The name of the head in checkpoints.
@@ -260,15 +260,33 @@ impl Decoder {
     }
 
     /// A copy of all weights for training to compute with, of type `dtype`. Matrices with the same input are joined where the
-    /// device has kernels for it, so that gradients have to be [`Self::separate`]d; beside an adapter nothing is joined.
+    /// device has kernels for it, so that gradients have to be [`Self::separate`]d.
     #[must_use]
     pub(crate) fn copy_to_train(&self, dtype: DType) -> Self {
         let copy = self.clone().map(&mut Cast(dtype));
         #[cfg(feature = "gpu")]
         if copy.model.layers.iter().all(Layer::trains_joined) {
-            return copy.joined();
+            return copy.sharing_base(dtype).joined();
         }
         copy
+    }
+
+    /// The same model, where it is adapted with the frozen matrices joined that have the same input, if the device has kernels for it and
+    /// they are of type `dtype` or of 8 bits: [`Self::copy_to_train`] and generation take them as they are then. Nothing is held
+    /// twice; copies that were made before keep what they have.
+    #[must_use]
+    pub(crate) fn sharing_base(self, dtype: DType) -> Self {
+        #[cfg(feature = "gpu")]
+        if self.kernels() == Kernels::Cube && self.is_adapted() {
+            let mut sharing = self;
+            let layers = &mut sharing.model.layers;
+            for layer in layers.iter_mut().filter(|layer| layer.trains_joined()) {
+                layer.share_base(dtype);
+            }
+            return sharing;
+        }
+        let _ = dtype;
+        self
     }
 
     /// One flat gradient per parameter from the gradients of a decoder that may be joined.
@@ -442,8 +460,10 @@ impl Decoder {
     pub(crate) fn layer_sizes(&self, config: &ModelConfig) -> LayerSizes {
         #[cfg(feature = "gpu")]
         if self.kernels() == Kernels::Cube {
-            let joined = self.model.layers.iter().all(Layer::is_joined);
-            return LayerSizes::on_card(config, joined);
+            let layers = &self.model.layers;
+            let joined = layers.iter().all(Layer::is_joined);
+            let ranks = layers.iter().map(Layer::ranks).max().unwrap_or(0);
+            return LayerSizes::on_card(config, joined.then_some(ranks));
         }
         LayerSizes::of(config)
     }

@@ -2,11 +2,13 @@
 
 use burn::module::Module;
 use burn::nn::{RmsNorm, RmsNormConfig};
+#[cfg(feature = "gpu")]
+use burn::tensor::DType;
 use burn::tensor::{Device, Tensor};
 
 use super::attend::Heads;
 #[cfg(feature = "gpu")]
-use super::cube::{Joined, JoinedLayer, KeptJoined, by_output};
+use super::cube::{Base, Joined, JoinedLayer, KeptJoined, by_output};
 use super::dense::{Dense, Mixed};
 use super::families::{NormPlacement, QkNorm};
 use super::linear::Linear;
@@ -42,8 +44,13 @@ pub(crate) struct Layer {
     post_attention_layernorm: RmsNorm,
     pub(super) mlp: Mlp,
     post_feedforward_layernorm: Option<RmsNorm>,
+    /// There on a device beside an adapter that learns in the type of these matrices: the layer's own are views of them.
+    #[cfg(feature = "gpu")]
+    #[module(skip)]
+    base: Option<Base>,
     /// There in a layer that generates on a device, in place of the matrices that it joins.
     #[cfg(feature = "gpu")]
+    #[module(skip)]
     joined: Option<Joined>,
 }
 
@@ -118,6 +125,8 @@ impl Layer {
                 down_proj: linear(down, false),
             },
             post_feedforward_layernorm: placed(NormPlacement::After),
+            #[cfg(feature = "gpu")]
+            base: None,
             #[cfg(feature = "gpu")]
             joined: None,
         }
@@ -235,14 +244,38 @@ impl Layer {
 /// The same layer as the kernels of a device see it.
 #[cfg(feature = "gpu")]
 impl Layer {
-    /// Joins the matrices that have the same input; they are not there one by one afterwards.
+    /// Joins frozen matrices of type `dtype` or of 8 bits that have the same input, and makes the layer's own views of what is joined, so
+    /// that nothing takes memory twice.
+    pub(super) fn share_base(&mut self, dtype: DType) {
+        let fits = |map: &Linear| map.is_quantised() || map.matrix().dtype() == dtype;
+        if self.base.is_some() || !self.maps().into_iter().all(fits) {
+            return;
+        }
+        let (attention, mlp) = (&mut self.self_attn, &mut self.mlp);
+        self.base = Some(Base {
+            qkv: Linear::share([
+                &mut attention.q_proj,
+                &mut attention.k_proj,
+                &mut attention.v_proj,
+            ]),
+            gate_up: Linear::share([&mut mlp.gate_proj, &mut mlp.up_proj]),
+        });
+    }
+
+    /// What [`Self::share_base`] joined.
+    pub(super) fn base(&self) -> Option<&Base> {
+        self.base.as_ref()
+    }
+
+    /// Joins the matrices that have the same input; they are not there one by one afterwards, unless they are views.
     pub(super) fn join(&mut self) {
         if self.joined.is_some() {
             return;
         }
         let joined = Joined::of(self);
+        let owns = self.base.is_none();
         let attention = &mut self.self_attn;
-        if joined.qkv.is_some() {
+        if owns && joined.qkv.is_some() {
             for part in [
                 &mut attention.q_proj,
                 &mut attention.k_proj,
@@ -251,7 +284,7 @@ impl Layer {
                 part.drop_matrix();
             }
         }
-        if joined.gate_up.is_some() {
+        if owns && joined.gate_up.is_some() {
             self.mlp.gate_proj.drop_matrix();
             self.mlp.up_proj.drop_matrix();
         }
@@ -263,22 +296,34 @@ impl Layer {
         self.joined = Some(joined);
     }
 
-    /// Returns whether [`Self::join`] was called.
+    /// Returns true where training runs the layer with joined matrices.
     pub(super) fn is_joined(&self) -> bool {
-        self.joined.is_some()
+        self.joined.is_some() && !self.drops()
     }
 
-    /// The joined matrices; made for the moment where [`Self::join`] was not called.
-    pub(super) fn joined(&self) -> Joined {
-        self.joined.clone().unwrap_or_else(|| Joined::of(self))
+    /// Returns true where what an adapter reads is masked, which maps do one by one.
+    fn drops(&self) -> bool {
+        let masks = |map: &Linear| {
+            map.low_rank
+                .as_ref()
+                .is_some_and(|low_rank| low_rank.mask.is_some())
+        };
+        self.maps().into_iter().any(masks)
     }
 
-    /// Returns true where training can run the layer with joined matrices: all of it learns, and norms stand before its parts and
-    /// within heads.
-    pub(super) fn trains_joined(&self) -> bool {
-        let attention = &self.self_attn;
-        let mlp = &self.mlp;
-        let plain = [
+    /// Ranks of all low-rank changes together.
+    pub(super) fn ranks(&self) -> usize {
+        let changes = self
+            .maps()
+            .into_iter()
+            .filter_map(|map| map.low_rank.as_ref());
+        changes.map(|low_rank| low_rank.b.val().dims()[0]).sum()
+    }
+
+    /// The linear maps, those of attention first.
+    fn maps(&self) -> [&Linear; 7] {
+        let (attention, mlp) = (&self.self_attn, &self.mlp);
+        [
             &attention.q_proj,
             &attention.k_proj,
             &attention.v_proj,
@@ -286,11 +331,20 @@ impl Layer {
             &mlp.gate_proj,
             &mlp.up_proj,
             &mlp.down_proj,
-        ];
+        ]
+    }
+
+    /// The joined matrices; made for the moment where [`Self::join`] was not called.
+    pub(super) fn joined(&self) -> Joined {
+        self.joined.clone().unwrap_or_else(|| Joined::of(self))
+    }
+
+    /// Returns true where training can run the layer with joined matrices: norms stand before its parts and within heads.
+    pub(super) fn trains_joined(&self) -> bool {
+        let attention = &self.self_attn;
         let width = attention.o_proj.shape()[0];
         let whole = |norm: &RmsNorm| norm.gamma.val().dims() == [width];
-        plain.into_iter().all(Linear::is_plain)
-            && self.input_layernorm.is_some()
+        self.input_layernorm.is_some()
             && self.post_feedforward_layernorm.is_none()
             && !attention.q_norm.as_ref().is_some_and(whole)
     }
@@ -301,7 +355,8 @@ impl Layer {
         config: &'a ModelConfig,
         dense: &'a Dense,
     ) -> Option<JoinedLayer<'a>> {
-        JoinedLayer::of(self, self.joined.as_ref()?, dense.packed.as_ref()?, config)
+        let joined = self.joined.as_ref().filter(|_| !self.drops())?;
+        JoinedLayer::of(self, joined, dense.packed.as_ref()?, config)
     }
 
     /// The norm of attention's input.
@@ -461,66 +516,6 @@ impl LayerBackward<'_> {
         let path = format!("{}.self_attn.{name}", self.path);
         let (shape, x, grad) = (x.shape(), head_rows(norm, x), head_rows(norm, grad));
         self.parameters.norm(&path, norm, x, grad).reshape(shape)
-    }
-}
-
-/// Numbers that a layer holds for each token of a micro-batch, by the code above.
-pub(crate) struct LayerSizes {
-    /// [`Kept`] without activations.
-    pub(crate) kept: usize,
-    /// The activations of [`Kept`].
-    pub(crate) activations: usize,
-    /// While [`LayerBackward::feed_forward`] runs: gate, up, activation and the gradient by it; the stream, its norm and the
-    /// gradients by both; the mixed values.
-    pub(crate) feed_forward: usize,
-    /// The share of these that is counted with activations where those were kept: gate, up and stream.
-    pub(crate) shared: usize,
-    /// While [`LayerBackward::attention`] runs: the stream as before; projections before and after they are rotated, with the
-    /// gradients by each.
-    pub(crate) attention: usize,
-}
-
-impl LayerSizes {
-    pub(crate) fn of(config: &ModelConfig) -> Self {
-        let (h, i) = (config.hidden_size, config.intermediate_size);
-        let q = config.num_attention_heads * config.head_dim;
-        let k = config.num_key_value_heads * config.head_dim;
-        Self {
-            kept: h + q,
-            activations: q + 2 * k + h + 2 * i,
-            feed_forward: 4 * i + 4 * h + q,
-            shared: 2 * i + h,
-            attention: 4 * h + 4 * q + 6 * k,
-        }
-    }
-
-    /// The same on a GPU, where nothing is changed in place on the way back: of a joined layer or of one that is not. A joined one
-    /// keeps heads that are normalised as they were before too.
-    pub(crate) fn on_card(config: &ModelConfig, joined: bool) -> Self {
-        let plain = Self::of(config);
-        let (h, i) = (config.hidden_size, config.intermediate_size);
-        if !joined {
-            return Self {
-                feed_forward: plain.feed_forward + i,
-                ..plain
-            };
-        }
-        let q = config.num_attention_heads * config.head_dim;
-        let heads = q + 2 * config.num_key_value_heads * config.head_dim;
-        let normed = config.architecture.family().qk_norm == QkNorm::Head;
-        Self {
-            activations: plain.activations + if normed { heads } else { 0 },
-            // Gate, up and the gradients by both, the activation and the gradient by it.
-            feed_forward: 6 * i + 4 * h + q,
-            attention: 4 * h + q + 4 * heads,
-            ..plain
-        }
-    }
-
-    /// Returns whether all layers of this shape are joined where training computes with a copy of them on a GPU.
-    pub(crate) fn joins(config: &ModelConfig) -> bool {
-        let family = config.architecture.family();
-        family.norms == NormPlacement::Before && family.qk_norm != QkNorm::Width
     }
 }
 

@@ -2,7 +2,7 @@
 
 use burn::module::{Module, Param, ParamId};
 use burn::nn::LinearConfig;
-use burn::tensor::{Device, Tensor};
+use burn::tensor::{DType, Device, Tensor};
 
 use super::Kernels;
 use super::dropout::Mask;
@@ -88,6 +88,14 @@ impl Linear {
         }
     }
 
+    /// The weight in floats of type `dtype`.
+    pub(super) fn matrix_in(&self, dtype: DType) -> Tensor<2> {
+        match (&self.weight, &self.quantised) {
+            (Some(weight), _) => weight.val().cast(dtype),
+            (None, quantised) => quantised.as_ref().expect(ONE_OF_BOTH).widened_to(dtype),
+        }
+    }
+
     /// Returns true where the weight is kept in 8 bits.
     pub(super) fn is_quantised(&self) -> bool {
         self.quantised.is_some()
@@ -97,6 +105,45 @@ impl Linear {
     #[cfg(feature = "gpu")]
     pub(super) fn is_plain(&self) -> bool {
         self.quantised.is_none() && self.low_rank.is_none()
+    }
+
+    /// The matrices of maps with the same input side by side, without what is added to their products.
+    #[cfg(feature = "gpu")]
+    pub(super) fn joined(parts: &[&Self]) -> Self {
+        let quantised: Option<Vec<&Quantised>> =
+            parts.iter().map(|part| part.quantised.as_ref()).collect();
+        let (weight, quantised) = match quantised {
+            Some(parts) => (None, Some(Quantised::joined(&parts))),
+            None => {
+                let by_output = |part: &&Self| part.matrix().swap_dims(0, 1);
+                let matrix = Tensor::cat(parts.iter().map(by_output).collect(), 0);
+                let matrix = Param::initialized(ParamId::new(), matrix.swap_dims(0, 1));
+                (Some(matrix), None)
+            }
+        };
+        Self {
+            weight,
+            quantised,
+            bias: None,
+            low_rank: None,
+        }
+    }
+
+    /// [`Self::joined`], whose memory the matrices of the maps share from now on: views of it begin where the device's alignment
+    /// allows, which is wherever the widths are those of published models.
+    #[cfg(feature = "gpu")]
+    pub(super) fn share<const N: usize>(parts: [&mut Self; N]) -> Self {
+        let joined = Self::joined(&parts.each_ref().map(|part| &**part));
+        let mut first = 0;
+        for part in parts {
+            let [_, outputs] = part.shape();
+            match &joined.quantised {
+                Some(quantised) => part.quantised = Some(quantised.outputs(first, outputs)),
+                None => part.set_matrix(joined.matrix().narrow(1, first, outputs)),
+            }
+            first += outputs;
+        }
+        joined
     }
 
     /// Lets go of the weight, of which there is a copy elsewhere.
@@ -130,13 +177,18 @@ impl Linear {
         Ok(())
     }
 
+    /// `x W`, without what is added to it.
+    pub(super) fn product(&self, kernels: Kernels, x: Tensor<2>) -> Tensor<2> {
+        match &self.quantised {
+            Some(quantised) => quantised.product(kernels, x),
+            None => kernels.matmul(x, self.matrix()),
+        }
+    }
+
     /// # Shapes
     /// `x`: `[n, inputs]`; returns `[n, outputs]`.
     pub(crate) fn forward(&self, kernels: Kernels, x: Tensor<2>) -> Tensor<2> {
-        let y = match &self.quantised {
-            Some(quantised) => quantised.product(kernels, x.clone()),
-            None => kernels.matmul(x.clone(), self.matrix()),
-        };
+        let y = self.product(kernels, x.clone());
         let y = match &self.bias {
             Some(bias) => y + bias.val().unsqueeze(),
             None => y,

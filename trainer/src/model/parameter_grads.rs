@@ -59,7 +59,7 @@ impl ParameterGrads {
         grad: Tensor<2>,
     ) -> Tensor<2> {
         let kernels = self.kernels;
-        let below = kernels.product(grad.clone(), map.matrix().cast(grad.dtype()).transpose());
+        let below = kernels.product(grad.clone(), map.matrix_in(grad.dtype()).transpose());
         if self.base_learns() {
             if map.bias.is_some() {
                 self.add(format!("{path}.bias"), grad.clone().sum_dim(0));

@@ -65,6 +65,29 @@ impl Quantised {
         [blocks * BLOCK_INPUTS, outputs]
     }
 
+    /// Matrices with the same inputs, their outputs side by side.
+    #[cfg(feature = "gpu")]
+    pub(super) fn joined(parts: &[&Self]) -> Self {
+        let outputs: usize = parts.iter().map(|part| part.shape()[1]).sum();
+        let ([_, width], [_, blocks]) = (parts[0].numbers.dims(), parts[0].scales.dims());
+        // Flat, since CUDA pads the rows of a new matrix, and kernels would have to copy them together at every launch.
+        let numbers = parts.iter().map(|part| part.numbers.clone().flatten(0, 1));
+        let scales = parts.iter().map(|part| part.scales.clone().flatten(0, 1));
+        Self {
+            numbers: Tensor::<1, Int>::cat(numbers.collect(), 0).reshape([outputs, width]),
+            scales: Tensor::<1>::cat(scales.collect(), 0).reshape([outputs, blocks]),
+        }
+    }
+
+    /// The part with `count` outputs from `first` on.
+    #[cfg(feature = "gpu")]
+    pub(super) fn outputs(&self, first: usize, count: usize) -> Self {
+        Self {
+            numbers: self.numbers.clone().narrow(0, first, count),
+            scales: self.scales.clone().narrow(0, first, count),
+        }
+    }
+
     /// `x W` for `x` of shape `[n, inputs]`.
     pub(super) fn product(&self, kernels: Kernels, x: Tensor<2>) -> Tensor<2> {
         if kernels == Kernels::Processor {
@@ -88,7 +111,8 @@ impl Quantised {
         self.widened_to(DType::F32)
     }
 
-    fn widened_to(&self, dtype: DType) -> Tensor<2> {
+    /// The same in floats of type `dtype`.
+    pub(super) fn widened_to(&self, dtype: DType) -> Tensor<2> {
         let (numbers, scales) = (self.numbers.clone(), self.scales.clone());
         #[cfg(feature = "gpu")]
         if Kernels::of(&scales.device()) == Kernels::Cube {

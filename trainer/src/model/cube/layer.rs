@@ -1,4 +1,4 @@
-//! A joined layer in training: ten launches forwards and fifteen back, where all activations are kept.
+//! A joined layer in training: ten launches forwards and fifteen back, where all activations are kept; beside an adapter 22 and 30.
 
 use std::collections::BTreeMap;
 
@@ -6,14 +6,14 @@ use burn::nn::RmsNorm;
 use burn::tensor::Tensor;
 
 use super::super::layer::Layer;
-use super::super::{Decoder, Kernels, ModelConfig, ParameterGrads};
-use super::Joined;
-use super::launch::{
-    Extra, add_rms_norm, product, product_in_f32, rms_norm, rotate_to_rows, swiglu_joined,
-};
+use super::super::linear::LOW_RANK;
+use super::super::{Decoder, ModelConfig, ParameterGrads};
+use super::launch::{Extra, add_rms_norm, rms_norm, rotate_to_rows, swiglu_joined};
+use super::maps::{Map, separate_changes};
 use super::training::{
     Packed, Partial, residual_norm_backward, rotate_backward, swiglu_joined_backward,
 };
+use super::{GATE_UP, Joined, QKV};
 
 /// The part of a joined layer that training keeps between its forward pass and its derivative.
 pub(crate) struct KeptJoined {
@@ -25,6 +25,8 @@ pub(crate) struct KeptJoined {
     /// The rest, made again where it was not kept.
     rotated: Option<Rotated>,
     gated: Option<Gated>,
+    /// [`Map::narrow`] of the feed-forward part's last map.
+    narrow: Option<Tensor<2>>,
 }
 
 /// What attention is made of.
@@ -34,6 +36,8 @@ struct Rotated {
     heads: [Tensor<3>; 3],
     /// Their product before, where heads are normalised.
     both: Option<Tensor<2>>,
+    /// [`Map::narrow`] of their map.
+    narrow: Option<Tensor<2>>,
 }
 
 /// What the feed-forward part is made of.
@@ -43,18 +47,23 @@ struct Gated {
     stream: Tensor<2>,
     /// `[n, 2 intermediate]`: gate and up.
     both: Tensor<2>,
+    /// [`Map::narrow`] of their map.
+    narrow: Option<Tensor<2>>,
+    /// The same of the map of attention's output.
+    attended: Option<Tensor<2>>,
 }
 
 /// A layer whose matrices are joined, and the rows it works on.
 pub(in super::super) struct JoinedLayer<'a> {
-    layer: &'a Layer,
     joined: &'a Joined,
     packed: &'a Packed,
     config: &'a ModelConfig,
     /// Of attention's input and of the feed-forward part's.
     norms: [&'a RmsNorm; 2],
-    qkv: &'a Tensor<2>,
-    gate_up: &'a Tensor<2>,
+    qkv: Map<'a>,
+    output: Map<'a>,
+    gate_up: Map<'a>,
+    down: Map<'a>,
 }
 
 impl<'a> JoinedLayer<'a> {
@@ -70,9 +79,18 @@ impl<'a> JoinedLayer<'a> {
         };
         Some(Self {
             norms: [layer.attention_input_norm()?, second],
-            qkv: joined.qkv.as_ref()?,
-            gate_up: joined.gate_up.as_ref()?,
-            layer,
+            qkv: joined.qkv()?,
+            output: Map {
+                name: "self_attn.o_proj",
+                base: &layer.self_attn.o_proj,
+                changes: joined.changes.output.as_ref(),
+            },
+            gate_up: joined.gate_up()?,
+            down: Map {
+                name: "mlp.down_proj",
+                base: &layer.mlp.down_proj,
+                changes: joined.changes.down.as_ref(),
+            },
             joined,
             packed,
             config,
@@ -90,7 +108,7 @@ impl<'a> JoinedLayer<'a> {
     fn rotated(&self, input: Tensor<2>) -> Rotated {
         let [norm, _] = self.norms;
         let x = rms_norm(input, norm.gamma.val(), norm.epsilon);
-        let both = product(x, self.qkv.clone());
+        let (both, narrow) = self.qkv.forward(x);
         let shape = [
             self.config.num_attention_heads,
             self.config.num_key_value_heads,
@@ -101,16 +119,20 @@ impl<'a> JoinedLayer<'a> {
         Rotated {
             heads: rotate_to_rows(both, &self.extra(), angles, places, shape),
             both: kept,
+            narrow,
         }
     }
 
     fn gated(&self, input: Tensor<2>, mixed: Tensor<2>) -> Gated {
-        let attended = self.layer.self_attn.o_proj.forward(Kernels::Cube, mixed);
+        let (added, attended) = self.output.forward(mixed);
         let [_, norm] = self.norms;
-        let (stream, x) = add_rms_norm(input, attended, norm.gamma.val(), norm.epsilon);
+        let (stream, x) = add_rms_norm(input, added, norm.gamma.val(), norm.epsilon);
+        let (both, narrow) = self.gate_up.forward(x);
         Gated {
             stream,
-            both: product(x, self.gate_up.clone()),
+            both,
+            narrow,
+            attended,
         }
     }
 
@@ -125,7 +147,7 @@ impl<'a> JoinedLayer<'a> {
         let (mixed, stats) = self.packed.attend(queries, keys, values);
         let gated = self.gated(input.clone(), mixed.clone().flatten(1, 2));
         let activation = swiglu_joined(gated.both.clone());
-        let lowered = self.layer.mlp.down_proj.forward(Kernels::Cube, activation);
+        let (lowered, narrow) = self.down.forward(activation);
         let output = gated.stream.clone() + lowered;
         let kept = KeptJoined {
             input,
@@ -133,6 +155,7 @@ impl<'a> JoinedLayer<'a> {
             stats,
             rotated: activations.then_some(rotated),
             gated: activations.then_some(gated),
+            narrow: narrow.filter(|_| activations),
         };
         (kept, output)
     }
@@ -152,6 +175,7 @@ impl<'a> JoinedLayer<'a> {
             stats,
             rotated,
             gated,
+            narrow,
         } = kept;
         let flat: Tensor<2> = mixed.clone().flatten(1, 2);
         let gated = gated.unwrap_or_else(|| self.gated(input.clone(), flat.clone()));
@@ -159,25 +183,33 @@ impl<'a> JoinedLayer<'a> {
         let hidden = self.config.hidden_size;
         let extra = self.extra();
         let partial = Partial::of(&grad, 2 * hidden + self.sums());
-        let mut by_matrix = |name: &str, x: Tensor<2>, grad: Tensor<2>| {
-            parameters.add(
-                format!("{path}.{name}"),
-                product_in_f32(x.transpose(), grad),
-            );
-        };
 
-        let down = self.layer.mlp.down_proj.matrix();
-        let by_activation = product(grad.clone(), down.transpose());
+        let (by_activation, by_narrow) = self.down.backward(grad.clone());
         let (by_both, activation) = swiglu_joined_backward(gated.both, by_activation);
-        by_matrix("mlp.down_proj.weight", activation, grad.clone());
-        let by_x = product(by_both.clone(), self.gate_up.clone().transpose());
+        let narrow = narrow.or_else(|| self.down.narrow(activation.clone()));
+        self.down.learn(
+            parameters,
+            path,
+            [activation, grad.clone()],
+            [narrow, by_narrow],
+        );
+        let (by_x, by_narrow) = self.gate_up.backward(by_both.clone());
         let (grad, x) = residual_norm_backward(gated.stream, second, by_x, grad, &partial, hidden);
-        by_matrix(GATE_UP, x, by_both);
+        self.gate_up
+            .learn(parameters, path, [x, by_both], [gated.narrow, by_narrow]);
 
-        let o = self.layer.self_attn.o_proj.matrix();
-        let by_mixed = product(grad.clone(), o.transpose());
-        by_matrix("self_attn.o_proj.weight", flat, grad.clone());
-        let Rotated { heads, both } = rotated.unwrap_or_else(|| self.rotated(input.clone()));
+        let (by_mixed, by_narrow) = self.output.backward(grad.clone());
+        self.output.learn(
+            parameters,
+            path,
+            [flat, grad.clone()],
+            [gated.attended, by_narrow],
+        );
+        let Rotated {
+            heads,
+            both,
+            narrow,
+        } = rotated.unwrap_or_else(|| self.rotated(input.clone()));
         let shape = mixed.dims();
         let by_heads = self
             .packed
@@ -185,24 +217,24 @@ impl<'a> JoinedLayer<'a> {
         let (angles, places) = self.packed.turns();
         let sums = (&partial, 2 * hidden);
         let by_both = rotate_backward(by_heads, both, &extra, angles, places, sums);
-        let by_x = product(by_both.clone(), self.qkv.clone().transpose());
+        let (by_x, by_narrow) = self.qkv.backward(by_both.clone());
         let (grad, x) = residual_norm_backward(input, first, by_x, grad, &partial, 0);
-        by_matrix(QKV, x, by_both);
-        parameters.add(format!("{path}.{SUMS}"), partial.total());
+        self.qkv
+            .learn(parameters, path, [x, by_both], [narrow, by_narrow]);
+        if parameters.base_learns() {
+            parameters.add(format!("{path}.{SUMS}"), partial.total());
+        }
         grad
     }
 
     /// Sums that [`rotate_backward`] leaves.
     fn sums(&self) -> usize {
-        let [_, width] = self.qkv.dims();
+        let [_, width] = self.qkv.base.shape();
         if self.joined.normed { 2 * width } else { width }
     }
 }
 
-/// Names of joined gradients in a layer.
-const GATE_UP: &str = "mlp.gate_up";
-const QKV: &str = "self_attn.qkv";
-/// Gradients by the norms' gains, by the biases of queries, keys and values and by the gains of the norms of heads.
+/// Name of the gradients by the norms' gains, by the biases of queries, keys and values and by the gains of the norms of heads.
 const SUMS: &str = "sums";
 
 /// Takes joined gradients of `decoder` apart: one flat gradient per parameter.
@@ -217,13 +249,31 @@ pub(in super::super) fn separate(
     for index in 0..decoder.depth() {
         let path = format!("model.layers.{index}");
         let mut taken = Vec::new();
-        if let Some(both) = total.remove(&format!("{path}.{GATE_UP}")) {
+        let (attention, mlp) = (&decoder.layer(index).self_attn, &decoder.layer(index).mlp);
+        let [q, k, v] = [&attention.q_proj, &attention.k_proj, &attention.v_proj];
+        let qkv = [
+            ("self_attn.q_proj", q),
+            ("self_attn.k_proj", k),
+            ("self_attn.v_proj", v),
+        ];
+        let gate_up = [
+            ("mlp.gate_proj", &mlp.gate_proj),
+            ("mlp.up_proj", &mlp.up_proj),
+        ];
+        for (name, maps) in [(QKV, &qkv[..]), (GATE_UP, &gate_up[..])] {
+            let [a, b] = ["a", "b"]
+                .map(|matrix| total.remove(&format!("{path}.{name}.{LOW_RANK}.{matrix}")));
+            if let (Some(a), Some(b)) = (a, b) {
+                taken.extend(separate_changes(maps, a, b));
+            }
+        }
+        if let Some(both) = total.remove(&format!("{path}.{GATE_UP}.weight")) {
             let both = both.reshape([config.hidden_size, 2 * config.intermediate_size]);
             for (part, name) in both.chunk(2, 1).into_iter().zip(["gate_proj", "up_proj"]) {
                 taken.push((format!("mlp.{name}.weight"), part.flatten(0, 1)));
             }
         }
-        if let Some(all) = total.remove(&format!("{path}.{QKV}")) {
+        if let Some(all) = total.remove(&format!("{path}.{QKV}.weight")) {
             let all = all.reshape([config.hidden_size, (queries + 2 * keys) * dim]);
             let mut start = 0;
             for (name, heads) in parts {
@@ -241,7 +291,6 @@ pub(in super::super) fn separate(
             for name in ["input_layernorm", "post_attention_layernorm"] {
                 taken.push((format!("{name}.gamma"), next(config.hidden_size)));
             }
-            let attention = &decoder.layer(index).self_attn;
             let biased = attention.q_proj.bias.is_some();
             for (name, heads) in parts {
                 let part = next(heads * dim);

@@ -6,14 +6,15 @@
 mod kernels;
 mod launch;
 mod layer;
+mod maps;
 mod training;
 
-use burn::module::Module;
 use burn::tensor::{DType, Device, Int, Tensor};
 
 use super::cache::Traffic;
 use super::host::BLOCK;
 use super::layer::Layer;
+use super::linear::Linear;
 use super::quantised::BLOCK_INPUTS;
 use super::{Chunk, Decoder, Kernels, ModelConfig, Pass, RopeTables};
 pub(crate) use launch::{Choice, Cuts, Wanted, choose};
@@ -23,6 +24,7 @@ pub(super) use launch::{
 };
 pub(crate) use layer::KeptJoined;
 pub(super) use layer::{JoinedLayer, separate};
+use maps::{Changes, Map};
 pub(crate) use training::{Codes, MOMENT_BLOCK, adamw, adamw_of_8_bits, logit_grads, token_scores};
 pub(super) use training::{Packed, rms_norm_backward, rotate, swiglu_backward};
 
@@ -33,18 +35,54 @@ const SPAN: usize = 256;
 /// Query heads of a tile of several tokens, which a unit keeps a sum for each of.
 const TILE_HEADS: usize = 32;
 
-/// The matrices of a layer that are multiplied together because they have the same input, and what its attention adds.
-#[derive(Module, Debug)]
+/// The frozen matrices of a layer that are joined, of which the layer's own are views.
+#[derive(Clone, Debug)]
+pub(super) struct Base {
+    /// Queries, keys and values, `[hidden, (heads + 2 kv_heads) * head_dim]`.
+    pub(super) qkv: Linear,
+    /// `[hidden, 2 intermediate]`.
+    pub(super) gate_up: Linear,
+}
+
+/// The matrices of a layer that are multiplied together because they have the same input, and what is added to products.
+#[derive(Clone, Debug)]
 pub(super) struct Joined {
-    /// Queries, keys and values, `[hidden, (heads + 2 kv_heads) * head_dim]`; none where they are adapted, of 8 bits, or
-    /// normalised over their whole width.
-    pub(super) qkv: Option<Tensor<2>>,
-    /// `[hidden, 2 intermediate]`; none as above.
-    pub(super) gate_up: Option<Tensor<2>>,
+    /// That of [`Base`]; none where queries, keys and values are normalised over their whole width, or adapted or of 8 bits without
+    /// a base that is joined.
+    pub(super) qkv: Option<Linear>,
+    /// The same; none as above.
+    pub(super) gate_up: Option<Linear>,
+    /// Low-rank changes beside a joined base.
+    changes: AllChanges,
     /// See [`Extra::numbers`].
     extra: Tensor<1>,
     normed: bool,
 }
+
+/// The low-rank changes of the maps of a layer.
+#[derive(Clone, Debug, Default)]
+struct AllChanges {
+    qkv: Option<Changes>,
+    output: Option<Changes>,
+    gate_up: Option<Changes>,
+    down: Option<Changes>,
+}
+
+impl AllChanges {
+    fn of(layer: &Layer) -> Self {
+        let (attention, mlp) = (&layer.self_attn, &layer.mlp);
+        Self {
+            qkv: Changes::of(&[&attention.q_proj, &attention.k_proj, &attention.v_proj]),
+            output: Changes::of(&[&attention.o_proj]),
+            gate_up: Changes::of(&[&mlp.gate_proj, &mlp.up_proj]),
+            down: Changes::of(&[&mlp.down_proj]),
+        }
+    }
+}
+
+/// Names of joined maps in a layer.
+const QKV: &str = "self_attn.qkv";
+const GATE_UP: &str = "mlp.gate_up";
 
 impl Joined {
     /// The joined matrices of `layer`.
@@ -60,19 +98,23 @@ impl Joined {
         let whole = |gamma: &Tensor<1>| gamma.dims() == [attention.o_proj.shape()[0]];
         let whole_norm = norms.first().is_some_and(whole);
         let normed = !norms.is_empty() && !whole_norm;
-        let joined = |parts: &[&super::Linear]| {
+        let base = layer.base();
+        let joined = |parts: &[&Linear]| {
             let plain = parts.iter().all(|part| part.is_plain());
-            let by_output = |part: &&super::Linear| part.matrix().swap_dims(0, 1);
-            plain.then(|| Tensor::cat(parts.iter().map(by_output).collect(), 0).swap_dims(0, 1))
+            plain.then(|| Linear::joined(parts))
         };
-        let qkv = if whole_norm {
-            None
-        } else {
-            joined(&projections)
+        let qkv = match base {
+            Some(base) => Some(base.qkv.clone()),
+            None if whole_norm => None,
+            None => joined(&projections),
+        };
+        let gate_up = match base {
+            Some(base) => Some(base.gate_up.clone()),
+            None => joined(&[&layer.mlp.gate_proj, &layer.mlp.up_proj]),
         };
         let gamma = layer.gain();
         let zeros = |width| Tensor::<1>::zeros([width], &gamma.device()).cast(gamma.dtype());
-        let bias = |part: &super::Linear| match &part.bias {
+        let bias = |part: &Linear| match &part.bias {
             // Parts that are multiplied alone add theirs themselves.
             Some(bias) if qkv.is_some() => bias.val().cast(gamma.dtype()),
             _ => zeros(part.shape()[1]),
@@ -82,17 +124,36 @@ impl Joined {
             extra.extend(norms);
         }
         Self {
-            gate_up: joined(&[&layer.mlp.gate_proj, &layer.mlp.up_proj]),
+            changes: base.map_or_else(AllChanges::default, |_| AllChanges::of(layer)),
+            gate_up,
             extra: Tensor::cat(extra, 0),
             normed,
             qkv,
         }
     }
 
+    /// Queries, keys and values as one map.
+    fn qkv(&self) -> Option<Map<'_>> {
+        Some(Map {
+            name: QKV,
+            base: self.qkv.as_ref()?,
+            changes: self.changes.qkv.as_ref(),
+        })
+    }
+
+    /// Gate and up as one map.
+    fn gate_up(&self) -> Option<Map<'_>> {
+        Some(Map {
+            name: GATE_UP,
+            base: self.gate_up.as_ref()?,
+            changes: self.changes.gate_up.as_ref(),
+        })
+    }
+
     /// The product with queries, keys and values of `x`, `[n, hidden]`.
     fn project(&self, layer: &Layer, x: Tensor<2>) -> Tensor<2> {
-        if let Some(qkv) = &self.qkv {
-            return product(x, qkv.clone());
+        if let Some(qkv) = self.qkv() {
+            return qkv.forward(x).0;
         }
         let attention = &layer.self_attn;
         let [queries, keys, values] = [&attention.q_proj, &attention.k_proj, &attention.v_proj]
@@ -108,8 +169,8 @@ impl Joined {
 
     /// The activation of the feed-forward part on `x`, `[n, hidden]`.
     fn activate(&self, layer: &Layer, x: Tensor<2>) -> Tensor<2> {
-        if let Some(gate_up) = &self.gate_up {
-            return swiglu_joined(product(x, gate_up.clone()));
+        if let Some(gate_up) = self.gate_up() {
+            return swiglu_joined(gate_up.forward(x).0);
         }
         let [gate, up] = [&layer.mlp.gate_proj, &layer.mlp.up_proj]
             .map(|part| part.forward(Kernels::Cube, x.clone()));
