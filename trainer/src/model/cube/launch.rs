@@ -10,6 +10,7 @@ use cubecl::ir::{ElemType, FloatKind};
 use cubecl::prelude::*;
 
 use super::kernels::{attention, bytes, pointwise, sampling};
+use super::maps::Sum;
 use crate::device::DeviceError;
 
 const ON_A_DEVICE: &str = "the caller checked that the tensor is on a device of CubeCL";
@@ -129,15 +130,38 @@ pub(crate) fn rms_norm(x: Tensor<2>, gamma: Tensor<1>, epsilon: f64) -> Tensor<2
     tensor(out)
 }
 
+/// `x + y`, `[n, width]`.
+pub(super) fn add(x: Tensor<2>, y: Sum) -> Tensor<2> {
+    let shape = x.dims();
+    let (x, (y, more, adds)) = (stored(x), y.stored());
+    if !adds {
+        return tensor::<2>(x) + tensor(y);
+    }
+    let out = empty(&x, shape, x.dtype);
+    let count: usize = shape.iter().product();
+    pointwise::add_both::launch(
+        &x.client,
+        elementwise(count),
+        units(UNITS),
+        argument(&x),
+        argument(&y),
+        argument(&more),
+        argument(&out),
+        count as u32,
+        element(&x),
+    );
+    tensor(out)
+}
+
 /// `x + y` and its norm, both `[n, width]`.
-pub(crate) fn add_rms_norm(
+pub(super) fn add_rms_norm(
     x: Tensor<2>,
-    y: Tensor<2>,
+    y: Sum,
     gamma: Tensor<1>,
     epsilon: f64,
 ) -> (Tensor<2>, Tensor<2>) {
     let [rows, width] = x.dims();
-    let (x, y, gamma) = (stored(x), stored(y), stored(gamma));
+    let (x, gamma, (y, more, adds)) = (stored(x), stored(gamma), y.stored());
     let sum = empty(&x, [rows, width], x.dtype);
     let out = empty(&x, [rows, width], x.dtype);
     pointwise::add_rms_norm::launch(
@@ -146,12 +170,14 @@ pub(crate) fn add_rms_norm(
         units(UNITS),
         argument(&x),
         argument(&y),
+        argument(&more),
         argument(&gamma),
         argument(&sum),
         argument(&out),
         width as u32,
         epsilon as f32,
         UNITS,
+        adds,
         element(&x),
     );
     (tensor(sum), tensor(out))

@@ -1,4 +1,4 @@
-//! A joined layer in training: ten launches forwards and fifteen back, where all activations are kept; beside an adapter 22 and 30.
+//! A joined layer in training: ten launches forwards and fifteen back, where all activations are kept; beside an adapter 20 and 27.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use burn::tensor::Tensor;
 use super::super::layer::Layer;
 use super::super::linear::LOW_RANK;
 use super::super::{Decoder, ModelConfig, ParameterGrads};
-use super::launch::{Extra, add_rms_norm, rms_norm, rotate_to_rows, swiglu_joined};
+use super::launch::{Extra, add, add_rms_norm, rms_norm, rotate_to_rows, swiglu_joined};
 use super::maps::{Map, separate_changes};
 use super::training::{
     Packed, Partial, residual_norm_backward, rotate_backward, swiglu_joined_backward,
@@ -109,6 +109,7 @@ impl<'a> JoinedLayer<'a> {
         let [norm, _] = self.norms;
         let x = rms_norm(input, norm.gamma.val(), norm.epsilon);
         let (both, narrow) = self.qkv.forward(x);
+        let both = both.total();
         let shape = [
             self.config.num_attention_heads,
             self.config.num_key_value_heads,
@@ -130,7 +131,7 @@ impl<'a> JoinedLayer<'a> {
         let (both, narrow) = self.gate_up.forward(x);
         Gated {
             stream,
-            both,
+            both: both.total(),
             narrow,
             attended,
         }
@@ -148,7 +149,7 @@ impl<'a> JoinedLayer<'a> {
         let gated = self.gated(input.clone(), mixed.clone().flatten(1, 2));
         let activation = swiglu_joined(gated.both.clone());
         let (lowered, narrow) = self.down.forward(activation);
-        let output = gated.stream.clone() + lowered;
+        let output = add(gated.stream.clone(), lowered);
         let kept = KeptJoined {
             input,
             mixed,
@@ -199,6 +200,7 @@ impl<'a> JoinedLayer<'a> {
             .learn(parameters, path, [x, by_both], [gated.narrow, by_narrow]);
 
         let (by_mixed, by_narrow) = self.output.backward(grad.clone());
+        let by_mixed = by_mixed.total();
         self.output.learn(
             parameters,
             path,

@@ -1,10 +1,11 @@
 //! Linear maps of a layer as its kernels run them: those with the same input are one, and so are their low-rank changes.
 
 use burn::tensor::Tensor;
+use burn_cubecl::tensor::CubeTensor;
 
 use super::super::linear::{LOW_RANK, Linear, LowRank};
 use super::super::{Kernels, ParameterGrads};
-use super::launch::{product, product_in_f32};
+use super::launch::{empty, product, product_in_f32, stored};
 
 /// The low-rank changes of maps that share an input, as one: `s (x A) B` with the matrices A side by side, and every B in rows and
 /// columns of its own. Both are there with the scale and without, so that a pass forwards and one back have each what makes its
@@ -86,6 +87,36 @@ pub(super) fn separate_changes(
     taken
 }
 
+/// A tensor, `[n, width]`, and another of its shape that the launch which reads it adds to it, where there is one.
+pub(super) struct Sum {
+    first: Tensor<2>,
+    more: Option<Tensor<2>>,
+}
+
+impl From<Tensor<2>> for Sum {
+    fn from(first: Tensor<2>) -> Self {
+        Self { first, more: None }
+    }
+}
+
+impl Sum {
+    /// The sum, by a launch of its own.
+    pub(super) fn total(self) -> Tensor<2> {
+        match self.more {
+            Some(more) => self.first + more,
+            None => self.first,
+        }
+    }
+
+    /// Both as a launch reads them, and whether there is a second: what a launch does not use is as small as it can be.
+    pub(super) fn stored(self) -> (CubeTensor, CubeTensor, bool) {
+        let (first, adds) = (stored(self.first), self.more.is_some());
+        let none = || empty(&first, [1, 1], first.dtype);
+        let more = self.more.map_or_else(none, stored);
+        (first, more, adds)
+    }
+}
+
 /// A map, or several with the same input as one.
 pub(super) struct Map<'a> {
     /// Its name in the layer.
@@ -96,15 +127,13 @@ pub(super) struct Map<'a> {
 }
 
 impl Map<'_> {
-    /// The product with `x`, `[n, inputs]`, changes included, and [`Self::narrow`].
-    pub(super) fn forward(&self, x: Tensor<2>) -> (Tensor<2>, Option<Tensor<2>>) {
-        let y = self.base.product(Kernels::Cube, x.clone());
+    /// The product with `x`, `[n, inputs]`, to which that of the changes is to be added, and [`Self::narrow`].
+    pub(super) fn forward(&self, x: Tensor<2>) -> (Sum, Option<Tensor<2>>) {
+        let first = self.base.product(Kernels::Cube, x.clone());
         let narrow = self.narrow(x);
-        let y = match (self.changes, &narrow) {
-            (Some(changes), Some(narrow)) => y + product(narrow.clone(), changes.b.clone()),
-            _ => y,
-        };
-        (y, narrow)
+        let changed = self.changes.zip(narrow.clone());
+        let more = changed.map(|(changes, narrow)| product(narrow, changes.b.clone()));
+        (Sum { first, more }, narrow)
     }
 
     /// `s x A`, `[n, ranks]`, where there are changes.
@@ -114,15 +143,15 @@ impl Map<'_> {
     }
 
     /// The gradient by the input from `grad`, that by the product, and where there are changes the one by `x A`.
-    pub(super) fn backward(&self, grad: Tensor<2>) -> (Tensor<2>, Option<Tensor<2>>) {
+    pub(super) fn backward(&self, grad: Tensor<2>) -> (Sum, Option<Tensor<2>>) {
         let matrix = self.base.matrix_in(grad.dtype());
-        let below = product(grad.clone(), matrix.transpose());
+        let first = product(grad.clone(), matrix.transpose());
         let Some(changes) = self.changes else {
-            return (below, None);
+            return (first.into(), None);
         };
         let by_narrow = product(grad, changes.scaled_b.clone().transpose());
-        let by_change = product(by_narrow.clone(), changes.a.clone().transpose());
-        (below + by_change, Some(by_narrow))
+        let more = Some(product(by_narrow.clone(), changes.a.clone().transpose()));
+        (Sum { first, more }, Some(by_narrow))
     }
 
     /// Adds the gradients by what learns, from the input `x`, the gradient by the product, [`Self::narrow`] and the gradient by `x A`.

@@ -153,7 +153,7 @@ impl Joined {
     /// The product with queries, keys and values of `x`, `[n, hidden]`.
     fn project(&self, layer: &Layer, x: Tensor<2>) -> Tensor<2> {
         if let Some(qkv) = self.qkv() {
-            return qkv.forward(x).0;
+            return qkv.forward(x).0.total();
         }
         let attention = &layer.self_attn;
         let [queries, keys, values] = [&attention.q_proj, &attention.k_proj, &attention.v_proj]
@@ -170,7 +170,7 @@ impl Joined {
     /// The activation of the feed-forward part on `x`, `[n, hidden]`.
     fn activate(&self, layer: &Layer, x: Tensor<2>) -> Tensor<2> {
         if let Some(gate_up) = self.gate_up() {
-            return swiglu_joined(gate_up.forward(x).0);
+            return swiglu_joined(gate_up.forward(x).0.total());
         }
         let [gate, up] = [&layer.mlp.gate_proj, &layer.mlp.up_proj]
             .map(|part| part.forward(Kernels::Cube, x.clone()));
@@ -376,7 +376,7 @@ fn added(
     epsilon: f64,
 ) -> (Tensor<2>, Tensor<2>) {
     let stream = match (own, next) {
-        (None, Some(next)) => return add_rms_norm(stream, y, next.gamma.val(), epsilon),
+        (None, Some(next)) => return add_rms_norm(stream, y.into(), next.gamma.val(), epsilon),
         (Some(own), _) => rms_norm_add(stream, y, own.gamma.val(), epsilon),
         (None, None) => stream + y,
     };

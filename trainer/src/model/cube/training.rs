@@ -11,6 +11,7 @@ use super::launch::{
     Extra, UNITS, argument, cubes, element, elementwise, empty, numbers, stored, tensor, units,
     writable, writable_numbers,
 };
+use super::maps::Sum;
 
 /// Most cubes that sums over rows are spread over: each leaves a row of them.
 const MOST_CUBES: usize = 512;
@@ -88,7 +89,7 @@ pub(crate) fn rms_norm_backward(
     learns: bool,
 ) -> (Tensor<2>, Option<Tensor<1>>) {
     let partial = Partial::of(&x, x.dims()[1]);
-    let (by_x, _) = norm_back(x, gamma, epsilon, grad, None, &partial, 0);
+    let (by_x, _) = norm_back(x, gamma, epsilon, grad.into(), None, &partial, 0);
     (by_x, learns.then(|| partial.total()))
 }
 
@@ -97,7 +98,7 @@ pub(crate) fn rms_norm_backward(
 pub(super) fn residual_norm_backward(
     x: Tensor<2>,
     (gamma, epsilon): (Tensor<1>, f64),
-    grad: Tensor<2>,
+    grad: Sum,
     upper: Tensor<2>,
     partial: &Partial,
     offset: usize,
@@ -109,13 +110,13 @@ fn norm_back(
     x: Tensor<2>,
     gamma: Tensor<1>,
     epsilon: f64,
-    grad: Tensor<2>,
+    grad: Sum,
     upper: Option<Tensor<2>>,
     partial: &Partial,
     offset: usize,
 ) -> (Tensor<2>, Tensor<2>) {
     let [rows, width] = x.dims();
-    let (x, gamma, grad) = (stored(x), stored(gamma), stored(grad));
+    let (x, gamma, (grad, more, adds)) = (stored(x), stored(gamma), grad.stored());
     let across = UNITS.min(width.next_power_of_two());
     let by_x = empty(&x, [rows, width], x.dtype);
     let residual = upper.is_some();
@@ -134,6 +135,7 @@ fn norm_back(
         argument(&x),
         argument(&gamma),
         argument(&grad),
+        argument(&more),
         argument(&upper),
         argument(&by_x),
         argument(&normed),
@@ -147,15 +149,17 @@ fn norm_back(
         across,
         width.div_ceil(across),
         residual,
+        adds,
         element(&x),
     );
     (tensor(by_x), tensor(normed))
 }
 
 /// From the derivative by `silu(gate) * up`, `[n, width]`, that by `[gate, up]`, `[n, 2 width]`, and the value.
-pub(super) fn swiglu_joined_backward(both: Tensor<2>, grad: Tensor<2>) -> (Tensor<2>, Tensor<2>) {
-    let [rows, width] = grad.dims();
-    let (both, grad) = (stored(both), stored(grad));
+pub(super) fn swiglu_joined_backward(both: Tensor<2>, grad: Sum) -> (Tensor<2>, Tensor<2>) {
+    let [rows, both_widths] = both.dims();
+    let width = both_widths / 2;
+    let (both, (grad, more, adds)) = (stored(both), grad.stored());
     let by_both = empty(&both, [rows, 2 * width], both.dtype);
     let out = empty(&both, [rows, width], both.dtype);
     pointwise::swiglu_joined_backward::launch(
@@ -164,10 +168,12 @@ pub(super) fn swiglu_joined_backward(both: Tensor<2>, grad: Tensor<2>) -> (Tenso
         units(UNITS),
         argument(&both),
         argument(&grad),
+        argument(&more),
         argument(&by_both),
         argument(&out),
         width as u32,
         (rows * width) as u32,
+        adds,
         element(&both),
     );
     (tensor(by_both), tensor(out))

@@ -24,6 +24,16 @@ fn scale_of_row<F: Float>(
     1.0f32 / (total / f32::cast_from(width as u32) + epsilon).sqrt()
 }
 
+/// The number of `x` at `place`; where something `adds`, with that of `more` added to it.
+#[cube]
+fn number_at<F: Float>(x: &[F], more: &[F], place: usize, #[comptime] adds: bool) -> f32 {
+    let mut number = f32::cast_from(x[place]);
+    if comptime!(adds) {
+        number += f32::cast_from(more[place]);
+    }
+    number
+}
+
 /// `x / sqrt(mean(x^2) + epsilon) * gamma` (Zhang and Sennrich 2019), a row of `width` numbers per cube.
 #[cube(launch)]
 pub(in super::super) fn rms_norm<F: Float>(
@@ -47,17 +57,19 @@ pub(in super::super) fn rms_norm<F: Float>(
     }
 }
 
-/// `sum = x + y` and the norm of the sum: the end of one part of a layer and the beginning of the next.
+/// `sum = x + y`, or `x + y + more`, and the norm of the sum: the end of one part of a layer and the beginning of the next.
 #[cube(launch)]
 pub(in super::super) fn add_rms_norm<F: Float>(
     x: &[F],
     y: &[F],
+    more: &[F],
     gamma: &[F],
     sum: &mut [F],
     out: &mut [F],
     width: u32,
     epsilon: f32,
     #[comptime] units: usize,
+    #[comptime] adds: bool,
     #[define(F)] _dtype: ElemType,
 ) {
     let width = width as usize;
@@ -66,7 +78,7 @@ pub(in super::super) fn add_rms_norm<F: Float>(
     let mut squares = 0.0f32;
     let mut place = unit;
     while place < width {
-        let stored = x[first + place] + y[first + place];
+        let stored = x[first + place] + F::cast_from(number_at::<F>(y, more, first + place, adds));
         sum[first + place] = stored;
         let value = f32::cast_from(stored);
         squares += value * value;
@@ -80,6 +92,22 @@ pub(in super::super) fn add_rms_norm<F: Float>(
         let value = f32::cast_from(sum[first + place]) * scale;
         out[first + place] = F::cast_from(value * f32::cast_from(gamma[place]));
         place += units;
+    }
+}
+
+/// `x + y + more`, a number per unit.
+#[cube(launch)]
+pub(in super::super) fn add_both<F: Float>(
+    x: &[F],
+    y: &[F],
+    more: &[F],
+    out: &mut [F],
+    count: u32,
+    #[define(F)] _dtype: ElemType,
+) {
+    let place = ABSOLUTE_POS;
+    if place < count as usize {
+        out[place] = x[place] + F::cast_from(number_at::<F>(y, more, place, true));
     }
 }
 
@@ -154,15 +182,17 @@ pub(in super::super) fn swiglu_backward<F: Float>(
 }
 
 /// Derivatives of `silu(gate) * up` where both stand side by side in rows of `2 width` numbers, and the value itself, which the
-/// derivative of the next product needs.
+/// derivative of the next product needs. Where something `adds`, `more` is added to `grad`.
 #[cube(launch)]
 pub(in super::super) fn swiglu_joined_backward<F: Float>(
     both: &[F],
     grad: &[F],
+    more: &[F],
     by_both: &mut [F],
     out: &mut [F],
     width: u32,
     count: u32,
+    #[comptime] adds: bool,
     #[define(F)] _dtype: ElemType,
 ) {
     let place = ABSOLUTE_POS;
@@ -171,7 +201,7 @@ pub(in super::super) fn swiglu_joined_backward<F: Float>(
         let gate = place / width * width * 2 + place % width;
         let number = f32::cast_from(both[gate]);
         let up = f32::cast_from(both[gate + width]);
-        let above = f32::cast_from(grad[place]);
+        let above = number_at::<F>(grad, more, place, adds);
         let share = 1.0f32 / (1.0f32 + (-number).exp());
         let rise = share * (1.0f32 + number * (1.0f32 - share));
         by_both[gate] = F::cast_from(above * up * rise);
@@ -182,12 +212,14 @@ pub(in super::super) fn swiglu_joined_backward<F: Float>(
 
 /// Derivatives of [`rms_norm`]: by `x`, and by gamma the sums over the `each` rows of a cube, which are written to `partial`, a row of
 /// `partial_width` numbers per cube, from `offset` on. With r = 1 / sqrt(mean(x^2) + epsilon) and u = gamma grad, these are
-/// r u - x r^3 mean(u x) and the sum of grad x r. With `residual`, `upper` is added to the former and the norm itself made again.
+/// r u - x r^3 mean(u x) and the sum of grad x r. With `residual`, `upper` is added to the former and the norm itself made again. Where
+/// something `adds`, `more` is added to `grad` first.
 #[cube(launch)]
 pub(in super::super) fn rms_norm_backward<F: Float>(
     x: &[F],
     gamma: &[F],
     grad: &[F],
+    more: &[F],
     upper: &[F],
     by_x: &mut [F],
     normed: &mut [F],
@@ -201,6 +233,7 @@ pub(in super::super) fn rms_norm_backward<F: Float>(
     #[comptime] units: usize,
     #[comptime] columns: usize,
     #[comptime] residual: bool,
+    #[comptime] adds: bool,
     #[define(F)] _dtype: ElemType,
 ) {
     let width = width as usize;
@@ -221,7 +254,8 @@ pub(in super::super) fn rms_norm_backward<F: Float>(
         while place < width {
             let value = f32::cast_from(x[first + place]);
             squares += value * value;
-            products += value * f32::cast_from(grad[first + place]) * f32::cast_from(gamma[place]);
+            let above = number_at::<F>(grad, more, first + place, adds);
+            products += value * above * f32::cast_from(gamma[place]);
             place += units;
         }
         let squares = sum_of_units(squares, units);
@@ -234,7 +268,7 @@ pub(in super::super) fn rms_norm_backward<F: Float>(
             let place = comptime!(column * units) + unit;
             if place < width {
                 let value = f32::cast_from(x[first + place]);
-                let above = f32::cast_from(grad[first + place]);
+                let above = number_at::<F>(grad, more, first + place, adds);
                 let gain = f32::cast_from(gamma[place]);
                 let mut change = above * gain * scale - value * level;
                 if comptime!(residual) {
