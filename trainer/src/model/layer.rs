@@ -77,10 +77,10 @@ pub(super) struct Gated {
 
 /// The part of a layer that training keeps between its forward pass and its derivative.
 pub(crate) enum Kept {
-    Parts(KeptParts),
+    Parts(Box<KeptParts>),
     /// Of a layer whose matrices are joined.
     #[cfg(feature = "gpu")]
-    Joined(KeptJoined),
+    Joined(Box<KeptJoined>),
 }
 
 /// See [`Kept`].
@@ -226,7 +226,7 @@ impl Layer {
         #[cfg(feature = "gpu")]
         if let Some(joined) = self.joined_with(config, dense) {
             let (kept, output) = joined.keep(input, activations);
-            return (Kept::Joined(kept), output);
+            return (Kept::Joined(Box::new(kept)), output);
         }
         let kernels = dense.kernels;
         let heads = self.project(kernels, input.clone(), config);
@@ -237,7 +237,7 @@ impl Layer {
             mixed,
             activations: activations.then(|| (heads, gated.clone())),
         };
-        (Kept::Parts(kept), self.lower(kernels, gated))
+        (Kept::Parts(Box::new(kept)), self.lower(kernels, gated))
     }
 }
 
@@ -398,12 +398,12 @@ impl LayerBackward<'_> {
     /// Gradient by the layer's input from `grad`, that by its result.
     pub(crate) fn input(self, kept: Kept, grad: Tensor<2>) -> Tensor<2> {
         match kept {
-            Kept::Parts(kept) => self.input_of_parts(kept, grad),
+            Kept::Parts(kept) => self.input_of_parts(*kept, grad),
             #[cfg(feature = "gpu")]
             Kept::Joined(kept) => {
                 let joined = self.layer.joined_with(self.config, self.dense);
                 let joined = joined.expect("the forward pass ran through it");
-                joined.input(kept, grad, &self.path, self.parameters)
+                joined.input(*kept, grad, &self.path, self.parameters)
             }
         }
     }

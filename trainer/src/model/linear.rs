@@ -112,15 +112,12 @@ impl Linear {
     pub(super) fn joined(parts: &[&Self]) -> Self {
         let quantised: Option<Vec<&Quantised>> =
             parts.iter().map(|part| part.quantised.as_ref()).collect();
-        let (weight, quantised) = match quantised {
-            Some(parts) => (None, Some(Quantised::joined(&parts))),
-            None => {
-                let by_output = |part: &&Self| part.matrix().swap_dims(0, 1);
-                let matrix = Tensor::cat(parts.iter().map(by_output).collect(), 0);
-                let matrix = Param::initialized(ParamId::new(), matrix.swap_dims(0, 1));
-                (Some(matrix), None)
-            }
-        };
+        let quantised = quantised.map(|parts| Quantised::joined(&parts));
+        let weight = quantised.is_none().then(|| {
+            let by_output = |part: &&Self| part.matrix().swap_dims(0, 1);
+            let matrix = Tensor::cat(parts.iter().map(by_output).collect(), 0);
+            Param::initialized(ParamId::new(), matrix.swap_dims(0, 1))
+        });
         Self {
             weight,
             quantised,

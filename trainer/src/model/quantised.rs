@@ -71,8 +71,12 @@ impl Quantised {
         let outputs: usize = parts.iter().map(|part| part.shape()[1]).sum();
         let ([_, width], [_, blocks]) = (parts[0].numbers.dims(), parts[0].scales.dims());
         // Flat, since CUDA pads the rows of a new matrix, and kernels would have to copy them together at every launch.
-        let numbers = parts.iter().map(|part| part.numbers.clone().flatten(0, 1));
-        let scales = parts.iter().map(|part| part.scales.clone().flatten(0, 1));
+        let numbers = parts
+            .iter()
+            .map(|part| part.numbers.clone().flatten::<1>(0, 1));
+        let scales = parts
+            .iter()
+            .map(|part| part.scales.clone().flatten::<1>(0, 1));
         Self {
             numbers: Tensor::<1, Int>::cat(numbers.collect(), 0).reshape([outputs, width]),
             scales: Tensor::<1>::cat(scales.collect(), 0).reshape([outputs, blocks]),
@@ -98,6 +102,10 @@ impl Quantised {
             return super::cube::product_of_8_bits(x, self.numbers.clone(), self.scales.clone());
         }
         let weight = self.widened_to(x.dtype());
+        #[cfg(feature = "gpu")]
+        if kernels == Kernels::Cube {
+            return super::cube::product(x, weight);
+        }
         let weight = if x.device().is_autodiff() {
             weight.autodiff()
         } else {

@@ -135,7 +135,7 @@ pub(super) fn add(x: Tensor<2>, y: Sum) -> Tensor<2> {
     let shape = x.dims();
     let (x, (y, more, adds)) = (stored(x), y.stored());
     if !adds {
-        return tensor::<2>(x) + tensor(y);
+        return tensor::<2>(x) + tensor::<2>(y);
     }
     let out = empty(&x, shape, x.dtype);
     let count: usize = shape.iter().product();
