@@ -115,6 +115,7 @@ pub(crate) fn set(
 /// Adds every low-rank change to its weight, which keeps its type and order in memory, and removes it; a weight of 8 bits
 /// becomes f32.
 pub(crate) fn merge(decoder: &mut Decoder) {
+    decoder.forget_joined();
     for (_, linear) in decoder.linears() {
         let Some(LowRank { a, b, scale, .. }) = linear.low_rank.take() else {
             continue;

@@ -289,6 +289,14 @@ impl Decoder {
         self
     }
 
+    /// Lets go of joined matrices, before those of the maps change.
+    pub(crate) fn forget_joined(&mut self) {
+        #[cfg(feature = "gpu")]
+        self.model.layers.iter_mut().for_each(Layer::forget_joined);
+        #[cfg(not(feature = "gpu"))]
+        let _ = self;
+    }
+
     /// One flat gradient per parameter from the gradients of a decoder that may be joined.
     pub(crate) fn separate(
         &self,

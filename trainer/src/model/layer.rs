@@ -262,6 +262,11 @@ impl Layer {
         });
     }
 
+    /// Forgets what [`Self::share_base`] and [`Self::join`] made; maps whose matrices are views keep them.
+    pub(super) fn forget_joined(&mut self) {
+        (self.base, self.joined) = (None, None);
+    }
+
     /// What [`Self::share_base`] joined.
     pub(super) fn base(&self) -> Option<&Base> {
         self.base.as_ref()

@@ -1,5 +1,6 @@
 //! The adapted decoders of the checks.
 
+use burn::tensor::DType;
 use forage_contracts::seed::Seed;
 
 use super::Model;
@@ -31,7 +32,7 @@ impl Model {
     }
 
     pub(super) fn merged(&self) -> Vec<f32> {
-        let mut decoder = self.adapted();
+        let mut decoder = self.adapted().sharing_base(DType::F32);
         lora::merge(&mut decoder);
         self.logits_of(&decoder)
     }

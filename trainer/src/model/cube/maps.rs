@@ -5,7 +5,7 @@ use burn_cubecl::tensor::CubeTensor;
 
 use super::super::linear::{LOW_RANK, Linear, LowRank};
 use super::super::{Kernels, ParameterGrads};
-use super::launch::{empty, product, product_in_f32, stored};
+use super::launch::{product, product_in_f32, stored};
 
 /// The low-rank changes of maps that share an input, as one: `s (x A) B` with the matrices A side by side, and every B in rows and
 /// columns of its own. Both are there with the scale and without, so that a pass forwards and one back have each what makes its
@@ -108,11 +108,10 @@ impl Sum {
         }
     }
 
-    /// Both as a launch reads them, and whether there is a second: what a launch does not use is as small as it can be.
+    /// Both as a launch reads them, and whether there is a second: else the first stands in its place, and is not read there.
     pub(super) fn stored(self) -> (CubeTensor, CubeTensor, bool) {
         let (first, adds) = (stored(self.first), self.more.is_some());
-        let none = || empty(&first, [1, 1], first.dtype);
-        let more = self.more.map_or_else(none, stored);
+        let more = self.more.map_or_else(|| first.clone(), stored);
         (first, more, adds)
     }
 }
