@@ -134,12 +134,9 @@ pub(crate) fn rms_norm(x: Tensor<2>, gamma: Tensor<1>, epsilon: f64) -> Tensor<2
 pub(super) fn add(x: Tensor<2>, y: Sum) -> Tensor<2> {
     let shape = x.dims();
     let (x, (y, more, adds)) = (stored(x), y.stored());
-    if !adds {
-        return tensor::<2>(x) + tensor::<2>(y);
-    }
     let out = empty(&x, shape, x.dtype);
     let count: usize = shape.iter().product();
-    pointwise::add_both::launch(
+    pointwise::add_more::launch(
         &x.client,
         elementwise(count),
         units(UNITS),
@@ -148,6 +145,7 @@ pub(super) fn add(x: Tensor<2>, y: Sum) -> Tensor<2> {
         argument(&more),
         argument(&out),
         count as u32,
+        adds,
         element(&x),
     );
     tensor(out)

@@ -95,19 +95,20 @@ pub(in super::super) fn add_rms_norm<F: Float>(
     }
 }
 
-/// `x + y + more`, a number per unit.
+/// `x + y`, or `x + y + more`, a number per unit.
 #[cube(launch)]
-pub(in super::super) fn add_both<F: Float>(
+pub(in super::super) fn add_more<F: Float>(
     x: &[F],
     y: &[F],
     more: &[F],
     out: &mut [F],
     count: u32,
+    #[comptime] adds: bool,
     #[define(F)] _dtype: ElemType,
 ) {
     let place = ABSOLUTE_POS;
     if place < count as usize {
-        out[place] = x[place] + F::cast_from(number_at::<F>(y, more, place, true));
+        out[place] = x[place] + F::cast_from(number_at::<F>(y, more, place, adds));
     }
 }
 
