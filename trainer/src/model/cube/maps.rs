@@ -23,16 +23,19 @@ pub(super) struct Changes {
 impl Changes {
     /// Those of `parts`, whose scale is an adapter's, one for all; `None` where no part is adapted.
     pub(super) fn of(parts: &[&Linear]) -> Option<Self> {
-        let changes = || parts.iter().filter_map(|part| part.low_rank.as_ref());
-        let LowRank { b, scale, .. } = changes().next()?;
-        let a = Tensor::cat(changes().map(|change| change.a.val()).collect(), 1);
-        let b = match parts {
-            [_] => b.val(),
-            _ => blocks(parts, &b.val(), a.dims()[1]),
+        let changes = parts.iter().filter_map(|part| part.low_rank.as_ref());
+        let changes: Vec<&LowRank> = changes.collect();
+        let first = changes.first()?;
+        let (a, b) = if parts.len() == 1 {
+            (first.a.val(), first.b.val())
+        } else {
+            let a = Tensor::cat(changes.iter().map(|change| change.a.val()).collect(), 1);
+            let ranks = a.dims()[1];
+            (a, blocks(parts, &first.b.val(), ranks))
         };
         Some(Self {
-            scaled_a: a.clone() * *scale,
-            scaled_b: b.clone() * *scale,
+            scaled_a: a.clone() * first.scale,
+            scaled_b: b.clone() * first.scale,
             a,
             b,
         })
