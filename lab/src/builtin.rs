@@ -38,7 +38,7 @@ const POLICIES: [(&str, Files); 2] = [
     ("quickstart-code", checkpoint!("quickstart-code")),
 ];
 
-/// The files of the policy of this name: `NAME`, or `NAME@REVISION` for those weights and no others.
+/// The files of the policy of this name: `NAME`, or `NAME@REVISION` for those files and no others.
 fn files(name: &str) -> Result<&'static Files> {
     let (name, revision) = match name.split_once('@') {
         Some((name, revision)) => (name, Some(revision)),
@@ -82,7 +82,7 @@ pub(crate) fn digest(name: &str) -> Result<String> {
     files(name).map(digest_of)
 }
 
-/// The name with the revision of its weights, so that whoever keeps it finds these or none.
+/// The name with the revision of its files, so that whoever keeps it finds these or none.
 pub(crate) fn pinned(name: &str) -> Result<String> {
     let revision = revision_of(files(name)?);
     let name = name.split('@').next().unwrap_or(name);

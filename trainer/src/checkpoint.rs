@@ -466,9 +466,19 @@ pub(crate) fn load(
     }
     let model = folder.join("model");
     let device = start.decoder.device();
-    let decoder = if start.lora.is_some() {
+    let decoder = if let Some(lora) = &start.lora {
         let mut decoder = start.decoder.clone().without_adapter();
-        adapter::load(&mut decoder, &model)?;
+        let base = adapter::load(&mut decoder, &model)?.base;
+        if base != lora.base {
+            return Err(CheckpointError::File {
+                path: model,
+                message: format!(
+                    "is an adapter of {base}, and the run begins with {}: use the version of the program, and the config, that it was \
+                     started with",
+                    lora.base
+                ),
+            });
+        }
         decoder
     } else {
         let config =

@@ -60,6 +60,7 @@ impl Learner {
             let (gradients, _) = self.gradients(&minibatch)?;
             sum.add(gradients);
         }
+        self.student.separate(&mut sum);
         Ok(sum)
     }
 }

@@ -83,8 +83,10 @@ impl Learner {
                 fix: None,
             });
         }
-        let (one, _) = self.gradients(&one)?;
-        let (other, _) = self.gradients(&followed_by(1))?;
+        let (mut one, _) = self.gradients(&one)?;
+        let (mut other, _) = self.gradients(&followed_by(1))?;
+        self.student.separate(&mut one);
+        self.student.separate(&mut other);
         let gap = difference(&one, &other);
         let norm = one.global_norm();
         let exact = is_processor(&self.checkpoint().decoder.device());

@@ -51,11 +51,9 @@ impl Learner {
 impl Student {
     /// Spectra of a gradient, layer by layer.
     pub(crate) fn spectra(&self, gradients: &NamedGrads) -> Vec<GradientSpectrum> {
-        let Checkpoint {
-            decoder, config, ..
-        } = self.checkpoint();
+        let Checkpoint { decoder, .. } = self.checkpoint();
         let mut gradients = gradients.clone();
-        self.decoder().separate(&mut gradients.0, config);
+        self.separate(&mut gradients);
         // Name, gradient and rows of each matrix.
         let mut matrices: Vec<(String, Tensor<1>, usize)> = Vec::new();
         for (path, linear) in decoder.clone().linears() {

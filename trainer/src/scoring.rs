@@ -56,10 +56,13 @@ impl Learner {
     ) -> Result<Vec<Vec<Scores>>, RankError> {
         let tokenizer = &self.student.checkpoint().tokenizer;
         // Tokenizers make a word and the space before it one token, which is what a policy writes.
-        let (lead, space) = lead.split_at(lead.trim_end().len());
+        let (lead, space) = lead.split_at(lead.trim_end_matches(' ').len());
         let lead = tokenizer.encode(lead);
         let asked = |sample: &Sample| {
-            let gold = tokenizer.encode(&format!("{space}{}", sample.gold));
+            let gold = match sample.gold.as_str() {
+                "" => Vec::new(),
+                gold => tokenizer.encode(&format!("{space}{gold}")),
+            };
             sample.asked(&lead, &gold, self.context)
         };
         let asked: Vec<Vec<Sequence>> = groups.iter().flatten().map(asked).collect();

@@ -243,7 +243,7 @@ impl Student {
     }
 
     /// Gradients of a loss, micro-batch by micro-batch, with what else `loss` returned. `loss` is made for each micro-batch
-    /// before its forward pass. Those of joined matrices stay joined until [`Self::apply`].
+    /// before its forward pass. Those of joined matrices stay joined until [`Self::separate`].
     pub(crate) fn gradients<T: Send, L: FnOnce(&Scores) -> (ScoreGrads, T)>(
         &self,
         sequences: &[&Sequence],
@@ -280,6 +280,12 @@ impl Student {
         })
     }
 
+    /// Turns gradients of joined matrices into one of each parameter.
+    pub(crate) fn separate(&self, gradients: &mut NamedGrads) {
+        self.decoder()
+            .separate(&mut gradients.0, &self.checkpoint.config);
+    }
+
     /// One optimizer step on the gradient of all ranks, of all ranks together where the optimizer is sharded; returns the gradient's norm
     /// before clipping.
     ///
@@ -290,8 +296,7 @@ impl Student {
         mut gradients: NamedGrads,
         ranks: &Ranks,
     ) -> Result<f64, LearnError> {
-        self.decoder()
-            .separate(&mut gradients.0, &self.checkpoint.config);
+        self.separate(&mut gradients);
         let device = self.checkpoint.decoder.device();
         let norm = ranks.norm(gradients.global_norm(), &device)?;
         if !norm.is_finite() {

@@ -56,16 +56,23 @@ impl MemoryPlan<'_> {
         if self.in_bf16 { HALF } else { F32 }
     }
 
-    /// Returns whether updates run layers whose matrices are joined; what an adapter reads is dropped for each map by itself.
-    pub(super) fn is_joined(&self) -> bool {
-        let drops = self.adapter.is_some_and(|adapter| adapter.dropout > 0.0);
-        self.in_bf16 && !drops && LayerSizes::joins(self.model)
+    /// Returns whether the copy that updates compute with has its matrices joined, which rollouts run.
+    fn joins(&self) -> bool {
+        self.in_bf16 && LayerSizes::joins(self.model)
     }
 
-    /// Numbers of an adapter that are of no use, where its matrices are joined.
-    fn crossed(&self) -> usize {
-        let joined = self.adapter.filter(|_| self.is_joined());
-        joined.map_or(0, |adapter| adapter.crossed(self.model))
+    /// Returns whether updates run them too; what an adapter reads is dropped for each map by itself.
+    pub(super) fn is_joined(&self) -> bool {
+        let drops = self.adapter.is_some_and(|adapter| adapter.dropout > 0.0);
+        self.joins() && !drops
+    }
+
+    /// Bytes that joining adds to an adapter's copy: its matrices with their scale and without it, and numbers that are of no use.
+    fn joined_changes(&self) -> usize {
+        let joined = self.adapter.filter(|_| self.joins());
+        joined.map_or(0, |adapter| {
+            2 * (self.trained() + adapter.crossed(self.model)) * HALF
+        })
     }
 
     /// Bytes of the embedding where it is kept in less than what updates compute in, and is widened for the head.
@@ -124,12 +131,8 @@ impl MemoryPlan<'_> {
     fn always_on_card(&self) -> Vec<Part> {
         let learns = self.adapter.is_none();
         let (all, trained) = (self.model.parameters(), self.trained());
-        // What is kept in f32, once more in bf16; an adapter that is joined, with its scale and without it besides.
-        let adapter = if self.is_joined() {
-            (3 * trained + 2 * self.crossed()) * HALF
-        } else {
-            trained * HALF
-        };
+        // What is kept in f32, once more in bf16.
+        let adapter = trained * HALF + self.joined_changes();
         let copy = match (self.base(), learns) {
             (_, true) => all * HALF,
             (Precision::Full, false) => all * HALF + adapter,
@@ -161,7 +164,10 @@ impl MemoryPlan<'_> {
             _ => trained * F32,
         };
         let engines = 1 + self.engines() + usize::from(self.critic);
-        let [critic, critic_moments] = self.critic_parts(if self.in_bf16 { HALF } else { 0 });
+        let [mut critic, critic_moments] = self.critic_parts(if self.in_bf16 { HALF } else { 0 });
+        if self.critic {
+            critic.bytes += self.joined_changes() as u64;
+        }
         vec![
             part(
                 "weights",

@@ -44,11 +44,11 @@ pub(crate) struct Layer {
     post_attention_layernorm: RmsNorm,
     pub(super) mlp: Mlp,
     post_feedforward_layernorm: Option<RmsNorm>,
-    /// There on a device beside an adapter that learns in the type of these matrices: the layer's own are views of them.
+    /// Joined frozen matrices, there on a device beside an adapter that learns in their type: the layer's own are views of them.
     #[cfg(feature = "gpu")]
     #[module(skip)]
     base: Option<Base>,
-    /// There in a layer that generates on a device, in place of the matrices that it joins.
+    /// Joined matrices, there in a layer that generates or learns on a device; those that it joins are gone, or views of a base.
     #[cfg(feature = "gpu")]
     #[module(skip)]
     joined: Option<Joined>,

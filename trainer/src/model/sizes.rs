@@ -50,8 +50,8 @@ impl LayerSizes {
         let normed = config.architecture.family().qk_norm == QkNorm::Head;
         Self {
             activations: plain.activations + ranks + if normed { heads } else { 0 },
-            // Gate, up and the gradients by both, the activation and the gradient by it.
-            feed_forward: 6 * i + 4 * h + q,
+            // Gate, up and the gradients by both, the activation and the gradient by it, to which an adapter adds.
+            feed_forward: (6 + usize::from(ranks > 0)) * i + 4 * h + q,
             attention: 4 * h + q + 4 * heads,
             ..plain
         }
