@@ -468,17 +468,7 @@ pub(crate) fn load(
     let device = start.decoder.device();
     let decoder = if let Some(lora) = &start.lora {
         let mut decoder = start.decoder.clone().without_adapter();
-        let base = adapter::load(&mut decoder, &model)?.base;
-        if base != lora.base {
-            return Err(CheckpointError::File {
-                path: model,
-                message: format!(
-                    "is an adapter of {base}, and the run begins with {}: use the version of the program, and the config, that it was \
-                     started with",
-                    lora.base
-                ),
-            });
-        }
+        adapter::load_on(&lora.base, &mut decoder, &model)?;
         decoder
     } else {
         let config =

@@ -260,6 +260,14 @@ fn what_does_not_fit_is_named() {
             .unwrap_err()
             .to_string()
     };
+    let on = |base: &str| {
+        let decoder = &mut tiny("tiny_qwen3", &Device::flex()).decoder;
+        adapter::load_on(base, decoder, &folder("names")).map_err(|error| error.to_string())
+    };
+    let own = LoraConfig::from_file(&folder("names").join("adapter_config.json"));
+    assert_eq!(on(&own.unwrap().base), Ok(()));
+    let error = on("another").unwrap_err();
+    assert!(error.contains("the run begins with another"), "{error}");
     let error = load("tiny_qwen2", &folder("names"));
     assert!(
         error.contains("misshapen") && error.contains("q_proj.lora_A.weight"),

@@ -81,6 +81,26 @@ pub(crate) fn load(decoder: &mut Decoder, folder: &Path) -> Result<LoraConfig, W
     Err(FileError { path, message }.into())
 }
 
+/// Reads an adapter of a run into the decoder that the run began with, that of `base`.
+///
+/// # Errors
+/// As [`load`]; when the adapter is of another base.
+pub(crate) fn load_on(
+    base: &str,
+    decoder: &mut Decoder,
+    folder: &Path,
+) -> Result<(), WeightsError> {
+    let found = load(decoder, folder)?.base;
+    if found == base {
+        return Ok(());
+    }
+    let message = format!(
+        "is of {found}, and the run begins with {base}; use the version of the program, and the config, that it was started with"
+    );
+    let path = folder.join(CONFIG);
+    Err(FileError { path, message }.into())
+}
+
 /// PEFT's names of a module's two matrices.
 fn names(module: &str) -> [String; 2] {
     ["lora_A", "lora_B"].map(|part| format!("{PREFIX}{module}.{part}.weight"))

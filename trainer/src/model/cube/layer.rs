@@ -252,11 +252,10 @@ pub(in super::super) fn separate(
         let path = format!("model.layers.{index}");
         let mut taken = Vec::new();
         let (attention, mlp) = (&decoder.layer(index).self_attn, &decoder.layer(index).mlp);
-        let [q, k, v] = [&attention.q_proj, &attention.k_proj, &attention.v_proj];
         let qkv = [
-            ("self_attn.q_proj", q),
-            ("self_attn.k_proj", k),
-            ("self_attn.v_proj", v),
+            ("self_attn.q_proj", &attention.q_proj),
+            ("self_attn.k_proj", &attention.k_proj),
+            ("self_attn.v_proj", &attention.v_proj),
         ];
         let gate_up = [
             ("mlp.gate_proj", &mlp.gate_proj),
