@@ -394,7 +394,7 @@ mod tests {
         ] {
             assert!(text.contains(&pinned), "{text}");
             std::fs::write(&file, text.replace(&pinned, base)).unwrap();
-            let error = format!("{:#}", open(name).err().expect("refused"));
+            let error = format!("{:#}", open(name).unwrap_err());
             assert!(error.contains(fault), "{error}");
         }
     }
