@@ -88,10 +88,10 @@ make() { # NAME ENVIRONMENT CONFIG ARGUMENTS
 }
 
 make search search-r1 configs/quickstart.toml "${measured[@]}" "${asked[@]}"
-mediocre='haste={guess=0.05,early=0.45,silent=0.2,broken=0.15}'
+mediocre='numbers=0.3,haste={guess=0.08,early=0.72,silent=0.05,broken=0.05}'
 make code code-search configs/quickstart-code.toml "${measured[@]}" "${asked[@]}" "${task[@]}" "${code[@]}" "${warm[@]}" "${spaced[@]}" \
   "${three_hops[@]}" \
-  --set "$(stages "$(all 700 2e-3)$(all 200 7e-4)$(own 400 1e-3 numbers=0.5)$(own 200 2e-4 numbers=0.3)$(own 70 4e-4 "$mediocre")$(own 30 1e-4 "$mediocre")")"
+  --set "$(stages "$(all 700 2e-3)$(all 200 7e-4)$(own 400 1e-3)$(own 250 1e-3 numbers=1.0)$(own 120 3e-4 numbers=0.3)$(own 100 4e-4 "$mediocre")$(own 50 1e-4 "$mediocre")")"
 mediocre='haste={guess=0.15,skim=0.45,silent=0.05,broken=0.1}'
 make query query-writer configs/query-writer.toml "${measured[@]}" "${warm[@]}" \
   --set "$(difficulty data.world.difficulty '[1.0,0.0,0.0,0.0]' 0.5 0.75)" \
