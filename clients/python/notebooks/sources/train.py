@@ -3,7 +3,7 @@
 #
 # `forage.quickstart` does the whole job from Python: it generates a world, trains the small policy that comes with the program to
 # search in it, trains a control beside it that any search pays, and judges both on questions that training never asked. Twenty
-# steps at six times the rate stand in here for the hundred and sixty of
+# steps at six times the rate stand in here for the two hundred of
 # [the quickstart](../../../docs/quickstart.md).
 
 # %%
@@ -47,7 +47,7 @@ assert low > 0, "the gain is not shown; give it more steps"
 # ## The two runs
 #
 # A quickstart is made of two runs from the same start, on the same questions. Their metrics are rows, one for each step. A policy that
-# is paid for right answers searches in more and more of its episodes.
+# is paid for right answers searches more and more often in an episode.
 
 # %%
 print("step  reward        searches")
