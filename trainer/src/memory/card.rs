@@ -15,8 +15,8 @@ const HALF: usize = 2;
 const RUNTIME: usize = 1 << 30;
 /// The share of what is live that stays empty beside it, with one page more: a sixteenth. `CubeCL` takes memory from the driver in pages of
 /// one size, that of the largest tensor so far, and puts tensors where they fit first. `bench/device/pages.py` runs a model of that over the
-/// tensors of a step: with both, the sum is within 11 % of the pages of five shapes. What an adapter adds to joined matrices stands in pages of
-/// its own until it is added, so that one more stays unfilled: without it a step of a 0.5B was 11 % above its estimate.
+/// tensors of a step: with both, the sum is within 11 % of the pages of five shapes. Beside an adapter whose base is joined, one more page is
+/// counted for the adapter's products, which are tensors of their own until they are added to the base's.
 const UNFILLED: u64 = 16;
 
 impl MemoryPlan<'_> {

@@ -111,7 +111,8 @@ impl Sum {
         }
     }
 
-    /// Both as a launch reads them, and whether there is a second: else the first stands in its place, and is not read there.
+    /// The two summands as arguments of a launch, and whether there is a second one. Without it the first is passed twice, and the kernel
+    /// reads it once.
     pub(super) fn stored(self) -> (CubeTensor, CubeTensor, bool) {
         let (first, adds) = (stored(self.first), self.more.is_some());
         let more = self.more.map_or_else(|| first.clone(), stored);
