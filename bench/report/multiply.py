@@ -1,8 +1,8 @@
 """A run folder with many trajectories from a small real one: multiply.py SMALL LARGE COUNT.
 
 Takes the smoke quickstart's folder: its training groups are repeated over further steps with questions, members and rewards
-changed, and its metrics continued, until COUNT trajectories are there in all. The last step's file ends in half a line and an
-alarm is raised, as in a run that is being written.
+changed, and its metrics continued, until COUNT trajectories are there in all. Evaluations are graded anew by chance: four steps
+need not tell two policies apart. The last step's file ends in half a line and an alarm is raised, as in a run that is being written.
 """
 
 import json
@@ -17,9 +17,23 @@ small, large, count = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
 draw = random.Random(1)
 shutil.copytree(small, large, ignore=shutil.ignore_patterns("world", "index", "checkpoints", "report.html"))
 config = (large / "config.toml").read_text()
-evaluations = [line for path in sorted((large / "evaluation").glob("*.jsonl")) for line in path.open()]
-records = [json.loads(line) for line in evaluations]
-steps = -(-(count - len(evaluations)) // GROUP)
+
+
+def grade(record, chance):
+    """Makes a record right with this chance, wrong otherwise."""
+    score = record["episode"]["score"]
+    if score:
+        score["parts"]["em"] = score["total"] = record["reward"] = float(draw.random() < chance)
+
+
+records = []
+for path in sorted((large / "evaluation").glob("*.jsonl")):
+    episodes = [json.loads(line) for line in path.open()]
+    for episode in episodes:
+        grade(episode, 0.5)
+    path.write_text("".join(json.dumps(episode, separators=(",", ":")) + "\n" for episode in episodes))
+    records += episodes
+steps = -(-(count - len(records)) // GROUP)
 (large / "config.toml").write_text(config.replace("steps = 4\n", f"steps = {10 * steps}\n", 1))
 
 
@@ -30,9 +44,7 @@ def sample(step, member):
     episode["task"]["question"] = f"Question {step % 150}: {episode['task']['question']}"
     episode["task"]["id"] = f"train-{step % 150}"
     episode["group"], episode["member"] = 0, member
-    right = draw.random() < 0.2 + 0.5 * step / steps
-    if episode["score"]:
-        episode["score"]["parts"]["em"] = record["reward"] = episode["score"]["total"] = float(right)
+    grade(record, 0.2 + 0.5 * step / steps)
     if draw.random() < 0.1:
         episode["ending"] = {"how": "truncated", "limit": "turns"}
     for turn in episode["turns"]:
@@ -58,4 +70,4 @@ with (large / "trained" / "metrics.jsonl").open("w") as file:
         file.write(json.dumps(row, separators=(",", ":")) + "\n")
 alarm = {"kind": "entropy_collapse", "severity": "warn", "step": 10 * (steps // 2), "message": "Entropy fell </script> & so on."}
 (large / "trained" / "alarms.jsonl").write_text(json.dumps(alarm) + "\n")
-print(f"{len(evaluations) + GROUP * steps} trajectories in {large}")
+print(f"{len(records) + GROUP * steps} trajectories in {large}")
