@@ -2,13 +2,15 @@
 # The report of a run with 10,000 trajectories, the retriever's search page, the page that follows a run and that of an environment
 # server, in headless Chromium: time to interactive, filters, search, groups, comparison, keyboard alone, no console message, no
 # request elsewhere; each at three widths, dark and light, without a violation that axe finds. Takes a scratch folder; screenshots
-# are left in it. Some three minutes.
+# are left in it. Some three minutes. With the folder of a finished quickstart it takes the guide's pictures of it instead.
 #
+# Usage: bench/report/run.sh SCRATCH_FOLDER [QUICKSTART_FOLDER]
+# Pictures need tmux as well.
 # Needs Chromium (CHROMIUM, or on the PATH), Node 18 or later, and playwright-core and axe-core, which npm fetches into the scratch folder.
 # Exit code 75: one of them is not here and cannot be fetched.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-scratch=$(realpath -m "${1:?usage: bench/report/run.sh SCRATCH_FOLDER}")
+scratch=$(realpath -m "${1:?usage: bench/report/run.sh SCRATCH_FOLDER [QUICKSTART_FOLDER]}")
 here=$PWD/bench/report
 mkdir -p "$scratch/shots"
 CHROMIUM=${CHROMIUM:-$(command -v chromium chromium-browser google-chrome | head -n 1 || true)}
@@ -28,6 +30,19 @@ if [ -z "$forage" ]; then
     forage="${CARGO_TARGET_DIR:-target}/release/forage"
 fi
 forage=$(realpath "$forage")
+
+if [ -n "${2:-}" ]; then
+    run=$(realpath "$2")
+    "$forage" report "$run" --out "$scratch/report.html"
+    tmux -L "forage-$$" -f /dev/null new-session -d -x 150 -y 36 "'$forage' watch '$run/trained'"
+    sleep 3
+    tmux -L "forage-$$" capture-pane -p -e > "$scratch/screen.ansi"
+    tmux -L "forage-$$" kill-server
+    cp "$here/pictures.mjs" "$scratch"
+    node "$scratch/pictures.mjs" "$scratch/report.html" "$scratch/screen.ansi" docs/pictures
+    ls -l docs/pictures
+    exit
+fi
 
 rm -rf "$scratch/small" "$scratch/large"
 "$forage" quickstart --config configs/smoke.toml --out "$scratch/small" > "$scratch/quickstart.log" 2>&1
