@@ -45,6 +45,8 @@ pub(crate) struct Watch {
 const COLUMNS: u16 = 100;
 /// Time that a key may wait for, and between two drawings.
 const TICK: Duration = Duration::from_millis(200);
+/// Time in which a signal ends the loop, however slow the machine.
+const LEAVING: Duration = Duration::from_secs(5);
 
 impl Watch {
     pub(crate) fn run(self) -> Result<()> {
@@ -61,7 +63,12 @@ impl Watch {
         }
         let stop = Arc::new(AtomicBool::new(false));
         let asked = Arc::clone(&stop);
-        ctrlc::set_handler(move || asked.store(true, Ordering::SeqCst))?;
+        ctrlc::set_handler(move || {
+            asked.store(true, Ordering::SeqCst);
+            // crossterm never returns from reading a terminal that has hung up, and takes a whole core for it.
+            std::thread::sleep(LEAVING);
+            std::process::exit(1);
+        })?;
         let views = follow(self.run);
         let terminal = ratatui::try_init().context("cannot take the terminal; --once prints");
         let shown = terminal.and_then(|mut terminal| show(&mut terminal, view, &views, &stop));

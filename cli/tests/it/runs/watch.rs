@@ -241,6 +241,19 @@ mod terminal {
 
     use super::*;
 
+    /// The program's screen on this terminal.
+    fn watch(run: &Path, slave: &OwnedFd) -> Child {
+        let end = || Stdio::from(slave.try_clone().unwrap());
+        Command::new("setsid")
+            .args(["--ctty", env!("CARGO_BIN_EXE_forage"), "watch", text(run)])
+            .env("TERM", "xterm-256color")
+            .stdin(end())
+            .stdout(end())
+            .stderr(end())
+            .spawn()
+            .unwrap()
+    }
+
     struct Terminal {
         child: Child,
         keys: File,
@@ -259,15 +272,7 @@ mod terminal {
             };
             let pty = openpty(Some(&size), None::<&Termios>).unwrap();
             let before = tcgetattr(&pty.slave).unwrap().local_flags;
-            let end = || Stdio::from(pty.slave.try_clone().unwrap());
-            let child = Command::new("setsid")
-                .args(["--ctty", env!("CARGO_BIN_EXE_forage"), "watch", text(run)])
-                .env("TERM", "xterm-256color")
-                .stdin(end())
-                .stdout(end())
-                .stderr(end())
-                .spawn()
-                .unwrap();
+            let child = watch(run, &pty.slave);
             let seen = Arc::new(Mutex::new(Vec::new()));
             let mut shown = File::from(pty.master.try_clone().unwrap());
             let kept = Arc::clone(&seen);
@@ -377,5 +382,18 @@ mod terminal {
         let id = i32::try_from(terminal.child.id()).unwrap();
         kill(Pid::from_raw(id), Signal::SIGTERM).unwrap();
         terminal.ended();
+    }
+
+    #[test]
+    fn it_ends_when_the_terminal_hangs_up() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = folder.path().join("run");
+        run(&place);
+        let pty = openpty(None::<&Winsize>, None::<&Termios>).unwrap();
+        let mut child = watch(&place, &pty.slave);
+        let mut shown = File::from(pty.master);
+        assert!(shown.read(&mut [0; 4096]).unwrap() > 0);
+        drop((shown, pty.slave));
+        soon("it goes on", || child.try_wait().unwrap());
     }
 }
