@@ -43,15 +43,7 @@ pub(crate) use settings::SearchR1Settings;
 
 /// The registry's entry.
 pub(crate) const ENTRY: EnvEntry = EnvEntry {
-    // Scripts read the standard passage format, whatever was configured for a model.
-    for_bytes: |_| {
-        let limits = serde_json::json!({
-            "max_turn_tokens": 4_000,
-            "max_episode_tokens": 40_000,
-            "observation": {"limit_tokens": 4_000},
-        });
-        limits.as_object().cloned().unwrap_or_default()
-    },
+    for_bytes: SearchR1Settings::for_bytes,
     schema: Some(|| schemars::schema_for!(SearchR1Settings).into()),
     resolve: |written| {
         let settings = SearchR1Settings::from_value(written)?;

@@ -1,7 +1,7 @@
 //! Settings of the search environment.
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::forms::{CallSettings, ClosingTurn, SearchAnswer, SearchForm, Searcher, Take};
 use super::observation::{Cut, ObservationSettings};
@@ -91,6 +91,40 @@ impl SearchR1Settings {
             .map(Profile::deserialize)
             .transpose()?;
         over(&profile.unwrap_or_default().settings(), written)
+    }
+
+    /// Settings as written, for scripts: with room for a token per byte, tags, and passages in the default format, since scripts write and
+    /// read no others.
+    pub(super) fn for_bytes(written: Map<String, Value>) -> Map<String, Value> {
+        // What is wrong with them is said where the environment is opened.
+        let Ok(settings) = Self::from_value(Value::Object(written.clone())) else {
+            return written;
+        };
+        let default = Self::default();
+        let prompt = match settings.form {
+            SearchForm::Tags => settings.prompt,
+            SearchForm::ToolCalls => default.prompt,
+        };
+        let played = Self {
+            form: default.form,
+            answer: default.answer,
+            take: default.take,
+            calls: default.calls,
+            append_eos_after_stop: false,
+            searcher: default.searcher,
+            max_turn_tokens: 4_000,
+            max_episode_tokens: 40_000,
+            observation: ObservationSettings {
+                limit_tokens: 4_000,
+                ..default.observation
+            },
+            prompt,
+            ..settings
+        };
+        match serde_json::to_value(played) {
+            Ok(Value::Object(spelled)) => spelled,
+            _ => written,
+        }
     }
 
     /// Checks what types cannot.
@@ -218,6 +252,40 @@ mod tests {
             settings.check().expect("sound");
             assert_eq!(settings.profile, profile);
         }
+    }
+
+    #[test]
+    fn scripts_play_under_the_settings_but_for_how_they_write_and_read() {
+        let played = |written: Value| {
+            let written = written.as_object().cloned().expect("an object");
+            read(Value::Object(SearchR1Settings::for_bytes(written)))
+        };
+        let settings = played(json!({
+            "top_k": 1, "max_generations": 2, "search_budget": 1, "prompt": "short", "max_episode_tokens": 320,
+            "observation": {"limit_tokens": 200, "passage": "{title}: {text}\n"}
+        }));
+        assert_eq!(
+            (
+                settings.top_k,
+                settings.max_generations,
+                settings.search_budget
+            ),
+            (1, 2, 1)
+        );
+        assert_eq!(settings.prompt, read(json!({"prompt": "short"})).prompt);
+        assert_eq!(
+            settings.observation.passage,
+            ObservationSettings::default().passage
+        );
+        for profile in Profile::ALL {
+            let settings =
+                played(json!({"profile": serde_json::to_value(profile).expect("serialises")}));
+            settings.check().expect("sound");
+            assert_eq!(settings.form, SearchForm::Tags);
+            assert_eq!(settings.max_generations, profile.settings().max_generations);
+        }
+        let wrong = json!({"topk": 1}).as_object().cloned().expect("an object");
+        assert_eq!(SearchR1Settings::for_bytes(wrong.clone()), wrong);
     }
 
     #[test]
