@@ -66,10 +66,11 @@ impl EvaluateOptions {
     /// episodes too, since a file that differs in its ending alone has the same ones.
     ///
     /// # Errors
-    /// When another process writes one of them, or there is nothing to resume.
+    /// When another process writes one of them, a finished evaluation would be lost, or there is nothing to resume.
     pub(super) fn claim(&self) -> Result<Vec<FileLock>> {
         let mut files: Vec<PathBuf> = self.out.iter().chain(&self.record_tools).cloned().collect();
         if let Some(out) = &self.out {
+            self.keep_finished(out)?;
             let probes = self.probes.iter().map(|probe| probe.name());
             let names = probes.chain([SAMPLED]);
             let names: BTreeSet<&str> = names.chain(self.self_grade.then_some(GRADES)).collect();
@@ -83,6 +84,22 @@ impl EvaluateOptions {
             check(&record_of(out))?;
         }
         Ok(locks)
+    }
+
+    /// Refuses to write over an evaluation that came to its end, or beside what is left of one.
+    fn keep_finished(&self, out: &Path) -> Result<()> {
+        let finished = [out.to_owned(), beside(out, SAMPLED), beside(out, GRADES)]
+            .into_iter()
+            .find(|file| file.exists());
+        match finished {
+            Some(file) if !record_of(out).exists() && !self.resume => {
+                Err(RunError::stage(format!(
+                    "{} holds episodes of an evaluation; name another --out, or remove it",
+                    file.display()
+                )))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// What tells the policy apart from others, where an evaluation may be gone on with.
@@ -438,6 +455,12 @@ mod tests {
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 6);
         let words = evaluate("broken.jsonl", "random", true, &()).unwrap_err();
         assert!(words.contains("nothing to resume"), "{words}");
+        for kept in ["whole.jsonl", "whole.sampled.jsonl"] {
+            let words = evaluate("whole.jsonl", "oracle", false, &()).unwrap_err();
+            let told = format!("{kept} holds episodes of an evaluation");
+            assert!(words.contains(&told), "{words}");
+            std::fs::remove_file(at(kept)).unwrap();
+        }
         let options = EvaluateOptions {
             resume: true,
             ..EvaluateOptions::default()
