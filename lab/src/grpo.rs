@@ -276,8 +276,8 @@ pub(crate) fn control(stop: bool) -> Control {
 }
 
 /// The settings that shape a run. What may change between the processes that work on it (length, threads, parts of the gradient, who
-/// keeps which moments, evaluation, how often it saves, where a judge is and what it may cost, where a sampler is and how it is asked)
-/// is left out.
+/// keeps which moments, evaluation, how often it saves, where a judge is and what it may cost, where a sampler is and how it is asked,
+/// where a server of the environment is) is left out.
 pub(crate) fn shape(config: &Resolved) -> RunConfig {
     let mut shape = (**config).clone();
     shape.threads = 0;
@@ -290,6 +290,7 @@ pub(crate) fn shape(config: &Resolved) -> RunConfig {
     shape.grpo.update.parts = None;
     shape.grpo.update.optimizer.sharded = false;
     shape.tensorboard = None;
+    shape.environment.settings = shape.environment.without_address();
     if let Some(sampler) = &mut shape.sampler {
         *sampler = RemoteConfig::new(sampler.kind, "", sampler.context);
     }
@@ -387,6 +388,18 @@ mod tests {
         let moved = of("url = \"http://b:1\", context = 320, dtype = \"bf16\", retries = 9");
         assert_eq!(first, moved);
         assert_ne!(first, of("url = \"http://a\", context = 321"));
+    }
+
+    #[test]
+    fn a_server_of_the_environment_may_move_between_processes() {
+        let of = |settings: &str| {
+            let settings =
+                format!("environment={{ id = \"external\", settings = {{ {settings} }} }}");
+            digest_with(&[&settings])
+        };
+        let first = of("url = [\"http://127.0.0.1:35269\"], max_turn_tokens = 9");
+        assert_eq!(first, of("url = \"http://a:1\", max_turn_tokens = 9"));
+        assert_ne!(first, of("url = \"http://a:1\", max_turn_tokens = 8"));
     }
 
     #[test]

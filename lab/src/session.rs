@@ -162,6 +162,13 @@ impl EnvironmentConfig {
         })
     }
 
+    /// The settings without the address of a server, which may be another one for every process that works on the same thing.
+    pub(crate) fn without_address(&self) -> Map<String, Value> {
+        let mut settings = self.settings.clone();
+        settings.remove("url");
+        settings
+    }
+
     /// The rewards of an environment without a config.
     ///
     /// # Errors

@@ -129,9 +129,6 @@ pub(crate) fn settings(
     tasks: &Tasks,
     seed: u64,
 ) -> Result<Value> {
-    let mut written = environment.settings.clone();
-    // A server of the environment may be at another address by now.
-    written.remove("url");
     let mut questions = blake3::Hasher::new();
     for task in tasks.iter() {
         questions.update(serde_json::to_string(task.as_ref())?.as_bytes());
@@ -143,7 +140,7 @@ pub(crate) fn settings(
         "seed": seed,
         "environment": {
             "id": environment.id,
-            "settings": written,
+            "settings": environment.without_address(),
             "prompt": environment.resolved()?.prompt,
         },
         "reward": config.map(|config| shape(config).reward),
