@@ -43,6 +43,7 @@ mod runtime;
 mod session;
 mod sft;
 mod sources;
+mod splits;
 mod studied;
 mod study;
 mod throughput;

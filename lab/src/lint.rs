@@ -22,6 +22,7 @@ impl Resolved {
         found
             .into_iter()
             .chain(unvalidated(self))
+            .chain(unusual_steps(self))
             .chain(unread_turns(self))
             .chain(readable_credentials(self))
             .collect()
@@ -108,20 +109,37 @@ impl Resolved {
     }
 }
 
-/// Says why validation would show nothing, or nothing new.
+/// Says why validation would show nothing.
 fn unvalidated(config: &RunConfig) -> Option<String> {
     let files = config.data.files.as_ref()?;
     let every = config.grpo.evaluate_every;
-    if every > 0 && files.dev.is_empty() {
-        return Some(format!(
+    (every > 0 && files.dev.is_empty()).then(|| {
+        format!(
             "grpo.evaluate_every is {every} and [data.files] names no `dev`: nothing is validated during training"
+        )
+    })
+}
+
+/// The highest learning rate that small policies take well; those of whole checkpoints are a thousandth of it.
+const HIGHEST_RATE: f64 = 0.01;
+
+/// Says that nothing is learned, or that steps are too large to learn anything.
+fn unusual_steps(config: &RunConfig) -> Vec<String> {
+    let mut found = Vec::new();
+    if config.grpo.steps == 0 {
+        found.push(
+            "grpo.steps is 0: the policy stays as it begins; write how many steps it is to learn"
+                .to_owned(),
+        );
+    }
+    let rate = config.grpo.update.optimizer.learning_rate;
+    if rate > HIGHEST_RATE {
+        found.push(format!(
+            "grpo.update.optimizer.learning_rate is {rate}: steps of this size leave nothing of what the policy could do; usual \
+             are 1e-6 for whole models and 1e-4 for LoRA"
         ));
     }
-    let learned = files.dev.iter().find(|path| files.train.contains(path))?;
-    Some(format!(
-        "data.files.dev holds {}, which is learned from too: validation tells how well it is known by heart",
-        learned.display()
-    ))
+    found
 }
 
 /// Says that a reward pays turns which the credit does not read.
@@ -256,6 +274,18 @@ mod tests {
         assert!(error.contains("the policy's window 900"), "{error}");
         let fits = [away, long, "engine.context_tokens=1000"];
         resolved(&fits).check_window().unwrap();
+    }
+
+    #[test]
+    fn no_steps_and_too_large_ones_are_named() {
+        let found = of(&["grpo.steps=0", "grpo.update.optimizer.learning_rate=5.0"]);
+        assert!(
+            found.len() == 2
+                && found[0].starts_with("grpo.steps is 0")
+                && found[1].starts_with("grpo.update.optimizer.learning_rate is 5:"),
+            "{found:?}"
+        );
+        assert!(of(&["grpo.update.optimizer.learning_rate=1e-3"]).is_empty());
     }
 
     #[test]

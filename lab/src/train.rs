@@ -8,9 +8,8 @@ use forage_trainer::memory::Workload;
 use forage_trainer::{Checkpoint, RankSettings};
 use serde::Serialize;
 
-use crate::archive::is_archive;
 use crate::config::{Resolved, RunConfig};
-use crate::data::{Data, file_splits};
+use crate::data::Data;
 use crate::error::{Context, Result, RunError, bail};
 use crate::grpo::{Experience, Grpo, digest};
 use crate::layout::RunLayout;
@@ -19,6 +18,7 @@ use crate::memory::{self, Start};
 use crate::observer::{Observer, Quiet};
 use crate::policy::{save, start_of};
 use crate::presets;
+use crate::splits::{questions_here, shared_questions};
 use crate::throughput;
 use crate::twins::Twin;
 
@@ -242,6 +242,11 @@ fn load(config: &Resolved, options: &TrainOptions, observer: &dyn Observer) -> R
     for warning in missing_questions(&data, config) {
         observer.warn(&warning);
     }
+    if config.data.files.is_some() {
+        for warning in shared_questions([&data.train, &data.dev, &data.test]) {
+            observer.warn(&warning);
+        }
+    }
     Ok(data)
 }
 
@@ -270,28 +275,6 @@ pub(crate) fn few_questions(questions: usize, config: &RunConfig) -> Option<Stri
             STEPS_PER_PASS * groups,
         )
     })
-}
-
-/// The questions that a run would learn from: as many as it asks for, or as its files hold where all of them are here.
-fn training_questions(config: &RunConfig) -> Result<usize> {
-    let asked = config.data.counts()[0];
-    let Some(files) = &config.data.files else {
-        return Ok(asked);
-    };
-    let ids = files
-        .ids
-        .iter()
-        .flat_map(|ids| [&ids.train, &ids.dev, &ids.test]);
-    let named = [&files.train, &files.dev, &files.test]
-        .into_iter()
-        .flatten();
-    let mut named = named.chain(ids.flatten());
-    // An archive is unpacked by the run, beside itself.
-    if !named.all(|path| path.exists() && !is_archive(path)) {
-        return Ok(asked);
-    }
-    let [train, ..] = file_splits(files)?;
-    Ok(train.len().min(asked))
 }
 
 /// Warnings of splits that hold fewer questions than the config asks for.
@@ -346,8 +329,13 @@ impl Resolved {
             ),
         ];
         if rollouts.is_none() {
-            let warning = few_questions(training_questions(self)?, self);
-            lines.extend(warning.map(|warning| format!("# {warning}")));
+            let splits = questions_here(self)?;
+            let asked = self.data.counts()[0];
+            let count = splits.as_ref().map_or(asked, |[train, ..]| train.len());
+            let shared = splits.map(|splits| shared_questions(splits.each_ref()));
+            let warnings = few_questions(count, self).into_iter();
+            let warnings = warnings.chain(shared.unwrap_or_default());
+            lines.extend(warnings.map(|warning| format!("# {warning}")));
         }
         let Some(start) = Start::of(self, false)? else {
             lines.push("# memory: not known before the policy is fetched".to_owned());

@@ -18,7 +18,7 @@ use toml::{Table, Value};
 use self::keys::{Key, join, keys};
 use super::recipes;
 use crate::config::read;
-use crate::terminal::out;
+use crate::terminal::{note, out};
 
 /// Begins, explains and checks configs.
 #[derive(Subcommand, Debug)]
@@ -68,8 +68,8 @@ pub(crate) struct Explain {
 
 /// Checks a config without starting anything.
 ///
-/// Names every key that does not exist with the nearest one that does, then whatever else is wrong with it, files that are not there, and
-/// settings that may be meant otherwise. Exit code 2 when it cannot be used. `forage train --dry-run` says besides what a run takes.
+/// Names every key that does not exist with the nearest one that does, then whatever else is wrong with it, files that are not there or
+/// hold something else, questions that two splits share, and settings that may be meant otherwise. Exit code 2 when it cannot be used. `forage train --dry-run` says besides what a run takes.
 #[derive(Args, Debug)]
 pub(crate) struct Check {
     /// Config file, or the name of a recipe.
@@ -240,6 +240,9 @@ impl Check {
             return Err(RunError::config(missing.join("; ")).into());
         }
         config.check_window()?;
+        for warning in config.check_files()? {
+            note(&warning);
+        }
         out(&format!("{} can be used", self.config.display()));
         Ok(())
     }

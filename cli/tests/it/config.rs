@@ -97,8 +97,20 @@ fn a_config_is_begun_and_checked() {
     assert_eq!(again.status.code(), Some(1));
     let error = refused(&["config", "check", &file]);
     assert!(error.contains("data.files.corpus: there is no"), "{error}");
-    std::fs::write(&corpus, "").unwrap();
-    std::fs::write(&questions, "").unwrap();
+    let passage = "{\"_id\": \"a\", \"title\": \"A\", \"text\": \"a fruit\"}\n";
+    std::fs::write(&corpus, passage).unwrap();
+    std::fs::write(&questions, passage).unwrap();
+    let error = refused(&["config", "check", &file]);
+    assert!(error.contains("fit no known format"), "{error}");
+    let question = "{\"question\": \"Which fruit?\", \"answer\": \"Apple\"}\n";
+    std::fs::write(&questions, question).unwrap();
+    let test = format!("data.files.test={questions:?}");
+    let checked = forage(&["config", "check", &file, "--set", &test]);
+    let said = String::from_utf8_lossy(&checked.stderr).into_owned();
+    assert!(
+        checked.status.success() && said.contains("warning: 1 of 1 held-out questions are learned"),
+        "{said}"
+    );
     assert!(done(&["config", "check", &file]).contains("can be used"));
 
     let text = std::fs::read_to_string(&file).unwrap();

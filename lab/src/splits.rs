@@ -1,0 +1,166 @@
+//! The files of a config before a run begins: what they hold, and the questions that two splits share.
+
+use std::collections::HashSet;
+use std::path::PathBuf;
+
+use forage_retriever::{CorpusFormat, Index};
+
+use crate::archive::is_archive;
+use crate::config::{Resolved, RunConfig};
+use crate::data::{Tasks, file_splits, first};
+use crate::error::{Context, Result};
+
+impl Resolved {
+    /// Looks into the files of `[data.files]` that are on this machine. Gives a warning for each two splits that share questions.
+    ///
+    /// # Errors
+    /// When a file has no questions, a corpus is in no known format, or the index is not one.
+    pub fn check_files(&self) -> Result<Vec<String>> {
+        let Some(files) = &self.data.files else {
+            return Ok(Vec::new());
+        };
+        if let Some(index) = files.index.as_ref().filter(is_here) {
+            Index::open(index).in_config("data.files.index")?;
+        }
+        if files.format.is_none() {
+            for corpus in files.corpus.iter().filter(is_here) {
+                CorpusFormat::detect(corpus).in_config("data.files.corpus")?;
+            }
+        }
+        let splits = questions_here(self).in_config("data.files")?;
+        Ok(splits.map_or_else(Vec::new, |splits| shared_questions(splits.each_ref())))
+    }
+}
+
+/// Tells whether a path can be read as it is: an archive is unpacked by the run, beside itself.
+fn is_here(path: &&PathBuf) -> bool {
+    path.exists() && !is_archive(path)
+}
+
+/// The questions that a run would take from files (train, dev and test), where all of the files are here.
+pub(crate) fn questions_here(config: &RunConfig) -> Result<Option<[Tasks; 3]>> {
+    let Some(files) = &config.data.files else {
+        return Ok(None);
+    };
+    let ids = files
+        .ids
+        .iter()
+        .flat_map(|ids| [&ids.train, &ids.dev, &ids.test]);
+    let named = [&files.train, &files.dev, &files.test]
+        .into_iter()
+        .flatten();
+    // Of several corpora the names are asked for.
+    let corpora = files.corpus.iter().filter(|_| files.corpus.len() > 1);
+    let mut named = named.chain(ids.flatten()).chain(corpora);
+    if !named.all(|path| is_here(&path)) {
+        return Ok(None);
+    }
+    let mut counts = config.data.counts().into_iter();
+    let splits = file_splits(files)?;
+    Ok(Some(splits.map(|tasks| first(&tasks, counts.next()))))
+}
+
+/// Warnings of questions that two of the splits train, dev and test share.
+pub(crate) fn shared_questions([train, dev, test]: [&Tasks; 3]) -> Vec<String> {
+    let pairs = [
+        (
+            "validation questions are learned from too",
+            [dev, train],
+            "validation tells how well they are known by heart",
+        ),
+        (
+            "held-out questions are learned from too",
+            [test, train],
+            "the final score tells how well they are known by heart",
+        ),
+        (
+            "held-out questions are validated on too",
+            [test, dev],
+            "what is chosen by validation is chosen by them",
+        ),
+    ];
+    let warning = |(what, [tasks, others], why): (&str, [&Tasks; 2], &str)| {
+        let asked: HashSet<&str> = others.iter().map(|task| task.question.trim()).collect();
+        let mut shared = tasks
+            .iter()
+            .filter(|task| asked.contains(task.question.trim()));
+        let first = shared.next()?.name();
+        Some(format!(
+            "warning: {} of {} {what}, {first} for instance: {why}; remove them on one side (`forage data check --against`)",
+            1 + shared.count(),
+            tasks.len()
+        ))
+    };
+    pairs.into_iter().filter_map(warning).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    const ROW: &str = "{\"question\": \"Who sings?\", \"answer\": \"Ada\"}\n";
+
+    fn config(data: &str) -> Resolved {
+        let text = include_str!("../../configs/smoke.toml");
+        let data = format!("data={{ files = {{ {data} }} }}");
+        let config = RunConfig::parse(text, &[data, "grpo.evaluate_every=0".to_owned()]);
+        config.unwrap().resolve(None).unwrap()
+    }
+
+    fn write(folder: &Path, name: &str, text: &str) -> String {
+        let path = folder.join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    }
+
+    #[test]
+    fn questions_of_two_splits_are_counted() {
+        let folder = tempfile::tempdir().unwrap();
+        let other = "{\"question\": \"Who cooks?\", \"answer\": \"Bea\"}\n";
+        let train = write(folder.path(), "a.jsonl", &[ROW, other].concat());
+        let test = write(folder.path(), "b.jsonl", ROW);
+        let found = |more: &str| {
+            let data = format!("index = 'gone', train = {train:?}{more}");
+            config(&data).check_files().unwrap()
+        };
+        assert!(found("").is_empty());
+        let warnings = found(&format!(", test = {test:?}"));
+        assert!(
+            warnings.len() == 1
+                && warnings[0].starts_with(
+                    "warning: 1 of 1 held-out questions are learned from too, b/line-1 for instance"
+                ),
+            "{warnings:?}"
+        );
+        let warnings = found(&format!(", dev = {test:?}, test = {test:?}"));
+        assert_eq!(warnings.len(), 3, "{warnings:?}");
+    }
+
+    #[test]
+    fn files_that_are_something_else_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let questions = write(folder.path(), "a.jsonl", ROW);
+        let passage = "{\"_id\": \"a\", \"title\": \"A\", \"text\": \"a fruit\"}\n";
+        let corpus = write(folder.path(), "corpus.jsonl", passage);
+        let judged = "query-id\tcorpus-id\tscore\nq\ta\t1\n";
+        let judged = write(folder.path(), "test.tsv", judged);
+        let refused = |data: String| {
+            let error = config(&data).check_files().unwrap_err();
+            assert!(matches!(error, crate::RunError::Config { .. }));
+            format!("{:#}", anyhow::Error::from(error))
+        };
+        let found = refused(format!("index = {corpus:?}, train = {questions:?}"));
+        assert!(found.starts_with("data.files.index: "), "{found}");
+        for other in [&corpus, &judged] {
+            let found = refused(format!("corpus = {corpus:?}, train = {other:?}"));
+            assert!(
+                found.contains(other.as_str()) && found.contains("fit no known format"),
+                "{found}"
+            );
+        }
+        let found = refused(format!("corpus = {questions:?}, train = {questions:?}"));
+        assert!(found.starts_with("data.files.corpus: "), "{found}");
+    }
+}
