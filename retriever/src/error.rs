@@ -68,6 +68,18 @@ pub enum ReadError {
         /// Another one.
         other: &'static str,
     },
+    /// Two files of a folder of markdown pages, in different folders below it, have one name.
+    #[error(
+        "`{}` and `{}` would be one page, as a page is called after its file; rename one of them",
+        path.display(),
+        first.display()
+    )]
+    SamePage {
+        /// The later one.
+        path: PathBuf,
+        /// The earlier one.
+        first: PathBuf,
+    },
     /// Two corpora that are to be one carry one name, so that their ids would not stay apart.
     #[error("`{}` and another of the corpora are both called `{name}`; rename one of them", path.display())]
     SameName {

@@ -15,7 +15,7 @@ use forage_trainer::device::DeviceSpec;
 use serde::Deserialize;
 
 use crate::progress::Watch;
-use crate::terminal::{hint, out};
+use crate::terminal::{hint, note, out};
 
 /// Builds, changes, checks or describes an index of a corpus.
 #[derive(Subcommand, Debug)]
@@ -222,9 +222,18 @@ impl Corpus {
     fn open(&self) -> Result<(Vec<PathBuf>, CorpusFormat)> {
         let paths = self.paths.iter().map(|path| fetch_file(path));
         let paths: Vec<PathBuf> = paths.collect::<Result<_, _>>()?;
-        let format = self
-            .format
-            .map_or_else(|| CorpusFormat::detect(&paths[0]), Ok)?;
+        if let Some(format) = self.format {
+            return Ok((paths, format));
+        }
+        let format = CorpusFormat::detect(&paths[0])?;
+        hint(&format!(
+            "taken for {format} ({}); --format says otherwise{}",
+            format.about,
+            format.whole.map_or_else(String::new, |whole| format!(
+                ", {} to keep each whole",
+                whole.name
+            ))
+        ));
         Ok((paths, format))
     }
 }
@@ -392,6 +401,12 @@ fn show(watch: &Watch) -> impl FnMut(u64, u64) + '_ {
 }
 
 fn print_summary(summary: &BuildSummary, json: bool) -> Result<()> {
+    if summary.textless > 0 {
+        note(&format!(
+            "warning: {} passages have no text: only their titles can be found",
+            summary.textless
+        ));
+    }
     if json {
         out(&serde_json::to_string(&serde_json::json!({
             "index": summary.path,
@@ -399,6 +414,7 @@ fn print_summary(summary: &BuildSummary, json: bool) -> Result<()> {
             "terms": summary.terms,
             "tokens": summary.tokens,
             "dropped_duplicates": summary.dropped_duplicates,
+            "textless": summary.textless,
             "bytes": summary.bytes,
             "corpus_digest": summary.corpus_digest,
             "fingerprint": summary.fingerprint,

@@ -223,6 +223,18 @@ fn markdown_files_are_pages() {
         Passage::new("c#0", "c", "---\nnot closed").with_field("page", "c"),
     ];
     assert_eq!(passages, expected);
+    // Folders below are read too, hidden ones aside.
+    for below in ["sub", ".hidden"] {
+        std::fs::create_dir(folder.path().join(below)).unwrap();
+    }
+    write(&folder, "sub/e.md", b"Below.");
+    write(&folder, ".hidden/f.md", b"Hidden.");
+    let passages = read(folder.path(), CorpusFormat::WHOLE_PAGES).unwrap();
+    let ids: Vec<&str> = passages.iter().map(|page| page.id.as_str()).collect();
+    assert_eq!(ids, ["a", "b", "c", "e"]);
+    write(&folder, "sub/a.md", b"Twice.");
+    let twice = read(folder.path(), CorpusFormat::PAGES).unwrap_err();
+    assert!(twice.to_string().contains("would be one page"), "{twice}");
     let message = read(&write(&folder, "d.md", b"\xff"), CorpusFormat::PAGES)
         .unwrap_err()
         .to_string();

@@ -60,6 +60,7 @@ impl Index {
             path: request.sources.first().cloned().unwrap_or_default(),
             what: "passages",
         })?;
+        let textless = feed.textless();
         let source = feed.into_source(&request.sources, request.format.name(), &written.digest);
         let mut counts = written.entry.counts;
         counts.dropped_duplicates = source.dropped_duplicates;
@@ -71,11 +72,11 @@ impl Index {
         manifest.sources.push(source);
         manifest.segments.push(written.entry);
         staging.publish(&mut manifest)?;
-        Ok(BuildSummary::of(
-            &request.out,
-            manifest,
-            counts.dropped_duplicates,
-        ))
+        let summary = BuildSummary::of(&request.out, manifest, counts.dropped_duplicates);
+        Ok(BuildSummary {
+            textless,
+            ..summary
+        })
     }
 
     /// Builds the same index in memory, for tests and corpora made on the fly.
@@ -171,6 +172,7 @@ impl BuildSummary {
             terms: manifest.counts.terms,
             tokens: manifest.counts.tokens,
             dropped_duplicates,
+            textless: 0,
             segments: manifest.segments.len(),
             generation: manifest.generation,
             bytes: manifest.bytes(),

@@ -50,6 +50,7 @@ impl Index {
         let digest = written
             .as_ref()
             .map_or("", |written| written.digest.as_str());
+        let textless = feed.textless();
         let source = feed.into_source(&request.sources, request.format.name(), digest);
         let dropped = source.dropped_duplicates;
         manifest.counts.dropped_duplicates += dropped;
@@ -65,7 +66,11 @@ impl Index {
             staging.install(&name)?;
         }
         staging.commit(&mut manifest)?;
-        Ok(BuildSummary::of(&request.index, manifest, dropped))
+        let summary = BuildSummary::of(&request.index, manifest, dropped);
+        Ok(BuildSummary {
+            textless,
+            ..summary
+        })
     }
 
     /// Rewrites the segments of an index folder as one. Rankings do not change.

@@ -1,5 +1,6 @@
 //! The files behind a path.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use super::reader::{RowReader, open_failure};
@@ -19,7 +20,12 @@ fn kind(path: &Path) -> Option<&'static str> {
     let name = path.file_name()?.to_str()?;
     let ends = |end: &str| name.len() > end.len() && name.ends_with(end);
     let (_, kind) = ENDS.into_iter().find(|(end, _)| ends(end))?;
-    (!name.starts_with(['.', '_'])).then_some(kind)
+    (!is_hidden(path)).then_some(kind)
+}
+
+fn is_hidden(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str());
+    name.is_some_and(|name| name.starts_with(['.', '_']))
 }
 
 pub(super) fn is_markdown(path: &Path) -> bool {
@@ -38,6 +44,35 @@ fn listed(folder: &Path) -> Result<Vec<(PathBuf, &'static str)>, ReadError> {
     }
     files.sort_unstable();
     Ok(files)
+}
+
+/// The markdown files of a folder and of the folders below it, in the order of their paths; hidden ones and links to folders aside.
+/// A page is called after its file, wherever that is, so no two have one name.
+fn pages_below(folder: &Path) -> Result<Vec<PathBuf>, ReadError> {
+    let (mut pages, mut folders) = (Vec::new(), vec![folder.to_owned()]);
+    while let Some(folder) = folders.pop() {
+        let fail = |source| open_failure(&folder, source);
+        for entry in std::fs::read_dir(&folder).map_err(fail)? {
+            let entry = entry.map_err(fail)?;
+            let path = entry.path();
+            if entry.file_type().map_err(fail)?.is_dir() {
+                folders.extend((!is_hidden(&path)).then_some(path));
+            } else if is_markdown(&path) && path.is_file() {
+                pages.push(path);
+            }
+        }
+    }
+    pages.sort_unstable();
+    let mut named = HashMap::new();
+    for page in &pages {
+        if let Some(first) = named.insert(page.file_stem(), page) {
+            return Err(ReadError::SamePage {
+                path: page.clone(),
+                first: first.clone(),
+            });
+        }
+    }
+    Ok(pages)
 }
 
 impl RowReader {
@@ -59,8 +94,8 @@ impl RowReader {
 /// The files of a corpus, in the order they are read.
 ///
 /// A file stands for itself. A folder stands for its `corpus.jsonl`, `corpus.jsonl.gz` or `corpus.parquet`, the first
-/// there is; without one, for all its `.jsonl` and `.jsonl.gz`, its `.parquet` or its `.md` files in the byte order of
-/// their names, hidden ones and subfolders aside.
+/// there is; without one, for all its `.jsonl` and `.jsonl.gz` or its `.parquet` files in the byte order of their names,
+/// hidden ones and subfolders aside, or for all `.md` files in it and below it.
 pub(crate) fn corpus_files(path: &Path) -> Result<Vec<PathBuf>, ReadError> {
     if !path.is_dir() {
         return Ok(vec![path.to_owned()]);
@@ -72,6 +107,12 @@ pub(crate) fn corpus_files(path: &Path) -> Result<Vec<PathBuf>, ReadError> {
     let (files, mut kinds): (Vec<_>, Vec<_>) = listed(path)?.into_iter().unzip();
     kinds.sort_unstable();
     kinds.dedup();
+    if kinds.iter().all(|kind| *kind == MARKDOWN) {
+        let pages = pages_below(path)?;
+        if !pages.is_empty() {
+            return Ok(pages);
+        }
+    }
     let path = path.to_owned();
     match kinds[..] {
         [] => Err(ReadError::NoCorpus { path }),

@@ -56,6 +56,18 @@ fn entries(folder: &Path) -> Vec<String> {
 }
 
 #[test]
+fn passages_without_a_text_are_counted() {
+    let scratch = tempfile::tempdir().unwrap();
+    let file = corpus(scratch.path(), "a.jsonl", &[("a", ""), ("b", "one")]);
+    let index = scratch.path().join("index");
+    let built = build(&BuildRequest::new(file, FORMAT, &index)).unwrap();
+    assert_eq!((built.passages, built.textless), (2, 1));
+    let more = corpus(scratch.path(), "b.jsonl", &[("c", " ")]);
+    let grown = add(&AddRequest::new(more, FORMAT, &index)).unwrap();
+    assert_eq!((grown.passages, grown.textless), (3, 1));
+}
+
+#[test]
 fn the_index_does_not_depend_on_the_number_of_threads() {
     let scratch = tempfile::tempdir().unwrap();
     let source = large_corpus(scratch.path(), "corpus.jsonl", 0..3000);

@@ -29,6 +29,7 @@ pub(in crate::index) struct FileFeed<'a> {
     hasher: Option<CorpusHasher>,
     read: u64,
     dropped: u64,
+    textless: u64,
 }
 
 impl<'a> FileFeed<'a> {
@@ -49,7 +50,13 @@ impl<'a> FileFeed<'a> {
             hasher,
             read: 0,
             dropped: 0,
+            textless: 0,
         })
+    }
+
+    /// Passages without a text among those that were given.
+    pub(in crate::index) fn textless(&self) -> u64 {
+        self.textless
     }
 
     /// The record of the corpus that was read. `stored_digest` is that of the passages this feed gave.
@@ -111,6 +118,7 @@ impl Feed for FileFeed<'_> {
                 }
                 .into());
             }
+            self.textless += u64::from(passage.text.trim().is_empty());
             return Ok(Some((line, passage)));
         }
         Ok(None)

@@ -101,6 +101,8 @@ pub struct BuildSummary {
     pub tokens: u64,
     /// Passages left out as duplicates this time.
     pub dropped_duplicates: u64,
+    /// Passages without a text that were indexed this time: only their titles can be found.
+    pub textless: u64,
     /// Number of segments.
     pub segments: usize,
     /// Generation of the index.
