@@ -101,10 +101,19 @@ impl QuestionRow<'_> {
     /// # Errors
     /// As [`QuestionRow::text`], and when there is no answer or an empty one.
     pub fn answers(&self) -> Result<Vec<String>, RowFault> {
-        self.answers_in(if self.has("answer") {
-            "answer"
-        } else {
-            "answers"
+        self.answers_in(self.either(["answer", "answers"])?)
+    }
+
+    /// The one of two fields that the row has, the first where it has both.
+    fn either(&self, fields: [&'static str; 2]) -> Result<&'static str, RowFault> {
+        let found = fields.into_iter().find(|field| self.has(field));
+        found.ok_or_else(|| {
+            let [one, other] = fields;
+            let what = format!("neither `{one}` nor `{other}` is there");
+            RowFault::new(
+                what,
+                format!("write the field that other rows have, `{one}` say"),
+            )
         })
     }
 
@@ -131,11 +140,7 @@ impl QuestionRow<'_> {
     /// # Errors
     /// As [`QuestionRow::text`], and when the question is empty.
     pub fn task(&self, id: String, golds: Vec<String>) -> Result<Task, RowFault> {
-        let field = if self.has("question") {
-            "question"
-        } else {
-            "text"
-        };
+        let field = self.either(["question", "text"])?;
         self.asked((field, self.text(field)?), id, golds)
     }
 

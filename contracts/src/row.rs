@@ -96,7 +96,10 @@ impl<'a> Row<'a> {
     /// # Errors
     /// When the text is anything else.
     pub fn parse_json(text: &'a str) -> Result<Self, RowFault> {
-        serde_json::from_str(text).map_err(|cause| {
+        serde_json::from_str(text).map_err(|cause: serde_json::Error| {
+            // The reader says which line of the file this is.
+            let cause = cause.to_string();
+            let cause = cause.replace(" at line 1 column ", " at column ");
             let what = format!("not a JSON object ({cause})");
             RowFault::new(what, "write one JSON object per line, in UTF-8")
         })

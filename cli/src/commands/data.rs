@@ -84,8 +84,8 @@ impl Experience {
 /// It finds questions asked twice, questions that hold their answer, and questions, answers and passages that two sets share. Exit code 1
 /// when the sets share questions or passages; answers that are shared are only reported.
 ///
-/// Without --against, the held-out questions of a file that names splits are held against its training questions. Answers
-/// that are yes, no or a number are not compared.
+/// Without --against, the training questions of a file that names splits are compared with its held-out ones. Answers that are yes, no or
+/// a number are not compared.
 #[derive(Args, Debug)]
 pub(crate) struct Check {
     /// Questions in any format that a config reads: JSON lines, a JSON list, parquet, a BEIR folder.
@@ -133,44 +133,49 @@ impl Check {
     }
 }
 
+/// Prints a kind of findings: how many there are, and the first of them.
+fn list<T>(kind: &str, found: &[T], line: impl Fn(&T) -> String) {
+    out(&format!("{kind}: {}", found.len()));
+    for one in found.iter().take(SHOWN) {
+        out(&format!("  {}", line(one)));
+    }
+    if found.len() > SHOWN {
+        let more = found.len() - SHOWN;
+        out(&format!("  and {more} more (--json lists all)"));
+    }
+}
+
 fn tell(found: &Contamination, digest: &str) {
-    out(&format!("{} questions, ids {digest}", found.questions));
-    out(&format!("asked more than once: {}", found.duplicates.len()));
-    for repeated in found.duplicates.iter().take(SHOWN) {
-        out(&format!(
-            "  {}  {}",
-            repeated.ids.join(" "),
-            repeated.question
-        ));
-    }
     out(&format!(
-        "answer in the question: {}",
-        found.answer_in_question.len()
+        "{} questions; digest of all ids: {digest}",
+        found.questions
     ));
-    for id in found.answer_in_question.iter().take(SHOWN) {
-        out(&format!("  {id}"));
-    }
-    out(&format!(
-        "answer in a published prompt: {}",
-        found.answer_in_prompt.len()
-    ));
-    for id in found.answer_in_prompt.iter().take(SHOWN) {
-        out(&format!("  {id}"));
-    }
+    list("asked more than once", &found.duplicates, |repeated| {
+        format!("{}  {}", repeated.ids.join(" "), repeated.question)
+    });
+    list(
+        "answer in the question",
+        &found.answer_in_question,
+        String::clone,
+    );
+    list(
+        "answer that published graders take from the prompt",
+        &found.answer_in_prompt,
+        String::clone,
+    );
     if found.against == 0 {
-        out("held against nothing: give --against");
+        out("compared with no other set (--against FILE)");
         return;
     }
-    out(&format!("held against {} questions", found.against));
+    out(&format!("compared with {} questions", found.against));
     let kinds = [
         ("same question", &found.same_question),
         ("same answer", &found.same_answer),
         ("same evidence", &found.same_evidence),
     ];
-    for (name, leaks) in kinds {
-        out(&format!("{name}: {}", leaks.len()));
-        for Leak { id, with, shared } in leaks.iter().take(SHOWN) {
-            out(&format!("  {id} and {with}: {shared}"));
-        }
+    for (kind, leaks) in kinds {
+        list(kind, leaks, |Leak { id, with, shared }| {
+            format!("{id} and {with}: {shared}")
+        });
     }
 }

@@ -181,6 +181,25 @@ fn programs_and_queries_replay_too() {
 }
 
 #[test]
+fn findings_that_are_not_shown_are_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("a.jsonl");
+    let twice = |number: usize| {
+        format!("{{\"question\":\"Who is {number}?\",\"answer\":\"Ada\"}}\n").repeat(2)
+    };
+    std::fs::write(&file, (0..7).map(twice).collect::<String>()).unwrap();
+    let told = done(&["data", "check", file.to_str().unwrap()]);
+    for words in [
+        "14 questions; digest of all ids: ",
+        "asked more than once: 7\n",
+        "  and 2 more (--json lists all)",
+        "compared with no other set (--against FILE)",
+    ] {
+        assert!(told.contains(words), "{words}: {told}");
+    }
+}
+
+#[test]
 fn leaks_between_data_sets_are_exit_code_one() {
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| {

@@ -129,8 +129,16 @@ fn malformed_lines_name_the_line_the_fault_and_the_fix() {
     let good = "{\"question\":\"q\",\"answer\":\"a\"}\n";
     assert_eq!(
         message(&format!("{good}{{\"question\":\"q\"}}\n")),
-        "`/set.jsonl` line 2: `answers` is missing; write `answers` as a string"
+        "`/set.jsonl` line 2: neither `answer` nor `answers` is there; write the field that other rows have, `answer` say"
     );
+    let unasked = message(&format!("{good}{{\"answer\":\"a\"}}\n"));
+    assert!(
+        unasked.contains("line 2: neither `question` nor `text` is there"),
+        "{unasked}"
+    );
+    // Every row has the fields of the first.
+    let other = "{\"id\":\"x\",\"question\":\"q\",\"golden_answers\":[\"a\"]}\n";
+    assert!(message(&format!("{good}{other}")).contains("line 2: neither `answer` nor `answers`"));
     let apart: Vec<String> = read(&format!("{good}\n{good}"))
         .expect("plain")
         .into_iter()
@@ -141,7 +149,11 @@ fn malformed_lines_name_the_line_the_fault_and_the_fix() {
         ["line-1", "line-3"],
         "blank lines are counted and passed over"
     );
-    assert!(message("{\"question\":").contains("line 1: not a JSON object"));
+    let cut = message("{\"question\":");
+    assert!(
+        cut.contains("line 1: not a JSON object (EOF") && cut.contains(" at column "),
+        "{cut}"
+    );
     assert!(message("[1]").contains("not a JSON object"));
     assert!(
         message("{\"text\":\"p\",\"score\":1}")

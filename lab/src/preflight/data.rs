@@ -37,7 +37,7 @@ pub(super) fn checks(config: &Resolved, entry: &EnvEntry, data: &Data) -> Vec<Ch
         "duplicates",
         repeated,
         !alone.duplicates.is_empty(),
-        "a question that is asked twice counts twice: `forage data check` lists all",
+        "a question that is asked twice counts twice: `forage data check --json` lists all",
     ));
     checks.push(answers(entry, &train, &dev));
     let given = alone.answer_in_question.len();

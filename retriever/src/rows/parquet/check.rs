@@ -181,9 +181,23 @@ pub(super) fn row_group(file: &File, group: &RowGroupMetaData, scalars: bool) ->
         if scalars && repeated {
             continue;
         }
+        let compression = column.compression();
+        if !matches!(
+            compression,
+            Compression::UNCOMPRESSED
+                | Compression::SNAPPY
+                | Compression::GZIP(_)
+                | Compression::ZSTD(_)
+        ) {
+            return Err(damaged(format!(
+                "a column is compressed with {:?}; snappy, gzip, zstd and none can be read: in pandas, \
+                 `to_parquet(path, compression=\"zstd\")`",
+                column.compression_codec()
+            )));
+        }
         let (start, length) = column.byte_range();
         let mut pages = Pages::new(file, start, length)?;
-        let gzip = matches!(column.compression(), Compression::GZIP(_));
+        let gzip = matches!(compression, Compression::GZIP(_));
         while let Some(page) = pages.next(gzip)? {
             page.check(pages.values, repeated)?;
         }

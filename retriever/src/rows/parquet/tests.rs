@@ -68,6 +68,7 @@ impl Value {
 const NONE: i64 = 0;
 const SNAPPY: i64 = 1;
 const GZIP: i64 = 2;
+const BROTLI: i64 = 4;
 
 /// One column, and one page of it.
 #[derive(Clone)]
@@ -217,6 +218,16 @@ fn what_the_tests_make_is_read() {
     };
     // The column has another path then: an error, but none of the schema's.
     drop(nested.read());
+}
+
+#[test]
+fn a_compression_that_cannot_be_read_is_named_with_those_that_can() {
+    let packed = File {
+        codec: BROTLI,
+        ..File::sound()
+    };
+    refused(&packed, "a column is compressed with BROTLI");
+    refused(&packed, "snappy, gzip, zstd and none can be read");
 }
 
 #[test]
