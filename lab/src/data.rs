@@ -29,6 +29,8 @@ pub(crate) type Tasks = Arc<[Arc<Task>]>;
 pub struct Corpus {
     pub(crate) retriever: Arc<dyn Retriever>,
     pub(crate) wiki: Option<OpenWiki>,
+    /// What is searched, where questions of files may name evidence that it does not have.
+    pub(crate) index: Option<Arc<Index>>,
 }
 
 impl Corpus {
@@ -37,6 +39,7 @@ impl Corpus {
         Self {
             retriever: Arc::new(NoPassages),
             wiki: None,
+            index: None,
         }
     }
 
@@ -46,6 +49,7 @@ impl Corpus {
         Ok(Self {
             retriever: Arc::new(Bm25Retriever::in_memory(world.passages().collect())?),
             wiki: Some(lazily(move || Ok(Wiki::of_world(&pages)?))),
+            index: None,
         })
     }
 
@@ -70,6 +74,7 @@ impl Corpus {
             _ => bail!("give exactly one of --index and --corpus"),
         };
         let retriever = retrieval.over(&found)?;
+        let index = Some(Arc::clone(&found));
         let wiki = match corpus {
             Some((corpus, format)) => pages_of(corpus, format, Some(found), &scratch),
             None => pages_in(found),
@@ -77,6 +82,7 @@ impl Corpus {
         Ok(Self {
             retriever,
             wiki: Some(wiki),
+            index,
         })
     }
 
@@ -84,7 +90,7 @@ impl Corpus {
     pub(crate) fn recorded(self, tape: Option<&Path>) -> Result<Self> {
         Ok(Self {
             retriever: recorded(self.retriever, tape)?,
-            wiki: self.wiki,
+            ..self
         })
     }
 }
@@ -144,6 +150,7 @@ impl Data {
                 corpus: Corpus {
                     retriever,
                     wiki: files_wiki(files, files.format, None, &RunLayout::new(folder)),
+                    index: None,
                 },
                 train: none(),
                 dev: none(),
@@ -371,6 +378,7 @@ fn load_world(
     let corpus = Corpus {
         retriever: found,
         wiki: Some(wiki),
+        index: None,
     };
     Ok((corpus, splits))
 }
@@ -431,10 +439,15 @@ fn load_files(
         }
     };
     let splits = file_splits(files)?;
-    if let Some(index) = index.filter(|_| corpora.is_empty()) {
-        refuse_other_names(&index, &splits)?;
+    if let Some(index) = index.as_ref().filter(|_| corpora.is_empty()) {
+        refuse_other_names(index, &splits)?;
     }
-    Ok((Corpus { retriever, wiki }, splits))
+    let corpus = Corpus {
+        retriever,
+        wiki,
+        index,
+    };
+    Ok((corpus, splits))
 }
 
 /// Refuses judgments of passages that the index has under the ids of several corpora.

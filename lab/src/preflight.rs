@@ -80,7 +80,7 @@ impl Resolved {
         observer.say("reading the data, and indexing the corpus where no index is named");
         let data = Data::load(self, scratch.path())?;
         let entry = registry::find(&self.environment.id)?;
-        add("data", data::checks(self, entry, &data));
+        add("data", data::checks(self, entry, &data)?);
         if data.train.is_empty() {
             return Ok(checks);
         }

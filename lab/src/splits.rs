@@ -1,4 +1,4 @@
-//! The files of a config before a run begins: what they hold, and the questions that two splits share.
+//! The files of a config before a run begins: what they hold, the questions that two splits share, and evidence that is nowhere.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use forage_retriever::{CorpusFormat, Index};
 
 use crate::archive::is_archive;
 use crate::config::{Resolved, RunConfig};
-use crate::data::{Tasks, file_splits, first};
+use crate::data::{Corpus, Tasks, file_splits, first};
 use crate::error::{Context, Result};
 
 impl Resolved {
@@ -94,11 +94,49 @@ pub(crate) fn shared_questions([train, dev, test]: [&Tasks; 3]) -> Vec<String> {
     pairs.into_iter().filter_map(warning).collect()
 }
 
+/// Questions of each split whose evidence is looked up: more would read much of a large index.
+const LOOKED_UP: usize = 1000;
+
+impl Corpus {
+    /// Says of how many questions the evidence is not in the index, by the first questions of each split; a page is there as the
+    /// passages that it was cut into too. None where all of it is there, or no index is at hand.
+    ///
+    /// # Errors
+    /// When the index is damaged.
+    pub(crate) fn unknown_evidence(&self, splits: &[&Tasks]) -> Result<Option<String>> {
+        let Some(index) = &self.index else {
+            return Ok(None);
+        };
+        let looked_up = splits.iter().flat_map(|tasks| tasks.iter().take(LOOKED_UP));
+        let (mut asked, mut without, mut example) = (0, 0, None);
+        for task in looked_up {
+            asked += 1;
+            let judgments = task.judgments();
+            for (id, _) in judgments.iter().filter(|(_, grade)| **grade > 0) {
+                let cut = format!("{id}#0");
+                if index.ordinal_of(id)?.is_some() || index.ordinal_of(&cut)?.is_some() {
+                    continue;
+                }
+                without += 1;
+                example.get_or_insert_with(|| format!("`{id}` of {}", task.name()));
+                break;
+            }
+        }
+        Ok(example.map(|example| {
+            format!(
+                "the evidence of {without} of {asked} questions is not in the index, {example} for instance: no search finds it, and \
+                 recall counts it as missed; evidence names passages by their ids"
+            )
+        }))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::path::Path;
 
     use super::*;
+    use crate::data::Data;
 
     const ROW: &str = "{\"question\": \"Who sings?\", \"answer\": \"Ada\"}\n";
 
@@ -136,6 +174,36 @@ mod tests {
         );
         let warnings = found(&format!(", dev = {test:?}, test = {test:?}"));
         assert_eq!(warnings.len(), 3, "{warnings:?}");
+    }
+
+    #[test]
+    fn evidence_that_is_nowhere_is_counted() {
+        let folder = tempfile::tempdir().unwrap();
+        let page = "{\"id\": \"one\", \"title\": \"One\", \"content\": \"A text.\"}\n";
+        let pages = write(folder.path(), "pages.jsonl", page);
+        let row = |page: &str| {
+            format!(
+                "{{\"question\": \"{page}?\", \"answer\": \"a\", \"filename\": \"{page}.md\"}}\n"
+            )
+        };
+        let rows = [row("one"), row("two"), row("three")].concat();
+        let questions = write(folder.path(), "a.jsonl", &rows);
+        let found = |format: &str| {
+            let data = format!("corpus = {pages:?}, format = {format:?}, train = {questions:?}");
+            let run = folder.path().join(format);
+            std::fs::create_dir(&run).unwrap();
+            let data = Data::load(&config(&data), &run).unwrap();
+            data.corpus.unknown_evidence(&[&data.train]).unwrap()
+        };
+        for format in ["pages", "whole-pages"] {
+            let found = found(format).unwrap();
+            assert!(
+                found.starts_with(
+                    "the evidence of 2 of 3 questions is not in the index, `two` of a/line-2 for"
+                ),
+                "{found}"
+            );
+        }
     }
 
     #[test]

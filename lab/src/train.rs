@@ -247,6 +247,10 @@ fn load(config: &Resolved, options: &TrainOptions, observer: &dyn Observer) -> R
             observer.warn(&warning);
         }
     }
+    let splits = [&data.train, &data.dev, &data.test];
+    if let Some(found) = data.corpus.unknown_evidence(&splits)? {
+        observer.warn(&format!("warning: {found}"));
+    }
     Ok(data)
 }
 

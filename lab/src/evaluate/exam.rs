@@ -169,6 +169,9 @@ impl Exam<'_> {
                  config --questions",
             ));
         }
+        if let Some(found) = self.corpus.unknown_evidence(&[&self.tasks])? {
+            self.observer.warn(&format!("warning: {found}"));
+        }
         let options = self.options;
         let searched = self.corpus.clone();
         let session = Session::new(

@@ -8,6 +8,7 @@ use forage_trainer::doctor::Check;
 use super::{failed, noted, passed};
 use crate::config::Resolved;
 use crate::data::{Data, Tasks};
+use crate::error::Result;
 use crate::session::Session;
 use crate::train::few_questions;
 
@@ -17,7 +18,7 @@ const READ: usize = 200;
 /// Share of questions that may hold their answer: those that offer a choice do.
 const GIVEN_AWAY: f64 = 0.2;
 
-pub(super) fn checks(config: &Resolved, entry: &EnvEntry, data: &Data) -> Vec<Check> {
+pub(super) fn checks(config: &Resolved, entry: &EnvEntry, data: &Data) -> Result<Vec<Check>> {
     let plain =
         |tasks: &Tasks| -> Vec<Task> { tasks.iter().map(|task| Task::clone(task)).collect() };
     let (train, dev, test) = (plain(&data.train), plain(&data.dev), plain(&data.test));
@@ -55,8 +56,17 @@ pub(super) fn checks(config: &Resolved, entry: &EnvEntry, data: &Data) -> Vec<Ch
             checks.push(leaks(name, &train, others));
         }
     }
+    if data.corpus.index.is_some() {
+        let splits = [&data.train, &data.dev, &data.test];
+        let unknown = data.corpus.unknown_evidence(&splits)?;
+        let wrong = unknown.is_some();
+        let found = unknown.unwrap_or_else(|| "all that was looked up is in the index".to_owned());
+        let fix =
+            "name it as the index does, or search the corpus that the questions were made for";
+        checks.push(noted("evidence", found, wrong, fix));
+    }
     checks.push(tags(entry, &train));
-    checks
+    Ok(checks)
 }
 
 fn questions(config: &Resolved, data: &Data) -> Check {

@@ -218,6 +218,7 @@ impl Player {
         let corpus = Corpus {
             retriever: Arc::<Candidates>::clone(&candidates),
             wiki: None,
+            index: None,
         };
         let environment = opening.limits(&config.environment)?;
         let rewards = config.rewards()?;
