@@ -120,7 +120,7 @@ fn unvalidated(config: &RunConfig) -> Option<String> {
     })
 }
 
-/// The highest learning rate that small policies take well; those of whole checkpoints are a thousandth of it.
+/// The highest learning rate that small policies take well; those of whole checkpoints are far lower.
 const HIGHEST_RATE: f64 = 0.01;
 
 /// Says that nothing is learned, or that steps are too large to learn anything.
