@@ -1,7 +1,7 @@
 //! The files of a config before a run begins: what they hold, the questions that two splits share, and evidence that is nowhere.
 
 use std::collections::HashSet;
-use std::path::PathBuf;
+use std::path::Path;
 
 use forage_retriever::{CorpusFormat, Index};
 
@@ -19,11 +19,11 @@ impl Resolved {
         let Some(files) = &self.data.files else {
             return Ok(Vec::new());
         };
-        if let Some(index) = files.index.as_ref().filter(is_here) {
+        if let Some(index) = files.index.as_ref().filter(|path| is_here(path)) {
             Index::open(index).in_config("data.files.index")?;
         }
         if files.format.is_none() {
-            for corpus in files.corpus.iter().filter(is_here) {
+            for corpus in files.corpus.iter().filter(|path| is_here(path)) {
                 CorpusFormat::detect(corpus).in_config("data.files.corpus")?;
             }
         }
@@ -33,7 +33,7 @@ impl Resolved {
 }
 
 /// Tells whether a path can be read as it is: an archive is unpacked by the run, beside itself.
-fn is_here(path: &&PathBuf) -> bool {
+fn is_here(path: &Path) -> bool {
     path.exists() && !is_archive(path)
 }
 
@@ -52,7 +52,7 @@ pub(crate) fn questions_here(config: &RunConfig) -> Result<Option<[Tasks; 3]>> {
     // Of several corpora the names are asked for.
     let corpora = files.corpus.iter().filter(|_| files.corpus.len() > 1);
     let mut named = named.chain(ids.flatten()).chain(corpora);
-    if !named.all(|path| is_here(&path)) {
+    if !named.all(|path| is_here(path)) {
         return Ok(None);
     }
     let mut counts = config.data.counts().into_iter();
@@ -133,8 +133,6 @@ impl Corpus {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
     use crate::data::Data;
 
