@@ -185,6 +185,9 @@ pub struct Episode {
     /// Turns at its beginning that it was given as a hint: another wrote them, and their tokens are forced.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub hinted: usize,
+    /// Id of the environment that it was played in; empty where nobody recorded it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub environment: String,
     /// The opening prompt as the environment wrote it; a chat template's text around it is in the tokens only.
     pub prompt: String,
     /// Turns in order.
@@ -212,6 +215,7 @@ impl Episode {
             member: 0,
             branch: None,
             hinted: 0,
+            environment: String::new(),
             prompt: String::new(),
             turns: Vec::new(),
             tokens: TokenLog::default(),

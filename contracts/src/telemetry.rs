@@ -147,8 +147,8 @@ pub struct EnvTelemetry {
     pub reasoning: &'static [[&'static str; 2]],
     /// Opening tags of what the environment shows; a policy that writes one forges an observation.
     pub observations: &'static [&'static str],
-    /// Says whether an episode is of this environment and had nothing to search: an answer without a search is no sign then.
-    pub unsearched: fn(&Episode) -> bool,
+    /// Whether its policies can search: elsewhere neither an answer nor a run without a search is a sign.
+    pub searches: bool,
 }
 
 impl EnvTelemetry {
@@ -159,6 +159,6 @@ impl EnvTelemetry {
         actions: &[],
         reasoning: &[],
         observations: &[],
-        unsearched: |_| false,
+        searches: false,
     };
 }

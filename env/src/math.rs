@@ -21,8 +21,7 @@ use forage_contracts::environment::{
 };
 use forage_contracts::seed::Seed;
 use forage_contracts::{
-    Direction, EnvEntry, EnvTelemetry, Episode, Metric, Passages, Pieces, Resolved, Tag, Task,
-    Vocabulary,
+    Direction, EnvEntry, Episode, Metric, Passages, Pieces, Resolved, Tag, Task, Vocabulary,
 };
 use serde_json::{Map, Value};
 
@@ -71,10 +70,6 @@ pub(crate) const ENTRY: EnvEntry = EnvEntry {
     metrics: describe,
     measures,
     declares: DECLARED,
-    telemetry: EnvTelemetry {
-        unsearched: |episode| in_code(episode).is_some(),
-        ..EnvTelemetry::COMMON
-    },
     ..EnvEntry::new(
         "forage/math-v0",
         "problems of mathematics, generated or of files, answered in a box",

@@ -79,6 +79,7 @@ pub(crate) const ENTRY: EnvEntry = EnvEntry {
     telemetry: EnvTelemetry {
         actions: &[[Tag::Search.opening(), Tag::Search.closing()]],
         observations: &[Tag::Information.opening()],
+        searches: true,
         ..EnvTelemetry::COMMON
     },
     ..EnvEntry::new(

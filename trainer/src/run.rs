@@ -22,6 +22,7 @@ use forage_contracts::environment::EnvFactory;
 use forage_contracts::policy::Sampling;
 use forage_contracts::seed::Seed;
 use forage_contracts::{Episode, Metric, SettingError, Task};
+use forage_env::registry;
 use forage_env::reward::RewardSet;
 use forage_env::{Alarm, InfraBudget, Job, Presentation, Rollout, Severity};
 use tracing::Instrument;
@@ -68,6 +69,13 @@ pub struct Problem {
     pub dev: Arc<[Arc<Task>]>,
     /// The form in which the policy reads an environment's text.
     pub presentation: Presentation,
+}
+
+impl Problem {
+    /// Returns whether the policy can search, as far as the registry knows.
+    fn searches(&self) -> bool {
+        registry::find(&self.factory.spec().id).is_ok_and(|entry| entry.telemetry.searches)
+    }
 }
 
 /// The source of rollouts.
@@ -142,7 +150,11 @@ pub async fn run_grpo(
     }
     let hints = Hints::of(config, source, learner)?;
     ahead::prepare(config, source, place, learner)?;
-    let sentinel = Sentinel::new(config.sentinel, plays).map_err(RunError::Sentinel)?;
+    let searches = match source {
+        Source::Play(problem) => problem.searches(),
+        Source::Recorded(_) => false,
+    };
+    let sentinel = Sentinel::new(config.sentinel, searches).map_err(RunError::Sentinel)?;
     let ranks = together::meet(config, place, learner)?;
     learner.join(Arc::clone(&ranks));
     learner.set_seed(Seed::root(place.seed));

@@ -17,6 +17,7 @@ pub(super) const TELEMETRY: EnvTelemetry = EnvTelemetry {
     },
     actions: &[PYTHON],
     observations: &["<python_output>"],
+    searches: true,
     ..EnvTelemetry::COMMON
 };
 

@@ -11,6 +11,7 @@ pub(super) const TELEMETRY: EnvTelemetry = EnvTelemetry {
     items: ITEMS,
     actions: &[[QUERY_OPEN, QUERY_CLOSE]],
     reasoning: &[REASONING],
+    searches: true,
     ..EnvTelemetry::COMMON
 };
 

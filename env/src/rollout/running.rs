@@ -125,6 +125,7 @@ impl<'a> Running<'a> {
             member: self.job.member,
             branch: self.branch,
             hinted: self.hinted,
+            environment: self.rollout.factory.spec().id.clone(),
             prompt,
             turns,
             tokens: self.log,

@@ -46,6 +46,7 @@ fn episode(row: &Row) -> Episode {
         member: 0,
         branch: None,
         hinted: 0,
+        environment: String::new(),
         prompt: String::new(),
         turns: vec![Turn {
             policy: String::new(),

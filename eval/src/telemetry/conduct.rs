@@ -70,9 +70,11 @@ pub(super) fn forged(turn: &Turn) -> Option<&str> {
     Some(&text[start..])
 }
 
-/// Returns whether there was something to search, as far as environments tell.
+/// Returns whether the policy could search, as the environment's entry says; of an episode without a name of its environment it is
+/// supposed.
 fn searches(reading: &Reading<'_>) -> bool {
-    !environments().any(|entry| (entry.telemetry.unsearched)(reading.episode))
+    let id = reading.episode.environment.as_str();
+    id.is_empty() || environments().any(|entry| entry.id == id && entry.telemetry.searches)
 }
 
 /// An answer that names something and was given without a search, where something could be searched.

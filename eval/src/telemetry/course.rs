@@ -16,6 +16,9 @@ use crate::text;
 /// Steps over which an item is taken when it is held against its threshold: one batch is too few questions.
 const SPAN: usize = 3;
 
+/// Mean rewards that are as close are the same.
+const SAME_REWARD: f64 = 1e-9;
+
 /// One item of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -91,7 +94,7 @@ pub struct Course {
     pub steps: [u64; 2],
     /// Every item that some episode has, by name.
     pub(crate) items: BTreeMap<String, Trend>,
-    /// The last of the steps over which the reward was best.
+    /// The last of the steps over which the reward was best; none where it was the same throughout.
     pub reward_peak: Option<u64>,
     /// The share of the reward's rise that came after the first quarter of the steps, by resampling steps; absent under sixteen
     /// steps and where no rise is shown.
@@ -209,13 +212,17 @@ fn pooled(steps: &[(u64, StepItem)]) -> StepItem {
     }
 }
 
+/// The end of the best span; none where every span is as good.
 fn peak(reward: &Series) -> Option<u64> {
-    let spans = reward
+    let spans: Vec<(u64, f64)> = reward
         .windows(SPAN)
-        .map(|span| (span[SPAN - 1].0, pooled(span).mean));
-    spans
-        .max_by(|(early, a), (late, b)| a.total_cmp(b).then(late.cmp(early)))
-        .map(|(step, _)| step)
+        .map(|span| (span[SPAN - 1].0, pooled(span).mean))
+        .collect();
+    let best = spans
+        .iter()
+        .max_by(|(early, a), (late, b)| a.total_cmp(b).then(late.cmp(early)))?;
+    let differs = |(_, mean): &(u64, f64)| best.1 - mean > SAME_REWARD;
+    spans.iter().any(differs).then_some(best.0)
 }
 
 /// Fewer steps have no first quarter that is apart from their beginning.
@@ -355,7 +362,12 @@ fn alarm(
         Some(peak) => format!(" The reward was best at step {peak}."),
         None => String::new(),
     };
-    let evidence = format!("{} over steps {from} to {step}", number(judged[0]));
+    let steps = if from == step {
+        format!("at step {step}")
+    } else {
+        format!("over steps {from} to {step}")
+    };
+    let evidence = format!("first raised {steps}, at {}", number(judged[0]));
     let outcome = format!(" {} in the last quarter.{reward}", number(trend.last));
     items::alarm(item, judged, Some(step), examples, [evidence, outcome])
 }

@@ -96,7 +96,7 @@ const COMMON: &[Item] = &[
     ),
     Item::new(
         "unsearched_answer",
-        "share of the answers that name something without any search",
+        "of the answers that name something, the share given without any search",
         conduct::unsearched_answer,
     )
     .watched(
@@ -145,7 +145,7 @@ const COMMON: &[Item] = &[
     ),
     Item::new(
         "give_up_rate",
-        "share of the answers that say that nothing was found",
+        "of all answers, the share that names nothing and says that nothing was found",
         conduct::give_up,
     )
     .watched(
@@ -154,7 +154,7 @@ const COMMON: &[Item] = &[
     ),
     Item::new(
         "surrender",
-        "share of the answers that give up before anything was tried",
+        "of all answers, the share that gives up before anything was tried",
         conduct::surrender,
     )
     .watched(
@@ -174,7 +174,7 @@ const COMMON: &[Item] = &[
     Item::new(
         "fabricated_support",
         "share of the answers that stand only in evidence of the policy's own making, a forged observation or the output of \
-         a program that holds the answer itself",
+         a program that holds the answer itself, which the question does not",
         grounding::fabricated_support,
     )
     .watched(

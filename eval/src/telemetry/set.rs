@@ -10,14 +10,16 @@ use super::items::{self, every, find, limit};
 use super::reading::read;
 use super::{EXAMPLES, LEAST_EPISODES};
 use crate::measures::QuestionKey;
-use crate::stats::{Bootstrap, Interval, StatsError, bootstrap_clusters};
+use crate::stats::{
+    Bootstrap, Interval, StatsError, bootstrap_clusters, cluster_means, mean_interval,
+};
 use crate::summary::number;
 use crate::text;
 
 /// One item of a set.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct SetItem {
-    /// Mean over questions, with its interval by resampling questions.
+    /// Mean over questions, with its interval over questions.
     #[serde(flatten)]
     pub interval: Interval,
     /// Episodes that have the item.
@@ -59,8 +61,13 @@ impl Telemetry {
                 continue;
             }
             let samples: Vec<Vec<f64>> = clusters.into_values().collect();
+            // What has a threshold is a share; other items may count something.
+            let interval = match item.threshold {
+                Some(_) => mean_interval(&cluster_means(&samples), bootstrap)?,
+                None => bootstrap_clusters(&samples, bootstrap)?,
+            };
             let found = SetItem {
-                interval: bootstrap_clusters(&samples, bootstrap)?,
+                interval,
                 episodes: values.len(),
             };
             alarms.extend(alarm(item, &found, examples, bootstrap));

@@ -299,6 +299,7 @@ mod tests {
             member: 0,
             branch: None,
             hinted: 0,
+            environment: String::new(),
             prompt,
             turns,
             tokens,

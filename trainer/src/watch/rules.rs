@@ -407,7 +407,7 @@ impl Facts<'_> {
     fn no_search(&self) -> Option<Finding> {
         // One stray search in a batch of some hundred episodes is not counted.
         const FEW: f64 = 0.02;
-        let trace = self.trace(Metric::SEARCHES).filter(|_| self.has_search)?;
+        let trace = self.trace(Metric::SEARCHES)?;
         let Span { window, short } = self.span;
         let ceased = |steps| trace.held(steps, |calls| calls < FEW);
         // The first steps count apart: searching may end before a first window is full.
@@ -429,7 +429,7 @@ impl Facts<'_> {
                 number(best)
             );
             (stop_if(useless), message)
-        } else if ceased(window) {
+        } else if self.has_search && ceased(window) {
             let message = format!(
                 "In {window} steps the policy made no search. It does not know how, or the protocol does not read its \
                  queries. Read some episodes; warm it up on demonstrations that search, or show an example in the prompt."

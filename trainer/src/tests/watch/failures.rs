@@ -431,7 +431,14 @@ fn policies_that_never_search_or_never_follow_the_protocol() {
         [("empty_search".to_owned(), Some(6))]
     );
     let mut closed_book = Sentinel::new(SentinelConfig::default(), false).unwrap();
-    assert_eq!(run(&mut closed_book, 4, 200, never, u64::MAX), []);
+    assert!(kinds(&mut closed_book, no_search).is_empty());
+    let mut closed_book = Sentinel::new(SentinelConfig::default(), false).unwrap();
+    // What was searched before and is no longer needs no word of the environment.
+    let ceased = run(&mut closed_book, 4, 200, never, u64::MAX);
+    assert!(
+        ceased.iter().any(|alarm| alarm.kind == "no_search"),
+        "{ceased:?}"
+    );
     let invalid = |row: &mut Row| row.set("action/valid_frac", 0.1);
     assert_eq!(
         kinds(&mut sentinel(SentinelConfig::default()), invalid),

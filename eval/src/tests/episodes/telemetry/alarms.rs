@@ -21,15 +21,22 @@ fn healthy_episodes_raise_nothing() {
     }
 }
 
-/// Problems of mathematics are solved without a search.
+/// Problems of mathematics are solved without a search, and servers of environments need offer none.
 #[test]
 fn where_nothing_can_be_searched_an_answer_without_a_search_raises_nothing() {
-    let solved = |text: &str| {
-        let boxed = turn(text, TurnKind::answer("Varnholt"), "");
-        set(|index| played(index, vec![boxed.clone()]))
+    let solved = |environment: &str| {
+        set(|index| Episode {
+            environment: environment.to_owned(),
+            ..played(index, vec![answer("Varnholt")])
+        })
     };
-    assert_eq!(raised(&solved("so \\boxed{Varnholt}")), [""; 0]);
-    assert_eq!(raised(&solved("so Varnholt")), ["unsearched_answer"]);
+    for environment in ["forage/math-v0", "forage/external-v0", "lab/unknown-v0"] {
+        assert_eq!(raised(&solved(environment)), [""; 0], "{environment}");
+    }
+    for environment in ["forage/search-r1-v0", "forage/code-search-v0", ""] {
+        let found = raised(&solved(environment));
+        assert_eq!(found, ["unsearched_answer"], "{environment}");
+    }
 }
 
 /// The item and episodes that raise its alarm and no other, but for those named after it.
@@ -303,6 +310,18 @@ fn what_is_read_supports_an_answer_whoever_wrote_it_first() {
         played(index, vec![read, answer("Varnholt")])
     };
     assert_eq!(raised(&set(looked)), [""; 0]);
+    // What the question names was not made up, though the program has it from there.
+    let asked = |index| {
+        let search =
+            "for page in search_pages('first postmaster of Eastmere'): print(page['title'])";
+        let mut made = played(
+            index,
+            vec![program(search, ran(2), "Eastmere"), answer("Eastmere")],
+        );
+        made.task.question = "Who was the first postmaster of Eastmere?".into();
+        made
+    };
+    assert_eq!(raised(&set(asked)), [""; 0]);
     // A conclusion stands in no passage; nor does a policy forge what it is asked to write.
     assert_eq!(
         raised(&set(|index| played(

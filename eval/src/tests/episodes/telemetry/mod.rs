@@ -118,7 +118,7 @@ pub(crate) fn querying(index: usize) -> Episode {
 }
 
 pub(crate) fn set(make: impl Fn(usize) -> Episode) -> Vec<Episode> {
-    (0..COUNT).map(make).collect()
+    (0..2 * COUNT).map(make).collect()
 }
 
 pub(crate) fn raised(episodes: &[Episode]) -> Vec<String> {
