@@ -236,7 +236,7 @@ impl Decomposition {
             ""
         };
         format!(
-            "Of the change in {measure}, searching more often explains {search}, finding the answer with a search {found}, reading it \
+            "Of the change in {measure}, searching at all explains {search}, finding the answer with a search {found}, reading it \
              once found {read}, and guessing {guess}.{caveat}"
         )
     }

@@ -89,28 +89,46 @@ impl Standings {
         })
     }
 
-    /// A row per policy, the one with the most expected points first: its points, and its mean on each data set.
+    /// A row per policy, the one with the most expected points first: its points, and its mean on each data set; then what the columns
+    /// are.
     pub fn to_text(&self, names: &[String]) -> String {
         let mut order: Vec<usize> = (0..self.points.len().min(names.len())).collect();
         order.sort_by(|&a, &b| self.points[b].total_cmp(&self.points[a]));
-        let mut header = vec!["policy", "expected points", "one out a round"];
-        header.extend(self.rounds.iter().map(String::as_str));
+        let (measure, rounds) = (self.measure, self.rounds.len());
+        let means: Vec<String> = self
+            .rounds
+            .iter()
+            .map(|data_set| format!("{measure} on {data_set}"))
+            .collect();
+        // Nobody is eliminated in a contest of one round.
+        let several = rounds > 1;
+        let mut header = vec!["policy", "expected points"];
+        header.extend(several.then_some("with elimination"));
+        header.extend(means.iter().map(String::as_str));
         let row = |&place: &usize| {
-            let points = [self.points[place], self.points_eliminating[place]];
-            let points = points.map(|points| format!("{points:.2}"));
+            let eliminating = several.then_some(self.points_eliminating[place]);
+            let points = std::iter::once(self.points[place]).chain(eliminating);
             let scores = self.scores[place].iter().map(|&score| number(score));
             std::iter::once(names[place].clone())
-                .chain(points)
+                .chain(points.map(|points| format!("{points:.2}")))
                 .chain(scores)
                 .collect()
         };
         let table = text::table(&header, order.iter().map(row).collect());
-        let rounds = self.rounds.len();
-        let plural = if rounds == 1 { "" } else { "s" };
-        format!(
-            "{table}{} of each data set decides; {rounds} round{plural}, {} simulated contests\n",
-            self.measure, self.contests
-        )
+        let contests = self.contests;
+        let points = format!(
+            "expected points: mean over {contests} simulated contests in which each data set is a round: policies with equal points \
+             meet in pairs drawn at random, and the higher {measure} wins a point ({rounds} at most)"
+        );
+        let eliminating = several.then_some(
+            "with elimination: the same where each round but the last sends home one of those with the fewest points".to_owned(),
+        );
+        let mean = format!("{measure} on a data set: mean over its questions");
+        let legend: Vec<String> = std::iter::once(points)
+            .chain(eliminating)
+            .chain([mean])
+            .collect();
+        format!("{table}  {}\n", legend.join("\n  "))
     }
 }
 

@@ -404,7 +404,7 @@ impl Verdict {
         }
     }
 
-    /// Gain and lead of the sampled episodes, where there are some: a small push turns greedy answers as a whole, and a twin whose
+    /// The gains of the trained policy and of the control by sampled episodes, where there are some, and the lead: a small push turns greedy answers as a whole, and a twin whose
     /// greedy answers are all wrong cannot get worse.
     fn sampled_words(&self) -> Option<String> {
         let sampled = self.sampled.as_ref()?;
@@ -417,16 +417,22 @@ impl Verdict {
             )
         };
         let gain = of(&sampled.gain)?;
-        let lead = sampled.over_control.as_ref().and_then(of);
-        let lead = lead.map_or_else(String::new, |found| {
-            format!("; trained less control: {}", evidence(found))
+        let beside = [
+            ("the control's change", &sampled.control_gain),
+            ("trained less control", &sampled.over_control),
+        ];
+        let beside = beside.into_iter().filter_map(|(name, found)| {
+            let found = of(found.as_ref()?)?;
+            Some(format!("; {name}: {}", evidence(found)))
         });
+        let beside: Vec<String> = beside.collect();
         let [words, _] = self.outcome.words();
         Some(format!(
-            "Sampled at temperature 1, {words} went from {:.2} to {:.2}: {}{lead}.",
+            "Sampled at temperature 1, {words} went from {:.2} to {:.2}: {}{}.",
             gain.a,
             gain.b,
-            evidence(gain)
+            evidence(gain),
+            beside.concat()
         ))
     }
 

@@ -25,7 +25,7 @@ use crate::terminal::{hint, out};
 
 /// Evaluates a policy, or an index on judged queries.
 ///
-/// Plays each question greedily and sampled and prints means with 95 % bootstrap intervals. The questions come from a config (its held-out split) or from --questions with --index or --corpus.
+/// Plays each question greedily and sampled and prints means with 95 % intervals: Wilson's where each question is right or wrong, by bootstrap otherwise. The questions come from a config (its held-out split) or from --questions with --index or --corpus.
 #[derive(Args, Debug)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Eval {

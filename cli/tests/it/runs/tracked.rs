@@ -209,7 +209,10 @@ fn three_policies_are_ranked() {
     assert_eq!(found["against_first"].as_array().unwrap().len(), 2);
     let told = done(&words);
     assert!(
-        told.contains("expected points") && told.contains("oracle.jsonl beats"),
+        told.contains("expected points: mean over")
+            && told.contains("em on ")
+            && !told.contains("elimination")
+            && told.contains("oracle.jsonl beats"),
         "{told}"
     );
     let (code, error) = fails(&[&words[..], &["--margin", "searches=1"]].concat());

@@ -221,7 +221,9 @@ fn several_policies_are_ranked_over_data_sets() -> TestResult {
     let names = ["a", "b", "c", "d"].map(str::to_owned);
     let text = found.to_text(&names);
     assert!(
-        text.contains("expected points") && text.contains("em of each data set decides; 2 rounds"),
+        text.contains("expected points")
+            && text.contains("em on hotpotqa")
+            && text.contains("with elimination: "),
         "{text}"
     );
     let mut lost = set(3, 1);

@@ -67,6 +67,7 @@ fn sampled_episodes_are_spoken_of_too() -> TestResult {
     };
     assert!(
         said.contains("exact match went from 0.20 to 0.50: +0.30 (95 % interval")
+            && said.contains("the control's change: −0.10 (95 % interval")
             && said.contains("trained less control: +0.40 (95 % interval"),
         "{said}"
     );
