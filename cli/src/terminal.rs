@@ -1,5 +1,6 @@
 //! The terminal: answers on stdout, everything else on stderr.
 
+use std::fmt::Display;
 use std::io::Write;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -45,6 +46,12 @@ pub(crate) fn hint(text: &str) {
     }
 }
 
+/// A number of things: `1 check`, `2 checks`.
+pub(crate) fn counted<T: Copy + Display + From<u8> + PartialEq>(count: T, one: &str) -> String {
+    let plural = if count == T::from(1) { "" } else { "s" };
+    format!("{count} {one}{plural}")
+}
+
 /// The name that an error expects and that is nearest to the one which it does not know, as serde puts it.
 fn meant(error: &str) -> Option<&str> {
     let mut kinds = ["unknown field `", "unknown variant `"].into_iter();
@@ -81,7 +88,13 @@ pub(crate) fn exit_code(result: Result<()>) -> ExitCode {
 
 #[cfg(test)]
 mod tests {
-    use super::meant;
+    use super::{counted, meant};
+
+    #[test]
+    fn one_is_no_plural() {
+        let found = [0_u64, 1, 2].map(|count| counted(count, "passage"));
+        assert_eq!(found, ["0 passages", "1 passage", "2 passages"]);
+    }
 
     #[test]
     fn the_nearest_of_the_expected_names_is_offered() {

@@ -322,11 +322,12 @@ impl Resolved {
             groups => format!(", {groups} groups of earlier steps again"),
         };
         let updates = self.grpo.update.minibatches * self.grpo.update.epochs;
+        let plural = if updates == 1 { "" } else { "s" };
         let steps = self.grpo.steps;
         let mut lines = vec![
             self.to_toml()?,
             format!(
-                "# {steps} steps of {questions} questions x {} episodes = {episodes} episodes and {updates} optimizer steps \
+                "# {steps} steps of {questions} questions x {} episodes = {episodes} episodes and {updates} optimizer step{plural} \
              each{again}; {} episodes in all",
                 self.grpo.group_size,
                 episodes as u64 * steps,

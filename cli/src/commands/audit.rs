@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::recipes;
 use crate::environment::EnvironmentArgs;
 use crate::progress::Watch;
-use crate::terminal::out;
+use crate::terminal::{counted, out};
 
 /// Examines an experiment before time and money are spent.
 ///
@@ -93,7 +93,8 @@ impl Audit {
             ));
         }
         if failures > 0 {
-            bail!("{failures} checks failed; the lines above say what to do");
+            let checks = counted(failures, "check");
+            bail!("{checks} failed; the lines above say what to do");
         }
         Ok(())
     }

@@ -9,7 +9,7 @@ use forage_trainer::doctor::{self, Check};
 use forage_trainer::memory;
 use serde::Serialize;
 
-use crate::terminal::out;
+use crate::terminal::{counted, out};
 
 /// Checks this machine and its devices.
 ///
@@ -118,7 +118,10 @@ impl Doctor {
         self.print(&report);
         match report.failures() {
             0 => Ok(()),
-            count => bail!("{count} checks failed; the lines above say what to do"),
+            count => bail!(
+                "{} failed; the lines above say what to do",
+                counted(count, "check")
+            ),
         }
     }
 

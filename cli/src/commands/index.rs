@@ -15,7 +15,7 @@ use forage_trainer::device::DeviceSpec;
 use serde::Deserialize;
 
 use crate::progress::Watch;
-use crate::terminal::{hint, note, out};
+use crate::terminal::{counted, hint, note, out};
 
 /// Builds, changes, checks or describes an index of a corpus.
 #[derive(Subcommand, Debug)]
@@ -248,20 +248,22 @@ impl Info {
         let index: Manifest = serde_json::from_value(manifest)?;
         let counts = &index.counts;
         let mut lines = vec![format!(
-            "{}: {} passages, {} distinct terms, {} terms in all",
+            "{}: {}, {}, {} in all",
             self.index.display(),
-            counts.passages,
-            counts.terms,
-            counts.tokens
+            counted(counts.passages, "passage"),
+            counted(counts.terms, "distinct term"),
+            counted(counts.tokens, "term")
         )];
         for source in &index.sources {
             let dropped = match source.dropped_duplicates {
                 0 => String::new(),
-                count => format!(", {count} duplicates left out"),
+                count => format!(", {} left out", counted(count, "duplicate")),
             };
             lines.push(format!(
-                "corpus    {} ({}), {} passages{dropped}",
-                source.path, source.format, source.passages
+                "corpus    {} ({}), {}{dropped}",
+                source.path,
+                source.format,
+                counted(source.passages, "passage")
             ));
         }
         lines.push(format!(
@@ -276,6 +278,7 @@ impl Info {
                     index.segments.len() - vectors.folders.len().min(index.segments.len());
                 let rest = match without {
                     0 => String::new(),
+                    1 => "; 1 segment has none yet".to_owned(),
                     count => format!("; {count} segments have none yet"),
                 };
                 format!(
@@ -296,10 +299,10 @@ impl Info {
             .flat_map(|segment| segment.files.values());
         let bytes: u64 = files.map(|file| file.bytes).sum();
         lines.push(format!(
-            "folder    {} segments, {:.1} MB, {} changes since it was built",
-            index.segments.len(),
+            "folder    {}, {:.1} MB, {} since it was built",
+            counted(index.segments.len(), "segment"),
             bytes as f64 / 1e6,
-            index.generation - 1
+            counted(index.generation - 1, "change")
         ));
         out(&lines.join("\n"));
         Ok(())
@@ -374,9 +377,9 @@ impl Embed {
         };
         let summary = RetrieverIndex::embed(&self.index, source, request, &mut show(&watch))?;
         out(&format!(
-            "{}: {} passages embedded, vectors of {} numbers, {}",
+            "{}: {} embedded, vectors of {} numbers, {}",
             self.index.display(),
-            summary.embedded,
+            counted(summary.embedded, "passage"),
             summary.dimension(),
             summary.kind()
         ));
@@ -403,8 +406,8 @@ fn show(watch: &Watch) -> impl FnMut(u64, u64) + '_ {
 fn print_summary(summary: &BuildSummary, json: bool) -> Result<()> {
     if summary.textless > 0 {
         note(&format!(
-            "warning: {} passages have no text: only their titles can be found",
-            summary.textless
+            "warning: {} without a text: only titles can be found there",
+            counted(summary.textless, "passage")
         ));
     }
     if json {
@@ -423,13 +426,13 @@ fn print_summary(summary: &BuildSummary, json: bool) -> Result<()> {
     }
     let dropped = match summary.dropped_duplicates {
         0 => String::new(),
-        count => format!(", {count} duplicates left out"),
+        count => format!(", {} left out", counted(count, "duplicate")),
     };
     out(&format!(
-        "{}: {} passages, {} terms, {:.1} MB{dropped}",
+        "{}: {}, {}, {:.1} MB{dropped}",
         summary.path.display(),
-        summary.passages,
-        summary.terms,
+        counted(summary.passages, "passage"),
+        counted(summary.terms, "term"),
         summary.bytes as f64 / 1e6
     ));
     Ok(())

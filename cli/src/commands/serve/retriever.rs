@@ -11,6 +11,7 @@ use forage_retriever::{Index, Retriever as _};
 
 use super::{Front, stopped};
 use crate::retrieval::RetrievalArgs;
+use crate::terminal::counted;
 
 /// Serves an index to programs and people.
 ///
@@ -80,6 +81,6 @@ fn describe(services: &Services) -> String {
     let Some(bm25) = &services.bm25 else {
         return "no index".to_owned();
     };
-    let passages = bm25.index().len();
-    format!("{passages} passages, fingerprint {}", bm25.fingerprint())
+    let passages = counted(bm25.index().len(), "passage");
+    format!("{passages}, fingerprint {}", bm25.fingerprint())
 }
