@@ -140,10 +140,19 @@ impl Inspect {
     }
 }
 
-/// The headline metrics of a run: the newest value, the course, and the means of the first and the last tenth of the steps.
+/// The headline metrics of a run under a heading: the newest value, the course, and the means of the first and the last tenth of the
+/// steps.
 fn metrics(records: &Records) -> String {
+    let figures = Figure::of(records);
     let mut lines = String::new();
-    for figure in Figure::of(records) {
+    if !figures.is_empty() {
+        let [metric, newest, course] = ["metric", "newest", "course"];
+        let _ = writeln!(
+            lines,
+            "  {metric:<43} {newest:>8}  {course:<COURSE$}  means of the first to the last tenth of the steps"
+        );
+    }
+    for figure in figures {
         let (newest, trend) = (number(figure.newest()), figure.trend());
         let course = sparkline(&figure.values, COURSE);
         let words = figure.words;

@@ -75,7 +75,7 @@ pub(super) fn figures(part: &Part, width: usize) -> Vec<Line<'static>> {
         }
     }
     if !part.figures.is_empty() {
-        lines.push(heading("Metrics, newest step"));
+        lines.push(heading("Metrics: newest, course, first to last tenth"));
         let longest = part.figures.iter().map(|one| one.words.chars().count());
         let most = width.saturating_sub(VALUE + 1).clamp(1, WORDS);
         let words = longest.max().unwrap_or(0).min(most);
@@ -152,19 +152,28 @@ pub(super) fn episodes(view: &View, width: usize) -> Vec<Line<'static>> {
     let mut lines = Vec::new();
     if !view.trajectories.is_empty() {
         lines.push(heading("Newest trajectories"));
+        let legend = "✓ the answer is an exact match, ✗ it is none; then what the training reward paid, whichever reward that is";
+        lines.extend(wrapped(legend, width, DIM));
     }
-    lines.extend(view.trajectories.iter().map(|one| episode(one, width)));
+    let several = view.parts.len() > 1;
+    let shown = view.trajectories.iter();
+    lines.extend(shown.map(|one| episode(one, several, width)));
     for note in &view.notes {
         lines.extend(wrapped(note, width, DIM));
     }
     lines
 }
 
-/// An episode in a line: its outcome first, which no screen is too narrow for.
-fn episode(one: &Trajectory, width: usize) -> Line<'static> {
+/// An episode in a line: its outcome first, which no screen is too narrow for, then, where a run has several parts, whose it is.
+fn episode(one: &Trajectory, several: bool, width: usize) -> Line<'static> {
     let (mark, style) = outcome(one);
+    let part = if several {
+        format!(" · {}", one.origin.run)
+    } else {
+        String::new()
+    };
     let told = format!(
-        "{mark} {} {} · {} · {}",
+        "{mark} {} {}{part} · {} · {}",
         reward(one),
         one.ending.name(),
         one.key.question,

@@ -208,7 +208,16 @@ fn the_text_keeps_to_its_width() {
             assert!(line.chars().count() <= most, "{width}: {line}");
         }
     }
+    // Whose an episode is stands before its question, where there are several parts.
+    assert!(lines::text(&view, 100).contains("✗ 0.50 answered · Who was"));
+    let other = folder.path().join("other");
+    run(&other);
+    view.parts.extend(View::read(&other).unwrap().parts);
     let wide = lines::text(&view, 100);
+    assert!(
+        wide.contains("✗ 0.50 answered · run · Who was") && wide.contains("✗ it is none"),
+        "{wide}"
+    );
     assert!(
         wide.contains('▁') && wide.contains("0.010 to 0.280"),
         "{wide}"

@@ -1,12 +1,13 @@
 //! What is shown of a run.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use forage_contracts::Metric;
+use forage_contracts::{Episode, Metric};
 use forage_env::Alarm;
-use forage_eval::{Bootstrap, Interval, Trajectory, Verdict};
+use forage_eval::{Bootstrap, Interval, QuestionKey, Trajectory, Verdict};
 use forage_lab::{Records, RunFolder};
 
 use crate::figures::Figure;
@@ -41,6 +42,8 @@ pub(super) struct Part {
 
 /// Most trajectories that are held.
 const TRAJECTORIES: usize = 32;
+/// Most of them to one question in one file: the members of a group are much alike.
+const PER_QUESTION: usize = 4;
 /// Most steps that a mean of the reward is taken over.
 const SPAN: usize = 20;
 /// Behind the interval of such a mean, which is drawn anew with every step.
@@ -75,7 +78,13 @@ impl View {
             }
             let reading = source.read()?;
             notes.extend(reading.note);
-            let episodes = reading.episodes.iter().take(room);
+            let mut asked: BTreeMap<QuestionKey, usize> = BTreeMap::new();
+            let few = |episode: &&Episode| {
+                let count = asked.entry(QuestionKey::of(episode)).or_default();
+                *count += 1;
+                *count <= PER_QUESTION
+            };
+            let episodes = reading.episodes.iter().filter(few).take(room);
             let origin = || source.origin.clone();
             trajectories.extend(episodes.map(|episode| run.trajectory(origin(), episode)));
         }
