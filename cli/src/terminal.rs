@@ -61,7 +61,7 @@ fn meant(error: &str) -> Option<&str> {
     Some(nearest(name, known)).filter(|near| !near.is_empty())
 }
 
-/// Prints an error with its causes. Exit code 1, or 2 when the config or an argument was at fault.
+/// Prints an error with its causes. Exit code 1, or 2 when the config, or an option that stands for a key of it, was at fault.
 pub(crate) fn exit_code(result: Result<()>) -> ExitCode {
     let Err(error) = result else {
         return ExitCode::SUCCESS;

@@ -236,7 +236,8 @@ impl Eval {
             self_grade: self.self_grade,
             resume: self.resume,
         };
-        let found = if let Some(path) = &self.config {
+        let named = options.policy.as_deref();
+        let (title, found) = if let Some(path) = &self.config {
             if self.questions.is_some() || self.index.is_some() || self.corpus.is_some() {
                 bail!("give either a config or --questions with --index or --corpus, not both");
             }
@@ -244,7 +245,9 @@ impl Eval {
             if let Some(seed) = self.seed {
                 config = config.vary(|config| config.seed = seed)?;
             }
-            evaluate(&config, &options, &Watch::new())?
+            let policy = named.unwrap_or(&config.policy.checkpoint);
+            let title = title(&config.environment.id, policy);
+            (title, evaluate(&config, &options, &Watch::new())?)
         } else {
             let sources = Sources {
                 environment: &self.env,
@@ -259,9 +262,10 @@ impl Eval {
                 seed: self.seed.unwrap_or(1),
             };
             let device = self.device.unwrap_or_default();
-            sources.evaluate(device, &options, &Watch::new())?
+            let title = title(&self.env, named.unwrap_or_default());
+            (title, sources.evaluate(device, &options, &Watch::new())?)
         };
-        self.print(&found);
+        self.print(&title, &found);
         if let Some(file) = &options.out {
             let file = file.display();
             hint(&format!(
@@ -305,7 +309,7 @@ impl Eval {
         Ok(())
     }
 
-    fn print(&self, found: &Evaluation) {
+    fn print(&self, title: &str, found: &Evaluation) {
         let Evaluation {
             greedy,
             sampled,
@@ -329,6 +333,7 @@ impl Eval {
             out(&summary.to_string());
             return;
         }
+        out(title);
         out(&format!("greedy\n{}", greedy.to_text()));
         if sampled.episodes + sampled.infra > 0 {
             out(&format!("sampled\n{}", sampled.to_text()));
@@ -409,6 +414,11 @@ impl Robustness {
         let found = ranking.robustness(&self.synonyms, numbers, self.limit, &watch)?;
         print(&found, self.json)
     }
+}
+
+/// The first line of an evaluation: what was played by whom.
+fn title(environment: &str, policy: &str) -> String {
+    format!("environment {environment}, policy {policy}")
 }
 
 /// Prints for people or as JSON.

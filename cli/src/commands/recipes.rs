@@ -92,7 +92,7 @@ const RECIPES: &[Recipe] = recipes! {
     "tinker": "tinker-cookbook's Search-R1: adapter of rank 32, no clip, no penalty";
     "torchtitan": "torchtitan's Search-R1: Qwen3, clip-higher, no penalty, 8 x 8";
     "prime_rl_wiki": "prime-rl's wiki-search: DPPO, adapter of rank 8, tool calls over pages";
-    "slm_code_search": "the code-search project: Python over pages, REINFORCE by turns";
+    "slm_code_search": "SLM-RL-Search: Python over pages, REINFORCE by turns";
     "spurious": "Spurious Rewards: a coin as reward, on problems of mathematics";
     "searchlm_v1": "SearchLM v1: boolean queries, NDCG and MRR as reward, two episodes per question";
     "searchlm_v2": "SearchLM v2: gain over keywords, halved without operators, bonus for reasoning";

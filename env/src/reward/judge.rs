@@ -53,7 +53,7 @@ pub(crate) const ENTRY: RewardEntry = RewardEntry {
     }),
 };
 
-/// Share of the score that being right makes, as in the code-search project; the approach makes the rest.
+/// Share of the score that being right makes, as in SLM-RL-Search; the approach makes the rest.
 const CORRECT: f32 = 0.75;
 
 /// The reward of a [`Judge`].

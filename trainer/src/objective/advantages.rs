@@ -142,7 +142,7 @@ pub(super) const ADVANTAGES: &[AdvantageEntry] = &[
     ),
     AdvantageEntry::new(
         "code_search",
-        "(r - mu) / (s_p + 1e-8); where s_p < 0.01, r - 0.5 and nothing where mu < 0.1: the code-search project, as its report has \
+        "(r - mu) / (s_p + 1e-8); where s_p < 0.01, r - 0.5 and nothing where mu < 0.1: SLM-RL-Search, as its report has \
          it. A group that is all right at 1 gets 0.5, one that is all wrong is skipped; for comparisons only",
         |_, groups| groups.iter().map(code_search).collect(),
     ),

@@ -19,7 +19,7 @@ pub enum Credit {
     /// A at every policy token.
     #[default]
     Constant,
-    /// A `gamma`^(T - 1 - t) at the tokens of turn t of T: the code-search project, gamma 0.99.
+    /// A `gamma`^(T - 1 - t) at the tokens of turn t of T: SLM-RL-Search, gamma 0.99.
     DiscountedTurns {
         /// Discount per turn, 0 to 1.
         gamma: f64,

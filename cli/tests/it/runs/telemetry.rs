@@ -54,7 +54,8 @@ fn a_guesser_is_told_apart_from_an_oracle() {
         &guesses,
     ]);
     assert!(
-        told.contains("alarm unsearched_answer: 1.000 (95 % interval"),
+        told.starts_with("environment search-r1, policy constant:Velm\n")
+            && told.contains("alarm unsearched_answer: 1.000 (95 % interval"),
         "{told}"
     );
     let told = done(&["eval", SMOKE, "--policy", "oracle", "--out", &found]);

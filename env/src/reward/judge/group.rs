@@ -88,7 +88,7 @@ pub(super) fn failed(name: &'static str, task: &Task, cause: &JudgeError) -> Rew
 }
 
 /// Judges the answers of a group, up to [`Batch::together`] in one request: a judge that sees them side by side is asked less
-/// often and grades them by one scale, as the code-search project found.
+/// often and grades them by one scale, as SLM-RL-Search found.
 #[derive(Debug)]
 pub(crate) struct Batch {
     /// Who judges.
