@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use forage_contracts::Resources;
 use forage_contracts::environment::EnvFactory;
 use forage_contracts::policy::{Policy, Sampling};
 use forage_contracts::seed::Seed;
+use forage_contracts::{Ending, Episode, Limit, Resources};
 use forage_env::registry::{self, make};
 use forage_env::reward::{RewardSet, Weighting};
 use forage_env::server::Served;
@@ -115,6 +115,33 @@ impl Session {
             sampling,
             presentation: self.presentation()?,
         })
+    }
+
+    /// Refuses episodes none of which could begin: their prompts alone have all the tokens that an episode may have.
+    ///
+    /// # Errors
+    /// When that is so.
+    pub fn check_begun(rollout: &Rollout, episodes: &[Episode]) -> Result<()> {
+        let played = || episodes.iter().filter(|one| !one.ending.is_infra());
+        let is_full = |episode: &Episode| {
+            let limit = Limit::Tokens;
+            episode.turns.is_empty() && episode.ending == Ending::Truncated { limit }
+        };
+        let Some(shortest) = played().map(|episode| episode.tokens.len()).min() else {
+            return Ok(());
+        };
+        if !played().all(is_full) {
+            return Ok(());
+        }
+        Err(RunError::config_because(
+            format!(
+                "no prompt leaves room for a turn: the shortest has {shortest} tokens, and an episode {} \
+                 (environment.settings.max_episode_tokens)",
+                rollout.factory.spec().max_episode_tokens
+            ),
+            "name a policy that reads more, or a config with a shorter prompt: `forage config init FILE --policy POLICY \
+             --environment NAME` writes one that fits the policies inside the program",
+        ))
     }
 
     /// The problem that a run learns.

@@ -347,7 +347,8 @@ impl Resolved {
             return Ok(lines.join("\n"));
         };
         let start = start.by_ranks(ranks);
-        lines.push(memory::table(&memory::of_run(self, &start, rollouts)?));
+        let estimate = memory::of_run(self, &start, rollouts)?;
+        lines.push(memory::table(&estimate, 1 + options.beside.len()));
         if !self.device.is_cpu() && rollouts.is_none() {
             lines.push(presets::table(self, &start)?);
             if self.device.is_cuda_or_rocm() {

@@ -25,8 +25,8 @@ use crate::terminal::{hint, out};
 pub(crate) struct Collect {
     /// Config file, or name of a recipe, whose policy, environment, rewards and training questions are used.
     config: PathBuf,
-    /// A Hugging Face folder, or the address of a server (http://HOST:PORT, any of OpenAI's protocol); the config's policy by
-    /// default, on the server of its [sampler] where it has one.
+    /// A Hugging Face folder, builtin:NAME, or the address of a server (http://HOST:PORT, any of OpenAI's protocol); the config's
+    /// policy by default, on the server of its [sampler] where it has one.
     #[arg(long)]
     policy: Option<String>,
     #[command(flatten)]

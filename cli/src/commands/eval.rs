@@ -33,8 +33,8 @@ pub(crate) struct Eval {
     what: Option<What>,
     /// Config whose environment, engine and held-out questions are used.
     config: Option<PathBuf>,
-    /// A Hugging Face folder, the address of a server (http://HOST:PORT, any of OpenAI's protocol), constant:ANSWER, or a script
-    /// of the environment: oracle in all of them, random and search-title in search-r1, one-call and broken-code in code-search,
+    /// A Hugging Face folder, builtin:NAME, the address of a server (http://HOST:PORT, any of OpenAI's protocol), constant:ANSWER, or a
+    /// script of the environment: oracle in all of them, random and search-title in search-r1, one-call and broken-code in code-search,
     /// keywords and broken-query in query-writer, random and first-stage in rerank, coder in math. The config's by default, on the server of
     /// its [sampler] where it has one.
     #[arg(long)]
@@ -145,7 +145,7 @@ struct Retrieval {
     /// Config whose environment and policy are the stage `policy`: one that ends in a ranking, such as rerank.
     #[arg(long, requires = "stages")]
     config: Option<PathBuf>,
-    /// The policy of that stage, instead of the config's: a folder, a server or a script of the environment.
+    /// The policy of that stage, instead of the config's: a folder, builtin:NAME, a server or a script of the environment.
     #[arg(long, requires = "config")]
     policy: Option<String>,
     /// Change a value of the config: key.path=value; may be repeated.

@@ -1,5 +1,6 @@
 //! `forage play`: you are the policy, or watch one.
 
+use std::collections::BTreeMap;
 use std::io::{BufRead, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,15 +12,17 @@ use forage_contracts::policy::Sampling;
 use forage_contracts::scripted::{Scripted, View};
 use forage_contracts::seed::Seed;
 use forage_contracts::{Boundary, ByteTokenizer, Ending, Episode, Split, Task, Tokenizer};
-use forage_env::registry::{environments, rewards};
+use forage_env::registry::{environments, find, rewards};
 use forage_env::reward::RewardSet;
 use forage_env::{Job, Presentation, Rollout};
 use forage_lab::{
-    Corpus, EnvironmentConfig, EvaluateOptions, PolicyFormat, RetrieverConfig, Session, Sources,
-    runtime,
+    Corpus, Data, EnvironmentConfig, EvaluateOptions, PolicyFormat, Resolved, RetrieverConfig,
+    RunError, Session, Sources, runtime,
 };
 use forage_trainer::device::DeviceSpec;
 
+use super::recipes;
+use crate::config::read;
 use crate::policy::ServerArgs;
 use crate::progress::Watch;
 use crate::terminal::{note, out};
@@ -29,10 +32,12 @@ const PAGES: u64 = 1000;
 
 /// Lets you play an environment in the terminal.
 ///
-/// Write turns as a model would; an empty line ends a turn, and ctrl-d leaves. With --policy you watch a policy play.
+/// Write turns as a model would; an empty line ends a turn, and ctrl-d leaves. With --policy you watch a policy play. With a config in the place
+/// of an environment its settings, rewards and held-out questions are played.
 #[derive(Args, Debug)]
 pub(crate) struct Play {
-    /// Environment; `forage envs` lists them.
+    /// Environment (`forage envs` lists them), a config file or the name of a recipe.
+    #[arg(value_name = "ENV|CONFIG")]
     env: String,
     /// Index to search; a generated world of 1000 pages by default.
     #[arg(long, requires = "questions")]
@@ -43,39 +48,68 @@ pub(crate) struct Play {
     /// Index of the question.
     #[arg(long, default_value_t = 0)]
     question: usize,
-    /// Seed of the generated world.
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
-    /// The policy to watch: a Hugging Face folder, the address of a server (http://HOST:PORT, any of OpenAI's protocol),
+    /// Seed of the episode, and of the generated world; the config's by default, else 1.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// The policy to watch: a Hugging Face folder, builtin:NAME, the address of a server (http://HOST:PORT, any of OpenAI's protocol),
     /// constant:ANSWER, or a script of the environment.
     #[arg(long)]
     policy: Option<String>,
     #[command(flatten)]
     server: ServerArgs,
+    /// Change a value of the config: key.path=value; may be repeated.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    overrides: Vec<String>,
 }
 
 impl Play {
     pub(crate) fn run(self) -> Result<()> {
+        let config = self.config()?;
+        let seed = config.as_ref().map_or(1, |config| config.seed);
+        let seed = self.seed.unwrap_or(seed);
+        let retrieval = RetrieverConfig::default();
         let sources = Sources {
             environment: &self.env,
             questions: self.questions.as_deref(),
             index: self.index.as_deref(),
             corpus: None,
-            retrieval: &RetrieverConfig::default(),
+            retrieval: &retrieval,
             split: Split::Test,
             limit: Some(self.question + 1),
             usual: 0,
             pages: Some(PAGES),
-            seed: self.seed,
+            seed,
         };
-        let (corpus, tasks) = sources.open(Path::new(""))?;
+        let scratch = tempfile::tempdir().context("cannot make a temporary folder")?;
+        let (corpus, tasks) = match &config {
+            Some(config) => {
+                let data = Data::load(config, scratch.path())?;
+                (data.corpus, data.test)
+            }
+            None => sources.open(scratch.path())?,
+        };
         let task = tasks
             .get(self.question)
             .with_context(|| format!("--question must be below {}", tasks.len()))?;
-        let rollout = self.rollout(&sources, &corpus, &tasks)?;
+        let rollout = match &self.policy {
+            Some(policy) => {
+                let (options, watch) = (self.options(policy), Watch::new());
+                match &config {
+                    Some(config) => config.rollout(&options, &corpus, &tasks, &watch)?,
+                    None => {
+                        let device = DeviceSpec::default();
+                        sources.rollout(device, &options, &corpus, &tasks, &watch)?
+                    }
+                }
+            }
+            None => self.person(config.as_ref(), seed, &corpus)?,
+        };
         let outcome = rollout.factory.spec().outcome;
-        let job = Job::alone(Arc::clone(task), Seed::root(self.seed));
+        let job = Job::alone(Arc::clone(task), Seed::root(seed));
         let episodes = runtime()?.block_on(rollout.run(vec![job]));
+        if self.policy.is_some() {
+            Session::check_begun(&rollout, &episodes)?;
+        }
         let episode = episodes.first().context("no episode")?;
         if self.policy.is_some() {
             out(&episode.prompt);
@@ -89,7 +123,10 @@ impl Play {
         out(&format!("\n{}", ending(episode, self.policy.is_none())));
         match &episode.score {
             Some(score) => {
-                let [low, high] = range(outcome);
+                let [low, high] = range(&match &config {
+                    Some(config) => weights(config),
+                    None => RewardSet::default_weights(outcome),
+                });
                 out(&format!(
                     "reward {:.3} ({low:.1} to {high:.1})",
                     score.total
@@ -107,31 +144,46 @@ impl Play {
         Ok(())
     }
 
-    /// The player: the person at the terminal, or the policy that is watched.
-    fn rollout(
-        &self,
-        sources: &Sources<'_>,
-        corpus: &Corpus,
-        tasks: &Arc<[Arc<Task>]>,
-    ) -> Result<Rollout> {
-        let watch = Watch::new();
-        if let Some(policy) = &self.policy {
-            let options = EvaluateOptions {
-                policy: Some(policy.clone()),
-                model: self.server.model.clone(),
-                token_file: self.server.token_file.clone(),
-                ..EvaluateOptions::default()
-            };
-            let device = DeviceSpec::default();
-            return Ok(sources.rollout(device, &options, corpus, tasks, &watch)?);
+    /// The config that stands in the place of an environment.
+    fn config(&self) -> Result<Option<Resolved>> {
+        let (known, path) = (find(&self.env), Path::new(&self.env));
+        if known.is_err() && recipes::names_config(path) {
+            if self.index.is_some() {
+                bail!("give either a config or --questions with --index, not both");
+            }
+            return read(path, &self.overrides, None).map(Some);
         }
+        known.context("give an environment, a config file or the name of a recipe")?;
+        if !self.overrides.is_empty() {
+            return Err(RunError::config("--set changes a config; name one").into());
+        }
+        Ok(None)
+    }
+
+    fn options(&self, policy: &str) -> EvaluateOptions {
+        EvaluateOptions {
+            policy: Some(policy.to_owned()),
+            model: self.server.model.clone(),
+            token_file: self.server.token_file.clone(),
+            ..EvaluateOptions::default()
+        }
+    }
+
+    /// The person at the terminal, as the policy.
+    fn person(&self, config: Option<&Resolved>, seed: u64, corpus: &Corpus) -> Result<Rollout> {
         if self.server.model.is_some() || self.server.token_file.is_some() {
             bail!("--model and --token-file go with a server as --policy");
         }
-        let environment = EnvironmentConfig::plain(&self.env)?.for_bytes()?;
-        let rewards = environment.default_rewards(self.seed)?;
+        let (environment, rewards) = match config {
+            Some(config) => (config.environment.for_bytes()?, config.rewards()?),
+            None => {
+                let environment = EnvironmentConfig::plain(&self.env)?.for_bytes()?;
+                let rewards = environment.default_rewards(seed)?;
+                (environment, rewards)
+            }
+        };
         let format = PolicyFormat::bytes();
-        let session = Session::new(&environment, rewards, corpus, format, &watch)?;
+        let session = Session::new(&environment, rewards, corpus, format, &Watch::new())?;
         let stops = session.factory.spec().stop.clone();
         let tokenizer: Arc<dyn Tokenizer> = Arc::new(ByteTokenizer);
         let human = Scripted::human(Arc::clone(&tokenizer), move |view| ask(view, &stops));
@@ -146,9 +198,15 @@ impl Play {
     }
 }
 
-/// Lowest and highest reward under the default weights.
-fn range(outcome: Outcome) -> [f32; 2] {
-    let weights = RewardSet::default_weights(outcome);
+/// The weights of a config's rewards.
+fn weights(config: &Resolved) -> BTreeMap<String, f32> {
+    let weighed = config.reward.iter();
+    let weighed = weighed.map(|(name, weighting)| (name.clone(), weighting.weight()));
+    weighed.collect()
+}
+
+/// Lowest and highest reward under these weights.
+fn range(weights: &BTreeMap<String, f32>) -> [f32; 2] {
     let weighted = rewards().filter_map(|entry| {
         let weight = weights.get(entry.name)?;
         let [a, b] = entry.range.map(|end| end * weight);
@@ -231,7 +289,7 @@ mod tests {
         assert_eq!(labels(&task, Outcome::Ranking), "relevant passages: b");
         assert_eq!(labels(&task, Outcome::Answer), "gold answers: Paris");
         for outcome in [Outcome::Answer, Outcome::Ranking] {
-            let [low, high] = range(outcome);
+            let [low, high] = range(&RewardSet::default_weights(outcome));
             assert_eq!(format!("{low:.1} to {high:.1}"), "0.0 to 1.0");
         }
     }

@@ -196,6 +196,11 @@ fn spelled_out(config: &RunConfig) -> Result<String> {
     Ok(config.to_toml()?)
 }
 
+/// Returns true where a name is a recipe's, or a file's, of which there may be none.
+pub(crate) fn names_config(name: &Path) -> bool {
+    Recipe::find(&name.to_string_lossy()).is_some() || name.is_file() || name.extension().is_some()
+}
+
 /// The config that a recipe or a file holds, with overrides, unchecked.
 pub(crate) fn named(name: &Path, overrides: &[String]) -> Result<RunConfig> {
     let text = name.to_string_lossy();

@@ -30,8 +30,8 @@ pub(crate) struct Replay {
     /// Recording of what the retriever answered; without it the config's retriever is asked.
     #[arg(long, value_name = "FILE")]
     tools: Option<PathBuf>,
-    /// The policy they were played with, whose tokens limits are counted in: a folder, a name, a script or a server, which is not
-    /// asked; the config's by default.
+    /// The policy they were played with, whose tokens limits are counted in: a folder, builtin:NAME, a name on the hub, a script or a
+    /// server, which is not asked; the config's by default.
     #[arg(long)]
     policy: Option<String>,
     /// Compare the gradients too: those of the config's update on the episodes as recorded and as played again, under the weights of

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::support::{done, forage, text};
+use crate::support::{SMOKE, done, forage, text};
 
 fn stderr(arguments: &[&str]) -> (Option<i32>, String) {
     let output = forage(arguments);
@@ -142,6 +142,31 @@ fn a_recipe_stands_where_a_config_does() {
     let (code, error) = run("nowhere.toml", "grpo.steps=3");
     assert!(
         code == Some(2) && error.contains("no config file nowhere.toml"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_config_is_played_where_an_environment_is() {
+    let play = |more: &[&str]| [&["play", SMOKE], more].concat();
+    let watched = done(&play(&["--policy", "builtin:quickstart"]));
+    assert!(
+        watched.contains("reward ") && watched.contains("(0.0 to 1.0)"),
+        "{watched}"
+    );
+    let halved = done(&play(&["--policy", "oracle", "--set", "reward.em=0.5"]));
+    assert!(halved.contains("reward 0.500 (0.0 to 0.5)"), "{halved}");
+    let both = play(&["--index", "x", "--questions", "y"]);
+    assert!(stderr(&both).1.contains("give either a config or"));
+    let (code, error) = stderr(&["play", "search-r1", "--set", "seed=2"]);
+    assert!(
+        code == Some(2) && error.contains("--set changes a config"),
+        "{error}"
+    );
+    let (_, error) = stderr(&["play", "serach-r1"]);
+    assert!(
+        error.contains("a config file or the name of a recipe")
+            && error.contains("did you mean `search-r1`?"),
         "{error}"
     );
 }

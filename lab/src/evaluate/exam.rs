@@ -200,6 +200,7 @@ impl Exam<'_> {
         };
         let Evaluated { greedy, sampled } =
             way.play(&rollout, &self.tasks, self.seed, self.samples)?;
+        Session::check_begun(&rollout, &greedy)?;
         let plain = Plain {
             exam: &self,
             session: &session,
@@ -355,6 +356,43 @@ mod tests {
             pages: Some(100),
             seed: 1,
         }
+    }
+
+    /// Keeps what it is warned of.
+    #[derive(Default)]
+    struct Warned(Mutex<Vec<String>>);
+
+    impl Observer for Warned {
+        fn warn(&self, line: &str) {
+            self.0.lock().unwrap().push(line.to_owned());
+        }
+    }
+
+    #[test]
+    fn a_small_window_is_told_of_and_a_prompt_that_fills_it_is_refused_with_the_fix() {
+        let retrieval = RetrieverConfig::default();
+        let sources = Sources {
+            environment: "code-search",
+            ..sources(&retrieval)
+        };
+        let options = EvaluateOptions {
+            policy: Some("builtin:quickstart-code".to_owned()),
+            ..EvaluateOptions::default()
+        };
+        let warned = Warned::default();
+        let evaluated = sources.evaluate(DeviceSpec::Cpu, &options, &warned);
+        let error = anyhow::Error::from(evaluated.unwrap_err());
+        let words = format!("{error:#}");
+        assert!(
+            words.contains("an episode 512 (environment.settings.max_episode_tokens)")
+                && words.contains("forage config init"),
+            "{words}"
+        );
+        let warned = warned.0.into_inner().unwrap();
+        assert!(
+            warned.len() == 1 && warned[0].contains("reads 512 tokens"),
+            "{warned:?}"
+        );
     }
 
     #[test]

@@ -34,16 +34,7 @@ pub fn evaluate(
     let data = Data::load(config, scratch.path())?;
     let tasks = first(&data.test, options.limit);
     let generation = config.generation();
-    if options.policy.is_some() && config.sampler.is_some() {
-        observer.warn("[sampler] is not asked: --policy names who plays");
-    }
-    let opening = Opening {
-        model: options.model.as_deref(),
-        token_file: options.token_file.clone(),
-        tokens_of: options.tokens_of.as_deref(),
-        keep_weights: options.reads_weights(),
-        ..Opening::of(config, options.policy.as_deref(), &generation)
-    };
+    let opening = opening_of(config, options, &generation, observer);
     let player = opening.open(&tasks)?;
     let identity = options.identity(&opening)?;
     let usual = if is_script(opening.name) {
@@ -70,6 +61,50 @@ pub fn evaluate(
     .run()
 }
 
+/// The policy that the options name, else the config's own.
+fn opening_of<'a>(
+    config: &'a Resolved,
+    options: &'a EvaluateOptions,
+    generation: &'a Generation,
+    observer: &dyn Observer,
+) -> Opening<'a> {
+    if options.policy.is_some() && config.sampler.is_some() {
+        observer.warn("[sampler] is not asked: --policy names who plays");
+    }
+    Opening {
+        model: options.model.as_deref(),
+        token_file: options.token_file.clone(),
+        tokens_of: options.tokens_of.as_deref(),
+        keep_weights: options.reads_weights(),
+        ..Opening::of(config, options.policy.as_deref(), generation)
+    }
+}
+
+impl Resolved {
+    /// Everything that a policy plays questions of this config with. Blocks; not to be called from async code.
+    ///
+    /// # Errors
+    /// When the policy or the environment cannot be had.
+    pub fn rollout(
+        &self,
+        options: &EvaluateOptions,
+        corpus: &Corpus,
+        tasks: &Tasks,
+        observer: &dyn Observer,
+    ) -> Result<Rollout> {
+        let generation = self.generation();
+        let opening = opening_of(self, options, &generation, observer);
+        let player = opening.open(tasks)?;
+        let environment = opening.limits(&self.environment)?;
+        let rewards = self.rewards()?;
+        let session = Session::new(&environment, rewards, corpus, player.format, observer)?;
+        session.rollout(player.policy, Sampling::GREEDY)
+    }
+}
+
+/// Most tokens of an episode where no config says.
+const LONGEST: usize = 4096;
+
 impl Sources<'_> {
     /// Evaluates a policy on questions without a config, on this device. Blocks; not to be called from async code.
     ///
@@ -85,7 +120,8 @@ impl Sources<'_> {
         let scratch = tempfile::tempdir().context("cannot make a temporary folder")?;
         let (corpus, tasks) = self.open(scratch.path())?;
         let generation = Generation::on(device);
-        let (environment, player, identity) = self.opened(&generation, options, &tasks)?;
+        let (environment, player, identity) =
+            self.opened(&generation, options, &tasks, observer)?;
         // A script does not know temperatures: its samples would repeat the greedy episodes.
         let scripted = options.policy.as_deref().is_some_and(is_script);
         let usual = usize::from(!scripted);
@@ -120,7 +156,8 @@ impl Sources<'_> {
         tasks: &Tasks,
         observer: &dyn Observer,
     ) -> Result<Rollout> {
-        let (environment, player, _) = self.opened(&Generation::on(device), options, tasks)?;
+        let generation = Generation::on(device);
+        let (environment, player, _) = self.opened(&generation, options, tasks, observer)?;
         let rewards = environment.default_rewards(self.seed)?;
         let session = Session::new(&environment, rewards, corpus, player.format, observer)?;
         session.rollout(player.policy, Sampling::GREEDY)
@@ -132,12 +169,13 @@ impl Sources<'_> {
         generation: &Generation,
         options: &EvaluateOptions,
         tasks: &Tasks,
+        observer: &dyn Observer,
     ) -> Result<(EnvironmentConfig, Player, Value)> {
         let entry = registry::find(self.environment)?;
         let name = options.policy.as_deref().with_context(|| {
             let known: Vec<_> = entry.scripts.iter().map(|script| script.name).collect();
             format!(
-                "give --policy: a folder, a server (http://HOST:PORT), {}, constant:X",
+                "give --policy: a folder, builtin:NAME, a server (http://HOST:PORT), {}, constant:X",
                 known.join(", ")
             )
         })?;
@@ -155,10 +193,18 @@ impl Sources<'_> {
         };
         let player = opening.open(tasks)?;
         let identity = options.identity(&opening)?;
-        let mut environment = opening.limits(&EnvironmentConfig::plain(self.environment)?)?;
+        let plain = EnvironmentConfig::plain(self.environment)?;
+        let mut environment = opening.limits(&plain)?;
         if !is_script(name) {
             let window = player.format.window.unwrap_or(usize::MAX);
-            let limit = ("max_episode_tokens".to_owned(), window.min(4096).into());
+            if window < plain.longest()?.unwrap_or(LONGEST).min(LONGEST) {
+                observer.warn(&format!(
+                    "warning: policy {name} reads {window} tokens: an episode ends there, and the prompt and the turns are as long as \
+                     {} has them without a config",
+                    plain.id
+                ));
+            }
+            let limit = ("max_episode_tokens".to_owned(), window.min(LONGEST).into());
             environment.settings.extend([limit]);
         }
         Ok((environment, player, identity))

@@ -333,22 +333,23 @@ fn unauthorized(error: RemoteError) -> RemoteError {
     RemoteError::setting("token_file", what)
 }
 
-/// The error with its fix where a server has chats alone.
+/// The error with its fix where a server has chats alone, or a model that cannot chat.
 fn advised(mut error: RemoteError, path: &str) -> RemoteError {
     if let RemoteError::Call {
-        fault:
-            RemoteFault::Net(Fault::Status {
-                status: 404 | 405,
-                body,
-                ..
-            }),
+        fault: RemoteFault::Net(Fault::Status { status, body, .. }),
         ..
     } = &mut error
-        && path == COMPLETIONS
     {
-        body.push_str(
-            "; where the server has chats alone, add [policy.chat] (--set policy.chat={})",
-        );
+        let fix = match *status {
+            404 | 405 if path == COMPLETIONS => {
+                "; where the server has chats alone, add [policy.chat] (--set policy.chat={})"
+            }
+            400 if path == CHAT && body.contains("chat template") => {
+                "; a config without [policy.chat] asks for running text; without a config episodes are chats"
+            }
+            _ => "",
+        };
+        body.push_str(fix);
     }
     error
 }

@@ -443,6 +443,11 @@ async fn failures_are_faults_and_never_turns() {
         assert!(expected(&error), "{status} {answer}: {error:?}");
         assert!(error.to_string().contains(&url), "{error}");
     }
+    let (url, _) =
+        serve(|_: &Value| (400, json!({"error": "the model has no chat template"}))).await;
+    let error = connected(&url).await.reply(&chat(), request(&[])).await;
+    let error = error.unwrap_err().to_string();
+    assert!(error.contains("a config without [policy.chat]"), "{error}");
     // A fault that passes is tried again.
     let number = Arc::new(Mutex::new(0));
     let (url, _) = serve(move |_: &Value| {
