@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use forage_contracts::Episode;
 use forage_env::Alarm;
+use forage_env::chat::ChatTemplate;
 use forage_env::reward::judge::JudgeSettings;
 use forage_trainer::device::{ComputeType, DeviceSpec};
 use forage_trainer::memory::Workload;
@@ -17,7 +18,7 @@ use forage_trainer::{
     Checkpoint, Learner, RankSettings, RemoteConfig, RemotePolicy, Sample, SentinelConfig, Workers,
 };
 
-use crate::config::{EvaluationConfig, Resolved, RunConfig, Stamp};
+use crate::config::{Digests, EvaluationConfig, Resolved, RunConfig, Stamp};
 use crate::data::Data;
 use crate::error::{Context, Result, RunError};
 use crate::layout::{RunLayout, make_folder};
@@ -93,10 +94,18 @@ impl Grpo<'_> {
         let (learner, followers) = self.learners(start, rollouts)?;
         let is_first = self.ranks.is_none_or(|ranks| ranks.rank == 0);
         let mut records = if is_first {
-            Some(RunRecords::open(self.layout, config.tensorboard)?)
+            Some(RunRecords::open(
+                self.layout,
+                config.tensorboard,
+                config.grpo.steps,
+            )?)
         } else {
             None
         };
+        let done = self.layout.saved_steps();
+        if is_first && self.resume && done > 0 {
+            observer.say(&format!("{}: resuming from step {done}", self.name));
+        }
         let mut failed = None;
         let watch = |row: &Row, episodes: &[Episode], alarms: &[Alarm]| {
             observer.progress(self.name, row.step() + 1, config.grpo.steps, &line(row));
@@ -303,6 +312,28 @@ pub(crate) fn shape(config: &Resolved) -> RunConfig {
     }
     shape.evaluation = EvaluationConfig::default();
     shape
+}
+
+/// Writes the settings that a run begins or goes on with into its folder. Settings that it cannot be resumed with leave the record of
+/// those before, by which they are refused.
+pub(crate) fn keep_settings(
+    config: &Resolved,
+    layout: &RunLayout,
+    digests: Option<&Digests>,
+    chat: Option<&ChatTemplate>,
+    resume: bool,
+) -> Result<()> {
+    let file = layout.config();
+    let shaped = |config: &Resolved| shape(config).to_toml().ok();
+    let others = || {
+        let Ok(before) = Resolved::read(&file, &[], None) else {
+            return true;
+        };
+        let asked = digests.or(config.data.digests.as_ref());
+        before.data.digests.as_ref() != asked || shaped(&before) != shaped(config)
+    };
+    let keep = resume && (layout.saved_steps() > config.grpo.steps || others());
+    layout.record(&file, &config.record(digests, chat)?, keep)
 }
 
 /// The digest of everything that shapes a run: its settings, and the ranking and training questions or the recorded rollouts.

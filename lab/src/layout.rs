@@ -202,6 +202,16 @@ impl RunLayout {
         self.metrics().exists() || self.checkpoints().exists()
     }
 
+    /// Steps that the newest checkpoint has done; 0 where there is none, or none that can be read.
+    pub(crate) fn saved_steps(&self) -> u64 {
+        let step = || -> Option<u64> {
+            let newest = checkpoint::newest(&self.0).ok()??;
+            let digits = newest.file_name()?.to_str()?.rsplit('-').next()?;
+            digits.parse().ok()
+        };
+        step().unwrap_or(0)
+    }
+
     /// Claims the folder for this process, as [`RunLayout::check`] wants it.
     pub(crate) fn claim(&self, resume: bool) -> Result<RunLock> {
         let lock = RunLock::take(&self.0)?;
@@ -232,10 +242,10 @@ impl RunLayout {
         Ok(())
     }
 
-    /// Writes the record of how the run was started, once: a resumed run keeps it.
-    pub(crate) fn record(&self, file: &Path, text: &str, resume: bool) -> Result<()> {
+    /// Writes the record of what the run is begun, or gone on with; where one is to be kept, it stays.
+    pub(crate) fn record(&self, file: &Path, text: &str, keep: bool) -> Result<()> {
         make_folder(&self.0)?;
-        if resume && file.exists() {
+        if keep && file.exists() {
             return Ok(());
         }
         // Half a record would be kept for good by the run that is resumed.

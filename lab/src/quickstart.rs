@@ -16,7 +16,7 @@ use crate::config::{Resolved, RunConfig};
 use crate::data::Data;
 use crate::error::{Context, Result, bail};
 use crate::evaluate::{Evaluated, evaluate_checkpoint};
-use crate::grpo::{Experience, Grpo};
+use crate::grpo::{Experience, Grpo, keep_settings};
 use crate::layout::{CONTROL, RunLayout, START, TRAINED, make_folder};
 use crate::lock::RunLock;
 use crate::observer::Observer;
@@ -68,14 +68,21 @@ pub fn quickstart(
     "random".parse::<Twin>()?.of(config)?;
     let layout = RunLayout::new(&options.folder);
     let _lock = prepare(&layout, options.resume)?;
+    for name in [TRAINED, CONTROL] {
+        let (done, steps) = (layout.part(name).saved_steps(), config.grpo.steps);
+        if done > steps {
+            bail!(
+                "the {name} run has done {done} steps, and grpo.steps is {steps}; give {done} or more, so that both runs end at one step"
+            );
+        }
+    }
     let folder = layout.folder().display();
     observer.say(&format!("building the world and its index in {folder}"));
     let data = Data::load(config, layout.folder())?;
     if data.test.is_empty() {
         bail!("there are no held-out questions: a verdict needs data.test_questions above 0");
     }
-    let record = config.record(Some(&data.digests), None)?;
-    layout.record(&layout.config(), &record, options.resume)?;
+    keep_settings(config, &layout, Some(&data.digests), None, options.resume)?;
     let start = start(config, &layout, options, observer)?;
     observer.say(&format!("{} held-out questions", data.test.len()));
     let evaluate = |name: &str, policy: &Checkpoint| -> Result<Evaluated> {

@@ -19,10 +19,13 @@ pub(crate) struct RunRecords<'a> {
     layout: &'a RunLayout,
     events: Events<'a>,
     conduct: conduct::Log,
+    /// Steps of the whole run.
+    steps: u64,
 }
 
 impl<'a> RunRecords<'a> {
-    pub(crate) fn open(layout: &'a RunLayout, names: Option<Aliases>) -> Result<Self> {
+    /// For a run of so many steps.
+    pub(crate) fn open(layout: &'a RunLayout, names: Option<Aliases>, steps: u64) -> Result<Self> {
         make_folder(&layout.rollouts())?;
         Ok(Self {
             layout,
@@ -32,12 +35,15 @@ impl<'a> RunRecords<'a> {
                 writer: None,
             },
             conduct: conduct::Log::of(layout),
+            steps,
         })
     }
 
     /// Writes what a step leaves.
     pub(crate) fn keep(&mut self, row: &Row, episodes: &[Episode], alarms: &[Alarm]) -> Result<()> {
-        keep_rollouts(self.layout, row, episodes)?;
+        if is_kept(row.step(), self.steps) {
+            keep_rollouts(self.layout, row, episodes)?;
+        }
         self.events.write(row)?;
         self.conduct.write(row.step(), episodes)?;
         keep_alarms(&self.layout.alarms(), alarms)
@@ -96,9 +102,14 @@ fn keep_alarms(path: &Path, alarms: &[Alarm]) -> Result<()> {
     write_atomic(path, lines.as_bytes()).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Keeps the first group of every tenth step, one file per step, so that a resumed run replaces what it plays again.
+/// Returns true where episodes of a step are kept: of every tenth one, and of the last of so many, which shows the policy as it was trained.
+fn is_kept(step: u64, steps: u64) -> bool {
+    step.is_multiple_of(10) || step + 1 == steps
+}
+
+/// Keeps the first group of a step, in a file of its own, so that a resumed run replaces what it plays again.
 fn keep_rollouts(layout: &RunLayout, row: &Row, episodes: &[Episode]) -> Result<()> {
-    if !row.step().is_multiple_of(10) || episodes.is_empty() {
+    if episodes.is_empty() {
         return Ok(());
     }
     let group: Vec<Episode> = episodes
@@ -126,6 +137,15 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn episodes_of_every_tenth_step_and_of_the_last_are_kept() {
+        let kept =
+            |steps: u64| -> Vec<u64> { (0..steps).filter(|&step| is_kept(step, steps)).collect() };
+        assert_eq!(kept(1), [0]);
+        assert_eq!(kept(8), [0, 7]);
+        assert_eq!(kept(21), [0, 10, 20]);
+    }
 
     #[test]
     fn alarms_stay_until_their_step_is_taken_again_or_the_file_cannot_be_read() {

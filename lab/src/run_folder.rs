@@ -104,6 +104,12 @@ impl RunFolder {
         if path.is_file() {
             return Ok(Self::of_file(path, &name));
         }
+        if !path.exists() {
+            bail!(
+                "there is no {}; give the folder of a run (`forage runs list` lists them), or a file of episodes",
+                path.display()
+            );
+        }
         let layout = RunLayout::new(path);
         let config = [layout.config(), layout.sft_settings()]
             .iter()

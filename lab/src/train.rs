@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::config::{Resolved, RunConfig};
 use crate::data::Data;
 use crate::error::{Context, Result, RunError, bail};
-use crate::grpo::{Experience, Grpo, digest};
+use crate::grpo::{Experience, Grpo, digest, keep_settings};
 use crate::layout::RunLayout;
 use crate::lock::FileLock;
 use crate::memory::{self, Start};
@@ -168,8 +168,7 @@ fn train_in(config: &Resolved, options: &TrainOptions, observer: &dyn Observer) 
             "warning: the {text} is not the one that the config's [stamp] names: its text has changed since"
         ));
     }
-    let record = config.record(digests, chat.as_ref())?;
-    layout.record(&layout.config(), &record, options.resume)?;
+    keep_settings(config, &layout, digests, chat.as_ref(), options.resume)?;
     let experience = match (&options.rollouts, &data) {
         (Some(file), _) => Experience::Recorded(file),
         (None, Some(data)) => Experience::Data(data),
@@ -215,8 +214,7 @@ fn train_in(config: &Resolved, options: &TrainOptions, observer: &dyn Observer) 
         let layout = layout.twin(name);
         let resume = options.resume && layout.holds_run();
         let _lock = layout.claim(resume)?;
-        let record = config.record(digests, chat.as_ref())?;
-        layout.record(&layout.config(), &record, resume)?;
+        keep_settings(config, &layout, digests, chat.as_ref(), resume)?;
         if let Some(data) = &data {
             let data = data.relabelled(config)?;
             let (start, data) = (start_of(config)?, Experience::Data(&data));

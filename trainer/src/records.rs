@@ -95,6 +95,14 @@ pub enum RunError {
     /// The ranks did not come together.
     #[error("the run cannot begin with its ranks")]
     Meeting(#[source] RankError),
+    /// The run has done more steps than its settings ask for.
+    #[error("the run has done {done} steps, and grpo.steps is {steps}; give {done} or more")]
+    Shorter {
+        /// Steps done.
+        done: u64,
+        /// Steps that the settings ask for.
+        steps: u64,
+    },
     /// A rank was lost, or stopped; all stop.
     #[error("stopped after step {step} because a rank was lost; {fix}")]
     Ranks {

@@ -221,6 +221,10 @@ impl<'a> Run<'a> {
     ) -> Result<(), RunError> {
         let (config, place) = (self.config, self.place);
         let first = self.restore().await?;
+        if first > config.steps {
+            let (done, steps) = (first, config.steps);
+            return Err(RunError::Shorter { done, steps });
+        }
         self.done = first;
         self.learner
             .announce()

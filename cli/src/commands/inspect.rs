@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 use std::io::IsTerminal;
 use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
-use forage_contracts::{Ending, Provenance};
+use forage_contracts::{Ending, Provenance, Task};
 use forage_eval::Trajectory;
 use forage_lab::{Records, RunFolder};
 
@@ -23,7 +23,7 @@ pub(crate) struct Inspect {
     /// Only trajectories of this training step.
     #[arg(long)]
     step: Option<u64>,
-    /// Only trajectories of the question with this id.
+    /// Only trajectories of the question with this id, which its data set may precede: nq/train_0.
     #[arg(long, value_name = "ID")]
     question: Option<String>,
     /// Only trajectories whose answer is not an exact match.
@@ -99,7 +99,7 @@ impl Inspect {
     }
 
     fn trajectories(&self, run: &RunFolder, colours: bool) -> Result<()> {
-        let mut shown = 0;
+        let (mut shown, mut is_known) = (0, self.question.is_none());
         for source in run.sources() {
             if shown >= self.n {
                 break;
@@ -114,14 +114,22 @@ impl Inspect {
             if let Some(note) = &reading.note {
                 out(note);
             }
+            is_known |= reading.episodes.iter().any(|one| self.asks(&one.task));
             let found = reading
                 .episodes
                 .iter()
+                .filter(|episode| self.asks(&episode.task))
                 .map(|episode| run.trajectory(source.origin.clone(), episode));
             for trajectory in found.filter(|found| self.wants(found)).take(self.n - shown) {
                 out(&format!("\n{}", describe(&trajectory, colours)));
                 shown += 1;
             }
+        }
+        if let Some(id) = self.question.as_ref().filter(|_| !is_known && self.n > 0) {
+            bail!(
+                "{} holds no trajectory of a question `{id}`",
+                self.run.display()
+            );
         }
         if shown == 0 && self.n > 0 {
             out("\nNo recorded trajectory is of this kind.");
@@ -129,11 +137,14 @@ impl Inspect {
         Ok(())
     }
 
+    /// Returns true for the question that is asked for, by its id or its whole name, and for every one where none is.
+    fn asks(&self, task: &Task) -> bool {
+        let named = |id: &String| *id == task.id || *id == task.name();
+        self.question.as_ref().is_none_or(named)
+    }
+
     fn wants(&self, trajectory: &Trajectory) -> bool {
-        self.question
-            .as_ref()
-            .is_none_or(|id| *id == trajectory.key.id)
-            && (!self.wrong || trajectory.is_correct() == Some(false))
+        (!self.wrong || trajectory.is_correct() == Some(false))
             && self
                 .ending
                 .is_none_or(|kind| kind == Kind::of(&trajectory.ending))

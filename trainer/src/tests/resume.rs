@@ -136,6 +136,21 @@ async fn resumed_equals_uninterrupted() {
 }
 
 #[tokio::test]
+async fn fewer_steps_than_are_done_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let _ = run(folder.path(), false, 3).await;
+    let shorter = GrpoConfig {
+        steps: 2,
+        ..config()
+    };
+    let (resumed, _) = run_as(&shorter, checkpoint(1), folder.path(), true, u64::MAX).await;
+    assert!(
+        matches!(resumed, Err(RunError::Shorter { done: 3, steps: 2 })),
+        "{resumed:?}"
+    );
+}
+
+#[tokio::test]
 async fn moments_of_8_bits_resume_to_the_bit() {
     let (whole, broken) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let mut small = config();

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::Path;
 
-use crate::support::{SMOKE, done, fails, json, text};
+use crate::support::{SMOKE, done, fails, json, lines, text};
 
 /// Appends what a writer that was stopped within a character leaves.
 fn tear(path: &Path) {
@@ -26,9 +26,9 @@ fn a_quickstart_is_read_whole() {
     assert_eq!(told["verdict"], verdict);
     assert_eq!(told["evaluations"]["trained"]["questions"], 30);
     let page = std::fs::read_to_string(run.join("report.html")).unwrap();
-    // 30 questions of three policies, greedy and sampled, and a group of four of both runs.
+    // 30 questions of three policies, greedy and sampled, and a group of four of the first and the last step of both runs.
     assert!(
-        page.contains("12 of 188 trajectories"),
+        page.contains("12 of 196 trajectories"),
         "the page of the run itself"
     );
     assert!(
@@ -72,7 +72,24 @@ fn a_quickstart_is_read_whole() {
         8,
         "{step}"
     );
-    assert!(done(&["inspect", place, "--question", "nobody's"]).contains("No recorded trajectory"));
+    let last = done(&["inspect", place, "--step", "3", "-n", "9"]);
+    assert_eq!(
+        last.matches(", step 3, group 0, member ").count(),
+        8,
+        "{last}"
+    );
+    let (code, nobody) = fails(&["inspect", place, "--question", "nobody's"]);
+    assert!(
+        code == 1 && nobody.contains("no trajectory of a question `nobody's`"),
+        "{nobody}"
+    );
+    let asked = &lines(&run.join("evaluation/trained.jsonl"))[0]["episode"]["task"];
+    let part = |key: &str| asked[key].as_str().unwrap_or_default();
+    let whole = format!("{}/{}", part("data_source"), part("id"));
+    for id in [part("id"), whole.trim_start_matches('/')] {
+        let found = done(&["inspect", place, "--question", id, "-n", "1"]);
+        assert!(found.contains(part("question")), "{id}: {found}");
+    }
 
     let episodes = run.join("evaluation/start.jsonl");
     let both = run.join("evaluation/trained.jsonl");
@@ -126,7 +143,7 @@ fn a_run_that_is_being_written_is_read_as_far_as_it_is() {
         "seeds make one arm"
     );
 
-    let rollouts = folder.path().join("seed-1/rollouts/step-000000.jsonl");
+    let rollouts = folder.path().join("seed-1/rollouts/step-000001.jsonl");
     tear(&rollouts);
     for file in ["metrics.jsonl", "telemetry.jsonl", "alarms.jsonl"] {
         tear(&folder.path().join("seed-1").join(file));
@@ -143,7 +160,7 @@ fn a_run_that_is_being_written_is_read_as_far_as_it_is() {
     for needle in [
         "seed-1: 2 of 9 steps are done",
         "the next row is half written",
-        "step-000000.jsonl: its last line is half written and left out",
+        "step-000001.jsonl: its last line is half written and left out",
         "3 trajectories are shown",
         "3 of 3 trajectories",
     ] {
@@ -284,6 +301,9 @@ fn what_is_no_run_is_one_clear_error() {
             "{said}"
         );
     }
+    let nowhere = folder.path().join("nowhere");
+    let (code, said) = fails(&["inspect", text(&nowhere)]);
+    assert!(code == 1 && said.contains("there is no "), "{said}");
     let file = folder.path().join("words.jsonl");
     std::fs::write(&file, "not json\n").unwrap();
     let (_, said) = fails(&["report", text(&file), "--json"]);

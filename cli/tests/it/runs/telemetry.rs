@@ -35,6 +35,19 @@ fn a_run_leaves_telemetry_that_a_resumed_run_continues() {
     );
     assert!(done(&["telemetry", text(&run)]).contains("first quarter  last quarter"));
 
+    // The folder says what it was resumed with, and goes on with no less.
+    let config = || std::fs::read_to_string(run.join("config.toml")).unwrap();
+    assert!(config().contains("\nsteps = 9\n"), "{}", config());
+    let resume = ["train", SMOKE, "--out", text(&run), "--resume"];
+    let (code, error) = fails(&[&resume[..], &["--set", "grpo.steps=5"]].concat());
+    assert!(
+        code == 1
+            && error.contains("train: resuming from step 9")
+            && error.contains("has done 9 steps, and grpo.steps is 5; give 9 or more"),
+        "{error}"
+    );
+    assert!(config().contains("\nsteps = 9\n"), "{}", config());
+
     let (code, nothing) = fails(&["telemetry", text(folder.path())]);
     assert_eq!(code, 1);
     assert!(nothing.contains("holds no telemetry; give the folder of a run"));
