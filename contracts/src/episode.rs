@@ -226,6 +226,13 @@ impl Episode {
         }
     }
 
+    /// Whether its tokens are bytes, as those of a script are that writes in no policy's tokens: they begin with the prompt's.
+    pub fn is_in_bytes(&self) -> bool {
+        let (bytes, ids) = (self.prompt.as_bytes(), self.tokens.ids());
+        let same = |(byte, id): (&u8, &u32)| u32::from(*byte) == *id;
+        !bytes.is_empty() && bytes.len() <= ids.len() && bytes.iter().zip(ids).all(same)
+    }
+
     /// The last answer the policy gave, if any.
     pub fn answer(&self) -> Option<&str> {
         self.turns.iter().rev().find_map(|turn| match &turn.kind {

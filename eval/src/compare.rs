@@ -106,6 +106,9 @@ pub struct Comparison {
     /// Questions that the two sides were asked in other words: their prompts differ.
     #[serde(default, skip_serializing_if = "is_nothing")]
     pub(crate) other_prompts: usize,
+    /// Whether metrics that count tokens count bytes, on each side.
+    #[serde(default, skip_serializing_if = "are_tokens")]
+    pub(crate) in_bytes: [bool; 2],
     /// The settings of the intervals.
     pub bootstrap: Bootstrap,
 }
@@ -116,6 +119,14 @@ pub struct Comparison {
 )]
 fn is_nothing(count: &usize) -> bool {
     *count == 0
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "the signature serde asks for"
+)]
+fn are_tokens(in_bytes: &[bool; 2]) -> bool {
+    *in_bytes == [false; 2]
 }
 
 /// Two sets of episodes that cannot be compared.
@@ -207,6 +218,7 @@ impl Comparison {
             questions,
             lost_to_infra,
             other_prompts: other_prompts(&questions_a, &questions_b),
+            in_bytes: [a, b].map(|side| side.first().is_some_and(Episode::is_in_bytes)),
             bootstrap,
         })
     }
@@ -235,15 +247,26 @@ impl Comparison {
         )?)
     }
 
-    /// A sentence on what else differs between the sides, where their prompts do.
+    /// What else is to be known of the figures: where the prompts differ, and where bytes are counted for tokens.
     pub fn caveat(&self) -> Option<String> {
-        (self.other_prompts > 0).then(|| {
+        let prompts = (self.other_prompts > 0).then(|| {
             format!(
                 "The prompts differ on {} of the questions asked on both sides: what is shown is the difference of policy and prompt \
                  together.",
                 self.other_prompts
             )
-        })
+        });
+        let side = match self.in_bytes {
+            [false, false] => None,
+            [true, true] => Some("on both sides"),
+            [true, false] => Some("of the first side alone"),
+            [false, true] => Some("of the second side alone"),
+        };
+        let bytes = side.map(|side| {
+            format!("What counts tokens counts bytes {side}: a script wrote in no policy's tokens.")
+        });
+        let said: Vec<String> = prompts.into_iter().chain(bytes).collect();
+        (!said.is_empty()).then(|| said.join(" "))
     }
 
     /// The difference in one metric.

@@ -54,6 +54,9 @@ pub struct EvalSummary {
     /// Means over the data sets that have a metric, each counted once whatever its number of questions; where there are several.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) macro_average: BTreeMap<String, Interval>,
+    /// Whether metrics that count tokens count bytes: a script wrote the episodes, in no policy's tokens.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) in_bytes: bool,
     /// The settings of the intervals.
     pub bootstrap: Bootstrap,
 }
@@ -83,6 +86,7 @@ impl EvalSummary {
             macro_average: average(&by_source),
             by_source,
             metrics,
+            in_bytes: episodes.first().is_some_and(Episode::is_in_bytes),
             bootstrap,
         })
     }
@@ -125,8 +129,13 @@ impl EvalSummary {
             rows.push(row);
         }
         let table = text::table(&["metric", "mean", &interval, "questions"], rows);
+        let bytes = if self.in_bytes {
+            "what counts tokens counts bytes: a script wrote in no policy's tokens\n"
+        } else {
+            ""
+        };
         format!(
-            "{table}{} questions, {} episodes; {} lost to infrastructure faults (in no number above)\n",
+            "{table}{} questions, {} episodes; {} lost to infrastructure faults (in no number above)\n{bytes}",
             self.questions, self.episodes, self.infra
         )
     }

@@ -103,7 +103,7 @@ impl Grpo<'_> {
             None
         };
         let done = self.layout.saved_steps();
-        if is_first && self.resume && done > 0 {
+        if is_first && self.resume && (1..=config.grpo.steps).contains(&done) {
             observer.say(&format!("{}: resuming from step {done}", self.name));
         }
         let mut failed = None;

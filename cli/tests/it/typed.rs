@@ -1,6 +1,7 @@
 //! Arguments as people type them, and answers as they read them.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use crate::support::{SMOKE, done, forage, text};
 
@@ -167,6 +168,24 @@ fn a_config_is_played_where_an_environment_is() {
     assert!(
         error.contains("a config file or the name of a recipe")
             && error.contains("did you mean `search-r1`?"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_path_into_a_folder_that_is_here_is_no_name_on_the_hub() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("runs")).unwrap();
+    let evaluated = Command::new(env!("CARGO_BIN_EXE_forage"))
+        .args(["eval", SMOKE, "--policy", "runs/none"])
+        .current_dir(folder.path())
+        .env("HF_HUB_OFFLINE", "1")
+        .output()
+        .unwrap();
+    let error = String::from_utf8_lossy(&evaluated.stderr);
+    assert!(
+        !evaluated.status.success()
+            && error.contains("there is no folder `runs/none` here, and `runs` is one"),
         "{error}"
     );
 }

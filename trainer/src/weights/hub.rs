@@ -33,6 +33,14 @@ pub enum HubError {
          path"
     )]
     Name(String),
+    /// The name is a path into a folder that is there.
+    #[error("there is no folder `{name}` here, and `{parent}` is one: check the path")]
+    NoFolder {
+        /// Name as given.
+        name: String,
+        /// The folder that is there.
+        parent: String,
+    },
     /// The address is not one of a data set.
     #[error(
         "`{0}` is not the address of a data set on the hub; write hf://ORG/NAME, hf://ORG/NAME/PATH or hf://ORG/NAME@REVISION/PATH"
@@ -93,7 +101,10 @@ pub enum HubError {
         message: String,
     },
     /// The server refused or could not be reached.
-    #[error("{name} cannot be fetched from {endpoint}: {message}")]
+    #[error(
+        "{name} {}cannot be fetched from {endpoint}: {message}",
+        if name.starts_with("hf://") { "" } else { "is no folder here, and " }
+    )]
     Fetch {
         /// Name as given.
         name: String,
@@ -176,6 +187,13 @@ impl Hub {
         }
         let wanted = Wanted::parse(name).ok_or_else(|| HubError::Name(name.to_owned()))?;
         let cached = self.cached(&wanted.repo(MODELS, &wanted.revision));
+        let parent = wanted.id.split('/').next().unwrap_or_default();
+        if cached.is_none() && Path::new(parent).is_dir() {
+            return Err(HubError::NoFolder {
+                name: name.to_owned(),
+                parent: parent.to_owned(),
+            });
+        }
         let missing = cached.as_ref().map_or_else(
             || NEEDED[0].to_owned(),
             |folder| missing(folder, part).unwrap_or_default(),

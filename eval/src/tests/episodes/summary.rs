@@ -1,9 +1,9 @@
 use std::collections::BTreeMap;
 
 use forage_contracts::environment::TurnKind;
-use forage_contracts::{Episode, Split};
+use forage_contracts::{Episode, Split, TokenLog};
 use forage_env::{CodeTurn, FunctionCall, Status};
-use forage_eval::EvalSummary;
+use forage_eval::{Comparison, EvalSummary, StatsError};
 
 use super::fixtures::{SETTINGS, episode, episodes, infra, truncated};
 
@@ -121,6 +121,29 @@ fn samples_of_a_question_are_one_cluster() -> TestResult {
     );
     assert_eq!((many.questions, many.episodes), (50, 200));
     assert_eq!(once.metric("em"), many.metric("em"));
+    Ok(())
+}
+
+#[test]
+fn bytes_of_a_script_are_not_shown_as_tokens() -> TestResult {
+    let prompt = "Who?";
+    let bytes: Vec<u32> = prompt.bytes().map(u32::from).collect();
+    let scripted = Episode {
+        prompt: prompt.to_owned(),
+        tokens: TokenLog::with_prompt(&bytes),
+        ..episode(0, true)
+    };
+    let (scripted, sampled) = ([scripted], [episode(0, true)]);
+    let words =
+        |set: &[Episode]| Ok::<_, StatsError>(EvalSummary::from_episodes(set, SETTINGS)?.to_text());
+    assert!(words(&scripted)?.contains("counts bytes"));
+    assert!(!words(&sampled)?.contains("bytes"));
+    let compared = Comparison::from_episodes(&sampled, &scripted, SETTINGS)?;
+    let caveat = compared.caveat().unwrap_or_default();
+    assert!(
+        caveat.contains("counts bytes of the second side alone"),
+        "{caveat}"
+    );
     Ok(())
 }
 
