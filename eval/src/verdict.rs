@@ -57,8 +57,11 @@ pub struct Verdict {
     pub n: usize,
     /// Seed of the run.
     pub seed: u64,
-    /// Wall time of the run.
+    /// Wall time of the run; of the part after it was resumed, where it was.
     pub minutes: f64,
+    /// Whether the run was resumed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub resumed: bool,
     /// Confidence of the intervals.
     pub confidence: f64,
     /// Smallest true gain these questions would show with 80 % probability; null when the questions do not differ in
@@ -186,6 +189,7 @@ impl Verdict {
             n: gain.questions,
             seed,
             minutes,
+            resumed: false,
             confidence: bootstrap.confidence,
             minimum_detectable_effect: gain.minimum_detectable_effect,
             greedy,

@@ -78,6 +78,7 @@ pub fn quickstart(
     }
     let folder = layout.folder().display();
     observer.say(&format!("building the world and its index in {folder}"));
+    let resumed = options.resume && layout.start().exists();
     let data = Data::load(config, layout.folder())?;
     if data.test.is_empty() {
         bail!("there are no held-out questions: a verdict needs data.test_questions above 0");
@@ -118,7 +119,8 @@ pub fn quickstart(
     let sets = [(START, before), (TRAINED, after), (CONTROL, beside)];
     keep_evaluations(&layout, &sets, &baselines)?;
     let minutes = began.elapsed().as_secs_f64() / 60.0;
-    conclude(config, &layout, &sets, &baselines, &costs, paid, minutes)
+    let wall = (minutes, resumed);
+    conclude(config, &layout, &sets, &baselines, &costs, paid, wall)
 }
 
 /// The reward that the control learns from alone: any search, which is conduct, where the start searches in some episodes and in others
@@ -282,7 +284,7 @@ fn conclude(
     baselines: &[(String, Evaluated)],
     costs: &[(String, [f64; 2])],
     paid: &str,
-    minutes: f64,
+    (minutes, resumed): (f64, bool),
 ) -> Result<(Verdict, Summaries)> {
     let bootstrap = config.bootstrap();
     let [(_, before), (_, after), (_, beside)] = sets;
@@ -303,6 +305,7 @@ fn conclude(
     let verdict = Verdict::of(&greedy, sampled.as_ref(), minutes, bootstrap)?;
     let mut verdict = verdict.with_costs(costs);
     verdict.control_reward = Some(paid.to_owned());
+    verdict.resumed = resumed;
     // First what was seen in the run, then what the held-out questions show.
     if let Some(course) = course(&layout.part(TRAINED), bootstrap)? {
         verdict = verdict.with_course(&course);

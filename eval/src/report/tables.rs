@@ -127,7 +127,12 @@ fn tiles(verdict: &Verdict) -> Vec<(String, String, String)> {
     let seed = format!("seed {}", verdict.seed);
     let minutes = format!("{:.1} min", verdict.minutes);
     tiles.push(tile("Questions", verdict.n.to_string(), seed));
-    tiles.push(tile("Wall time", minutes, String::new()));
+    let resumed = if verdict.resumed {
+        "since it was resumed"
+    } else {
+        ""
+    };
+    tiles.push(tile("Wall time", minutes, resumed.to_owned()));
     tiles
 }
 
