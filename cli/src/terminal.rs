@@ -61,6 +61,17 @@ fn meant(error: &str) -> Option<&str> {
     Some(nearest(name, known)).filter(|near| !near.is_empty())
 }
 
+/// An error without the list of names that it expects, where that is long.
+fn shortened(error: &str) -> String {
+    const MOST: usize = 8;
+    let shorten = |line: &str| match line.split_once("`, expected one of `") {
+        Some((before, names)) if names.matches("`, `").count() >= MOST => format!("{before}`"),
+        _ => line.to_owned(),
+    };
+    let lines: Vec<String> = error.lines().map(shorten).collect();
+    lines.join("\n")
+}
+
 /// Prints an error with its causes. Exit code 1, or 2 when the config, or an option that stands for a key of it, was at fault.
 pub(crate) fn exit_code(result: Result<()>) -> ExitCode {
     let Err(error) = result else {
@@ -77,8 +88,10 @@ pub(crate) fn exit_code(result: Result<()>) -> ExitCode {
         before = text;
     }
     let near = lines.iter().find_map(|line| meant(line));
-    let near = near.map(|near| format!("  did you mean `{near}`?"));
-    lines.extend(near);
+    if let Some(near) = near.map(|near| format!("  did you mean `{near}`?")) {
+        lines = lines.iter().map(|line| shortened(line)).collect();
+        lines.push(near);
+    }
     note(&lines.join("\n"));
     let config = |cause: &(dyn std::error::Error + 'static)| {
         matches!(cause.downcast_ref(), Some(RunError::Config { .. }))
@@ -88,12 +101,23 @@ pub(crate) fn exit_code(result: Result<()>) -> ExitCode {
 
 #[cfg(test)]
 mod tests {
-    use super::{counted, meant};
+    use super::{counted, meant, shortened};
 
     #[test]
     fn one_is_no_plural() {
         let found = [0_u64, 1, 2].map(|count| counted(count, "passage"));
         assert_eq!(found, ["0 passages", "1 passage", "2 passages"]);
+    }
+
+    #[test]
+    fn long_lists_of_expected_names_are_left_out() {
+        let of = |count: usize| {
+            let names: Vec<String> = (0..count).map(|name| format!("`{name}`")).collect();
+            let names = names.join(", ");
+            format!("in x\nunknown field `a`, expected one of {names}\nin `grpo`")
+        };
+        assert_eq!(shortened(&of(20)), "in x\nunknown field `a`\nin `grpo`");
+        assert_eq!(shortened(&of(3)), of(3));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 mod keys;
 mod page;
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -160,11 +161,11 @@ impl Explain {
         };
         let found = named(&keys, &name);
         if found.is_empty() {
-            let paths: Vec<String> = keys.iter().map(Key::path).collect();
-            let near = nearest(&name, paths.iter().map(String::as_str));
-            let wrong = format!(
-                "no key `{name}`; did you mean `{near}`? `forage config explain` lists all"
-            );
+            let near = match meant(&keys, &name).join("`, `") {
+                near if near.is_empty() => near,
+                near => format!(" did you mean `{near}`?"),
+            };
+            let wrong = format!("no key `{name}`;{near} `forage config explain` lists all");
             return Err(RunError::config(wrong).into());
         }
         let texts: Vec<String> = found.iter().map(|key| explained(key, &keys)).collect();
@@ -182,6 +183,63 @@ fn named<'a>(keys: &'a [Key], name: &str) -> Vec<&'a Key> {
     let ending = format!(".{name}");
     let ends = |key: &&Key| key.path().ends_with(&ending);
     keys.iter().filter(ends).collect()
+}
+
+/// Names that other trainers give to keys, with those that they have here.
+const SYNONYMS: [(&str, &str); 5] = [
+    ("batch_size", "prompts_per_step"),
+    ("lr", "learning_rate"),
+    ("max_turns", "max_generations"),
+    ("model", "checkpoint"),
+    ("num_generations", "group_size"),
+];
+/// Keys that are suggested, at most.
+const SUGGESTED: usize = 5;
+
+/// The keys that may be meant by a name that is none: those that have it, or its synonym, in their last part, else the nearest that is
+/// like it.
+fn meant(keys: &[Key], name: &str) -> Vec<String> {
+    let synonym = SYNONYMS.iter().find(|(theirs, _)| *theirs == name);
+    let wanted = synonym.map_or(name, |(_, ours)| *ours);
+    let paths: BTreeSet<String> = keys.iter().map(Key::path).collect();
+    let with = |fits: &dyn Fn(&str) -> bool| -> Vec<String> {
+        let found = paths.iter().filter(|path| fits(last(path)));
+        found.take(SUGGESTED).cloned().collect()
+    };
+    let mut found = with(&|own| own == wanted);
+    if found.is_empty() && wanted.len() > 2 {
+        found = with(&|own| own.contains(wanted));
+    }
+    if found.is_empty() && name.contains('.') {
+        let near = nearest(name, paths.iter().map(String::as_str));
+        found = with(&|own| own == last(near) && is_like(last(name), own));
+        found.retain(|path| path == near);
+    } else if found.is_empty() {
+        let near = nearest(name, paths.iter().map(|path| last(path)));
+        found = with(&|own| own == near && is_like(name, own));
+    }
+    found
+}
+
+/// The last part of a path.
+fn last(path: &str) -> &str {
+    path.rsplit_once('.').map_or(path, |(_, last)| last)
+}
+
+/// Returns true for names that may be one with a typing error: they begin or end alike and share two thirds of their letters.
+fn is_like(name: &str, other: &str) -> bool {
+    let mut left: Vec<char> = other.chars().collect();
+    let longer = left.len().max(name.chars().count());
+    let mut shared = 0;
+    for letter in name.chars() {
+        if let Some(place) = left.iter().position(|own| *own == letter) {
+            left.swap_remove(place);
+            shared += 1;
+        }
+    }
+    let ends = name.chars().next() == other.chars().next()
+        || name.chars().next_back() == other.chars().next_back();
+    ends && 3 * shared >= 2 * longer
 }
 
 fn explained(key: &Key, keys: &[Key]) -> String {
@@ -284,7 +342,12 @@ fn find_unknown(
                 |key: &&&Key| key.path().rsplit_once('.').map_or("", |(table, _)| table) == path;
             let paths: Vec<String> = known.iter().filter(beside).map(|key| key.path()).collect();
             let near = nearest(&own, paths.iter().map(String::as_str));
-            unknown.push(format!("there is no key `{own}`; did you mean `{near}`?"));
+            let near = if is_like(name, last(near)) {
+                format!("; did you mean `{near}`?")
+            } else {
+                String::new()
+            };
+            unknown.push(format!("there is no key `{own}`{near}"));
             continue;
         };
         match value {
@@ -335,6 +398,23 @@ mod tests {
             1
         );
         assert!(unknown("[policy.chat.options]\nanything = true").is_empty());
+    }
+
+    #[test]
+    fn a_name_that_is_no_key_is_answered_with_keys_that_may_be_meant() {
+        let keys = keys(&RunConfig::schema());
+        let meant = |name: &str| meant(&keys, name);
+        for (name, key) in [
+            ("lr", "grpo.update.optimizer.learning_rate"),
+            ("max_turns", "environment.settings.max_generations"),
+            ("group_sise", "grpo.group_size"),
+            ("grpo.group_sise", "grpo.group_size"),
+        ] {
+            let found = meant(name);
+            assert!(found.iter().any(|path| path == key), "{name}: {found:?}");
+        }
+        assert!(meant("nosuch").is_empty(), "{:?}", meant("nosuch"));
+        assert!(meant("grpo.qqq").is_empty(), "{:?}", meant("grpo.qqq"));
     }
 
     #[test]
