@@ -202,14 +202,14 @@ impl RunLayout {
         self.metrics().exists() || self.checkpoints().exists()
     }
 
-    /// Steps that the newest checkpoint has done; 0 where there is none, or none that can be read.
+    /// Steps that the newest checkpoint has done, whole or damaged; 0 where there is none.
     pub(crate) fn saved_steps(&self) -> u64 {
-        let step = || -> Option<u64> {
-            let newest = checkpoint::newest(&self.0).ok()??;
-            let digits = newest.file_name()?.to_str()?.rsplit('-').next()?;
-            digits.parse().ok()
+        let entries = std::fs::read_dir(self.checkpoints()).into_iter().flatten();
+        let step = |entry: std::io::Result<std::fs::DirEntry>| -> Option<u64> {
+            let name = entry.ok()?.file_name();
+            name.to_str()?.strip_prefix("step-")?.parse().ok()
         };
-        step().unwrap_or(0)
+        entries.filter_map(step).max().unwrap_or(0)
     }
 
     /// Claims the folder for this process, as [`RunLayout::check`] wants it.

@@ -102,7 +102,8 @@ fn keep_alarms(path: &Path, alarms: &[Alarm]) -> Result<()> {
     write_atomic(path, lines.as_bytes()).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Returns true where episodes of a step are kept: of every tenth one, and of the last of so many, which shows the policy as it was trained.
+/// Returns true where episodes of a step are kept: of every tenth one, and of the last of `steps`, which shows the policy as it was
+/// trained.
 fn is_kept(step: u64, steps: u64) -> bool {
     step.is_multiple_of(10) || step + 1 == steps
 }

@@ -32,8 +32,8 @@ const PAGES: u64 = 1000;
 
 /// Lets you play an environment in the terminal.
 ///
-/// Write turns as a model would; an empty line ends a turn, and ctrl-d leaves. With --policy you watch a policy play. With a config in the place
-/// of an environment its settings, rewards and held-out questions are played.
+/// Write turns as a model would; an empty line ends a turn, and ctrl-d leaves. With --policy you watch a policy play. With a config in
+/// the place of an environment its settings, rewards and held-out questions are played.
 #[derive(Args, Debug)]
 pub(crate) struct Play {
     /// Environment (`forage envs` lists them), a config file or the name of a recipe.

@@ -75,7 +75,7 @@ impl Search {
         if self.remote.is_none() && !self.json {
             let index = &self.index;
             hint(&format!(
-                "next: forage serve retriever {index}; forage play search-r1 --index {index} --questions FILE"
+                "next: forage serve retriever {index}; forage play ENV --index {index} --questions FILE (forage envs says what each searches)"
             ));
         }
         Ok(())
