@@ -52,13 +52,29 @@ pub(crate) fn counted<T: Copy + Display + From<u8> + PartialEq>(count: T, one: &
     format!("{count} {one}{plural}")
 }
 
-/// The name that an error expects and that is nearest to the one which it does not know, as serde puts it.
+/// Returns true for names that may be one with a typing error: they begin or end alike and share two thirds of their letters.
+pub(crate) fn is_like(name: &str, other: &str) -> bool {
+    let mut left: Vec<char> = other.chars().collect();
+    let longer = left.len().max(name.chars().count());
+    let mut shared = 0;
+    for letter in name.chars() {
+        if let Some(place) = left.iter().position(|own| *own == letter) {
+            left.swap_remove(place);
+            shared += 1;
+        }
+    }
+    let ends = name.chars().next() == other.chars().next()
+        || name.chars().next_back() == other.chars().next_back();
+    ends && 3 * shared >= 2 * longer
+}
+
+/// The name that an error expects and that is like the one which it does not know, as serde puts it.
 fn meant(error: &str) -> Option<&str> {
     let mut kinds = ["unknown field `", "unknown variant `"].into_iter();
     let (_, rest) = kinds.find_map(|kind| error.split_once(kind))?;
     let (name, expected) = rest.split_once("`, expected ")?;
     let known = expected.lines().next()?.split('`').skip(1).step_by(2);
-    Some(nearest(name, known)).filter(|near| !near.is_empty())
+    Some(nearest(name, known)).filter(|near| is_like(name, near))
 }
 
 /// An error without the list of names that it expects, where that is long.
@@ -126,6 +142,8 @@ mod tests {
         assert_eq!(meant(toml), Some("grpo"));
         let two = "unknown variant `bm52`, expected `bm25` or `dense`";
         assert_eq!(meant(two), Some("bm25"));
+        let far = "unknown field `zzz`, expected one of `seed`, `grpo`, `stamp`";
+        assert_eq!(meant(far), None);
         assert_eq!(meant("unknown field `a`, there are no fields"), None);
         assert_eq!(meant("no key `a`; did you mean `b`?"), None);
     }

@@ -19,7 +19,7 @@ use toml::{Table, Value};
 use self::keys::{Key, join, keys};
 use super::recipes;
 use crate::config::read;
-use crate::terminal::{note, out};
+use crate::terminal::{is_like, note, out};
 
 /// Begins, explains and checks configs.
 #[derive(Subcommand, Debug)]
@@ -224,22 +224,6 @@ fn meant(keys: &[Key], name: &str) -> Vec<String> {
 /// The last part of a path.
 fn last(path: &str) -> &str {
     path.rsplit_once('.').map_or(path, |(_, last)| last)
-}
-
-/// Returns true for names that may be one with a typing error: they begin or end alike and share two thirds of their letters.
-fn is_like(name: &str, other: &str) -> bool {
-    let mut left: Vec<char> = other.chars().collect();
-    let longer = left.len().max(name.chars().count());
-    let mut shared = 0;
-    for letter in name.chars() {
-        if let Some(place) = left.iter().position(|own| *own == letter) {
-            left.swap_remove(place);
-            shared += 1;
-        }
-    }
-    let ends = name.chars().next() == other.chars().next()
-        || name.chars().next_back() == other.chars().next_back();
-    ends && 3 * shared >= 2 * longer
 }
 
 fn explained(key: &Key, keys: &[Key]) -> String {
