@@ -23,7 +23,7 @@ pub(crate) struct Inspect {
     /// Only trajectories of this training step.
     #[arg(long)]
     step: Option<u64>,
-    /// Only trajectories of the question with this id, which its data set may precede: nq/train_0.
+    /// Only trajectories of the question with this id, which its data set may precede: `nq/train_0`.
     #[arg(long, value_name = "ID")]
     question: Option<String>,
     /// Only trajectories whose answer is not an exact match.

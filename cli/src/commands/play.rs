@@ -94,12 +94,11 @@ impl Play {
         let rollout = match &self.policy {
             Some(policy) => {
                 let (options, watch) = (self.options(policy), Watch::new());
-                match &config {
-                    Some(config) => config.rollout(&options, &corpus, &tasks, &watch)?,
-                    None => {
-                        let device = DeviceSpec::default();
-                        sources.rollout(device, &options, &corpus, &tasks, &watch)?
-                    }
+                if let Some(config) = &config {
+                    config.rollout(&options, &corpus, &tasks, &watch)?
+                } else {
+                    let device = DeviceSpec::default();
+                    sources.rollout(device, &options, &corpus, &tasks, &watch)?
                 }
             }
             None => self.person(config.as_ref(), seed, &corpus)?,
@@ -174,13 +173,12 @@ impl Play {
         if self.server.model.is_some() || self.server.token_file.is_some() {
             bail!("--model and --token-file go with a server as --policy");
         }
-        let (environment, rewards) = match config {
-            Some(config) => (config.environment.for_bytes()?, config.rewards()?),
-            None => {
-                let environment = EnvironmentConfig::plain(&self.env)?.for_bytes()?;
-                let rewards = environment.default_rewards(seed)?;
-                (environment, rewards)
-            }
+        let (environment, rewards) = if let Some(config) = config {
+            (config.environment.for_bytes()?, config.rewards()?)
+        } else {
+            let environment = EnvironmentConfig::plain(&self.env)?.for_bytes()?;
+            let rewards = environment.default_rewards(seed)?;
+            (environment, rewards)
         };
         let format = PolicyFormat::bytes();
         let session = Session::new(&environment, rewards, corpus, format, &Watch::new())?;
