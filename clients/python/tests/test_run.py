@@ -55,13 +55,12 @@ def test_metrics_are_drawn(run, tmp_path):
     assert [line.get_label() for line in both.lines] == ["trained", "control"]
 
 
-def test_answers_are_graded(world, capfd):
+def test_answers_are_graded(world):
     found = forage.grade_many([("The Velm.", "Velm"), ("Velm or Orlen", ["Orlen", "Sund"])])
     assert [(grades["em"], grades["sub_em"], grades["f1"]) for grades in found] == [(1.0, 1.0, 1.0), (0.0, 1.0, 0.5)]
     assert forage.grade("Velm", ["Orlen"])["search_r1_v01"] == 0.0
-    with pytest.raises(subprocess.CalledProcessError):
+    with pytest.raises(RuntimeError, match=r"forage judge ended with status \d:\n(?s:.)*write one as `gold`"):
         forage.grade("Velm", [])
-    assert "write one as `gold`" in capfd.readouterr().err
 
 
 def test_a_server_runs_as_long_as_it_is_asked(world):
@@ -89,8 +88,29 @@ def test_a_row_that_is_being_written_is_left_out(tmp_path):
     (tmp_path / "verdict.json").write_text(json.dumps({"gain": 0.5}))
     run = forage.Run(tmp_path)
     assert run.parts["trained"].metrics == [{"step": 1}]
+    with pytest.raises(FileNotFoundError, match=r"run\.parts\['trained'\]"):
+        _ = run.metrics
+    assert list(run.episodes()) == []
+    rollouts = trained / "rollouts"
+    rollouts.mkdir()
+    (rollouts / "step-000010.jsonl").write_text('{"prompt": "b"}\n{"pro')
+    (rollouts / "step-000000.jsonl").write_text('{"prompt": "a\u2028"}\n')
+    assert [episode["prompt"] for episode in run.parts["trained"].episodes()] == ["a\u2028", "b"]
     assert run.verdict == {"gain": 0.5}
     assert run.policy is None
+
+
+@pytest.mark.parametrize(("package", "extra"), [("pandas", "pandas"), ("matplotlib", "plots")])
+def test_a_missing_package_is_named_with_its_extra(monkeypatch, tmp_path, package, extra):
+    (tmp_path / "metrics.jsonl").write_text('{"step": 0}\n')
+    run = forage.Run(tmp_path)
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ModuleNotFoundError, match=rf"pip install 'forage\[{extra}\]'"):
+        run.frame() if package == "pandas" else run.plot("step")
+
+
+def test_the_version():
+    assert forage.__version__
 
 
 def test_the_program(world, monkeypatch, tmp_path):
@@ -102,10 +122,10 @@ def test_the_program(world, monkeypatch, tmp_path):
         forage.program()
 
 
-def test_a_quickstart_that_fails_says_so(world, tmp_path, capfd):
-    with pytest.raises(subprocess.CalledProcessError):
+def test_a_quickstart_that_fails_says_so(world, tmp_path, capsys):
+    with pytest.raises(RuntimeError, match=r"ended with status 2:\nerror: (?s:.)*unknown field `stepz`"):
         forage.quickstart(tmp_path / "run", settings={"grpo.stepz": 1})
-    assert "stepz" in capfd.readouterr().err
+    assert "stepz" in capsys.readouterr().err, "what it says is passed on"
 
 
 def test_a_served_index_is_searched(world):
@@ -123,6 +143,10 @@ def test_a_served_index_is_searched(world):
         assert retriever.search_many([world.questions[0], world.questions[1]], k=2)[0] == found
         with pytest.raises(forage.Invalid, match="'bm25'"):
             retriever.search("town", mode="clairvoyant")
+        with pytest.raises(TypeError, match="`search` takes one query"):
+            retriever.search_many("town")
+        with pytest.raises(forage.Invalid, match=r"serves no environment; `forage\.Retriever`"):
+            forage.Client(url).info()
 
 
 def test_importing_brings_no_other_package():

@@ -20,6 +20,7 @@ import forage.http
 from forage import Question, Reply
 from forage.errors import Conflict, Infra, Invalid, SessionLost, Unreachable
 from forage.http import Http
+from forage.server import _Server
 
 ENVIRONMENT = """
 import os, random, re, time
@@ -342,6 +343,129 @@ def test_a_token_over_plain_http_to_another_machine_is_told():
         for url in ("https://example.org", "http://localhost:1", "http://127.0.0.1:1", "http://[::1]:1"):
             Http(url, "secret", 1.0, 0.0)
         Http("http://10.0.0.5:8000", None, 1.0, 0.0)
+
+
+def refused(script: str, *, port: int | None = None) -> str:
+    """What a script says that ends before it serves."""
+    source = str(Path(sys.modules["forage"].__file__).parents[1])
+    variables = os.environ | {"PYTHONPATH": source, "FORAGE_ENV_COMMAND": "1"}
+    if port is not None:
+        del variables["FORAGE_ENV_COMMAND"]
+    command = [sys.executable, "-c", script]
+    ran = subprocess.run(
+        command, env=variables, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=20, check=False
+    )
+    assert (ran.returncode, ran.stdout) == (1, "")
+    return ran.stderr
+
+
+CLASS = """
+import forage
+class Staff{base}:
+    {attributes}
+    def reset(self, question, seed):
+        return "Who?"
+    def step(self, turn):
+        return forage.Reply.answer("Ada")
+forage.serve(Staff{called})
+"""
+
+
+@pytest.mark.parametrize(
+    ("script", "told"),
+    [
+        (CLASS.format(base="", attributes="", called="()"), "serve got an instance of Staff; give it the class"),
+        (CLASS.format(base="", attributes="max_turns = '4'", called=""), "Staff.max_turns is '4'; it must be an int"),
+        (CLASS.format(base="", attributes="stop = 7", called=""), "Staff.stop is 7; it must be a str or a tuple"),
+        ("import forage\nforage.serve(forage.Environment)", "has no `reset`; write `def reset(self, question, seed)`"),
+        (
+            "import forage\nclass A:\n def reset(self): ...\nforage.serve(A)",
+            "A has no `step`; write `def step(self, turn)`",
+        ),
+    ],
+)
+def test_what_is_no_environment_is_refused_before_it_is_served(script, told):
+    last = refused(script).splitlines()[-1]
+    assert last.startswith("TypeError: ")
+    assert told in last
+
+
+def test_a_port_that_is_taken_is_told_in_a_line():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        script = CLASS.format(base="", attributes="", called=f", port={port}")
+        told = refused(script, port=port)
+    assert re.fullmatch(rf"port {port} of 127\.0\.0\.1 is in use; .*\n", told), told
+
+
+@contextmanager
+def served(make: type) -> Iterator[tuple[Http, _Server]]:
+    server = _Server(("127.0.0.1", 0), make)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield Http(f"http://127.0.0.1:{server.server_port}", None, 20.0, 0.0), server
+    finally:
+        server.shutdown()
+        thread.join(20)
+        server.end()
+
+
+class Bare:
+    """Not derived from `Environment`, and without `close`."""
+
+    max_turns = 2
+
+    def reset(self, question, seed):
+        return "Who?"
+
+    def step(self, turn):
+        if "crash" in turn:
+            raise ValueError(turn)
+        return Reply.answer("Ada")
+
+
+def test_reset_and_step_are_enough(capsys):
+    with served(Bare) as (ask, server):
+        assert server.spec["id"] == "mine/environment-v0"
+        reset(ask, "bare")
+        assert step(ask, "bare", "Ada")["done"]
+        with pytest.raises(Infra, match="has no `questions`"):
+            ask.post("/questions", {"split": "dev", "count": 1, "seed": 5})
+    assert "close" not in capsys.readouterr().err
+
+
+def test_a_fault_is_shown_once_and_counted(capsys):
+    with served(Bare) as (ask, _):
+        for place in range(5):
+            reset(ask, f"{place}")
+            with pytest.raises(Infra, match=rf"test_server\.py:\d+ in step: ValueError: crash {place}"):
+                step(ask, f"{place}", f"crash {place}")
+    told = capsys.readouterr().err
+    assert told.count("Traceback") == 1
+    assert re.search(r"^ValueError at test_server\.py:\d+ in step: 5 times$", told, re.MULTILINE), told
+
+
+def test_a_client_that_leaves_is_no_fault(capsys):
+    with served(Bare) as (_, server):
+        try:
+            raise ConnectionResetError(104, "Connection reset by peer")
+        except ConnectionResetError:
+            server.handle_error(None, ("127.0.0.1", 1))
+    assert capsys.readouterr().err == ""
+
+
+def test_a_question_is_made_of_strings():
+    for fields, told in (
+        ((1, "Who?", "Ada"), "question 1: id is 1; it must be a str"),
+        (("1", None, "Ada"), "question '1': text is None"),
+        (("1", "Who?", [7]), r"question '1': golds\[0\] is 7"),
+        (("1", "Who?", 7), "question '1': golds is 7; it must be a list of str"),
+        (("1", "Who?", "Ada", [3]), r"question '1': evidence\[0\] is 3"),
+    ):
+        with pytest.raises(TypeError, match=told):
+            Question(*fields)
+    assert Question("1", "Who?", ["Ada", "Ada L."]).golds == ("Ada", "Ada L.")
 
 
 def test_a_question_needs_something_that_is_right():

@@ -9,6 +9,8 @@ All of this needs nothing but the standard library. The adapters stand in module
 `gymnasium`, `trl`, `verifiers`, `slime`, `verl`, `skyrl`.
 """
 
+from importlib import metadata as _metadata
+
 from .client import Client, Session
 from .environment import Environment, Question, Reply
 from .errors import (
@@ -31,6 +33,12 @@ from .run import Run
 from .server import serve
 from .vector import Turn, Vector
 from .wire import Finish, Info, Observation, Score, Step, Task, Tool
+
+try:
+    __version__ = _metadata.version("forage")
+except _metadata.PackageNotFoundError:
+    # Sources that nobody has installed.
+    __version__ = "unknown"
 
 __all__ = [
     "Capacity",
@@ -61,6 +69,7 @@ __all__ = [
     "Unauthorized",
     "Unreachable",
     "Vector",
+    "__version__",
     "grade",
     "grade_many",
     "program",

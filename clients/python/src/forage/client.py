@@ -33,8 +33,17 @@ class Client:
         self.http = Http(base_url, token, timeout, patience)
 
     def info(self) -> Info:
-        """What is served: limits, stop strings, tools."""
-        return Info.read(self.http.get("/info"))
+        """What is served: limits, stop strings, tools.
+
+        Raises:
+            Invalid: it is no environment that is served.
+            ForageError: see `errors`.
+        """
+        served = self.http.get("/info")
+        if not isinstance(served, dict) or "spec" not in served:
+            told = f"{self.http.base_url} serves no environment; `forage.Retriever` asks what `forage serve retriever` serves"
+            raise Invalid(told, "other_server")
+        return Info.read(served)
 
     def ready(self) -> bool:
         """Whether new episodes are taken; False also where nobody answers."""

@@ -1,6 +1,6 @@
 """An environment as a class: what `forage train` and `forage eval` play when it is served (`serve`)."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,30 +14,42 @@ class Question:
     Attributes:
         id: unique within its data set.
         text: what the policy is asked.
-        golds: accepted answers, the best first: what the rewards `em` and `f1` compare with.
-        evidence: ids of the passages that hold the evidence, where they are known.
+        golds: accepted answers, the best first: what the rewards `em` and `f1` compare with. One or several; kept as a tuple.
+        evidence: ids of the passages that hold the evidence, where they are known; kept as a tuple.
         data_source: the data set.
         split: `train`, `dev` or `test`.
     """
 
     id: str
     text: str
-    golds: tuple[str, ...]
-    evidence: tuple[str, ...] = ()
+    golds: Sequence[str]
+    evidence: Sequence[str] = ()
     data_source: str = ""
     split: str = "train"
 
     def __post_init__(self) -> None:
-        """Refuses a question that nothing is right for.
+        """Refuses a question that nothing is right for, and what is no string.
 
         Raises:
+            TypeError: a field is no string, or does not hold strings.
             ValueError: there are no golds.
         """
-        golds = (self.golds,) if isinstance(self.golds, str) else tuple(self.golds)
-        if not golds:
+        for name in ("id", "text", "data_source", "split"):
+            self._check(name, getattr(self, name))
+        for name in ("golds", "evidence"):
+            value = getattr(self, name)
+            if not isinstance(value, Iterable):
+                raise TypeError(f"question {self.id!r}: {name} is {value!r}; it must be a list of str")
+            kept = (value,) if isinstance(value, str) else tuple(value)
+            for place, one in enumerate(kept):
+                self._check(f"{name}[{place}]", one)
+            object.__setattr__(self, name, kept)
+        if not self.golds:
             raise ValueError(f"question {self.id!r} has no golds; give it at least one accepted answer")
-        object.__setattr__(self, "golds", golds)
-        object.__setattr__(self, "evidence", tuple(self.evidence))
+
+    def _check(self, name: str, value: object) -> None:
+        if not isinstance(value, str):
+            raise TypeError(f"question {self.id!r}: {name} is {value!r}; it must be a str")
 
     @classmethod
     def read(cls, task: Mapping[str, Any]) -> "Question":

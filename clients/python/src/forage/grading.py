@@ -21,7 +21,7 @@ def grade(answer: str, golds: str | Sequence[str]) -> dict[str, float]:
 
     Raises:
         FileNotFoundError: there is no forage program.
-        subprocess.CalledProcessError: it failed, and has said why.
+        RuntimeError: it failed; with its error.
     """
     return grade_many([(answer, golds)])[0]
 
@@ -31,7 +31,7 @@ def grade_many(answers: Iterable[tuple[str, str | Sequence[str]]]) -> list[dict[
 
     Raises:
         FileNotFoundError: there is no forage program.
-        subprocess.CalledProcessError: it failed, and has said why.
+        RuntimeError: it failed; with its error.
     """
     with tempfile.NamedTemporaryFile("w", suffix=".jsonl", encoding="utf-8") as file:
         for answer, golds in answers:

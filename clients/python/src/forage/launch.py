@@ -6,11 +6,12 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from .run import Run
 
@@ -62,10 +63,10 @@ def quickstart(
 
     Raises:
         FileNotFoundError: there is no forage program.
-        subprocess.CalledProcessError: it failed, and has said why.
+        RuntimeError: it failed; with its error.
     """
     changes = [word for key, value in (settings or {}).items() for word in ("--set", f"{key}={value}")]
-    subprocess.run([program(), "quickstart", "--out", str(out), "--env", env, *changes], check=True)
+    _ran(["quickstart", "--out", str(out), "--env", env, *changes], None)
     return Run(out)
 
 
@@ -103,9 +104,11 @@ def serving(kind: str, *arguments: str) -> Iterator[str]:
                 rest.join()
 
 
-def _pass_on(lines: IO[str]) -> None:
+def _pass_on(lines: IO[str], kept: deque[str] | None = None) -> None:
     for line in lines:
         sys.stderr.write(line)
+        if kept is not None:
+            kept.append(line)
 
 
 def told(*arguments: str) -> str:
@@ -113,6 +116,29 @@ def told(*arguments: str) -> str:
 
     Raises:
         FileNotFoundError: there is no forage program.
-        subprocess.CalledProcessError: it failed, and has said why.
+        RuntimeError: it failed; with its error.
     """
-    return subprocess.run([program(), *arguments], check=True, stdout=subprocess.PIPE, text=True).stdout
+    return _ran(arguments, subprocess.PIPE)
+
+
+def _ran(arguments: Sequence[str], stdout: int | None) -> str:
+    """What the program prints to `stdout`, once it has ended; what it says besides goes to stderr."""
+    said: deque[str] = deque(maxlen=50)
+    pipes: dict[str, Any] = {"stdout": stdout, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen([program(), *arguments], **pipes) as ran:
+        assert ran.stderr is not None
+        rest = threading.Thread(target=_pass_on, args=(ran.stderr, said), daemon=True)
+        rest.start()
+        try:
+            printed = "" if ran.stdout is None else ran.stdout.read()
+            status = ran.wait()
+        except BaseException:
+            # Of a notebook, Ctrl-C reaches this process alone.
+            ran.kill()
+            raise
+        rest.join()
+    if status:
+        begin = max((place for place, line in enumerate(said) if line.startswith("error: ")), default=len(said) - 1)
+        why = "".join(list(said)[max(begin, 0) :]).strip()
+        raise RuntimeError(f"forage {arguments[0]} ended with status {status}" + (f":\n{why}" if why else ""))
+    return printed

@@ -48,9 +48,12 @@ class Retriever:
             mode: `bm25`, `boolean`, `dense` or `hybrid`, where the index has it; the server's by default.
 
         Raises:
+            TypeError: `queries` is a string.
             Invalid: the server does not take this.
             Fault: the server failed. It is never an empty list.
         """
+        if isinstance(queries, str):
+            raise TypeError("queries is a str, and not a list of them; `search` takes one query")
         body = {"queries": list(queries), "topk": k, "return_scores": True, "mode": mode}
         answer = self._http.post("/retrieve", body)
         return [[_passage(hit) for hit in hits] for hits in answer["result"]]

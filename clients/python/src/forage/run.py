@@ -2,6 +2,7 @@
 
 import json
 import tomllib
+from collections.abc import Iterator
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -64,13 +65,25 @@ class Run:
         Raises:
             FileNotFoundError: only the run's parts have rows.
         """
-        return _rows(self.folder / "metrics.jsonl")
+        path = self.folder / "metrics.jsonl"
+        if not path.exists():
+            told = f"{path} is not there: the rows are those of the runs within, as in run.parts[{next(iter(self.parts))!r}]"
+            raise FileNotFoundError(told)
+        return list(_rows(path))
 
     @property
     def alarms(self) -> list[dict[str, Any]]:
-        """What the sentinel raised, in the order of steps."""
+        """What the sentinel raised, in the order of steps.
+
+        Signs of telemetry, which `forage runs list` counts too, are judged anew over all steps: `forage telemetry RUN --json`.
+        """
         path = self.folder / "alarms.jsonl"
-        return _rows(path) if path.exists() else []
+        return list(_rows(path)) if path.exists() else []
+
+    def episodes(self) -> Iterator[dict[str, Any]]:
+        """The recorded episodes of training, step by step, in the form of `forage eval --out`."""
+        for path in sorted((self.folder / "rollouts").glob("step-*.jsonl")):
+            yield from _rows(path)
 
     @property
     def verdict(self) -> dict[str, Any] | None:
@@ -93,7 +106,10 @@ class Run:
         Raises:
             ModuleNotFoundError: pandas is not installed (`pip install forage[pandas]`).
         """
-        import pandas
+        try:
+            import pandas
+        except ModuleNotFoundError as error:
+            raise _missing("pandas", "pandas") from error
 
         return pandas.DataFrame(self.metrics)
 
@@ -112,7 +128,10 @@ class Run:
             KeyError: no step has a metric of this name.
             ModuleNotFoundError: matplotlib is not installed (`pip install forage[plots]`).
         """
-        from matplotlib import pyplot
+        try:
+            from matplotlib import pyplot
+        except ModuleNotFoundError as error:
+            raise _missing("matplotlib", "plots") from error
 
         runs = dict(self.parts)
         if (self.folder / "metrics.jsonl").exists():
@@ -141,6 +160,11 @@ class Run:
         return axes
 
 
-def _rows(path: Path) -> list[dict[str, Any]]:
-    # What stands behind the last line end is being written.
-    return [json.loads(line) for line in path.read_text().split("\n")[:-1]]
+def _rows(path: Path) -> Iterator[dict[str, Any]]:
+    with path.open(encoding="utf-8", newline="\n") as lines:
+        # What has no line end is being written.
+        yield from (json.loads(line) for line in lines if line.endswith("\n"))
+
+
+def _missing(package: str, extra: str) -> ModuleNotFoundError:
+    return ModuleNotFoundError(f"{package} is not installed; pip install 'forage[{extra}]' brings it", name=package)

@@ -1,5 +1,6 @@
 """A server of an environment: the routes of `forage serve env` that rollouts use, with the standard library alone."""
 
+import errno
 import json
 import math
 import os
@@ -9,6 +10,7 @@ import sys
 import threading
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from numbers import Real
@@ -39,10 +41,22 @@ def serve(make: type[Environment] | Callable[[], Environment], *, host: str = "1
         make: the class, or a function that makes an environment for an episode.
         host: address to listen on. Whoever reaches it plays: on a network that is not yours, put a proxy before it.
         port: port to listen on; 0 takes a free one.
+
+    Raises:
+        TypeError: `make` makes no environment: `reset` or `step` is missing, or a limit is of another type.
+        SystemExit: the address is taken, or is none of this machine.
     """
     # Set by forage where it has started this process: it says so by its end of a pipe how long it lives.
     started = "FORAGE_ENV_COMMAND" in os.environ
-    server = _Server((host, 0 if started else port), make)
+    given = 0 if started else port
+    try:
+        server = _Server((host, given), make)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            sys.exit(
+                f"port {given} of {host} is in use; stop what listens there, or give `forage.serve` another `port`"
+            )
+        sys.exit(f"cannot listen on {host}:{given}: {error}; give `forage.serve` another `host` or `port`")
     if started:
         threading.Thread(target=_stop_with_parent, args=(server,), daemon=True).start()
     print(f"listening on http://{server.server_name}:{server.server_port}, {server.spec['id']}", flush=True)
@@ -96,18 +110,15 @@ class _Server(ThreadingHTTPServer):
 
     def __init__(self, address: tuple[str, int], make: type[Environment] | Callable[[], Environment]) -> None:
         self._make = make
-        first = make()
-        self.spec: dict[str, Any] = {
-            "id": first.id,
+        first = _made(make)
+        self.spec: dict[str, Any] = _limits(first) | {
             "outcome": "answer",
-            "max_turns": first.max_turns,
-            "max_turn_tokens": first.max_turn_tokens,
-            "max_episode_tokens": first.max_episode_tokens,
-            "stop": [first.stop] if isinstance(first.stop, str) else list(first.stop),
             "append_eos_after_stop": False,
             "tools": [],
         }
-        self._questions = first.questions
+        self._questions = _of(first, "questions")
+        # How often the environment's code failed, by exception and place.
+        self._faults: Counter[tuple[type[Exception], str]] = Counter()
         self._sessions: dict[str, _Session] = {}
         self._over: dict[str, _Session] = {}
         self._swept = time.monotonic()
@@ -118,6 +129,11 @@ class _Server(ThreadingHTTPServer):
         # Without the look-up of the host's name, which may take seconds.
         socketserver.TCPServer.server_bind(self)
         self.server_name, self.server_port = self.server_address[:2]  # type: ignore[assignment]
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Tells what failed; that a client has left is no failure."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
 
     # Routes: from a body to an answer.
 
@@ -281,15 +297,14 @@ class _Server(ThreadingHTTPServer):
                     del self._over[next(iter(self._over))]
         self._close(session)
 
-    @staticmethod
-    def _close(session: _Session) -> None:
+    def _close(self, session: _Session) -> None:
         env, session.env = session.env, None
         try:
-            if env is not None:
+            if env is not None and hasattr(env, "close"):
                 env.close()
-        except Exception:
+        except Exception as error:
             # The episode is over, and keeps what it earned.
-            traceback.print_exc()
+            self._tell(error)
 
     def end(self) -> None:
         """Ends all episodes, and closes the socket."""
@@ -297,6 +312,9 @@ class _Server(ThreadingHTTPServer):
         for session in list(self._sessions.values()):
             if session.lock.acquire(timeout=1.0):
                 self._end(session)
+        for (kind, place), times in self._faults.items():
+            if times > 1:
+                print(f"{kind.__name__} at {place}: {times} times", file=sys.stderr)
 
     # The environment's own code, whose faults are ours to tell.
 
@@ -305,8 +323,18 @@ class _Server(ThreadingHTTPServer):
         try:
             return work()
         except Exception as error:
-            traceback.print_exc()
-            raise self._broken(session, _told(error)) from error
+            self._tell(error)
+            words = traceback.format_exception_only(error)[-1].strip()
+            raise self._broken(session, f"{_place(error)}: {words}") from error
+
+    def _tell(self, error: Exception) -> None:
+        """Prints the traceback of an exception, of those with one place the first alone."""
+        key = type(error), _place(error)
+        with self._guard:
+            self._faults[key] += 1
+            first = self._faults[key] == 1
+        if first:
+            traceback.print_exception(error)
 
     def _broken(self, session: _Session | None, what: str) -> _Refused:
         if session is not None:
@@ -314,11 +342,50 @@ class _Server(ThreadingHTTPServer):
         return _Refused(503, "EXECUTION_ERROR", "environment", what)
 
 
-def _told(error: Exception) -> str:
-    """An exception in a line, after the place that raised it."""
-    words = traceback.format_exception_only(error)[-1].strip()
-    place = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{os.path.basename(place.filename)}:{place.lineno} in {place.name}: {words}"
+def _place(error: Exception) -> str:
+    """The line that raised an exception, as far as it is not this package's."""
+    frames = traceback.extract_tb(error.__traceback__)
+    theirs = [frame for frame in frames if not frame.filename.startswith(("<", os.path.dirname(__file__) + os.sep))]
+    place = (theirs or frames)[-1]
+    return f"{os.path.basename(place.filename)}:{place.lineno} in {place.name}"
+
+
+def _made(make: type[Environment] | Callable[[], Environment]) -> Environment:
+    """An environment, which is looked at before any episode begins."""
+    if not callable(make):
+        kind = type(make).__name__
+        raise TypeError(f"serve got an instance of {kind}; give it the class, or a function that makes an environment")
+    first = make()
+    for name, form in (("reset", "self, question, seed"), ("step", "self, turn")):
+        own = getattr(first, name, None)
+        if not callable(own) or getattr(own, "__func__", own) is getattr(Environment, name):
+            raise TypeError(f"{type(first).__name__} has no `{name}`; write `def {name}({form})`")
+    return first
+
+
+def _of(env: Environment, name: str) -> Any:
+    """An attribute, which a class that is not derived from `Environment` may lack."""
+    return getattr(env, name, getattr(Environment, name))
+
+
+def _limits(env: Environment) -> dict[str, Any]:
+    """The attributes that tell of a class what it is."""
+
+    def wrong(name: str, value: Any, right: str) -> TypeError:
+        return TypeError(f"{type(env).__name__}.{name} is {value!r}; it must be {right}")
+
+    found: dict[str, Any] = {"id": _of(env, "id")}
+    if not isinstance(found["id"], str):
+        raise wrong("id", found["id"], 'a str, as in "mine/guess-v0"')
+    for name in ("max_turns", "max_turn_tokens", "max_episode_tokens"):
+        value = found[name] = _of(env, name)
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise wrong(name, value, "an int of at least 1")
+    stop = _of(env, "stop")
+    found["stop"] = [stop] if isinstance(stop, str) else stop
+    if not isinstance(found["stop"], (list, tuple)) or not all(isinstance(one, str) and one for one in found["stop"]):
+        raise wrong("stop", stop, "a str or a tuple of them, none of them empty")
+    return found | {"stop": list(found["stop"])}
 
 
 def _field(body: dict[str, Any], name: str, kind: type[Any]) -> Any:

@@ -13,7 +13,6 @@ import importlib
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -238,9 +237,6 @@ def _main(words: list[str] | None = None) -> int:
         return 1
     except (FileNotFoundError, RuntimeError) as error:
         print(f"error: {error}", file=sys.stderr)
-        return 1
-    except subprocess.CalledProcessError:
-        # The program has said why.
         return 1
     except KeyboardInterrupt:
         return 130

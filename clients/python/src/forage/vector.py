@@ -54,6 +54,8 @@ class Vector(Closing):
             Refused: what was asked of a member was wrong.
         """
         ids = self._ids(members)
+        if not ids:
+            return []
         answer = self._http.post("/gym/reset", {"env_ids": ids, "seed": _list(seeds), "options": _list(options)})
         rows = zip(answer["observations"], answer["infos"], answer["errors"], strict=True)
         return [Observation.read(info, text) if error is None else _fault(error) for text, info, error in rows]
