@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -34,7 +34,10 @@ const START: Duration = Duration::from_mins(2);
 const END: Duration = Duration::from_secs(6);
 
 /// Processes that end when this is dropped.
-pub(crate) struct Servers(Vec<Child>);
+pub(crate) struct Servers {
+    command: String,
+    children: Vec<Child>,
+}
 
 impl EnvironmentArgs {
     /// Returns whether a command was given.
@@ -44,19 +47,25 @@ impl EnvironmentArgs {
 
     /// Starts the processes, and adds the override that names their addresses.
     pub(crate) fn start(&self, overrides: &mut Vec<String>) -> Result<Servers> {
-        let mut servers = Servers(Vec::new());
+        let mut servers = Servers {
+            command: self.env_command.clone().unwrap_or_default(),
+            children: Vec::new(),
+        };
         let Some(command) = &self.env_command else {
             return Ok(servers);
         };
         let heard: Vec<_> = (0..self.env_workers)
-            .map(|_| servers.add(command))
+            .map(|_| servers.add())
             .collect::<Result<_>>()?;
         let addresses: Vec<String> = heard
             .into_iter()
             .map(|heard| match heard.recv_timeout(START) {
                 Ok(address) => Ok(address),
                 Err(mpsc::RecvTimeoutError::Disconnected) => {
-                    bail!("--env-command `{command}` ended without a line `{LISTENING}http://HOST:PORT`")
+                    bail!(
+                        "--env-command `{command}` ended without a line `{LISTENING}http://HOST:PORT`; unless it says above why, let the file \
+                         end in `forage.serve(CLASS)`, which prints it"
+                    )
                 }
                 Err(mpsc::RecvTimeoutError::Timeout) => {
                     bail!(
@@ -73,8 +82,28 @@ impl EnvironmentArgs {
 }
 
 impl Servers {
+    /// Adds to an error that a process has ended before its time, where one has: the cause of whatever failed after it.
+    pub(crate) fn explain<T>(&mut self, done: Result<T>) -> Result<T> {
+        done.map_err(|error| match self.ended() {
+            Some(status) => {
+                let command = &self.command;
+                error.context(format!(
+                    "the process of --env-command `{command}` has ended ({status}), which serves the environment"
+                ))
+            }
+            None => error,
+        })
+    }
+
+    /// The status of a process that is not there any more.
+    fn ended(&mut self) -> Option<ExitStatus> {
+        let mut statuses = self.children.iter_mut().map(Child::try_wait);
+        statuses.find_map(|status| status.ok().flatten())
+    }
+
     /// Starts a process; gives what will hear of its address.
-    fn add(&mut self, command: &str) -> Result<mpsc::Receiver<String>> {
+    fn add(&mut self) -> Result<mpsc::Receiver<String>> {
+        let command = &self.command;
         let mut child = Command::new("sh")
             // In the place of the shell, so that ending it ends the server.
             .args(["-c", &format!("exec {command}")])
@@ -86,7 +115,7 @@ impl Servers {
             .spawn()
             .with_context(|| format!("--env-command `{command}` cannot be started"))?;
         let said = child.stdout.take();
-        self.0.push(child);
+        self.children.push(child);
         let said = said.context("a process without an output")?;
         let (tell, heard) = mpsc::channel();
         std::thread::Builder::new()
@@ -116,12 +145,12 @@ fn listen(said: ChildStdout, tell: &mpsc::Sender<String>) {
 
 impl Drop for Servers {
     fn drop(&mut self) {
-        for child in &mut self.0 {
+        for child in &mut self.children {
             // The end of its input tells it to end.
             drop(child.stdin.take());
         }
         let begun = Instant::now();
-        for child in &mut self.0 {
+        for child in &mut self.children {
             while matches!(child.try_wait(), Ok(None)) && begun.elapsed() < END {
                 std::thread::sleep(Duration::from_millis(10));
             }
@@ -152,8 +181,8 @@ mod tests {
         let (servers, overrides) = started(script, 2).unwrap();
         let set = r#"environment.settings.url=["http://127.0.0.1:77", "http://127.0.0.1:77"]"#;
         assert_eq!(overrides, [set]);
-        assert_eq!(servers.0.len(), 2);
-        let ids: Vec<u32> = servers.0.iter().map(Child::id).collect();
+        assert_eq!(servers.children.len(), 2);
+        let ids: Vec<u32> = servers.children.iter().map(Child::id).collect();
         drop(servers);
         for id in ids {
             assert!(!std::path::Path::new(&format!("/proc/{id}")).exists());
@@ -164,7 +193,8 @@ mod tests {
     fn a_command_that_does_not_serve_is_told() {
         let error = started("echo hello", 1).err().unwrap().to_string();
         assert!(
-            error.contains("`echo hello` ended without a line"),
+            error.contains("`echo hello` ended without a line")
+                && error.contains("forage.serve(CLASS)"),
             "{error}"
         );
         let none = EnvironmentArgs {
@@ -172,6 +202,29 @@ mod tests {
             env_workers: 1,
         };
         let mut overrides = Vec::new();
-        assert!(none.start(&mut overrides).unwrap().0.is_empty() && overrides.is_empty());
+        let started = none.start(&mut overrides).unwrap();
+        assert!(started.children.is_empty() && overrides.is_empty());
+    }
+
+    #[test]
+    fn an_error_names_the_process_that_ended_before_it() {
+        let script = "sh -c 'echo listening on http://127.0.0.1:77, mine; read line; exit 3'";
+        let (mut servers, _) = started(script, 1).unwrap();
+        let failed = |servers: &mut Servers| {
+            let error = servers.explain::<()>(Err(anyhow::anyhow!("cannot connect")));
+            format!("{:#}", error.unwrap_err())
+        };
+        assert_eq!(failed(&mut servers), "cannot connect");
+        drop(servers.children[0].stdin.take());
+        let begun = Instant::now();
+        while servers.ended().is_none() && begun.elapsed() < END {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let words = failed(&mut servers);
+        assert!(
+            words.contains("has ended (exit status: 3)") && words.ends_with(": cannot connect"),
+            "{words}"
+        );
+        assert!(servers.explain(Ok(())).is_ok());
     }
 }

@@ -43,6 +43,18 @@ impl Watch {
 
     /// One that Ctrl-C, SIGTERM and SIGHUP stop, with a checkpoint.
     pub(crate) fn stoppable() -> anyhow::Result<Self> {
+        Self::heeding(
+            "stopping after this step; press Ctrl-C again to stop at once (back to the last checkpoint)",
+        )
+    }
+
+    /// One that they stop where it is.
+    pub(crate) fn interruptible() -> anyhow::Result<Self> {
+        Self::heeding("stopping; press Ctrl-C again to stop at once")
+    }
+
+    /// One that signals stop, which is said in these words.
+    fn heeding(told: &'static str) -> anyhow::Result<Self> {
         let watch = Self::new();
         let asked = Arc::clone(&watch.stop);
         let mut first: Option<Instant> = None;
@@ -56,9 +68,7 @@ impl Watch {
             }
             first = Some(Instant::now());
             asked.store(true, Ordering::SeqCst);
-            note(
-                "stopping after this step; press Ctrl-C again to stop at once (back to the last checkpoint)",
-            );
+            note(told);
         })?;
         Ok(watch)
     }

@@ -72,7 +72,11 @@ impl Status {
 
 impl Audit {
     pub(crate) fn run(mut self) -> Result<()> {
-        let _servers = self.environment.start(&mut self.overrides)?;
+        let mut servers = self.environment.start(&mut self.overrides)?;
+        servers.explain(self.audit())
+    }
+
+    fn audit(self) -> Result<()> {
         // Without the warnings of other commands: they are checks here.
         let config = recipes::named(&self.config, &self.overrides)?.resolve(self.device)?;
         let checks = config.audit(self.groups, &Watch::new())?;

@@ -76,7 +76,11 @@ enum Kept {
 
 impl Collect {
     pub(crate) fn run(mut self) -> Result<()> {
-        let _servers = self.environment.start(&mut self.overrides)?;
+        let mut servers = self.environment.start(&mut self.overrides)?;
+        servers.explain(self.collect())
+    }
+
+    fn collect(self) -> Result<()> {
         let config = read(&self.config, &self.overrides, self.device)?;
         let options = CollectOptions {
             policy: self.policy,

@@ -215,7 +215,11 @@ impl Eval {
             let what = "--env-command serves the environment of a config; name one";
             return Err(RunError::config(what).into());
         }
-        let _servers = self.environment.start(&mut self.overrides)?;
+        let mut servers = self.environment.start(&mut self.overrides)?;
+        servers.explain(self.evaluate())
+    }
+
+    fn evaluate(mut self) -> Result<()> {
         if !self.controls.is_empty() {
             return self.study();
         }
@@ -247,7 +251,7 @@ impl Eval {
             }
             let policy = named.unwrap_or(&config.policy.checkpoint);
             let title = title(&config.environment.id, policy);
-            (title, evaluate(&config, &options, &Watch::new())?)
+            (title, evaluate(&config, &options, &Watch::interruptible()?)?)
         } else {
             let sources = Sources {
                 environment: &self.env,
@@ -263,7 +267,7 @@ impl Eval {
             };
             let device = self.device.unwrap_or_default();
             let title = title(&self.env, named.unwrap_or_default());
-            (title, sources.evaluate(device, &options, &Watch::new())?)
+            (title, sources.evaluate(device, &options, &Watch::interruptible()?)?)
         };
         self.print(&title, &found);
         if let Some(file) = &options.out {
@@ -281,7 +285,7 @@ impl Eval {
             self.limit,
             &self.overrides,
             self.resume,
-            &Watch::new(),
+            &Watch::interruptible()?,
         )?;
         let (greedy, sampled) = (&found.greedy, &found.sampled);
         let mut words = greedy.words();

@@ -53,7 +53,11 @@ const SHOWN: usize = 160;
 
 impl Replay {
     pub(crate) fn run(mut self) -> Result<()> {
-        let _servers = self.environment.start(&mut self.overrides)?;
+        let mut servers = self.environment.start(&mut self.overrides)?;
+        servers.explain(self.replay())
+    }
+
+    fn replay(&self) -> Result<()> {
         let config = Resolved::read(&self.config, &self.overrides, None)?;
         let found = replay_files(
             &config,

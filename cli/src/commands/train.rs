@@ -62,7 +62,11 @@ pub(crate) struct Train {
 
 impl Train {
     pub(crate) fn run(mut self) -> Result<()> {
-        let _servers = self.environment.start(&mut self.overrides)?;
+        let mut servers = self.environment.start(&mut self.overrides)?;
+        servers.explain(self.train())
+    }
+
+    fn train(self) -> Result<()> {
         let name = self
             .config
             .file_stem()

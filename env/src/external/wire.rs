@@ -19,7 +19,8 @@ use super::settings::ExternalSettings;
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ExternalError {
     #[error(
-        "`url` names no server; write http://HOST:PORT, or give the command that starts one with --env-command"
+        "`url` names no server; write http://HOST:PORT into a config, as environment.settings.url, or start the server by --env-command beside \
+         the config"
     )]
     NoServer,
     /// An address or a limit that cannot work.
@@ -190,7 +191,11 @@ impl Server {
     }
 
     async fn ask<A: DeserializeOwned>(&self, request: Request) -> Result<A, ExternalError> {
-        let answer = self.client.call_within(request, || Ok(()), again, Ok);
+        // What is not JSON may come from a proxy, once; JSON of another shape is the server's own, each time.
+        let take = |answer: Value| {
+            serde_json::from_value(answer).map_err(|error| Fault::Protocol(error.to_string()))
+        };
+        let answer = self.client.call_within(request, || Ok(()), again, take);
         Ok(answer.await?)
     }
 }

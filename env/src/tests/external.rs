@@ -277,7 +277,6 @@ async fn an_environment_that_failed_is_asked_once_and_a_busy_server_again() {
         (503, r#"{"code": "CAPACITY_REACHED"}"#),
         (409, r#"{"code": "SESSION_ERROR", "cause": "busy"}"#),
         (200, r#"{"observation": {"te"#),
-        (200, r#"{"detail": "warming up"}"#),
     ] {
         let (url, steps) = fixed(info(&json!({})), busy).await;
         let http = json!({"attempts": 3, "backoff_ms": 1});
@@ -285,6 +284,15 @@ async fn an_environment_that_failed_is_asked_once_and_a_busy_server_again() {
         assert!(played(far, &TURNS).await.ending.is_infra());
         assert_eq!(steps.load(Ordering::SeqCst), 3);
     }
+
+    let (url, steps) = fixed(info(&json!({})), (200, json!({"observation": 7}))).await;
+    let episode = played(external(json!({"url": url})).expect("served"), &TURNS).await;
+    assert!(format!("{:?}", episode.ending).contains("does not fit the protocol"));
+    assert_eq!(
+        steps.load(Ordering::SeqCst),
+        1,
+        "the shape stays what it is"
+    );
 
     let kind = json!({"kind": "invalid", "fault": "no tag"});
     for (half, missing) in [

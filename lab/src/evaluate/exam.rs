@@ -430,6 +430,40 @@ mod tests {
         }
     }
 
+    /// Asks to stop.
+    struct Stopped;
+
+    impl Observer for Stopped {
+        fn is_stopped(&self) -> bool {
+            true
+        }
+    }
+
+    #[test]
+    fn an_evaluation_that_is_stopped_says_how_it_goes_on() {
+        let folder = tempfile::tempdir().unwrap();
+        let out = folder.path().join("episodes.jsonl");
+        let retrieval = RetrieverConfig::default();
+        let evaluate = |out: Option<&PathBuf>, resume: bool, observer: &dyn Observer| {
+            let options = EvaluateOptions {
+                policy: Some("oracle".to_owned()),
+                out: out.cloned(),
+                resume,
+                ..EvaluateOptions::default()
+            };
+            sources(&retrieval).evaluate(DeviceSpec::Cpu, &options, observer)
+        };
+        let words = evaluate(Some(&out), false, &Stopped)
+            .unwrap_err()
+            .to_string();
+        assert!(words.contains("of 4 episodes; --resume goes on"), "{words}");
+        evaluate(Some(&out), true, &()).unwrap();
+        let whole = std::fs::read_to_string(&out).unwrap();
+        assert_eq!(whole.lines().count(), 4);
+        let words = evaluate(None, false, &Stopped).unwrap_err().to_string();
+        assert!(words.ends_with("of 4 episodes"), "{words}");
+    }
+
     #[test]
     fn an_evaluation_that_was_killed_goes_on_to_the_same_files_and_findings() {
         let folder = tempfile::tempdir().unwrap();

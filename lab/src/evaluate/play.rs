@@ -5,6 +5,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use forage_contracts::Episode;
 use forage_contracts::policy::{Policy, Sampling};
@@ -16,7 +17,7 @@ use forage_trainer::run::group_jobs;
 use super::exam::{SAMPLED, beside};
 use crate::config::Resolved;
 use crate::data::{Data, Tasks};
-use crate::error::{Context, Result, RunError};
+use crate::error::{Context, Result, RunError, bail};
 use crate::observer::Observer;
 use crate::records::write_episodes;
 use crate::runtime::runtime;
@@ -25,6 +26,9 @@ use crate::unfinished::Unfinished;
 
 /// Name of the episodes at temperature 0, for whoever follows.
 const GREEDY: &str = "greedy";
+
+/// Time between two looks at whether to stop.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// Episodes of one policy on the same questions.
 #[derive(Clone, Debug)]
@@ -265,8 +269,21 @@ impl Way<'_> {
             }
         };
         let playing = rollout.go_on(jobs, played, self.in_flight, &told);
-        let episodes = runtime()?.block_on(playing);
+        let ended = runtime()?.block_on(async {
+            tokio::select! {
+                episodes = playing => Some(episodes),
+                () = stopped(self.observer) => None,
+            }
+        });
         kept.into_inner().unwrap_or_else(PoisonError::into_inner)?;
+        let Some(episodes) = ended else {
+            let done = done.load(Ordering::Relaxed);
+            let goes_on = match self.out {
+                Some(_) => "; --resume goes on",
+                None => "",
+            };
+            bail!("{name}: interrupted after {done} of {total} episodes{goes_on}");
+        };
         let checked = self.budget.check(&episodes);
         checked.context(match self.out {
             None => "the evaluation shows nothing",
@@ -276,6 +293,13 @@ impl Way<'_> {
             out.finish(&episodes)?;
         }
         Ok(episodes)
+    }
+}
+
+/// Completes once whoever follows asks to stop.
+async fn stopped(observer: &dyn Observer) {
+    while !observer.is_stopped() {
+        tokio::time::sleep(LOOK).await;
     }
 }
 

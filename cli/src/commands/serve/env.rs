@@ -8,11 +8,12 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use forage_contracts::{Split, Task};
 use forage_env::server::{Served, ServerConfig};
-use forage_lab::{Data, EnvironmentConfig, PolicyFormat, Session, Sources};
+use forage_lab::{Data, EnvironmentConfig, PolicyFormat, RunError, Session, Sources};
 use forage_retriever::CorpusFormat;
 
 use super::{Front, stopped};
 use crate::config::read;
+use crate::environment::EnvironmentArgs;
 use crate::progress::Watch;
 use crate::retrieval::RetrievalArgs;
 
@@ -33,6 +34,8 @@ pub(crate) struct Env {
     /// Change a config value: key.path=value; may be repeated.
     #[arg(long = "set", value_name = "KEY=VALUE", requires = "config")]
     overrides: Vec<String>,
+    #[command(flatten)]
+    environment: EnvironmentArgs,
     /// Index folder to search.
     #[arg(long, requires = "questions")]
     index: Option<PathBuf>,
@@ -86,8 +89,17 @@ fn split(name: &str) -> Result<Split, String> {
 }
 
 impl Env {
-    pub(super) fn run(self) -> Result<()> {
+    pub(super) fn run(mut self) -> Result<()> {
         let begin = Instant::now();
+        if self.environment.any() && self.config.is_none() {
+            let what = "--env-command serves the environment of a config; name one with --config";
+            return Err(RunError::config(what).into());
+        }
+        let mut servers = self.environment.start(&mut self.overrides)?;
+        servers.explain(self.serve(begin))
+    }
+
+    fn serve(&self, begin: Instant) -> Result<()> {
         let config = self.server()?;
         let scratch = tempfile::tempdir().context("cannot make a temporary folder")?;
         let served = match &self.config {
