@@ -207,19 +207,26 @@ impl Handler {
         let turn = tools::turn(&self.app, name, &arguments)
             .map_err(|fault| Fault::Invalid(fault.words().to_owned()))?;
         let id = named.or_else(|| self.current().clone()).ok_or_else(|| {
-            Fault::Invalid(format!(
-                "no episode was begun; call {NEW} first, or give its `{EPISODE}`"
-            ))
+            Fault::Invalid(if self.bound.load(Ordering::SeqCst) {
+                format!("no episode was begun; call {NEW} first, or give its `{EPISODE}`")
+            } else {
+                format!("no episode is named; give the `{EPISODE}` that {NEW} answers with, for there is no session")
+            })
         })?;
         let session = self.app.sessions.find(&id)?;
         self.app.step(&session, turn, Manner::default()).await
     }
 }
 
-/// What the model reads of a call, and what a program does.
-fn result(reply: &Reply, is_new: bool) -> CallToolResult {
-    let text = if is_new {
+/// What the model reads of a call, and what a program does. In a session the episode goes without saying.
+fn result(reply: &Reply, is_new: bool, in_session: bool) -> CallToolResult {
+    let text = if is_new && in_session {
         format!("Question: {}", reply.view.question)
+    } else if is_new {
+        format!(
+            "Question: {}\nGive {EPISODE} \"{}\" with each call.",
+            reply.view.question, reply.view.episode_id
+        )
     } else if reply.done() {
         let parts = reply.view.info.score.iter().flat_map(|score| &score.parts);
         let parts: Vec<String> = parts
@@ -327,7 +334,7 @@ impl ServerHandler for Handler {
                 // The text is there twice: for the model to read, and for programs.
                 room.settle(reply.bytes.saturating_mul(2))?;
             }
-            Ok(result(&reply, is_new))
+            Ok(result(&reply, is_new, self.bound.load(Ordering::SeqCst)))
         });
         let result = done.unwrap_or_else(|fault| {
             self.app.base.failed(fault.cause());

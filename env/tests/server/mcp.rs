@@ -212,8 +212,11 @@ async fn clients_without_sessions_name_the_episode() {
     };
     let asked = call("new_question", json!({"task_index": 0})).await;
     let id = asked["structuredContent"]["episode_id"].clone();
+    let told = asked["content"][0]["text"].as_str().expect("text");
+    assert!(told.contains(&format!("Give episode_id {id} ")), "{told}");
     let unnamed = call("search", json!({"query": gold})).await;
     assert_eq!(unnamed["isError"], true);
+    assert!(unnamed.to_string().contains("no episode is named"));
     let found = call("search", json!({"query": gold, "episode_id": id})).await;
     assert_eq!(
         found["structuredContent"]["observation"]["turn"], 1,
