@@ -88,6 +88,17 @@ fn shortened(error: &str) -> String {
     lines.join("\n")
 }
 
+/// The way to write a value of which the error says, as serde puts it, that its name alone is not enough.
+fn wants_table(error: &str) -> Option<String> {
+    let (_, rest) = error.split_once("invalid type: unit variant, expected ")?;
+    let key = rest.split('`').nth(1).unwrap_or("KEY");
+    let last = key.rsplit('.').next().unwrap_or(key);
+    Some(format!(
+        "  it has keys of its own: write {last} = {{ NAME = {{ KEY = VALUE }} }}; `forage config explain {key}` lists the names, \
+         and `forage config explain {key}.NAME` the keys of one"
+    ))
+}
+
 /// Prints an error with its causes. Exit code 1, or 2 when the config, or an option that stands for a key of it, was at fault.
 pub(crate) fn exit_code(result: Result<()>) -> ExitCode {
     let Err(error) = result else {
@@ -104,10 +115,12 @@ pub(crate) fn exit_code(result: Result<()>) -> ExitCode {
         before = text;
     }
     let near = lines.iter().find_map(|line| meant(line));
+    let table = lines.iter().find_map(|line| wants_table(line));
     if let Some(near) = near.map(|near| format!("  did you mean `{near}`?")) {
         lines = lines.iter().map(|line| shortened(line)).collect();
         lines.push(near);
     }
+    lines.extend(table);
     note(&lines.join("\n"));
     let config = |cause: &(dyn std::error::Error + 'static)| {
         matches!(cause.downcast_ref(), Some(RunError::Config { .. }))
@@ -117,7 +130,7 @@ pub(crate) fn exit_code(result: Result<()>) -> ExitCode {
 
 #[cfg(test)]
 mod tests {
-    use super::{counted, meant, shortened};
+    use super::{counted, meant, shortened, wants_table};
 
     #[test]
     fn one_is_no_plural() {
@@ -134,6 +147,18 @@ mod tests {
         };
         assert_eq!(shortened(&of(20)), "in x\nunknown field `a`\nin `grpo`");
         assert_eq!(shortened(&of(3)), of(3));
+    }
+
+    #[test]
+    fn a_value_that_must_be_a_table_is_told_as_one() {
+        let toml = "invalid type: unit variant, expected struct variant\nin `grpo.update.credit`\n";
+        let told = wants_table(toml).unwrap();
+        assert!(
+            told.contains("write credit = { NAME = { KEY = VALUE } }")
+                && told.contains("`forage config explain grpo.update.credit`"),
+            "{told}"
+        );
+        assert_eq!(wants_table("invalid type: string, expected f64"), None);
     }
 
     #[test]

@@ -43,12 +43,12 @@ pub(crate) struct Init {
     /// The policy to begin with: a folder, a name on the hub, or `builtin:quickstart`.
     #[arg(long, default_value = "builtin:quickstart")]
     policy: String,
-    /// The passages to search.
-    #[arg(long, default_value = "corpus.jsonl")]
-    corpus: PathBuf,
-    /// The questions to learn from.
-    #[arg(long, default_value = "train.jsonl")]
-    questions: PathBuf,
+    /// The passages to search; corpus.jsonl by default, none for an environment that brings its questions.
+    #[arg(long)]
+    corpus: Option<PathBuf>,
+    /// The questions to learn from; train.jsonl by default, or those that the environment brings.
+    #[arg(long)]
+    questions: Option<PathBuf>,
     /// Questions for evaluations during training.
     #[arg(long)]
     dev: Option<PathBuf>,
@@ -118,17 +118,36 @@ impl Init {
         let path = |path: &Path| quoted(&path.to_string_lossy());
         let mut text = format!(
             "# Keys that are not here have defaults: `forage config explain` lists them, with their meaning.\n\n\
-             [policy]\ncheckpoint = {}\n\n[environment]\nid = {}\n{}\n[data.files]\ncorpus = {}\ntrain = {}\n",
+             [policy]\ncheckpoint = {}\n\n[environment]\nid = {}\n{}\n",
             quoted(&self.policy),
             quoted(&self.environment),
-            self.limits(),
-            path(&self.corpus),
-            path(&self.questions)
+            self.limits()
+        );
+        if self.has_own_questions() {
+            text.push_str("# The environment's own questions.\n[data.own]\nseed = 1\n");
+            return text;
+        }
+        let file = |given: Option<&PathBuf>, usual: &str| {
+            path(given.map_or(Path::new(usual), PathBuf::as_path))
+        };
+        let _ = write!(
+            text,
+            "[data.files]\ncorpus = {}\ntrain = {}\n",
+            file(self.corpus.as_ref(), "corpus.jsonl"),
+            file(self.questions.as_ref(), "train.jsonl")
         );
         if let Some(dev) = &self.dev {
             let _ = write!(text, "dev = {}\n\n[grpo]\nevaluate_every = 25\n", path(dev));
         }
         text
+    }
+
+    /// Returns true where the environment brings questions and no files are named.
+    fn has_own_questions(&self) -> bool {
+        let files = [&self.corpus, &self.questions, &self.dev];
+        let entry = registry::find(&self.environment).ok();
+        files.iter().all(|file| file.is_none())
+            && entry.is_some_and(|entry| entry.questions.is_some())
     }
 
     /// Settings that keep episodes within the window of the policies inside the program; none for another policy.
@@ -247,9 +266,16 @@ fn explained(key: &Key, keys: &[Key]) -> String {
     for (choice, about) in &key.choices {
         let _ = writeln!(text, "    {choice}  {about}");
     }
-    let inside = |other: &&Key| other.section == path && (key.of.is_none() || other.of == key.of);
+    // Keys of a choice stand in the section of the key that is chosen for.
+    let under = format!("{path}.");
+    let inside = |other: &&Key| {
+        (other.section == path || other.section == key.section)
+            && (key.of.is_none() || other.of == key.of)
+    };
     for other in keys.iter().filter(|_| key.is_table).filter(inside) {
-        let _ = writeln!(text, "    {}  {}", other.name, other.meaning);
+        if let Some(name) = other.path().strip_prefix(&under) {
+            let _ = writeln!(text, "    {name}  {}", other.meaning);
+        }
     }
     let environment = key
         .of
@@ -413,6 +439,14 @@ mod tests {
     }
 
     #[test]
+    fn the_keys_of_a_choice_are_listed_with_it() {
+        let keys = keys(&RunConfig::schema());
+        let found = named(&keys, "objective.credit.reward_to_go");
+        let text = explained(found[0], &keys);
+        assert!(text.contains("\n    gamma  "), "{text}");
+    }
+
+    #[test]
     fn every_key_says_what_it_means() {
         for key in keys(&RunConfig::schema()) {
             assert!(
@@ -434,8 +468,8 @@ mod tests {
         let init = |policy: &str, environment: &str| Init {
             file: "x.toml".into(),
             policy: policy.to_owned(),
-            corpus: "a \"b\".jsonl".into(),
-            questions: "q.jsonl".into(),
+            corpus: Some("a \"b\".jsonl".into()),
+            questions: None,
             dev: Some("d.jsonl".into()),
             environment: environment.to_owned(),
         };
@@ -453,5 +487,25 @@ mod tests {
         assert_eq!(config.grpo.evaluate_every, 25);
         let files = config.data.files.unwrap();
         assert_eq!(files.corpus, [Path::new("a \"b\".jsonl")]);
+        assert_eq!(files.train, [Path::new("train.jsonl")]);
+    }
+
+    #[test]
+    fn an_environment_that_brings_its_questions_needs_no_files() {
+        for environment in ["external", "math"] {
+            let init = Init {
+                file: "x.toml".into(),
+                policy: "builtin:quickstart".to_owned(),
+                corpus: None,
+                questions: None,
+                dev: None,
+                environment: environment.to_owned(),
+            };
+            let text = init.text();
+            assert!(text.contains("[data.own]\n"), "{text}");
+            let config = RunConfig::parse(&text, &[]).unwrap();
+            config.check().unwrap();
+            assert!(config.data.files.is_none());
+        }
     }
 }

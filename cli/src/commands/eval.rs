@@ -251,7 +251,10 @@ impl Eval {
             }
             let policy = named.unwrap_or(&config.policy.checkpoint);
             let title = title(&config.environment.id, policy);
-            (title, evaluate(&config, &options, &Watch::interruptible()?)?)
+            (
+                title,
+                evaluate(&config, &options, &Watch::interruptible()?)?,
+            )
         } else {
             let sources = Sources {
                 environment: &self.env,
@@ -267,7 +270,10 @@ impl Eval {
             };
             let device = self.device.unwrap_or_default();
             let title = title(&self.env, named.unwrap_or_default());
-            (title, sources.evaluate(device, &options, &Watch::interruptible()?)?)
+            (
+                title,
+                sources.evaluate(device, &options, &Watch::interruptible()?)?,
+            )
         };
         self.print(&title, &found);
         if let Some(file) = &options.out {
