@@ -88,7 +88,7 @@ impl Servers {
             Some(status) => {
                 let command = &self.command;
                 error.context(format!(
-                    "the process of --env-command `{command}` has ended ({status}), which serves the environment"
+                    "the process that serves the environment, --env-command `{command}`, has ended ({status})"
                 ))
             }
             None => error,
