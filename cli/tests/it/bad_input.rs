@@ -145,6 +145,17 @@ fn a_server_where_none_can_be_is_refused_with_the_fix() {
 }
 
 #[test]
+fn a_command_that_serves_an_environment_needs_its_config() {
+    for command in [&["eval"] as &[&str], &["serve", "env", "search-r1"]] {
+        let (code, error) = fails(&[command, &["--env-command", "true"]].concat());
+        assert!(
+            code == 2 && error.contains("--env-command serves the environment of a config"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
 fn a_malformed_line_is_named_and_nothing_is_left() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("index");
