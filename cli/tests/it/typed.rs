@@ -149,7 +149,7 @@ fn a_recipe_stands_where_a_config_does() {
 
 #[test]
 fn a_config_is_played_where_an_environment_is() {
-    let play = |more: &[&str]| [&["play", SMOKE], more].concat();
+    let play = |more: &[&'static str]| [&["play", SMOKE], more].concat();
     let watched = done(&play(&["--policy", "builtin:quickstart"]));
     assert!(
         watched.contains("reward ") && watched.contains("(0.0 to 1.0)"),
