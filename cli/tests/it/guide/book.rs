@@ -121,7 +121,10 @@ fn the_book_builds_with_every_chapter_and_no_dead_link() {
         for link in links(&read(&format!("docs/{name}"))) {
             let (file, anchor) = link.split_once('#').unwrap_or((link.as_str(), ""));
             // Pictures are copied beside the chapters.
-            if Path::new(file).extension().is_some_and(|end| end == "svg") {
+            if Path::new(file)
+                .extension()
+                .is_some_and(|end| end == "svg" || end == "webp")
+            {
                 let there = folder.path().join(file).exists();
                 assert!(there, "docs/{name}: `{link}` is not a picture of the book");
                 continue;

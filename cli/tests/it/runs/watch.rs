@@ -390,8 +390,9 @@ mod terminal {
         let place = folder.path().join("run");
         run(&place);
         let pty = openpty(None::<&Winsize>, None::<&Termios>).unwrap();
+        // The clone is closed in processes that are begun: a terminal that the program held itself would not hang up.
+        let mut shown = File::from(pty.master).try_clone().unwrap();
         let mut child = watch(&place, &pty.slave);
-        let mut shown = File::from(pty.master);
         assert!(shown.read(&mut [0; 4096]).unwrap() > 0);
         drop((shown, pty.slave));
         soon("it goes on", || child.try_wait().unwrap());
