@@ -39,8 +39,8 @@ if [ -n "${2:-}" ]; then
     tmux -L "forage-$$" capture-pane -p -e > "$scratch/screen.ansi"
     tmux -L "forage-$$" kill-server
     cp "$here/pictures.mjs" "$scratch"
-    node "$scratch/pictures.mjs" "$scratch/report.html" "$scratch/screen.ansi" docs/pictures
-    ls -l docs/pictures
+    node "$scratch/pictures.mjs" "$scratch/report.html" "$scratch/screen.ansi" docs/images
+    ls -l docs/images
     exit
 fi
 
