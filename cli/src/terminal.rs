@@ -99,7 +99,7 @@ fn wants_table(error: &str) -> Option<String> {
     ))
 }
 
-/// Prints an error with its causes. Exit code 1, or 2 when the config, or an option that stands for a key of it, was at fault.
+/// Prints an error with its causes. Returns exit code 2 for a faulty config, or an option that sets one of its keys, and 1 otherwise.
 pub(crate) fn exit_code(result: Result<()>) -> ExitCode {
     let Err(error) = result else {
         return ExitCode::SUCCESS;

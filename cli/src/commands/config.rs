@@ -266,7 +266,7 @@ fn explained(key: &Key, keys: &[Key]) -> String {
     for (choice, about) in &key.choices {
         let _ = writeln!(text, "    {choice}  {about}");
     }
-    // Keys of a choice stand in the section of the key that is chosen for.
+    // The keys of a variant are listed in the section of the key that selects it.
     let under = format!("{path}.");
     let inside = |other: &&Key| {
         (other.section == path || other.section == key.section)

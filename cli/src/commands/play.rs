@@ -143,7 +143,7 @@ impl Play {
         Ok(())
     }
 
-    /// The config that stands in the place of an environment.
+    /// The config, where one was given in place of an environment's name.
     fn config(&self) -> Result<Option<Resolved>> {
         let (known, path) = (find(&self.env), Path::new(&self.env));
         if known.is_err() && recipes::names_config(path) {
