@@ -1,10 +1,14 @@
 //! Optimizer steps on recorded rollouts, for measurements: what `forage bench train` times.
 
 mod attention;
+#[cfg(feature = "gpu")]
+mod products;
 
 use std::path::Path;
 
 pub use attention::write_attention;
+#[cfg(feature = "gpu")]
+pub use products::{MeasuredProduct, Product};
 
 use crate::LessonError;
 use crate::device::memory_bytes;

@@ -7,7 +7,7 @@ use safetensors::tensor::View;
 use serde::Serialize;
 
 use crate::lora;
-use crate::model::{Batch, RopeTables};
+use crate::model::{Batch, Kernels, RopeTables};
 use crate::weights::{Checkpoint, FileType, Written, parameters};
 use crate::workers::Workers;
 
@@ -187,7 +187,10 @@ fn linear_cka(x: Tensor<2>, y: Tensor<2>) -> f64 {
         x / scale.unsqueeze()
     };
     let [x, y] = [x, y].map(centred);
-    let product = |a: &Tensor<2>, b: &Tensor<2>| size(&a.clone().transpose().matmul(b.clone()));
+    let product = |a: &Tensor<2>, b: &Tensor<2>| {
+        let kernels = Kernels::of(&a.device());
+        size(&kernels.product(a.clone().transpose(), b.clone()))
+    };
     let found = product(&x, &y).square() / (product(&x, &x) * product(&y, &y));
     f64::from(found.into_scalar::<f32>())
 }

@@ -187,17 +187,6 @@ impl DeviceSpec {
         self == Self::Cpu
     }
 
-    /// Returns whether the processor does the device's work, behind a graphics interface.
-    #[cfg(feature = "gpu")]
-    fn is_software(self) -> bool {
-        matches!(
-            self,
-            Self::Wgpu(Adapter::Software)
-                | Self::Vulkan(Adapter::Software)
-                | Self::Metal(Adapter::Software)
-        )
-    }
-
     /// Returns whether the device is an NVIDIA or AMD GPU behind its maker's driver, which tells how much memory there is.
     pub fn is_cuda_or_rocm(self) -> bool {
         matches!(self, Self::Cuda(_) | Self::Rocm(_))

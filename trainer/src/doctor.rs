@@ -18,7 +18,7 @@ use forage_contracts::seed::Seed;
 use crate::backward;
 use crate::generate::{Engine, EngineConfig};
 use crate::logprobs::{ScoreGrads, Scores};
-use crate::model::{Architecture, Decoder, ModelConfig, RopeTables};
+use crate::model::{Architecture, Decoder, Kernels, ModelConfig, RopeTables};
 use crate::sequence::Sequence;
 use crate::weights::Checkpoint;
 use crate::workers::{KEPT_BYTES, Workers};
@@ -60,13 +60,13 @@ pub fn examine(device: &Device) -> Vec<Check> {
     checks
 }
 
-/// Whether the next process finds compiled kernels and the tuner's choices.
+/// Whether the next process finds compiled kernels.
 #[cfg(feature = "gpu")]
 fn kernels() -> Check {
     let (found, fix) = match crate::device::kernels() {
         Ok(kernels) => (format!("kept in {}", kernels.folder().display()), None),
         Err(why) => {
-            let found = format!("not kept, so that every process compiles and tunes anew: {why}");
+            let found = format!("not kept, so that every process compiles anew: {why}");
             (found, Some(crate::device::KERNELS_FIX))
         }
     };
@@ -90,7 +90,8 @@ fn product(device: &Device, dtype: DType) -> Check {
     let (a, b) = (draw([96, 160]), draw([160, 128]));
     let there =
         |x: &Tensor<2>| Tensor::<2>::from_data(x.to_data(), (device, DType::F32)).cast(dtype);
-    let found = numbers(there(&a).matmul(there(&b)));
+    let kernels = Kernels::of(device);
+    let found = numbers(kernels.product(there(&a), there(&b)));
     compared(name, &found, &numbers(a.matmul(b)), tolerance)
 }
 

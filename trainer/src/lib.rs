@@ -91,6 +91,8 @@ pub mod checkpoint;
 pub mod metrics;
 mod watch;
 
+#[cfg(feature = "gpu")]
+pub use bench::{MeasuredProduct, Product};
 pub use bench::{MeasuredStep, write_attention};
 pub use bert::{BertEncoder, BertError, BertReranker};
 pub use bpe::train_tokenizer;

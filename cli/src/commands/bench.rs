@@ -6,6 +6,8 @@ mod counters;
 mod generate;
 mod load;
 mod parity;
+#[cfg(feature = "cuda")]
+mod products;
 mod train;
 
 use anyhow::Result;
@@ -23,6 +25,8 @@ pub(crate) enum Bench {
     Load(load::Load),
     Parity(parity::Parity),
     Attention(attention::Attention),
+    #[cfg(feature = "cuda")]
+    Products(products::Products),
 }
 
 impl Bench {
@@ -33,6 +37,8 @@ impl Bench {
             Self::Load(command) => command.run(),
             Self::Parity(command) => command.run(),
             Self::Attention(command) => command.run(),
+            #[cfg(feature = "cuda")]
+            Self::Products(command) => command.run(),
         }
     }
 }

@@ -10,6 +10,7 @@ use super::config::BertConfig;
 use super::kernels::{bias_gelu, scaled_softmax};
 use super::load::{Weights, tensor};
 use super::tokens::Tokens;
+use crate::model::Kernels;
 
 /// `x W + b` with `W` of shape `[input, output]`.
 #[derive(Clone, Debug)]
@@ -43,13 +44,17 @@ impl Affine {
         }
     }
 
+    fn product(&self, x: Tensor<2>) -> Tensor<2> {
+        Kernels::of(&x.device()).product(x, self.weight.clone())
+    }
+
     pub(super) fn forward(&self, x: Tensor<2>) -> Tensor<2> {
-        x.matmul(self.weight.clone()) + self.bias.clone()
+        self.product(x) + self.bias.clone()
     }
 
     fn forward_gelu(&self, x: Tensor<2>, on_cpu: bool) -> Tensor<2> {
         if on_cpu {
-            bias_gelu(x.matmul(self.weight.clone()), &self.host_bias)
+            bias_gelu(self.product(x), &self.host_bias)
         } else {
             gelu(self.forward(x))
         }

@@ -16,8 +16,7 @@ use super::{DeviceError, DeviceSpec, Memory};
 ///
 /// - One stream. By default each thread has its own, with a pool of memory that grows to its own peak; a tensor changed in
 ///   place from another thread than the one that made it is not waited for, and every use of a weight costs two events.
-/// - Compiled kernels and the choices of the tuner are kept ([`kernels`]): a process compiles what no process before it has
-///   compiled.
+/// - Compiled kernels are kept ([`kernels`]): a process compiles what no process before it has compiled.
 ///
 /// `CUBECL_*` variables have the last word.
 pub(super) fn configure() {
@@ -30,7 +29,6 @@ pub(super) fn configure() {
         };
         let kept = kernels();
         config.compilation.cache = kept.is_ok();
-        config.autotune.disable_cache = kept.is_err();
         let (folder, name) = match kept {
             Ok(kernels) => (kernels.folder.clone(), kernels.name.clone()),
             Err(why) => {
@@ -63,7 +61,7 @@ pub(crate) enum KernelsError {
     Unopened(String, #[source] turso::Error),
 }
 
-/// A database of compiled kernels and of the tuner's choices that no other process has open, for as long as this lives.
+/// A database of compiled kernels that no other process has open, for as long as this lives.
 ///
 /// `CubeCL` opens its database for several processes, with a connection for each kind of entry. In that mode, where the log
 /// of an earlier process is still there, Turso 0.8 on Linux takes the reads of other connections of the same process for those of
@@ -179,9 +177,6 @@ pub(super) fn start(spec: DeviceSpec, device: &Device) -> Result<(), DeviceError
     if started.contains(&name) {
         return Ok(());
     }
-    if spec.is_software() {
-        without_ceilings(device);
-    }
     let device = device.clone();
     // The runtime panics where it cannot go on.
     let run = move || {
@@ -209,37 +204,6 @@ pub(super) fn start(spec: DeviceSpec, device: &Device) -> Result<(), DeviceError
         spec,
         fault: fault.trim().to_owned(),
     })
-}
-
-/// Tells the tuner that nobody knows what a device can reach at best, so that it compares kernels with each other alone.
-/// Measuring it takes four buffers of half a gibibyte and more; software drivers refuse them, again for every kernel.
-fn without_ceilings(device: &Device) {
-    use cubecl::ir::{ElemType, FloatKind};
-    use cubecl::throughput::{
-        MemoryAccess, MemorySpec, ThroughputCache, ThroughputKey, ThroughputMode, ThroughputValue,
-        working_set_sweep,
-    };
-
-    let DispatchDevice::Cube(cube) = device.as_dispatch() else {
-        return;
-    };
-    let client = cube.client();
-    let memory = working_set_sweep(1 << 40)
-        .into_iter()
-        .map(|bytes| ThroughputMode::Memory(MemorySpec::new(MemoryAccess::Copy, bytes)));
-    let products = [FloatKind::F32, FloatKind::F16, FloatKind::BF16].map(|kind| {
-        ThroughputMode::ComputeDirect {
-            dtype: ElemType::Float(kind),
-        }
-    });
-    let ceilings = ThroughputCache::get_for_device(client.name(), client.properties());
-    let mut ceilings = ceilings.lock();
-    for mode in memory.chain(products).chain([ThroughputMode::Launch]) {
-        let key = ThroughputKey { mode };
-        if ceilings.get(&key).is_none() {
-            ceilings.insert(key, ThroughputValue::ZERO);
-        }
-    }
 }
 
 /// Returns whether a device adds up tensors with others of its kind in this process: CUDA's do, with NCCL.

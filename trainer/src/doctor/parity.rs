@@ -127,7 +127,6 @@ const NUMBERS: &[(&str, f64, Compute)] = &[
         BACKWARD,
         |model| gradients(model, &model.decoder.copy_to_train(DType::F32)),
     ),
-    ("gradients by one graph", BACKWARD, Model::graph),
     (
         "gradients at a temperature of each sequence's own",
         BACKWARD,
@@ -336,27 +335,6 @@ impl Model {
         let mut found = found.expect("there are targets").0;
         decoder.separate(&mut found.0, &self.config);
         found
-    }
-
-    fn graph(&self) -> Vec<f32> {
-        let logprobs_alone = |scores: &Scores| {
-            (
-                ScoreGrads {
-                    entropies: Vec::new(),
-                    ..grads(scores).0
-                },
-                (),
-            )
-        };
-        let rows = self.rows();
-        let found = crate::logprobs::through_graph(
-            &self.decoder,
-            &self.config,
-            &self.rope,
-            &rows,
-            logprobs_alone,
-        );
-        all(found.expect("there are targets").0)
     }
 
     fn tempered(&self) -> Vec<f32> {

@@ -17,7 +17,7 @@ pub(crate) use config::ALL_PROJECTIONS;
 pub use config::{LoraConfig, Targets};
 
 use crate::file_error::FileError;
-use crate::model::{Decoder, Linear, LowRank};
+use crate::model::{Decoder, Kernels, Linear, LowRank};
 
 /// Attaches a fresh adapter, as PEFT initialises it: `A` uniform in `±1 / sqrt(inputs)`, `B` zero, so that the model is
 /// unchanged at first. The same for the same seed.
@@ -121,12 +121,13 @@ pub(crate) fn merge(decoder: &mut Decoder) {
             continue;
         };
         let (weight, a, b) = (linear.matrix(), a.val(), b.val());
+        let kernels = Kernels::of(&weight.device());
         let dtype = weight.dtype();
         let merged = if dtype == DType::F32 {
-            weight + a.matmul(b) * scale
+            weight + kernels.product(a, b) * scale
         } else {
             // As loaded: `[outputs, inputs]` in memory.
-            let change = b.swap_dims(0, 1).matmul(a.swap_dims(0, 1)) * scale;
+            let change = kernels.product(b.swap_dims(0, 1), a.swap_dims(0, 1)) * scale;
             (weight.swap_dims(0, 1).cast(DType::F32) + change)
                 .cast(dtype)
                 .swap_dims(0, 1)

@@ -67,7 +67,9 @@ impl Kernels {
     pub(crate) fn product<const D: usize>(self, a: Tensor<D>, b: Tensor<D>) -> Tensor<D> {
         match self {
             Self::Processor => host::matmul(a, b),
-            _ => a.matmul(b),
+            #[cfg(feature = "gpu")]
+            Self::Cube => cube::product(a, b),
+            Self::Burn => a.matmul(b),
         }
     }
 

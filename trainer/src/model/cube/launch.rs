@@ -3,7 +3,6 @@
 use burn::tensor::{DType, Int, Tensor};
 use burn_cubecl::CubeBackend;
 use burn_cubecl::kernel::into_contiguous;
-use burn_cubecl::kernel::matmul::{MatmulStrategy, matmul};
 use burn_cubecl::ops::numeric::empty_device_contiguous_dtype;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::ir::{ElemType, FloatKind};
@@ -13,7 +12,7 @@ use super::kernels::{attention, bytes, pointwise, sampling};
 use super::maps::Sum;
 use crate::device::DeviceError;
 
-const ON_A_DEVICE: &str = "the caller checked that the tensor is on a device of CubeCL";
+pub(super) const ON_A_DEVICE: &str = "the caller checked that the tensor is on a device of CubeCL";
 /// Numbers of 4 bytes to which views of a part of a tensor are aligned on every device.
 const ALIGNED: usize = 128;
 /// Units of a cube that works on a row.
@@ -84,28 +83,7 @@ pub(super) fn units(count: usize) -> CubeDim {
     CubeDim::new_1d(count as u32)
 }
 
-/// `x W`, `[n, outputs]`, for `x`, `[n, inputs]`, and `W`, `[inputs, outputs]`, of one type. Rows of the result stand side by side:
-/// Burn's own product pads them on CUDA, and the next kernel would have to copy them together.
-pub(crate) fn product(x: Tensor<2>, weight: Tensor<2>) -> Tensor<2> {
-    let dtype = x.dtype();
-    product_of_type(x, weight, dtype)
-}
-
-/// The same in f32, whatever the type of both.
-pub(crate) fn product_in_f32(x: Tensor<2>, weight: Tensor<2>) -> Tensor<2> {
-    product_of_type(x, weight, DType::F32)
-}
-
-fn product_of_type(x: Tensor<2>, weight: Tensor<2>, dtype: DType) -> Tensor<2> {
-    let ([rows, _], [_, outputs]) = (x.dims(), weight.dims());
-    let [x, weight] =
-        [x, weight].map(|x| x.try_into_primitive::<CubeBackend>().expect(ON_A_DEVICE));
-    let out = empty(&x, [rows, outputs], dtype);
-    let product = matmul(x, weight, Some(out), MatmulStrategy::default(), dtype);
-    tensor(product.expect("the tuner always has a kernel that fits"))
-}
-
-/// The same matrix, `[inputs, outputs]`, kept row by output: then no candidate of the tuner has to copy it for a product.
+/// The same matrix, `[inputs, outputs]`, kept row by output: then no product has to copy it.
 pub(crate) fn by_output(matrix: Tensor<2>) -> Tensor<2> {
     tensor::<2>(stored(matrix.swap_dims(0, 1))).swap_dims(0, 1)
 }

@@ -5,7 +5,8 @@ use burn_cubecl::tensor::CubeTensor;
 
 use super::super::linear::{LOW_RANK, Linear, LowRank};
 use super::super::{Kernels, ParameterGrads};
-use super::launch::{product, product_in_f32, stored};
+use super::launch::stored;
+use super::product::{product, product_in_f32};
 
 /// The low-rank changes of maps that share an input, as one: `s (x A) B` with the matrices A side by side, and every B in rows and
 /// columns of its own. Both are there with the scale and without, so that a pass forwards and one back have each what makes its

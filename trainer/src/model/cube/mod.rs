@@ -1,4 +1,4 @@
-//! Generation on a device: a pass of about ten launches per layer, over kernels of our own and Burn's products.
+//! Generation on a device: a pass of about ten launches per layer, over kernels of our own and products by `CubeK`.
 //!
 //! The kernels run wherever `CubeCL` does (CUDA, `ROCm`, Metal, Vulkan, `WebGPU`) and build no graph. Training reaches them through
 //! [`super::Kernels`] and [`super::Dense`]; their derivatives are kernels too ([`training`]).
@@ -7,6 +7,7 @@ mod kernels;
 mod launch;
 mod layer;
 mod maps;
+mod product;
 mod training;
 
 use burn::tensor::{DType, Device, Int, Tensor};
@@ -19,12 +20,12 @@ use super::quantised::BLOCK_INPUTS;
 use super::{Chunk, Decoder, Kernels, ModelConfig, Pass, RopeTables};
 pub(crate) use launch::{Choice, Cuts, Wanted, choose};
 use launch::{Extra, Stored, Tables, Tiles, add_rms_norm, rms_norm_add, swiglu_joined};
-pub(super) use launch::{
-    by_output, product, product_in_f32, product_of_8_bits, rms_norm, swiglu, widened,
-};
+pub(super) use launch::{by_output, product_of_8_bits, rms_norm, swiglu, widened};
 pub(crate) use layer::KeptJoined;
 pub(super) use layer::{JoinedLayer, separate};
 use maps::{Changes, Map};
+pub(crate) use product::{all_product_kernels, product_by, product_kernels};
+pub(super) use product::{product, product_in_f32};
 pub(crate) use training::{Codes, MOMENT_BLOCK, adamw, adamw_of_8_bits, logit_grads, token_scores};
 pub(super) use training::{Packed, rms_norm_backward, rotate, swiglu_backward};
 
