@@ -15,6 +15,7 @@ use crate::builtin;
 use crate::config::{Base, Generation, LoraSection, Resolved};
 use crate::error::{Context, Result, RunError, bail};
 use crate::grpo::hash_file;
+use crate::layout::RunLayout;
 
 /// Begins the names of policies inside this crate.
 const BUILTIN: &str = "builtin:";
@@ -26,8 +27,20 @@ pub(crate) fn is_server(name: &str) -> bool {
         .any(|scheme| name.starts_with(scheme))
 }
 
-/// Refuses a server where weights are needed.
+/// Refuses a server where weights are needed, and the folder of a run, in which they have a folder of their own.
 pub(crate) fn needs_weights(name: &str) -> Result<()> {
+    let run = RunLayout::new(name);
+    if run.metrics().is_file() && run.config().is_file() {
+        let fix = if run.policy().is_dir() {
+            format!("its policy is {}", run.policy().display())
+        } else {
+            "it has saved no policy".to_owned()
+        };
+        return Err(RunError::config_because(
+            format!("policy {name} is the folder of a run"),
+            fix,
+        ));
+    }
     if !is_server(name) {
         return Ok(());
     }
@@ -349,6 +362,27 @@ pub(crate) fn save(trained: &Checkpoint, folder: &Path) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_folder_of_a_run_is_refused_with_the_place_of_its_policy() {
+        let folder = tempfile::tempdir().unwrap();
+        let name = folder.path().to_str().unwrap();
+        let run = RunLayout::new(name);
+        for file in [run.config(), run.metrics()] {
+            std::fs::write(file, "").unwrap();
+        }
+        let told = || {
+            format!(
+                "{:#}",
+                anyhow::Error::from(needs_weights(name).unwrap_err())
+            )
+        };
+        assert!(told().contains("it has saved no policy"), "{}", told());
+        std::fs::create_dir(run.policy()).unwrap();
+        let policy = run.policy();
+        assert!(told().contains(policy.to_str().unwrap()), "{}", told());
+        needs_weights(policy.to_str().unwrap()).unwrap();
+    }
 
     #[test]
     fn other_weights_have_another_digest() {
