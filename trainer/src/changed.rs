@@ -188,7 +188,7 @@ fn linear_cka(x: Tensor<2>, y: Tensor<2>) -> f64 {
     };
     let [x, y] = [x, y].map(centred);
     let product = |a: &Tensor<2>, b: &Tensor<2>| {
-        let kernels = Kernels::of(&a.device());
+        let kernels = Kernels::of_type(&a.device(), a.dtype());
         size(&kernels.product(a.clone().transpose(), b.clone()))
     };
     let found = product(&x, &y).square() / (product(&x, &x) * product(&y, &y));

@@ -90,7 +90,7 @@ fn product(device: &Device, dtype: DType) -> Check {
     let (a, b) = (draw([96, 160]), draw([160, 128]));
     let there =
         |x: &Tensor<2>| Tensor::<2>::from_data(x.to_data(), (device, DType::F32)).cast(dtype);
-    let kernels = Kernels::of(device);
+    let kernels = Kernels::of_type(device, dtype);
     let found = numbers(kernels.product(there(&a), there(&b)));
     compared(name, &found, &numbers(a.matmul(b)), tolerance)
 }

@@ -45,7 +45,7 @@ impl Affine {
     }
 
     fn product(&self, x: Tensor<2>) -> Tensor<2> {
-        Kernels::of(&x.device()).product(x, self.weight.clone())
+        Kernels::of_type(&x.device(), x.dtype()).product(x, self.weight.clone())
     }
 
     pub(super) fn forward(&self, x: Tensor<2>) -> Tensor<2> {
