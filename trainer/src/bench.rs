@@ -8,7 +8,7 @@ use std::path::Path;
 
 pub use attention::write_attention;
 #[cfg(feature = "gpu")]
-pub use products::{MeasuredProduct, Product};
+pub use products::Product;
 
 use crate::LessonError;
 use crate::device::memory_bytes;

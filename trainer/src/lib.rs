@@ -92,7 +92,7 @@ pub mod metrics;
 mod watch;
 
 #[cfg(feature = "gpu")]
-pub use bench::{MeasuredProduct, Product};
+pub use bench::Product;
 pub use bench::{MeasuredStep, write_attention};
 pub use bert::{BertEncoder, BertError, BertReranker};
 pub use bpe::train_tokenizer;
@@ -106,7 +106,7 @@ pub use lora::{LoraConfig, Targets};
 pub use model::{
     Architecture, Decoder, Family, ModelConfig, NormPlacement, Published, QkNorm, RopeScaling,
 };
-pub use optim::{AdamWConfig, Curve, Decay};
+pub use optim::{AdamWConfig, Decay};
 
 pub use ranks::RankSettings;
 pub use remote::{RemoteConfig, RemoteError, RemoteFault, RemoteKind, RemotePolicy};

@@ -17,7 +17,8 @@ use burn::module::{Module, ModuleMapper, Param};
 use burn::tensor::{Device, Tensor, TensorData};
 use rayon::prelude::*;
 
-pub use self::config::{AdamWConfig, Curve, Decay};
+pub(crate) use self::config::Curve;
+pub use self::config::{AdamWConfig, Decay};
 use self::eight_bit::EightBit;
 #[cfg(feature = "gpu")]
 use self::packed::Packed;

@@ -6,6 +6,7 @@ use burn::tensor::{DType, Device, Tensor, TensorData};
 use forage_contracts::seed::Seed;
 use rand::RngExt;
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use crate::model::{all_product_kernels, product_by, product_kernels};
 
@@ -22,19 +23,19 @@ pub struct Product {
 
 /// What one kernel made of a product.
 #[derive(Clone, Debug, Serialize)]
-pub struct MeasuredProduct {
+struct Measured {
     /// The name in `CubeK`.
-    pub kernel: String,
+    kernel: String,
     /// Whether training and generation take this kernel.
-    pub chosen: bool,
+    chosen: bool,
     /// Why the kernel does not compute this product.
-    pub refused: Option<String>,
+    refused: Option<String>,
     /// Seconds of the first launch, in which the kernel is compiled unless it is kept.
-    pub first_s: f64,
+    first_s: f64,
     /// Microseconds of a launch among many.
-    pub micros: f64,
+    micros: f64,
     /// The largest difference to f64 in two corners of the result, relative to the largest number there.
-    pub error: f64,
+    error: f64,
 }
 
 /// Rows and columns of a corner that is compared.
@@ -112,7 +113,7 @@ impl Product {
 
     /// Runs each kernel, or those whose name contains one of `only`, and tells what each did. A kernel that never returns does not
     /// return here.
-    pub fn measure(&self, only: &[String], device: &Device, mut tell: impl FnMut(MeasuredProduct)) {
+    pub fn measure(&self, only: &[String], device: &Device, mut tell: impl FnMut(Value)) {
         let [rows, columns, inner] = self.shape;
         let bytes = (rows + columns) * inner * self.types()[0].size();
         let sets = (BYTES / bytes).clamp(1, 8) as u64;
@@ -135,7 +136,7 @@ impl Product {
                     .map_err(|why| format!("{why:?}"))
                     .map(|()| out)
             });
-            let mut found = MeasuredProduct {
+            let mut found = Measured {
                 chosen: kernel == chosen,
                 kernel,
                 refused: None,
@@ -147,7 +148,7 @@ impl Product {
                 Ok(out) => out,
                 Err(why) => {
                     found.refused = Some(why);
-                    tell(found);
+                    tell(json!(found));
                     continue;
                 }
             };
@@ -170,7 +171,7 @@ impl Product {
                 launches = ((ROUND / each) as usize).clamp(3, 200);
             }
             found.micros = best * 1e6;
-            tell(found);
+            tell(json!(found));
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::model::Kernels;
 #[serde(deny_unknown_fields)]
 pub struct Decay {
     /// Along which curve.
-    pub curve: Curve,
+    pub(crate) curve: Curve,
     /// Optimizer step, warm-up included, at which the rate is 0.
     pub steps: u64,
 }
@@ -19,7 +19,7 @@ pub struct Decay {
 /// The curve of a [`Decay`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Curve {
+pub(crate) enum Curve {
     /// A straight line.
     Linear,
     /// Half a cosine (Loshchilov and Hutter 2017).
