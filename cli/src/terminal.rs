@@ -99,6 +99,14 @@ fn wants_table(error: &str) -> Option<String> {
     ))
 }
 
+/// An error with numbers' types in words in the place of Rust's names, which serde tells.
+fn without_types(error: &str) -> String {
+    let types = ["u8", "u16", "u32", "u64", "usize"].map(|of| format!("expected {of}"));
+    types.iter().fold(error.to_owned(), |text, of| {
+        text.replace(of, "expected a whole number that is not negative")
+    })
+}
+
 /// Prints an error with its causes. Returns exit code 2 for a faulty config, or an option that sets one of its keys, and 1 otherwise.
 pub(crate) fn exit_code(result: Result<()>) -> ExitCode {
     let Err(error) = result else {
@@ -121,7 +129,7 @@ pub(crate) fn exit_code(result: Result<()>) -> ExitCode {
         lines.push(near);
     }
     lines.extend(table);
-    note(&lines.join("\n"));
+    note(&without_types(&lines.join("\n")));
     let config = |cause: &(dyn std::error::Error + 'static)| {
         matches!(cause.downcast_ref(), Some(RunError::Config { .. }))
     };
@@ -130,12 +138,20 @@ pub(crate) fn exit_code(result: Result<()>) -> ExitCode {
 
 #[cfg(test)]
 mod tests {
-    use super::{counted, meant, shortened, wants_table};
+    use super::{counted, meant, shortened, wants_table, without_types};
 
     #[test]
     fn one_is_no_plural() {
         let found = [0_u64, 1, 2].map(|count| counted(count, "passage"));
         assert_eq!(found, ["0 passages", "1 passage", "2 passages"]);
+    }
+
+    #[test]
+    fn types_of_numbers_are_told_in_words() {
+        assert_eq!(
+            without_types("invalid value: integer `-1`, expected u64\nin `grpo.steps`"),
+            "invalid value: integer `-1`, expected a whole number that is not negative\nin `grpo.steps`"
+        );
     }
 
     #[test]

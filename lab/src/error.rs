@@ -106,12 +106,7 @@ parts!(
 
 impl From<toml::de::Error> for RunError {
     fn from(error: toml::de::Error) -> Self {
-        // Types of Rust, as serde names them.
-        let whole = ["u8", "u16", "u32", "u64", "usize"].map(|of| format!("expected {of}"));
-        let message = whole.iter().fold(error.to_string(), |text, of| {
-            text.replace(of, "expected a whole number that is not negative")
-        });
-        Self::config(message)
+        Self::config(error.to_string())
     }
 }
 

@@ -209,17 +209,6 @@ fn dropout_is_a_share_and_has_the_trainer_compute_old_logprobs() {
 }
 
 #[test]
-fn numbers_of_another_kind_are_refused_without_the_names_of_types() {
-    let steps = ["grpo.steps=-1".to_owned()];
-    let error = RunConfig::parse(QUICKSTART, &steps).unwrap_err();
-    let error = format!("{:#}", anyhow::Error::from(error));
-    assert!(
-        error.contains("expected a whole number that is not negative"),
-        "{error}"
-    );
-}
-
-#[test]
 fn steps_ahead_are_read_in_either_form_and_their_age_must_be_weighed() {
     let with = |rest: &[&str]| {
         let overrides: Vec<String> = rest.iter().map(|&key| key.to_owned()).collect();

@@ -130,7 +130,8 @@ impl Product {
                 continue;
             }
             let begin = Instant::now();
-            let first = once(&strategy, &sets[0]).and_then(|out| {
+            let first = once(&strategy, &sets[0]).map_err(|why| format!("{why:?}"));
+            let first = first.and_then(|out| {
                 device
                     .sync()
                     .map_err(|why| format!("{why:?}"))

@@ -180,10 +180,10 @@ pub(crate) fn product_by(
     a: Tensor<2>,
     b: Tensor<2>,
     dtype: DType,
-) -> Result<Tensor<2>, String> {
+) -> Result<Tensor<2>, MatmulSetupError> {
     let ([rows, _], [_, columns]) = (a.dims(), b.dims());
     let [a, b] = [a, b].map(|x| x.try_into_primitive::<CubeBackend>().expect(ON_A_DEVICE));
     let out = empty(&a, [rows, columns], dtype);
-    launch(strategy, a, b, out.clone()).map_err(|why| format!("{why:?}"))?;
+    launch(strategy, a, b, out.clone())?;
     Ok(tensor(out))
 }
