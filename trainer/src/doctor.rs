@@ -60,7 +60,7 @@ pub fn examine(device: &Device) -> Vec<Check> {
     checks
 }
 
-/// Whether the next process finds compiled kernels.
+/// Checks that compiled kernels are kept for the next process.
 #[cfg(feature = "gpu")]
 fn kernels() -> Check {
     let (found, fix) = match crate::device::kernels() {

@@ -15,18 +15,18 @@ use crate::model::{all_product_kernels, product_by, product_kernels};
 pub struct Product {
     /// Rows, columns and the inner dimension.
     pub shape: [usize; 3],
-    /// Whether columns stand side by side in memory, of the left matrix and of the right one.
+    /// True for a matrix that is stored by columns: the left one, the right one.
     pub by_columns: [bool; 2],
-    /// Whether both matrices are of bf16 rather than f32, and whether the result is.
+    /// True for bf16, false for f32: the type of both matrices, the type of the result.
     pub in_bf16: [bool; 2],
 }
 
-/// What one kernel made of a product.
+/// Time and error of one kernel on a product.
 #[derive(Clone, Debug, Serialize)]
 struct Measured {
     /// The name in `CubeK`.
     kernel: String,
-    /// Whether training and generation take this kernel.
+    /// True for the kernel that training and generation use.
     chosen: bool,
     /// Why the kernel does not compute this product.
     refused: Option<String>,
@@ -80,7 +80,7 @@ fn off(
             .map(|at| left[row * inner + at] * right[at * columns + column])
             .sum();
         let difference = (found - exact).abs();
-        // What is no number is no small difference.
+        // A NaN counts as the largest error: `max` would ignore it.
         most = most.max(if difference.is_nan() {
             f64::INFINITY
         } else {
