@@ -151,6 +151,20 @@ impl<T> Context<T> for Option<T> {
     }
 }
 
+/// An error with its causes on one line.
+pub(crate) fn causes(error: &RunError) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(found) = cause {
+        let words = found.to_string();
+        if !text.ends_with(&words) {
+            text = format!("{text}: {words}");
+        }
+        cause = found.source();
+    }
+    text
+}
+
 /// Returns a config at fault, in the words of a format string.
 macro_rules! refuse {
     ($($words:tt)*) => {

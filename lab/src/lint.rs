@@ -12,22 +12,7 @@ use crate::memory::Start;
 use crate::policy::is_server;
 use crate::session::check_window;
 
-impl Resolved {
-    /// Warnings about settings that may be meant otherwise, a sentence or two each. Settings that cannot be read are left to where
-    /// they are used.
-    pub fn warnings(&self) -> Vec<String> {
-        let found = self
-            .prompt()
-            .and_then(|text| answer_in_prompt(&text, grades_prompt(self)));
-        found
-            .into_iter()
-            .chain(unvalidated(self))
-            .chain(unusual_steps(self))
-            .chain(unread_turns(self))
-            .chain(readable_credentials(self))
-            .collect()
-    }
-
+impl RunConfig {
     /// What a run would not find: the key of each file or folder that is not there, with its path. Addresses on the hub and servers
     /// are not asked.
     pub fn missing(&self) -> Vec<String> {
@@ -87,6 +72,23 @@ impl Resolved {
             .into_iter()
             .filter(|(_, path)| gone(path))
             .map(|(key, path)| format!("{key}: there is no {}", path.display()))
+            .collect()
+    }
+}
+
+impl Resolved {
+    /// Warnings about settings that may be meant otherwise, a sentence or two each. Settings that cannot be read are left to where
+    /// they are used.
+    pub fn warnings(&self) -> Vec<String> {
+        let found = self
+            .prompt()
+            .and_then(|text| answer_in_prompt(&text, grades_prompt(self)));
+        found
+            .into_iter()
+            .chain(unvalidated(self))
+            .chain(unusual_steps(self))
+            .chain(unread_turns(self))
+            .chain(readable_credentials(self))
             .collect()
     }
 

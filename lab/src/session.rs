@@ -234,7 +234,8 @@ pub(crate) fn check_window(episode: usize, window: usize) -> Result<()> {
         format!(
             "environment.settings.max_episode_tokens is {episode}, the policy's window {window} tokens"
         ),
-        "lower the former, or raise engine.context_tokens where the model allows",
+        "lower the former (`forage config init` writes limits that fit the policies inside the program), or raise engine.context_tokens \
+         where the model allows",
     ))
 }
 

@@ -6,11 +6,11 @@ use std::path::Path;
 use forage_retriever::{CorpusFormat, Index};
 
 use crate::archive::is_archive;
-use crate::config::{Resolved, RunConfig};
+use crate::config::RunConfig;
 use crate::data::{Corpus, Tasks, file_splits, first};
 use crate::error::{Context, Result};
 
-impl Resolved {
+impl RunConfig {
     /// Looks into the files of `[data.files]` that are on this machine. Gives a warning for each two splits that share questions.
     ///
     /// # Errors
@@ -134,6 +134,7 @@ impl Corpus {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Resolved;
     use crate::data::Data;
 
     const ROW: &str = "{\"question\": \"Who sings?\", \"answer\": \"Ada\"}\n";

@@ -3,7 +3,6 @@
 //! A folder of runs is its own registry: everything is read from what the runs left in theirs, and nothing is kept beside.
 
 use std::collections::BTreeMap;
-use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -14,7 +13,7 @@ use forage_trainer::metrics::Row;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::error::{Context, Result, RunError};
+use crate::error::{Context, Result, causes};
 use crate::layout::RunLayout;
 use crate::lock::RunLock;
 use crate::run_folder::{Records, RunFolder, settings, words};
@@ -355,20 +354,6 @@ pub(crate) fn flatten(value: &Value, path: &str, found: &mut BTreeMap<String, Va
         };
         flatten(value, &path, found);
     }
-}
-
-/// An error with its causes on one line.
-fn causes(error: &RunError) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(found) = cause {
-        let words = found.to_string();
-        if !text.ends_with(&words) {
-            text = format!("{text}: {words}");
-        }
-        cause = found.source();
-    }
-    text
 }
 
 #[cfg(test)]

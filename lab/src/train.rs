@@ -143,6 +143,13 @@ pub fn train(
 fn train_in(config: &Resolved, options: &TrainOptions, observer: &dyn Observer) -> Result<Trained> {
     let layout = RunLayout::new(&options.folder);
     layout.check(options.resume)?;
+    if !options.resume && options.rollouts.is_none() {
+        // Before anything is fetched.
+        let missing = config.missing();
+        if !missing.is_empty() {
+            return Err(RunError::config(missing.join("; ")));
+        }
+    }
     let twins = twins_of(config, &options.twins)?;
     let here = 1 + options.beside.len();
     let ranks = options.ranks.as_ref().map_or(here, |ranks| ranks.size);

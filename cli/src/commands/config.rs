@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Error, Result};
 use clap::{Args, Subcommand};
 use forage_contracts::nearest;
 use forage_env::registry;
@@ -18,7 +18,6 @@ use toml::{Table, Value};
 
 use self::keys::{Key, join, keys};
 use super::recipes;
-use crate::config::read;
 use crate::terminal::{is_like, note, out};
 
 /// Begins, explains and checks configs.
@@ -69,7 +68,7 @@ pub(crate) struct Explain {
 
 /// Checks a config without starting anything.
 ///
-/// Names every key that does not exist with the nearest one that does, then whatever else is wrong with it, files that are not there or
+/// Names every key that does not exist with the nearest one that does; else whatever else is wrong with it, files that are not there or
 /// hold something else, questions that two splits share, and settings that may be meant otherwise. Exit code 2 when it cannot be used. `forage train --dry-run` says besides what a run takes.
 #[derive(Args, Debug)]
 pub(crate) struct Check {
@@ -302,14 +301,32 @@ impl Check {
             let what = format!("config {}: {}", self.config.display(), unknown.join("; "));
             return Err(RunError::config(what).into());
         }
-        let config = read(&self.config, &self.overrides, self.device)?;
-        let missing = config.missing();
-        if !missing.is_empty() {
-            return Err(RunError::config(missing.join("; ")).into());
+        let config = recipes::named(&self.config, &self.overrides)?;
+        let mut faults = config.missing();
+        let is_whole = faults.is_empty();
+        match config.check_files() {
+            Ok(warnings) => warnings.iter().for_each(|warning| note(warning)),
+            Err(error) => faults.push(format!("{:#}", Error::from(error))),
         }
-        config.check_window()?;
-        for warning in config.check_files()? {
-            note(&warning);
+        match config.resolve(self.device) {
+            Ok(config) => {
+                for warning in config.warnings() {
+                    note(&format!("warning: {warning}"));
+                }
+                // The window is that of the policy, which may be what is missing.
+                if let Some(Err(error)) = is_whole.then(|| config.check_window()) {
+                    faults.push(format!("{:#}", Error::from(error)));
+                }
+            }
+            Err(error) => faults.push(format!("{:#}", Error::from(error))),
+        }
+        if !faults.is_empty() {
+            let what = format!(
+                "config {} cannot be used: {}",
+                self.config.display(),
+                faults.join("; ")
+            );
+            return Err(RunError::config(what).into());
         }
         out(&format!("{} can be used", self.config.display()));
         Ok(())

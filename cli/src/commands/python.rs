@@ -4,7 +4,7 @@ mod batch;
 mod prompt;
 
 use std::io::{IsTerminal, Read, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use forage_contracts::{ByteTokenizer, Resources};
 use forage_env::Wiki;
 use forage_env::registry::page_functions;
 use forage_lab::RunError;
-use forage_retriever::{Bm25Retriever, CorpusFormat};
+use forage_retriever::{Bm25Retriever, CorpusFormat, Index, IndexError};
 use forage_sandbox::{EngineOptions, Notice, SandboxEngine, Session, Tools, TurnOutput};
 
 use crate::terminal::{hint, note};
@@ -35,8 +35,8 @@ pub(crate) struct Python {
     /// The program.
     #[arg(conflicts_with = "jsonl")]
     file: Option<PathBuf>,
-    /// A wiki the program can search with `search_pages`, `view_sections` and `read_section`: wiki pages, or any corpus that
-    /// `forage index build` reads.
+    /// A wiki the program can search with `search_pages`, `view_sections` and `read_section`: wiki pages, any corpus that
+    /// `forage index build` reads, or an index of whole pages.
     #[arg(long)]
     pages: Option<PathBuf>,
     /// A file of programs, one `{"id", "code"}` per line, each run in a fresh interpreter.
@@ -123,10 +123,8 @@ impl Python {
         let Some(path) = &self.pages else {
             return Ok(Box::new(|| Arc::new(())));
         };
-        let format = CorpusFormat::detect(path)?;
-        let wiki = Arc::new(
-            Wiki::read(path, format).with_context(|| format!("--pages {}", path.display()))?,
-        );
+        let wiki = wiki(path).with_context(|| format!("--pages {}", path.display()))?;
+        let wiki = Arc::new(wiki);
         let passages = Arc::new(Bm25Retriever::new(Arc::clone(wiki.index())));
         let resources = Resources::new(passages, Arc::new(ByteTokenizer)).with_open_wiki(wiki);
         Ok(Box::new(page_functions(&resources)?))
@@ -146,6 +144,18 @@ impl Python {
             }
         }
         Ok(code)
+    }
+}
+
+/// The pages of an index, or else of a corpus.
+fn wiki(path: &Path) -> Result<Wiki> {
+    match Index::open(path) {
+        Err(IndexError::Missing { .. }) => Ok(Wiki::read(path, CorpusFormat::detect(path)?)?),
+        opened => {
+            let index = opened?;
+            index.verify_whole_pages()?;
+            Ok(Wiki::of_index(Arc::new(index)))
+        }
     }
 }
 

@@ -100,9 +100,24 @@ const RECIPES: &[Recipe] = recipes! {
     "ssrl": "SSRL: the policy answers its own searches and does not learn the information";
 };
 
+/// The configs of `forage quickstart`, which have names too and are not listed: nobody published them.
+const QUICKSTARTS: &[Recipe] = &[
+    Recipe {
+        name: "quickstart",
+        about: "forage quickstart: search-r1 over a generated world",
+        text: include_str!("../../../configs/quickstart.toml"),
+    },
+    Recipe {
+        name: "quickstart-code",
+        about: "forage quickstart --env code-search: Python over the pages of a generated world",
+        text: include_str!("../../../configs/quickstart-code.toml"),
+    },
+];
+
 impl Recipe {
     fn find(name: &str) -> Option<&'static Self> {
-        RECIPES.iter().find(|recipe| recipe.name == name)
+        let mut known = RECIPES.iter().chain(QUICKSTARTS);
+        known.find(|recipe| recipe.name == name)
     }
 
     fn config(&self) -> Result<RunConfig> {

@@ -48,6 +48,9 @@ impl Search {
             (None, None) => bail!("give an index folder and a query"),
             (Some(_), Some(_)) => bail!("with --remote give the query alone"),
         };
+        if text.trim().is_empty() {
+            bail!("the query is empty; give the words to look for");
+        }
         let query = Query::new(text).filtered(filter(&self.filters)?);
         let hits = match &folder {
             Some(folder) if self.retrieval.mode == Mode::BOOLEAN => {

@@ -97,6 +97,26 @@ fn a_config_is_begun_and_checked() {
     assert_eq!(again.status.code(), Some(1));
     let error = refused(&["config", "check", &file]);
     assert!(error.contains("data.files.corpus: there is no"), "{error}");
+    // Whatever is wrong is told at once.
+    let wrong = [
+        "grpo.group_size=0",
+        "evaluation.resamples=0",
+        "reward.em=0.0",
+        "environment.settings.top_k=0",
+    ];
+    let set = wrong.iter().flat_map(|item| ["--set", item]);
+    let all: Vec<&str> = ["config", "check", &file].into_iter().chain(set).collect();
+    let error = refused(&all);
+    for part in [
+        "data.files.corpus: there is no",
+        "data.files.train: there is no",
+        "grpo.group_size must",
+        "evaluation.resamples must",
+        "[reward] gives nothing a weight",
+        "top_k",
+    ] {
+        assert!(error.matches(part).count() == 1, "{part}: {error}");
+    }
     let passage = "{\"_id\": \"a\", \"title\": \"A\", \"text\": \"a fruit\"}\n";
     std::fs::write(&corpus, passage).unwrap();
     std::fs::write(&questions, passage).unwrap();

@@ -58,21 +58,38 @@ fn a_pipe_is_a_program_and_pages_can_be_searched() {
     let folder = tempfile::tempdir().unwrap();
     let page = json!({"id": "ada", "title": "Ada", "content": "# Ada\nWrote notes.\n## Later\nDied young.\n"});
     std::fs::write(folder.path().join("pages.jsonl"), format!("{page}\n")).unwrap();
-    let mut child = Command::new(env!("CARGO_BIN_EXE_forage"))
+    let index = [
+        "index",
+        "build",
+        "--corpus",
+        "pages.jsonl",
+        "--out",
+        "index",
+    ];
+    let built = Command::new(env!("CARGO_BIN_EXE_forage"))
         .current_dir(folder.path())
-        .args(["python", "--pages", "pages.jsonl"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let code =
-        b"page = search_pages('notes')[0]\nprint(page, read_section(page['page_id'] + ':later'))\n";
-    child.stdin.take().unwrap().write_all(code).unwrap();
-    let output = child.wait_with_output().unwrap();
-    assert_eq!(
-        text(&output.stdout),
-        "{'page_id': 'ada', 'title': 'Ada'} ## Later\nDied young.\n\n"
-    );
+        .args(index)
+        .args(["--format", "whole-pages"])
+        .output();
+    assert!(built.unwrap().status.success());
+    for pages in ["pages.jsonl", "index"] {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_forage"))
+            .current_dir(folder.path())
+            .args(["python", "--pages", pages])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let code =
+            b"page = search_pages('notes')[0]\nprint(page, read_section(page['page_id'] + ':later'))\n";
+        child.stdin.take().unwrap().write_all(code).unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(
+            text(&output.stdout),
+            "{'page_id': 'ada', 'title': 'Ada'} ## Later\nDied young.\n\n",
+            "{pages}"
+        );
+    }
 }
 
 #[test]

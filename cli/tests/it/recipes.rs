@@ -17,7 +17,7 @@ fn a_recipe_that_was_shown_is_a_config() {
         names.len() >= 12 && names.contains(&"search_r1_v02"),
         "{listed}"
     );
-    for name in names {
+    for name in names.into_iter().chain(["quickstart", "quickstart-code"]) {
         let file = folder.path().join(format!("{name}.toml"));
         std::fs::write(&file, done(&["recipes", "show", name])).unwrap();
         // The plan is printed whatever is missing of the published data and models.
