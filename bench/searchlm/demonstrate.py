@@ -26,7 +26,8 @@ def written(question, strict_share, draw):
     else:
         query, thought = " ".join(words), "The words of the question are enough."
     reasoning = f"<reasoning>{thought}</reasoning>" if draw.random() < 0.5 else ""
-    return f"{reasoning}<query>{query}</query>"
+    # A space before the query, so that words have the tokens that they have in passages.
+    return f"{reasoning}<query> {query}</query>"
 
 
 def main():
