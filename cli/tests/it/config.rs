@@ -102,7 +102,7 @@ fn a_config_is_begun_and_checked() {
         "grpo.group_size=0",
         "evaluation.resamples=0",
         "reward.em=0.0",
-        "environment.settings.top_k=0",
+        "grpo.fault_share=2.0",
     ];
     let set = wrong.iter().flat_map(|item| ["--set", item]);
     let all: Vec<&str> = ["config", "check", &file].into_iter().chain(set).collect();
@@ -113,7 +113,7 @@ fn a_config_is_begun_and_checked() {
         "grpo.group_size must",
         "evaluation.resamples must",
         "[reward] gives nothing a weight",
-        "top_k",
+        "fault_share is 2",
     ] {
         assert!(error.matches(part).count() == 1, "{part}: {error}");
     }
