@@ -44,11 +44,17 @@ train() {
 # A seed per core: the weights are those of a run on all cores, bit for bit, and two such runs take 0.7 of the time of one after the other.
 # Baselines of as many seconds are given what a run took beside the others, which is more than it takes alone.
 trap 'kill $(jobs -p) 2>/dev/null || true' EXIT
+# Counted here, because a run that was stopped for a while is none of `jobs -r`.
+trained=0
 for seed in $seeds; do
-  [ "$(jobs -rp | wc -l)" -lt "$(nproc)" ] || wait -n
+  if [ "$trained" -lt "$(nproc)" ]; then
+    trained=$((trained + 1))
+  else
+    wait -n
+  fi
   train "$seed" "${@:5}" &
 done
-while [ -n "$(jobs -rp)" ]; do wait -n; done
+for ((; trained > 0; trained--)); do wait -n; done
 for run in "${runs[@]}"; do [ -e "$run/done" ] || { echo "error: $run was not trained to its end" >&2; exit 1; }; done
 again=()
 [ -e "${runs[0]}/evaluation.partial" ] && again=(--resume)
