@@ -77,7 +77,7 @@ type MakeQuestions =
     fn(settings: Value, split: Split, count: usize, seed: Seed) -> Result<Vec<Task>, RegistryError>;
 
 /// Hands numbers about a step's episodes over, each by its name.
-type StepMetrics = fn(&[Episode], &mut dyn FnMut(&str, f64));
+type StepMetrics = fn(&[&Episode], &mut dyn FnMut(&str, f64));
 
 /// Hands numbers about an episode over, each by its name.
 type Measures = fn(&Episode, &mut dyn FnMut(&'static str, f64));
@@ -127,7 +127,8 @@ pub struct EnvEntry {
     pub vocabulary: Vocabulary,
     /// The config of `forage quickstart`, as TOML.
     pub quickstart: Option<&'static str>,
-    /// Numbers of a training step's metrics row that mean something for its episodes alone; each is handed over by its name.
+    /// Numbers of a training step's metrics row that mean something for its episodes alone; each is handed over by its name. Episodes that
+    /// a fault of the infrastructure ended are not among them.
     pub metrics: StepMetrics,
     /// Numbers of one scored episode that mean something for its episodes alone, each handed over by its name; nothing for
     /// episodes of other environments.

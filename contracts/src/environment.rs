@@ -225,7 +225,8 @@ pub trait EnvFactory: Send + Sync {
     /// What every environment it makes has in common.
     fn spec(&self) -> &EnvSpec;
 
-    /// Its actions as tools, for clients that call tools; none where turns can only be written as text.
+    /// Its actions as tools, for clients that call tools; none where turns can only be written as text. The last one says what the episode
+    /// is to end with, an answer for instance: a client's last message is taken for it.
     fn tools(&self) -> Vec<TurnTool> {
         Vec::new()
     }

@@ -235,7 +235,7 @@ const DECLARED: &[Metric] = &[
 ];
 
 /// Hands over the metrics of a step's episodes.
-fn describe(episodes: &[Episode], set: &mut dyn FnMut(&str, f64)) {
+fn describe(episodes: &[&Episode], set: &mut dyn FnMut(&str, f64)) {
     let own = episodes
         .iter()
         .filter_map(|episode| Some((in_code(episode)?, episode.answer().is_some())));

@@ -213,7 +213,7 @@ impl SearchR1 {
         let queries: Vec<&str> = queries.collect();
         let budget = settings.search_budget;
         if budget > 0 && self.queries + queries.len() > budget {
-            return Ok(self.over_budget(budget, calls.len(), turns_left));
+            return Ok(self.over_budget(queries.len(), calls.len(), turns_left));
         }
         self.queries += queries.len();
         let found = ask(self.shared.retriever.as_ref(), &queries, settings.top_k).await?;
@@ -267,17 +267,28 @@ impl SearchR1 {
     }
 
     /// What follows searches that the budget has no room for: none of them is run.
-    fn over_budget(&self, budget: usize, calls: usize, turns_left: usize) -> Step {
-        let kind = TurnKind::invalid(format!("the budget of {budget} queries is spent"));
-        if self.shared.settings.on_invalid == OnInvalid::End {
+    fn over_budget(&self, asked: usize, calls: usize, turns_left: usize) -> Step {
+        let settings = &self.shared.settings;
+        let budget = settings.search_budget;
+        let left = budget.saturating_sub(self.queries);
+        let (fault, told) = if left == 0 {
+            let fault = format!("the budget of {budget} queries is spent");
+            (fault, prompt::reminder(settings).to_owned())
+        } else {
+            let fault = format!("{asked} queries are asked, and {left} of the budget of {budget} left");
+            let told = format!("\nNone of these {asked} queries was run. Queries left: {left}.\n");
+            (fault, told)
+        };
+        let kind = TurnKind::invalid(fault);
+        if settings.on_invalid == OnInvalid::End {
             return Step::end(kind);
         }
-        let observation = match self.shared.settings.form {
-            SearchForm::Tags => Observation::new(prompt::reminder(&self.shared.settings)),
+        let observation = match settings.form {
+            SearchForm::Tags => Observation::new(told),
             SearchForm::ToolCalls => {
-                let reminder = prompt::reminder(&self.shared.settings).trim().to_owned();
+                let told = told.trim().to_owned();
                 self.shared
-                    .observation(vec![self.shared.wrapped(reminder); calls])
+                    .observation(vec![self.shared.wrapped(told); calls])
             }
         };
         self.going_on(observation, kind, turns_left)

@@ -58,7 +58,7 @@ pub(crate) const ENTRY: EnvEntry = EnvEntry {
     },
     // A curve of training, and a measure of each episode in evaluations.
     metrics: |episodes, set| {
-        let [failed, all] = episodes.iter().map(statements).fold([0, 0], add);
+        let [failed, all] = episodes.iter().copied().map(statements).fold([0, 0], add);
         set("sql/error_frac", f64::from(failed) / f64::from(all.max(1)));
     },
     measures: |episode, set| {

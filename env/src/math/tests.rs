@@ -218,7 +218,8 @@ async fn script(name: &str, tasks: &[Task], style: OracleStyle, haste: Haste) ->
 
 fn metrics(episodes: &[Episode]) -> BTreeMap<String, f64> {
     let mut row = BTreeMap::new();
-    describe(episodes, &mut |name, value| {
+    let episodes: Vec<&Episode> = episodes.iter().collect();
+    describe(&episodes, &mut |name, value| {
         row.insert(name.to_owned(), value);
     });
     row

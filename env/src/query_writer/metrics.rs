@@ -57,7 +57,7 @@ pub(super) const DECLARED: &[Metric] = &[
 ];
 
 /// Hands over the metrics of a step's queries; nothing where episodes end in answers.
-pub(super) fn describe(episodes: &[Episode], set: &mut dyn FnMut(&str, f64)) {
+pub(super) fn describe(episodes: &[&Episode], set: &mut dyn FnMut(&str, f64)) {
     let written = episodes
         .iter()
         .filter_map(|episode| Some((episode.group, QueryTurn::of(episode)?)));
@@ -191,6 +191,7 @@ mod tests {
         ];
         episodes[4].group = 1;
         let mut row = BTreeMap::new();
+        let episodes: Vec<&Episode> = episodes.iter().collect();
         describe(&episodes, &mut |name, value| {
             row.insert(name.to_owned(), value);
         });
@@ -222,7 +223,7 @@ mod tests {
             row.keys().map(String::as_str).collect::<BTreeSet<_>>(),
             declared
         );
-        let answered = [episode(TurnKind::answer("a"))];
-        describe(&answered, &mut |name, _| panic!("{name} of no query"));
+        let answered = episode(TurnKind::answer("a"));
+        describe(&[&answered], &mut |name, _| panic!("{name} of no query"));
     }
 }

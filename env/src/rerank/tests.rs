@@ -315,7 +315,8 @@ async fn metrics_say_what_was_mended() {
 }
 
 fn describe(episodes: &[Episode], row: &mut BTreeMap<String, f64>) {
-    turn::describe(episodes, &mut |name, value| {
+    let episodes: Vec<&Episode> = episodes.iter().collect();
+    turn::describe(&episodes, &mut |name, value| {
         row.insert(name.to_owned(), value);
     });
 }

@@ -130,8 +130,8 @@ pub(super) const DECLARED: &[Metric] = &[
 ];
 
 /// Hands over the metrics of a step's turns; nothing where no passages are ranked.
-pub(super) fn describe(episodes: &[Episode], set: &mut dyn FnMut(&str, f64)) {
-    let turns = episodes.iter().flat_map(RankTurn::all);
+pub(super) fn describe(episodes: &[&Episode], set: &mut dyn FnMut(&str, f64)) {
+    let turns = episodes.iter().copied().flat_map(RankTurn::all);
     let turns: Vec<RankTurn> = turns.map(|(_, turn)| turn).collect();
     if turns.is_empty() {
         return;
@@ -148,7 +148,7 @@ pub(super) fn describe(episodes: &[Episode], set: &mut dyn FnMut(&str, f64)) {
     mean("rank/extra_mean", &|turn| turn.count(Fault::Extra));
     mean("rank/unknown_mean", &|turn| turn.count(Fault::Unknown));
     mean("rank/out_of_range_mean", &|turn| turn.count(Fault::Range));
-    let kept: Vec<bool> = episodes.iter().filter_map(is_kept).collect();
+    let kept: Vec<bool> = episodes.iter().copied().filter_map(is_kept).collect();
     if !kept.is_empty() {
         let count = kept.iter().filter(|kept| **kept).count();
         set("rank/kept_frac", count as f64 / kept.len() as f64);

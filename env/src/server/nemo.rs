@@ -30,8 +30,6 @@ pub(super) type Row = BTreeMap<String, Box<RawValue>>;
 
 /// The session's cookie.
 const COOKIE: &str = "forage_session";
-/// The tool that gives an answer or a query, by environment.
-const LAST_TOOLS: [&str; 2] = ["answer", "submit_query"];
 
 pub(super) async fn seed_session(State(app): Shared, body: Body) -> Response {
     let work = async {
@@ -221,7 +219,7 @@ fn as_last_turn(app: &App, text: String) -> String {
         .stop
         .iter()
         .any(|stop| text.contains(stop.as_str()));
-    match tools.iter().find(|tool| LAST_TOOLS.contains(&tool.name)) {
+    match tools.last() {
         Some(tool) if !own => tool.turn(text.trim()).unwrap_or(text),
         _ => text,
     }

@@ -54,7 +54,7 @@ async fn every_environment_keeps_the_contract() {
             let known = entry.declares.iter().any(|metric| metric.name == name);
             assert!(known, "{} does not declare {name}", entry.id);
         };
-        (entry.metrics)(std::slice::from_ref(&probed), &mut |name, _| declared(name));
+        (entry.metrics)(&[&probed], &mut |name, _| declared(name));
         (entry.measures)(&probed, &mut |name, _| declared(name));
     }
 }

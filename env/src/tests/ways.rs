@@ -70,10 +70,15 @@ async fn a_spent_budget_runs_no_more_queries_and_says_so() {
     // Two are one too many: neither is run, each is answered.
     assert_eq!(
         step.observation.results,
-        ["No searches are left. Answer now between <answer> and </answer>."; 2]
+        ["None of these 2 queries was run. Queries left: 1."; 2]
     );
     let step = env.step(&Action::new(call("Orlen"))).await.unwrap();
     assert_eq!(step.kind.queries().count(), 1);
+    let step = env.step(&Action::new(call("Orlen"))).await.unwrap();
+    assert_eq!(
+        step.observation.results,
+        ["No searches are left. Answer now between <answer> and </answer>."]
+    );
 }
 
 #[tokio::test]

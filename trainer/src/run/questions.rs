@@ -158,7 +158,10 @@ impl Run<'_> {
             Hints::describe(row, &episodes);
         }
         if let Ok(entry) = registry::find(&problem.factory.spec().id) {
-            (entry.metrics)(&episodes, &mut |name, value| row.set(name, value));
+            // An episode that a fault of ours ended says nothing of the policy.
+            let played = episodes.iter().filter(|one| !one.ending.is_infra());
+            let played: Vec<&Episode> = played.collect();
+            (entry.metrics)(&played, &mut |name, value| row.set(name, value));
         }
         row.set(Metric::TIME_ROLLOUT, started.elapsed().as_secs_f64());
         Ok(episodes)
