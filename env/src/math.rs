@@ -1,6 +1,6 @@
 //! `forage/math-v0`: a problem of mathematics, solved in one turn, whose answer stands in a box.
 //!
-//! The policy writes what it likes; the last `\boxed{}` that closes is its answer. Problems are generated ([`problems`]) or read from
+//! The policy writes what it likes; its last `\boxed{}` holds the answer, and has to close. Problems are generated ([`problems`]) or read from
 //! files (MATH-500, AMC, AIME).
 //!
 //! Rewards, labels and votes compare answers as texts, and `-3`, `3` and `.3` are one text to them. So an answer is recorded in a form

@@ -275,7 +275,8 @@ impl SearchR1 {
             let fault = format!("the budget of {budget} queries is spent");
             (fault, prompt::reminder(settings).to_owned())
         } else {
-            let fault = format!("{asked} queries are asked, and {left} of the budget of {budget} left");
+            let fault =
+                format!("{asked} queries are asked, and {left} of the budget of {budget} left");
             let told = format!("\nNone of these {asked} queries was run. Queries left: {left}.\n");
             (fault, told)
         };

@@ -22,9 +22,10 @@ pub struct Call {
     /// environment does not look.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub gold_read: bool,
-    /// Facts that only the environment reads. Where episodes end in a ranking, the rewards `gain` and `syntax` read two lists of
-    /// it as well: `baseline`, the ids of the ranking that has to be beaten, in the call that ends the episode; and
-    /// `repairs`, the repairs made to what the policy wrote, in every call.
+    /// Facts of the environment. Others read three things of it. Where there is any, an observation may hold what the passages do not, so
+    /// the reward `retrieval` goes by `gold_read`, and `format` takes the whole observation for information. Where episodes end in a
+    /// ranking, `gain` reads `baseline`, the ids of the ranking that has to be beaten, in the call that ends the episode, and `syntax`
+    /// reads `repairs`, those made to what the policy wrote, in every call.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub payload: Value,
 }

@@ -20,7 +20,7 @@ pub(crate) enum MathPrompt {
     /// `configs/prompts/math.txt`: asks for steps and for the answer in a box.
     #[default]
     Math,
-    /// `configs/prompts/math_spurious.txt`: placeholder text in Latin before the problem, which says nothing about it.
+    /// `configs/prompts/math_spurious.txt`: placeholder text in Latin around the problem, which says nothing about it.
     Spurious,
     /// The problem alone, for chat templates that ask for the box themselves.
     Short,

@@ -166,7 +166,8 @@ fn place(name: &str, ids: &[&str]) -> Option<usize> {
     numbered.map(|number| number - 1).or_else(named)
 }
 
-/// Reads names, of which `wanted` are asked for; brackets and what stands between names do not matter.
+/// Reads names, of which `wanted` are asked for; brackets do not matter, and any other word between separators is an
+/// unknown name.
 fn ordered(answer: &str, ids: &[&str], wanted: usize) -> Verdict {
     let wanted = wanted.min(ids.len());
     let (mut order, mut faults) = (Vec::with_capacity(ids.len()), Vec::new());

@@ -128,7 +128,7 @@ fn unfit(name: &str, outcome: Outcome) -> RewardSetError {
     }
 }
 
-/// A weighted sum of registered rewards. Parts of weight 0 are computed and logged as well.
+/// A weighted sum of registered rewards. Parts of weight 0 that a table configures are computed and logged as well.
 pub struct RewardSet {
     parts: Vec<Part>,
 }

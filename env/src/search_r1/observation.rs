@@ -36,7 +36,8 @@ pub(crate) enum Encoding {
     JsonAscii,
 }
 
-/// How passages are shown. Whole passages are dropped from the end until the limit fits; the closing text always stays.
+/// How passages are shown. Whole passages are dropped from the end until the limit fits, and the closing text stays, unless `cut` and
+/// `keep_closing` say otherwise.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct ObservationSettings {

@@ -2,7 +2,7 @@
 //!
 //! The micro-batches of a step are cut into parts, each summed by one rank. The sum of all is begun by rank 0 and goes through the
 //! ranks in pieces; each adds its parts to what comes and passes it on; the last sends the total around. So every number is added
-//! up in the order of the parts, as one process does it, and each rank sends and receives the gradient twice. Between the GPUs of one
+//! up in the order of the parts, as one process does it, and each rank sends and receives the gradient twice at most. Between the GPUs of one
 //! process ([`super::here`]) no order is kept.
 
 use std::collections::BTreeMap;
