@@ -3,7 +3,7 @@
 use forage_env::server::ServerConfig;
 use serde_json::{Map, Value, json};
 
-use super::support::{Server, search};
+use super::support::{Server, search, served};
 
 /// A Responses object whose last message says `text`.
 fn response(text: &str) -> Value {
@@ -144,6 +144,22 @@ async fn rows_are_verified_without_a_session_too() {
         404
     );
     assert_eq!(server.metric("sessions_active").await, 0);
+}
+
+#[tokio::test]
+async fn a_last_message_is_what_the_last_tool_would_write() {
+    let settings = json!({"candidates": 8, "window": 8});
+    let server = Server::start(served("rerank", settings), ServerConfig::default()).await;
+    let scored = async |message: &str| {
+        let row = json!({"task_index": 0, "response": response(message)});
+        let (status, verified, _) = send(&server, "/verify", None, row).await;
+        assert_eq!(status, 200, "{verified}");
+        verified["reward_components"].clone()
+    };
+    let order = "[8] > [7] > [6] > [5] > [4] > [3] > [2] > [1]";
+    let bare = scored(order).await;
+    assert_eq!(bare, scored(&format!("<answer>{order}</answer>")).await);
+    assert_ne!(bare, scored("no order").await);
 }
 
 #[tokio::test]
