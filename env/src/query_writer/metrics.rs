@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn a_row_says_what_queries_are_made_of() {
-        let mut episodes = vec![
+        let mut episodes = [
             query("\"spring tide\" AND (the moon)", 4, false),
             query("moon OR tide NOT sun", 0, false),
             query("moon OR tide NOT sun", 0, false),
