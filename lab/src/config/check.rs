@@ -186,7 +186,7 @@ impl RunConfig {
     }
 }
 
-/// What all checks found: one fault as it is, several in one sentence each.
+/// Joins the faults that checks found into one error. A single fault is returned as it is.
 fn all(checks: impl IntoIterator<Item = Result<()>>) -> Result<()> {
     let mut faults: Vec<RunError> = checks.into_iter().filter_map(Result::err).collect();
     match faults.len() {
