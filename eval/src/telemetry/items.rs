@@ -140,7 +140,7 @@ const COMMON: &[Item] = &[
     ),
     Item::new(
         "unclosed_tag",
-        "share of the episodes with a turn that opens a tag of the protocol and does not close it",
+        "share of the episodes with a turn that opens a tag of any environment's protocol more often than it closes it",
         protocol::unclosed_tag,
     ),
     Item::new(

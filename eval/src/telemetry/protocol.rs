@@ -62,7 +62,7 @@ fn answers(text: &str) -> impl Iterator<Item = &str> {
     blocks.filter_map(move |rest| rest.split_once(close).map(|(inside, _)| inside.trim()))
 }
 
-/// A turn that opens a tag of the protocol more often than it closes it.
+/// A turn that opens a tag of any environment's protocol more often than it closes it, wherever the tags stand.
 pub(super) fn unclosed_tag(reading: &Reading<'_>) -> Option<Sign> {
     let turns = &reading.episode.turns;
     let common = [Tag::Think, Tag::Search, Tag::Answer].map(Tag::both);

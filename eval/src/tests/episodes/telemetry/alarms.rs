@@ -246,6 +246,11 @@ fn what_is_made_of_the_protocol_is_counted() -> TestResult {
         played(index, vec![cut, answer("Varnholt")])
     };
     assert_eq!(share(open, "unclosed_tag")?, Some(1.0));
+    // A tag of another environment counts too; one that is only closed does not.
+    let foreign = |index| played(index, vec![answer("Varnholt <python>")]);
+    assert_eq!(share(foreign, "unclosed_tag")?, Some(1.0));
+    let closed = |index| played(index, vec![answer("Varnholt</think>")]);
+    assert_eq!(share(closed, "unclosed_tag")?, Some(0.0));
     let stray = |index| {
         let echo = "I write <answer> and </answer>.";
         let lost = turn(echo, TurnKind::invalid("no action"), "\nTry again.\n");
