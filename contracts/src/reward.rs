@@ -45,8 +45,8 @@ pub trait Reward: Send + Sync {
         Ok((self.score(task, episode).await?, Pieces::new()))
     }
 
-    /// Tells whether this is a process reward: its pieces, one per turn in order, are then paid to the turns, and it adds nothing to the
-    /// score of the episode. Most rewards score the episode.
+    /// Tells whether this is a process reward: its first pieces, one per turn in order, are then paid to the turns, and it adds nothing to
+    /// the score of the episode. Further pieces are logged alone. Most rewards score the episode.
     fn pays_turns(&self) -> bool {
         false
     }

@@ -95,9 +95,14 @@ async fn alone(judge: &Judge, task: &Task, episode: &Episode) -> Result<(f32, Pi
     };
     match judge.ask(&question).await {
         Ok(verdict) => Ok(points(&verdict, episode.answer().is_some())),
-        Err(JudgeError::Refused(_)) => Ok((0.0, vec![("refused".to_owned(), 1.0)])),
+        Err(JudgeError::Refused(_)) => Ok((0.0, vec![refused()])),
         Err(fault) => Err(fault),
     }
+}
+
+/// The piece that counts an episode on whose text the judge gives no verdict while it gives one without it.
+fn refused() -> (String, f32) {
+    ("refused".to_owned(), 1.0)
 }
 
 /// The score of a verdict, with its pieces. Nothing is right without an answer, whatever a judge says.

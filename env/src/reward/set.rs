@@ -79,8 +79,20 @@ struct Part {
 }
 
 impl Part {
-    /// Adds what was found to a score: the value weighted to the total, or the pieces to the turns; value and pieces to the log.
-    fn add(&self, score: &mut Score, value: f32, pieces: Pieces) -> Result<(), RewardError> {
+    /// Tells whether it pays turns and not the whole.
+    fn pays_turns(&self) -> bool {
+        matches!(&self.reward, Built::Alone(reward) if reward.pays_turns())
+    }
+
+    /// Adds what was found to the score of an episode of so many turns: the value weighted to the total, or the pieces to the turns;
+    /// value and pieces to the log.
+    fn add(
+        &self,
+        score: &mut Score,
+        turns: usize,
+        value: f32,
+        pieces: Pieces,
+    ) -> Result<(), RewardError> {
         let name = self.reward.name();
         let wrong = |message: String| RewardError {
             name: name.to_owned(),
@@ -89,11 +101,12 @@ impl Part {
         if !value.is_finite() {
             return Err(wrong(format!("the score is {value}")));
         }
-        let pays_turns = matches!(&self.reward, Built::Alone(reward) if reward.pays_turns());
+        let pays_turns = self.pays_turns();
         if pays_turns && self.weight != 0.0 {
-            let turns = score.turns.len().max(pieces.len());
-            score.turns.resize(turns, 0.0);
-            for (paid, (turn, piece)) in score.turns.iter_mut().zip(&pieces) {
+            let of_turns = &pieces[..pieces.len().min(turns)];
+            let length = score.turns.len().max(of_turns.len());
+            score.turns.resize(length, 0.0);
+            for (paid, (turn, piece)) in score.turns.iter_mut().zip(of_turns) {
                 if !piece.is_finite() {
                     return Err(wrong(format!("the score of turn {turn} is {piece}")));
                 }
@@ -258,6 +271,14 @@ impl RewardSet {
             .map(|part| part.reward.name())
     }
 
+    /// Names of the weighted parts that pay turns and not the whole.
+    pub fn turn_parts(&self) -> impl Iterator<Item = &'static str> {
+        self.parts
+            .iter()
+            .filter(|part| part.pays_turns() && part.weight != 0.0)
+            .map(|part| part.reward.name())
+    }
+
     /// Scores a finished episode by itself; the parts that compare the episodes of a group are left to
     /// [`RewardSet::score_group`]. Not for episodes that ended in an infrastructure fault: those have no score.
     ///
@@ -268,7 +289,7 @@ impl RewardSet {
         for part in &self.parts {
             if let Built::Alone(reward) = &part.reward {
                 let (value, pieces) = reward.score_in_pieces(task, episode).await?;
-                part.add(&mut score, value, pieces)?;
+                part.add(&mut score, episode.turns.len(), value, pieces)?;
             }
         }
         Ok(score)
@@ -304,8 +325,8 @@ impl RewardSet {
                     message,
                 });
             }
-            for (score, (value, pieces)) in scores.iter_mut().zip(found) {
-                part.add(score, value, pieces)?;
+            for ((score, member), (value, pieces)) in scores.iter_mut().zip(members).zip(found) {
+                part.add(score, member.turns.len(), value, pieces)?;
             }
         }
         Ok(scores)

@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 use super::group::{count, failed, schema};
 use super::prompt::{Shown, Transcript};
 use super::scheme::{Game, Scheme};
-use super::{Judge, JudgeError, JudgeSettings, Preference};
+use super::{Judge, JudgeError, JudgeSettings, Preference, refused};
 use crate::reward::UNIT;
 use crate::reward::grading::normalize;
 
@@ -102,14 +102,19 @@ impl Tournament {
         })
     }
 
-    /// What the first of two members wins: 1, 0.5 or 0.
-    async fn play(&self, task: &Task, [a, b]: [&Episode; 2]) -> Result<f32, JudgeError> {
+    /// What the first of two members wins, 1, 0.5 or 0, and which of them leave the judge without a verdict.
+    async fn play(
+        &self,
+        task: &Task,
+        [a, b]: [&Episode; 2],
+    ) -> Result<(f32, [bool; 2]), JudgeError> {
+        const NONE: [bool; 2] = [false, false];
         let (Some(answer_a), Some(answer_b)) = (a.answer(), b.answer()) else {
             let has = |member: &Episode| f32::from(member.answer().is_some());
-            return Ok(0.5 + 0.5 * (has(a) - has(b)));
+            return Ok((0.5 + 0.5 * (has(a) - has(b)), NONE));
         };
         if self.compares == Compares::Answers && normalize(answer_a) == normalize(answer_b) {
-            return Ok(0.5);
+            return Ok((0.5, NONE));
         }
         let [a, b] = [a, b].map(|member| self.shown(member));
         let both = match self.prefer(task, [a, b]).await {
@@ -120,19 +125,20 @@ impl Tournament {
             Err(error) => Err(error),
         };
         match both {
-            Ok((Preference::A, Preference::B)) => Ok(1.0),
-            Ok((Preference::B, Preference::A)) => Ok(0.0),
-            Ok(_) => Ok(0.5),
+            Ok((Preference::A, Preference::B)) => Ok((1.0, NONE)),
+            Ok((Preference::B, Preference::A)) => Ok((0.0, NONE)),
+            Ok(_) => Ok((0.5, NONE)),
             Err(JudgeError::Refused(_)) => {
-                let mut judged = [0.0, 0.0];
-                for (judged, member) in judged.iter_mut().zip([a, b]) {
-                    *judged = match self.prefer(task, [member, NOBODY]).await {
-                        Ok(_) => 1.0,
-                        Err(JudgeError::Refused(_)) => 0.0,
+                let mut unjudged = NONE;
+                for (unjudged, member) in unjudged.iter_mut().zip([a, b]) {
+                    *unjudged = match self.prefer(task, [member, NOBODY]).await {
+                        Ok(_) => false,
+                        Err(JudgeError::Refused(_)) => true,
                         Err(fault) => return Err(fault),
                     };
                 }
-                Ok(0.5 + 0.5 * (judged[0] - judged[1]))
+                let [lost_a, lost_b] = unjudged.map(f32::from);
+                Ok((0.5 + 0.5 * (lost_b - lost_a), unjudged))
             }
             Err(fault) => Err(fault),
         }
@@ -178,19 +184,28 @@ impl GroupReward for Tournament {
         members: &[&Episode],
     ) -> Result<Vec<(f32, Pieces)>, RewardError> {
         let mut played: Vec<Vec<Game>> = Vec::new();
+        let mut pieces = vec![Pieces::new(); members.len()];
         loop {
             let pairs = self.scheme.pairs(members.len(), self.rounds, &played);
             if pairs.is_empty() {
                 break;
             }
             let games = pairs.into_iter().map(|[a, b]| async move {
-                let won = self.play(task, [members[a], members[b]]).await?;
-                Ok(Game { pair: [a, b], won })
+                let (won, unjudged) = self.play(task, [members[a], members[b]]).await?;
+                Ok((Game { pair: [a, b], won }, unjudged))
             });
             let games = try_join_all(games).await;
-            played.push(games.map_err(|cause| failed(TOURNAMENT.name, task, &cause))?);
+            let games = games.map_err(|cause| failed(TOURNAMENT.name, task, &cause))?;
+            for (game, unjudged) in &games {
+                for (member, unjudged) in game.pair.into_iter().zip(unjudged) {
+                    if *unjudged {
+                        pieces[member] = vec![refused()];
+                    }
+                }
+            }
+            played.push(games.into_iter().map(|(game, _)| game).collect());
         }
-        let scores = self.scheme.scores(members.len(), &played).into_iter();
-        Ok(scores.map(|score| (score, Pieces::new())).collect())
+        let scores = self.scheme.scores(members.len(), &played);
+        Ok(scores.into_iter().zip(pieces).collect())
     }
 }

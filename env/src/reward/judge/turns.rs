@@ -6,7 +6,7 @@ use forage_contracts::reward::{Make, Pieces, Reward, RewardEntry, RewardError};
 use forage_contracts::{Episode, Task};
 
 use super::group::{failed, schema_without_rubric, without_rubric};
-use super::{Judge, JudgeError, JudgeSettings};
+use super::{Judge, JudgeError, JudgeSettings, refused};
 use crate::reward::UNIT;
 
 /// The registry's entry.
@@ -56,9 +56,9 @@ impl Reward for Turns {
         let grades = self
             .judge
             .grade_turns(&task.question, &task.golds, &episode.turns);
-        let grades = match grades.await {
-            Ok(grades) => grades,
-            Err(JudgeError::Refused(_)) => vec![0.0; episode.turns.len()],
+        let (grades, count) = match grades.await {
+            Ok(grades) => (grades, None),
+            Err(JudgeError::Refused(_)) => (vec![0.0; episode.turns.len()], Some(refused())),
             Err(cause) => return Err(failed(TURNS.name, task, &cause)),
         };
         // Those of a hint are read and graded, but nobody is to be praised for them.
@@ -66,7 +66,8 @@ impl Reward for Turns {
         let mean = own.iter().sum::<f32>() / own.len().max(1) as f32;
         let pieces = (1..)
             .zip(grades)
-            .map(|(turn, grade)| (format!("{turn}"), grade));
+            .map(|(turn, grade)| (format!("{turn}"), grade))
+            .chain(count);
         Ok((mean, pieces.collect()))
     }
 

@@ -193,7 +193,8 @@ async fn parts(written: serde_json::Value, members: &[&str], name: &str) -> Vec<
     let group: Vec<&Episode> = episodes.iter().collect();
     let scores = rewards.score_group(&group[0].task, &group).await;
     let scores = scores.expect("scored");
-    scores.iter().map(|score| score.parts[name]).collect()
+    let part = |score: &Score| score.parts.get(name).copied().unwrap_or(0.0);
+    scores.iter().map(part).collect()
 }
 
 #[tokio::test]
@@ -232,6 +233,10 @@ async fn others_are_graded(server: &Server) {
         parts(of("tournament"), &members, "tournament").await,
         [0.75, 0.0, 0.75],
     );
+    for name in ["judge_batch", "judge_turns", "tournament"] {
+        let counted = format!("{name}_refused");
+        near(parts(of(name), &members, &counted).await, [0.0, 1.0, 0.0]);
+    }
     near(
         parts(
             of("tournament"),

@@ -33,6 +33,7 @@ async fn turns_are_paid_what_the_judge_grades_them() {
     let score = set(&server).score(&played.task, &played).await;
     let score = score.expect("a score");
     let near = |left: f32, right: f32| (left - right).abs() < 1e-6;
+    assert!(set(&server).turn_parts().eq(["judge_turns"]));
     // The total is that of the answer.
     assert!(near(score.total, 1.0), "{}", score.total);
     assert!(near(score.parts["judge_turns"], 0.525));
@@ -96,6 +97,9 @@ async fn more_turns_than_a_judge_can_grade_are_the_policys_doing() {
         let score = set(&server).score(&long.task, &long).await;
         let score = score.expect("graded");
         assert!(score.parts["judge_turns"].abs() < 1e-6, "{score:?}");
+        // It is counted, and the count is no turn's pay.
+        let counted = score.parts["judge_turns_refused"];
+        assert_eq!((counted, score.turns), (1.0, vec![0.0; 600]));
         let bodies = server.bodies();
         let harmless = &bodies[bodies.len() - 2];
         assert!(harmless.contains("agent's 1 turns") && harmless.contains("[left out]"));
