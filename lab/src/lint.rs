@@ -144,15 +144,21 @@ fn unusual_steps(config: &RunConfig) -> Vec<String> {
     found
 }
 
-/// Says that a reward pays turns which the credit does not read.
-fn unread_turns(config: &RunConfig) -> Option<String> {
-    let paid = config.reward.get("judge_turns")?;
+/// Says which rewards pay turns that the credit does not read.
+fn unread_turns(config: &Resolved) -> Vec<String> {
     let reads = config.grpo.update.objective.recipe(1).credit.reads_turns();
-    (paid.weight() != 0.0 && !reads).then(|| {
-        "[reward.judge_turns] pays turns, which grpo.update.objective.credit does not read: nothing is learned from it; set credit \
-         to process_supervision, information_gain, gigpo, reward_to_go or gae"
-            .to_owned()
-    })
+    let rewards = if reads { None } else { config.rewards().ok() };
+    let unread = |name: &str| {
+        format!(
+            "[reward.{name}] pays turns, which grpo.update.objective.credit does not read: nothing is learned from it; set credit \
+             to process_supervision, information_gain, gigpo, reward_to_go or gae"
+        )
+    };
+    rewards
+        .iter()
+        .flat_map(|rewards| rewards.turn_parts())
+        .map(unread)
+        .collect()
 }
 
 /// Says which credentials can be read on their way to a server.
@@ -294,7 +300,8 @@ mod tests {
     fn a_reward_of_turns_needs_a_credit_that_reads_them() {
         let paid =
             "reward.judge_turns={ weight = 0.5, url = \"http://localhost:1\", model = \"m\" }";
-        assert!(of(&[paid])[0].contains("pays turns"));
+        assert!(of(&[paid])[0].starts_with("[reward.judge_turns] pays turns"));
+        assert!(of(&[&paid.replace("0.5", "0.0")]).is_empty());
         let credit = "grpo.update.objective.credit=\"process_supervision\"";
         assert!(of(&[paid, credit]).is_empty());
     }
