@@ -103,6 +103,7 @@ fn a_config_is_begun_and_checked() {
         "evaluation.resamples=0",
         "reward.em=0.0",
         "grpo.fault_share=2.0",
+        "environment.settings.top_k=many",
     ];
     let set = wrong.iter().flat_map(|item| ["--set", item]);
     let all: Vec<&str> = ["config", "check", &file].into_iter().chain(set).collect();
@@ -114,6 +115,7 @@ fn a_config_is_begun_and_checked() {
         "evaluation.resamples must",
         "[reward] gives nothing a weight",
         "fault_share is 2",
+        "environment search-r1: ",
     ] {
         assert!(error.matches(part).count() == 1, "{part}: {error}");
     }

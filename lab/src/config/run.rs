@@ -154,7 +154,7 @@ impl RunConfig {
     /// Parses the text of a config; overrides are `key.path=value` with TOML values.
     ///
     /// # Errors
-    /// When the text is not TOML, or a key is unknown or of another type, also in the environment's settings.
+    /// When the text is not TOML, or a key is unknown or of another type. The environment's settings are left to [`RunConfig::check`].
     pub fn parse(text: &str, overrides: &[String]) -> Result<Self> {
         let mut config = Self::written(text, overrides)?;
         config.complete()?;
@@ -186,7 +186,9 @@ impl RunConfig {
                 .collect();
         }
         if self.engine.context_tokens == 0 {
-            self.engine.context_tokens = self.environment.longest()?.unwrap_or(LONGEST_EPISODE);
+            // Settings that cannot be read are told by the check, beside whatever else is wrong.
+            let longest = self.environment.longest().ok().flatten();
+            self.engine.context_tokens = longest.unwrap_or(LONGEST_EPISODE);
         }
         Ok(())
     }
