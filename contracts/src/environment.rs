@@ -171,7 +171,7 @@ pub enum EnvError {
         /// Its question.
         question: String,
         /// What it lacks, and the fix.
-        missing: &'static str,
+        missing: String,
     },
     /// `step` was called before `reset`.
     #[error("step called before reset")]

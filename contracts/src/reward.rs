@@ -50,6 +50,12 @@ pub trait Reward: Send + Sync {
     fn pays_turns(&self) -> bool {
         false
     }
+
+    /// Tells whether it needs an accepted answer to score episodes of a task. A task without one is refused where a part that needs it has
+    /// a weight, and parts that are logged alone are left out of its scores.
+    fn needs_golds(&self, _task: &Task) -> bool {
+        true
+    }
 }
 
 /// Scores the finished episodes of a group by comparing them.
@@ -68,6 +74,11 @@ pub trait GroupReward: Send + Sync {
         task: &Task,
         members: &[&Episode],
     ) -> Result<Vec<(f32, Pieces)>, RewardError>;
+
+    /// As [`Reward::needs_golds`].
+    fn needs_golds(&self, _task: &Task) -> bool {
+        true
+    }
 }
 
 /// Pieces of a score by name, for people to read: they carry no weight.
@@ -171,6 +182,14 @@ impl Built {
         match self {
             Self::Alone(reward) => reward.name(),
             Self::Group(reward) => reward.name(),
+        }
+    }
+
+    /// As [`Reward::needs_golds`].
+    pub fn needs_golds(&self, task: &Task) -> bool {
+        match self {
+            Self::Alone(reward) => reward.needs_golds(task),
+            Self::Group(reward) => reward.needs_golds(task),
         }
     }
 }

@@ -39,7 +39,7 @@ pub struct Task {
     pub id: String,
     /// What the policy is asked.
     pub question: String,
-    /// Accepted answers: the gold first, then aliases. Empty only where judged passages are all that is known.
+    /// Accepted answers: the gold first, then aliases. Empty where nobody knows one, for rewards that do without.
     #[serde(default)]
     pub golds: Vec<String>,
     /// Ids of the passages or pages that hold the evidence, in hop order. May be empty.

@@ -151,7 +151,7 @@ impl Check<'_> {
 
     /// Plays `turns` over and over until the episode ends, as the driver does.
     async fn play(&self, turns: &[&str]) -> Result<Episode, CheckFailure> {
-        let opened = Stage::open(self.factory, self.task, self.seed).await;
+        let opened = Stage::open(self.factory, self.rewards, self.task, self.seed).await;
         let mut stage = opened.map_err(|fault| self.failed("reset", fault.message))?;
         let mut prefix = String::new();
         let mut turns = turns.iter().cycle();

@@ -158,10 +158,9 @@ fn check(config: &ServerConfig, served: &Served) -> Result<(), ServeError> {
     if served.tasks.is_empty() {
         return wrong("there are no tasks; name questions, or another split");
     }
-    let outcome = served.factory.spec().outcome;
     let unfit = served
         .tasks
         .iter()
-        .find_map(|task| outcome.check(task).err());
+        .find_map(|task| served.rewards.check(task).err());
     unfit.map_or(Ok(()), |error| Err(ServeError::Config(error.to_string())))
 }

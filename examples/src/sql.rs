@@ -432,7 +432,7 @@ pub(crate) fn database_of(task: &Task) -> Result<Connection, EnvError> {
     let seed = seed.ok_or_else(|| EnvError::Task {
         task: task.id.clone(),
         question: task.question.clone(),
-        missing,
+        missing: missing.to_owned(),
     })?;
     let opened = database(Seed(seed)).and_then(|database| guard(&database).map(|()| database));
     opened.map_err(EnvError::own)

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use forage_contracts::seed::Seed;
 use forage_contracts::{OpenWiki, Pages, RegistryError, Split, Task, nearest};
-use forage_env::reward::Weighting;
+use forage_env::reward::{RewardSet, Weighting};
 use forage_env::{
     Labels, QuestionCounts, Wiki, World, WorldSpec, digest_ids, pick_ids, read_tasks, registry,
 };
@@ -205,15 +205,26 @@ impl Data {
             }
         }
         let [train, dev, test] = splits;
-        Self {
+        let data = Self {
             corpus,
             train,
             dev,
             test,
             digests,
+        };
+        let data = data.relabelled(config)?;
+        let rewards = config.rewards()?;
+        for tasks in [&data.train, &data.dev, &data.test] {
+            check_golds(&rewards, tasks)?;
         }
-        .relabelled(config)
+        Ok(data)
     }
+}
+
+/// Refuses a question without an accepted answer where a reward needs one, before anything is played.
+pub(crate) fn check_golds(rewards: &RewardSet, tasks: &Tasks) -> Result<()> {
+    let mut without = tasks.iter().filter(|task| task.golds.is_empty());
+    without.try_for_each(|task| rewards.check(task).in_config("[reward]"))
 }
 
 /// Refuses a name among the open data sets of the reward `relevance` that is not of any question's.

@@ -60,7 +60,9 @@ impl Outcome {
             Self::Ranking => &["mrr", "syntax"],
         };
         let scores = episode.score.as_ref();
-        let earned = |part: &&str| scores.is_some_and(|score| score.parts[*part] >= 1.0);
+        let earned = |part: &&str| {
+            scores.is_some_and(|score| score.parts.get(*part).is_some_and(|part| *part >= 1.0))
+        };
         ended && needed.iter().all(earned)
     }
 
@@ -70,22 +72,21 @@ impl Outcome {
         part.copied().unwrap_or(score.total)
     }
 
-    /// Refuses a task that does not say what would be right: everything would earn 0.
+    /// Refuses a task without judged passages where they are what a ranking is compared with: everything would earn 0. What answers are
+    /// compared with is the rewards' affair ([`Reward::needs_golds`](crate::reward::Reward::needs_golds)).
     ///
     /// # Errors
     /// [`EnvError::Task`], which names the task.
     pub fn check(self, task: &Task) -> Result<(), EnvError> {
-        let missing = match self {
-            Self::Answer if task.golds.is_empty() => "has no accepted answer; give it `golds`",
-            Self::Ranking if task.judgments().is_empty() => {
-                "has no judged passage; give it `qrels` or `evidence`, or read it from a BEIR folder"
-            }
-            Self::Answer | Self::Ranking => return Ok(()),
-        };
+        if self == Self::Answer || !task.judgments().is_empty() {
+            return Ok(());
+        }
+        let missing =
+            "has no judged passage; give it `qrels` or `evidence`, or read it from a BEIR folder";
         Err(EnvError::Task {
             task: task.name(),
             question: task.question.clone(),
-            missing,
+            missing: missing.to_owned(),
         })
     }
 }

@@ -160,6 +160,18 @@ fn malformed_lines_name_the_line_the_fault_and_the_fix() {
             .contains("fields [text, score] fit no known format")
     );
     assert!(message("{\"question\":\"q\",\"answers\":[]}").contains("no answer"));
+    // An empty list of golds is written on purpose; where there is none, something is missing.
+    let task = |known: &str| {
+        format!(
+            "{{\"id\":\"1\",\"question\":\"q\",{known},\"data_source\":\"s\",\"split\":\"dev\"}}"
+        )
+    };
+    assert!(
+        read(&task("\"golds\":[]")).expect("a task")[0]
+            .golds
+            .is_empty()
+    );
+    assert!(message(&task("\"qrels\":{}")).contains("`golds` has no answer"));
     assert!(message("{\"question\":\" \",\"answer\":\"a\"}").contains("`question` is empty"));
     assert!(message("{\"question\":\"q\",\"answer\":null}").contains("`answer` is null"));
     assert!(message("").contains("is empty"));

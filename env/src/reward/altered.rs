@@ -141,4 +141,8 @@ impl Reward for Altered {
             .is_none_or(|(seed, flip)| draw(seed, task, episode) < flip);
         Ok(if turned { 1.0 - score } else { score })
     }
+
+    fn needs_golds(&self, task: &Task) -> bool {
+        self.inner.needs_golds(task)
+    }
 }

@@ -98,6 +98,10 @@ impl Reward for Constant {
     async fn score(&self, _task: &Task, _episode: &Episode) -> Result<f32, RewardError> {
         Ok(1.0)
     }
+
+    fn needs_golds(&self, _task: &Task) -> bool {
+        false
+    }
 }
 
 /// 1 for an episode with a search in it: what conduct alone is worth, without reading or being right.
@@ -112,6 +116,10 @@ impl Reward for AnySearch {
 
     async fn score(&self, _task: &Task, episode: &Episode) -> Result<f32, RewardError> {
         Ok(indicator(episode.searches() > 0))
+    }
+
+    fn needs_golds(&self, _task: &Task) -> bool {
+        false
     }
 }
 
@@ -158,6 +166,10 @@ impl Reward for FormatOnly {
             Form::Text => !written(episode).trim().is_empty(),
             Form::Boxed => boxed(&written(episode)).is_some_and(|inside| !inside.trim().is_empty()),
         }))
+    }
+
+    fn needs_golds(&self, _task: &Task) -> bool {
+        false
     }
 }
 
@@ -238,5 +250,9 @@ impl Reward for Contains {
         let text = written(episode).to_lowercase();
         let found = self.phrases.iter().filter(|phrase| text.contains(*phrase));
         Ok(found.count().min(self.enough) as f32 / self.enough as f32)
+    }
+
+    fn needs_golds(&self, _task: &Task) -> bool {
+        false
     }
 }

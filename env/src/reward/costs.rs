@@ -97,6 +97,10 @@ impl Reward for SearchCost {
     async fn score(&self, _task: &Task, episode: &Episode) -> Result<f32, RewardError> {
         Ok(self.of(episode.searches()))
     }
+
+    fn needs_golds(&self, _task: &Task) -> bool {
+        false
+    }
 }
 
 /// The rule of `LightSearcher` (arXiv 2512.06653): needless searches cost only where the answer is right, so that no wrong answer is
@@ -166,5 +170,9 @@ impl Reward for Length {
             .count(Provenance::Policy)
             .saturating_sub(self.most - self.buffer);
         Ok(0.0 - over.min(self.buffer) as f32 / self.buffer as f32)
+    }
+
+    fn needs_golds(&self, _task: &Task) -> bool {
+        false
     }
 }

@@ -36,6 +36,10 @@ impl Reward for Format {
     async fn score(&self, _task: &Task, episode: &Episode) -> Result<f32, RewardError> {
         Ok(indicator(is_valid(episode)))
     }
+
+    fn needs_golds(&self, _task: &Task) -> bool {
+        false
+    }
 }
 
 /// The registry's entry of [`SelfSearchFormat`].
@@ -63,6 +67,10 @@ impl Reward for SelfSearchFormat {
 
     async fn score(&self, _task: &Task, episode: &Episode) -> Result<f32, RewardError> {
         Ok(indicator(told_itself(&episode.turns)))
+    }
+
+    fn needs_golds(&self, _task: &Task) -> bool {
+        false
     }
 }
 

@@ -83,6 +83,10 @@ impl Reward for Judged {
         let found = alone(&self.judge, task, episode).await;
         found.map_err(|cause| group::failed(ENTRY.name, task, &cause))
     }
+
+    fn needs_golds(&self, _task: &Task) -> bool {
+        self.judge.needs_golds()
+    }
 }
 
 /// The score of an episode by itself.

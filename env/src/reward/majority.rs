@@ -52,6 +52,10 @@ impl GroupReward for Majority {
             .map(|answer| (score(answer), Pieces::new()))
             .collect())
     }
+
+    fn needs_golds(&self, _task: &Task) -> bool {
+        false
+    }
 }
 
 /// The most frequent of some texts; of equally frequent ones the first.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use forage_contracts::environment::Outcome;
+use forage_contracts::environment::{EnvError, Outcome};
 use forage_contracts::reward::{Built, Make, Making, Pieces, Reward, RewardError};
 use forage_contracts::seed::Seed;
 use forage_contracts::{Episode, Score, SettingError, Task, nearest};
@@ -143,6 +143,7 @@ fn unfit(name: &str, outcome: Outcome) -> RewardSetError {
 
 /// A weighted sum of registered rewards. Parts of weight 0 that a table configures are computed and logged as well.
 pub struct RewardSet {
+    outcome: Outcome,
     parts: Vec<Part>,
 }
 
@@ -223,7 +224,7 @@ impl RewardSet {
                 parts.push(Part { reward, weight });
             }
         }
-        Ok(Self { parts })
+        Ok(Self { outcome, parts })
     }
 
     /// Exact match with weight 1, everything else logged only.
@@ -249,6 +250,7 @@ impl RewardSet {
             })
         });
         Self {
+            outcome,
             parts: parts.collect(),
         }
     }
@@ -279,6 +281,36 @@ impl RewardSet {
             .map(|part| part.reward.name())
     }
 
+    /// Refuses a task that does not say what would be right, where a weighted part has to know it: everything would earn 0.
+    ///
+    /// # Errors
+    /// [`EnvError::Task`], which names the task and what needs it.
+    pub fn check(&self, task: &Task) -> Result<(), EnvError> {
+        self.outcome.check(task)?;
+        let mut weighted = self.parts.iter().filter(|part| part.weight != 0.0);
+        let Some(part) = weighted.find(|part| self.lacks_gold(part, task)) else {
+            return Ok(());
+        };
+        Err(EnvError::Task {
+            task: task.name(),
+            question: task.question.clone(),
+            missing: format!(
+                "has no accepted answer, which the reward `{}` needs; give it `golds`, or weight rewards alone that do without",
+                part.reward.name()
+            ),
+        })
+    }
+
+    /// Tells whether a part needs an accepted answer that a task does not have. Rankings are not compared with any.
+    fn lacks_gold(&self, part: &Part, task: &Task) -> bool {
+        self.outcome == Outcome::Answer && task.golds.is_empty() && part.reward.needs_golds(task)
+    }
+
+    /// Tells whether a part is left out of the scores of a task: one that is logged alone and would compare with nothing.
+    fn leaves_out(&self, part: &Part, task: &Task) -> bool {
+        part.weight == 0.0 && self.lacks_gold(part, task)
+    }
+
     /// Scores a finished episode by itself; the parts that compare the episodes of a group are left to
     /// [`RewardSet::score_group`]. Not for episodes that ended in an infrastructure fault: those have no score.
     ///
@@ -287,7 +319,9 @@ impl RewardSet {
     pub async fn score(&self, task: &Task, episode: &Episode) -> Result<Score, RewardError> {
         let mut score = Score::default();
         for part in &self.parts {
-            if let Built::Alone(reward) = &part.reward {
+            if let Built::Alone(reward) = &part.reward
+                && !self.leaves_out(part, task)
+            {
                 let (value, pieces) = reward.score_in_pieces(task, episode).await?;
                 part.add(&mut score, episode.turns.len(), value, pieces)?;
             }
@@ -317,6 +351,9 @@ impl RewardSet {
             let Built::Group(reward) = &part.reward else {
                 continue;
             };
+            if self.leaves_out(part, task) {
+                continue;
+            }
             let found = reward.score_group(task, members).await?;
             if found.len() != members.len() {
                 let message = format!("{} scores for a group of {}", found.len(), members.len());

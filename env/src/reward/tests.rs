@@ -359,3 +359,58 @@ fn settings_that_cannot_work_are_named() {
     }
     assert!(serde_json::from_value::<Weighting>(serde_json::json!({"token": "x"})).is_err());
 }
+
+#[tokio::test]
+async fn a_task_without_golds_is_for_rewards_that_do_without() {
+    let judge = serde_json::json!({"weight": 1.0, "url": "http://x", "model": "m"});
+    let mut rubric = judge.clone();
+    rubric["rubric"] = serde_json::json!(["It is short."]);
+    let rows = [
+        (
+            serde_json::json!({"format": 0.2, "search_cost": 0.1, "length": 1.0, "majority": 1.0}),
+            None,
+        ),
+        (serde_json::json!({"judge": rubric}), None),
+        (
+            serde_json::json!({"judge_turns": judge, "contains": 1.0}),
+            None,
+        ),
+        (
+            serde_json::json!({"relevance": {"weight": 1.0, "open": ["test"]}}),
+            None,
+        ),
+        (
+            serde_json::json!({"inverse": {"weight": 1.0, "of": "format"}}),
+            None,
+        ),
+        (serde_json::json!({"judge": rubric, "em": 0.1}), Some("em")),
+        (serde_json::json!({"judge": judge}), Some("judge")),
+        (serde_json::json!({"tournament": judge}), Some("tournament")),
+        (serde_json::json!({"relevance": 1.0}), Some("relevance")),
+        (serde_json::json!({"inverse": 1.0}), Some("inverse")),
+    ];
+    for (written, needing) in rows {
+        let rewards = set(&written).expect("usable");
+        rewards.check(&task("t", &["Velm"])).expect("a gold");
+        let found = rewards.check(&task("t", &[]));
+        let found = found.map_or_else(|error| error.to_string(), |()| String::new());
+        match needing {
+            None => assert_eq!(found, "", "{written}"),
+            Some(name) => assert!(
+                found.starts_with("task `test/t`")
+                    && found.contains(&format!("the reward `{name}` needs")),
+                "{written}: {found}"
+            ),
+        }
+    }
+    // What is logged alone and has nothing to compare with is left out.
+    let mut logged = judge;
+    logged["weight"] = serde_json::json!(0.0);
+    let rewards = set(&serde_json::json!({"format": 1.0, "judge": logged})).expect("usable");
+    let mut unknown = episode("<answer>Velm</answer>", Some("Velm"));
+    unknown.task.golds.clear();
+    let score = rewards.score(&unknown.task, &unknown).await;
+    let score = score.expect("scored");
+    let parts: Vec<&str> = score.parts.keys().map(String::as_str).collect();
+    assert_eq!(parts, ["format"]);
+}

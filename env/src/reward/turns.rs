@@ -36,6 +36,10 @@ impl Reward for Return {
             message: "the rewards of the turns have no finite sum".to_owned(),
         })
     }
+
+    fn needs_golds(&self, _task: &Task) -> bool {
+        false
+    }
 }
 
 #[cfg(test)]

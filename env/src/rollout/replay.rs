@@ -80,7 +80,7 @@ pub async fn replay(
         message: fault.message,
     };
     let mut differences = Differences::default();
-    let mut stage = Stage::open(factory, &recorded.task, seed)
+    let mut stage = Stage::open(factory, rewards, &recorded.task, seed)
         .await
         .map_err(environment)?;
     differences.compare("prompt", &recorded.prompt.as_str(), &stage.prompt());

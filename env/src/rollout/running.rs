@@ -151,8 +151,10 @@ impl<'a> Running<'a> {
     }
 
     async fn run_turns(&mut self, start: Option<&Start>, seed: Seed) -> Result<Ending, Fault> {
-        let factory = &self.rollout.factory;
-        let stage = Stage::open(factory.as_ref(), &self.job.task, seed).await?;
+        let Rollout {
+            factory, rewards, ..
+        } = self.rollout;
+        let stage = Stage::open(factory.as_ref(), rewards, &self.job.task, seed).await?;
         let stage = self.stage.insert(stage);
         if self.rollout.policy.reads_text() {
             let shares = start.is_some() || self.hint().is_some();

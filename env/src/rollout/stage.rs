@@ -126,13 +126,14 @@ impl Reaction {
 }
 
 impl Stage {
-    /// Makes an environment and opens `task`'s episode; `seed` starts the episode's random streams.
+    /// Makes an environment and opens the episode of a task that `rewards` can score; `seed` starts the episode's random streams.
     pub(crate) async fn open(
         factory: &dyn EnvFactory,
+        rewards: &RewardSet,
         task: &Task,
         seed: Seed,
     ) -> Result<Self, Fault> {
-        factory.spec().outcome.check(task)?;
+        rewards.check(task)?;
         let mut env = guarded(Boundary::Environment, async {
             Ok::<_, EnvError>(factory.make())
         })

@@ -108,6 +108,7 @@ impl Play {
     pub(super) async fn open(served: &Served, opening: Opening) -> Result<(Self, Reply), Fault> {
         let stage = Stage::open(
             served.factory.as_ref(),
+            &served.rewards,
             &opening.task,
             Seed::root(opening.seed),
         )

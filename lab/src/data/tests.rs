@@ -29,6 +29,42 @@ fn an_open_data_set_that_no_question_is_of_is_refused() {
 }
 
 #[test]
+fn questions_without_answers_are_for_rewards_that_do_without() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, row: serde_json::Value| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, row.to_string()).unwrap();
+        path
+    };
+    let passage = serde_json::json!({"_id": "a", "title": "A", "text": "a fruit"});
+    let question = serde_json::json!({
+        "id": "1", "question": "Why?", "golds": [], "data_source": "open", "split": "train",
+    });
+    let (corpus, train) = (
+        write("corpus.jsonl", passage),
+        write("open.jsonl", question),
+    );
+    let load = |reward: &str| {
+        let overrides = [
+            format!("data={{ files = {{ corpus = {corpus:?}, train = {train:?} }} }}"),
+            "grpo.evaluate_every=0".to_owned(),
+            format!("reward={{ {reward} = 1.0 }}"),
+        ];
+        let text = include_str!("../../../configs/smoke.toml");
+        let config = RunConfig::parse(text, &overrides).unwrap();
+        let run = folder.path().join(reward);
+        std::fs::create_dir(&run).unwrap();
+        Data::load(&config.resolve(None).unwrap(), &run)
+    };
+    assert_eq!(load("format").unwrap().train.len(), 1);
+    let error = crate::error::causes(&load("em").err().unwrap());
+    assert!(
+        error.contains("`open/1`") && error.contains("the reward `em` needs"),
+        "{error}"
+    );
+}
+
+#[test]
 fn a_resolved_config_is_of_its_questions() {
     let resolve = |text: &str, overrides: &[&str]| {
         let overrides: Vec<String> = overrides.iter().map(|&item| item.to_owned()).collect();

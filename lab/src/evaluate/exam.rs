@@ -18,7 +18,7 @@ use super::play::{Evaluated, Out, Sets, Way};
 use super::player::{Opening, Player};
 use super::probes::{Plain, Probed};
 use crate::config::{EnvironmentConfig, Resolved};
-use crate::data::{Corpus, Tasks};
+use crate::data::{Corpus, Tasks, check_golds};
 use crate::error::{Context, Result, RunError};
 use crate::lock::FileLock;
 use crate::observer::Observer;
@@ -169,6 +169,7 @@ impl Exam<'_> {
                  config --questions",
             ));
         }
+        check_golds(&self.rewards, &self.tasks)?;
         if let Some(found) = self.corpus.unknown_evidence(&[&self.tasks])? {
             self.observer.warn(&format!("warning: {found}"));
         }

@@ -229,13 +229,18 @@ impl Judge {
         }
     }
 
+    /// Tells whether it compares answers with accepted ones; a rubric takes their place.
+    pub(super) fn needs_golds(&self) -> bool {
+        self.settings.rubric.is_empty()
+    }
+
     /// Judges an episode, or an answer alone.
     ///
     /// # Errors
     /// [`JudgeError`] when there is no verdict after all tries, or the budget is spent.
     pub(crate) async fn ask(&self, question: &Asked<'_>) -> Result<Verdict, JudgeError> {
         let rubric = &self.settings.rubric;
-        if rubric.is_empty() && question.golds.is_empty() {
+        if self.needs_golds() && question.golds.is_empty() {
             return Err(JudgeError::NoGold);
         }
         let read = |reply: &str| read_verdict(reply, rubric.len());

@@ -233,10 +233,11 @@ pub(super) fn advice_messages(
 type Part = (String, String);
 
 fn given(question: &str, golds: &[String]) -> Vec<Part> {
-    vec![
-        ("QUESTION".to_owned(), question.to_owned()),
-        ("ACCEPTED ANSWERS".to_owned(), golds.join("\n")),
-    ]
+    let mut parts = vec![("QUESTION".to_owned(), question.to_owned())];
+    if !golds.is_empty() {
+        parts.push(("ACCEPTED ANSWERS".to_owned(), golds.join("\n")));
+    }
+    parts
 }
 
 fn ask(parts: &[Part], task: &str) -> Value {

@@ -208,4 +208,8 @@ impl GroupReward for Tournament {
         let scores = self.scheme.scores(members.len(), &played);
         Ok(scores.into_iter().zip(pieces).collect())
     }
+
+    fn needs_golds(&self, _task: &Task) -> bool {
+        self.judge.needs_golds()
+    }
 }

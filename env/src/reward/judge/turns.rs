@@ -74,4 +74,8 @@ impl Reward for Turns {
     fn pays_turns(&self) -> bool {
         true
     }
+
+    fn needs_golds(&self, _task: &Task) -> bool {
+        false
+    }
 }

@@ -151,7 +151,10 @@ async fn a_knockout_compares_the_work_by_the_rubric() {
     );
     // Three games against the first member and three of the knockout, each in both orders; one pair meets twice, and is asked
     // about once.
-    assert_eq!(server.bodies().len(), 10);
+    let bodies = server.bodies();
+    assert_eq!(bodies.len(), 10);
+    // Nothing is said of answers that nobody knows.
+    assert!(bodies.iter().all(|body| !body.contains("ACCEPTED ANSWERS")));
 }
 
 #[tokio::test]
