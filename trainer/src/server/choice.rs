@@ -114,10 +114,13 @@ impl Choice {
         if self.ended {
             return None;
         }
+        // The engine looks for stop strings in the last tokens, the filter in the whole text. The completion is as it is to be,
+        // whatever the engine does with the next token.
+        if self.filter.stopped() {
+            return Some(Ok(self.end(Ended::Stop)));
+        }
         let gone = || PolicyError::Gone("the generation engine stopped".to_owned());
         let delta = match self.stream.next().await.unwrap_or_else(|| Err(gone())) {
-            // The engine did not see the stop string that the whole text shows.
-            Ok(Event::Token(_)) if self.filter.stopped() => Ok(self.end(Ended::Stop)),
             Ok(Event::Token(event)) => Ok(self.token(event)),
             Ok(Event::Done(completion)) => Ok(self.end(match completion.finish {
                 Finish::Stop | Finish::Eos => Ended::Stop,

@@ -1,9 +1,10 @@
 //! `/v1/completions`.
 
 use forage_contracts::Tokenizer;
+use forage_trainer::server::ServerConfig;
 use serde_json::{Value, json};
 
-use super::support::{Running, joined, numbers};
+use super::support::{Running, joined, numbers, without_stops};
 
 const PATH: &str = "/v1/completions";
 const PROMPT: &str = "Question: Who is the mentor of Banoru Kelbi?\n<think>";
@@ -223,6 +224,42 @@ async fn stop_strings_end_the_text_wherever_tokens_end() {
             whole[..place + stop.len()]
         );
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stop_string_that_the_engine_misses_ends_text_tokens_and_usage_alike() {
+    let server = Running::quickstart().await;
+    let misses = Running::start(ServerConfig::default(), without_stops()).await;
+    let mut body = json!({"prompt": PROMPT, "max_tokens": 60, "seed": 4, "ignore_eos": true});
+    let whole = server.answer(PATH, &body).await;
+    let whole = whole["choices"][0]["text"].as_str().unwrap();
+    let stop: String = whole.chars().skip(20).take(5).collect();
+    body["stop"] = json!([stop]);
+    body["max_tokens"] = 900.into();
+    body["logprobs"] = 1.into();
+    body["return_token_ids"] = true.into();
+    let seen = server.answer(PATH, &body).await;
+    let missed = misses.answer(PATH, &body).await;
+    assert_eq!(missed["choices"][0]["finish_reason"], "stop");
+    for place in [
+        "/choices/0/text",
+        "/choices/0/token_ids",
+        "/choices/0/logprobs/tokens",
+        "/choices/0/logprobs/text_offset",
+        "/usage",
+    ] {
+        assert_eq!(missed.pointer(place), seen.pointer(place), "{place}");
+    }
+    body["stream_options"] = json!({"include_usage": true});
+    let events = misses.events(PATH, &body).await;
+    assert_eq!(
+        joined(&events, "/choices/0/text"),
+        seen["choices"][0]["text"]
+    );
+    assert_eq!(events.last().unwrap()["usage"], seen["usage"]);
+    // What the engine would have drawn on is given up.
+    assert!(misses.idle().await);
+    assert_eq!(misses.model.engine.stats().cancelled, 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,10 +1,11 @@
 //! A running server over a real checkpoint, and a client.
 
-use std::path::Path;
-use std::sync::OnceLock;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use burn::tensor::Device;
+use forage_contracts::Tokenizer;
 use forage_trainer::server::{Model, ServeError, ServerConfig, Summary};
 use forage_trainer::weights::Checkpoint;
 use forage_trainer::{EngineConfig, Workers};
@@ -13,7 +14,16 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
+use crate::generate::{Engine, EngineModel};
 use crate::tests::tool_caller;
+
+const ENGINE: EngineConfig = EngineConfig {
+    context: 1024,
+    cache_tokens: 8192,
+    step_tokens: 512,
+    sequences: 16,
+    bf16: false,
+};
 
 pub(crate) struct Running {
     pub(crate) base: String,
@@ -25,10 +35,46 @@ pub(crate) struct Running {
 
 /// The policy of the quickstart: it writes text of words and tags, and has no chat template.
 pub(crate) fn quickstart() -> Model {
-    model(
-        &Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs/quickstart"),
-        "quickstart",
-    )
+    model(&quickstart_folder(), "quickstart")
+}
+
+fn quickstart_folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs/quickstart")
+}
+
+/// Decodes every token to nothing.
+struct Mute;
+
+impl Tokenizer for Mute {
+    fn encode(&self, _text: &str) -> Vec<u32> {
+        Vec::new()
+    }
+
+    fn decode(&self, _ids: &[u32]) -> String {
+        String::new()
+    }
+
+    fn eos(&self) -> u32 {
+        0
+    }
+
+    fn vocab_size(&self) -> usize {
+        0
+    }
+}
+
+/// The policy of the quickstart with an engine that sees no stop string.
+pub(crate) fn without_stops() -> Model {
+    let checkpoint = load(&quickstart_folder());
+    let mute = EngineModel {
+        tokenizer: Arc::new(Mute),
+        ..EngineModel::from(&checkpoint)
+    };
+    let engine = Engine::of(mute, ENGINE, Workers::new(2).kernel_pool());
+    Model {
+        engine: Arc::new(engine),
+        ..quickstart()
+    }
 }
 
 /// A chat model that calls a tool.
@@ -42,16 +88,12 @@ pub(crate) fn chat() -> Model {
     model(&folder.path().join("model"), "caller")
 }
 
+fn load(folder: &Path) -> Checkpoint {
+    Checkpoint::load(folder, &Device::flex()).unwrap()
+}
+
 fn model(folder: &Path, name: &str) -> Model {
-    let checkpoint = Checkpoint::load(folder, &Device::flex()).unwrap();
-    let config = EngineConfig {
-        context: 1024,
-        cache_tokens: 8192,
-        step_tokens: 512,
-        sequences: 16,
-        bf16: false,
-    };
-    Model::start(name, &checkpoint, config, Workers::new(2).kernel_pool())
+    Model::start(name, &load(folder), ENGINE, Workers::new(2).kernel_pool())
 }
 
 impl Running {
