@@ -15,7 +15,8 @@ use forage_trainer::run::{
     Control, GrpoConfig, RunError as TrainerError, RunPlace, Source, run_grpo,
 };
 use forage_trainer::{
-    Checkpoint, Learner, RankSettings, RemoteConfig, RemotePolicy, Sample, SentinelConfig, Workers,
+    Checkpoint, Learner, Patience, RankSettings, RemoteConfig, RemotePolicy, Sample,
+    SentinelConfig, Workers,
 };
 
 use crate::config::{Digests, EvaluationConfig, Resolved, RunConfig, Stamp};
@@ -286,7 +287,7 @@ pub(crate) fn control(stop: bool) -> Control {
 
 /// The settings that shape a run. What may change between the processes that work on it (length, threads, parts of the gradient, who
 /// keeps which moments, evaluation, how often it saves, where a judge is and what it may cost, where a sampler is and how it is asked,
-/// where a server of the environment is) is left out.
+/// how another server is asked, where a server of the environment is) is left out.
 pub(crate) fn shape(config: &Resolved) -> RunConfig {
     let mut shape = (**config).clone();
     shape.threads = 0;
@@ -303,6 +304,7 @@ pub(crate) fn shape(config: &Resolved) -> RunConfig {
     if let Some(sampler) = &mut shape.sampler {
         *sampler = RemoteConfig::new(sampler.kind, "", sampler.context);
     }
+    shape.policy.server = Patience::default();
     shape.data.digests = None;
     shape.stamp = Stamp::default();
     for judge in JudgeSettings::REWARDS {
@@ -419,6 +421,12 @@ mod tests {
         let moved = of("url = \"http://b:1\", context = 320, dtype = \"bf16\", retries = 9");
         assert_eq!(first, moved);
         assert_ne!(first, of("url = \"http://a\", context = 321"));
+    }
+
+    #[test]
+    fn the_patience_with_a_server_may_change_between_processes() {
+        let patient = digest_with(&["policy.server.retries=9"]);
+        assert_eq!(patient, digest_with(&["policy.server.retries=0"]));
     }
 
     #[test]

@@ -109,7 +109,7 @@ pub use model::{
 pub use optim::{AdamWConfig, Decay};
 
 pub use ranks::RankSettings;
-pub use remote::{RemoteConfig, RemoteError, RemoteFault, RemoteKind, RemotePolicy};
+pub use remote::{Patience, RemoteConfig, RemoteError, RemoteFault, RemoteKind, RemotePolicy};
 pub use sample::Sample;
 pub use sequence::{BatchSize, Sequence};
 pub use sft_run::{Lessons, SftConfig, run_sft};

@@ -59,6 +59,7 @@ impl RunConfig {
     }
 
     fn check_policy(&self) -> Result<()> {
+        self.policy.server.check().in_config("[policy.server]")?;
         let Some(lora) = &self.policy.lora else {
             return Ok(());
         };

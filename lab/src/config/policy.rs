@@ -1,7 +1,7 @@
 //! `[policy]`: where a policy starts, and what of it learns.
 
 use forage_env::ChatSettings;
-use forage_trainer::{LoraConfig, Precision, Targets};
+use forage_trainer::{LoraConfig, Patience, Precision, Targets};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Result, refuse};
@@ -24,6 +24,13 @@ pub struct PolicyConfig {
     #[serde(default, skip_serializing_if = "Base::is_full")]
     #[schemars(extend("default" = "f32"))]
     pub base: Base,
+    /// Tries and time-outs where the policy is a server, `--policy http://HOST:PORT`; a server in `[sampler]` has its own there.
+    #[serde(default, skip_serializing_if = "is_usual")]
+    pub server: Patience,
+}
+
+fn is_usual(server: &Patience) -> bool {
+    *server == Patience::default()
 }
 
 /// The form of frozen weights.

@@ -169,6 +169,21 @@ fn unknown_keys_are_refused_by_name() {
 }
 
 #[test]
+fn the_patience_with_a_server_that_plays_is_checked_by_name() {
+    for key in ["request_timeout_s", "give_up_after"] {
+        let set = format!("policy.server.{key}=0");
+        let error = format!("{:#}", checked(QUICKSTART, &[set]).unwrap_err());
+        assert!(
+            error.contains("[policy.server]") && error.contains(key),
+            "{error}"
+        );
+    }
+    let set = "policy.server.retries=0".to_owned();
+    let config = checked(QUICKSTART, &[set]).unwrap();
+    assert_eq!(config.policy.server.retries, 0);
+}
+
+#[test]
 fn dropout_is_a_share_and_has_the_trainer_compute_old_logprobs() {
     let with = |rest: &[&str]| {
         let adapter = ["policy.lora.rank=4", "policy.lora.alpha=8"];

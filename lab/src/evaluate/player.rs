@@ -8,7 +8,7 @@ use forage_contracts::scripted::{Cast, Scripted};
 use forage_contracts::{EnvEntry, nearest};
 use forage_env::registry::environments;
 use forage_env::{ChatSettings, registry};
-use forage_trainer::{Checkpoint, Precision, RemoteConfig, RemotePolicy};
+use forage_trainer::{Checkpoint, Patience, Precision, RemoteConfig, RemotePolicy};
 use serde_json::{Value, json};
 
 use crate::config::{EnvironmentConfig, Generation, Resolved};
@@ -59,6 +59,7 @@ pub(crate) struct Opening<'a> {
     /// The model to ask for, where the name is a server.
     pub(crate) model: Option<&'a str>,
     pub(crate) token_file: Option<PathBuf>,
+    pub(crate) patience: &'a Patience,
     pub(crate) tokens_of: Option<&'a str>,
     pub(crate) environment: &'a str,
     pub(crate) chat: Option<&'a ChatSettings>,
@@ -79,6 +80,7 @@ impl<'a> Opening<'a> {
             sampler: config.sampler.as_ref().filter(|_| name.is_none()),
             model: None,
             token_file: None,
+            patience: &config.policy.server,
             tokens_of: None,
             environment: &config.environment.id,
             chat: config.policy.chat.as_ref(),
@@ -188,7 +190,8 @@ impl<'a> Opening<'a> {
 
     /// A server that tells text alone.
     fn served(&self) -> Result<Player> {
-        let policy = RemotePolicy::text(self.name, self.model, self.token_file.clone());
+        let token_file = self.token_file.clone();
+        let policy = RemotePolicy::text(self.name, self.model, token_file, self.patience);
         let policy = runtime()?.block_on(policy);
         Ok(Player {
             policy: policy.with_context(|| format!("policy {} cannot be used", self.name))?,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use forage_contracts::policy::Sampling;
 use forage_env::{ChatSettings, InfraBudget, Rollout, registry};
+use forage_trainer::Patience;
 use forage_trainer::device::DeviceSpec;
 use serde_json::Value;
 
@@ -179,12 +180,13 @@ impl Sources<'_> {
                 known.join(", ")
             )
         })?;
-        let chat = ChatSettings::default();
+        let (chat, patience) = (ChatSettings::default(), Patience::default());
         let opening = Opening {
             name,
             sampler: None,
             model: options.model.as_deref(),
             token_file: options.token_file.clone(),
+            patience: &patience,
             tokens_of: None,
             environment: self.environment,
             chat: is_server(name).then_some(&chat),

@@ -79,6 +79,53 @@ fn give_up_after() -> u32 {
     16
 }
 
+/// The patience with a server that tells text alone.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Patience {
+    /// Longest time one try of a turn may take, s.
+    pub request_timeout_s: f64,
+    /// Most further tries after a failed one.
+    pub retries: u32,
+    /// Wait after the first failed try, ms; it doubles with each further one, up to 30 s.
+    pub backoff_ms: u64,
+    /// Requests in a row that fail, tries included, before the server counts as gone.
+    pub give_up_after: u32,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self {
+            request_timeout_s: ten_minutes(),
+            retries: retries(),
+            backoff_ms: backoff_ms(),
+            give_up_after: give_up_after(),
+        }
+    }
+}
+
+impl Patience {
+    /// Checks the values.
+    ///
+    /// # Errors
+    /// [`RemoteError::Setting`] with the key at fault.
+    pub fn check(&self) -> Result<(), RemoteError> {
+        // SGLang needs no model.
+        self.with(RemoteKind::Sglang, "").check()
+    }
+
+    /// The settings for a server that is asked with this patience.
+    pub(super) fn with(&self, kind: RemoteKind, url: &str) -> RemoteConfig {
+        RemoteConfig {
+            request_timeout_s: self.request_timeout_s,
+            retries: self.retries,
+            backoff_ms: self.backoff_ms,
+            give_up_after: self.give_up_after,
+            ..RemoteConfig::new(kind, url, usize::MAX)
+        }
+    }
+}
+
 impl RemoteConfig {
     /// The defaults for a server.
     pub fn new(kind: RemoteKind, url: impl Into<String>, context: usize) -> Self {

@@ -56,7 +56,7 @@ mod text;
 mod vllm;
 mod weights;
 
-pub use config::{RemoteConfig, RemoteKind};
+pub use config::{Patience, RemoteConfig, RemoteKind};
 pub use error::{RemoteError, RemoteFault};
 pub use policy::RemotePolicy;
 #[cfg(test)]

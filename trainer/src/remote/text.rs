@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 
 use super::answer::parse;
 use super::call::Caller;
-use super::config::{RemoteConfig, RemoteKind};
+use super::config::{Patience, RemoteConfig, RemoteKind};
 use super::error::{RemoteError, RemoteFault};
 use super::policy::RemotePolicy;
 
@@ -283,7 +283,9 @@ impl RemotePolicy {
         url: &str,
         model: Option<&str>,
         token_file: Option<PathBuf>,
+        patience: &Patience,
     ) -> Result<Arc<dyn Policy>, RemoteError> {
+        patience.check()?;
         let base = url.trim_end_matches('/');
         let base = base.strip_suffix("/v1").unwrap_or(base);
         if token_file.is_some() && Client::is_plain(base) {
@@ -293,7 +295,7 @@ impl RemotePolicy {
         }
         let config = RemoteConfig {
             token_file,
-            ..RemoteConfig::new(RemoteKind::Vllm, base, usize::MAX)
+            ..patience.with(RemoteKind::Vllm, base)
         };
         let caller = Caller::new(&config, base)?;
         let request_timeout = config.request_timeout();

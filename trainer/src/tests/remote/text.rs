@@ -8,7 +8,7 @@ use axum::response::IntoResponse;
 use axum::{Json, Router};
 use forage_contracts::policy::{Finish, GenerateRequest, Policy, PolicyError, Reply, Sampling};
 use forage_contracts::seed::Seed;
-use forage_trainer::{RemoteError, RemotePolicy};
+use forage_trainer::{Patience, RemoteError, RemotePolicy};
 use serde_json::{Map, Value, json};
 use tokio::net::TcpListener;
 
@@ -74,7 +74,10 @@ fn whole(choice: impl Into<Value>) -> Value {
 }
 
 async fn connected(url: &str) -> Arc<dyn Policy> {
-    RemotePolicy::text(url, None, None).await.unwrap()
+    let patience = Patience::default();
+    RemotePolicy::text(url, None, None, &patience)
+        .await
+        .unwrap()
 }
 
 async fn reply(
@@ -467,9 +470,38 @@ async fn failures_are_faults_and_never_turns() {
 }
 
 #[tokio::test]
+async fn a_server_is_asked_with_the_patience_that_was_set() {
+    let (url, asked) = serve(|_: &Value| (500, json!({}))).await;
+    let patience = Patience {
+        retries: 1,
+        backoff_ms: 1,
+        give_up_after: 2,
+        ..Patience::default()
+    };
+    let policy = RemotePolicy::text(&url, None, None, &patience).await;
+    let policy = policy.unwrap();
+    for _ in 0..3 {
+        assert!(policy.reply(&chat(), request(&[])).await.is_err());
+    }
+    assert_eq!(
+        asked.lock().unwrap().len(),
+        4,
+        "two tries of two requests; then the server counts as gone"
+    );
+    let refused = Patience {
+        request_timeout_s: 0.0,
+        ..patience
+    };
+    let error = RemotePolicy::text(&url, None, None, &refused).await.err();
+    let error = error.expect("no time is refused").to_string();
+    assert!(error.contains("request_timeout_s"), "{error}");
+}
+
+#[tokio::test]
 async fn a_server_that_cannot_be_used_is_named_with_the_fix() {
     let refused = async |url: &str, model: Option<&str>, token_file: Option<&str>| {
-        let asked = RemotePolicy::text(url, model, token_file.map(Into::into)).await;
+        let patience = Patience::default();
+        let asked = RemotePolicy::text(url, model, token_file.map(Into::into), &patience).await;
         match asked {
             Ok(_) => panic!("{url} is refused"),
             Err(error) => error,
