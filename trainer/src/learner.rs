@@ -114,6 +114,7 @@ impl Learner {
         policy: RemotePolicy,
         folder: PathBuf,
     ) -> Self {
+        let policy = policy.of_vocabulary(checkpoint.config.vocab_size);
         let sampler = Sampler::Remote(Pusher::new(policy, folder, context));
         Self::with_sampler(checkpoint, config, context, workers, sampler)
     }

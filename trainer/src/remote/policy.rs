@@ -46,6 +46,15 @@ impl RemotePolicy {
         })
     }
 
+    /// The same policy, whose servers may sample tokens with ids below `vocabulary` alone.
+    #[must_use]
+    pub(crate) fn of_vocabulary(mut self, vocabulary: usize) -> Self {
+        for server in &mut self.servers {
+            server.vocabulary = vocabulary;
+        }
+        self
+    }
+
     /// The servers, those that were given up included.
     #[cfg(test)]
     pub(crate) fn servers(&self) -> &[Server] {

@@ -128,6 +128,15 @@ impl Server {
                 "{found} answers for {asked} texts"
             )));
         }
+        for Drawn { tokens, .. } in &drawn {
+            if tokens.len() > count {
+                let found = tokens.len();
+                return Err(RemoteFault::Counts(format!(
+                    "{found} tokens where at most {count} were asked for"
+                )));
+            }
+            self.check_ids(tokens)?;
+        }
         Ok(drawn)
     }
 }

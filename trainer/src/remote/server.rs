@@ -24,6 +24,8 @@ pub(crate) struct Server {
     /// Empty for a server that takes none.
     pub(super) model: String,
     pub(super) context: usize,
+    /// Token ids are below this, where the policy's own vocabulary is known.
+    pub(super) vocabulary: usize,
     request_timeout: Duration,
     pub(super) push_timeout: Duration,
     pub(super) caller: Caller,
@@ -41,6 +43,7 @@ impl Server {
             kind: config.kind,
             model: config.model.clone().unwrap_or_default(),
             context: config.context,
+            vocabulary: usize::MAX,
             request_timeout: config.request_timeout(),
             push_timeout: config.push_timeout(),
             caller: Caller::new(config, url)?,
@@ -169,8 +172,20 @@ impl Server {
                 self.with_token_ids(ask).await?
             }
         };
+        self.check_ids(&sampled.tokens)?;
         let version = self.weights.stamp(&under, sampled.weights.as_deref())?;
         sampled.completion(granted, request.max_tokens, version)
+    }
+
+    /// Refuses tokens that the policy does not have: nothing can be learned from them, or compared.
+    pub(super) fn check_ids(&self, tokens: &[u32]) -> Result<(), RemoteFault> {
+        let most = self.vocabulary;
+        match tokens.iter().find(|&&id| id as usize >= most) {
+            Some(id) => Err(RemoteFault::Counts(format!(
+                "token id {id}, and the policy's vocabulary ends at {most}; let the server run the same model"
+            ))),
+            None => Ok(()),
+        }
     }
 
     /// Asks a vLLM for something with token ids: as numbers, or by their names where it turns out to be too old for that.

@@ -24,6 +24,9 @@ const MODELS: &str = "/v1/models";
 /// A server that refuses the length of a request is asked for half the tokens, until it refuses so few: the window is full.
 const FEWEST: usize = 16;
 
+/// Most tokens that a server may say it has read or written, beyond every model's window: they are added up.
+const MOST_TOKENS: usize = 1 << 30;
+
 /// Fields beyond `OpenAI`'s, which servers of open models take and others refuse by name. What is left out they take from a model's
 /// `generation_config.json`.
 const BEYOND: [&str; 4] = [
@@ -180,6 +183,12 @@ fn read(body: &[u8], request: &GenerateRequest) -> Result<Reply, RemoteFault> {
         return Err(malformed("not one choice"));
     };
     let usage = usage.ok_or_else(|| malformed("no `usage`, by which tokens are counted"))?;
+    if usage.prompt_tokens.max(usage.completion_tokens) > MOST_TOKENS {
+        let (read, written) = (usage.prompt_tokens, usage.completion_tokens);
+        return Err(RemoteFault::Counts(format!(
+            "`usage` tells of {read} and {written} tokens, more than any model reads"
+        )));
+    }
     let (mut text, calls) = match (choice.message, choice.text) {
         (Some(message), _) => {
             let text = message.content.or(message.refusal).unwrap_or_default();

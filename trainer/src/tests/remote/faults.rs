@@ -192,6 +192,21 @@ const PASSING: [Case; 22] = {
 };
 
 #[tokio::test]
+async fn tokens_beyond_the_policy_s_vocabulary_are_refused() {
+    for kind in KINDS {
+        let (_fake, url) = Fake::new(Model::Hash).serve().await;
+        let policy = RemotePolicy::connect(&config(kind, &url)).await.unwrap();
+        let policy = policy.of_vocabulary(97);
+        let error = policy.generate(request(1)).await.unwrap_err();
+        assert!(
+            matches!(&error, PolicyError::Malformed(words) if words.contains("vocabulary ends at 97")),
+            "{error:?}"
+        );
+        assert_eq!(policy.servers()[0].stats().counts, 4);
+    }
+}
+
+#[tokio::test]
 async fn a_passing_fault_is_mended_by_the_next_try() {
     for kind in KINDS {
         for (name, fault, counter, _) in PASSING {

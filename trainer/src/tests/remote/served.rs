@@ -24,6 +24,10 @@ pub(crate) enum Flaw {
     DeafAfterOne,
     /// It answers for the base whatever the adapter.
     NoAdapters,
+    /// It draws a token more than it is asked for.
+    TooMany,
+    /// It names tokens beyond the vocabulary.
+    Foreign,
 }
 
 /// Weights in memory.
@@ -77,6 +81,7 @@ impl Served {
         }
         let rope = RopeTables::new(&weights.config, 64, &Device::flex());
         let vocabulary = weights.config.vocab_size as u32;
+        let count = count + usize::from(self.flaw == Flaw::TooMany);
         let of = |text: &Vec<u32>| {
             let tokens: Vec<u32> = (0..count as u32)
                 .map(|place| (text[0] + 7 * place) % vocabulary)
@@ -89,7 +94,9 @@ impl Served {
             };
             let (decoder, config) = (&weights.decoder, &weights.config);
             let found = token_logprobs(decoder, config, &rope, &[&sequence]).unwrap();
-            (tokens, found.scores().logprobs)
+            let beyond = u32::from(self.flaw == Flaw::Foreign) * vocabulary;
+            let named = tokens.iter().map(|token| token + beyond).collect();
+            (named, found.scores().logprobs)
         };
         texts.iter().map(of).collect()
     }

@@ -407,7 +407,7 @@ async fn a_filter_on_what_is_written_cuts_a_turn_and_is_no_fault() {
 #[tokio::test]
 async fn failures_are_faults_and_never_turns() {
     type Case = (u16, Value, fn(&PolicyError) -> bool);
-    let cases: [Case; 7] = [
+    let cases: [Case; 8] = [
         (
             200,
             whole(json!({"text": "a", "finish_reason": "abort"})),
@@ -425,6 +425,12 @@ async fn failures_are_faults_and_never_turns() {
         (
             200,
             json!({"choices": [{"text": "a", "finish_reason": "stop"}]}),
+            |error| matches!(error, PolicyError::Malformed(words) if words.contains("usage")),
+        ),
+        (
+            200,
+            json!({"choices": [{"text": "a", "finish_reason": "stop"}],
+                "usage": {"prompt_tokens": usize::MAX, "completion_tokens": 1}}),
             |error| matches!(error, PolicyError::Malformed(words) if words.contains("usage")),
         ),
         (

@@ -221,6 +221,27 @@ async fn a_server_that_takes_no_weights_ends_the_run_with_the_figures() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tokens_that_were_not_asked_for_or_do_not_exist_end_the_run() {
+    for kind in KINDS {
+        for (flaw, expected) in [
+            (Flaw::TooMany, "17 tokens where at most 16"),
+            (Flaw::Foreign, "the policy's vocabulary ends at 400"),
+        ] {
+            let folder = tempfile::tempdir().unwrap();
+            let ran = Box::pin(run(kind, checkpoint(1), flaw, folder.path())).await;
+            let Err(RunError::Learn {
+                source: LearnError::Push(error),
+                ..
+            }) = &ran.result
+            else {
+                panic!("{:?}", ran.result)
+            };
+            assert!(error.to_string().contains(expected), "{error}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn in_16_bits_a_server_that_takes_no_weights_ends_the_run_before_its_first_step() {
     let folder = tempfile::tempdir().unwrap();
     let published = folder.path().join("published");
