@@ -17,12 +17,12 @@ use serde::{Deserialize, Serialize};
 use crate::critic::{self, Critic};
 use crate::curriculum::Memory;
 use crate::file_error::FileError;
-use crate::model::{Decoder, ModelConfig};
+use crate::model::Decoder;
 use crate::objective::RankMetrics;
 use crate::optim::{AdamW, AdamWConfig};
 use crate::ranks::{Ranks, Shard};
 use crate::watch::Sentinel;
-use crate::weights::{Checkpoint, WeightsError, adapter};
+use crate::weights::{Checkpoint, WeightsError, adapter, load_decoder_like};
 
 /// Everything besides weights and moments that the next step depends on. Random streams and the data order are functions
 /// of `seed` and `step`.
@@ -468,24 +468,18 @@ pub(crate) fn load(
     let device = start.decoder.device();
     let decoder = if let Some(lora) = &start.lora {
         let mut decoder = start.decoder.clone().without_adapter();
-        adapter::load_on(&lora.base, &mut decoder, &model)?;
+        adapter::load_on(lora, &mut decoder, &model)?;
         decoder
     } else {
-        let config =
-            ModelConfig::from_file(&model.join("config.json")).map_err(WeightsError::from)?;
-        Decoder::load(&model, &config, &device)?
+        load_decoder_like(&model, &start.config, &device)?
     };
     let critic = critic.zip(state.critic_updates);
     let critic = critic
         .map(|(critic, updates)| critic.load(&folder.join(CRITIC), updates, optimizer, shard));
     let critic = critic.transpose()?;
-    let optimizer = AdamW::load(
-        optimizer,
-        shard,
-        state.updates,
-        &folder.join("optimizer.safetensors"),
-        &device,
-    )?;
+    let moments = folder.join("optimizer.safetensors");
+    let optimizer = AdamW::load(optimizer, shard, state.updates, &moments, &device)?;
+    optimizer.check_fit(&decoder, &moments)?;
     let ahead = episodes(&folder.join(AHEAD))?.unwrap_or_default();
     let replay = episodes(&folder.join(REPLAY))?.unwrap_or_default();
     let solved = episodes(&folder.join(SOLVED))?.unwrap_or_default();

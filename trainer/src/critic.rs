@@ -245,6 +245,7 @@ impl Critic {
         let optimizer = self.config.optimizer(policy);
         let moments = folder.join(OPTIMIZER);
         let optimizer = AdamW::load(optimizer, shard, updates, &moments, &device)?;
+        optimizer.check_fit(&decoder, &moments)?;
         Ok((decoder, optimizer))
     }
 }

@@ -60,6 +60,23 @@ impl LoraConfig {
             }
     }
 
+    /// The key of a setting, among those that shape what an adapter computes, that another one has otherwise, if there is one.
+    pub(crate) fn differing(&self, other: &Self) -> Option<&'static str> {
+        // A file may hold another last digit of a number.
+        let is_same = (self.alpha - other.alpha).abs() <= 1e-9 * self.alpha.abs();
+        let keys = [
+            ("rank", self.rank == other.rank),
+            ("alpha", is_same),
+            (
+                "rank_stabilised",
+                self.rank_stabilised == other.rank_stabilised,
+            ),
+            ("targets", self.targets == other.targets),
+        ];
+        let found = keys.into_iter().find(|(_, is_same)| !is_same);
+        found.map(|(key, _)| key)
+    }
+
     /// Whether the map of this name is adapted; `None` where only the file can tell.
     pub(crate) fn adapts(&self, module: &str) -> Option<bool> {
         let ends = |name: &String| {

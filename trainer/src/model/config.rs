@@ -196,6 +196,31 @@ impl ModelConfig {
         }
     }
 
+    /// The key of a size, or of the family, that another model has otherwise, if there is one.
+    pub(crate) fn differing_size(&self, other: &Self) -> Option<&'static str> {
+        let sizes = |config: &Self| {
+            [
+                ("vocab_size", config.vocab_size),
+                ("hidden_size", config.hidden_size),
+                ("intermediate_size", config.intermediate_size),
+                ("num_hidden_layers", config.num_hidden_layers),
+                ("num_attention_heads", config.num_attention_heads),
+                ("num_key_value_heads", config.num_key_value_heads),
+                ("head_dim", config.head_dim),
+                (
+                    "tie_word_embeddings",
+                    usize::from(config.tie_word_embeddings),
+                ),
+            ]
+        };
+        if self.architecture != other.architecture {
+            return Some("model_type");
+        }
+        let mut both = sizes(self).into_iter().zip(sizes(other));
+        let found = both.find(|((_, own), (_, other))| own != other);
+        found.map(|((key, _), _)| key)
+    }
+
     /// The content of a `config.json` that transformers and vLLM read. `eos` is the end-of-sequence token.
     pub fn to_json(&self, eos: u32) -> Value {
         let family = self.architecture.family();

@@ -6,13 +6,14 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
 
+use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::{Device, Tensor};
 use safetensors::tensor::{Dtype, SafeTensors, View};
 
 use super::eight_bit::{BLOCK, EightBit, Quantised};
 use super::{AdamW, AdamWConfig, Entry, Kept};
 use crate::file_error::FileError;
-use crate::model::Kernels;
+use crate::model::{Decoder, Kernels};
 use crate::ranks::{Questions, RankError, Ranks, Shard};
 use crate::weights::{FileType, Written, map};
 
@@ -121,6 +122,47 @@ impl AdamW {
             shard,
             moments,
         })
+    }
+
+    /// Checks that the moments, which were read from `path`, are of as many numbers as the parameters of `decoder`.
+    ///
+    /// # Errors
+    /// [`FileError`] that names the parameter.
+    pub(crate) fn check_fit(&self, decoder: &Decoder, path: &Path) -> Result<(), FileError> {
+        let mut sizes = Sizes::default();
+        decoder.visit(&mut sizes);
+        for (name, entry) in &self.moments {
+            let (found, count) = (entry.count, sizes.found.get(name));
+            if let Some(count) = count.filter(|&&count| count != found) {
+                let message = format!(
+                    "the moments of `{name}` are of {found} numbers, and it has {count}; {FIX}"
+                );
+                return Err(fault(path, message));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The numbers of every parameter by its name.
+#[derive(Default)]
+struct Sizes {
+    path: Vec<String>,
+    found: BTreeMap<String, usize>,
+}
+
+impl ModuleVisitor for Sizes {
+    fn enter_module(&mut self, name: &str, _container_type: &str) {
+        self.path.push(name.to_owned());
+    }
+
+    fn exit_module(&mut self, _name: &str, _container_type: &str) {
+        self.path.pop();
+    }
+
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        let count = param.lazy_shape().num_elements();
+        self.found.insert(self.path.join("."), count);
     }
 }
 

@@ -9,7 +9,9 @@ use crate::tests::common::{assert_bounded, fixtures, parameters};
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::{DType, Device, Tensor, bf16, f16};
 use forage_trainer::model::{Decoder, ModelConfig};
-use forage_trainer::weights::{Checkpoint, FileType, Precision, SaveOptions, load_decoder_as};
+use forage_trainer::weights::{
+    Checkpoint, FileType, Precision, SaveOptions, load_decoder_as, load_decoder_like,
+};
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 use serde_json::{Value, json};
@@ -32,6 +34,33 @@ fn a_saved_folder_reads_back_bit_for_bit() {
             std::fs::read(first.join(name)).unwrap() == std::fs::read(second.join(name)).unwrap(),
             "{name}"
         );
+    }
+}
+
+#[test]
+fn weights_of_another_shape_do_not_go_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path().join("a");
+    let start = checkpoint(3);
+    start.save(&folder).unwrap();
+    let load = |shape: &ModelConfig| {
+        let loaded = load_decoder_like(&folder, shape, &Device::flex());
+        loaded.map(drop).map_err(|error| error.to_string())
+    };
+    let own = start.config;
+    assert_eq!(load(&own), Ok(()));
+    let wider = ModelConfig {
+        hidden_size: 64,
+        ..own.clone()
+    };
+    let untied = ModelConfig {
+        tie_word_embeddings: false,
+        ..own
+    };
+    for (shape, key) in [(wider, "hidden_size"), (untied, "tie_word_embeddings")] {
+        let error = load(&shape).unwrap_err();
+        let expected = format!("config.json: has another {key}");
+        assert!(error.contains(&expected), "{error}");
     }
 }
 

@@ -260,14 +260,28 @@ fn what_does_not_fit_is_named() {
             .unwrap_err()
             .to_string()
     };
-    let on = |base: &str| {
+    let on = |own: LoraConfig| {
         let decoder = &mut tiny("tiny_qwen3", &Device::flex()).decoder;
-        adapter::load_on(base, decoder, &folder("names")).map_err(|error| error.to_string())
+        adapter::load_on(&own, decoder, &folder("names")).map_err(|error| error.to_string())
     };
-    let own = LoraConfig::from_file(&folder("names").join("adapter_config.json"));
-    assert_eq!(on(&own.unwrap().base), Ok(()));
-    let error = on("another").unwrap_err();
+    let own = || LoraConfig::from_file(&folder("names").join("adapter_config.json")).unwrap();
+    let calmer = LoraConfig {
+        dropout: 0.0,
+        ..own()
+    };
+    assert_eq!((on(own()), on(calmer)), (Ok(()), Ok(())));
+    let base = "another".to_owned();
+    let error = on(LoraConfig { base, ..own() }).unwrap_err();
     assert!(error.contains("the run begins with another"), "{error}");
+    let rank = own().rank + 1;
+    let error = on(LoraConfig { rank, ..own() }).unwrap_err();
+    assert!(error.contains("another rank than [policy.lora]"), "{error}");
+    let alpha = own().alpha * 2.0;
+    let error = on(LoraConfig { alpha, ..own() }).unwrap_err();
+    assert!(
+        error.contains("another alpha than [policy.lora]"),
+        "{error}"
+    );
     let error = load("tiny_qwen2", &folder("names"));
     assert!(
         error.contains("misshapen") && error.contains("q_proj.lora_A.weight"),

@@ -81,22 +81,28 @@ pub(crate) fn load(decoder: &mut Decoder, folder: &Path) -> Result<LoraConfig, W
     Err(FileError { path, message }.into())
 }
 
-/// Reads an adapter of a run into the decoder that the run began with, that of `base`.
+/// Reads an adapter of a run, whose settings are `own`, into the decoder that the run began with.
 ///
 /// # Errors
-/// As [`load`]; when the adapter is of another base.
+/// As [`load`]; when the adapter is of another base, or computes otherwise than one of these settings.
 pub(crate) fn load_on(
-    base: &str,
+    own: &LoraConfig,
     decoder: &mut Decoder,
     folder: &Path,
 ) -> Result<(), WeightsError> {
-    let found = load(decoder, folder)?.base;
-    if found == base {
+    let found = load(decoder, folder)?;
+    let message = if found.base != own.base {
+        format!(
+            "is of {}, and the run begins with {}; use the version of the program, and the config, that it was started with",
+            found.base, own.base
+        )
+    } else if let Some(key) = found.differing(own) {
+        format!(
+            "has another {key} than [policy.lora]; give it the {key} that the adapter was trained with"
+        )
+    } else {
         return Ok(());
-    }
-    let message = format!(
-        "is of {found}, and the run begins with {base}; use the version of the program, and the config, that it was started with"
-    );
+    };
     let path = folder.join(CONFIG);
     Err(FileError { path, message }.into())
 }

@@ -9,6 +9,7 @@ use safetensors::Dtype;
 
 use super::files::{Stored, WeightFiles};
 use super::{WeightsError, layout, name_list};
+use crate::file_error::FileError;
 use crate::model::{Decoder, ModelConfig};
 
 /// How the matrices of a model are kept in memory; norms and biases are always f32.
@@ -103,6 +104,26 @@ pub(crate) fn load_decoder_as(
     }
     faults.report(folder)?;
     Ok(decoder)
+}
+
+/// Reads the weights of a run's checkpoint, which must be of the shape that the run began with.
+///
+/// # Errors
+/// As [`load_decoder_as`]; when the shape is another one.
+pub(crate) fn load_decoder_like(
+    folder: &Path,
+    shape: &ModelConfig,
+    device: &Device,
+) -> Result<Decoder, WeightsError> {
+    let path = folder.join("config.json");
+    let config = ModelConfig::from_file(&path)?;
+    if let Some(key) = config.differing_size(shape) {
+        let message = format!(
+            "has another {key} than the policy that the run begins with; let policy.checkpoint name the model that was trained here"
+        );
+        return Err(FileError { path, message }.into());
+    }
+    Decoder::load(folder, &config, device)
 }
 
 const HEAD: &str = "lm_head.weight";

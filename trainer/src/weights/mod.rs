@@ -25,7 +25,7 @@ use forage_net::FileBounds;
 
 pub(crate) use files::{Stored, check_readable, map, safetensors_files};
 pub use fill::Precision;
-pub(crate) use fill::load_decoder_as;
+pub(crate) use fill::{load_decoder_as, load_decoder_like};
 pub use hub::{Hub, HubError};
 pub(crate) use layout::{Kept, turned};
 pub(crate) use texts::GenerationDefaults;

@@ -11,7 +11,7 @@ use rand::RngExt;
 
 use super::{LONG, together};
 use crate::grads::NamedGrads;
-use crate::model::Decoder;
+use crate::model::{Decoder, ModelConfig};
 use crate::optim::{AdamW, AdamWConfig};
 use crate::ranks::{Cut, Ranks, Shard, share};
 use crate::tests::common::parameters;
@@ -263,6 +263,28 @@ fn shards_are_read_from_the_file_of_one_process_whatever_its_kind() {
             });
             assert!(found[0] == expected, "{written} to {wanted}");
         }
+    }
+}
+
+#[test]
+fn moments_of_another_size_than_their_parameter_are_refused() {
+    let (start, alone, device) = (checkpoint(1), Ranks::alone(), Device::flex());
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("moments");
+    for in_8_bits in [false, true] {
+        saved(&learned(&start, config(in_8_bits), &alone).1, &alone, &file);
+        let optimizer = AdamW::load(config(in_8_bits), alone.shard(), 3, &file, &device).unwrap();
+        optimizer.check_fit(&start.decoder, &file).unwrap();
+        let wider = ModelConfig {
+            intermediate_size: 64,
+            ..start.config.clone()
+        };
+        let other = Decoder::random(&wider, Seed::root(1), &device);
+        let error = optimizer.check_fit(&other, &file).unwrap_err().to_string();
+        assert!(
+            error.contains("moments of `model.layers.0.mlp.down_proj.weight`"),
+            "{error}"
+        );
     }
 }
 
