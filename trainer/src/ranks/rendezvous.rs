@@ -22,6 +22,8 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 const NAME: &str = "forage ranks";
 /// Most bytes of the answer of rank 0, which names all ranks.
 const LARGE: usize = 1 << 20;
+/// Longest time that ranks wait for each other, thirty years: a longer one may end beyond what the clock can tell.
+const LONGEST: Duration = Duration::from_secs(1_000_000_000);
 /// Time between two calls.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -34,7 +36,7 @@ pub(super) fn meet(
         settings,
         digest,
         key: [0; 32],
-        until: Instant::now() + settings.wait,
+        until: Instant::now() + settings.wait.min(LONGEST),
     };
     let RankSettings { rank, size, .. } = *settings;
     if rank >= size {
@@ -442,4 +444,22 @@ fn refuse(stream: &mut TcpStream, why: &str) {
             why: why.to_owned(),
         },
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_without_end_can_be_given() {
+        let settings = RankSettings {
+            rank: 0,
+            size: 1,
+            address: String::new(),
+            secret_file: None,
+            wait: Duration::MAX,
+            silence: PATIENCE,
+        };
+        assert!(meet(&settings, "digest").unwrap().is_empty());
+    }
 }

@@ -15,7 +15,7 @@ pub(super) struct Span {
 
 /// The first numbers of a metric, its last ones, and its best level. Steps that did not set the metric count for nothing.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(into = "Stored", from = "Stored")]
+#[serde(into = "Stored", try_from = "Stored")]
 pub(super) struct Trace {
     start: Vec<f64>,
     recent: VecDeque<f64>,
@@ -146,13 +146,18 @@ impl From<Trace> for Stored {
     }
 }
 
-impl From<Stored> for Trace {
-    fn from(stored: Stored) -> Self {
-        Self {
+impl TryFrom<Stored> for Trace {
+    type Error = &'static str;
+
+    fn try_from(stored: Stored) -> Result<Self, Self::Error> {
+        if stored.start.is_empty() && !stored.recent.is_empty() {
+            return Err("a metric has last numbers and no first ones");
+        }
+        Ok(Self {
             start: stored.start.into_iter().map(f64::from_bits).collect(),
             recent: stored.recent.into_iter().map(f64::from_bits).collect(),
             best: stored.best.map(f64::from_bits),
-        }
+        })
     }
 }
 
@@ -232,5 +237,8 @@ mod tests {
                 .collect::<Vec<_>>()
         };
         assert_eq!((bits(&before), before.best), (bits(&after), after.best));
+        let headless = r#"{"start": [], "recent": [1, 2], "best": null}"#;
+        let error = serde_json::from_str::<Trace>(headless).unwrap_err();
+        assert!(error.to_string().contains("no first ones"), "{error}");
     }
 }
