@@ -6,6 +6,7 @@
 //! `optimizer.safetensors`. `BLAKE3SUMS` has the digests of all of them, which are checked before anything is read. It is
 //! written under another name and renamed at the end, so a run killed or out of disk leaves no half checkpoint.
 
+mod kept;
 mod sums;
 
 use std::path::{Path, PathBuf};

@@ -478,6 +478,9 @@ impl<'a> Run<'a> {
         let (start, critic) = (self.learner.checkpoint(), self.learner.critic.as_deref());
         let shard = self.ranks.shard();
         let restored = checkpoint::load(&newest, config_digest, optimizer, shard, &start, critic)?;
+        let replays = self.config.replay.is_some() || self.config.recomposition.is_some();
+        let read = [replays, self.config.solved > 0];
+        restored.check_lengths(&newest, self.learner.context, read)?;
         if is_sent && !self.ranks.is_first() {
             // It was a copy, which nobody needs any more.
             let _ = std::fs::remove_dir_all(&newest);
@@ -489,7 +492,7 @@ impl<'a> Run<'a> {
         self.learner.set_anchor(restored.state.anchor);
         self.learner.set_averages(restored.state.averages);
         self.ahead = ahead::restored(&restored.ahead);
-        if self.config.replay.is_some() || self.config.recomposition.is_some() {
+        if replays {
             self.buffer = Buffer::of(&restored.replay);
         }
         if self.config.solved > 0 {
