@@ -284,7 +284,8 @@ struct TextPolicy {
 impl RemotePolicy {
     /// The policy behind any server of `OpenAI`'s protocol, `http(s)://HOST[:PORT][/v1]`: `model`, or its only one. It reads text:
     /// chats by `/v1/chat/completions`, running text by `/v1/completions`. Its tokens are those of the server's `usage`, and nobody
-    /// knows their ids or log-probabilities. `token_file` is read; over plain http it is for servers on this machine.
+    /// knows their ids or log-probabilities. `token_file` is read; over plain http it is for servers on this machine. Requests are tried
+    /// as `patience` says.
     ///
     /// # Errors
     /// [`RemoteError::Setting`] for settings that cannot be right, [`RemoteError::Call`] where the server does not answer.
