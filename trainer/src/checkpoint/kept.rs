@@ -7,8 +7,8 @@ use forage_contracts::Episode;
 use super::{CheckpointError, REPLAY, Restored, SOLVED};
 
 impl Restored {
-    /// Checks that the episodes that are learned from again fit into `context` tokens; whether those to be replayed are, and those of
-    /// solved questions.
+    /// Checks that kept episodes fit into `context` tokens, as far as the run learns from them again: `replays` tells that of those to be
+    /// replayed, `solves` of those of solved questions.
     ///
     /// # Errors
     /// [`CheckpointError::File`] that names the file in `folder`.
