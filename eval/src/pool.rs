@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
 use crate::measures::QuestionKey;
-use crate::stats::{Bootstrap, Interval, StatsError, mean, percentile_mean, standard_deviation};
+use crate::stats::{
+    Bootstrap, Interval, StatsError, macro_average, mean, percentile_mean, standard_deviation,
+};
 
 /// Values of a measure by question.
 pub(crate) type Scores = BTreeMap<QuestionKey, f64>;
@@ -47,13 +49,33 @@ pub(crate) fn over_seeds(
     bootstrap: Bootstrap,
 ) -> Result<Interval, StatsError> {
     let differences = differences(a, b);
-    // As of one seed: differences take percentile ends.
-    let questions = percentile_mean(&by_asked(&differences), bootstrap)?;
     Ok(wider(
         &by_seed(&differences),
-        questions,
+        over_questions(&differences, bootstrap)?,
         bootstrap.confidence,
     ))
+}
+
+/// Mean of differences over questions; they take percentile ends, as of one seed.
+fn over_questions(differences: &[Scores], bootstrap: Bootstrap) -> Result<Interval, StatsError> {
+    percentile_mean(&by_asked(differences), bootstrap)
+}
+
+/// Mean over data sets, each counted once, of the differences of the same seeds; `None` without data sets. Data sets share the trained
+/// runs, so a seed's mean over them is one value of Student's. Their questions are independent, so the intervals over questions add as
+/// those of a [`macro_average`] do.
+pub(crate) fn over_sets(
+    sets: &[Vec<Scores>],
+    bootstrap: Bootstrap,
+) -> Result<Option<Interval>, StatsError> {
+    let questions = sets.iter().map(|seeds| over_questions(seeds, bootstrap));
+    let questions: Vec<Interval> = questions.collect::<Result<_, _>>()?;
+    let by_set: Vec<Vec<f64>> = sets.iter().map(|seeds| by_seed(seeds)).collect();
+    let of_seed = |seed: usize| mean(&by_set.iter().map(|set| set[seed]).collect::<Vec<f64>>());
+    let seeds: Vec<f64> = (0..by_set.first().map_or(0, Vec::len))
+        .map(of_seed)
+        .collect();
+    Ok(macro_average(&questions).map(|found| wider(&seeds, found, bootstrap.confidence)))
 }
 
 /// Mean of a value over seeds. The interval is the wider, on each side, of two: Student's t over the seeds' values, which speaks of

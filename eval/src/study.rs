@@ -24,10 +24,9 @@ use crate::decomposition::Decomposition;
 use crate::effort::Effort;
 use crate::measures::{QuestionKey, by_question, clusters, sources};
 use crate::mistakes::MistakeShare;
-use crate::pool::{Scores, differences, over_seeds, student_p};
+use crate::pool::{Scores, differences, over_seeds, over_sets, student_p};
 use crate::stats::{
-    Bootstrap, Interval, LEVEL, ProfilePoint, StatsError, holm, macro_average, mean,
-    performance_profile,
+    Bootstrap, Interval, LEVEL, ProfilePoint, StatsError, holm, mean, performance_profile,
 };
 use crate::telemetry::Course;
 use seeds::{interquartile, lead};
@@ -122,7 +121,8 @@ pub struct Study {
     /// The same arms on each data set (and split, as [`EvalSummary`](crate::EvalSummary) has it), where there are several.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) by_source: BTreeMap<String, Vec<Arm>>,
-    /// The gain of each arm over its data sets, each counted once, where there are several.
+    /// The gain of each arm over its data sets, each counted once, where there are several. The interval is as that of `Arm::gain`:
+    /// Student's is of each seed's own mean over the data sets, which share its runs.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) macro_gain: BTreeMap<String, Interval>,
     /// The interquartile mean of each arm's scores over seeds and data sets, with its bootstrap interval over runs; of several seeds.
@@ -267,7 +267,8 @@ impl Study {
     pub fn of(seeds: &[SeedEpisodes], bootstrap: Bootstrap) -> Result<Self, StudyError> {
         let names = check(seeds)?;
         let outcome = Outcome::of(&seeds[0].start);
-        let (mut arms, questions) = arms(seeds, &names, outcome.measure(), bootstrap)?;
+        let measure = outcome.measure();
+        let (mut arms, questions) = arms(seeds, &names, measure, bootstrap)?;
         let names = &names[..seeds[0].arms.len()];
         let baselines = arms.split_off(names.len().min(arms.len()));
         let policies: Vec<(&[Episode], &[Episode])> = seeds
@@ -275,11 +276,17 @@ impl Study {
             .map(|seed| (seed.start.as_slice(), seed.arms[0].1.as_slice()))
             .collect();
         let mut by_source = BTreeMap::new();
+        // The gains of each arm, by data set and seed.
+        let mut gains: Vec<Vec<Vec<Scores>>> = vec![Vec::new(); names.len()];
         for source in several_sources(seeds) {
             let part: Vec<SeedEpisodes> = seeds.iter().map(|seed| seed.only(&source)).collect();
-            match self::arms(&part, names, outcome.measure(), bootstrap) {
+            match self::arms(&part, names, measure, bootstrap) {
                 Ok((arms, _)) => {
                     by_source.insert(source, arms);
+                    let starts = starts(&part, measure);
+                    for (index, sets) in gains.iter_mut().enumerate() {
+                        sets.push(differences(&starts, &of_arm(&part, index, measure)));
+                    }
                 }
                 // Under some seed all of its questions were lost, or it was not asked.
                 Err(StudyError::Compare {
@@ -289,14 +296,14 @@ impl Study {
                 Err(error) => return Err(error),
             }
         }
-        let gain = |name: &String| {
-            let gains = by_source.values().flatten().filter(|arm| arm.name == *name);
-            let gains: Vec<Interval> = gains.map(|arm| arm.gain).collect();
-            Some((name.clone(), macro_average(&gains)?))
-        };
+        let mut macro_gain = BTreeMap::new();
+        for (name, sets) in names.iter().zip(&gains) {
+            let found = over_sets(sets, bootstrap)?;
+            macro_gain.extend(found.map(|found| (name.clone(), found)));
+        }
         Ok(Self {
             outcome,
-            macro_gain: names.iter().filter_map(gain).collect(),
+            macro_gain,
             parts: Decomposition::of(&policies, bootstrap)?,
             mistakes: MistakeShare::all(&policies, bootstrap)?,
             pass_at_k: CurveComparison::over_seeds(policies.iter().copied(), bootstrap)?,
@@ -365,20 +372,12 @@ fn arms(
         .zip(&figures)
         .filter_map(|(name, figures)| Arm::of(name, figures))
         .collect();
-    let of_arm = |index: usize| -> Vec<Scores> {
-        let episodes = seeds.iter().filter_map(|seed| seed.all().nth(index));
-        episodes
-            .map(|(_, episodes)| scores(episodes, measure))
-            .collect()
-    };
-    let starts: Vec<Scores> = seeds
-        .iter()
-        .map(|seed| scores(&seed.start, measure))
-        .collect();
+    let starts = starts(seeds, measure);
     if seeds.len() > 1 {
-        let trained = of_arm(0);
+        let trained = of_arm(seeds, 0, measure);
         for (index, arm) in arms.iter_mut().enumerate() {
-            arm.pool([&starts, &of_arm(index), &trained], bootstrap)?;
+            let own = of_arm(seeds, index, measure);
+            arm.pool([&starts, &own, &trained], bootstrap)?;
         }
     }
     let thresholds: Vec<f64> = (0..10).map(|tenth| f64::from(tenth) / 10.0).collect();
@@ -477,6 +476,22 @@ fn check(seeds: &[SeedEpisodes]) -> Result<Vec<String>, StudyError> {
         }
     }
     Ok(expected)
+}
+
+/// The scores of the starts by seed.
+fn starts(seeds: &[SeedEpisodes], measure: &str) -> Vec<Scores> {
+    seeds
+        .iter()
+        .map(|seed| scores(&seed.start, measure))
+        .collect()
+}
+
+/// The scores of an arm or a baseline, by its position, by seed.
+fn of_arm(seeds: &[SeedEpisodes], index: usize, measure: &str) -> Vec<Scores> {
+    let episodes = seeds.iter().filter_map(|seed| seed.all().nth(index));
+    episodes
+        .map(|(_, episodes)| scores(episodes, measure))
+        .collect()
 }
 
 /// Mean of the measure's samples by question.

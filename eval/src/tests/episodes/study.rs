@@ -238,6 +238,43 @@ fn data_sets_have_gains_of_their_own() -> TestResult {
     Ok(())
 }
 
+/// A run that gains more on one data set gains more on the other too: two data sets show no more of other seeds than one does.
+#[test]
+fn data_sets_that_share_their_runs_are_not_independent() -> TestResult {
+    let seed = |number: usize| SeedEpisodes {
+        seed: number as u64,
+        start: two_sources(&|_| false, &|_| false),
+        arms: vec![(
+            "trained".to_owned(),
+            two_sources(&|index| index < 3 * number, &|index| index < number),
+        )],
+        baselines: Vec::new(),
+    };
+    let near = |a: f64, b: f64| (a - b).abs() < 1e-6;
+    // Gains of 0.1, 0.2 and 0.3 on each. Student's quantile at 2 degrees of freedom is 0.95 sqrt(2 / (4 * 0.975 * 0.025)) = 4.302653,
+    // and 4.302653 * 0.1 / sqrt(3) = 0.248414.
+    let found = Study::of(&[seed(1), seed(2), seed(3)], SETTINGS)?.macro_gain["trained"];
+    assert!(
+        near(found.estimate, 0.2) && near(found.low, -0.048_414) && near(found.high, 0.448_414),
+        "{found:?}"
+    );
+    // Where seeds agree, questions alone are left, and those of two data sets are independent.
+    let one = Study::of(&[seed(2)], SETTINGS)?;
+    let twice = [seed(2), SeedEpisodes { seed: 5, ..seed(2) }];
+    let two = Study::of(&twice, SETTINGS)?.macro_gain["trained"];
+    let squares = one.by_source.values().map(|arms| {
+        let gain = arms[0].gain;
+        (gain.high - gain.estimate).powi(2)
+    });
+    let half = squares.sum::<f64>().sqrt() / 2.0;
+    let one = one.macro_gain["trained"];
+    assert!(
+        near(one.high, 0.2 + half) && near(two.high, one.high) && near(two.low, one.low),
+        "{one:?} {two:?} {half}"
+    );
+    Ok(())
+}
+
 #[test]
 fn an_erratic_twin_is_named_with_its_seeds() -> TestResult {
     let seeds: Vec<SeedEpisodes> = (1..=5)
