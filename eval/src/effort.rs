@@ -1,16 +1,18 @@
 //! Whether a policy searches more where a question needs more: searches per episode against the number of hops.
 
+use std::collections::BTreeMap;
+
 use forage_contracts::Episode;
 use serde::{Deserialize, Serialize};
 
 use crate::compare::signed;
-use crate::measures::{by_question, score};
+use crate::measures::{QuestionKey, by_question, score};
 use crate::stats::{Bootstrap, Interval, StatsError, bootstrap_statistic, mean};
 
 /// Pearson's correlation of a question's hops with the searches of its episodes, before and after training.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Effort {
-    /// Of the start, with a bootstrap interval over questions; none where either does not vary.
+    /// Of the start, with a bootstrap interval over questions, each drawn under all seeds that asked it; none where either does not vary.
     pub start: Option<Interval>,
     /// Of the trained policy.
     pub trained: Option<Interval>,
@@ -63,25 +65,29 @@ fn correlation<'a>(
     seeds: impl Iterator<Item = &'a [Episode]>,
     bootstrap: Bootstrap,
 ) -> Result<Option<Interval>, StatsError> {
-    let points: Vec<Point> = seeds.flat_map(points).collect();
-    if points.is_empty() {
+    let mut asked: BTreeMap<QuestionKey, Vec<Point>> = BTreeMap::new();
+    for (key, point) in seeds.flat_map(points) {
+        asked.entry(key).or_default().push(point);
+    }
+    if asked.is_empty() {
         return Ok(None);
     }
-    bootstrap_statistic(points.len(), bootstrap, |items| {
-        let drawn: Vec<Point> = items.iter().map(|&item| points[item]).collect();
-        pearson(&drawn)
+    let asked: Vec<Vec<Point>> = asked.into_values().collect();
+    bootstrap_statistic(asked.len(), bootstrap, |items| {
+        let drawn = items.iter().flat_map(|&item| &asked[item]);
+        pearson(&drawn.copied().collect::<Vec<Point>>())
     })
 }
 
-fn points(episodes: &[Episode]) -> Vec<Point> {
-    let point = |episodes: Vec<&Episode>| {
+fn points(episodes: &[Episode]) -> Vec<(QuestionKey, Point)> {
+    let point = |(key, episodes): (QuestionKey, Vec<&Episode>)| {
         let scored = episodes.iter().filter(|episode| score(episode).is_some());
         let searches: Vec<f64> = scored.map(|episode| episode.searches() as f64).collect();
         let hops = f64::from(episodes.first()?.task.hops);
-        (!searches.is_empty()).then(|| [hops, mean(&searches)])
+        (!searches.is_empty()).then(|| (key, [hops, mean(&searches)]))
     };
     by_question(episodes)
-        .into_values()
+        .into_iter()
         .filter_map(point)
         .collect()
 }

@@ -22,10 +22,10 @@ pub(crate) fn differences(a: &[Scores], b: &[Scores]) -> Vec<Scores> {
     paired.collect()
 }
 
-/// Means of the differences over seeds, question by question.
-fn by_asked(differences: &[Scores]) -> Vec<f64> {
+/// Means over seeds, question by question.
+pub(crate) fn by_asked(values: &[Scores]) -> Vec<f64> {
     let mut questions: BTreeMap<&QuestionKey, Vec<f64>> = BTreeMap::new();
-    for (asked, value) in differences.iter().flatten() {
+    for (asked, value) in values.iter().flatten() {
         questions.entry(asked).or_default().push(*value);
     }
     questions

@@ -186,9 +186,6 @@ pub enum StatsError {
         /// Samples to draw.
         k: usize,
     },
-    /// A curve over `k` without two ends.
-    #[error("a curve up to k = {0} has no two ends to compare: at least 2 samples are needed")]
-    ShortCurve(usize),
 }
 
 /// Arithmetic mean; 0 for an empty slice.

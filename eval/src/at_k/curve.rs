@@ -1,13 +1,15 @@
 //! Curves over `k`, and two policies' curves side by side.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use forage_contracts::Episode;
 use serde::{Deserialize, Serialize};
 
 use super::{Attempts, attempts_by_question, majority_at_k, pass_at_k};
 use crate::compare::{interval_words, signed};
 use crate::measures::QuestionKey;
-use crate::pool::{Scores, over_seeds};
-use crate::stats::{Bootstrap, Interval, StatsError, mean_interval, paired_bootstrap};
+use crate::pool::{Scores, by_asked, over_seeds};
+use crate::stats::{Bootstrap, Interval, StatsError, mean_interval};
 
 /// The property that `k` samples of a question are tested for.
 #[derive(Clone, Copy, Debug)]
@@ -89,7 +91,7 @@ pub(crate) enum Finding {
 /// pass@k of two policies on the same questions.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CurveComparison {
-    /// The first policy's curve.
+    /// The first policy's curve; of several seeds a question's value is the mean over those that asked it.
     pub(crate) a: Vec<CurvePoint>,
     /// The second policy's curve.
     pub(crate) b: Vec<CurvePoint>,
@@ -97,49 +99,48 @@ pub struct CurveComparison {
     pub(crate) differences: Vec<CurvePoint>,
     /// The conclusion from the ends of the curve.
     pub(crate) finding: Finding,
-    /// Questions compared.
+    /// Questions compared, those asked under several seeds counted once.
     pub questions: usize,
     /// The settings of the intervals.
     pub bootstrap: Bootstrap,
 }
 
-/// Compares pass@k of two policies on the same questions at 1, 2, 4, ... up to `most`, at least 2, and reads capability and
-/// sharpening from its ends (Yue et al. 2025, arXiv 2504.13837). The finding is about `most` samples and no more: curves may
-/// cross beyond.
-///
-/// # Errors
-/// [`StatsError`] for different numbers of questions, fewer than `most` samples of one, a `most` below 2, and settings out of
-/// range.
-fn compare_pass_curves(
-    a: &[Attempts],
-    b: &[Attempts],
-    most: usize,
-    settings: Bootstrap,
-) -> Result<CurveComparison, StatsError> {
-    compare_by(a, b, most, settings, |a, b| {
-        paired_bootstrap(a, b, settings)
-    })
+/// The samples of both policies under one seed, by question.
+type Pairs = BTreeMap<QuestionKey, [Attempts; 2]>;
+
+/// pass@k of one side of the pairs, which all have `k` samples or more.
+fn scores(pairs: &Pairs, side: usize, k: usize) -> Scores {
+    let score = |(asked, pair): (&QuestionKey, &[Attempts; 2])| {
+        let attempts = &pair[side];
+        let value = pass_at_k(attempts.samples(), attempts.correct(), k)?;
+        Some((asked.clone(), value))
+    };
+    pairs.iter().filter_map(score).collect()
 }
 
-/// [`compare_pass_curves`] with the interval that `difference` gives to the values of all questions on both sides.
-fn compare_by(
-    a: &[Attempts],
-    b: &[Attempts],
+/// Compares pass@k of two policies at 1, 2, 4, ... up to `most`, which is at least 2 and no more than any question's samples, and reads
+/// capability and sharpening from its ends (Yue et al. 2025, arXiv 2504.13837). The finding is about `most` samples and no more:
+/// curves may cross beyond.
+///
+/// # Errors
+/// [`StatsError`] for no questions and settings out of range.
+fn compare_pass_curves(
+    seeds: &[Pairs],
     most: usize,
     settings: Bootstrap,
-    difference: impl Fn(&[f64], &[f64]) -> Result<Interval, StatsError>,
 ) -> Result<CurveComparison, StatsError> {
-    if most < 2 {
-        return Err(StatsError::ShortCurve(most));
-    }
-    let ks = doublings(most);
-    let mut differences = Vec::with_capacity(ks.len());
-    for &k in &ks {
-        let of = |questions| AtK::Pass.values(questions, k, settings.seed);
-        differences.push(CurvePoint {
-            k,
-            value: difference(&of(a)?, &of(b)?)?,
+    let (mut curves, mut differences) = ([Vec::new(), Vec::new()], Vec::new());
+    for k in doublings(most) {
+        let sides = [0, 1].map(|side: usize| -> Vec<Scores> {
+            seeds.iter().map(|seed| scores(seed, side, k)).collect()
         });
+        for (curve, side) in curves.iter_mut().zip(&sides) {
+            let value = mean_interval(&by_asked(side), settings)?;
+            curve.push(CurvePoint { k, value });
+        }
+        let [a, b] = &sides;
+        let value = over_seeds(a, b, settings)?;
+        differences.push(CurvePoint { k, value });
     }
     let [one, largest] = [
         differences[0].value,
@@ -155,16 +156,14 @@ fn compare_by(
         (true, false, true) => Finding::Narrowing,
         (false, false, _) => Finding::NoGain,
     };
-    let (curve_a, curve_b) = (
-        curve(AtK::Pass, a, &ks, settings)?,
-        curve(AtK::Pass, b, &ks, settings)?,
-    );
+    let [a, b] = curves;
+    let asked: BTreeSet<&QuestionKey> = seeds.iter().flat_map(BTreeMap::keys).collect();
     Ok(CurveComparison {
-        a: curve_a,
-        b: curve_b,
+        a,
+        b,
         differences,
         finding,
-        questions: a.len(),
+        questions: asked.len(),
         bootstrap: settings,
     })
 }
@@ -192,45 +191,24 @@ impl CurveComparison {
         seeds: impl IntoIterator<Item = (&'a [Episode], &'a [Episode])>,
         settings: Bootstrap,
     ) -> Result<Option<Self>, StatsError> {
-        let (mut keys, mut both): (Vec<Vec<QuestionKey>>, Vec<Pair>) = (Vec::new(), Vec::new());
-        for (a, b) in seeds {
-            let (asked, attempts): (Vec<QuestionKey>, Vec<Pair>) = paired(a, b).into_iter().unzip();
-            if !asked.is_empty() {
-                keys.push(asked);
-                both.extend(attempts);
-            }
+        let seeds = seeds.into_iter().map(|(a, b)| paired(a, b));
+        let seeds: Vec<Pairs> = seeds.filter(|asked| !asked.is_empty()).collect();
+        let all = seeds.iter().flat_map(BTreeMap::values).flatten();
+        match all.map(Attempts::samples).min() {
+            Some(most) if most >= 2 => compare_pass_curves(&seeds, most, settings).map(Some),
+            _ => Ok(None),
         }
-        let (a, b): (Vec<Attempts>, Vec<Attempts>) = both.into_iter().unzip();
-        let Some(most) = a.iter().chain(&b).map(Attempts::samples).min() else {
-            return Ok(None);
-        };
-        if most < 2 {
-            return Ok(None);
-        }
-        if keys.len() < 2 {
-            return compare_pass_curves(&a, &b, most, settings).map(Some);
-        }
-        let by_seed = |values: &[f64]| -> Vec<Scores> {
-            let mut values = values.iter().copied();
-            let seed = |asked: &Vec<QuestionKey>| asked.iter().cloned().zip(&mut values).collect();
-            keys.iter().map(seed).collect::<Vec<Scores>>()
-        };
-        let difference = |a: &[f64], b: &[f64]| over_seeds(&by_seed(a), &by_seed(b), settings);
-        compare_by(&a, &b, most, settings, difference).map(Some)
     }
 }
 
-/// The samples of a question on both sides.
-type Pair = (Attempts, Attempts);
-
 /// The samples of the questions that both sides have.
-fn paired(a: &[Episode], b: &[Episode]) -> Vec<(QuestionKey, Pair)> {
+fn paired(a: &[Episode], b: &[Episode]) -> Pairs {
     let mut others = attempts_by_question(b);
     attempts_by_question(a)
         .into_iter()
         .filter_map(|(key, attempts)| {
             let other = others.remove(&key)?;
-            Some((key, (attempts, other)))
+            Some((key, [attempts, other]))
         })
         .collect()
 }
@@ -291,8 +269,27 @@ mod tests {
         (0..100).map(question).collect()
     }
 
+    /// The same questions under each of so many seeds.
+    fn compared(
+        seeds: usize,
+        a: &[Attempts],
+        b: &[Attempts],
+    ) -> Result<CurveComparison, StatsError> {
+        let asked = |id: usize| QuestionKey {
+            data_source: String::new(),
+            id: id.to_string(),
+            question: String::new(),
+        };
+        let both = a.iter().cloned().zip(b.iter().cloned());
+        let pairs: Pairs = (0..)
+            .map(asked)
+            .zip(both.map(<[Attempts; 2]>::from))
+            .collect();
+        compare_pass_curves(&vec![pairs; seeds], 16, SETTINGS)
+    }
+
     fn finding(a: &[Attempts], b: &[Attempts]) -> Result<Finding, StatsError> {
-        compare_pass_curves(a, b, 16, SETTINGS).map(|found| found.finding)
+        compared(1, a, b).map(|found| found.finding)
     }
 
     #[test]
@@ -320,11 +317,10 @@ mod tests {
 
     #[test]
     fn the_finding_is_said_with_its_evidence() -> Result<(), StatsError> {
-        let found = compare_pass_curves(
+        let found = compared(
+            1,
             &questions(|index| 2 * (index % 2)),
             &questions(|index| 8 * (index % 2)),
-            16,
-            SETTINGS,
         )?;
         let words = found.words("the start", "the trained policy");
         assert!(
@@ -338,6 +334,26 @@ mod tests {
             "{words}"
         );
         assert!(words.ends_with("n = 100 questions)."), "{words}");
+        Ok(())
+    }
+
+    /// The questions of one seed, asked again under four others with the same outcome, are no further questions.
+    #[test]
+    fn a_question_of_several_seeds_counts_once() -> Result<(), StatsError> {
+        let (start, trained) = (
+            questions(|index| 2 * (index % 2)),
+            questions(|index| 8 * (index % 2)),
+        );
+        let (one, five) = (
+            compared(1, &start, &trained)?,
+            compared(5, &start, &trained)?,
+        );
+        assert_eq!((one.questions, five.questions), (100, 100));
+        for (one, five) in one.a.iter().chain(&one.b).zip(five.a.iter().chain(&five.b)) {
+            for (one, five) in one.value.ends().into_iter().zip(five.value.ends()) {
+                assert!((one - five).abs() < 1e-9, "{one} {five}");
+            }
+        }
         Ok(())
     }
 
@@ -357,12 +373,6 @@ mod tests {
             curve(AtK::Majority, &questions, &[17], SETTINGS),
             Err(error)
         );
-        assert_eq!(
-            compare_pass_curves(&questions, &questions, 1, SETTINGS),
-            Err(StatsError::ShortCurve(1))
-        );
-        let short = compare_pass_curves(&questions, &questions[1..], 2, SETTINGS);
-        assert_eq!(short, Err(StatsError::Lengths { a: 100, b: 99 }));
         assert_eq!(
             curve(AtK::Pass, &[], &[1], SETTINGS),
             Err(StatsError::Empty)

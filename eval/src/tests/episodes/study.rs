@@ -1,5 +1,5 @@
 use forage_contracts::Episode;
-use forage_eval::{SeedEpisodes, Study, StudyError};
+use forage_eval::{Interval, SeedEpisodes, Study, StudyError};
 
 use super::fixtures::{SETTINGS, episode, episodes, infra};
 use super::summary::two_sources;
@@ -405,7 +405,7 @@ fn pass_at_k_is_chens_over_the_questions_of_all_seeds() -> TestResult {
     };
     let found = Study::of(&[seed(1), seed(2)], SETTINGS)?;
     let curves = found.pass_at_k.as_ref().ok_or("no curves")?;
-    assert_eq!(curves.questions, 60);
+    assert_eq!(curves.questions, 30, "both seeds asked the same ones");
     for (curve, right) in [&curves.a, &curves.b].into_iter().zip(rights) {
         let ks: Vec<usize> = curve.iter().map(|point| point.k).collect();
         assert_eq!(ks, [1, 2, 4, 8]);
@@ -486,6 +486,37 @@ fn searches_are_held_against_hops() -> TestResult {
         "{words}"
     );
     assert_eq!(study(&[("trained", 6)])?.effort, None);
+    Ok(())
+}
+
+/// Questions that were asked under several seeds are drawn with all of them: what each seed repeats shows no more.
+#[test]
+fn a_question_of_several_seeds_counts_once_against_hops() -> TestResult {
+    // One search in the place of two on half of the questions of one hop.
+    let hasty = |index: usize| {
+        let mut episode = episode(index, true);
+        if index % 6 == 0 {
+            episode.turns.remove(0);
+        }
+        episode
+    };
+    let seed = |number| SeedEpisodes {
+        seed: number,
+        start: share(1, 2),
+        arms: vec![("trained".to_owned(), (0..120).map(hasty).collect())],
+        baselines: Vec::new(),
+    };
+    let trained = |seeds: &[SeedEpisodes]| -> Result<Interval, Box<dyn std::error::Error>> {
+        let effort = Study::of(seeds, SETTINGS)?.effort.ok_or("no effort")?;
+        Ok(effort.trained.ok_or("no correlation")?)
+    };
+    let one = trained(&[seed(1)])?;
+    let five = trained(&(1..=5).map(seed).collect::<Vec<_>>())?;
+    // Sums of squares 80 and 50 / 3, of products 20.
+    assert!((one.estimate - 0.3_f64.sqrt()).abs() < 1e-9, "{one:?}");
+    for (one, five) in one.ends().into_iter().zip(five.ends()) {
+        assert!((one - five).abs() < 1e-9, "{one} {five}");
+    }
     Ok(())
 }
 
