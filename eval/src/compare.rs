@@ -10,8 +10,8 @@ use crate::measures::{
     QuestionKey, better, by_question, clusters, display_rank, headline, sources,
 };
 use crate::stats::{
-    Better, Bootstrap, Interval, LEVEL, NonInferiority, StatsError, holm, macro_average,
-    mcnemar_exact, mean, minimum_detectable_effect, paired_bootstrap_clusters, paired_permutation,
+    Better, Bootstrap, Interval, NonInferiority, StatsError, holm, macro_average, mcnemar_exact,
+    mean, minimum_detectable_effect, paired_bootstrap_clusters, paired_permutation,
 };
 use crate::summary::number;
 use crate::text;
@@ -44,14 +44,9 @@ pub struct Difference {
 }
 
 impl Difference {
-    /// The direction in which B is shown to differ from A, by the interval and by the test, which few questions or few that differ do
-    /// not pass. `Equal` says that neither is shown.
+    /// The direction in which B is shown to differ from A, by the interval and by the test. `Equal` says that neither is shown.
     pub fn direction(&self) -> Ordering {
-        match self.difference {
-            found if self.p < LEVEL && found.is_positive() => Ordering::Greater,
-            found if self.p < LEVEL && found.is_negative() => Ordering::Less,
-            _ => Ordering::Equal,
-        }
+        self.difference.shown(self.p)
     }
 }
 

@@ -6,7 +6,8 @@ use statrs::distribution::{ContinuousCDF, StudentsT};
 
 use crate::measures::QuestionKey;
 use crate::stats::{
-    Bootstrap, Interval, StatsError, macro_average, mean, percentile_mean, standard_deviation,
+    Bootstrap, Interval, StatsError, macro_average, mean, paired_permutation, percentile_mean,
+    standard_deviation,
 };
 
 /// Values of a measure by question.
@@ -103,6 +104,22 @@ fn student_half_width(values: &[f64], confidence: f64) -> f64 {
         student.inverse_cdf(f64::midpoint(1.0, confidence)) * standard_deviation(values)
             / count.sqrt()
     })
+}
+
+/// Two-sided p-value that the mean of `b - a` is 0: of one seed that of the sign-flip test over questions, of several that of
+/// [`student_p`].
+pub(crate) fn paired_p(
+    a: &[Scores],
+    b: &[Scores],
+    bootstrap: Bootstrap,
+) -> Result<f64, StatsError> {
+    let differences = differences(a, b);
+    if differences.len() > 1 {
+        return Ok(student_p(&differences));
+    }
+    let values = by_asked(&differences);
+    let nothing = vec![0.0; values.len()];
+    paired_permutation(&nothing, &values, bootstrap.resamples, bootstrap.seed)
 }
 
 /// Two-sided p-value of Student's t-test that the mean of `b - a` over seeds is 0. Runs of a seed are one observation, however many

@@ -11,6 +11,8 @@ mod power;
 mod proportion;
 mod stratified;
 
+use std::cmp::Ordering;
+
 use serde::{Deserialize, Serialize};
 
 pub(crate) use average::macro_average;
@@ -56,6 +58,18 @@ impl Interval {
     /// Returns true when the whole interval lies below 0.
     pub fn is_negative(&self) -> bool {
         self.high < 0.0
+    }
+
+    /// The side of 0 on which the effect is shown to lie: by the interval, and by a test with this p-value, which few questions or few
+    /// that differ do not pass. `Equal` where neither side is shown.
+    pub(crate) fn shown(&self, p: f64) -> Ordering {
+        if p < LEVEL && self.is_positive() {
+            Ordering::Greater
+        } else if p < LEVEL && self.is_negative() {
+            Ordering::Less
+        } else {
+            Ordering::Equal
+        }
     }
 
     /// `[low, high]`.

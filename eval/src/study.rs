@@ -12,6 +12,7 @@ mod words;
 pub(crate) use cost::Cost;
 pub(crate) use words::late_words;
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
 use forage_contracts::Episode;
@@ -26,7 +27,7 @@ use crate::measures::{QuestionKey, by_question, clusters, sources};
 use crate::mistakes::MistakeShare;
 use crate::pool::{Scores, differences, over_seeds, over_sets, student_p};
 use crate::stats::{
-    Bootstrap, Interval, LEVEL, ProfilePoint, StatsError, holm, mean, performance_profile,
+    Bootstrap, Interval, ProfilePoint, StatsError, holm, mean, performance_profile,
 };
 use crate::telemetry::Course;
 use seeds::{interquartile, lead};
@@ -433,9 +434,14 @@ impl Arm {
         Ok(())
     }
 
-    /// Says that a gain is shown, by the interval and by the test.
+    /// The direction in which it is shown to differ from the start.
+    fn direction(&self) -> Ordering {
+        self.gain.shown(self.p)
+    }
+
+    /// Says that a gain is shown.
     fn has_gained(&self) -> bool {
-        self.gain.is_positive() && self.p < LEVEL
+        self.direction() == Ordering::Greater
     }
 
     /// Says that the trained policy is ahead of this twin.
@@ -445,9 +451,14 @@ impl Arm {
 }
 
 impl Lead {
-    /// Says that the trained policy is ahead, by the interval and by the adjusted test.
+    /// The direction in which the trained policy is shown to differ, by the adjusted test.
+    fn direction(&self) -> Ordering {
+        self.difference.shown(self.p_adjusted)
+    }
+
+    /// Says that the trained policy is ahead.
     fn is_shown(&self) -> bool {
-        self.difference.is_positive() && self.p_adjusted < LEVEL
+        self.direction() == Ordering::Greater
     }
 }
 

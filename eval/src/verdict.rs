@@ -267,17 +267,18 @@ impl Verdict {
 
     /// Says whether training is shown to have raised the outcome or lowered it; `Equal` where neither is.
     pub fn direction(&self) -> Ordering {
-        self.greedy
-            .gain
-            .difference(self.outcome.measure())
+        self.direction_of(Some(&self.greedy.gain))
+    }
+
+    fn direction_of(&self, found: Option<&Comparison>) -> Ordering {
+        found
+            .and_then(|found| found.difference(self.outcome.measure()))
             .map_or(Ordering::Equal, Difference::direction)
     }
 
     /// Says that the trained policy is ahead of the control.
     pub(crate) fn is_ahead(&self) -> bool {
-        let over = self.greedy.over_control.as_ref();
-        let over = over.and_then(|found| found.difference(self.outcome.measure()));
-        over.is_some_and(|found| found.direction() == Ordering::Greater)
+        self.direction_of(self.greedy.over_control.as_ref()) == Ordering::Greater
     }
 
     /// Says that the control's gain has its interval above 0: enough for suspicion.
@@ -376,7 +377,7 @@ impl Verdict {
         };
         let state = if self.control_gained() {
             "gained as well"
-        } else if high < 0.0 {
+        } else if self.direction_of(self.greedy.control_gain.as_ref()) == Ordering::Less {
             "got worse"
         } else {
             "shows no gain"

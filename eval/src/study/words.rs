@@ -1,5 +1,6 @@
 //! A study as a table and in sentences.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use super::{Arm, Cost, Lead, Study};
@@ -201,12 +202,10 @@ impl Study {
         let [_, unit] = self.outcome.words();
         let evidence = self.interval_words(trained.gain);
         let gain = format!("{} {unit}, {evidence}", signed(trained.gain.estimate));
-        if trained.has_gained() {
-            format!("Training gained {gain}.")
-        } else if trained.gain.is_negative() {
-            format!("Training made it worse: {gain}.")
-        } else {
-            format!("No gain can be shown: {gain}.")
+        match trained.direction() {
+            Ordering::Greater => format!("Training gained {gain}."),
+            Ordering::Less => format!("Training made it worse: {gain}."),
+            Ordering::Equal => format!("No gain can be shown: {gain}."),
         }
     }
 
@@ -218,11 +217,15 @@ impl Study {
         let gained: Vec<String> = gained
             .map(|seed| format!("{} ({})", seed.seed, signed(seed.gain.estimate)))
             .collect();
-        let state = match twin.gain {
-            gain if gain.is_positive() => "gained as well, and what it gained is not the reward's",
-            gain if gain.is_negative() => "got worse",
-            _ if gained.is_empty() => "shows no gain",
-            _ => "is erratic",
+        // Of a twin's gain the interval alone is enough for suspicion.
+        let state = if twin.gain.is_positive() {
+            "gained as well, and what it gained is not the reward's"
+        } else if twin.direction() == Ordering::Less {
+            "got worse"
+        } else if gained.is_empty() {
+            "shows no gain"
+        } else {
+            "is erratic"
         };
         let gain = format!(
             "{} ({})",
@@ -364,12 +367,10 @@ impl Arm {
             )
         };
         let lead = self.lead.as_ref().map_or_else(String::new, |lead| {
-            let state = if lead.is_shown() {
-                "the trained policy is ahead of it"
-            } else if lead.difference.is_negative() {
-                "the trained policy is behind it"
-            } else {
-                "the trained policy is not clearly ahead of it"
+            let state = match lead.direction() {
+                Ordering::Greater => "the trained policy is ahead of it",
+                Ordering::Less => "the trained policy is behind it",
+                Ordering::Equal => "the trained policy is not clearly ahead of it",
             };
             format!("; {state}: {}", evidence(lead.difference))
         });
