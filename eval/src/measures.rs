@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use forage_contracts::Direction::{Higher, Lower};
 use forage_contracts::environment::Outcome;
 use forage_contracts::{Direction, Ending, Episode, Metric, Provenance, Score, Split};
-use forage_env::registry::environments;
+use forage_env::registry::{environments, rewards};
 use forage_env::reward::is_give_up;
 
 use crate::stats::Better;
@@ -228,9 +228,16 @@ pub(crate) fn episode_measures(episode: &Episode) -> BTreeMap<String, f64> {
     measures
 }
 
-/// Returns true for a measure that counts something, and so may exceed 1.
-pub(crate) fn is_count(name: &str) -> bool {
-    find(name).is_some_and(|metric| !["score", "share", "reward"].contains(&metric.unit))
+/// The range of scores and shares.
+const UNIT: [f32; 2] = [0.0, 1.0];
+
+/// Returns true for a measure between 0 and 1, and so for no count, no cost and no piece of a reward.
+pub(crate) fn is_share(name: &str) -> bool {
+    match find(name) {
+        // An episode does not say what its total may be; where that is 0 or 1 on every question, it pays for what is right or wrong.
+        Some(metric) => ["score", "share"].contains(&metric.unit) || metric.name == "reward",
+        None => rewards().any(|reward| reward.name == name && reward.range == UNIT),
+    }
 }
 
 /// Position of a measure in tables: the known ones first, the others after them by name.
@@ -348,7 +355,6 @@ fn ratio(part: usize, whole: usize) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use forage_contracts::STEP_METRICS;
-    use forage_env::registry::{environments, rewards};
 
     use super::*;
 

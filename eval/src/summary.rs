@@ -6,7 +6,7 @@ use forage_contracts::Episode;
 use serde::{Deserialize, Serialize};
 
 use crate::measures::{
-    QuestionKey, by_question, clusters, display_rank, headline, is_count, score, sources,
+    QuestionKey, by_question, clusters, display_rank, headline, is_share, score, sources,
 };
 use crate::stats::{
     Bootstrap, Interval, StatsError, bootstrap_mean, cluster_means, macro_average, mean_interval,
@@ -217,10 +217,10 @@ fn summarise(
     let mut metrics = BTreeMap::new();
     for (name, values) in clusters(questions) {
         let samples: Vec<Vec<f64>> = values.into_values().collect();
-        let interval = if is_count(&name) {
-            bootstrap_mean
-        } else {
+        let interval = if is_share(&name) {
             mean_interval
+        } else {
+            bootstrap_mean
         };
         let interval = interval(&cluster_means(&samples), bootstrap)?;
         metrics.insert(

@@ -124,6 +124,39 @@ fn samples_of_a_question_are_one_cluster() -> TestResult {
     Ok(())
 }
 
+/// Wilson's interval reaches from 0 towards 1, which is where a share of 0 may lie, and a cost of 0 may not.
+#[test]
+fn parts_have_intervals_within_their_range() -> TestResult {
+    let mut set = episodes(20, |_| false);
+    for episode in &mut set {
+        let score = episode.score.as_mut().ok_or("a score")?;
+        for part in ["search_cost", "length", "precision"] {
+            score.parts.insert(part.to_owned(), 0.0);
+        }
+        for part in ["published", "published_correct"] {
+            score.parts.insert(part.to_owned(), 1.0);
+        }
+    }
+    let summary = EvalSummary::from_episodes(&set, SETTINGS)?;
+    // Of 0 in 20 it is z^2 / (20 + z^2), and z is 1.959964.
+    for (name, [low, high]) in [
+        ("em", [0.0, 0.161_125]),
+        ("precision", [0.0, 0.161_125]),
+        ("answered", [0.838_875, 1.0]),
+        ("search_cost", [0.0, 0.0]),
+        ("length", [0.0, 0.0]),
+        ("published_excess", [0.0, 0.0]),
+        ("published_correct", [1.0, 1.0]),
+    ] {
+        let found = summary.metric(name).ok_or(name)?;
+        assert!(
+            (found.low - low).abs() < 1e-6 && (found.high - high).abs() < 1e-6,
+            "{name}: {found:?}"
+        );
+    }
+    Ok(())
+}
+
 #[test]
 fn bytes_of_a_script_are_not_shown_as_tokens() -> TestResult {
     let prompt = "Who?";
