@@ -11,7 +11,7 @@ use crate::measures::{
 };
 use crate::stats::{
     Better, Bootstrap, Interval, NonInferiority, StatsError, holm, macro_average, mcnemar_exact,
-    mean, minimum_detectable_effect, paired_bootstrap_clusters, paired_permutation,
+    mean, minimum_detectable_effect, paired_bootstrap, paired_permutation,
 };
 use crate::summary::number;
 use crate::text;
@@ -529,27 +529,21 @@ fn compare_metric(
     keep: impl Fn(&QuestionKey) -> bool,
     bootstrap: Bootstrap,
 ) -> Result<Option<Difference>, StatsError> {
-    let shared: Vec<(&Vec<f64>, &Vec<f64>)> = a
+    let (means_a, means_b): (Vec<f64>, Vec<f64>) = a
         .iter()
         .filter(|(key, _)| keep(key))
-        .filter_map(|(key, values)| Some((values, b.get(key)?)))
-        .collect();
-    if shared.is_empty() {
+        .filter_map(|(key, values)| Some((mean(values), mean(b.get(key)?))))
+        .unzip();
+    if means_a.is_empty() {
         return Ok(None);
     }
-    let (side_a, side_b): (Vec<Vec<f64>>, Vec<Vec<f64>>) = shared
-        .iter()
-        .map(|(a, b)| ((*a).clone(), (*b).clone()))
-        .unzip();
-    let means_a: Vec<f64> = side_a.iter().map(|values| mean(values)).collect();
-    let means_b: Vec<f64> = side_b.iter().map(|values| mean(values)).collect();
     let differences: Vec<f64> = means_a.iter().zip(&means_b).map(|(a, b)| b - a).collect();
     let p = paired_permutation(&means_a, &means_b, bootstrap.resamples, bootstrap.seed)?;
     Ok(Some(Difference {
         a: mean(&means_a),
         b: mean(&means_b),
-        difference: paired_bootstrap_clusters(&side_a, &side_b, bootstrap)?,
-        questions: shared.len(),
+        difference: paired_bootstrap(&means_a, &means_b, bootstrap)?,
+        questions: means_a.len(),
         minimum_detectable_effect: minimum_detectable_effect(
             &differences,
             bootstrap.confidence,

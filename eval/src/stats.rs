@@ -26,7 +26,7 @@ pub(crate) use bootstrap::{
 pub(crate) use multiple::holm;
 #[cfg(test)]
 pub(crate) use normal::normal_cdf;
-pub(crate) use paired::{mcnemar_exact, paired_bootstrap, paired_bootstrap_clusters};
+pub(crate) use paired::{mcnemar_exact, paired_bootstrap};
 pub(crate) use permutation::paired_permutation;
 pub(crate) use power::minimum_detectable_effect;
 pub(crate) use proportion::{mean_interval, wilson};

@@ -1,6 +1,6 @@
 //! Two policies on the same questions.
 
-use super::bootstrap::{cluster_means, percentile_mean};
+use super::bootstrap::percentile_mean;
 use super::{Bootstrap, Interval, StatsError};
 
 /// Mean of `b - a` over the same questions, with a percentile bootstrap interval by resampling questions.
@@ -23,29 +23,6 @@ pub(crate) fn paired_bootstrap(
     }
     let differences: Vec<f64> = a.iter().zip(b).map(|(a, b)| b - a).collect();
     percentile_mean(&differences, settings)
-}
-
-/// [`paired_bootstrap`] where each question has several samples: questions are resampled with all their samples.
-///
-/// The two sides may hold different numbers of samples of a question, but at least one each.
-///
-/// # Errors
-/// [`StatsError`] for different lengths, questions without samples on one side, and as [`percentile_mean`].
-pub(crate) fn paired_bootstrap_clusters(
-    a: &[Vec<f64>],
-    b: &[Vec<f64>],
-    settings: Bootstrap,
-) -> Result<Interval, StatsError> {
-    if a.len() != b.len() {
-        return Err(StatsError::Lengths {
-            a: a.len(),
-            b: b.len(),
-        });
-    }
-    if a.iter().chain(b).any(Vec::is_empty) {
-        return Err(StatsError::Empty);
-    }
-    paired_bootstrap(&cluster_means(a), &cluster_means(b), settings)
 }
 
 /// Exact two-sided `McNemar` test: the probability, were both policies equally good, of a split of the `b + c` questions
@@ -87,15 +64,10 @@ mod tests {
     }
 
     #[test]
-    fn clusters_must_match() {
-        let one = vec![vec![1.0], vec![0.0]];
+    fn sides_must_match() {
         assert_eq!(
-            paired_bootstrap_clusters(&one, &one[..1], SETTINGS),
+            paired_bootstrap(&[1.0, 0.0], &[1.0], SETTINGS),
             Err(StatsError::Lengths { a: 2, b: 1 })
-        );
-        assert_eq!(
-            paired_bootstrap_clusters(&one, &[vec![1.0], vec![]], SETTINGS),
-            Err(StatsError::Empty)
         );
     }
 }
