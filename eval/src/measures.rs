@@ -234,7 +234,7 @@ const UNIT: [f32; 2] = [0.0, 1.0];
 /// Returns true for a measure between 0 and 1, and so for no count, no cost and no piece of a reward.
 pub(crate) fn is_share(name: &str) -> bool {
     match find(name) {
-        // An episode does not say what its total may be; where that is 0 or 1 on every question, it pays for what is right or wrong.
+        // An episode does not say between what its total may lie; one that is 0 or 1 on every question most likely pays for being right.
         Some(metric) => ["score", "share"].contains(&metric.unit) || metric.name == "reward",
         None => rewards().any(|reward| reward.name == name && reward.range == UNIT),
     }
