@@ -226,6 +226,48 @@ fn the_remains_of_a_killed_build_are_cleared() {
     assert_eq!(ids(&request.out, "apple"), ["a", "b"]);
 }
 
+/// Killed while the old index was being removed, or unable to remove it.
+#[test]
+fn the_remains_of_a_replaced_index_are_in_nobodys_way() {
+    let place = Place::new();
+    let mut request = place.request(&ROWS);
+    build(&request).unwrap();
+    let leave = || {
+        let remains = place.path(".index.replaced");
+        fs::create_dir_all(remains.join("seg-000001")).unwrap();
+        fs::write(remains.join("seg-000001/docs.bin"), "half").unwrap();
+        let manifest = "manifest.json";
+        fs::copy(request.out.join(manifest), remains.join(manifest)).unwrap();
+    };
+    leave();
+    Index::merge(&request.out, &mut |_, _| {}).unwrap();
+    assert_eq!(place.names(), ["corpus.jsonl", "index"]);
+    leave();
+    request.replace = true;
+    build(&request).unwrap();
+    assert_eq!(place.names(), ["corpus.jsonl", "index"]);
+    assert_eq!(ids(&request.out, "apple"), ["a", "b"]);
+}
+
+#[test]
+fn what_a_running_build_moved_aside_stays_there() {
+    let place = Place::new();
+    let request = place.request(&ROWS);
+    build(&request).unwrap();
+    let (building, aside) = (place.path(".index.building"), place.path(".index.replaced"));
+    fs::create_dir_all(&building).unwrap();
+    let lock = fs::File::create(building.join(".build.lock")).unwrap();
+    lock.try_lock().unwrap();
+    fs::rename(&request.out, &aside).unwrap();
+    assert!(matches!(build(&request), Err(IndexError::Busy { .. })));
+    let addition = AddRequest::new(&request.sources[0], request.format, &request.out);
+    assert!(matches!(
+        Index::add(&addition, &mut |_, _| {}),
+        Err(IndexError::Busy { .. })
+    ));
+    assert!(!request.out.exists() && aside.join("manifest.json").exists());
+}
+
 #[test]
 fn a_second_build_at_the_same_place_is_told() {
     let place = Place::new();

@@ -25,19 +25,25 @@ impl Staging {
     /// Claims the folder for a new index, clearing what a killed build left.
     pub(in crate::index) fn for_new(target: &Path, replace: bool) -> Result<Self, IndexError> {
         let (path, replaced) = siblings(target)?;
-        restore_replaced(target, &replaced)?;
+        let staging = Self::claim(target, path, replaced)?;
         check_target(target, replace)?;
-        Self::claim(target, path, replaced)
+        // The old index is to be moved there in the end; better told now than after hours.
+        discard(&staging.replaced)?;
+        Ok(staging)
     }
 
     /// Claims the folder for a change of an existing index, whose manifest is read under the lock. Clears what a killed
     /// build, addition or merge left beside the index and in it.
     pub(in crate::index) fn for_change(target: &Path) -> Result<(Self, Manifest), IndexError> {
         let (path, replaced) = siblings(target)?;
-        restore_replaced(target, &replaced)?;
-        Manifest::read(target)?;
+        if !holds_index(&replaced) {
+            // Nothing is made beside what is no index.
+            Manifest::read(target)?;
+        }
         let staging = Self::claim(target, path, replaced)?;
         let manifest = Manifest::read(target)?;
+        // What cannot be removed now is in the way of a build alone.
+        let _ = discard(&staging.replaced);
         clear_leftovers(target, &manifest)?;
         Ok((staging, manifest))
     }
@@ -65,6 +71,7 @@ impl Staging {
             _lock: lock,
         };
         staging.clear()?;
+        staging.restore()?;
         Ok(staging)
     }
 
@@ -80,15 +87,17 @@ impl Staging {
                 .map_err(IndexError::io("move aside", &self.target))?;
         }
         if let Err(source) = fs::rename(&self.path, &self.target) {
-            restore_replaced(&self.target, &self.replaced)?;
+            self.restore()?;
             return Err(IndexError::io("move into place", &self.target)(source));
         }
         self.published = true;
         // What follows tidies up; the index is complete whether it succeeds or not.
         let _ = fs::remove_file(self.target.join(LOCK_FILE));
-        let _ = fs::remove_dir_all(&self.replaced);
-        if let Some(parent) = self.target.parent() {
-            let _ = sync_folder(parent);
+        // The old index goes once the new one is there for good.
+        if let Some(parent) = self.target.parent()
+            && sync_folder(parent).is_ok()
+        {
+            let _ = discard(&self.replaced);
         }
         Ok(())
     }
@@ -107,6 +116,14 @@ impl Staging {
         // The index is complete; what cannot be removed now is cleared by the next change.
         let _ = clear_leftovers(&self.target, manifest);
         Ok(())
+    }
+
+    /// Puts the old index back where a build was stopped, or failed, between its two renames.
+    fn restore(&self) -> Result<(), IndexError> {
+        if holds_index(&self.target) || !holds_index(&self.replaced) {
+            return Ok(());
+        }
+        fs::rename(&self.replaced, &self.target).map_err(IndexError::io("restore", &self.target))
     }
 
     fn clear(&self) -> Result<(), IndexError> {
@@ -195,12 +212,19 @@ fn siblings(target: &Path) -> Result<(PathBuf, PathBuf), IndexError> {
     Ok((building, target.with_file_name(format!(".{name}.replaced"))))
 }
 
-/// A build killed between its two renames left the old index aside: put it back.
-fn restore_replaced(target: &Path, replaced: &Path) -> Result<(), IndexError> {
-    if target.exists() || !replaced.join(MANIFEST_FILE).exists() {
-        return Ok(());
+fn holds_index(folder: &Path) -> bool {
+    folder.join(MANIFEST_FILE).exists()
+}
+
+/// Removes an index that was moved aside, its manifest first: what is left where the rest cannot be removed is never put
+/// back.
+fn discard(replaced: &Path) -> Result<(), IndexError> {
+    for path in [replaced.join(MANIFEST_FILE).as_path(), replaced] {
+        if path.exists() {
+            remove(path)?;
+        }
     }
-    fs::rename(replaced, target).map_err(IndexError::io("restore", target))
+    Ok(())
 }
 
 fn check_target(target: &Path, replace: bool) -> Result<(), IndexError> {
