@@ -26,13 +26,16 @@ pub(crate) const MODE: ModeEntry = ModeEntry {
     },
 };
 
+/// The hits for a query, or [`RetrieverError::Cancelled`] where it was given up while others of its batch were waited for.
+type Answer = Result<Vec<Hit>, RetrieverError>;
+
 /// Finds the passages whose vectors have the largest inner products with that of the query.
 ///
 /// Queries of concurrent callers are encoded together on a thread of the retriever, which the model may block; a caller
 /// waits up to two milliseconds for others. Every passage of the index is a candidate: there are `k` hits unless a filter
 /// or the index has fewer.
 pub(crate) struct DenseRetriever {
-    batcher: Batcher<(Query, usize), Vec<Hit>>,
+    batcher: Batcher<(Query, usize), Answer>,
     fingerprint: Fingerprint,
 }
 
@@ -95,9 +98,8 @@ impl Retriever for DenseRetriever {
         if queries.is_empty() || k == 0 {
             return Ok(vec![Vec::new(); queries.len()]);
         }
-        self.batcher
-            .submit(queries.iter().map(|query| (query.clone(), k)).collect())
-            .await
+        let queries = queries.iter().map(|query| (query.clone(), k)).collect();
+        self.batcher.submit(queries).await?.into_iter().collect()
     }
 }
 
@@ -141,7 +143,7 @@ struct Candidate {
 }
 
 impl Searcher {
-    fn answer(&self, queries: &[(Query, usize)]) -> Result<Vec<Vec<Hit>>, RetrieverError> {
+    fn answer(&self, queries: &[(Query, usize)]) -> Result<Vec<Answer>, RetrieverError> {
         let dimension = self.encoder.dimension();
         let mut encoded = Vec::with_capacity(queries.len() * dimension);
         for batch in queries.chunks(FULL_BATCH) {
@@ -158,7 +160,7 @@ impl Searcher {
         for (at, (query, k)) in queries.iter().enumerate() {
             groups.entry((&*query.filter, *k)).or_default().push(at);
         }
-        let mut answers = vec![Vec::new(); queries.len()];
+        let mut answers: Vec<Answer> = queries.iter().map(|_| Ok(Vec::new())).collect();
         for ((filter, k), members) in groups {
             let rows = members
                 .iter()
@@ -166,9 +168,17 @@ impl Searcher {
             let rows: Vec<f32> = rows.copied().collect();
             let flags = members.iter().map(|&at| &queries[at].0.cancel);
             let cancel = cancel::all(flags);
-            let found = self.candidates(&rows, k, filter, &cancel)?;
+            let found = match self.candidates(&rows, k, filter, &cancel) {
+                Err(failure) if matches!(failure.root(), RetrieverError::Cancelled) => {
+                    for at in members {
+                        answers[at] = Err(RetrieverError::Cancelled);
+                    }
+                    continue;
+                }
+                found => found?,
+            };
             for (at, candidates) in members.into_iter().zip(found) {
-                answers[at] = self.hits(candidates, k)?;
+                answers[at] = Ok(self.hits(candidates, k)?);
             }
         }
         Ok(answers)

@@ -10,8 +10,8 @@ use forage_retriever::dense::retriever::DenseRetriever;
 use forage_retriever::dense::storage::DenseManifest;
 use forage_retriever::dense::{VectorIndexKind, VectorIndexRequest, VectorSource};
 use forage_retriever::{
-    AddRequest, BuildRequest, CorpusFormat, Encoder, Filter, Hit, Index, Passage, Query, Retriever,
-    RetrieverError, TextKind,
+    AddRequest, BuildRequest, CancelFlag, CorpusFormat, Encoder, Filter, Hit, Index, Passage,
+    Query, Retriever, RetrieverError, TextKind,
 };
 
 mod imported;
@@ -525,6 +525,24 @@ async fn lists_and_probes_can_be_chosen_and_stay() {
     for (query, hits) in queries().iter().zip(&answers) {
         assert_like(hits, &expected(&passages(0, 340), &query.text, 8));
     }
+}
+
+#[tokio::test]
+async fn a_caller_who_gives_up_ends_no_search_of_another() {
+    let fixture = built(100);
+    let encoder = HashedWords::new("words");
+    fixture.embed(&encoder, VectorIndexKind::Flat);
+    let retriever = fixture.open(&encoder).unwrap();
+    let alone = retriever.search(&queries(), 4).await.unwrap();
+    let (waited, mut given_up) = (queries(), queries());
+    for query in &mut given_up {
+        query.cancel = CancelFlag::when(|| true);
+    }
+    let (answers, failure) =
+        tokio::join!(retriever.search(&waited, 4), retriever.search(&given_up, 8));
+    assert_eq!(answers.unwrap(), alone);
+    let failure = failure.unwrap_err();
+    assert!(matches!(failure.root(), RetrieverError::Cancelled));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
