@@ -1,4 +1,4 @@
-//! Sets of the documents of a segment that a search may return.
+//! Sets of documents of a segment.
 
 const WORD_BITS: usize = 64;
 
@@ -10,17 +10,25 @@ pub(crate) struct DocSet {
 }
 
 impl DocSet {
-    /// The documents of a list, in any order; `len` is the number of documents of the segment. Numbers at or above it are
-    /// not in the set.
-    pub(crate) fn from_sorted(docs: &[u32], len: usize) -> Self {
-        let mut words = vec![0_u64; len.div_ceil(WORD_BITS)];
+    /// No document; `len` is the number of documents of the segment.
+    pub(crate) fn empty(len: usize) -> Self {
+        let words = vec![0_u64; len.div_ceil(WORD_BITS)];
+        Self { words, len }
+    }
+
+    /// Adds documents, in any order. Numbers at or above the number of documents of the segment are left out.
+    pub(crate) fn insert(&mut self, docs: &[u32]) {
         for &doc in docs {
             let doc = doc as usize;
-            if doc < len {
-                words[doc / WORD_BITS] |= 1 << (doc % WORD_BITS);
+            if doc < self.len {
+                self.words[doc / WORD_BITS] |= 1 << (doc % WORD_BITS);
             }
         }
-        Self { words, len }
+    }
+
+    /// The set as bits, those of 64 documents a word.
+    pub(crate) fn words(&self) -> &[u64] {
+        &self.words
     }
 
     /// Tells whether a document is in the set.
@@ -63,9 +71,13 @@ mod tests {
             other in prop::collection::btree_set(0_u32..200, 0..60),
             len in 1_usize..180,
         ) {
-            let sorted = |set: &BTreeSet<u32>| set.iter().copied().collect::<Vec<_>>();
-            let mut both = DocSet::from_sorted(&sorted(&one), len);
-            both.intersect(&DocSet::from_sorted(&sorted(&other), len));
+            let of = |docs: &BTreeSet<u32>| {
+                let mut set = DocSet::empty(len);
+                set.insert(&docs.iter().copied().collect::<Vec<_>>());
+                set
+            };
+            let mut both = of(&one);
+            both.intersect(&of(&other));
             let expected: BTreeSet<u32> =
                 one.intersection(&other).copied().filter(|&doc| (doc as usize) < len).collect();
             prop_assert_eq!(both.count(), expected.len());

@@ -9,7 +9,7 @@ use super::{BooleanQuery, Kind, Leaf, MAX_BOOST, Node, Occur, Part};
 use crate::analyzer::{TermStream, simple_lowercase};
 use forage_contracts::retriever::CancelFlag;
 
-use crate::bm25::Scorer;
+use crate::bm25::{DocSet, Scorer};
 use crate::cancel::check_io;
 use crate::index::Segment;
 
@@ -33,7 +33,22 @@ pub(super) enum Source {
 /// The documents of a source in one segment.
 pub(super) enum Place {
     Postings(Vec<TermInfo>),
-    Set(Vec<u64>),
+    /// Few documents, ascending.
+    List(Vec<u32>),
+    Set(DocSet),
+}
+
+impl Place {
+    /// The smaller of a list, 32 bits a document, and a set, one bit for each of the `len` documents of the segment: a query
+    /// may name hundreds of ids.
+    fn of(docs: Vec<u32>, len: usize) -> Self {
+        if docs.len() <= len / 32 {
+            return Self::List(docs);
+        }
+        let mut set = DocSet::empty(len);
+        set.insert(&docs);
+        Self::Set(set)
+    }
 }
 
 pub(super) enum Step {
@@ -208,9 +223,8 @@ impl Planner<'_> {
             Source::Exact { field, value } => {
                 let mut places = Vec::new();
                 for segment in self.segments {
-                    let mut set = vec![0; segment.len().div_ceil(64)];
-                    insert(&mut set, &segment.field_docs(field, value, self.cancel)?);
-                    places.push(Place::Set(set));
+                    let docs = segment.field_docs(field, value, self.cancel)?;
+                    places.push(Place::of(docs, segment.len()));
                 }
                 Ok((places, None))
             }
@@ -226,7 +240,7 @@ impl Planner<'_> {
         let mut names = std::collections::BTreeSet::new();
         let (mut infos, mut sets, mut doc_freq) = (Vec::new(), Vec::new(), 0);
         for segment in self.segments {
-            let (mut of_segment, mut set) = (Vec::new(), vec![0_u64; segment.len().div_ceil(64)]);
+            let (mut of_segment, mut set) = (Vec::new(), DocSet::empty(segment.len()));
             let mut add = |term: &str, info: &TermInfo| {
                 check_io(self.cancel)?;
                 if names.len() <= MAX_RANKED_EXPANSION {
@@ -235,7 +249,7 @@ impl Planner<'_> {
                 }
                 let mut blocks = segment.postings.blocks(info)?;
                 while !blocks.docs().is_empty() {
-                    insert(&mut set, blocks.docs());
+                    set.insert(blocks.docs());
                     blocks.advance();
                 }
                 Ok(())
@@ -246,10 +260,7 @@ impl Planner<'_> {
             {
                 add(own, &found.info)?;
             }
-            doc_freq += set
-                .iter()
-                .map(|word| u64::from(word.count_ones()))
-                .sum::<u64>();
+            doc_freq += set.count() as u64;
             infos.push(of_segment);
             sets.push(set);
         }
@@ -261,12 +272,6 @@ impl Planner<'_> {
             infos.into_iter().map(Place::Postings).collect(),
             Some(doc_freq),
         ))
-    }
-}
-
-fn insert(set: &mut [u64], docs: &[u32]) {
-    for &doc in docs {
-        set[doc as usize / 64] |= 1 << (doc % 64);
     }
 }
 

@@ -29,6 +29,9 @@ pub(super) struct Stream<'a> {
 
 enum StreamKind<'a> {
     Cursors(Vec<Cursor>),
+    /// Documents, ascending.
+    List(&'a [u32]),
+    /// A bit per document.
     Set(&'a [u64]),
 }
 
@@ -77,7 +80,8 @@ impl Cursor {
 impl<'a> Stream<'a> {
     pub(super) fn open(place: &'a Place, postings: &Postings) -> io::Result<Self> {
         let kind = match place {
-            Place::Set(set) => StreamKind::Set(set),
+            Place::List(docs) => StreamKind::List(docs),
+            Place::Set(set) => StreamKind::Set(set.words()),
             Place::Postings(infos) => {
                 let mut cursors = Vec::with_capacity(infos.len());
                 for info in infos {
@@ -100,7 +104,14 @@ impl<'a> Stream<'a> {
     /// Moves to the window that begins at `base`, a multiple of 64 not before the last one.
     pub(super) fn fill(&mut self, base: u32) {
         self.bits = NONE;
+        let end = base.saturating_add(WINDOW as u32).min(TERMINATED);
         match &mut self.kind {
+            StreamKind::List(docs) => {
+                let inside = from(docs, base).iter().take_while(|&&doc| doc < end);
+                for slot in inside.map(|doc| (doc - base) as usize) {
+                    self.bits[slot / 64] |= 1 << (slot % 64);
+                }
+            }
             StreamKind::Set(set) => {
                 let words = set.iter().skip(base as usize / 64);
                 for (slot, word) in self.bits.iter_mut().zip(words) {
@@ -108,7 +119,6 @@ impl<'a> Stream<'a> {
                 }
             }
             StreamKind::Cursors(cursors) => {
-                let end = base.saturating_add(WINDOW as u32).min(TERMINATED);
                 for cursor in cursors {
                     cursor.fill(base, end, &mut self.bits, &mut self.freqs);
                 }
@@ -116,22 +126,23 @@ impl<'a> Stream<'a> {
         }
     }
 
-    /// The first document at or after `from`, which is not before the last window; `TERMINATED` for none.
-    pub(super) fn next_from(&self, from: u32) -> u32 {
+    /// The first document at or after `base`, which is not before the last window; `TERMINATED` for none.
+    pub(super) fn next_from(&self, base: u32) -> u32 {
         match &self.kind {
-            // A cursor that is not filled up to `from` may be before it; the next window shows.
+            // A cursor that is not filled up to `base` may be before it; the next window shows.
             StreamKind::Cursors(cursors) => cursors
                 .iter()
                 .map(Cursor::doc)
                 .min()
-                .map_or(TERMINATED, |doc| doc.max(from)),
+                .map_or(TERMINATED, |doc| doc.max(base)),
+            StreamKind::List(docs) => from(docs, base).first().copied().unwrap_or(TERMINATED),
             StreamKind::Set(set) => {
-                let words = set.iter().enumerate().skip(from as usize / 64);
+                let words = set.iter().enumerate().skip(base as usize / 64);
                 let found = words
                     .filter(|(_, word)| **word != 0)
                     .map(|(slot, _)| slot as u32 * 64)
                     .next();
-                found.map_or(TERMINATED, |doc| doc.max(from))
+                found.map_or(TERMINATED, |doc| doc.max(base))
             }
         }
     }
@@ -144,4 +155,9 @@ impl<'a> Stream<'a> {
     pub(super) fn freq(&self, slot: usize) -> u32 {
         self.freqs.get(slot).copied().unwrap_or(1)
     }
+}
+
+/// The documents of a list that are at or after `base`.
+fn from(docs: &[u32], base: u32) -> &[u32] {
+    &docs[docs.partition_point(|&doc| doc < base)..]
 }

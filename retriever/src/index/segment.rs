@@ -194,19 +194,18 @@ impl Segment {
     ) -> io::Result<Option<DocSet>> {
         let mut allowed: Option<DocSet> = None;
         for (name, values) in &filter.0 {
-            let mut ranks = Vec::new();
+            let mut of_field = DocSet::empty(self.len());
             let mut long = HashSet::new();
             for value in values {
                 match self.indexed_docs(name, value, cancel)? {
-                    Some(found) => ranks.extend(found),
+                    Some(found) => of_field.insert(&found),
                     None => _ = long.insert(value.as_str()),
                 }
             }
             // Once for all of them: under a name that is too long, every value is.
             if !long.is_empty() {
-                ranks.extend(self.scan(name, &long, cancel)?);
+                of_field.insert(&self.scan(name, &long, cancel)?);
             }
-            let of_field = DocSet::from_sorted(&ranks, self.len());
             match &mut allowed {
                 Some(allowed) => allowed.intersect(&of_field),
                 None => allowed = Some(of_field),

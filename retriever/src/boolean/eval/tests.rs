@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 
 use forage_contracts::Passage;
-use forage_contracts::retriever::{Filter, Query, RetrieverError};
+use forage_contracts::retriever::{CancelFlag, Filter, Query, RetrieverError};
 use proptest::prelude::*;
 use tantivy::fieldnorm::FieldNormReader;
 
 use crate::Bm25Retriever;
 use crate::analyzer::TermStream;
+use crate::boolean::plan::{Place, plan};
 use crate::boolean::{Kind, Leaf, Node, Occur, Part, parse_with};
 use crate::cancel;
 
@@ -407,4 +408,43 @@ fn a_cancelled_search_ends_within_a_passage() {
         assert!(matches!(failure, RetrieverError::Cancelled), "{failure}");
     }
     assert!(pages.search_boolean(&within(1000), 60).is_ok());
+}
+
+/// Two windows of passages: a page has few of them, a half has many.
+#[test]
+fn rare_values_take_no_set_of_the_segment_and_match_as_common_ones_do() {
+    let numbers = 0..5000_usize;
+    let passage = |number: usize| {
+        Passage::new(format!("d{number:04}"), "Page", "word")
+            .with_field("page", (number % 50).to_string())
+            .with_field("half", (number % 2).to_string())
+    };
+    let retriever = Bm25Retriever::in_memory(numbers.clone().map(passage).collect()).unwrap();
+    let queries: [(&str, fn(usize) -> bool); 5] = [
+        ("page:7", |number| number % 50 == 7),
+        ("page:7 AND half:1 NOT id:d0057", |number| {
+            number % 50 == 7 && number != 57
+        }),
+        ("half:0 AND (page:8 OR page:9)", |number| number % 50 == 8),
+        ("id:d4999 OR id:d0000 OR id:d4096", |number| {
+            [0, 4096, 4999].contains(&number)
+        }),
+        ("word NOT half:0 NOT page:7", |number| {
+            number % 2 == 1 && number % 50 != 7
+        }),
+    ];
+    for (text, matches) in queries {
+        let found = ids_and_bits(&retriever, &Query::new(text), 5000);
+        let found: Vec<String> = found.into_iter().map(|(id, _)| id).collect();
+        let wanted = numbers.clone().filter(|&number| matches(number));
+        let wanted: Vec<String> = wanted.map(|number| format!("d{number:04}")).collect();
+        assert_eq!(found, wanted, "{text}");
+    }
+
+    let (parsed, _) = parse_with("id:d0001 OR page:7 OR half:1", &|_| true);
+    let (segments, scorer) = (retriever.index().segments(), retriever.ranking().scorer());
+    let planned = plan(&parsed, segments, scorer, &CancelFlag::default()).unwrap();
+    let is_set = |place: &&Place| matches!(place, Place::Set(_));
+    let places = planned.unwrap().places;
+    assert_eq!(places.iter().flatten().filter(is_set).count(), 1);
 }
