@@ -20,6 +20,8 @@ use crate::cache::key;
 
 /// Counted up when a reader of the old form would misread the new one.
 const SCHEMA: u32 = 1;
+/// The first bytes of every tape.
+const BEGINNING: &[u8] = b"{\"schema\":";
 
 /// A tape cannot be read or written.
 #[derive(Debug, thiserror::Error)]
@@ -109,30 +111,36 @@ fn address(fingerprint: &Fingerprint, boolean: bool, query: &Query, k: usize) ->
         .to_string()
 }
 
-/// The whole lines of a tape and how many bytes they are: the last line of a killed program may be cut.
-fn read(path: &Path) -> Result<(Header, Vec<Line>, u64), TapeError> {
+/// The whole lines of a tape and how many bytes they are: the last line of a killed program may be cut, the header too.
+fn read(path: &Path) -> Result<(Option<Header>, Vec<Line>, u64), TapeError> {
     let mut file = BufReader::new(File::open(path).map_err(TapeError::io("open", path))?);
     let (mut header, mut lines, mut whole) = (None, Vec::new(), 0);
-    let mut text = String::new();
+    let mut text = Vec::new();
     for line in 1.. {
         text.clear();
         let bytes = file
-            .read_line(&mut text)
+            .read_until(b'\n', &mut text)
             .map_err(TapeError::io("read", path))?;
-        if !text.ends_with('\n') {
-            break;
-        }
-        whole += bytes as u64;
         let bad = |what: String| TapeError::Malformed {
             path: path.to_owned(),
             line,
             what,
         };
+        if !text.ends_with(b"\n") {
+            // A header that was cut is written again; any other text is not ours to remove.
+            let common = bytes.min(BEGINNING.len());
+            if header.is_none() && text[..common] != BEGINNING[..common] {
+                return Err(bad("it is not a header".to_owned()));
+            }
+            break;
+        }
+        whole += bytes as u64;
         if header.is_some() {
-            lines.push(serde_json::from_str(&text).map_err(|error| bad(error.to_string()))?);
+            lines.push(serde_json::from_slice(&text).map_err(|error| bad(error.to_string()))?);
             continue;
         }
-        let found: Header = serde_json::from_str(&text).map_err(|error| bad(error.to_string()))?;
+        let found: Header =
+            serde_json::from_slice(&text).map_err(|error| bad(error.to_string()))?;
         if found.schema != SCHEMA {
             return Err(bad(format!(
                 "schema {} where this program reads {SCHEMA}",
@@ -141,12 +149,7 @@ fn read(path: &Path) -> Result<(Header, Vec<Line>, u64), TapeError> {
         }
         header = Some(found);
     }
-    let empty = || TapeError::Malformed {
-        path: path.to_owned(),
-        line: 1,
-        what: "there is no line".to_owned(),
-    };
-    Ok((header.ok_or_else(empty)?, lines, whole))
+    Ok((header, lines, whole))
 }
 
 /// Appends answers to a tape, each address once. A line is handed to the operating system before its answer is used.
@@ -162,26 +165,23 @@ impl TapeWriter {
     /// When the file cannot be written, or is a tape of another retriever.
     fn open(path: &Path, retriever: &Arc<dyn Retriever>) -> Result<Self, TapeError> {
         let fingerprint = retriever.fingerprint();
-        let begun = std::fs::metadata(path).is_ok_and(|file| file.len() > 0);
-        let known = if begun { Some(read(path)?) } else { None };
         let mut file = OpenOptions::new()
             .create(true)
             .append(true)
             .open(path)
             .map_err(TapeError::io("write", path))?;
-        let mut keys = HashSet::new();
-        if let Some((header, lines, whole)) = known {
-            if header.fingerprint != fingerprint {
-                let (found, asked) = (header.fingerprint.0, fingerprint.0);
-                return Err(TapeError::Other {
-                    path: path.to_owned(),
-                    found,
-                    asked,
-                });
-            }
-            file.set_len(whole).map_err(TapeError::io("write", path))?;
-            keys.extend(lines.into_iter().map(|line| line.key));
-        } else {
+        let (header, lines, whole) = read(path)?;
+        if let Some(header) = &header
+            && header.fingerprint != fingerprint
+        {
+            return Err(TapeError::Other {
+                path: path.to_owned(),
+                found: header.fingerprint.0.clone(),
+                asked: fingerprint.0,
+            });
+        }
+        file.set_len(whole).map_err(TapeError::io("write", path))?;
+        if header.is_none() {
             let boolean = Arc::clone(retriever).boolean().is_some();
             let header = Header {
                 schema: SCHEMA,
@@ -190,6 +190,7 @@ impl TapeWriter {
             };
             write_line(&mut file, &header).map_err(TapeError::io("write", path))?;
         }
+        let keys = lines.into_iter().map(|line| line.key).collect();
         Ok(Self {
             path: path.to_owned(),
             state: Mutex::new((file, keys)),
@@ -206,24 +207,33 @@ impl TapeWriter {
     ) -> Result<(), TapeError> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let (file, keys) = &mut *state;
-        if !keys.insert(key.clone()) {
+        if keys.contains(&key) {
             return Ok(());
         }
         let line = Line {
-            key,
+            key: key.clone(),
             query: query.clone(),
             k,
             hits: hits.to_vec(),
             issues: issues.map(<[_]>::to_vec),
         };
-        write_line(file, &line).map_err(TapeError::io("write", &self.path))
+        write_line(file, &line).map_err(TapeError::io("write", &self.path))?;
+        keys.insert(key);
+        Ok(())
     }
 }
 
+/// Appends a line, whole or not at all.
 fn write_line(file: &mut File, line: &impl Serialize) -> std::io::Result<()> {
     let mut text = serde_json::to_string(line)?;
     text.push('\n');
-    file.write_all(text.as_bytes())
+    let whole = file.metadata()?.len();
+    let written = file.write_all(text.as_bytes());
+    if written.is_err() {
+        // Half a line would become the beginning of the next.
+        let _ = file.set_len(whole);
+    }
+    written
 }
 
 /// Searches with another retriever and keeps every answer on a tape.
@@ -290,6 +300,11 @@ impl Tape {
     /// When it cannot be read or a line is not what a tape holds; the last line may be cut.
     pub fn open(path: &Path) -> Result<Self, TapeError> {
         let (header, lines, _) = read(path)?;
+        let header = header.ok_or_else(|| TapeError::Malformed {
+            path: path.to_owned(),
+            line: 1,
+            what: "there is no whole line".to_owned(),
+        })?;
         let answers = lines
             .into_iter()
             .map(|line| (line.key.clone(), line))
@@ -434,6 +449,51 @@ mod tests {
                 .to_string();
             assert!(error.contains(query), "{error}");
         }
+    }
+
+    #[test]
+    fn a_tape_that_was_cut_anywhere_is_gone_on_with() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("tools.jsonl");
+        let inner = library("Der Mond hebt das Meer: Ebbe — Flut, höchste Flut.");
+        let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+        let record = || {
+            let recording = Tape::record(&path, Arc::clone(&inner)).expect("a tape");
+            let queries = [Query::new("Flut")];
+            runtime
+                .block_on(recording.search(&queries, 3))
+                .expect("answers");
+            std::fs::read(&path).expect("a file")
+        };
+        let whole = record();
+        let header = 1 + whole
+            .iter()
+            .position(|&byte| byte == b'\n')
+            .expect("a header");
+        for cut in 0..whole.len() {
+            std::fs::write(&path, &whole[..cut]).expect("cut");
+            assert_eq!(Tape::open(&path).is_ok(), cut >= header, "{cut}");
+            assert_eq!(record(), whole, "{cut}");
+        }
+        std::fs::write(&path, "my notes").expect("write");
+        let error = Tape::record(&path, inner).err().expect("no tape");
+        assert!(error.to_string().contains("not a header"), "{error}");
+        assert_eq!(std::fs::read(&path).expect("a file"), b"my notes");
+    }
+
+    #[test]
+    fn an_answer_that_could_not_be_written_is_written_again() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("tools.jsonl");
+        let tape = TapeWriter::open(&path, &library("One.")).expect("a tape");
+        let keep = || tape.keep("key".to_owned(), &Query::new("one"), 3, &[], None);
+        let only_read = File::open(&path).expect("a file");
+        let file = std::mem::replace(&mut tape.state.lock().expect("a lock").0, only_read);
+        keep().expect_err("nothing can be written");
+        tape.state.lock().expect("a lock").0 = file;
+        keep().expect("a line");
+        keep().expect("a line that is there");
+        assert_eq!(Tape::open(&path).expect("a tape").len(), 1);
     }
 
     #[test]
