@@ -1,12 +1,13 @@
 //! Changing an index: adding passages, merging segments, adding vectors. Each is a new generation of the manifest.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use super::build::{
     AddRequest, BuildSummary, FileFeed, IndexFeed, Plan, Staging, available_threads, files_below,
 };
 use super::guard::guarded;
-use super::manifest::Manifest;
+use super::manifest::{Manifest, sync_folder};
 use super::open::Index;
 use super::segment::Segment;
 use super::{SEGMENT_PREFIX, verify};
@@ -138,12 +139,20 @@ impl Index {
         for segment in &mut manifest.segments {
             let path = folder.join(&segment.name);
             segment.files.retain(|name, _| !is_under(name, superseded));
+            let mut folders = BTreeSet::new();
             for name in files_below(&path).map_err(IndexError::io("read", &path))? {
                 if !segment.files.contains_key(&name) && !is_under(&name, superseded) {
-                    let record =
-                        verify::record(&path.join(&name)).map_err(IndexError::io("read", &path))?;
+                    let file = path.join(&name);
+                    let record = verify::record(&file).map_err(IndexError::io("read", &path))?;
+                    let above = file.ancestors().skip(1);
+                    let above = above.take_while(|folder| folder.starts_with(&path));
+                    folders.extend(above.map(Path::to_owned));
                     segment.files.insert(name, record);
                 }
+            }
+            // The names of new files are on disk for good before a manifest that has them.
+            for folder in folders {
+                sync_folder(&folder).map_err(IndexError::io("write", &folder))?;
             }
         }
         staging.commit(&mut manifest)?;
