@@ -48,6 +48,12 @@ pub enum WorldError {
         /// The folder.
         path: PathBuf,
     },
+    /// Another process exports to the same place.
+    #[error("another export to `{}` is running; wait for it or name another folder", path.display())]
+    Busy {
+        /// The folder.
+        path: PathBuf,
+    },
     /// A file or folder of the export could not be written.
     #[error("{action} `{}`; check permissions and free space", path.display())]
     Io {

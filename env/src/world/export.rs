@@ -6,7 +6,7 @@
 //! pages/pages.jsonl  questions.jsonl  world.json
 //! ```
 
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
@@ -55,11 +55,12 @@ impl QuestionCounts {
 impl World {
     /// Writes the whole world under `out_dir`, which must not exist or be empty, and returns the number of its passages.
     ///
-    /// `progress` hears of the pages that were written and of their number. Files are streamed into a sibling folder that is renamed at the end: `out_dir` is complete or absent.
+    /// `progress` hears of the pages that were written and of their number. Files are streamed into a hidden folder beside `out_dir` and
+    /// moved there at the end: it is complete or absent.
     ///
     /// # Errors
-    /// [`WorldError::NotEmpty`], [`WorldError::TooManyQuestions`] (before anything is written), or [`WorldError::Io`] with
-    /// the file.
+    /// [`WorldError::NotEmpty`], [`WorldError::TooManyQuestions`] or [`WorldError::Busy`] (before anything is written), or
+    /// [`WorldError::Io`] with the file.
     pub fn export(
         &self,
         out_dir: &Path,
@@ -197,9 +198,11 @@ fn io_error<'p>(action: &'static str, path: &'p Path) -> impl FnOnce(io::Error) 
     }
 }
 
-/// The folder an export grows in; removed again unless published.
+/// The folder an export grows in. It lies in a hidden one beside its place, which is locked meanwhile, and removed in the end.
 struct Staging {
+    hidden: PathBuf,
     path: PathBuf,
+    _lock: File,
 }
 
 impl Staging {
@@ -207,16 +210,30 @@ impl Staging {
         let mut name = std::ffi::OsString::from(".");
         name.push(out_dir.file_name().unwrap_or_else(|| "world".as_ref()));
         name.push(".partial");
-        let path = out_dir.with_file_name(name);
-        if let Some(parent) = path.parent() {
-            fs::create_dir_all(parent).map_err(io_error("create folder", parent))?;
+        let hidden = out_dir.with_file_name(name);
+        fs::create_dir_all(&hidden).map_err(io_error("create folder", &hidden))?;
+        let lock_path = hidden.join("lock");
+        let lock = File::create(&lock_path).map_err(io_error("create", &lock_path))?;
+        match lock.try_lock() {
+            Ok(()) if lock_path.exists() => {}
+            Ok(()) | Err(TryLockError::WouldBlock) => {
+                return Err(WorldError::Busy {
+                    path: out_dir.to_owned(),
+                });
+            }
+            Err(TryLockError::Error(source)) => return Err(io_error("lock", &lock_path)(source)),
         }
+        let path = hidden.join("world");
         if path.is_dir() {
             // What a killed export left.
             fs::remove_dir_all(&path).map_err(io_error("clear folder", &path))?;
         }
         fs::create_dir(&path).map_err(io_error("create folder", &path))?;
-        Ok(Self { path })
+        Ok(Self {
+            hidden,
+            path,
+            _lock: lock,
+        })
     }
 
     fn publish(self, out_dir: &Path) -> Result<(), WorldError> {
@@ -229,8 +246,8 @@ impl Staging {
 
 impl Drop for Staging {
     fn drop(&mut self) {
-        // Gone already when published; a leftover of a failed export is only clutter, so a failure here is no news.
-        let _ = fs::remove_dir_all(&self.path);
+        // What is left of an export is only clutter, so a failure here is no news.
+        let _ = fs::remove_dir_all(&self.hidden);
     }
 }
 

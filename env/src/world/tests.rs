@@ -422,6 +422,24 @@ fn export_round_trips_and_refuses_a_full_folder() {
 }
 
 #[test]
+fn a_second_export_to_the_same_place_is_told() {
+    let root = tempfile::tempdir().expect("temporary folder");
+    let out = root.path().join("world");
+    let (running, world) = (root.path().join(".world.partial/world"), world(200, 1));
+    std::fs::create_dir_all(&running).expect("folder");
+    std::fs::write(running.join("half"), "").expect("file");
+    let lock = std::fs::File::create(root.path().join(".world.partial/lock")).expect("lock");
+    lock.try_lock().expect("nobody else");
+    let export = || world.export(&out, QuestionCounts::each(1), |_, _| ());
+    assert!(matches!(export(), Err(WorldError::Busy { .. })));
+    assert!(running.join("half").exists());
+    drop(lock);
+    export().expect("what was left is cleared");
+    assert!(out.join("world.json").exists() && !out.join("half").exists());
+    assert!(!running.exists());
+}
+
+#[test]
 fn canonical_queries_find_the_evidence() {
     for (pages, seed) in [(500, 1), (2000, 2), (20_000, 3)] {
         let world = world(pages, seed);
