@@ -77,6 +77,7 @@ impl<'a> Output<'a> {
         let file = writer
             .into_inner()
             .map_err(|error| anyhow!("{}: {}", cannot_write(), error.error()))?;
+        file.as_file().sync_all().with_context(cannot_write)?;
         file.persist(self.path).with_context(cannot_write)?;
         Ok(())
     }

@@ -1,7 +1,5 @@
 //! Infrastructure failures, which say nothing about the code that was run.
 
-use std::path::PathBuf;
-
 /// The reason why the sandbox could not run code at all.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -17,15 +15,6 @@ pub enum SandboxError {
     /// The interpreter could not be compiled or loaded.
     #[error("the Python interpreter cannot be loaded: {0}")]
     Interpreter(String),
-    /// The cache folder cannot be read.
-    #[error("cannot use the interpreter's cache at `{}`; give another folder", path.display())]
-    Cache {
-        /// The folder or file.
-        path: PathBuf,
-        /// The cause.
-        #[source]
-        source: std::io::Error,
-    },
     /// No more instances of the interpreter fit.
     #[error("no room for another interpreter beside the {limit} there may be: {reason}")]
     Full {

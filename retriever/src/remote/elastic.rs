@@ -135,12 +135,7 @@ impl ElasticRetriever {
                 "is empty; name the fields whose words are matched",
             ));
         }
-        if options.batch_queries == 0 {
-            return Err(RetrieverError::setting(
-                "batch_queries",
-                "is 0; use at least 1",
-            ));
-        }
+        super::spec::at_least_one("batch_queries", options.batch_queries)?;
         let encoder = match options.vector_field {
             Some(_) => Some(vectors::required(
                 encoder,
