@@ -486,8 +486,8 @@ impl<'a> Run<'a> {
             let _ = std::fs::remove_dir_all(&newest);
         }
         let step = restored.state.step;
-        if let Some(sentinel) = restored.state.sentinel {
-            self.sentinel = sentinel;
+        if let Some(before) = restored.state.sentinel {
+            self.sentinel.go_on_from(before);
         }
         self.learner.set_anchor(restored.state.anchor);
         self.learner.set_averages(restored.state.averages);

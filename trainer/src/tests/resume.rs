@@ -151,6 +151,20 @@ async fn fewer_steps_than_are_done_are_refused() {
 }
 
 #[tokio::test]
+async fn a_resumed_run_is_watched_under_its_own_settings() {
+    let folder = tempfile::tempdir().unwrap();
+    let _ = run(folder.path(), false, 3).await;
+    let mut config = config();
+    config.sentinel.stop = false;
+    let (resumed, _) = run_as(&config, checkpoint(1), folder.path(), true, u64::MAX).await;
+    resumed.unwrap();
+    let newest = checkpoint::newest(folder.path()).unwrap().unwrap();
+    let state = std::fs::read_to_string(newest.join("state.json")).unwrap();
+    let state: serde_json::Value = serde_json::from_str(&state).unwrap();
+    assert_eq!(state["sentinel"]["config"]["stop"], false);
+}
+
+#[tokio::test]
 async fn moments_of_8_bits_resume_to_the_bit() {
     let (whole, broken) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let mut small = config();

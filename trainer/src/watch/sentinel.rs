@@ -84,7 +84,8 @@ impl State {
     }
 }
 
-/// Watches a run. Serialised with a checkpoint and read back, it judges the following steps as if it had never been away.
+/// Watches a run. Serialised with a checkpoint and read back, it judges the following steps under the same settings as if it had never
+/// been away.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Sentinel {
@@ -107,6 +108,15 @@ impl Sentinel {
             traces: BTreeMap::new(),
             states: BTreeMap::new(),
         })
+    }
+
+    /// Takes over what the sentinel of a checkpoint had seen; the settings stay its own.
+    pub(crate) fn go_on_from(&mut self, before: Self) {
+        self.traces = before.traces;
+        self.states = before.states;
+        for trace in self.traces.values_mut() {
+            trace.trim(self.config.window);
+        }
     }
 
     /// Takes one step's metrics and returns the alarms they raise, the gravest kind first. An alarm is raised once, again only
@@ -155,5 +165,41 @@ impl Sentinel {
     /// The kinds of its alarms, the gravest first.
     pub(crate) fn kinds() -> impl Iterator<Item = &'static str> {
         RULES.iter().map(|(kind, _)| *kind)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sentinel(window: usize, patience: usize, stop: bool) -> Sentinel {
+        let config = SentinelConfig {
+            window,
+            patience,
+            stop,
+        };
+        Sentinel::new(config, true).unwrap()
+    }
+
+    #[test]
+    fn a_sentinel_that_goes_on_keeps_what_was_seen_and_its_own_settings() {
+        let mut broken = Row::new(6);
+        broken.set("policy/loss", f64::NAN);
+        for (stop, expected) in [(true, Severity::Stop), (false, Severity::Warn)] {
+            let mut before = sentinel(6, 3, !stop);
+            for step in 0..6 {
+                let mut row = Row::new(step);
+                row.set("reward/mean", step as f64);
+                assert_eq!(before.observe(&row), []);
+            }
+            let mut after = sentinel(4, 2, stop);
+            after.go_on_from(before.clone());
+            assert_eq!((after.config.window, after.config.stop), (4, stop));
+            let mut trace = before.traces["reward/mean"].clone();
+            trace.trim(4);
+            assert_eq!(after.traces["reward/mean"], trace);
+            let alarms = after.observe(&broken);
+            assert_eq!(alarms[0].severity, expected, "{alarms:?}");
+        }
     }
 }

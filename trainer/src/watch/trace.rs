@@ -28,13 +28,17 @@ impl Trace {
             self.start.push(value);
         }
         self.recent.push_back(value);
-        while self.recent.len() > span.window {
-            self.recent.pop_front();
-        }
+        self.trim(span.window);
         if self.recent.len() == span.window {
             let level = mean(self.recent.iter());
             self.best = Some(self.best.map_or(level, |best| best.max(level)));
         }
+    }
+
+    /// Forgets what is older than the last `window` numbers.
+    pub(super) fn trim(&mut self, window: usize) {
+        let surplus = self.recent.len().saturating_sub(window);
+        self.recent.drain(..surplus);
     }
 
     /// Median of the last `span.short` numbers, which a single wild step does not move; `None` before there are as many.
