@@ -89,10 +89,14 @@ impl Twin {
         } else if let Some(setting) = (entry.tells_golds)(&settings) {
             let key = format!("environment.settings.{setting}");
             Some((key, "goes by the gold answers"))
-        } else {
+        } else if config.grpo.update.answer_lead.is_some() {
             let key = "grpo.update.objective.credit".to_owned();
-            let asks = config.grpo.update.answer_lead.is_some();
-            asks.then_some((key, "asks for the gold answers"))
+            Some((key, "asks for the gold answers"))
+        } else {
+            // Rankings have no accuracy apart from the reward, which is the twin's own.
+            let sorting = config.grpo.sorts_by_accuracy();
+            let sorting = sorting.filter(|_| entry.outcome == Outcome::Answer);
+            sorting.map(|key| (format!("grpo.{key}"), "tells right answers from wrong ones"))
         };
         let Some((key, what)) = told else {
             return Ok(());
@@ -167,6 +171,39 @@ mod tests {
             let relabelled = Twin("shuffled").of(&config);
             assert_eq!(relabelled.is_err(), key == "grpo.hints", "{key}");
         }
+    }
+
+    #[test]
+    fn a_twin_that_would_tell_right_answers_by_other_keys_is_refused() {
+        let frontier = ["grpo.trees=1", "grpo.branching={ frontier = {} }"];
+        let solved = ["grpo.trees=1", "grpo.solved=8"];
+        let confident = ["grpo.confident_wrong=true"];
+        let waiting = ["grpo.recomposition={ share = 0.5, compensation = 0.5, capacity = 8 }"];
+        for (overrides, key) in [
+            (&frontier[..], "grpo.branching.frontier"),
+            (&solved[..], "grpo.solved"),
+            (&confident[..], "grpo.confident_wrong"),
+            (&waiting[..], "grpo.recomposition"),
+        ] {
+            let config = smoke(overrides);
+            let error = format!("{:?}", Twin("format_only").of(&config).unwrap_err());
+            assert!(error.contains(&format!("leave {key} out")), "{error}");
+            assert!(Twin("wrong").of(&config).is_ok(), "{key}");
+            // Of a ranking only the reward says whether it is right.
+            let ranking = [
+                "environment={ id = \"query-writer\" }",
+                "reward={ ndcg = 1.0 }",
+            ];
+            let config = smoke(&[overrides, &ranking[..]].concat());
+            assert!(Twin("random").of(&config).is_ok(), "{key}");
+        }
+        // Which questions are asked says nothing of which of their answers are right.
+        let chosen = smoke(&[
+            "grpo.curriculum={ alignment = { epochs = 1, threshold = 0.6 } }",
+            "grpo.update.objective.algorithm=\"grpo\"",
+            "grpo.update.objective.filter={ accuracy_band = { lowest = 0.2, highest = 0.8 } }",
+        ]);
+        assert!(Twin("random").of(&chosen).is_ok());
     }
 
     #[test]

@@ -125,6 +125,20 @@ impl GrpoConfig {
         }
     }
 
+    /// The first key, if one is set, that tells the right episodes of a question from the wrong ones by their accuracy, whatever the
+    /// reward is.
+    pub fn sorts_by_accuracy(&self) -> Option<&'static str> {
+        let is_frontier = matches!(self.branching, Branching::Frontier { .. });
+        let keys = [
+            ("branching.frontier", is_frontier),
+            ("solved", self.solved > 0),
+            ("confident_wrong", self.confident_wrong),
+            ("recomposition", self.recomposition.is_some()),
+        ];
+        let set = keys.into_iter().find(|(_, is_set)| *is_set);
+        set.map(|(key, _)| key)
+    }
+
     /// Checks the share of faults.
     ///
     /// # Errors
