@@ -335,7 +335,8 @@ impl<'a> Run<'a> {
                 .draw(replay.groups(self.config.prompts_per_step), seed);
             describe_replay(row, &drawn, self.learner.optimizer().steps());
             groups.extend(drawn.into_iter().map(samples));
-            self.buffer.keep(played(), replay.capacity);
+            self.buffer
+                .keep(played(), &self.learner.recipe, replay.capacity);
         }
         groups
     }
@@ -361,7 +362,8 @@ impl<'a> Run<'a> {
         };
         let played = episodes.chunks(self.config.group_size);
         let played = played.filter(|group| left(group).is_some());
-        self.buffer.keep(played, recomposition.capacity);
+        self.buffer
+            .keep(played, &self.learner.recipe, recomposition.capacity);
         drawn.into_iter().filter_map(left).collect()
     }
 

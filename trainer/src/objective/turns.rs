@@ -66,6 +66,17 @@ impl Recipe {
         }
     }
 
+    /// What the credit reads of an episode: its turns that earned something, where it reads those, and the reward.
+    pub(crate) fn earned(&self, member: &Member) -> Vec<f32> {
+        let mut earned = Vec::new();
+        if self.credit.reads_turns() {
+            earned = member.earned(self.turn_bounds);
+            earned.retain(|reward| reward.abs() > 0.0);
+        }
+        earned.push(self.reward_of(member));
+        earned
+    }
+
     /// One outcome per group, in order; where it is [`GroupOutcome::Learn`], one list per member with an advantage per policy
     /// token, weighed by sign. Groups that teach nothing still count in the statistics of the batch.
     ///

@@ -5,6 +5,8 @@ use forage_contracts::{Episode, SettingError};
 use serde::{Deserialize, Serialize};
 
 use crate::learner::{OldLogprobs, UpdateConfig};
+use crate::objective::Recipe;
+use crate::sample::Sample;
 use crate::sequence::shuffled;
 
 /// A part of each batch is taken from groups of earlier steps, so that fewer are played. Their ratio is to the log-probabilities
@@ -98,58 +100,63 @@ impl Buffer {
         self.0.drain(..count).collect()
     }
 
-    /// Keeps the groups of a step that have something to teach, and of all the newest `capacity`.
+    /// Keeps the groups of a step that have something to teach by `recipe`, and of all the newest `capacity`.
     pub(super) fn keep<'a>(
         &mut self,
         groups: impl Iterator<Item = &'a [Episode]>,
+        recipe: &Recipe,
         capacity: usize,
     ) {
-        self.0.extend(
-            groups
-                .filter(|group| differs(group))
-                .map(<[Episode]>::to_vec),
-        );
+        let kept = groups.filter(|group| differs(group, recipe));
+        self.0.extend(kept.map(<[Episode]>::to_vec));
         let surplus = self.0.len().saturating_sub(capacity);
         self.0.drain(..surplus);
     }
 }
 
-/// Returns whether two of the scored episodes earned differently.
-fn differs(group: &[Episode]) -> bool {
-    let earned = |episode: &Episode| -> Option<Vec<u32>> {
-        let turns = episode.turn_rewards().map(f32::to_bits);
-        Some(
-            std::iter::once(episode.reward()?.to_bits())
-                .chain(turns.filter(|&bits| bits != 0))
-                .collect(),
-        )
+/// Returns whether two of the scored episodes earned differently, by the rules for their endings and what the credit reads.
+fn differs(group: &[Episode], recipe: &Recipe) -> bool {
+    let earned = |sample: Sample| -> Vec<u32> {
+        let earned = recipe.earned(&sample.member());
+        earned.into_iter().map(f32::to_bits).collect()
     };
-    let mut scored = group.iter().filter_map(earned);
+    let mut scored = group.iter().filter_map(Sample::of).map(earned);
     let first = scored.next();
     scored.any(|other| Some(other) != first)
 }
 
 #[cfg(test)]
 mod tests {
-    use forage_contracts::{Score, Task};
+    use forage_contracts::environment::TurnKind;
+    use forage_contracts::policy::Finish;
+    use forage_contracts::{Score, Task, TokenLog, Treatment, Turn};
 
     use super::*;
-    use crate::objective::{Algorithm, Correction, ObjectiveConfig};
+    use crate::objective::{Algorithm, Correction, Credit, ObjectiveConfig};
 
     fn group(name: &str, rewards: &[f32]) -> Vec<Episode> {
         let task = Task {
             golds: vec![String::new()],
             ..Task::new(name.to_owned(), String::new())
         };
-        let episode = |(reward, member): (&f32, u64)| Episode {
-            member,
-            score: Some(Score {
-                total: *reward,
-                ..Score::default()
-            }),
-            ..Episode::new(task.clone())
+        let episode = |(reward, member): (&f32, u64)| {
+            let mut tokens = TokenLog::with_prompt(&[1]);
+            tokens.push_policy(&[2], &[-0.5], 0, None);
+            Episode {
+                member,
+                tokens,
+                score: Some(Score {
+                    total: *reward,
+                    ..Score::default()
+                }),
+                ..Episode::new(task.clone())
+            }
         };
         rewards.iter().zip(0..).map(episode).collect()
+    }
+
+    fn recipe() -> Recipe {
+        ObjectiveConfig::default().recipe(1)
     }
 
     fn names(groups: &[&[Episode]]) -> Vec<String> {
@@ -168,12 +175,44 @@ mod tests {
             group("c", &[0.5, 1.0]),
             group("d", &[1.0, 0.0]),
         ];
-        buffer.keep(played.iter().map(Vec::as_slice), 2);
+        buffer.keep(played.iter().map(Vec::as_slice), &recipe(), 2);
         assert_eq!(names(&buffer.draw(9, Seed::root(1))), ["c", "d"]);
-        buffer.keep(std::iter::once(group("e", &[0.0, 0.5]).as_slice()), 2);
+        let e = group("e", &[0.0, 0.5]);
+        buffer.keep(std::iter::once(e.as_slice()), &recipe(), 2);
         assert_eq!(names(&buffer.draw(9, Seed::root(1))), ["d", "e"]);
         let kept: Vec<Episode> = buffer.groups().concat();
         assert_eq!(Buffer::of(&kept).groups(), buffer.groups());
+    }
+
+    #[test]
+    fn groups_are_kept_for_what_is_learned_from_them() {
+        let treated = |rewards: &[f32], rule| {
+            let mut group = group("a", rewards);
+            group[0].tokens.treat(rule);
+            group
+        };
+        assert!(differs(
+            &treated(&[0.0; 3], Treatment::Penalty(0.5)),
+            &recipe()
+        ));
+        assert!(!differs(
+            &treated(&[1.0, 0.0, 0.0], Treatment::Zero),
+            &recipe()
+        ));
+        let mut paid = group("b", &[0.5, 0.5]);
+        paid[0].turns.push(Turn {
+            policy: "a".to_owned(),
+            finish: Finish::Stop,
+            kind: TurnKind::answer(""),
+            observation: String::new(),
+            reward: 1.0,
+        });
+        assert!(!differs(&paid, &recipe()));
+        let by_turns = Recipe {
+            credit: Credit::ProcessSupervision,
+            ..recipe()
+        };
+        assert!(differs(&paid, &by_turns));
     }
 
     #[test]
@@ -182,7 +221,7 @@ mod tests {
         let played: Vec<_> = (0..20)
             .map(|index| group(&format!("{index:02}"), &[0.0, 1.0]))
             .collect();
-        buffer.keep(played.iter().map(Vec::as_slice), 20);
+        buffer.keep(played.iter().map(Vec::as_slice), &recipe(), 20);
         let draw = |seed| names(&buffer.draw(5, Seed::root(seed)));
         let mut unique = draw(1);
         unique.dedup();
