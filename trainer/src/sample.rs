@@ -33,6 +33,8 @@ pub struct Sample {
     pub accuracy: f32,
     /// Its tokens carry no loss, because of how it ended; its reward counts in its group.
     pub masked: bool,
+    /// Nothing is paid for its turns, because of how it ended.
+    pub unpaid: bool,
     /// The first gold answer of its question; empty where nothing says.
     pub gold: String,
 }
@@ -73,6 +75,7 @@ impl Sample {
             reward: treatment.reward(score.total),
             accuracy: Outcome::accuracy(score),
             masked: treatment == Treatment::Mask,
+            unpaid: treatment == Treatment::Zero,
             gold: episode.task.golds.first().cloned().unwrap_or_default(),
         })
     }
@@ -301,6 +304,7 @@ impl Recorded {
             reward,
             accuracy,
             masked: false,
+            unpaid: false,
             gold: self.gold.clone().unwrap_or_default(),
         })
     }

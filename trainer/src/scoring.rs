@@ -33,10 +33,12 @@ impl Learner {
     }
 
     /// Adds to what each turn but the last was paid the gain in the probability of the gold answer that its observation brought.
-    /// Of what would not fit the context nothing is asked, and nothing is paid for it.
+    /// Of what would not fit the context nothing is asked, and nothing is paid for it; nor is it in an episode that counts as having
+    /// earned nothing.
     fn pay_information(&self, groups: &mut [Vec<Sample>], lead: &str) -> Result<(), RankError> {
         let asked = self.ask_for_gold(groups, lead)?;
-        for (sample, scores) in groups.iter_mut().flatten().zip(asked) {
+        let all = groups.iter_mut().flatten().zip(asked);
+        for (sample, scores) in all.filter(|(sample, _)| !sample.unpaid) {
             let beliefs: Vec<f64> = scores
                 .iter()
                 .map(|scores| belief(&scores.logprobs))

@@ -100,6 +100,7 @@ mod tests {
             reward: 1.0,
             accuracy: 1.0,
             masked: false,
+            unpaid: false,
             gold: String::new(),
         };
         let whole = sample.clone();

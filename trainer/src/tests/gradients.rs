@@ -18,6 +18,7 @@ fn sample(first: u32, reward: f32) -> Sample {
         reward,
         accuracy: reward,
         masked: false,
+        unpaid: false,
         gold: String::new(),
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use forage_contracts::policy::Sampling;
 use forage_contracts::scripted::{Cast, OracleStyle, ScriptEntry};
 use forage_contracts::seed::Seed;
-use forage_contracts::{Episode, Tokenizer};
+use forage_contracts::{Episode, Tokenizer, Treatment};
 use forage_env::{Rollout, registry};
 use serde_json::json;
 
@@ -96,4 +96,15 @@ async fn a_turn_is_paid_what_it_told_of_the_gold_answer() {
         }
     }
     assert!(searched > 0, "no turn told anything");
+    let mut zeroed = episodes;
+    for episode in &mut zeroed {
+        episode.tokens.treat(Treatment::Zero);
+    }
+    let zeroed: Vec<Sample> = zeroed.iter().filter_map(Sample::of).collect();
+    let mut groups = vec![zeroed];
+    learner.prepare(&mut groups).unwrap();
+    for sample in &groups[0] {
+        let is_nothing = |reward: &f32| reward.abs() == 0.0;
+        assert!(sample.turn_rewards.iter().all(is_nothing), "{sample:?}");
+    }
 }

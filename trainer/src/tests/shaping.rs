@@ -35,6 +35,7 @@ fn sample(first: u32, reward: f32) -> Sample {
         reward,
         accuracy: reward,
         masked: false,
+        unpaid: false,
         gold: "Ada".to_owned(),
     }
 }

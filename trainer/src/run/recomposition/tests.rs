@@ -22,6 +22,7 @@ fn sample(tokens: usize, turns: usize, accuracy: f32) -> Sample {
         reward: accuracy,
         accuracy,
         masked: false,
+        unpaid: false,
         gold: String::new(),
     }
 }
