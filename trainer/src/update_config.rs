@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::critic::CriticConfig;
 use crate::device::ComputeType;
-use crate::objective::ObjectiveConfig;
+use crate::objective::{GroupFilter, ObjectiveConfig};
 use crate::optim::AdamWConfig;
 use crate::temperature;
 
@@ -156,9 +156,13 @@ impl UpdateConfig {
         }
     }
 
-    /// Returns whether episodes are compared with others of their question.
-    pub fn compares_members(&self) -> bool {
-        self.objective.recipe(1).advantage.name() != "reinforce_pp"
+    /// The part of the objective that compares episodes with others of their question, if any does.
+    pub fn compares_members(&self) -> Option<&'static str> {
+        let recipe = self.objective.recipe(1);
+        if recipe.advantage.name() != "reinforce_pp" {
+            return Some("advantage");
+        }
+        recipe.filter.and_then(GroupFilter::compares_members)
     }
 
     /// Returns whether the loss compares with who recorded the rollouts, whatever the trainer would compute in that place.

@@ -78,8 +78,10 @@ impl RunConfig {
         if size == 0 {
             refuse!("grpo.group_size must be at least 1");
         }
-        if size < 2 && self.grpo.update.compares_members() {
-            refuse!("grpo.group_size is {size}: a group needs at least 2 episodes to compare");
+        if let (1, Some(part)) = (size, self.grpo.update.compares_members()) {
+            refuse!(
+                "grpo.group_size is 1, and grpo.update.objective.{part} compares the episodes of a group: set at least 2"
+            );
         }
         if self.grpo.prompts_per_step == 0 {
             refuse!("grpo.prompts_per_step must be at least 1");

@@ -483,7 +483,18 @@ fn the_resolved_config_reads_back_as_itself() {
 fn a_critic_is_spelled_out_and_needs_no_groups() {
     let ppo = "grpo.update.objective={ algorithm = \"ppo\" }".to_owned();
     let alone = "grpo.group_size=1".to_owned();
-    let config = checked(QUICKSTART, &[ppo.clone(), alone]).unwrap();
+    let config = checked(QUICKSTART, &[ppo.clone(), alone.clone()]).unwrap();
+    for (setting, part) in [
+        ("algorithm=\"grpo\"", "advantage"),
+        ("filter=\"zero_variance\"", "filter.zero_variance"),
+        ("filter={ spread = { least = 0.05 } }", "filter.spread"),
+    ] {
+        let compares = format!("grpo.update.objective.{setting}");
+        let overrides = [ppo.clone(), alone.clone(), compares];
+        let error = format!("{:#}", checked(QUICKSTART, &overrides).unwrap_err());
+        let named = format!("group_size is 1, and grpo.update.objective.{part} compares");
+        assert!(error.contains(&named), "{error}");
+    }
     let written = config.to_toml().unwrap();
     assert!(written.contains("[grpo.update.critic]"), "{written}");
     assert!(written.contains("[grpo.update.objective.credit.gae]"));

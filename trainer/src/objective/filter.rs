@@ -30,6 +30,15 @@ pub(crate) enum GroupFilter {
 }
 
 impl GroupFilter {
+    /// The key of a filter that compares members, and drops every group of one.
+    pub(crate) fn compares_members(self) -> Option<&'static str> {
+        match self {
+            Self::ZeroVariance => Some("filter.zero_variance"),
+            Self::Spread { .. } => Some("filter.spread"),
+            Self::AccuracyBand { .. } => None,
+        }
+    }
+
     /// Returns whether the group stays; a group without members does not. `rewards` and `accuracies` (in \[0, 1\]): `[G]`.
     pub(crate) fn keeps(self, rewards: &[f32], accuracies: &[f32]) -> bool {
         let moments = |values: &[f32]| {

@@ -55,6 +55,7 @@ pub use correction::{Bound, Correction, RatioLevel};
 pub use credit::Credit;
 pub(crate) use entropy::EntropyTerms;
 pub use entry::{Choice, Entry};
+pub(crate) use filter::GroupFilter;
 pub use forage_contracts::objective::{
     AdvantageEntry, Group, GroupOutcome, LossEntry, Setting, Settings, TokenInputs, TokenTerms,
 };
