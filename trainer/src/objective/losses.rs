@@ -324,14 +324,15 @@ fn gmpo(tokens: &[Token], low: f64, high: f64) -> impl Iterator<Item = Term> {
         } else if token.advantage < 0.0 {
             (log_ratio.max(-low), log_ratio < -low)
         } else {
-            (0.0, true)
+            (0.0, false)
         }
     };
     let ratio = Ratio::of(mean(tokens.iter().map(|token| held(token).0)));
     let advantage = mean(tokens.iter().map(|token| token.advantage));
     tokens.iter().map(move |token| {
         let (_, bounded) = held(token);
-        let grad = if bounded {
+        // The ratio of a token without an advantage is not read.
+        let grad = if bounded || token.advantage.abs() == 0.0 {
             0.0
         } else {
             -advantage * ratio.grad
@@ -508,12 +509,19 @@ mod tests {
             (vec![-2.0; 2], vec![-2.0; 2])
         );
         // The first token's 0.5 nats are held at 0.4; the second is free to fall.
-        let gmpo = PolicyLoss::of("gmpo", &[0.4, 0.4]).tokens(&inputs);
+        let gmpo = PolicyLoss::of("gmpo", &[0.4, 0.4]);
+        let held = gmpo.tokens(&inputs);
         let ratio = (-0.05_f32).exp();
         assert_eq!(
-            (gmpo.values, gmpo.gradients),
-            (vec![-ratio; 2], vec![0.0, -ratio])
+            (held.values, held.gradients, held.bounded),
+            (vec![-ratio; 2], vec![0.0, -ratio], 1)
         );
+        // A token without an advantage has no bound to meet.
+        let flat = gmpo.tokens(&TokenInputs {
+            advantages: &[0.0; 2],
+            ..inputs
+        });
+        assert_eq!((flat.gradients, flat.bounded), (vec![0.0; 2], 0));
     }
 
     #[test]
