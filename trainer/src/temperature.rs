@@ -47,8 +47,14 @@ pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
 
 /// Checks a range.
 pub(crate) fn check([low, high]: [f32; 2]) -> Result<(), SettingError> {
-    let fault = if !(low > 0.0 && high.is_finite()) {
-        format!("is {low} to {high}: training samples at temperatures above 0")
+    let lowest = Sampling {
+        temperature: low,
+        ..Sampling::FULL
+    };
+    let fault = if lowest.is_greedy() || !(low > 0.0 && high.is_finite()) {
+        format!(
+            "is {low} to {high}: training samples at temperatures of 0.00001 and above, and below the likeliest token is taken"
+        )
     } else if low > high {
         format!("begins at {low} and ends at {high}: write the lower end first")
     } else {
@@ -124,8 +130,9 @@ mod tests {
         };
         assert_eq!(serde_json::to_value(&one).unwrap()["temperature"], 0.5);
         for (bad, expected) in [
-            (r#"{"temperature": 0}"#, "temperatures above 0"),
-            (r#"{"temperature": [0, 1]}"#, "temperatures above 0"),
+            (r#"{"temperature": 0}"#, "0.00001 and above"),
+            (r#"{"temperature": 9e-6}"#, "0.00001 and above"),
+            (r#"{"temperature": [0, 1]}"#, "0.00001 and above"),
             (r#"{"temperature": [1.15, 0.7]}"#, "the lower end first"),
             (r#"{"temperature": [0.7, 1.0, 1.2]}"#, "a range of two"),
             (r#"{"temperature": "warm"}"#, "a number or a range of two"),

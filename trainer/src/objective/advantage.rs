@@ -135,6 +135,14 @@ impl SignWeights {
 
     /// Checks the ranges.
     pub(super) fn check(&self) -> Result<(), SettingError> {
+        for (key, factor) in [
+            ("signs.positive", self.positive),
+            ("signs.negative", self.negative),
+        ] {
+            if !factor.is_finite() {
+                return Err(SettingError::range(key, factor, "a finite number"));
+            }
+        }
         let alpha = self.overconfident;
         if alpha.is_finite() && alpha >= 0.0 {
             return Ok(());

@@ -88,7 +88,8 @@ impl ObjectiveConfig {
             kl: self
                 .kl
                 .or(base.kl)
-                .filter(|penalty| penalty.coefficient.abs() > 0.0),
+                // One that is no number stays, for the check to name.
+                .filter(|penalty| penalty.coefficient.abs() != 0.0),
             rank_shaping: self.rank_shaping.or(base.rank_shaping),
             entropy: self.entropy.unwrap_or(base.entropy),
             aggregation: self.aggregation.unwrap_or(base.aggregation),
@@ -165,6 +166,11 @@ impl ObjectiveConfig {
             let fault = "must be at least 1";
             return Err(SettingError::new("aggregation.dr_grpo.length", fault));
         }
+        if let Some(veto) = recipe.correction.and_then(|correction| correction.veto)
+            && !(veto > 0.0 && veto <= 1.0)
+        {
+            return range("correction.veto", veto, "above 0 and at most 1");
+        }
         match recipe.correction.map(|correction| correction.bound) {
             Some(Bound::Truncate { cap }) if !(cap > 0.0 && cap.is_finite()) => {
                 range("correction.bound.truncate.cap", cap, "above 0")
@@ -202,6 +208,36 @@ mod tests {
             toml::from_str::<ObjectiveConfig>("").unwrap(),
             ObjectiveConfig::default()
         );
+    }
+
+    #[test]
+    fn numbers_without_a_meaning_are_refused() {
+        let correction =
+            "correction = { level = \"token\", bound = { truncate = { cap = 2.0 } }, veto";
+        for (text, expected) in [
+            (
+                "kl = { estimator = \"k3\", coefficient = nan }".to_owned(),
+                "kl.coefficient is NaN",
+            ),
+            (
+                "signs = { positive = nan, negative = 1.0 }".to_owned(),
+                "signs.positive is NaN",
+            ),
+            (
+                "signs = { positive = 1.0, negative = inf }".to_owned(),
+                "signs.negative is inf",
+            ),
+            (format!("{correction} = 2.0 }}"), "correction.veto is 2"),
+            (
+                format!("{correction} = -1e-4 }}"),
+                "correction.veto is -0.0001",
+            ),
+            (format!("{correction} = nan }}"), "correction.veto is NaN"),
+        ] {
+            let found = toml::from_str::<ObjectiveConfig>(&text).unwrap().check();
+            let found = found.unwrap_err().to_string();
+            assert!(found.contains(expected), "{found}");
+        }
     }
 
     #[test]

@@ -53,7 +53,7 @@ pub struct Correction {
     pub level: RatioLevel,
     /// Its bounds.
     pub bound: Bound,
-    /// A token with rho below this drops its whole sequence (slime 1e-4); none without it.
+    /// A token with rho below this, above 0 and at most 1, drops its whole sequence (slime 1e-4); none without it.
     pub veto: Option<f64>,
 }
 
