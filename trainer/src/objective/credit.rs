@@ -192,28 +192,15 @@ pub(super) fn spread_turns(per_turn: &[f32], turns: &[usize]) -> Vec<f32> {
         .collect()
 }
 
-/// `[T]`: return-to-go of each turn, `R_t = r_t + gamma R_{t+1}`. `rewards`: `[T]`, what each turn earned.
-pub(super) fn turn_returns(rewards: &[f32], gamma: f64) -> Vec<f32> {
-    narrow(&returns(
-        &rewards
-            .iter()
-            .map(|&reward| f64::from(reward))
-            .collect::<Vec<_>>(),
-        gamma,
-    ))
-}
-
-/// Reward-to-go of each policy token, R = r + `gamma` R of the next **policy** token.
-///
-/// `rewards` and `mask` are `[n]` over a whole response, observations included; the result has one value per `true` of
-/// `mask`. Observation tokens are skipped: the return is carried across them, neither discounted nor reset (verl resets to
-/// 0 there before its fix and then teaches the last turn only). A reward at an observation token belongs to the policy
-/// token before it; rewards before the first policy token have none to credit.
-///
-/// # Panics
-/// When `rewards` and `mask` differ in number.
-pub(super) fn reward_to_go(rewards: &[f32], mask: &[bool], gamma: f64) -> Vec<f32> {
-    narrow(&returns(&policy_rewards(rewards, mask), gamma))
+/// `[n]`: the return from each turn or policy token on, `R_i = r_i + gamma R_(i+1)`. `rewards`: `[n]`, what each earned.
+pub(super) fn reward_to_go(rewards: &[f32], gamma: f64) -> Vec<f32> {
+    let mut found = vec![0.0; rewards.len()];
+    let mut carried = 0.0;
+    for (found, &reward) in found.iter_mut().zip(rewards).rev() {
+        carried = f64::from(reward) + gamma * carried;
+        *found = carried as f32;
+    }
+    found
 }
 
 /// `[n]`: [`Credit::Gae`] of the policy tokens of an episode, not whitened. `rewards` and `values`: `[n]`.
@@ -252,32 +239,6 @@ pub(super) fn whiten(sequences: &[Vec<f32>]) -> Option<Vec<Vec<f32>>> {
             .map(|values| values.iter().map(whitened).collect())
             .collect(),
     )
-}
-
-/// Rewards of the policy tokens, with those of the observations after each.
-fn policy_rewards(rewards: &[f32], mask: &[bool]) -> Vec<f64> {
-    assert_eq!(rewards.len(), mask.len(), "rewards and mask");
-    let mut found = Vec::new();
-    for (&reward, &policy) in rewards.iter().zip(mask) {
-        if policy {
-            found.push(f64::from(reward));
-        } else if let Some(last) = found.last_mut() {
-            *last += f64::from(reward);
-        }
-    }
-    found
-}
-
-fn returns(rewards: &[f64], gamma: f64) -> Vec<f64> {
-    let mut found = rewards.to_vec();
-    for token in (1..found.len()).rev() {
-        found[token - 1] += gamma * found[token];
-    }
-    found
-}
-
-fn narrow(values: &[f64]) -> Vec<f32> {
-    values.iter().map(|&value| value as f32).collect()
 }
 
 /// Mean and spread of weighed values.
@@ -339,27 +300,8 @@ mod tests {
 
     #[test]
     fn rewards_of_turns_reach_the_turns_before() {
-        assert_eq!(turn_returns(&[0.1, 0.0, 1.0], 0.5), [0.35, 0.5, 1.0]);
+        assert_eq!(reward_to_go(&[0.1, 0.0, 1.0], 0.5), [0.35, 0.5, 1.0]);
         assert_eq!(spread_turns(&[0.35, 1.0], &[2, 1]), [0.35, 0.35, 1.0]);
-    }
-
-    #[test]
-    fn the_outcome_is_carried_across_observations() {
-        let mask = [true, true, false, false, true, true];
-        assert_eq!(
-            reward_to_go(&[0.0, 0.0, 0.0, 0.0, 0.0, 1.0], &mask, 1.0),
-            [1.0; 4]
-        );
-        assert_eq!(
-            reward_to_go(&[0.0, 0.0, 0.0, 0.0, 0.0, 1.0], &mask, 0.5),
-            [0.125, 0.25, 0.5, 1.0]
-        );
-    }
-
-    #[test]
-    fn rewards_at_observations_go_to_the_action_before() {
-        let mask = [false, true, false, true];
-        assert_eq!(reward_to_go(&[9.0, 0.0, 0.5, 1.0], &mask, 1.0), [1.5, 1.0]);
     }
 
     #[test]

@@ -13,9 +13,8 @@
 //! gradients as constants: `Recipe::sequence` returns them per token, already weighed.
 //!
 //! # Conventions
-//! Log-probabilities are in nats. Slices over tokens hold policy tokens only, in order, unless a mask is given beside them:
-//! observation tokens have no loss and no gradient because they are not there. Inputs and outputs are `f32`, arithmetic is
-//! `f64`. Losses are minimised.
+//! Log-probabilities are in nats. Slices over tokens hold policy tokens only, in order: observation tokens have no loss and no
+//! gradient because they are not there. Inputs and outputs are `f32`, arithmetic is `f64`. Losses are minimised.
 
 mod advantage;
 mod advantages;

@@ -6,7 +6,7 @@ use forage_contracts::objective::{Group, GroupOutcome};
 
 use super::algorithm::Recipe;
 use super::bounds::TurnBounds;
-use super::credit::{Credit, discounted, gae, reward_to_go, spread_turns, turn_returns, whiten};
+use super::credit::{Credit, discounted, gae, reward_to_go, spread_turns, whiten};
 use super::potential::Potentials;
 
 /// One episode of a group as a credit sees it.
@@ -135,8 +135,7 @@ impl Recipe {
                     .collect()
             }
             Credit::RewardToGo { gamma } => self.of_tokens(groups, |member| {
-                let rewards = self.token_rewards(member);
-                reward_to_go(&rewards, &vec![true; rewards.len()], gamma)
+                reward_to_go(&self.token_rewards(member), gamma)
             }),
             Credit::Gae { gamma, lambda } => {
                 self.of_tokens(groups, |member| self.unwhitened(member, gamma, lambda))
@@ -246,7 +245,7 @@ impl Recipe {
                 let tokens = group.iter().map(|member| {
                     let (own, others) = rest.split_at(member.turns.len());
                     rest = others;
-                    self.of_turns(turn_returns(own, gamma), member)
+                    self.of_turns(reward_to_go(own, gamma), member)
                 });
                 tokens.collect()
             })
@@ -324,7 +323,7 @@ impl Recipe {
     fn compare_states(&self, group: &[Member], gamma: f64) -> Vec<Vec<f32>> {
         let returns: Vec<Vec<f32>> = group
             .iter()
-            .map(|member| turn_returns(&member.earned(self.turn_bounds), gamma))
+            .map(|member| reward_to_go(&member.earned(self.turn_bounds), gamma))
             .collect();
         let mut same: BTreeMap<&[u32], Vec<(usize, usize)>> = BTreeMap::new();
         for (index, member) in group.iter().enumerate() {

@@ -76,7 +76,12 @@ fn credit_equals_torch() {
     let to_go: Vec<Vec<f32>> = rewards
         .iter()
         .zip(&masks)
-        .map(|(rewards, mask)| reward_to_go(rewards, mask, gamma))
+        .map(|(rewards, mask)| {
+            // What was read earns nothing and is passed over.
+            let own = rewards.iter().zip(mask).filter(|(_, mask)| **mask);
+            let own: Vec<f32> = own.map(|(reward, _)| *reward).collect();
+            reward_to_go(&own, gamma)
+        })
         .collect();
     let whitened = whiten(&to_go).unwrap();
     for row in 0..masks.len() {
