@@ -44,33 +44,9 @@ pub enum RunError {
     /// A checkpoint could not be written or read.
     #[error("the run cannot be saved or resumed")]
     Checkpoint(#[from] CheckpointError),
-    /// The sentinel's settings are out of range.
-    #[error("grpo.sentinel: {0}")]
-    Sentinel(SettingError),
-    /// Rollouts cannot be replayed as the settings say.
-    #[error("grpo.replay: {0}")]
-    Replay(SettingError),
-    /// Batches cannot be put together anew as the settings say.
-    #[error("grpo.recomposition: {0}")]
-    Recomposition(SettingError),
-    /// Hints cannot be given as the settings say.
-    #[error("grpo.hints: {0}")]
-    Hints(SettingError),
-    /// Steps cannot be played as far ahead as the settings say.
-    #[error("grpo.lookahead: {0}")]
-    Lookahead(SettingError),
-    /// Questions cannot be asked as the settings say.
-    #[error("grpo.{0}")]
-    Questions(SettingError),
-    /// Trees cannot be grown as the settings say.
-    #[error("[grpo]: {0}")]
-    Trees(SettingError),
-    /// Episodes cannot be learned from as the rules for endings say.
-    #[error("grpo.endings: {0}")]
-    Endings(SettingError),
-    /// Recorded rollouts cannot be learned from at the temperatures of the settings.
-    #[error("grpo.update: {0}")]
-    Temperature(SettingError),
+    /// The settings do not fit one another, or what the run learns from.
+    #[error(transparent)]
+    Setting(#[from] SettingError),
     /// Metrics could not be written.
     #[error("metrics cannot be kept")]
     Metrics(#[from] FileError),

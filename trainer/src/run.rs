@@ -21,7 +21,7 @@ use std::sync::Arc;
 use forage_contracts::environment::EnvFactory;
 use forage_contracts::policy::Sampling;
 use forage_contracts::seed::Seed;
-use forage_contracts::{Episode, Metric, SettingError, Task};
+use forage_contracts::{Episode, Metric, Task};
 use forage_env::registry;
 use forage_env::reward::RewardSet;
 use forage_env::{Alarm, InfraBudget, Job, Presentation, Rollout, Severity};
@@ -51,7 +51,6 @@ use crate::ranks::{RankError, Ranks, Vote};
 pub use crate::records::{Control, RunError, RunPlace};
 use crate::records::{Records, Saving};
 use crate::sample::Sample;
-use crate::sequence::Sequence;
 use crate::student::LearnError;
 use crate::update::UpdateStats;
 use crate::watch::Sentinel;
@@ -107,46 +106,11 @@ pub async fn run_grpo(
     if empty {
         return Err(RunError::NoTasks);
     }
-    let plays = matches!(source, Source::Play(_));
-    config.check_replay().map_err(RunError::Replay)?;
-    if config.replay.is_some() && !plays {
-        let fault = "are used again and again as it is; leave it out";
-        let error = SettingError::new("recorded rollouts", fault);
-        return Err(RunError::Replay(error));
+    if let Some(fault) = config.check().into_iter().next() {
+        return Err(RunError::Setting(fault));
     }
-    let checked = config.check_recomposition();
-    checked.map_err(RunError::Recomposition)?;
-    if config.recomposition.is_some() && !plays {
-        let fault = "are learned from as they are; leave it out";
-        let error = SettingError::new("recorded rollouts", fault);
-        return Err(RunError::Recomposition(error));
-    }
-    let checked = config.check_questions();
-    let checked = checked.and_then(|()| config.check_questions_source(plays));
-    checked.map_err(RunError::Questions)?;
-    let checked = config.check_trees();
-    let checked = checked.and_then(|()| config.check_search_source(plays));
-    checked.map_err(RunError::Trees)?;
-    let checked = config.check_endings();
-    let checked = checked.and_then(|()| config.endings.check_source(plays));
-    checked.map_err(RunError::Endings)?;
-    if let (Source::Recorded(groups), None) = (source, config.update.one_temperature()) {
-        let unknown = |sample: &Sample| {
-            let Sequence {
-                targets,
-                temperatures,
-                ..
-            } = &sample.sequence;
-            temperatures.len() < targets.len()
-        };
-        if groups.iter().flatten().any(unknown) {
-            let fault = "is a range, and the recorded rollouts do not say at which temperature each was drawn; write \
-                         theirs as a number, or give each line a temperature";
-            return Err(RunError::Temperature(SettingError::new(
-                "temperature",
-                fault,
-            )));
-        }
+    if let Source::Recorded(groups) = source {
+        config.check_recorded(groups)?;
     }
     let hints = Hints::of(config, source, learner)?;
     ahead::prepare(config, source, place, learner)?;
@@ -154,7 +118,6 @@ pub async fn run_grpo(
         Source::Play(problem) => problem.searches(),
         Source::Recorded(_) => false,
     };
-    let sentinel = Sentinel::new(config.sentinel, searches).map_err(RunError::Sentinel)?;
     let ranks = together::meet(config, place, learner)?;
     learner.join(Arc::clone(&ranks));
     learner.set_seed(Seed::root(place.seed));
@@ -164,7 +127,7 @@ pub async fn run_grpo(
         config,
         place,
         ranks,
-        sentinel,
+        sentinel: Sentinel::new(config.sentinel, searches),
         hints,
         ahead: VecDeque::new(),
         buffer: Buffer::default(),

@@ -116,10 +116,6 @@ impl Scored {
         }
     }
 
-    fn entropies_before(&self) -> &[f32] {
-        &self.entropies
-    }
-
     /// Returns whether its loss is constant, and there is nothing for a critic to learn, so that running it is a waste; it has counted
     /// in the step's weights by then.
     fn is_inert(&self, recipe: &Recipe) -> bool {
@@ -247,11 +243,13 @@ pub(crate) fn hold_entropy(
     anchored: &AnchoredEntropy,
     anchor: Option<f32>,
 ) -> Option<f32> {
-    let all = steps.iter().flatten().map(Scored::entropies_before);
+    let all = steps.iter().flatten();
+    let all = all.map(|row| row.entropies.as_slice());
     let own = anchored.level(all).map(|(level, _)| level as f32);
     let anchor = anchor.or(own)?;
     for step in steps {
-        let Some(level) = anchored.level(step.iter().map(Scored::entropies_before)) else {
+        let before = step.iter().map(|row| row.entropies.as_slice());
+        let Some(level) = anchored.level(before) else {
             continue;
         };
         for row in step {

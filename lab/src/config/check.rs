@@ -18,6 +18,7 @@ impl RunConfig {
     pub fn check(&self) -> Result<()> {
         let entry = registry::find(&self.environment.id).in_config("environment.id")?;
         let grpo = &self.grpo;
+        let faults = grpo.check().into_iter();
         all([
             self.environment.resolved().map(drop),
             self.check_data(entry),
@@ -26,16 +27,7 @@ impl RunConfig {
             self.check_groups(),
             grpo.update.check().in_config("[grpo.update]"),
             self.check_sampler(),
-            grpo.check_trees().in_config("[grpo]"),
-            grpo.check_questions().in_config("[grpo]"),
-            grpo.check_replay().in_config("[grpo.replay]"),
-            grpo.check_lookahead(1, false)
-                .in_config("grpo.lookahead above 1"),
-            grpo.check_hints().in_config("[grpo.hints]"),
-            grpo.check_recomposition().in_config("[grpo.recomposition]"),
-            grpo.check_faults().in_config("[grpo]"),
-            grpo.check_endings().in_config("[grpo.endings]"),
-            grpo.sentinel.check().in_config("[grpo.sentinel]"),
+            all(faults.map(|fault| Err(RunError::config(fault.to_string())))),
             self.check_rewards(entry),
             self.check_evaluation(entry),
             self.check_warm_start(entry),

@@ -51,14 +51,9 @@ impl RunConfig {
         let drops = lora.is_some_and(|lora| lora.dropout > 0.0);
         let exact = self.sampler.is_none() && self.device.is_cpu() && !drops;
         self.grpo.update.old_logprobs = Some(self.grpo.update.old_logprobs_where(exact));
-        let replay = self.grpo.check_replay();
-        replay.in_config(format!("[grpo.replay] on {}", self.device))?;
-        let ahead = self.grpo.check_lookahead(1, false);
-        ahead.in_config(format!("grpo.lookahead above 1 on {}", self.device))?;
-        let recomposed = self.grpo.check_recomposition();
-        recomposed.in_config(format!("[grpo.recomposition] on {}", self.device))?;
-        let trees = self.grpo.check_trees();
-        trees.in_config(format!("[grpo] on {}", self.device))?;
+        if let Some(fault) = self.grpo.check().into_iter().next() {
+            return Err(fault).in_config(format!("on {}", self.device));
+        }
         Ok(Resolved(self))
     }
 

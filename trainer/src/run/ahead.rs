@@ -80,16 +80,14 @@ pub(super) fn prepare(
     learner: &mut Learner,
 ) -> Result<(), RunError> {
     if matches!(source, Source::Recorded(_)) {
-        let checked = config.check_lookahead(1, false);
-        return checked.map_err(RunError::Lookahead);
+        return Ok(());
     }
     let here = learner.ranks();
     let ranks = place.ranks.as_ref().map_or(here.size(), |ranks| ranks.size);
     let checked = config.check_lookahead(ranks, here.sums_on_devices());
-    checked.map_err(RunError::Lookahead)?;
     let versions = config.lookahead.min(config.steps) as usize;
-    let kept = learner.keep_versions(versions);
-    kept.map_err(RunError::Lookahead)
+    let kept = checked.and_then(|()| learner.keep_versions(versions));
+    kept.map_err(|error| RunError::Setting(error.of("grpo.lookahead")))
 }
 
 /// The batch of a coming step.

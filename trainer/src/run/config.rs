@@ -8,6 +8,8 @@ use super::{Endings, HintConfig, RecompositionConfig, ReplayConfig};
 use crate::curriculum::Curriculum;
 use crate::learner::UpdateConfig;
 use crate::objective::Credit;
+use crate::sample::Sample;
+use crate::sequence::Sequence;
 use crate::watch::SentinelConfig;
 
 /// Shape of a GRPO run.
@@ -139,11 +141,90 @@ impl GrpoConfig {
         set.map(|(key, _)| key)
     }
 
+    /// The faults of the settings, each with the part that it is in; those of the update and of the numbers of questions and episodes apart.
+    pub fn check(&self) -> Vec<SettingError> {
+        let checked = [
+            ("[grpo]", self.check_trees()),
+            ("[grpo]", self.check_questions()),
+            ("grpo.replay", self.check_replay()),
+            ("grpo.lookahead above 1", self.check_lookahead(1, false)),
+            ("grpo.hints", self.check_hints()),
+            ("grpo.recomposition", self.check_recomposition()),
+            ("[grpo]", self.check_faults()),
+            ("grpo.endings", self.endings.check()),
+            ("grpo.sentinel", self.sentinel.check()),
+        ];
+        let faults = checked.into_iter();
+        let faults = faults.filter_map(|(part, checked)| Some(checked.err()?.of(part)));
+        faults.collect()
+    }
+
+    /// Refuses what has no meaning where recorded rollouts are learned from, and temperatures that these do not know.
+    pub(super) fn check_recorded(&self, groups: &[Vec<Sample>]) -> Result<(), SettingError> {
+        let all = "recorded rollouts";
+        let in_order = "is set, and recorded rollouts come in their own order; leave it out";
+        let played = "is set, and recorded rollouts were played before; leave it out";
+        // A credit may go by the trees that they were recorded in.
+        let grows = self.trees.is_some() && self.update.objective.recipe(1).credit != Credit::Tree;
+        for (part, is_set, key, fault) in [
+            (
+                "grpo.replay",
+                self.replay.is_some(),
+                all,
+                "are used again and again as it is; leave it out",
+            ),
+            (
+                "grpo.recomposition",
+                self.recomposition.is_some(),
+                all,
+                "are learned from as they are; leave it out",
+            ),
+            (
+                "grpo.endings",
+                !self.endings.are_plain(),
+                all,
+                "say themselves what is learned from them; leave it out",
+            ),
+            (
+                "grpo.hints",
+                self.hints.is_some(),
+                all,
+                "have the hints that they were played with; leave it out",
+            ),
+            ("[grpo]", self.refills > 0, "refills", in_order),
+            (
+                "[grpo]",
+                !self.curriculum.is_uniform(),
+                "curriculum",
+                in_order,
+            ),
+            ("[grpo]", !self.branching.is_random(), "branching", played),
+            ("[grpo]", self.solved > 0, "solved", played),
+            ("[grpo]", self.confident_wrong, "confident_wrong", played),
+            ("[grpo]", grows, "trees", played),
+        ] {
+            if is_set {
+                return Err(SettingError::new(key, fault).of(part));
+            }
+        }
+        let unknown = |sample: &Sample| {
+            let Sequence {
+                targets,
+                temperatures,
+                ..
+            } = &sample.sequence;
+            temperatures.len() < targets.len()
+        };
+        if self.update.one_temperature().is_none() && groups.iter().flatten().any(unknown) {
+            let fault = "is a range, and the recorded rollouts do not say at which temperature each was drawn; write \
+                         theirs as a number, or give each line a temperature";
+            return Err(SettingError::new("temperature", fault).of("grpo.update"));
+        }
+        Ok(())
+    }
+
     /// Checks the share of faults.
-    ///
-    /// # Errors
-    /// [`SettingError`], which names the key at fault and the fix.
-    pub fn check_faults(&self) -> Result<(), SettingError> {
+    fn check_faults(&self) -> Result<(), SettingError> {
         if (0.0..1.0).contains(&self.fault_share) {
             return Ok(());
         }
@@ -160,10 +241,7 @@ impl GrpoConfig {
     }
 
     /// Checks that trees and the credit fit the group, and what is asked of trees.
-    ///
-    /// # Errors
-    /// [`SettingError`], which names the key at fault and the fix.
-    pub fn check_trees(&self) -> Result<(), SettingError> {
+    pub(super) fn check_trees(&self) -> Result<(), SettingError> {
         self.check_search()?;
         let credit = self.update.objective.recipe(1).credit;
         match self.trees {
@@ -183,20 +261,14 @@ impl GrpoConfig {
     }
 
     /// Checks what is replayed, if anything is.
-    ///
-    /// # Errors
-    /// [`SettingError`], which names the key at fault and the fix.
-    pub fn check_replay(&self) -> Result<(), SettingError> {
+    fn check_replay(&self) -> Result<(), SettingError> {
         self.replay.map_or(Ok(()), |replay| {
             replay.check(self.prompts_per_step, &self.update)
         })
     }
 
     /// Checks how batches are put together anew, if they are.
-    ///
-    /// # Errors
-    /// [`SettingError`], which names the key at fault and the fix.
-    pub fn check_recomposition(&self) -> Result<(), SettingError> {
+    fn check_recomposition(&self) -> Result<(), SettingError> {
         let Some(recomposition) = self.recomposition else {
             return Ok(());
         };

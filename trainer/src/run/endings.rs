@@ -3,7 +3,6 @@
 use forage_contracts::{Ending, Episode, Limit, Metric, SettingError, Treatment};
 use serde::{Deserialize, Serialize};
 
-use super::GrpoConfig;
 use crate::metrics::Row;
 
 /// The rule for each kind of ending; an episode that an infrastructure fault ended is learned from under none. By default all are
@@ -96,15 +95,6 @@ impl Endings {
         Ok(())
     }
 
-    /// Refuses rules where nothing is played: recorded rollouts have them in their spans.
-    pub(super) fn check_source(&self, plays: bool) -> Result<(), SettingError> {
-        if plays || self.are_plain() {
-            return Ok(());
-        }
-        let fault = "say themselves what is learned from them; leave it out";
-        Err(SettingError::new("recorded rollouts", fault))
-    }
-
     /// Writes the rule for each episode's ending into the spans that its policy wrote, where samples find it.
     pub(super) fn mark(&self, episodes: &mut [Episode]) {
         for episode in episodes {
@@ -147,21 +137,12 @@ impl Endings {
     }
 }
 
-impl GrpoConfig {
-    /// Checks the rules for endings.
-    ///
-    /// # Errors
-    /// [`SettingError`], which names the key at fault and the fix.
-    pub fn check_endings(&self) -> Result<(), SettingError> {
-        self.endings.check()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use forage_contracts::{Boundary, Score, Task, TokenLog};
 
     use super::*;
+    use crate::run::GrpoConfig;
     use crate::sample::Sample;
 
     fn episode(ending: Ending) -> Episode {
@@ -260,8 +241,14 @@ mod tests {
             out_of_turns: Treatment::Mask,
             ..Endings::default()
         };
-        assert!(endings.check_source(true).is_ok() && endings.check_source(false).is_err());
-        assert!(Endings::default().check_source(false).is_ok());
+        let ruled = GrpoConfig {
+            endings,
+            ..GrpoConfig::default()
+        };
+        let error = ruled.check_recorded(&[]).unwrap_err().to_string();
+        let expected = "grpo.endings: recorded rollouts say themselves";
+        assert!(error.starts_with(expected), "{error}");
+        assert_eq!(GrpoConfig::default().check_recorded(&[]), Ok(()));
     }
 
     #[test]

@@ -100,10 +100,7 @@ impl GrpoConfig {
     }
 
     /// Checks the hints, if there are any.
-    ///
-    /// # Errors
-    /// [`SettingError`], which names the key at fault and the fix.
-    pub fn check_hints(&self) -> Result<(), SettingError> {
+    pub(super) fn check_hints(&self) -> Result<(), SettingError> {
         self.hints.map_or(Ok(()), |hints| hints.check(self))
     }
 }
@@ -132,20 +129,15 @@ impl Hints {
         source: Source<'_>,
         learner: &Learner,
     ) -> Result<Option<Self>, RunError> {
-        let Some(hints) = config.hints else {
+        let (Some(hints), Source::Play(problem)) = (config.hints, source) else {
             return Ok(None);
-        };
-        config.check_hints().map_err(RunError::Hints)?;
-        let refused = |key: &str, fault: &str| RunError::Hints(SettingError::new(key, fault));
-        let Source::Play(problem) = source else {
-            let fault = "have the hints that they were played with; leave it out";
-            return Err(refused("recorded rollouts", fault));
         };
         if let Some(part) = problem.rewards.group_parts().next() {
             let fault = format!(
                 "compares the episodes of a group, which hints let play in rounds; remove [grpo.hints] or reward.{part}"
             );
-            return Err(refused(part, &fault));
+            let error = SettingError::new(part, fault).of("grpo.hints");
+            return Err(RunError::Setting(error));
         }
         let tokenizer = Arc::new(learner.checkpoint().tokenizer);
         let cast = Cast::new(tokenizer, problem.train.iter().cloned()).in_style(hints.style);

@@ -17,10 +17,7 @@ use crate::sample::Sample;
 
 impl GrpoConfig {
     /// Checks the curriculum and the refills.
-    ///
-    /// # Errors
-    /// [`SettingError`], which names the key at fault and the fix.
-    pub fn check_questions(&self) -> Result<(), SettingError> {
+    pub(crate) fn check_questions(&self) -> Result<(), SettingError> {
         self.curriculum.check()?;
         if self.refills == 0 {
             return Ok(());
@@ -34,20 +31,6 @@ impl GrpoConfig {
             return Ok(());
         };
         Err(SettingError::new("refills", fault))
-    }
-
-    /// Refuses a curriculum and refills where recorded rollouts are learned from.
-    pub(super) fn check_questions_source(&self, plays: bool) -> Result<(), SettingError> {
-        let fault = "is set, and recorded rollouts come in their own order; leave it out";
-        if plays || self.is_plain() {
-            return Ok(());
-        }
-        let key = if self.refills > 0 {
-            "refills"
-        } else {
-            "curriculum"
-        };
-        Err(SettingError::new(key, fault))
     }
 
     /// Returns whether every step asks as many questions as every other, in an order that follows from the seed alone.
@@ -107,7 +90,7 @@ impl Run<'_> {
             seed: Seed::root(self.place.seed),
         };
         let drawn = self.config.curriculum.draw(&inputs, note);
-        drawn.map_err(RunError::Questions)
+        drawn.map_err(|error| RunError::Setting(error.in_table("grpo")))
     }
 
     /// Plays a group of episodes per question, unless that was done while earlier steps were learned from, and refills the batch.

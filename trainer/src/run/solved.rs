@@ -6,7 +6,6 @@ use forage_contracts::{Episode, Provenance, SettingError, Task, TokenLog, Treatm
 
 use super::GrpoConfig;
 use super::replay::check_reuse;
-use crate::objective::Credit;
 use crate::sample::Sample;
 
 /// Whether an episode was right: its accuracy is a half or more. `None` where it has no score.
@@ -116,24 +115,6 @@ impl GrpoConfig {
             check_reuse(&self.update)?;
         }
         Ok(())
-    }
-
-    /// Refuses what has no meaning where nothing is played. `trees` has where credit goes by the trees that rollouts were recorded in.
-    pub(super) fn check_search_source(&self, plays: bool) -> Result<(), SettingError> {
-        let credit = self.update.objective.recipe(1).credit;
-        let settings = [
-            ("branching", !self.branching.is_random()),
-            ("solved", self.solved > 0),
-            ("confident_wrong", self.confident_wrong),
-            ("trees", self.trees.is_some() && credit != Credit::Tree),
-        ];
-        match settings.into_iter().find(|(_, is_set)| *is_set) {
-            Some((key, _)) if !plays => {
-                let fault = "is set, and recorded rollouts were played before; leave it out";
-                Err(SettingError::new(key, fault))
-            }
-            _ => Ok(()),
-        }
     }
 }
 
@@ -288,14 +269,14 @@ mod tests {
             ("trees", serde_json::json!({"trees": 2})),
         ] {
             let config = written(settings);
-            assert_eq!(config.check_search_source(true), Ok(()), "{key}");
-            let error = config.check_search_source(false).unwrap_err().to_string();
-            assert!(error.starts_with(&format!("{key} is set")), "{error}");
+            let error = config.check_recorded(&[]).unwrap_err().to_string();
+            let expected = format!("[grpo]: {key} is set, and recorded");
+            assert!(error.starts_with(&expected), "{error}");
         }
         let marked = written(serde_json::json!({
             "trees": 2, "update": {"objective": {"algorithm": "grpo", "credit": "tree"}},
         }));
         assert_eq!(marked.check_trees(), Ok(()));
-        assert_eq!(marked.check_search_source(false), Ok(()));
+        assert_eq!(marked.check_recorded(&[]), Ok(()));
     }
 }

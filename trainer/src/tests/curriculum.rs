@@ -241,7 +241,7 @@ async fn what_cannot_be_asked_is_refused() {
     let ran = run(&unfiltered(1), folder.path(), false, 1).await;
     let error = ran.result.unwrap_err().to_string();
     assert!(
-        error.contains("grpo.refills is set, and no group is dropped"),
+        error.contains("[grpo]: refills is set, and no group is dropped"),
         "{error}"
     );
     let mut gain = config(json!("uniform"), 1);
@@ -266,7 +266,7 @@ async fn what_cannot_be_asked_is_refused() {
     });
     let error = Box::pin(ran).await.unwrap_err().to_string();
     assert!(
-        error.contains("grpo.curriculum is set, and recorded"),
+        error.contains("[grpo]: curriculum is set, and recorded"),
         "{error}"
     );
 }

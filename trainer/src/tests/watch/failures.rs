@@ -139,7 +139,7 @@ const FAILURES: &[(&str, Severity, Failure)] = &[
 ];
 
 fn sentinel(config: SentinelConfig) -> Sentinel {
-    Sentinel::new(config, true).unwrap()
+    Sentinel::new(config, true)
 }
 
 /// The alarms of a run of `steps` that fails from the onset on, until `recovers`.
@@ -430,9 +430,9 @@ fn policies_that_never_search_or_never_follow_the_protocol() {
         kinds(&mut sentinel(SentinelConfig::default()), dies),
         [("empty_search".to_owned(), Some(6))]
     );
-    let mut closed_book = Sentinel::new(SentinelConfig::default(), false).unwrap();
+    let mut closed_book = Sentinel::new(SentinelConfig::default(), false);
     assert!(kinds(&mut closed_book, no_search).is_empty());
-    let mut closed_book = Sentinel::new(SentinelConfig::default(), false).unwrap();
+    let mut closed_book = Sentinel::new(SentinelConfig::default(), false);
     // What was searched before and is no longer needs no word of the environment.
     let ceased = run(&mut closed_book, 4, 200, never, u64::MAX);
     assert!(

@@ -14,7 +14,7 @@ fn alarms(name: &str) -> Vec<Alarm> {
         .lines()
         .map(|line| line.split(',').collect::<Vec<&str>>());
     let names = lines.next().unwrap();
-    let mut sentinel = Sentinel::new(SentinelConfig::default(), true).unwrap();
+    let mut sentinel = Sentinel::new(SentinelConfig::default(), true);
     let mut found = Vec::new();
     for (step, cells) in lines.enumerate() {
         let mut row = Row::new(step as u64);
@@ -110,7 +110,7 @@ fn settings_at_fault_are_named() {
             "window",
         ),
     ] {
-        let error = Sentinel::new(config, true).unwrap_err().to_string();
+        let error = config.check().unwrap_err().to_string();
         assert!(error.starts_with(key), "{error}");
     }
     let error = serde_json::from_str::<SentinelConfig>(r#"{"windows": 3}"#).unwrap_err();
