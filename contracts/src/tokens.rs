@@ -285,6 +285,18 @@ impl TokenLog {
         mask
     }
 
+    /// The mean of -ln p over the tokens that the policy drew in spans for which `counts` holds, nats: an estimate of its entropy there.
+    /// `None` where it drew none.
+    pub fn surprisal(&self, counts: impl Fn(&Span) -> bool) -> Option<f64> {
+        let drawn = |span: &&Span| span.provenance == Provenance::Policy && counts(span);
+        let spans = self.spans.iter().filter(drawn);
+        let logprobs = spans.flat_map(|span| &self.logprobs[span.start..span.end]);
+        let (sum, count) = logprobs.fold((0.0, 0_usize), |(sum, count), &logprob| {
+            (sum + f64::from(logprob), count + 1)
+        });
+        (count > 0).then(|| -sum / count as f64)
+    }
+
     /// Number of tokens written by `provenance`.
     pub fn count(&self, provenance: Provenance) -> usize {
         self.spans
@@ -323,6 +335,17 @@ mod tests {
         early.push_policy(&[2, 0], &[-0.5, -0.25], 3, None);
         assert_eq!(log.before(4), early);
         assert_eq!(log.before(0), TokenLog::default());
+    }
+
+    #[test]
+    fn surprisal_is_that_of_what_the_policy_drew() {
+        let mut log = TokenLog::with_prompt(&[1]);
+        log.push_policy(&[2, 3], &[-1.0, -3.0], 0, None);
+        log.push_environment(&[4]);
+        log.push_policy(&[5], &[-5.0], 0, None);
+        assert_eq!(log.surprisal(|_| true), Some(3.0));
+        assert_eq!(log.surprisal(|span| span.start == 4), Some(5.0));
+        assert_eq!(log.surprisal(|span| span.start == 0), None);
     }
 
     #[test]

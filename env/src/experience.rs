@@ -148,14 +148,14 @@ impl EpisodeRecord {
     }
 }
 
-/// A right and a wrong episode of each question that has both; right is an accuracy of a half or more.
+/// A right and a wrong episode of each question that has both.
 fn contrasts(records: &[EpisodeRecord]) -> Vec<[&Episode; 2]> {
     let mut attempts: BTreeMap<(String, String), [Vec<&Episode>; 2]> = BTreeMap::new();
     for EpisodeRecord { episode, .. } in records {
         if let Some(score) = &episode.score {
-            let is_wrong = Outcome::accuracy(score) < 0.5;
+            let is_right = Outcome::is_right(Outcome::accuracy(score));
             let [right, wrong] = attempts.entry(episode.task.key()).or_default();
-            let side = if is_wrong { wrong } else { right };
+            let side = if is_right { right } else { wrong };
             side.push(episode);
         }
     }

@@ -72,6 +72,11 @@ impl Outcome {
         part.copied().unwrap_or(score.total)
     }
 
+    /// Tells whether an [`accuracy`](Self::accuracy) counts as right: a half or more.
+    pub fn is_right(accuracy: f32) -> bool {
+        accuracy >= 0.5
+    }
+
     /// Refuses a task without judged passages where they are what a ranking is compared with: everything would earn 0. What answers are
     /// compared with is the rewards' affair ([`Reward::needs_golds`](crate::reward::Reward::needs_golds)).
     ///

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use forage_contracts::environment::Outcome;
 use forage_contracts::seed::Seed;
-use forage_contracts::{Branch, Provenance, SettingError, Span, TokenLog};
+use forage_contracts::{Branch, SettingError};
 use rand::RngExt;
 use serde::{Deserialize, Serialize};
 
@@ -258,6 +258,7 @@ impl Tree {
         if let Some(&state) = path.last() {
             self.states[state].left += 1;
         }
+        let surprisal = |&start: &usize| episode.tokens.surprisal(|span| span.start == start);
         for turns in path.len()..=episode.turns.len() {
             let start = turns.checked_sub(1).and_then(|turn| starts.get(turn));
             path.push(self.states.len());
@@ -265,7 +266,7 @@ impl Tree {
                 before: turns.checked_sub(1).map(|before| path[before]),
                 place,
                 turns,
-                surprisal: start.map_or(0.0, |&start| surprisal(&episode.tokens, start)),
+                surprisal: start.and_then(surprisal).unwrap_or(0.0),
                 is_open: turns > 0 && turns < root.last(),
                 left: 0,
                 value: 0.0,
@@ -301,22 +302,11 @@ impl Tree {
     }
 }
 
-/// The mean of -ln p over the tokens that the policy drew from `start` on, an estimate of the entropy at them; 0 where it drew none.
-fn surprisal(log: &TokenLog, start: usize) -> f64 {
-    let drawn = |span: &&Span| span.start == start && span.provenance == Provenance::Policy;
-    let Some(span) = log.spans().iter().find(drawn) else {
-        return 0.0;
-    };
-    let logprobs = &log.logprobs()[span.start..span.end];
-    let sum: f64 = logprobs.iter().map(|&logprob| f64::from(logprob)).sum();
-    -sum / logprobs.len() as f64
-}
-
 #[cfg(test)]
 mod tests {
     use forage_contracts::environment::TurnKind;
     use forage_contracts::policy::Finish;
-    use forage_contracts::{Boundary, Ending, Episode, Score, Task, Turn};
+    use forage_contracts::{Boundary, Ending, Episode, Score, Task, TokenLog, Turn};
     use serde_json::{Value, json};
 
     use super::*;

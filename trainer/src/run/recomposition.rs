@@ -11,6 +11,7 @@
 use std::cmp::Reverse;
 
 use forage_contracts::SettingError;
+use forage_contracts::environment::Outcome;
 use forage_contracts::seed::Seed;
 use rand::RngExt;
 use serde::{Deserialize, Serialize};
@@ -18,9 +19,6 @@ use serde::{Deserialize, Serialize};
 use super::replay::check_reuse;
 use crate::learner::UpdateConfig;
 use crate::sample::Sample;
-
-/// Accuracy from which on a member counts as right.
-const RIGHT: f32 = 0.5;
 
 /// Learns from the shortest right and the longest wrong episodes of each group at once, and from the others later
 /// (`RoRecomp`, arXiv 2509.25958).
@@ -100,7 +98,7 @@ impl RecompositionConfig {
         for right in [true, false] {
             // What ended in a way that is not learned from takes nobody's place.
             let of_kind = |&member: &usize| {
-                !group[member].masked && (group[member].accuracy >= RIGHT) == right
+                !group[member].masked && Outcome::is_right(group[member].accuracy) == right
             };
             let mut members: Vec<usize> = (0..group.len()).filter(of_kind).collect();
             if right {

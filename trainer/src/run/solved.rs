@@ -2,34 +2,25 @@
 //! questions that need no tree any more.
 
 use forage_contracts::environment::Outcome;
-use forage_contracts::{Episode, Provenance, SettingError, Task, TokenLog, Treatment};
+use forage_contracts::{Episode, SettingError, Task, Treatment};
 
 use super::GrpoConfig;
 use super::replay::check_reuse;
 use crate::sample::Sample;
 
-/// Whether an episode was right: its accuracy is a half or more. `None` where it has no score.
+/// Whether an episode was right. `None` where it has no score.
 fn is_right(episode: &Episode) -> Option<bool> {
     let score = episode.score.as_ref()?;
-    Some(Outcome::accuracy(score) >= 0.5)
+    Some(Outcome::is_right(Outcome::accuracy(score)))
 }
 
-/// The mean of -ln p over the tokens that the policy drew, nats: an estimate of its entropy along the episode. Infinite where it drew
-/// none: there is nothing to be confident of, or to learn from.
-fn surprisal(log: &TokenLog) -> f64 {
-    let spans = log.spans().iter();
-    let drawn = spans.filter(|span| span.provenance == Provenance::Policy);
-    let logprobs = drawn.flat_map(|span| &log.logprobs()[span.start..span.end]);
-    let sum: f64 = logprobs.map(|&logprob| f64::from(logprob)).sum();
-    match log.count(Provenance::Policy) {
-        0 => f64::INFINITY,
-        count => -sum / count as f64,
-    }
-}
-
-/// The most confident of some episodes: that of the least mean surprisal, the first of equals.
+/// The most confident of some episodes: that of the least mean surprisal, the first of equals. One without tokens of the policy has nothing
+/// to be confident of, or to learn from.
 fn most_confident<'a>(episodes: impl Iterator<Item = &'a Episode>) -> Option<&'a Episode> {
-    let surprise = |episode: &&Episode| surprisal(&episode.tokens);
+    let surprise = |episode: &&Episode| {
+        let surprisal = episode.tokens.surprisal(|_| true);
+        surprisal.unwrap_or(f64::INFINITY)
+    };
     episodes.min_by(|a, b| surprise(a).total_cmp(&surprise(b)))
 }
 
@@ -120,7 +111,7 @@ impl GrpoConfig {
 
 #[cfg(test)]
 mod tests {
-    use forage_contracts::{Boundary, Ending, Score};
+    use forage_contracts::{Boundary, Ending, Score, TokenLog};
     use forage_env::Branching;
 
     use super::*;
@@ -168,7 +159,7 @@ mod tests {
                 (Some(0.25), -0.75),
             ],
         );
-        assert_eq!(surprisal(&episodes[0].tokens).to_bits(), 1.0_f64.to_bits());
+        assert_eq!(episodes[0].tokens.surprisal(|_| true), Some(1.0));
         keep_confident(&mut episodes, 5);
         assert_eq!(masked(&episodes), [0, 4]);
         let kept = Sample::of(&episodes[4]).unwrap();
