@@ -109,17 +109,13 @@ pub struct Turn {
     /// What the environment wrote back; empty at the end.
     pub observation: String,
     /// What the environment paid for this turn, apart from the score; 0 where a limit kept its observation from the policy.
-    #[serde(default, skip_serializing_if = "is_nothing")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub reward: f32,
 }
 
-/// Whether a reward is 0, as that of most turns: it is left out of records.
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "the signature serde asks for"
-)]
-fn is_nothing(reward: &f32) -> bool {
-    reward.abs() == 0.0
+/// Whether a value is what its type has by default: such a one is left out of records.
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 /// The score of an episode: the weighted total and every part.
@@ -162,14 +158,6 @@ impl Branch {
     }
 }
 
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "serde hands over a reference"
-)]
-fn is_zero(count: &usize) -> bool {
-    *count == 0
-}
-
 /// One episode from prompt to score.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Episode {
@@ -183,7 +171,7 @@ pub struct Episode {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub branch: Option<Branch>,
     /// Turns at its beginning that it was given as a hint: another wrote them, and their tokens are forced.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub hinted: usize,
     /// Id of the environment that it was played in; empty where nobody recorded it.
     #[serde(default, skip_serializing_if = "String::is_empty")]

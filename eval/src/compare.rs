@@ -99,29 +99,18 @@ pub struct Comparison {
     /// Questions asked on both sides that infrastructure faults left without a score on at least one.
     pub lost_to_infra: usize,
     /// Questions that the two sides were asked in other words: their prompts differ.
-    #[serde(default, skip_serializing_if = "is_nothing")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub(crate) other_prompts: usize,
     /// Whether metrics that count tokens count bytes, on each side.
-    #[serde(default, skip_serializing_if = "are_tokens")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub(crate) in_bytes: [bool; 2],
     /// The settings of the intervals.
     pub bootstrap: Bootstrap,
 }
 
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "the signature serde asks for"
-)]
-fn is_nothing(count: &usize) -> bool {
-    *count == 0
-}
-
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "the signature serde asks for"
-)]
-fn are_tokens(in_bytes: &[bool; 2]) -> bool {
-    *in_bytes == [false; 2]
+/// Whether a value is what its type has by default: such a one is left out of records.
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 /// Two sets of episodes that cannot be compared.

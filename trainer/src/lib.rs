@@ -121,6 +121,11 @@ pub use watch::{Aliases, EventWriter, NonFinite, SentinelConfig};
 pub use weights::{Checkpoint, FileType, Hub, HubError, Precision, WeightsError};
 pub use workers::Workers;
 
+/// Whether a setting is what its type has by default: such a one is left out of what is written.
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
 // Tests inside of the crate and those outside share their fixtures, which name the crate as its users do.
 #[cfg(test)]
 extern crate self as forage_trainer;

@@ -37,7 +37,7 @@ pub struct SftConfig {
     pub validate_every: u64,
     /// Steps between rows with the nuclear norm and effective rank of the gradient of each projection of attention, layer by layer; 0 for
     /// none.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "crate::is_default")]
     pub gradient_spectra_every: u64,
     /// Steps between checkpoints; 0 writes only the last.
     pub checkpoint_every: u64,
@@ -253,14 +253,6 @@ pub fn run_sft(
         })?;
     }
     Ok(student.into_checkpoint())
-}
-
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "serde hands over a reference"
-)]
-fn is_zero(count: &u64) -> bool {
-    *count == 0
 }
 
 #[cfg(test)]

@@ -60,7 +60,7 @@ pub struct UpdateConfig {
     pub unlearned_tag: Option<String>,
     /// Optimizer steps between rows with the nuclear norm and effective rank of the gradient of each projection of attention, layer by
     /// layer; 0 for none.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "crate::is_default")]
     #[schemars(extend("default" = 0))]
     pub gradient_spectra_every: u64,
     /// The algorithm, with what replaces its parts.
@@ -252,12 +252,4 @@ impl UpdateConfig {
             OldLogprobs::Trainer
         })
     }
-}
-
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "serde hands over a reference"
-)]
-fn is_zero(count: &u64) -> bool {
-    *count == 0
 }

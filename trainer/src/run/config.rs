@@ -31,7 +31,7 @@ pub struct GrpoConfig {
     pub(crate) branching: Branching,
     /// Questions solved last of which a right episode is kept: when one is asked again, its group is played without trees, and the
     /// episode joins it unless the group has a right one of its own, which is then kept instead (`DeepSearch`, arXiv 2509.25454).
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "crate::is_default")]
     #[schemars(extend("default" = 0))]
     pub(crate) solved: usize,
     /// Of each group's wrong episodes the one that the policy drew with the least mean surprisal is learned from alone; the others count
@@ -59,7 +59,7 @@ pub struct GrpoConfig {
     pub(crate) curriculum: Curriculum,
     /// Times that a step may ask more questions in place of the groups that the objective's filter drops (DAPO's dynamic sampling,
     /// arXiv 2503.14476), until its batch is full. By default it learns from what is left.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "crate::is_default")]
     #[schemars(extend("default" = 0))]
     pub(crate) refills: usize,
     /// Begins episodes with turns of the environment's oracle, as many as bring the policy's accuracy to a target (SEELE, arXiv
@@ -282,12 +282,4 @@ impl GrpoConfig {
         }
         recomposition.check(self.prompts_per_step, self.group_size, &self.update)
     }
-}
-
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "serde hands over a reference"
-)]
-fn is_zero(count: &usize) -> bool {
-    *count == 0
 }
