@@ -5,8 +5,8 @@ pub(crate) mod structure;
 pub(crate) mod tags;
 
 pub(crate) use blocks::{
-    ANSWER_PREFIX, Block, PYTHON, QUERY_CLOSE, QUERY_OPEN, REASONING, first_closed, first_opened,
-    last_closed, query_line,
+    ANSWER_PREFIX, Block, PYTHON, QUERY, QUERY_CLOSE, QUERY_OPEN, REASONING, RESULT, first_closed,
+    first_opened, last_closed,
 };
 pub(crate) use structure::{Author, Segment, is_valid_sequence, is_valid_text};
 pub(crate) use tags::{ActionFault, ParsedAction, parse_action};

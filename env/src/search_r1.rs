@@ -29,6 +29,7 @@ use crate::ask::ask;
 use crate::chat::tools::{CallFault, can_be_written};
 use crate::experience::Memory;
 use crate::reward::grading::sub_exact_match;
+use crate::reward::retrieval::passages;
 use crate::settings::{OnInvalid, QUESTION, SettingsError, files};
 
 pub(crate) use action::Asked;
@@ -240,7 +241,9 @@ impl SearchR1 {
                                 let ids = hits.take(rendered.shown).map(|hit| hit.id.clone());
                                 record.shown.extend(ids);
                             }
-                            read.push_str(&rendered.content);
+                            let queries = queries.iter().map(String::as_str);
+                            read.push_str(&passages(&rendered.content, queries));
+                            read.push('\n');
                             rendered
                         }
                     }

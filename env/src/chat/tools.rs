@@ -204,6 +204,14 @@ pub(crate) enum CallFault {
         /// Calls that are run.
         most: usize,
     },
+    /// A turn has more queries than are run.
+    #[error(
+        "this call was not run: a turn may have {most} queries; ask for fewer, or in another turn"
+    )]
+    TooManyQueries {
+        /// Queries that are run.
+        most: usize,
+    },
 }
 
 /// Checks that a call names one of `tools` with its arguments.

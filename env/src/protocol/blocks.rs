@@ -11,10 +11,10 @@ pub(crate) const REASONING: [&str; 2] = ["<reasoning>", "</reasoning>"];
 /// Announces an answer without tags.
 pub(crate) const ANSWER_PREFIX: &str = "Answer:";
 
-/// The line above the passages of a query.
-pub(crate) fn query_line(query: &str) -> String {
-    format!("Query: {query}\n")
-}
+/// Begins the line above the passages of a query.
+pub(crate) const QUERY: &str = "Query: ";
+/// Begins passages that are written as JSON, behind which a string and `}` follow.
+pub(crate) const RESULT: &str = "{\"result\": ";
 
 /// A complete block: the text between an opening and a closing tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -17,6 +17,9 @@ use crate::protocol::{
 /// The tool that searches.
 pub(crate) const SEARCH: &str = "search";
 
+/// Queries of a turn that are run; published systems ask some ten.
+const MOST_QUERIES: usize = 64;
+
 /// What a turn asks for.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Asked {
@@ -220,6 +223,15 @@ fn by_calls(text: &str, settings: &SearchR1Settings) -> Asked {
         .iter_mut()
         .skip(most)
         .for_each(|call| *call = Err(CallFault::TooMany { most }));
+    let mut asked = 0;
+    for call in &mut calls {
+        let more = call.as_ref().map_or(0, Vec::len);
+        if asked + more > MOST_QUERIES {
+            *call = Err(CallFault::TooManyQueries { most: MOST_QUERIES });
+        } else {
+            asked += more;
+        }
+    }
     if calls.iter().any(Result::is_ok) {
         return Asked::Search(calls);
     }
@@ -416,6 +428,25 @@ mod tests {
             read("<think><tool_call>x</think><answer> a </answer>"),
             answer("a")
         );
+    }
+
+    #[test]
+    fn a_turn_has_so_many_queries_and_no_more() {
+        let list = |count: usize| {
+            let queries = vec!["q"; count];
+            call(&serde_json::json!({ "query_list": queries }).to_string())
+        };
+        let turn = [list(MOST_QUERIES - 1), list(2), list(1)].concat();
+        let Asked::Search(calls) = of(Profile::Tinker, &turn) else {
+            panic!("two calls can be run")
+        };
+        let run = calls.iter().map(|call| call.as_ref().map_or(0, Vec::len));
+        assert_eq!(run.collect::<Vec<_>>(), [MOST_QUERIES - 1, 0, 1]);
+        let Asked::Invalid { fault, calls } = of(Profile::Tinker, &list(MOST_QUERIES + 1)) else {
+            panic!("too many")
+        };
+        assert!(fault.contains("a turn may have 64 queries"), "{fault}");
+        assert_eq!(calls.len(), 1);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use forage_contracts::Tokenizer;
 use forage_contracts::retriever::Hit;
 use serde::{Deserialize, Serialize};
 
-use crate::protocol::query_line;
+use crate::protocol::{QUERY, RESULT};
 
 /// What an observation over its limit loses.
 #[derive(
@@ -114,15 +114,12 @@ impl ObservationSettings {
         }
         match self.cut {
             Cut::Passages => {
-                let fewer = (1..all)
-                    .rev()
-                    .map(|count| self.wrapped(self.content(found, count), count));
-                let fitting = fewer
-                    .into_iter()
-                    .find(|rendered| self.fits(&rendered.text, tokenizer));
-                fitting.unwrap_or_else(|| {
-                    self.cut_end(&self.content(found, all.min(1)), all.min(1), tokenizer)
-                })
+                let of = |count: usize| self.wrapped(self.content(found, count), count);
+                let fewer: Vec<usize> = (1..all).collect();
+                match fewer.partition_point(|&count| self.fits(&of(count).text, tokenizer)) {
+                    0 => self.cut_end(&of(all.min(1)).content, all.min(1), tokenizer),
+                    count => of(count),
+                }
             }
             Cut::End => self.cut_end(&whole.content, all, tokenizer),
             Cut::Middle => self.wrapped(self.cut_middle(&whole.content), all),
@@ -136,7 +133,7 @@ impl ObservationSettings {
             let hits = &hits[..hits.len().min(count)];
             count -= hits.len();
             let mut part = if self.echo_query {
-                query_line(query)
+                [QUERY, query, "\n"].concat()
             } else {
                 String::new()
             };
@@ -148,13 +145,14 @@ impl ObservationSettings {
             parts.push(part.trim().to_owned());
         }
         let text = parts.join(&self.between);
+        let json = |text: String| {
+            let text = serde_json::Value::from(text).to_string();
+            [RESULT, text.as_str(), "}"].concat()
+        };
         match self.encoding {
             Encoding::Plain => text.trim().to_owned(),
-            Encoding::Json => format!("{{\"result\": {}}}", serde_json::Value::from(text)),
-            Encoding::JsonAscii => ascii(&format!(
-                "{{\"result\": {}}}",
-                serde_json::Value::from(text)
-            )),
+            Encoding::Json => json(text),
+            Encoding::JsonAscii => ascii(&json(text)),
         }
     }
 
@@ -281,6 +279,8 @@ fn fill(template: &str, values: &[(&str, &str)]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::super::profile::Profile;
     use super::*;
     use forage_contracts::ByteTokenizer;
@@ -337,6 +337,43 @@ mod tests {
             ..settings(0)
         };
         assert_eq!(render(&chars, &hits).0, cut);
+    }
+
+    #[test]
+    fn as_many_passages_are_shown_as_fit() {
+        /// Counts how often it is asked.
+        struct Counting(AtomicUsize);
+        impl Tokenizer for Counting {
+            fn encode(&self, text: &str) -> Vec<u32> {
+                self.0.fetch_add(1, Ordering::Relaxed);
+                ByteTokenizer.encode(text)
+            }
+            fn decode(&self, ids: &[u32]) -> String {
+                ByteTokenizer.decode(ids)
+            }
+            fn eos(&self) -> u32 {
+                ByteTokenizer.eos()
+            }
+            fn vocab_size(&self) -> usize {
+                ByteTokenizer.vocab_size()
+            }
+        }
+        let settings = |limit_tokens| ObservationSettings {
+            limit_tokens,
+            ..ObservationSettings::default()
+        };
+        let hits: Vec<Hit> = (0..1000).map(|_| hit("A", "first")).collect();
+        for most in [1, 2, 499, 998, 999] {
+            let (fitting, _) = render(&settings(0), &hits[..most]);
+            let found = [Found {
+                query: "q",
+                hits: &hits,
+            }];
+            let counting = Counting(AtomicUsize::new(0));
+            let rendered = settings(fitting.len()).render(&found, &counting);
+            assert_eq!((rendered.text, rendered.shown), (fitting, most));
+            assert!(counting.0.into_inner() < 20, "by bisection");
+        }
     }
 
     #[test]

@@ -468,3 +468,32 @@ async fn the_first_gold_shown_is_paid_for_once() {
         "turns that earned nothing say nothing, as in older records"
     );
 }
+
+#[tokio::test]
+async fn a_gold_in_a_query_that_is_repeated_was_not_shown() {
+    let mut repeated = SearchR1Settings {
+        gold_shown_reward: 0.5,
+        ..settings()
+    };
+    repeated.observation.echo_query = true;
+    let (guess, born) = (
+        "<search>Velmsk</search>",
+        "<search>Ada Brandt born</search>",
+    );
+    let episode = play(
+        lines(&[guess, born, "<answer>x</answer>"]),
+        repeated.clone(),
+    )
+    .await;
+    assert!(episode.turns[0].observation.contains("Query: Velmsk"));
+    let rewards: Vec<f32> = episode.turns.iter().map(|turn| turn.reward).collect();
+    assert_eq!(rewards, [0.0, 0.5, 0.0]);
+    for (search, read) in [(guess, 0.0), (born, 1.0)] {
+        let episode = play(lines(&[search, "<answer>x</answer>"]), repeated.clone()).await;
+        let score = episode.score.expect("scored");
+        assert!(
+            (score.parts["retrieval"] - read).abs() < f32::EPSILON,
+            "{search}"
+        );
+    }
+}
