@@ -374,15 +374,30 @@ impl PageTools {
 
     fn read(&self, arguments: &Map<String, Value>) -> Result<Outcome, Failure> {
         let section_id = text(READ_TOOL, arguments, "section_id")?;
-        let Some((id, key)) = section_id.split_once(':') else {
+        let Some((shortest, _)) = section_id.split_once(':') else {
             return raise(
                 "ValueError",
                 "Invalid section_id format. Expected: page_id:section_name",
             );
         };
-        let page = self.page(id)?;
+        // Ids of pages and names of sections may have colons too: the longest id of a page with the section is meant.
+        let (mut is_page, mut meant) = (false, None);
+        for (colon, _) in section_id.rmatch_indices(':') {
+            let (id, key) = (&section_id[..colon], &section_id[colon + 1..]);
+            if let Some(page) = self.finder.wiki().page(id)? {
+                is_page = true;
+                meant = section::read(&page, key, self.settings.section_mode)
+                    .map(|text| (id, key, text));
+                if meant.is_some() {
+                    break;
+                }
+            }
+        }
+        if !is_page {
+            self.page(shortest)?;
+        }
         let message = || format!("Section not found: {section_id}");
-        let Some(text) = section::read(&page, key, self.settings.section_mode) else {
+        let Some((id, key, text)) = meant else {
             return match self.settings.flavour {
                 Flavour::V0 => raise("ValueError", message()),
                 Flavour::V1 => {

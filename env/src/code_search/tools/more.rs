@@ -96,7 +96,13 @@ impl PageTools {
             return raise("ValueError", "text is empty");
         }
         let page = self.page(id)?;
-        let places = places(page.content, wanted.trim());
+        let places = places(page.content, wanted.trim()).map_err(|_| {
+            let length = wanted.len();
+            Failure::Raise(
+                "ValueError",
+                format!("text is too long to be looked for, {length} bytes; write less of it"),
+            )
+        })?;
         let returned = (!places.is_empty()).then(|| Returned::Text(places.join("\n")));
         Ok(Outcome {
             size: places.len(),
@@ -173,14 +179,11 @@ fn parts(content: &str) -> Vec<&str> {
     parts
 }
 
-/// What stands around each place of `wanted`, in any case; places that overlap are one.
-fn places(content: &str, wanted: &str) -> Vec<String> {
+/// What stands around each place of `wanted`, in any case; places that overlap are one, of at most [`PART_CHARS`] characters.
+fn places(content: &str, wanted: &str) -> Result<Vec<String>, regex::Error> {
     let pattern = regex::RegexBuilder::new(&regex::escape(wanted))
         .case_insensitive(true)
-        .build();
-    let Ok(pattern) = pattern else {
-        return Vec::new();
-    };
+        .build()?;
     let before = |at: usize| {
         content[..at]
             .char_indices()
@@ -198,16 +201,19 @@ fn places(content: &str, wanted: &str) -> Vec<String> {
     let mut spans: Vec<(usize, usize)> = Vec::new();
     for found in pattern.find_iter(content) {
         let (start, end) = (before(found.start()), after(found.end()));
-        match spans.last_mut() {
-            Some(last) if start <= last.1 => last.1 = end,
-            _ => spans.push((start, end)),
+        let last = spans
+            .last_mut()
+            .filter(|last| start <= last.1 && content[last.0..end].chars().count() <= PART_CHARS);
+        if let Some(last) = last {
+            last.1 = end;
+        } else if spans.len() == MAX_PLACES {
+            break;
+        } else {
+            spans.push((start, end));
         }
     }
-    spans
-        .into_iter()
-        .take(MAX_PLACES)
-        .map(|(start, end)| content[start..end].trim().to_owned())
-        .collect()
+    let texts = spans.into_iter().map(|(start, end)| &content[start..end]);
+    Ok(texts.map(|text| text.trim().to_owned()).collect())
 }
 
 #[cfg(test)]
@@ -245,14 +251,31 @@ mod tests {
             " y".repeat(300),
             " z".repeat(10)
         );
-        let found = places(&page, "velm");
+        let found = places(&page, "velm").unwrap();
         assert_eq!(found.len(), 2);
         assert!(
             found[0].contains("Ärger in VELM today")
                 && found[1].starts_with('y')
                 && found[1].contains("velm.")
         );
-        assert!(places(&page, "(velm").is_empty());
-        assert_eq!(places("velm velm velm", "velm"), ["velm velm velm"]);
+        assert!(places(&page, "(velm").unwrap().is_empty());
+        assert_eq!(
+            places("velm velm velm", "velm").unwrap(),
+            ["velm velm velm"]
+        );
+    }
+
+    #[test]
+    fn a_text_that_stands_everywhere_does_not_show_the_page() {
+        let page = "é".repeat(100_000);
+        let found = places(&page, "é").unwrap();
+        assert_eq!(found.len(), MAX_PLACES);
+        assert!(
+            found
+                .iter()
+                .all(|place| place.chars().count() <= PART_CHARS)
+        );
+        let long = page.repeat(6);
+        assert!(places(&long, &long).is_err(), "it stands there");
     }
 }

@@ -159,6 +159,41 @@ fn sections_and_their_errors_are_those_of_v1() {
 }
 
 #[test]
+fn ids_of_pages_may_have_colons() {
+    let page = |id: &str, text: &str| forage_contracts::Passage::new(id, "Help", text);
+    let pages = [
+        page("Help:Contents", "# A\n\n## History\n\nOld.\n"),
+        page(
+            "Help",
+            "# Contents: more\n\nx\n# Contents:History\n\nNew.\n",
+        ),
+    ];
+    let wiki = std::sync::Arc::new(crate::wiki::Wiki::in_memory(&pages).expect("a wiki"));
+    let passages = forage_retriever::Bm25Retriever::in_memory(pages.to_vec()).expect("indexed");
+    let finder = Finder::new(wiki, SearchMode::Titles, std::sync::Arc::new(passages));
+    let tools = PageTools::new(finder.expect("indexed"), FunctionSettings::default());
+    let listed = call(&tools, "view_sections", json!({"page_id": "Help:Contents"}));
+    let id = listed.expect("listed")[1]["section_id"].clone();
+    assert_eq!(id, "Help:Contents:history");
+    for (id, read) in [
+        (id.as_str().expect("a text"), Ok("## History\n\nOld.\n")),
+        ("Help:contents:_more", Ok("# Contents: more\n\nx")),
+        ("Help:Contents:full", Ok("# A\n\n## History\n\nOld.\n")),
+        (
+            "Help:Contents:nope",
+            Err("ValueError: Section not found: Help:Contents:nope"),
+        ),
+        ("No:Page:full", Err("ValueError: Page not found: No")),
+    ] {
+        let read = read.map(Value::from).map_err(str::to_owned);
+        assert_eq!(
+            call(&tools, "read_section", json!({"section_id": id})),
+            read
+        );
+    }
+}
+
+#[test]
 fn subtrees_are_an_option() {
     let tools = tools(FunctionSettings {
         section_mode: SectionMode::Subtree,
