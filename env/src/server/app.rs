@@ -202,7 +202,8 @@ impl App {
         });
         let room = room.inspect_err(|_| {
             if !session.lasting {
-                self.close(&session.id);
+                self.sessions
+                    .close(&self.metrics, session, How::Closed, None);
             }
         })?;
         let app = Arc::clone(self);
@@ -316,7 +317,7 @@ impl App {
     }
 
     /// An episode ended by itself.
-    fn over(&self, session: &Session, slot: &mut Slot, last: Last) {
+    fn over(&self, session: &Arc<Session>, slot: &mut Slot, last: Last) {
         // Nothing else is left of the episode: that is less than it kept before, but for a score of very many parts.
         let _ = self.sessions.keep(&last.room, last.reply.bytes);
         if let Some(ending) = &last.reply.view.info.ending {
@@ -327,7 +328,7 @@ impl App {
         } else {
             *slot = Slot::Over(Box::new(last.clone()));
             self.sessions
-                .close(&self.metrics, &session.id, How::Ended, Some(last));
+                .close(&self.metrics, session, How::Ended, Some(last));
         }
     }
 
@@ -384,7 +385,7 @@ impl App {
             };
             if !session.lasting {
                 app.sessions
-                    .close(&app.metrics, &session.id, How::Failed, None);
+                    .close(&app.metrics, &session, How::Failed, None);
             }
             Err(fault)
         });
@@ -397,7 +398,11 @@ impl App {
 
     /// Closes a session; `false` when it was not open.
     pub(super) fn close(&self, id: &str) -> bool {
-        self.sessions.close(&self.metrics, id, How::Closed, None)
+        let open = self.sessions.find(id);
+        open.is_ok_and(|session| {
+            self.sessions
+                .close(&self.metrics, &session, How::Closed, None)
+        })
     }
 }
 

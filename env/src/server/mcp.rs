@@ -179,7 +179,7 @@ impl Drop for Handler {
 }
 
 impl Handler {
-    /// Begins an episode; the one before is closed.
+    /// Begins an episode; the one before is closed, and so is one that was begun at the same time.
     async fn begin(&self, arguments: Map<String, Value>) -> Result<Reply, Fault> {
         let options: Options = serde_json::from_value(Value::Object(arguments))
             .map_err(|error| Fault::Invalid(error.to_string()))?;
@@ -188,7 +188,10 @@ impl Handler {
             self.app.close(&before);
         }
         let reply = self.app.begin_asked(None, asked).await?;
-        *self.current() = Some(reply.view.episode_id.clone());
+        let other = self.current().replace(reply.view.episode_id.clone());
+        if let Some(other) = other {
+            self.app.close(&other);
+        }
         Ok(reply)
     }
 

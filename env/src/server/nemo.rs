@@ -182,9 +182,11 @@ async fn ended(
     last: Option<String>,
 ) -> Result<Score, Fault> {
     let mut reply = None;
-    if let Some(text) = last {
+    // Too long a message is the policy's doing, which is scored: it is no turn, and the episode ends without one.
+    let last = last.map(|text| as_last_turn(app, text));
+    if let Some(text) = last.filter(|text| text.len() <= app.config.max_action_bytes) {
         let turn = Turn {
-            text: as_last_turn(app, text),
+            text,
             finish: Some(Finish::Eos),
         };
         reply = Some(app.step(session, turn, Manner::default()).await?);

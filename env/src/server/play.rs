@@ -181,11 +181,13 @@ impl Play {
         if !text.starts_with(&self.forced_prefix) {
             text.insert_str(0, &self.forced_prefix);
         }
-        let stops = &served.factory.spec().stop;
-        let end = stops
-            .iter()
-            .filter_map(|stop| text.find(stop.as_str()).map(|start| start + stop.len()))
-            .min();
+        // What the prefix holds ended no turn.
+        let (forced, stops) = (self.forced_prefix.len(), &served.factory.spec().stop);
+        let end_of = |stop: &String| {
+            let start = text[forced..].find(stop.as_str())?;
+            Some(forced + start + stop.len())
+        };
+        let end = stops.iter().filter_map(end_of).min();
         let ignored = end.map_or(0, |end| text[end..].chars().count());
         text.truncate(end.unwrap_or(text.len()));
         let finish = if end.is_some() {
@@ -193,7 +195,7 @@ impl Play {
         } else {
             finish.unwrap_or(Finish::Eos)
         };
-        let (forced, written) = text.split_at(self.forced_prefix.len());
+        let (forced, written) = text.split_at(forced);
         self.count(served, forced, Provenance::Forced);
         self.count(served, written, Provenance::Policy);
         (text, finish, ignored)

@@ -12,7 +12,7 @@ use super::fault::Fault;
 use super::metrics::Metrics;
 use super::play::{Play, Reply};
 
-/// Most closed sessions that are remembered, each with its last answer.
+/// Closed sessions that are remembered, each with its last answer; as many as may be open where those are more.
 const REMEMBERED: usize = 1024;
 
 /// Where a session stands. Whoever works on it holds its lock, and whoever finds it held is refused.
@@ -270,13 +270,25 @@ impl Sessions {
         lock(&self.graves).by_id.get(id).cloned()
     }
 
-    /// Takes a session off the list; its place is free once nobody works on it any more. `false` when it was not there.
-    pub(super) fn close(&self, metrics: &Metrics, id: &str, how: How, last: Option<Last>) -> bool {
-        let Some(session) = lock(&self.open).remove(id) else {
-            return false;
-        };
+    /// Takes a session off the list; its place is free once nobody works on it any more. `false` when it was not there: another
+    /// one may have its id by now.
+    pub(super) fn close(
+        &self,
+        metrics: &Metrics,
+        session: &Arc<Session>,
+        how: How,
+        last: Option<Last>,
+    ) -> bool {
+        let id = &session.id;
+        {
+            let mut open = lock(&self.open);
+            if open.get(id).is_none_or(|open| !Arc::ptr_eq(open, session)) {
+                return false;
+            }
+            open.remove(id);
+        }
         metrics.closed(how.name());
-        self.bury(session.id.clone(), Grave { how, last });
+        self.bury(id.clone(), Grave { how, last });
         true
     }
 
@@ -284,7 +296,7 @@ impl Sessions {
         let mut graves = lock(&self.graves);
         graves.order.push_back((now(), id.clone()));
         graves.by_id.insert(id, grave);
-        while graves.order.len() > REMEMBERED {
+        while graves.order.len() > self.max.max(REMEMBERED) {
             graves.forget_first();
         }
     }
@@ -302,7 +314,7 @@ impl Sessions {
                 continue;
             };
             if session.idle() >= self.ttl {
-                self.close(metrics, &session.id, How::Expired, None);
+                self.close(metrics, &session, How::Expired, None);
             }
             drop(slot);
         }
@@ -387,9 +399,9 @@ mod tests {
         let metrics = Metrics::register(&mut Registry::default());
         let sessions = Sessions::new(3, Duration::from_mins(10), 100);
         for id in ["a", "b"] {
-            assert!(sessions.open(&metrics, id.to_owned(), false).is_ok());
+            let session = sessions.open(&metrics, id.to_owned(), false).unwrap();
             let last = last(&sessions, 30);
-            assert!(sessions.close(&metrics, id, How::Ended, Some(last)));
+            assert!(sessions.close(&metrics, &session, How::Ended, Some(last)));
         }
         let open = sessions.room(60).unwrap();
         let remembered = ["a", "b"].map(|id| sessions.grave(id).is_some());
@@ -409,8 +421,8 @@ mod tests {
         let metrics = Metrics::register(&mut Registry::default());
         let sessions = Sessions::new(1, Duration::from_mins(10), 1 << 20);
         for id in ["a", "b", "a"] {
-            assert!(sessions.open(&metrics, id.to_owned(), false).is_ok());
-            assert!(sessions.close(&metrics, id, How::Ended, None));
+            let session = sessions.open(&metrics, id.to_owned(), false).unwrap();
+            assert!(sessions.close(&metrics, &session, How::Ended, None));
         }
         lock(&sessions.graves).forget_first();
         let remembered = ["a", "b"].map(|id| sessions.grave(id).is_some());
@@ -418,5 +430,29 @@ mod tests {
         lock(&sessions.graves).forget_first();
         assert!(sessions.grave("a").is_none());
         assert!(lock(&sessions.graves).order.is_empty());
+    }
+
+    #[test]
+    fn what_ends_late_does_not_close_the_session_that_has_its_name_now() {
+        let metrics = Metrics::register(&mut Registry::default());
+        let sessions = Sessions::new(2, Duration::from_mins(10), 1 << 20);
+        let open = || sessions.open(&metrics, "a".to_owned(), false).unwrap();
+        let before = open();
+        assert!(sessions.close(&metrics, &before, How::Closed, None));
+        let now = open();
+        assert!(!sessions.close(&metrics, &before, How::Failed, None));
+        assert!(Arc::ptr_eq(&sessions.find("a").unwrap(), &now));
+    }
+
+    #[test]
+    fn as_many_are_remembered_as_may_be_open() {
+        let metrics = Metrics::register(&mut Registry::default());
+        let sessions = Sessions::new(2 * REMEMBERED, Duration::from_mins(10), 1 << 20);
+        let open = |number: usize| sessions.open(&metrics, number.to_string(), false).unwrap();
+        let all: Vec<Arc<Session>> = (0..2 * REMEMBERED).map(open).collect();
+        for session in &all {
+            assert!(sessions.close(&metrics, session, How::Ended, None));
+        }
+        assert!(sessions.grave("0").is_some());
     }
 }

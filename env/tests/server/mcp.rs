@@ -177,6 +177,21 @@ async fn a_session_is_an_episode() {
 }
 
 #[tokio::test]
+async fn questions_that_are_asked_for_at_once_leave_one_episode() {
+    let server = Server::start(search(), ServerConfig::default()).await;
+    let client = Client::open(&server).await;
+    let begun = (1..=16).map(|number| {
+        let params = json!({"name": "new_question", "arguments": {}});
+        client
+            .send(json!({"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}))
+    });
+    for answer in futures::future::join_all(begun).await {
+        assert_eq!(answer["result"]["isError"], false, "{answer}");
+    }
+    assert_eq!(server.metric("sessions_active").await, 1);
+}
+
+#[tokio::test]
 async fn clients_without_sessions_name_the_episode() {
     let served = search();
     let gold = served.tasks[0].golds[0].clone();

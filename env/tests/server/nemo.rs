@@ -205,14 +205,21 @@ fn assert_alike(found: &Value, expected: &Value) {
 }
 
 #[tokio::test]
-async fn a_row_that_is_refused_leaves_no_session() {
+async fn a_message_that_is_too_long_is_scored_as_none() {
     let config = ServerConfig {
         max_action_bytes: 1000,
         ..ServerConfig::default()
     };
     let server = Server::start(search(), config).await;
     let row = json!({"task_index": 0, "response": response(&"x".repeat(2000))});
-    let (status, refused, _) = send(&server, "/verify", None, row).await;
-    assert_eq!((status, &refused["cause"]), (422, &json!("invalid")));
+    let (_, _, cookie) = send(&server, "/seed_session", None, row.clone()).await;
+    for cookie in [None, cookie.as_deref()] {
+        let (status, verified, _) = send(&server, "/verify", cookie, row.clone()).await;
+        assert_eq!(
+            (status, &verified["reward"]),
+            (200, &json!(0.0)),
+            "{verified}"
+        );
+    }
     assert_eq!(server.metric("sessions_active").await, 0);
 }

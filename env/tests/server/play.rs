@@ -1,6 +1,9 @@
 //! Episodes by every protocol are those of the rollout driver: same observations, same records, same scores.
 
+use std::sync::Arc;
+
 use forage_contracts::Ending;
+use forage_contracts::environment::{EnvFactory, EnvSpec, Environment};
 use forage_env::server::ServerConfig;
 use serde_json::{Value, json};
 
@@ -136,6 +139,38 @@ async fn a_forced_prefix_is_announced_and_put_in_front() {
         .await;
     assert_eq!(end["reward"], 1.0);
     assert_eq!(end["observation"]["info"]["ignored_chars"], 9);
+}
+
+/// An environment with other stop strings.
+struct Stopping(Arc<dyn EnvFactory>, EnvSpec);
+
+impl EnvFactory for Stopping {
+    fn make(&self) -> Box<dyn Environment> {
+        self.0.make()
+    }
+
+    fn spec(&self) -> &EnvSpec {
+        &self.1
+    }
+}
+
+#[tokio::test]
+async fn a_stop_string_in_a_forced_prefix_ends_no_turn() {
+    let mut served = served(
+        "search-r1",
+        json!({"max_generations": 1, "closing_turn": "forced_answer"}),
+    );
+    let gold = served.tasks[0].golds[0].clone();
+    let mut spec = served.factory.spec().clone();
+    spec.stop.push("<ans".to_owned());
+    served.factory = Arc::new(Stopping(served.factory, spec));
+    let server = Server::start(served, ServerConfig::default()).await;
+    let id = server.ok("/reset", json!({"task_index": 0})).await["episode_id"].clone();
+    let step = json!({"episode_id": id, "action": {"text": "<search>anything</search>"}});
+    let shown = server.ok("/step", step).await;
+    assert_eq!(shown["observation"]["forced_prefix"], "<answer>");
+    let step = json!({"episode_id": id, "action": {"text": format!("{gold}</answer>")}});
+    assert_eq!(server.ok("/step", step).await["reward"], 1.0);
 }
 
 #[tokio::test]
