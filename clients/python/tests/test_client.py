@@ -16,6 +16,7 @@ from forage import (
     Unauthorized,
     Unreachable,
 )
+from forage.trl import ToolEnvironment
 
 
 def test_an_episode_is_played_and_scored(client, world):
@@ -108,6 +109,13 @@ def test_nobody_there():
         client.reset()
     with pytest.raises(ValueError, match="http://localhost:8000"):
         Client("localhost:8000")
+
+
+def test_tools_without_a_server_have_no_reward():
+    tools = ToolEnvironment(Client("http://127.0.0.1:9"))
+    for _ in range(2):
+        tools.reset(task_id="1")
+        assert tools.get_reward() is None
 
 
 def test_the_token(world, tmp_path):

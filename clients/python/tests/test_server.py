@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -56,6 +57,10 @@ class Guess(forage.Environment):
             return forage.Reply(7)
         if "not finite" in turn:
             return forage.Reply("x", reward=float("nan"))
+        if "no prefix" in turn:
+            return forage.Reply("x", forced_prefix=7)
+        if "stop first" in turn:
+            return forage.Reply("x", forced_prefix="</stop> ")
         if "seed" in turn:
             return forage.Reply(str(self.seed), forced_prefix="So ")
         if not found or not found[1].isdigit():
@@ -170,6 +175,7 @@ def test_a_turn_has_a_limit_and_one_beyond_it_costs_no_episode(ask):
         ("wrong type", "step returned str; return a forage.Reply"),
         ("no text", "step returned the text 7; it must be a str"),
         ("not finite", "the reward nan; it must be a finite number"),
+        ("no prefix", "the prefix 7; it must be a str or None"),
     ],
 )
 def test_a_fault_ends_the_episode(ask, turn, told):
@@ -187,6 +193,9 @@ def test_seed_and_forced_prefix(ask):
     answer = step(ask, "seed", "seed")
     assert (answer["observation"]["text"], answer["observation"]["forced_prefix"]) == (str(2**64 - 1), "So ")
     assert step(ask, "seed", "<answer>42</answer>")["done"]
+    reset(ask, "seed")
+    assert step(ask, "seed", "stop first")["observation"]["forced_prefix"] == "</stop> "
+    assert step(ask, "seed", "<answer>42</answer>")["done"], "a stop string in the prefix ends no turn"
 
 
 def test_questions_and_limits(ask):
@@ -433,6 +442,21 @@ def test_reset_and_step_are_enough(capsys):
         with pytest.raises(Infra, match="has no `questions`"):
             ask.post("/questions", {"split": "dev", "count": 1, "seed": 5})
     assert "close" not in capsys.readouterr().err
+
+
+def test_an_episode_that_ends_while_it_is_begun_anew_keeps_its_place():
+    with served(Bare) as (ask, server):
+        reset(ask, "a")
+        session = server._sessions["a"]
+        with session.lock:
+            again = threading.Thread(target=reset, args=(Http(ask.base_url, None, 20.0, 0.0), "a"))
+            again.start()
+            time.sleep(0.2)
+            server._end(session)
+        again.join(20)
+        assert list(server._sessions) == ["a"]
+        assert server._sessions["a"] is not session
+        assert step(ask, "a", "Ada")["done"]
 
 
 def test_a_fault_is_shown_once_and_counted(capsys):

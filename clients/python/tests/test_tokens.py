@@ -1,5 +1,8 @@
 import asyncio
+import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from types import SimpleNamespace
 
 import pytest
 from policy import Bytes, agrees, script, written
@@ -71,3 +74,37 @@ def test_an_engine_that_gives_up_leaves_no_reward(client):
     with ThreadPoolExecutor(2) as threads:
         episode = asyncio.run(play(client, CODEC, client.info(), turn, threads, task_index=0))
     assert episode.reward is None
+
+
+@pytest.mark.parametrize("when", ["it is begun", "a turn is sampled", "sampling fails"])
+def test_an_episode_is_left_however_its_play_ends(when):
+    observation = SimpleNamespace(text="Who?", done=False, forced_prefix=None)
+    closed, begins, goes_on = [], threading.Event(), threading.Event()
+
+    def reset(**task):
+        begins.set()
+        assert goes_on.wait(20)
+        return SimpleNamespace(observation=observation, close=lambda: closed.append(task))
+
+    async def turn(episode):
+        if when == "sampling fails":
+            raise RuntimeError("no memory")
+        await asyncio.sleep(20)
+
+    async def stopped(threads):
+        info = SimpleNamespace(max_episode_tokens=100, max_turn_tokens=10)
+        playing = asyncio.create_task(play(SimpleNamespace(reset=reset), CODEC, info, turn, threads, task_index=7))
+        while not begins.is_set():
+            await asyncio.sleep(0.01)
+        if when == "it is begun":
+            playing.cancel()
+            await asyncio.sleep(0.1)
+        goes_on.set()
+        await asyncio.sleep(0.1)
+        playing.cancel()
+        with suppress(asyncio.CancelledError, RuntimeError):
+            await playing
+
+    with ThreadPoolExecutor(2) as threads:
+        asyncio.run(stopped(threads))
+    assert closed == [{"task_index": 7}]

@@ -170,16 +170,12 @@ class _Server(ThreadingHTTPServer):
         except (KeyError, TypeError, ValueError) as error:
             raise _invalid(f"`task` is no task: {error!r}") from error
         seed = _field(body, "seed", int)
-        session = self._place(name)
-        with session.lock:
-            self._close(session)
-            env = session.env = self._ours(self._make, session)
-            session.question, session.seed = question, seed
-            session.turn, session.prefix, session.last = 0, "", None
-            prompt = self._ours(lambda: env.reset(question, seed), session)
-            if not isinstance(prompt, str):
-                raise self._broken(session, f"reset returned {type(prompt).__name__}; return the opening prompt, a str")
-            return {"observation": self._seen(session, prompt, None), "reward": None, "done": False, "episode_id": name}
+        while True:
+            session = self._place(name)
+            with session.lock:
+                # Whoever held it may have ended it, and its place is given back then.
+                if self._sessions.get(name) is session:
+                    return self._begin(session, question, seed)
 
     def step(self, body: dict[str, Any]) -> dict[str, Any]:
         name, action = _field(body, "episode_id", str), _field(body, "action", dict)
@@ -208,11 +204,23 @@ class _Server(ThreadingHTTPServer):
             self._end(session)
         return {"episode_id": name, "closed": True}
 
+    def _begin(self, session: _Session, question: Question, seed: int) -> dict[str, Any]:
+        self._close(session)
+        env = session.env = self._ours(self._make, session)
+        session.question, session.seed = question, seed
+        session.turn, session.prefix, session.last = 0, "", None
+        prompt = self._ours(lambda: env.reset(question, seed), session)
+        if not isinstance(prompt, str):
+            raise self._broken(session, f"reset returned {type(prompt).__name__}; return the opening prompt, a str")
+        seen = self._seen(session, prompt, None)
+        return {"observation": seen, "reward": None, "done": False, "episode_id": session.name}
+
     def _turn(self, session: _Session, env: Environment, turn: str, finish: str | None) -> dict[str, Any]:
         if not turn.startswith(session.prefix):
             turn = session.prefix + turn
-        ends = [turn.find(stop) + len(stop) for stop in self.spec["stop"] if stop in turn]
-        turn = turn[: min(ends, default=len(turn))]
+        # What the prefix holds ended no turn.
+        found = [(turn.find(stop, len(session.prefix)), len(stop)) for stop in self.spec["stop"]]
+        turn = turn[: min((place + length for place, length in found if place >= 0), default=len(turn))]
         reply = self._ours(lambda: env.step(turn), session)
         if not isinstance(reply, Reply):
             raise self._broken(session, f"step returned {type(reply).__name__}; return a forage.Reply")
@@ -220,6 +228,8 @@ class _Server(ThreadingHTTPServer):
             raise self._broken(session, f"step returned the text {reply.text!r}; it must be a str")
         if not isinstance(reply.reward, Real) or not math.isfinite(reply.reward):
             raise self._broken(session, f"step returned the reward {reply.reward!r}; it must be a finite number")
+        if not isinstance(reply.forced_prefix, str | None):
+            raise self._broken(session, f"step returned the prefix {reply.forced_prefix!r}; it must be a str or None")
         session.turn += 1
         session.prefix = reply.forced_prefix or ""
         cut = not reply.done and (session.turn >= self.spec["max_turns"] or finish == "context")

@@ -7,7 +7,7 @@ log-probabilities are 0.0.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -231,28 +231,34 @@ async def play(
         max_response: as `Episode` takes it.
         task: what `Client.reset` takes.
 
+    Whatever ends it early, the episode's place is given back: a server that lacked room for a turn keeps the episode open, and
+    with it what the next attempt needs.
+
     Raises:
         Fault: of the last attempt.
     """
     loop = asyncio.get_running_loop()
     while True:
         attempts -= 1
-        episode: Episode | None = None
+        begun = threads.submit(partial(Episode, client, codec, info, max_response=max_response, **task))
         try:
-            begin = partial(Episode, client, codec, info, max_response=max_response, **task)
-            episode = await loop.run_in_executor(threads, begin)
+            episode = await asyncio.wrap_future(begun)
             while not episode.done:
                 generation = await generate(episode)
                 if generation is None:
                     await loop.run_in_executor(threads, episode.close)
                     break
                 await loop.run_in_executor(threads, episode.take, generation)
-        except Fault:
-            if episode is not None:
-                # A server that lacked room for the turn keeps the episode open, and with it what the next attempt needs.
-                with suppress(ForageError):
-                    await loop.run_in_executor(threads, episode.close)
-            if attempts <= 0:
+        except (Exception, asyncio.CancelledError) as error:
+            await asyncio.shield(loop.run_in_executor(threads, _leave, begun))
+            if not isinstance(error, Fault) or attempts <= 0:
                 raise
         else:
             return episode
+
+
+def _leave(begun: Future[Episode]) -> None:
+    """Closes an episode, also one that is being begun still."""
+    with suppress(CancelledError, ForageError):
+        if begun.exception() is None:
+            begun.result().close()

@@ -67,18 +67,21 @@ class ToolEnvironment:
         self._fault: Fault | None = None
 
     def reset(self, **row: Any) -> None:
-        """Begins the episode of a row, by its `task_id` or `task_index`.
+        """Begins the episode of a row, by its `task_id` or `task_index`. One that a fault kept from beginning has no reward.
 
         Raises:
             ValueError: the row names no task; the rollouts of a group would have different questions.
-            ForageError: see `Client.reset`.
+            Refused: see `Client.reset`.
         """
         task = {name: row[name] for name in ("task_id", "task_index", "seed", "member") if row.get(name) is not None}
         if not {"task_id", "task_index"} & task.keys():
             raise ValueError("a row has neither `task_id` nor `task_index`; see forage.trl.tool_rows")
         self._leave()
-        self._fault = None
-        self._session = self._client.reset(**task)
+        self._session = self._fault = None
+        try:
+            self._session = self._client.reset(**task)
+        except Fault as fault:
+            self._fault = fault
 
     def get_reward(self) -> float | None:
         """The episode's reward; None after a fault. An episode without an answer ends here, as truncated."""
