@@ -33,12 +33,12 @@ use forage_contracts::{
 use forage_sandbox::{CallRecord, SandboxError, Tools, TurnOutput};
 use serde_json::Value;
 
+use crate::chat::hermes::ToolCall;
 use crate::chat::tools::can_be_written;
 use crate::reward::grading::{normalize, stands_in};
 use crate::settings::{OnInvalid, QUESTION, SettingsError, files};
 use crate::wiki::find::{Finder, SearchMode};
 
-pub(crate) use action::Call;
 pub(crate) use action::CodeAction;
 pub(crate) use action::CodeFault;
 pub(crate) use action::parse;
@@ -334,7 +334,7 @@ impl Shared {
     async fn call(
         &self,
         episode: &mut Episode,
-        calls: Vec<Result<Call, CodeFault>>,
+        calls: Vec<Result<ToolCall, CodeFault>>,
     ) -> Result<(Observation, TurnKind), EnvError> {
         let mut results = Vec::with_capacity(calls.len());
         let mut failed = None;

@@ -189,7 +189,8 @@ fn partial(text: &str) -> usize {
         .unwrap_or(0)
 }
 
-fn read(content: &str) -> Result<ToolCall, Fault> {
+/// Reads what stands between the tags of a call.
+pub(crate) fn read(content: &str) -> Result<ToolCall, Fault> {
     let value: Value =
         serde_json::from_str(content.trim()).map_err(|error| Fault::Json(error.to_string()))?;
     let name = value

@@ -2,11 +2,11 @@
 
 use forage_contracts::Tag;
 use forage_contracts::environment::{TurnForm, TurnTool};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::settings::{AnswerForm, CodeSearchSettings, Form, Opening};
 use super::tools::{READ_TOOL, SEARCH_TOOL, VIEW_TOOL};
-use crate::chat::hermes::ToolCall;
+use crate::chat::hermes::{self, ToolCall};
 use crate::chat::tools::after_thoughts;
 use crate::protocol::{Block, PYTHON, first_closed, first_opened};
 
@@ -33,22 +33,13 @@ pub(crate) enum CodeFault {
     BadCall(String),
 }
 
-/// A tool call as written.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Call {
-    /// The tool.
-    pub name: String,
-    /// Its arguments.
-    pub arguments: Map<String, Value>,
-}
-
 /// What a turn asks for.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum CodeAction {
     /// Run a program.
     Code(String),
     /// Call tools, in order; at least one of the calls can be read.
-    Calls(Vec<Result<Call, CodeFault>>),
+    Calls(Vec<Result<ToolCall, CodeFault>>),
     /// End with the answer.
     Answer(String),
     /// Nothing the protocol knows.
@@ -208,7 +199,7 @@ fn unfinished(text: &str, settings: &CodeSearchSettings) -> CodeFault {
     }
 }
 
-fn program_of(call: Result<Call, CodeFault>) -> CodeAction {
+fn program_of(call: Result<ToolCall, CodeFault>) -> CodeAction {
     match call {
         Ok(call) if call.name != PYTHON_TOOL => {
             let message = format!(
@@ -246,28 +237,8 @@ fn calls(text: &str) -> CodeAction {
     CodeAction::Invalid(first.unwrap_or(CodeFault::NoAction))
 }
 
-/// Reads `{"name": ..., "arguments": {...}}`; arguments may be a string that holds the object, as some clients send them.
-fn read_call(text: &str) -> Result<Call, CodeFault> {
-    let bad = |message: String| CodeFault::BadCall(message);
-    let value: Value = serde_json::from_str(text.trim())
-        .map_err(|error| bad(format!("the tool call is not JSON: {error}")))?;
-    let Value::Object(mut call) = value else {
-        return Err(bad("the tool call is no JSON object".to_owned()));
-    };
-    let Some(Value::String(name)) = call.remove("name") else {
-        return Err(bad("the tool call has no `name`".to_owned()));
-    };
-    let arguments = match call.remove("arguments") {
-        None | Some(Value::Null) => Map::new(),
-        Some(Value::Object(arguments)) => arguments,
-        Some(Value::String(text)) => serde_json::from_str(&text).map_err(|error| {
-            bad(format!(
-                "the arguments of `{name}` are no JSON object: {error}"
-            ))
-        })?,
-        Some(_) => return Err(bad(format!("the arguments of `{name}` are no JSON object"))),
-    };
-    Ok(Call { name, arguments })
+fn read_call(text: &str) -> Result<ToolCall, CodeFault> {
+    hermes::read(text).map_err(|fault| CodeFault::BadCall(fault.to_string()))
 }
 
 /// A program without the blank lines around it and, where every line has it, without the indentation of its first line.
@@ -373,7 +344,11 @@ mod tests {
             ),
             (r#"{"name": "python""#, "not JSON"),
             (r#"{"arguments": {}}"#, "no `name`"),
-            ("[]", "no JSON object"),
+            ("[]", "no `name`"),
+            (
+                r#"{"name": "python", "arguments": [1]}"#,
+                "not a JSON object",
+            ),
         ] {
             let CodeAction::Invalid(fault) = call(body) else {
                 panic!("{body}")
@@ -396,15 +371,11 @@ mod tests {
         else {
             panic!("calls")
         };
-        let arguments = json!({"query": "q"})
-            .as_object()
-            .cloned()
-            .expect("an object");
         assert_eq!(
             calls[1],
-            Ok(Call {
+            Ok(ToolCall {
                 name: "search_pages".to_owned(),
-                arguments
+                arguments: json!({"query": "q"})
             })
         );
         assert!(calls.len() == 3 && calls[2].is_err());

@@ -11,10 +11,11 @@ use futures::FutureExt;
 use serde_json::{Map, Value, json};
 use tokio::runtime::Handle;
 
-use super::action::{Call, PYTHON_TOOL};
+use super::action::PYTHON_TOOL;
 use super::settings::{CodeSearchSettings, Flavour, Form, FunctionSettings};
 use super::turn::FunctionCall;
 use crate::ask::{Refused, within};
+use crate::chat::hermes::ToolCall;
 use crate::chat::tools::{Kind, Parameter, Tool};
 use crate::reward::grading::{normalize, stands_in};
 use crate::wiki::find::{FindError, Finder};
@@ -239,7 +240,7 @@ impl PageTools {
     ///
     /// # Errors
     /// Faults of the retriever.
-    pub(crate) async fn call_directly(&self, call: &Call) -> Result<Answered, RetrieverError> {
+    pub(crate) async fn call_directly(&self, call: &ToolCall) -> Result<Answered, RetrieverError> {
         let failure = match bind(&self.specs(), call) {
             Err(failure) => failure,
             Ok(arguments) => match self.answer(&call.name, &arguments).await {
@@ -460,7 +461,7 @@ fn wrong_type(tool: &str, name: &str, wanted: &str, found: &Value) -> Failure {
 }
 
 /// The arguments of a direct call by name, with defaults, as the sandbox binds those of a program.
-fn bind(specs: &[ToolSpec], call: &Call) -> Result<Map<String, Value>, Failure> {
+fn bind(specs: &[ToolSpec], call: &ToolCall) -> Result<Map<String, Value>, Failure> {
     let name = &call.name;
     let Some(spec) = specs.iter().find(|spec| &spec.name == name) else {
         let known: Vec<&str> = specs.iter().map(|spec| spec.name.as_str()).collect();
@@ -473,10 +474,8 @@ fn bind(specs: &[ToolSpec], call: &Call) -> Result<Map<String, Value>, Failure> 
             ),
         );
     };
-    if let Some(unknown) = call
-        .arguments
-        .keys()
-        .find(|key| spec.parameters.iter().all(|known| known.name != **key))
+    let mut given = call.arguments.as_object().into_iter().flat_map(Map::keys);
+    if let Some(unknown) = given.find(|key| spec.parameters.iter().all(|known| known.name != **key))
     {
         let near = nearest(
             unknown,
