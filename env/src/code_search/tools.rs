@@ -381,24 +381,11 @@ impl PageTools {
                 "Invalid section_id format. Expected: page_id:section_name",
             );
         };
-        // Ids of pages and names of sections may have colons too: the longest id of a page with the section is meant.
-        let (mut is_page, mut meant) = (false, None);
-        for (colon, _) in section_id.rmatch_indices(':') {
-            let (id, key) = (&section_id[..colon], &section_id[colon + 1..]);
-            if let Some(page) = self.finder.wiki().page(id)? {
-                is_page = true;
-                meant = section::read(&page, key, self.settings.section_mode)
-                    .map(|text| (id, key, text));
-                if meant.is_some() {
-                    break;
-                }
-            }
-        }
-        if !is_page {
-            self.page(shortest)?;
-        }
+        let mode = self.settings.section_mode;
+        let meant = section::meant(self.finder.wiki().as_ref(), section_id, mode)?;
+        let (page, key) = meant.ok_or_else(|| self.no_page(shortest))?;
         let message = || format!("Section not found: {section_id}");
-        let Some((id, key, text)) = meant else {
+        let Some(text) = section::read(&page, key, mode) else {
             return match self.settings.flavour {
                 Flavour::V0 => raise("ValueError", message()),
                 Flavour::V1 => {
@@ -412,7 +399,7 @@ impl PageTools {
                 }
             };
         };
-        let returned = Some(Returned::Section(id.to_owned(), key.to_owned()));
+        let returned = Some(Returned::Section(page.id.to_owned(), key.to_owned()));
         let found = vec![section_id.to_owned()];
         Ok(Outcome {
             size: text.chars().count(),
@@ -424,10 +411,14 @@ impl PageTools {
 
     fn page(&self, id: &str) -> Result<Page<'_>, Failure> {
         let page = self.finder.wiki().page(id)?;
-        page.ok_or_else(|| match self.settings.flavour {
+        page.ok_or_else(|| self.no_page(id))
+    }
+
+    fn no_page(&self, id: &str) -> Failure {
+        match self.settings.flavour {
             Flavour::V0 => Failure::Raise("ValueError", format!("Page not found: {id}")),
             Flavour::V1 => Failure::Raise("KeyError", id.to_owned()),
-        })
+        }
     }
 }
 

@@ -8,9 +8,10 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
+use forage_contracts::retriever::RetrieverError;
 use serde::{Deserialize, Serialize};
 
-use super::Page;
+use super::{Page, Pages};
 
 /// The section that is the whole page.
 pub(crate) const FULL: &str = "full";
@@ -102,6 +103,30 @@ pub(crate) fn list(page: &Page<'_>, mode: SectionMode) -> Vec<Section> {
             name: span.name,
         })
         .collect()
+}
+
+/// The page and the key that the id of a section means. Ids of pages and names of sections may have colons too: the longest id of a
+/// page with the section is meant, and of any page where none has it.
+///
+/// # Errors
+/// When the index of pages is damaged.
+pub(crate) fn meant<'a, 'b>(
+    pages: &'a dyn Pages,
+    id: &'b str,
+    mode: SectionMode,
+) -> Result<Option<(Page<'a>, &'b str)>, RetrieverError> {
+    let mut longest = None;
+    for (colon, _) in id.rmatch_indices(':') {
+        let Some(page) = pages.page(&id[..colon])? else {
+            continue;
+        };
+        let key = &id[colon + 1..];
+        if read(&page, key, mode).is_some() {
+            return Ok(Some((page, key)));
+        }
+        longest = longest.or(Some((page, key)));
+    }
+    Ok(longest)
 }
 
 /// The text of the section `key`, its heading's line first; the first when several have that key.
