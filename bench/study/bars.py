@@ -129,6 +129,30 @@ def policies(found):
     return figures
 
 
+def means(hops):
+    """The conduct of several seeds as one: means of the seeds that have a value."""
+    counts = sorted({count for run in hops for count in run})
+    each = lambda count, part: mean([run[count][part] for run in hops if count in run and run[count][part] is not None])
+    return {count: {part: each(count, part) for part in ("search", "found", "read", "right")} for count in counts}
+
+
+def curves(found, hops):
+    """By name, in numbers: the conduct of start and trained policy by hops, and their pass@k."""
+    figures = {
+        f"hops/{name}/{count}/{part}": value
+        for name, runs in hops.items()
+        for count, row in means(runs).items()
+        for part, value in row.items()
+        if value is not None
+    }
+    compared = (found["sampled"] or {}).get("pass_at_k") or {"a": [], "b": [], "differences": []}
+    for start, trained, difference in zip(compared["a"], compared["b"], compared["differences"]):
+        at = f"pass/{start['k']}"
+        figures |= {f"{at}/start": start["value"]["estimate"], f"{at}/trained": trained["value"]["estimate"]}
+        figures |= {f"{at}/difference/{end}": difference["value"][end] for end in ("estimate", "low", "high")}
+    return figures
+
+
 def cell(found):
     return f"{found['estimate']:+.2f} [{found['low']:+.2f}, {found['high']:+.2f}]"
 
@@ -158,17 +182,16 @@ def main():
         print("\n| greedy, by hops | hops | P(search) | P(found, search) | P(right, found) | right |")
         print("|" + "---|" * 6)
         shown = lambda value: "" if value is None else f"{value:.3f}"
-        for name, rows in hops.items():
-            for count in sorted({count for row in rows for count in row}):
-                values = [[row[count][part] for row in rows if count in row] for part in ("search", "found", "read", "right")]
-                means = [mean([value for value in part if value is not None]) for part in values]
-                print(f"| {name} | {count} | {' | '.join(map(shown, means))} |")
+        for name, runs_of in hops.items():
+            for count, row in means(runs_of).items():
+                print(f"| {name} | {count} | {' | '.join(map(shown, row.values()))} |")
     found_bars = bars(found, hops["trained"], [minutes(run) for run in runs])
     print()
     for name, bar in found_bars.items():
         value = "not there" if bar["value"] is None else f"{bar['value']:.3g}"
         print(f"{'met   ' if bar['met'] else 'missed'} {name}: {value}")
-    print(json.dumps({"bench": "study", "held": held(found_bars), "figures": found_bars, "policies": policies(found)}))
+    line = {"bench": "study", "held": held(found_bars), "figures": found_bars, "policies": policies(found), "curves": curves(found, hops)}
+    print(json.dumps(line))
 
 
 if __name__ == "__main__":

@@ -18,6 +18,11 @@ BARS = [
     "low end of searches against hops", "largest k of pass@k",
 ]
 COSTS = ("episodes", "seconds")
+HOPS, PARTS = (1, 2, 3), ("search", "found", "read", "right")
+KS = (1, 2, 4, 8, 16, 32, 64)
+PASSED = ("start", "trained", *(f"difference/{end}" for end in ENDS))
+CONDUCT = [f"hops/{name}/{count}/{part}" for name in ("start", "trained") for count in HOPS for part in PARTS]
+CURVES = [f"pass/{k}/{part}" for k in KS for part in PASSED]
 PARAMETERS = {"config": "configs/quickstart.toml", "seeds": "1 2 3 4 5 6 7 8 9 10", "samples": 64}
 REHEARSAL = {"config": "configs/smoke.toml", "seeds": "1 2", "samples": 8}
 
@@ -34,10 +39,10 @@ def sides(work):
 
 
 def read(lines):
-    """All figures in numbers; what was not trained has cost nothing."""
+    """All figures in numbers; what was not trained has cost nothing. A rehearsal has fewer hops and samples, and zeros in their place."""
     found = {f"bar {name}": int(bar["met"]) for name, bar in lines[-1]["figures"].items()}
-    costs = {f"{kind}/{name}/{part}": 0 for kind in KINDS for name in POLICIES for part in COSTS}
-    return costs | lines[-1]["policies"] | found
+    lacking = [f"{kind}/{name}/{part}" for kind in KINDS for name in POLICIES for part in COSTS] + CONDUCT + CURVES
+    return dict.fromkeys(lacking, 0) | lines[-1]["policies"] | lines[-1]["curves"] | found
 
 
 def figures():
@@ -53,6 +58,8 @@ def figures():
                 yield Figure(f"{at}/p", "p", "lower")
             yield Figure(f"{at}/episodes", "episodes")
             yield Figure(f"{at}/seconds", "s")
+    for name in CONDUCT + CURVES:
+        yield Figure(f"study/{name}", "share", "higher")
     for name in BARS:
         yield Figure(f"study/bar {name}", "1 if met", "higher")
     yield Figure("bars met", "share", "higher", lambda found: sum(found[f"study/bar {name}"] for name in BARS) / len(BARS))
@@ -63,6 +70,10 @@ def row(kind, name):
     ends = lambda part: [Cell(f"{at}/{part}/{end}", 3) for end in ENDS]
     lead = [""] * 4 if name == "trained" else [*ends("lead"), Cell(f"{at}/p", 3)]
     return [f"{name}, {kind}", Cell(f"{at}/start", 3), Cell(f"{at}/end", 3), *ends("gain"), *lead, *(Cell(f"{at}/{part}") for part in COSTS)]
+
+
+def conduct(name, count):
+    return [name, str(count), *(Cell(f"study/hops/{name}/{count}/{part}", 3) for part in PARTS)]
 
 
 BENCHMARK = Benchmark(
@@ -79,6 +90,14 @@ BENCHMARK = Benchmark(
             ("policy, episodes", "start", "end", "gain", "95 %, low", "high", "trained ahead by", "low", "high", "p (Holm)",
              "episodes of training", "seconds of it"),
             [row(kind, name) for kind in KINDS for name in POLICIES],
+        ),
+        Table(
+            ("policy, greedy", "hops", "searches", "finds, of those", "right, of those", "right"),
+            [conduct(name, count) for name in ("start", "trained") for count in HOPS],
+        ),
+        Table(
+            ("k of pass@k", "start", "trained", "difference", "low", "high"),
+            [[str(k), *(Cell(f"study/pass/{k}/{part}", 3) for part in PASSED)] for k in KS],
         ),
         Table(("bar", "met"), [[name, Cell(f"study/bar {name}")] for name in BARS]),
     ],

@@ -36,7 +36,8 @@ def study(outcome="answer"):
         "effort": {"start": None, "trained": interval(0.5)},
     }
     curve = [{"k": k, "value": interval(0.9)} for k in (1, 64)]
-    sampled = {"arms": [arm("trained", 0.2, 0.6)], "pass_at_k": {"a": curve, "b": curve}}
+    gained = [{"k": k, "value": interval(0.1)} for k in (1, 64)]
+    sampled = {"arms": [arm("trained", 0.2, 0.6)], "pass_at_k": {"a": curve, "b": curve, "differences": gained}}
     return {"greedy": greedy, "sampled": sampled, "words": ["Training gained."]}
 
 
@@ -98,12 +99,15 @@ class Study(unittest.TestCase):
         found["greedy"]["arms"][0]["cost"] = {"episodes": 100.0, "seconds": 5.0}
         shown = bars.bars(found, HOPS, [2.0])
         self.assertEqual(sorted(shown), sorted(benchmark.BARS))
-        seen = benchmark.read([{"figures": shown, "policies": bars.policies(found)}])
+        curves = bars.curves(found, {"start": HOPS, "trained": HOPS})
+        seen = benchmark.read([{"figures": shown, "policies": bars.policies(found), "curves": curves}])
         seen = {f"study/{name}": value for name, value in seen.items()}
         figures = measure.figures(benchmark.BENCHMARK, seen)
         self.assertEqual(figures["bars met"], 1)
         self.assertEqual((figures["study/greedy/trained/seconds"], figures["study/greedy/demonstrations/seconds"]), (5.0, 0))
         self.assertAlmostEqual(figures["study/sampled/random/lead/low"], 0.45)
+        self.assertEqual((figures["study/hops/trained/3/read"], figures["study/pass/64/trained"]), (0.5, 0.9))
+        self.assertEqual((figures["study/pass/1/difference/estimate"], figures["study/pass/8/start"]), (0.1, 0))
         shown["seeds"]["met"] = False
         seen |= {f"study/bar {name}": int(bar["met"]) for name, bar in shown.items()}
         self.assertLess(measure.figures(benchmark.BENCHMARK, seen)["bars met"], 1)
