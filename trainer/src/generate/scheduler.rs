@@ -1,11 +1,12 @@
 //! Decides which tokens of which sequences go through the model next. It knows tokens and blocks, no model.
 //!
 //! Each pass holds one token of every sequence that decodes, and chunks of prompts up to a number of tokens, so that a
-//! long prompt holds nobody up. When memory is short, sequences kept between turns lose their blocks first, then the one
-//! that came last; its tokens are run again later.
+//! long prompt holds nobody up. A sequence keeps the place of its first turn: of more than can run, those that began are
+//! brought to their end before others begin, while what they computed is still in the cache. When memory is short, sequences
+//! kept between turns lose their blocks first, then the one that came last; its tokens are run again later.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::blocks::{BlockName, BlockPool, extend_names};
@@ -45,7 +46,7 @@ struct Sequence {
     share: bool,
     /// Pass of the last use.
     used: u64,
-    /// Order of arrival of its present turn.
+    /// Order of arrival, that of its first turn.
     arrived: u64,
     /// Tokens of the present turn's prompt that were counted as found in the cache, or could not be any more.
     counted: usize,
@@ -77,7 +78,9 @@ pub(super) struct Scheduler {
     limits: Limits,
     pool: BlockPool,
     sequences: BTreeMap<u64, Sequence>,
-    waiting: VecDeque<u64>,
+    /// Sequences by order of arrival.
+    waiting: BTreeMap<u64, u64>,
+    /// In order of arrival.
     running: Vec<u64>,
     pass: u64,
     arrivals: u64,
@@ -90,7 +93,7 @@ impl Scheduler {
             limits,
             pool: BlockPool::new(blocks),
             sequences: BTreeMap::new(),
-            waiting: VecDeque::new(),
+            waiting: BTreeMap::new(),
             running: Vec::new(),
             pass: 0,
             arrivals: 0,
@@ -118,7 +121,6 @@ impl Scheduler {
 
     /// A new turn of sequence `id`, which may be known from an earlier one. `tokens` must not be empty.
     pub(super) fn submit(&mut self, id: u64, tokens: Arc<[u32]>, share: bool) {
-        self.arrivals += 1;
         let mut kept = self
             .sequences
             .remove(&id)
@@ -130,6 +132,7 @@ impl Scheduler {
             self.cut(sequence, id, keep);
             sequence.tokens = Tokens::new(Arc::clone(&tokens));
         }
+        self.arrivals += 1;
         let mut sequence = kept.unwrap_or_else(|| Sequence {
             tokens: Tokens::new(tokens),
             computed: 0,
@@ -138,16 +141,15 @@ impl Scheduler {
             state: State::Waiting,
             share,
             used: self.pass,
-            arrived: 0,
+            arrived: self.arrivals,
             counted: 0,
         });
         sequence.state = State::Waiting;
-        sequence.arrived = self.arrivals;
         self.counts.prompt_tokens += sequence.tokens.len() as u64;
         self.counts.cached_prompt_tokens += sequence.computed as u64;
         sequence.counted = sequence.computed;
+        self.waiting.insert(sequence.arrived, id);
         self.sequences.insert(id, sequence);
-        self.waiting.push_back(id);
     }
 
     /// Gives back all blocks after position `keep`.
@@ -188,9 +190,14 @@ impl Scheduler {
 
     /// The turn is over; the blocks stay for the next one.
     pub(super) fn keep(&mut self, id: u64) {
-        self.running.retain(|&other| other != id);
-        self.waiting.retain(|&other| other != id);
         if let Some(sequence) = self.sequences.get_mut(&id) {
+            match sequence.state {
+                State::Kept => {}
+                State::Waiting => {
+                    self.waiting.remove(&sequence.arrived);
+                }
+                State::Running => self.running.retain(|&other| other != id),
+            }
             sequence.state = State::Kept;
         }
     }
@@ -219,12 +226,11 @@ impl Scheduler {
             sequence.computed = 0;
             if sequence.state == State::Running {
                 sequence.state = State::Waiting;
+                self.waiting.insert(sequence.arrived, id);
             }
         }
+        self.running.clear();
         self.pool.forget();
-        for id in self.running.drain(..).rev() {
-            self.waiting.push_front(id);
-        }
     }
 
     /// The tokens of a planned part and the blocks it reads and writes.
@@ -241,7 +247,7 @@ impl Scheduler {
         let mut plan: Vec<Planned> = Vec::new();
         let mut chunks: Vec<Planned> = Vec::new();
         let mut budget = self.limits.tokens.max(self.running.len());
-        // In order of arrival, so that the one that has to give way is the one that came last.
+        // In order of arrival: the one that has to give way is the one that came last.
         for id in self.running.clone() {
             let rest = self.skip_filled(id);
             if rest == 1 && self.prepare(id, 1, &plan, &chunks) {
@@ -305,7 +311,7 @@ impl Scheduler {
     /// Lets waiting sequences run, in order of arrival, while there is memory for their prompts.
     fn admit(&mut self) {
         while self.running.len() < self.limits.sequences {
-            let Some(&id) = self.waiting.front() else {
+            let Some((_, &id)) = self.waiting.first_key_value() else {
                 return;
             };
             if let Some(sequence) = self.sequences.get_mut(&id) {
@@ -318,8 +324,12 @@ impl Scheduler {
             if self.pool.available() < needed && !self.running.is_empty() {
                 return;
             }
-            self.waiting.pop_front();
-            self.running.push(id);
+            self.waiting.pop_first();
+            let arrived = |id: &u64| self.sequences[id].arrived;
+            let place = self
+                .running
+                .partition_point(|other| arrived(other) < arrived(&id));
+            self.running.insert(place, id);
             self.attach(id);
             let (running, waiting) = (self.running.len(), self.waiting.len());
             tracing::trace!(sequence = id, running, waiting, "admitted");
@@ -475,15 +485,8 @@ impl Scheduler {
         self.running.retain(|&other| other != id);
         if let Some(sequence) = self.sequences.get_mut(&id) {
             sequence.state = State::Waiting;
+            self.waiting.insert(sequence.arrived, id);
         }
-        // Those that were preempted go back in order of arrival, before everyone who never ran.
-        let arrived = |id: &u64| self.sequences[id].arrived;
-        let place = self
-            .waiting
-            .iter()
-            .position(|other| arrived(other) > arrived(&id))
-            .unwrap_or(self.waiting.len());
-        self.waiting.insert(place, id);
     }
 
     fn drop_blocks(&mut self, id: u64) {

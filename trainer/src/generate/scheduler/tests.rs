@@ -245,3 +245,36 @@ fn sequences_that_wait_share_their_prompt() {
     let named = sequences.filter(|sequence| !sequence.names.is_empty());
     assert_eq!(named.count(), 2, "those that run");
 }
+
+#[test]
+fn what_has_begun_goes_on_before_others_begin() {
+    let limits = Limits {
+        sequences: 2,
+        tokens: 64,
+    };
+    let mut world = World::new(limits, 64);
+    for id in 0..6 {
+        world.submit(id, vec![id as u32; 8], 1);
+    }
+    let mut ended = Vec::new();
+    while !world.wanted.is_empty() {
+        world.pass().unwrap();
+        for id in 0..6 {
+            let turns_done = world.logs[&id].len();
+            if world.wanted.contains_key(&id) || ended.contains(&id) {
+                continue;
+            }
+            if turns_done < 20 {
+                // An observation, and the next turn.
+                let log = [&world.logs[&id][..], &[7; 6]].concat();
+                world.submit(id, log, 1);
+            } else {
+                world.scheduler.release(id);
+                ended.push(id);
+            }
+        }
+    }
+    assert_eq!(ended, [0, 1, 2, 3, 4, 5]);
+    // Second turns find 8 tokens in the cache, third ones 15.
+    assert_eq!(world.scheduler.counts.cached_prompt_tokens, 6 * 23);
+}
