@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 use std::io::Write;
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -44,6 +45,16 @@ pub(crate) fn hint(text: &str) {
     if !is_quiet() {
         note(text);
     }
+}
+
+/// A path as a word of a command line, in quotes where a shell would read it otherwise.
+pub(crate) fn word(path: &Path) -> String {
+    let text = path.to_string_lossy();
+    let is_plain = |letter: char| letter.is_alphanumeric() || "/._-+,:@%=".contains(letter);
+    if !text.is_empty() && text.chars().all(is_plain) {
+        return text.into_owned();
+    }
+    format!("'{}'", text.replace('\'', r"'\''"))
 }
 
 /// A number of things: `1 check`, `2 checks`.
@@ -138,7 +149,21 @@ pub(crate) fn exit_code(result: Result<()>) -> ExitCode {
 
 #[cfg(test)]
 mod tests {
-    use super::{counted, meant, shortened, wants_table, without_types};
+    use std::path::Path;
+
+    use super::{counted, meant, shortened, wants_table, without_types, word};
+
+    #[test]
+    fn a_path_is_one_word_for_a_shell() {
+        for (path, expected) in [
+            ("runs/a-1/config.toml", "runs/a-1/config.toml"),
+            ("my runs/a", "'my runs/a'"),
+            ("it's", r"'it'\''s'"),
+            ("~/a;b", "'~/a;b'"),
+        ] {
+            assert_eq!(word(Path::new(path)), expected);
+        }
+    }
 
     #[test]
     fn one_is_no_plural() {

@@ -13,7 +13,7 @@ use crate::config::read;
 use crate::environment::EnvironmentArgs;
 use crate::policy::ServerArgs;
 use crate::progress::Watch;
-use crate::terminal::{hint, out};
+use crate::terminal::{hint, out, word};
 
 /// Keeps a policy's best episodes as demonstrations for `forage sft`.
 ///
@@ -99,16 +99,16 @@ impl Collect {
             resume: self.resume,
         };
         let counts = collect(&config, &options, &Watch::stoppable()?)?;
-        let file = options.out.display();
         if self.json {
             out(&as_json(&counts, &options.out).to_string());
         } else {
             out(&describe(&counts));
-            out(&format!("demonstrations in {file}"));
+            out(&format!("demonstrations in {}", options.out.display()));
         }
         hint(&format!(
-            "next: forage sft {file} --policy {} --out FOLDER",
-            config.policy.checkpoint
+            "next: forage sft {} --policy {} --out FOLDER",
+            word(&options.out),
+            word(Path::new(&config.policy.checkpoint))
         ));
         Ok(())
     }

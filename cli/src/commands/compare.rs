@@ -10,7 +10,7 @@ use forage_env::EpisodeRecord;
 use forage_eval::{Bootstrap, Comparison, CurveComparison, NonInferiority, Standings};
 use forage_lab::page;
 
-use crate::terminal::{hint, out};
+use crate::terminal::{hint, out, word};
 
 /// Compares policies on the same questions.
 ///
@@ -99,14 +99,15 @@ impl Compare {
             out(&in_words(metric, &found));
         }
         out(&comparison.to_text("A", "B"));
-        let [a, b] = [&self.a, &self.b].map(|path| path.display());
-        match self.out.as_ref().map(|path| path.display()) {
+        match &self.out {
             Some(page) => {
-                out(&page.to_string());
-                hint(&format!("next: open {page} in a browser"));
+                out(&page.display().to_string());
+                hint(&format!("next: open {} in a browser", word(page)));
             }
             None => hint(&format!(
-                "next: forage compare {a} {b} --out PAGE.html shows transcripts side by side"
+                "next: forage compare {} {} --out PAGE.html shows transcripts side by side",
+                word(&self.a),
+                word(&self.b)
             )),
         }
         Ok(())
@@ -140,7 +141,8 @@ impl Compare {
         }
         hint(&format!(
             "next: forage compare {} {} has every metric of two of them",
-            names[0], names[1]
+            word(&self.a),
+            word(&self.b)
         ));
         Ok(())
     }

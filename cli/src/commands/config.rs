@@ -18,7 +18,7 @@ use toml::{Table, Value};
 
 use self::keys::{Key, join, keys};
 use super::recipes;
-use crate::terminal::{is_like, note, out};
+use crate::terminal::{is_like, note, out, word};
 
 /// Begins, explains and checks configs.
 #[derive(Subcommand, Debug)]
@@ -105,7 +105,7 @@ impl Init {
             .with_context(|| format!("cannot write {}", self.file.display()))?;
         file.write_all(text.as_bytes())
             .with_context(|| format!("cannot write {}", self.file.display()))?;
-        let name = self.file.display();
+        let name = word(&self.file);
         out(&format!(
             "wrote {name}; next: forage config check {name}; forage train {name} --dry-run"
         ));

@@ -18,10 +18,11 @@ use serde_json::{Map, Value};
 
 use crate::config::read;
 use crate::environment::EnvironmentArgs;
+use crate::figures::printable;
 use crate::policy::ServerArgs;
 use crate::progress::Watch;
 use crate::retrieval::RetrievalArgs;
-use crate::terminal::{hint, out};
+use crate::terminal::{hint, out, word};
 
 /// Evaluates a policy, or an index on judged queries.
 ///
@@ -277,7 +278,7 @@ impl Eval {
         };
         self.print(&title, &found);
         if let Some(file) = &options.out {
-            let file = file.display();
+            let file = word(file);
             hint(&format!(
                 "next: forage report {file}; forage compare OTHER {file}"
             ));
@@ -313,7 +314,7 @@ impl Eval {
         for sentence in &words {
             out(sentence);
         }
-        let runs = self.controls.iter().map(|run| run.display().to_string());
+        let runs = self.controls.iter().map(|run| word(run));
         let runs: Vec<String> = runs.collect();
         hint(&format!("next: forage report {}", runs.join(" ")));
         Ok(())
@@ -358,10 +359,10 @@ impl Eval {
             ));
         }
         for probe in probes {
-            out(&probe.to_text());
+            out(&printable(&probe.to_text()));
         }
         for alarm in alarms {
-            out(&alarm.to_text());
+            out(&printable(&alarm.to_text()));
         }
         if let Some(caveat) = caveat {
             out(caveat);

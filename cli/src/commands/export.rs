@@ -8,7 +8,7 @@ use forage_lab::{RunLayout, open_policy};
 use forage_trainer::device::DeviceSpec;
 use forage_trainer::{FileType, Precision};
 
-use crate::terminal::{hint, note, out};
+use crate::terminal::{hint, note, out, word};
 
 /// Writes a policy as a folder that other tools load.
 ///
@@ -84,7 +84,7 @@ impl Export {
         out(&target.display().to_string());
         hint(&format!(
             "next: forage eval CONFIG --policy {}",
-            target.display()
+            word(target)
         ));
         Ok(())
     }

@@ -15,7 +15,7 @@ use forage_trainer::device::DeviceSpec;
 use serde::Deserialize;
 
 use crate::progress::Watch;
-use crate::terminal::{counted, hint, note, out};
+use crate::terminal::{counted, hint, note, out, word};
 
 /// Builds, changes, checks or describes an index of a corpus.
 #[derive(Subcommand, Debug)]
@@ -383,11 +383,11 @@ impl Embed {
             summary.dimension(),
             summary.kind()
         ));
-        let index = self.index.display();
         let encoder = self.encoder.as_deref().unwrap_or(Path::new("ENCODER"));
         hint(&format!(
-            "next: forage search {index} QUERY --mode hybrid --encoder {}",
-            encoder.display()
+            "next: forage search {} QUERY --mode hybrid --encoder {}",
+            word(&self.index),
+            word(encoder)
         ));
         Ok(())
     }
@@ -395,7 +395,7 @@ impl Embed {
 
 /// Says how an index is searched.
 fn next_search(index: &Path) {
-    hint(&format!("next: forage search {} QUERY", index.display()));
+    hint(&format!("next: forage search {} QUERY", word(index)));
 }
 
 /// Shows the progress over passages.

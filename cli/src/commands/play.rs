@@ -23,6 +23,7 @@ use forage_trainer::device::DeviceSpec;
 
 use super::recipes;
 use crate::config::read;
+use crate::figures::printable;
 use crate::policy::ServerArgs;
 use crate::progress::Watch;
 use crate::terminal::{note, out};
@@ -111,11 +112,14 @@ impl Play {
         }
         let episode = episodes.first().context("no episode")?;
         if self.policy.is_some() {
-            out(&episode.prompt);
+            out(&printable(&episode.prompt));
             for turn in &episode.turns {
-                out(&format!("> {}", turn.policy.replace('\n', "\n> ")));
+                out(&printable(&format!(
+                    "> {}",
+                    turn.policy.replace('\n', "\n> ")
+                )));
                 if !turn.observation.is_empty() {
-                    out(&turn.observation);
+                    out(&printable(&turn.observation));
                 }
             }
         }
@@ -239,7 +243,9 @@ fn ending(episode: &Episode, person: bool) -> String {
 
 /// Shows what is new and reads a turn: lines up to an empty one outside of an action, or to one that closes an action.
 fn ask(view: &View<'_>, stops: &[String]) -> Option<String> {
-    out(view.shown.last().map_or(view.prompt, String::as_str));
+    out(&printable(
+        view.shown.last().map_or(view.prompt, String::as_str),
+    ));
     note(&format!("turn {}, ctrl-d leaves", view.shown.len() + 1));
     let mut turn = String::new();
     let mut lines = std::io::stdin().lock().lines();

@@ -10,8 +10,9 @@ use forage_lab::{QuickstartOptions, Resolved, RunConfig, RunLayout, quickstart};
 use serde::Serialize;
 
 use crate::config::read;
+use crate::figures::printable;
 use crate::progress::Watch;
-use crate::terminal::{hint, out};
+use crate::terminal::{hint, out, word};
 
 /// Goes from a generated world to a verdict in minutes.
 ///
@@ -74,7 +75,7 @@ impl Quickstart {
                 out(&format!("{name}, greedy\n{}", summary.to_text()));
             }
             for alarm in &verdict.alarms {
-                out(&alarm.to_text());
+                out(&printable(&alarm.to_text()));
             }
             for sentence in verdict.words() {
                 out(&sentence);
@@ -87,8 +88,8 @@ impl Quickstart {
         }
         hint(&format!(
             "next: open {} in a browser; forage inspect {}",
-            layout.page().display(),
-            options.folder.display()
+            word(&layout.page()),
+            word(&options.folder)
         ));
         Ok(())
     }

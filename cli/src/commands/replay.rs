@@ -10,7 +10,7 @@ use forage_trainer::GradientPair;
 
 use crate::environment::EnvironmentArgs;
 use crate::progress::Watch;
-use crate::terminal::{hint, out};
+use crate::terminal::{hint, out, word};
 
 /// Plays recorded episodes again and compares them to the bit.
 ///
@@ -127,7 +127,7 @@ impl Replay {
             bail!("the episodes came out as recorded, and the gradients differ");
         }
         if let Some(file) = self.episodes.first().filter(|_| !self.json) {
-            hint(&format!("next: forage inspect {}", file.display()));
+            hint(&format!("next: forage inspect {}", word(file)));
         }
         Ok(())
     }

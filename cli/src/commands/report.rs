@@ -6,7 +6,7 @@ use anyhow::Result;
 use clap::Args;
 use forage_lab::page;
 
-use crate::terminal::{hint, out};
+use crate::terminal::{hint, out, word};
 
 /// Writes a self-contained HTML page about runs.
 ///
@@ -41,7 +41,7 @@ impl ReportArgs {
         } else {
             report.write(&self.out)?;
             out(&self.out.display().to_string());
-            hint(&format!("next: open {} in a browser", self.out.display()));
+            hint(&format!("next: open {} in a browser", word(&self.out)));
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Result, bail};
@@ -11,7 +11,7 @@ use forage_contracts::nearest;
 use forage_retriever::{Bm25Retriever, Filter, Hit, Index, Mode, Query, Snippet};
 
 use crate::retrieval::RetrievalArgs;
-use crate::terminal::{hint, note, out};
+use crate::terminal::{hint, note, out, word};
 use forage_lab::runtime;
 
 /// Searches an index or a server.
@@ -76,7 +76,7 @@ impl Search {
         }
         self.print(&query, &hits)?;
         if self.remote.is_none() && !self.json {
-            let index = &self.index;
+            let index = word(Path::new(&self.index));
             hint(&format!(
                 "next: forage serve retriever {index}; forage play ENV --index {index} --questions FILE (forage envs says what each searches)"
             ));

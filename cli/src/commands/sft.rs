@@ -9,7 +9,7 @@ use forage_trainer::SftConfig;
 use forage_trainer::device::DeviceSpec;
 
 use crate::progress::Watch;
-use crate::terminal::{hint, out};
+use crate::terminal::{hint, out, word};
 
 /// Fine-tunes a policy on demonstrations.
 ///
@@ -123,18 +123,18 @@ impl Sft {
             resume: self.resume,
         };
         let tuned = sft(&options, &Watch::stoppable()?)?;
-        let policy = tuned.policy.display();
         if self.json {
             out(&serde_json::to_string(&tuned)?);
         } else {
-            out(&format!("trained policy in {policy}"));
+            out(&format!("trained policy in {}", tuned.policy.display()));
             if let Some(memory) = &tuned.memory {
                 out(memory);
             }
         }
         hint(&format!(
-            "next: forage report {}; forage eval CONFIG --policy {policy}",
-            options.folder.display()
+            "next: forage report {}; forage eval CONFIG --policy {}",
+            word(&options.folder),
+            word(&tuned.policy)
         ));
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! `forage telemetry`: the conduct of policies, and the signs of gamed rewards.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::Args;
@@ -9,6 +9,7 @@ use forage_lab::RunFolder;
 use serde::Serialize;
 
 use super::compare::read;
+use crate::figures::printable;
 use crate::terminal::out;
 
 /// Describes how a policy behaves, with signs of gamed rewards.
@@ -71,11 +72,14 @@ impl TelemetryArgs {
             out(&serde_json::to_string(&found)?);
             return Ok(());
         }
+        let told = |source: &Path, text: &str| {
+            out(&printable(&format!("{}\n{text}", source.display())));
+        };
         for Named { source, found } in &found.runs {
-            out(&format!("{}\n{}", source.display(), found.to_text()));
+            told(source, &found.to_text());
         }
         for Named { source, found } in &found.sets {
-            out(&format!("{}\n{}", source.display(), found.to_text()));
+            told(source, &found.to_text());
         }
         Ok(())
     }

@@ -4,14 +4,14 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use clap::Args;
-use forage_lab::{RunError, TrainOptions, Trained, Twin, train};
+use forage_lab::{RunError, RunLayout, TrainOptions, Trained, Twin, train};
 use forage_trainer::device::DeviceSpec;
 
 use crate::config::read;
 use crate::environment::EnvironmentArgs;
 use crate::progress::Watch;
 use crate::ranks::RankArgs;
-use crate::terminal::{hint, out};
+use crate::terminal::{hint, out, word};
 
 /// Trains a policy with GRPO.
 ///
@@ -104,7 +104,7 @@ impl Train {
         };
         let trained = train(&config, &options, &Watch::stoppable()?)?;
         if let Some(ranks) = options.ranks.as_ref().filter(|ranks| ranks.rank > 0) {
-            out(&format!(
+            hint(&format!(
                 "rank {} is done; rank 0 keeps the policy",
                 ranks.rank
             ));
@@ -117,9 +117,10 @@ impl Train {
         }
         hint(&format!(
             "next: forage report {}; forage eval {} --policy {}",
-            options.folder.display(),
-            self.config.display(),
-            trained.policy.display()
+            word(&options.folder),
+            // What was trained with, --set included.
+            word(&RunLayout::new(&options.folder).config()),
+            word(&trained.policy)
         ));
         Ok(())
     }

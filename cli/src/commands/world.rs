@@ -10,7 +10,7 @@ use forage_lab::Observer;
 use serde_json::json;
 
 use crate::progress::Watch;
-use crate::terminal::{hint, out};
+use crate::terminal::{hint, out, word};
 
 /// Generates an encyclopedia with questions.
 ///
@@ -80,7 +80,7 @@ impl WorldArgs {
             ));
             hint(&format!(
                 "next: forage index build --corpus {} --out INDEX",
-                self.out.join("beir").display()
+                word(&self.out.join("beir"))
             ));
         }
         Ok(())

@@ -93,9 +93,10 @@ fn start(out: &Path, size: usize, resume: bool, sharded: bool) -> Vec<Rank> {
 }
 
 fn done(ranks: Vec<Rank>) {
-    for rank in ranks {
+    for (number, rank) in ranks.into_iter().enumerate() {
         let ended = rank.end();
         assert!(ended.status.success(), "{}", text(&ended.stderr));
+        assert!(number == 0 || ended.stdout.is_empty());
     }
 }
 

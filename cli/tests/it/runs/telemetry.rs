@@ -84,6 +84,23 @@ fn a_guesser_is_told_apart_from_an_oracle() {
 }
 
 #[test]
+fn a_policy_that_writes_escape_sequences_does_not_steer_the_terminal() {
+    let folder = tempfile::tempdir().unwrap();
+    let guesses = folder.path().join("guesses.jsonl");
+    let policy = "constant:Ve\x1b[31mlm";
+    let told = done(&["eval", SMOKE, "--policy", policy, "--out", text(&guesses)]);
+    // The first line names the policy as the command line does.
+    let (_, evaluated) = told.split_once('\n').unwrap();
+    let played = done(&["play", SMOKE, "--policy", policy]);
+    for told in [evaluated, &done(&["telemetry", text(&guesses)]), &played] {
+        assert!(
+            told.contains("Ve\u{fffd}[31mlm") && !told.contains('\x1b'),
+            "{told:?}"
+        );
+    }
+}
+
+#[test]
 fn an_evaluation_is_probed_on_the_same_questions() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("episodes.jsonl");
