@@ -56,10 +56,11 @@ class Job:
         self.start = start
         if self.rank:
             # An adapter whose second matrix is 0 has a first step of signs alone; a trained one is compared.
-            adapter = work.scratch / f"{name}-adapter"
-            work.run(*self.ours("layers", 0, "--save", adapter))
-            self.start = adapter
-            work.run(*self.ours("layers", 3, "--save", adapter))
+            for steps, part in [(0, "fresh"), (3, "adapter")]:
+                adapter = work.scratch / f"{name}-{part}"
+                shutil.rmtree(adapter, ignore_errors=True)
+                work.run(*self.ours("layers", steps, "--save", adapter))
+                self.start = adapter
 
     def ours(self, way, steps, *more):
         graph = ["--graph"] if way == "graph" else []

@@ -129,7 +129,9 @@ impl Servers {
 /// Tells of the address, and passes on what else the process prints.
 fn listen(said: ChildStdout, tell: &mpsc::Sender<String>) {
     let mut told = false;
-    for line in BufReader::new(said).lines().map_while(Result::ok) {
+    for line in BufReader::new(said).split(b'\n').map_while(Result::ok) {
+        let line = String::from_utf8_lossy(&line);
+        let line = line.trim_end();
         let address = line.strip_prefix(LISTENING).filter(|_| !told);
         let address = address.and_then(|rest| rest.split([',', ' ']).next());
         match address {
@@ -138,7 +140,7 @@ fn listen(said: ChildStdout, tell: &mpsc::Sender<String>) {
                 // Nobody listens where another process failed to start.
                 let _ = tell.send(address.to_owned());
             }
-            None => note(&line),
+            None => note(line),
         }
     }
 }
@@ -177,7 +179,7 @@ mod tests {
 
     #[test]
     fn addresses_of_all_processes_become_a_setting() {
-        let script = "sh -c 'echo warming up; echo listening on http://127.0.0.1:77, mine; cat'";
+        let script = r#"sh -c 'printf "warming \377 up\n"; echo listening on http://127.0.0.1:77, mine; cat'"#;
         let (servers, overrides) = started(script, 2).unwrap();
         let set = r#"environment.settings.url=["http://127.0.0.1:77", "http://127.0.0.1:77"]"#;
         assert_eq!(overrides, [set]);

@@ -73,12 +73,18 @@ impl Watch {
         Ok(watch)
     }
 
-    fn begin(&self, name: &str, total: u64) -> Option<Task> {
+    fn begin(&self, name: &str, done: u64, total: u64) -> Option<Task> {
         let style =
             ProgressStyle::with_template("{prefix:>9} {bar:30} {pos:>5}/{len} {eta:>4} {msg}");
-        let bar = self.bars.as_ref()?.add(ProgressBar::new(total));
+        let bar = self
+            .bars
+            .as_ref()?
+            .add(ProgressBar::new(total).with_position(done));
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
         bar.set_prefix(name.to_owned());
+        // What was done before took none of the time that the estimate is made of.
+        bar.tick();
+        bar.reset_eta();
         Some(Task::Bar(bar))
     }
 
@@ -109,7 +115,8 @@ impl Observer for Watch {
         }
         let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
         if !tasks.contains_key(name) {
-            tasks.extend(self.begin(name, total).map(|task| (name.to_owned(), task)));
+            let task = self.begin(name, done, total);
+            tasks.extend(task.map(|task| (name.to_owned(), task)));
         }
         match tasks.get(name) {
             Some(Task::Bar(bar)) => {
@@ -138,5 +145,29 @@ impl Observer for Watch {
 
     fn notice(&self) -> fn(&str) {
         hint
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use indicatif::ProgressDrawTarget;
+
+    use super::*;
+
+    #[test]
+    fn the_time_left_is_at_the_pace_of_what_this_process_has_done() {
+        let hidden = MultiProgress::with_draw_target(ProgressDrawTarget::hidden());
+        let watch = Watch {
+            bars: Some(hidden),
+            ..Watch::new()
+        };
+        watch.progress("train", 900, 1000, "");
+        std::thread::sleep(Duration::from_millis(50));
+        watch.progress("train", 901, 1000, "");
+        let tasks = watch.tasks.lock().unwrap();
+        let Some(Task::Bar(bar)) = tasks.get("train") else {
+            panic!("no bar");
+        };
+        assert!(bar.eta() > Duration::from_secs(3), "{:?}", bar.eta());
     }
 }

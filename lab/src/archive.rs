@@ -9,6 +9,7 @@ use flate2::read::DeflateDecoder;
 
 use crate::error::{Context, Result, bail};
 use crate::layout::make_folder;
+use crate::lock::FileLock;
 
 /// Bytes of the record at the end of an archive, and most bytes of the comment behind it.
 const END: u64 = 22;
@@ -20,6 +21,9 @@ const FILE_MARK: u32 = 0x0403_4b50;
 /// Bytes of an entry and of the record before a file's content, names aside.
 const ENTRY: usize = 46;
 const FILE: u64 = 30;
+
+/// The file of an unpacked folder that says which archive it is of.
+const MARK: &str = ".archive";
 
 /// A file in an archive.
 #[derive(Debug)]
@@ -43,48 +47,74 @@ pub(crate) fn is_archive(path: &Path) -> bool {
 /// archive holds one folder, that folder.
 ///
 /// # Errors
-/// When it is no archive, is damaged, or cannot be unpacked.
+/// When it is no archive, is damaged, cannot be unpacked, or its folder is of another archive.
 pub(crate) fn unpacked(archive: &Path) -> Result<PathBuf> {
     let folder = archive.with_extension("unpacked");
+    let cannot = || format!("{} cannot be unpacked", archive.display());
+    let opened = File::open(archive).context("it cannot be read");
+    let mut file = opened.with_context(cannot)?;
+    let files = entries(&mut file).with_context(cannot)?;
+    let of = identity(&files);
     if !folder.is_dir() {
-        let draft = folder.with_extension(format!("{}.part", std::process::id()));
-        let made = unpack(archive, &draft);
-        let made = made.with_context(|| format!("{} cannot be unpacked", archive.display()));
-        let kept = made.and_then(|()| {
-            let renamed = std::fs::rename(&draft, &folder);
-            // Another process may have been quicker.
-            renamed
-                .or_else(|error| if folder.is_dir() { Ok(()) } else { Err(error) })
-                .with_context(|| format!("cannot write {}", folder.display()))
-        });
-        if draft.exists() {
-            // What is left of it takes space and nothing else.
-            let _ = std::fs::remove_dir_all(&draft);
+        let _lock = FileLock::wait(&folder)?;
+        // Another process may have been quicker.
+        if !folder.is_dir() {
+            let draft = archive.with_extension("unpacked.part");
+            if draft.exists() {
+                // A process that was killed left it.
+                std::fs::remove_dir_all(&draft)
+                    .with_context(|| format!("cannot remove {}", draft.display()))?;
+            }
+            let made = unpack(&mut file, &files, &draft, &of).with_context(cannot);
+            let kept = made.and_then(|()| {
+                std::fs::rename(&draft, &folder)
+                    .with_context(|| format!("cannot write {}", folder.display()))
+            });
+            if kept.is_err() {
+                // What is left of it takes space and nothing else.
+                let _ = std::fs::remove_dir_all(&draft);
+            }
+            kept?;
         }
-        kept?;
     }
-    let cannot = || format!("cannot read {}", folder.display());
-    let inside: Vec<PathBuf> = std::fs::read_dir(&folder)
+    // Folders of earlier versions have no mark.
+    if std::fs::read_to_string(folder.join(MARK)).is_ok_and(|mark| mark != of) {
+        bail!(
+            "{} is of another archive than {} is now; remove it, and it is unpacked anew",
+            folder.display(),
+            archive.display()
+        );
+    }
+    let mut inside: Vec<PathBuf> = std::fs::read_dir(&folder)
         .and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect())
-        .with_context(cannot)?;
+        .with_context(|| format!("cannot read {}", folder.display()))?;
+    inside.retain(|path| !path.ends_with(MARK));
     Ok(match &inside[..] {
         [only] if only.is_dir() => only.clone(),
         _ => folder,
     })
 }
 
-fn unpack(archive: &Path, folder: &Path) -> Result<()> {
-    let mut file = File::open(archive).context("it cannot be read")?;
-    let entries = entries(&mut file)?;
+/// What tells an archive from others: the names and checksums of its files.
+fn identity(files: &[Entry]) -> String {
+    let mut crc = flate2::Crc::new();
+    for entry in files {
+        crc.update(entry.name.as_bytes());
+        crc.update(&entry.crc.to_le_bytes());
+    }
+    format!("{:08x}\n", crc.sum())
+}
+
+fn unpack(archive: &mut File, files: &[Entry], folder: &Path, of: &str) -> Result<()> {
     make_folder(folder)?;
-    for entry in &entries {
+    for entry in files {
         let path = folder.join(&entry.name);
         make_folder(path.parent().unwrap_or(folder))?;
         let content = File::create(&path).context("its folder cannot be written")?;
-        let copied = entry.copy(&mut file, content);
+        let copied = entry.copy(archive, content);
         copied.with_context(|| format!("{} in it is damaged", entry.name))?;
     }
-    Ok(())
+    std::fs::write(folder.join(MARK), of).context("its folder cannot be written")
 }
 
 impl Entry {
@@ -252,6 +282,9 @@ mod tests {
         ];
         std::fs::write(&path, archive(&files)).unwrap();
         assert!(is_archive(&path));
+        // As a killed process leaves it.
+        let left = place.path().join("scifact.unpacked.part/other");
+        std::fs::create_dir_all(&left).unwrap();
         let folder = unpacked(&path).unwrap();
         assert_eq!(folder, place.path().join("scifact.unpacked/scifact"));
         let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
@@ -260,6 +293,18 @@ mod tests {
         std::fs::write(folder.join("mark"), "").unwrap();
         assert!(unpacked(&path).unwrap().join("mark").exists(), "not twice");
         assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 2);
+
+        // The archive is another one now, which is not unpacked over what may have been put beside its files.
+        std::fs::write(&path, archive(&[("scifact/corpus.jsonl", "{}")])).unwrap();
+        let error = unpacked(&path).unwrap_err().to_string();
+        let what = "scifact.unpacked is of another archive than";
+        assert!(
+            error.contains(what) && folder.join("mark").exists(),
+            "{error}"
+        );
+        std::fs::remove_dir_all(place.path().join("scifact.unpacked")).unwrap();
+        let folder = unpacked(&path).unwrap();
+        assert_eq!(std::fs::read_dir(folder).unwrap().count(), 1);
     }
 
     #[test]

@@ -75,6 +75,18 @@ impl FileLock {
     /// # Errors
     /// When another process writes it, which is named, or nothing can be written in its folder.
     pub(crate) fn take(target: &Path) -> Result<Self> {
+        Self::claim(target, false)
+    }
+
+    /// Claims the file, once no other process writes it.
+    ///
+    /// # Errors
+    /// When nothing can be written in its folder.
+    pub(crate) fn wait(target: &Path) -> Result<Self> {
+        Self::claim(target, true)
+    }
+
+    fn claim(target: &Path, waits: bool) -> Result<Self> {
         let unwritable = || format!("cannot write {}", target.display());
         let Some(name) = target.file_name() else {
             bail!("cannot write {}: it names no file", target.display());
@@ -82,7 +94,9 @@ impl FileLock {
         let path = target.with_file_name(format!(".{}.lock", name.to_string_lossy()));
         loop {
             let mut file = open(&path).with_context(unwritable)?;
-            if let Some(holder) = held(&mut file).with_context(unwritable)? {
+            if waits {
+                file.lock().with_context(unwritable)?;
+            } else if let Some(holder) = held(&mut file).with_context(unwritable)? {
                 bail!(
                     "{} is being written by {holder}; wait for its end, or give another file",
                     target.display()

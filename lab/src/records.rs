@@ -13,6 +13,7 @@ use forage_trainer::{Aliases, EventWriter};
 use crate::conduct;
 use crate::error::{Context, Result};
 use crate::layout::{RunLayout, make_folder};
+use crate::run_folder::files;
 
 /// Rollouts, alarms, conduct and TensorBoard's events of a run.
 pub(crate) struct RunRecords<'a> {
@@ -21,6 +22,8 @@ pub(crate) struct RunRecords<'a> {
     conduct: conduct::Log,
     /// Steps of the whole run.
     steps: u64,
+    /// Whether this process has kept nothing yet.
+    is_new: bool,
 }
 
 impl<'a> RunRecords<'a> {
@@ -36,17 +39,25 @@ impl<'a> RunRecords<'a> {
             },
             conduct: conduct::Log::of(layout),
             steps,
+            is_new: true,
         })
     }
 
-    /// Writes what a step leaves.
+    /// Writes what a step leaves. The first step removes what it and later ones left before the run went back to a checkpoint.
     pub(crate) fn keep(&mut self, row: &Row, episodes: &[Episode], alarms: &[Alarm]) -> Result<()> {
+        if self.is_new {
+            remove_rollouts(self.layout, row.step())?;
+        }
         if is_kept(row.step(), self.steps) {
             keep_rollouts(self.layout, row, episodes)?;
         }
         self.events.write(row)?;
         self.conduct.write(row.step(), episodes)?;
-        keep_alarms(&self.layout.alarms(), alarms)
+        if self.is_new || !alarms.is_empty() {
+            keep_alarms(&self.layout.alarms(), row.step(), alarms)?;
+        }
+        self.is_new = false;
+        Ok(())
     }
 }
 
@@ -77,18 +88,20 @@ impl Events<'_> {
     }
 }
 
-/// Adds alarms to the run's `alarms.jsonl`, in place of those that a resumed run raises again.
-fn keep_alarms(path: &Path, alarms: &[Alarm]) -> Result<()> {
-    let Some(first) = alarms.first() else {
-        return Ok(());
-    };
+/// Writes the alarms of a step into the run's `alarms.jsonl`, behind those of earlier steps.
+fn keep_alarms(path: &Path, step: u64, alarms: &[Alarm]) -> Result<()> {
     let before = match std::fs::read_to_string(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            if alarms.is_empty() {
+                return Ok(());
+            }
+            String::new()
+        }
         read => read.with_context(|| format!("cannot read {}", path.display()))?,
     };
     let earlier = before.lines().filter(|line| {
         serde_json::from_str::<serde_json::Value>(line)
-            .is_ok_and(|alarm| alarm["step"].as_u64() < first.step)
+            .is_ok_and(|alarm| alarm["step"].as_u64() < Some(step))
     });
     let lines: String = earlier
         .map(str::to_owned)
@@ -108,7 +121,18 @@ fn is_kept(step: u64, steps: u64) -> bool {
     step.is_multiple_of(10) || step + 1 == steps
 }
 
-/// Keeps the first group of a step, in a file of its own, so that a resumed run replaces what it plays again.
+/// Removes the rollouts of a step and of those after it.
+fn remove_rollouts(layout: &RunLayout, step: u64) -> Result<()> {
+    for path in files(&layout.rollouts()) {
+        if RunLayout::step_of(&path).is_some_and(|of| of >= step) {
+            std::fs::remove_file(&path)
+                .with_context(|| format!("cannot remove {}", path.display()))?;
+        }
+    }
+    Ok(())
+}
+
+/// Keeps the first group of a step, in a file of its own.
 fn keep_rollouts(layout: &RunLayout, row: &Row, episodes: &[Episode]) -> Result<()> {
     if episodes.is_empty() {
         return Ok(());
@@ -149,25 +173,50 @@ mod tests {
     }
 
     #[test]
-    fn alarms_stay_until_their_step_is_taken_again_or_the_file_cannot_be_read() {
+    fn alarms_stay_until_their_step_or_an_earlier_one_is_taken_again() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("alarms.jsonl");
         let keep = |step: u64| {
             let alarm = json!({"kind": "collapse", "step": step, "message": "all the same"});
-            keep_alarms(&path, &[serde_json::from_value(alarm).unwrap()])
+            keep_alarms(&path, step, &[serde_json::from_value(alarm).unwrap()])
         };
         for step in [1, 3, 4, 3] {
             keep(step).unwrap();
         }
-        let text = std::fs::read_to_string(&path).unwrap();
-        let row = |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap();
-        let steps: Vec<u64> = text
-            .lines()
-            .map(|line| row(line)["step"].as_u64().unwrap())
-            .collect();
-        assert_eq!(steps, [1, 3]);
+        let steps = || -> Vec<u64> {
+            let text = std::fs::read_to_string(&path).unwrap();
+            let row = |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap();
+            let steps = text.lines().map(|line| row(line)["step"].as_u64().unwrap());
+            steps.collect()
+        };
+        assert_eq!(steps(), [1, 3]);
+        keep_alarms(&path, 2, &[]).unwrap();
+        assert_eq!(steps(), [1]);
         std::fs::write(&path, [0xff]).unwrap();
         assert!(keep(5).unwrap_err().to_string().contains("cannot read"));
         assert_eq!(std::fs::read(&path).unwrap(), [0xff]);
+    }
+
+    #[test]
+    fn a_run_that_went_back_leaves_nothing_of_the_steps_after() {
+        let folder = tempfile::tempdir().unwrap();
+        let layout = RunLayout::new(folder.path());
+        let step = |records: &mut RunRecords<'_>, step: u64| {
+            records.keep(&Row::new(step), &[], &[]).unwrap();
+        };
+        step(&mut RunRecords::open(&layout, None, 31).unwrap(), 0);
+        for left in [0, 20, 30] {
+            std::fs::write(layout.rollouts_of(left), "").unwrap();
+        }
+        std::fs::write(layout.alarms(), "{\"step\":9}\n{\"step\":25}\n").unwrap();
+        let mut records = RunRecords::open(&layout, None, 31).unwrap();
+        step(&mut records, 20);
+        let left = [0, 20, 30].map(|step| layout.rollouts_of(step).exists());
+        assert_eq!(left, [true, false, false]);
+        let alarms = std::fs::read_to_string(layout.alarms()).unwrap();
+        assert_eq!(alarms, "{\"step\":9}\n");
+        std::fs::write(layout.rollouts_of(30), "").unwrap();
+        step(&mut records, 21);
+        assert!(layout.rollouts_of(30).exists(), "looked for once");
     }
 }

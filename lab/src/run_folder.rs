@@ -520,7 +520,7 @@ fn evaluations(layout: &RunLayout) -> Vec<(String, PathBuf)> {
 }
 
 /// JSON lines of a folder that are complete, or being written under the name that tells so.
-fn files(folder: &Path) -> Vec<PathBuf> {
+pub(crate) fn files(folder: &Path) -> Vec<PathBuf> {
     let Ok(entries) = std::fs::read_dir(folder) else {
         return Vec::new();
     };

@@ -86,11 +86,13 @@ impl TrackedRun {
     /// # Errors
     /// When the folder cannot be read.
     pub fn all(folder: &Path) -> Result<Vec<Self>> {
-        let mut found = Vec::new();
+        let mut found = BTreeMap::new();
         find(folder, DEPTH, &mut found).with_context(|| {
             let folder = folder.display();
             format!("cannot read {folder}; name a folder with runs, the --out of forage train or one above it")
         })?;
+        let mut found: Vec<PathBuf> = found.into_values().collect();
+        found.sort();
         Ok(found.iter().flat_map(|path| Self::of(path)).collect())
     }
 
@@ -273,8 +275,12 @@ impl TrackedRun {
     }
 }
 
-/// Adds the folders of runs at or below this one; those of a run's parts are not looked for.
-fn find(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) -> std::io::Result<()> {
+/// Adds the folders of runs at or below this one by what they are called without links; those of a run's parts are not looked for.
+fn find(
+    folder: &Path,
+    depth: usize,
+    found: &mut BTreeMap<PathBuf, PathBuf>,
+) -> std::io::Result<()> {
     let layout = RunLayout::new(folder);
     let marks = [
         layout.config(),
@@ -283,18 +289,20 @@ fn find(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) -> std::io::Resul
         layout.verdict(),
     ];
     if marks.iter().any(|mark| mark.exists()) {
-        found.push(folder.to_owned());
+        let real = folder.canonicalize()?;
+        found.entry(real).or_insert_with(|| folder.to_owned());
         return Ok(());
     }
     let entries: Vec<_> = std::fs::read_dir(folder)?.collect::<Result<_, _>>()?;
-    let is_folder = |entry: &std::fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
-    let mut inside: Vec<PathBuf> = entries
+    let is_link = |entry: &std::fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_symlink());
+    let mut inside: Vec<(bool, PathBuf)> = entries
         .iter()
-        .filter(|entry| is_folder(entry))
-        .map(std::fs::DirEntry::path)
+        .map(|entry| (is_link(entry), entry.path()))
+        .filter(|(_, path)| path.is_dir())
         .collect();
+    // Links last: a run whose folder is here goes by that.
     inside.sort();
-    for path in inside.iter().filter(|_| depth > 0) {
+    for (_, path) in inside.iter().filter(|_| depth > 0) {
         // A folder of somebody else may not be readable, and holds nothing to list then.
         let _ = find(path, depth - 1, found);
     }
@@ -373,5 +381,26 @@ mod tests {
         assert_eq!(state(), "running");
         drop(lock);
         assert_eq!(state(), "done");
+    }
+
+    #[test]
+    fn a_run_behind_links_is_found_once() {
+        let (folder, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let [own, link] = ["run", "a"].map(|name| folder.path().join(name));
+        std::fs::create_dir(&own).unwrap();
+        for run in [own.as_path(), elsewhere.path()] {
+            let config = RunLayout::new(run).config();
+            std::fs::write(config, "seed = 1\n[grpo]\nsteps = 1\n").unwrap();
+        }
+        for (target, name) in [
+            (elsewhere.path(), "a"),
+            (own.as_path(), "latest"),
+            (folder.path(), "loop"),
+        ] {
+            std::os::unix::fs::symlink(target, folder.path().join(name)).unwrap();
+        }
+        let found = TrackedRun::all(folder.path()).unwrap();
+        let found: Vec<PathBuf> = found.into_iter().map(|run| run.path).collect();
+        assert_eq!(found, [link, own]);
     }
 }

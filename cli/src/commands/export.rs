@@ -1,6 +1,6 @@
 //! `forage export`: a trained policy as a folder that other tools load.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
@@ -20,7 +20,7 @@ pub(crate) struct Export {
     #[command(flatten)]
     target: Target,
     /// Type of the weights of a merged folder.
-    #[arg(long, value_enum, default_value_t = Type::F32)]
+    #[arg(long, value_enum, default_value_t = Type::F32, conflicts_with = "adapter")]
     r#type: Type,
 }
 
@@ -43,6 +43,17 @@ enum Type {
     Bf16,
 }
 
+/// Refuses a folder that is there: what it holds would be lost.
+pub(crate) fn check_absent(target: &Path) -> Result<()> {
+    if target.exists() {
+        bail!(
+            "{} exists; give another folder, or remove it",
+            target.display()
+        );
+    }
+    Ok(())
+}
+
 impl Export {
     pub(crate) fn run(self) -> Result<()> {
         let newest = RunLayout::new(&self.source).newest_policy()?;
@@ -53,12 +64,7 @@ impl Export {
             .as_ref()
             .or(self.target.adapter.as_ref())
             .context("clap asks for one")?;
-        if target.exists() {
-            bail!(
-                "{} exists; give another folder, or remove it",
-                target.display()
-            );
-        }
+        check_absent(target)?;
         hint(&format!("reading {source}"));
         let checkpoint = open_policy(&source, Precision::Stored, &DeviceSpec::Cpu)?;
         if let Some(parent) = target.parent() {

@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::config::read;
 use crate::figures::{columns, number};
 use crate::jsonl;
-use crate::terminal::{note, out};
+use crate::terminal::{hint, note, out};
 
 /// Grades answers, and measures how far graders can be trusted.
 #[derive(Subcommand, Debug)]
@@ -166,17 +166,17 @@ impl Grade {
     fn run(self) -> Result<()> {
         let rows = rows(&self.file, "an answer; see `forage judge grade --help`")?;
         let grades = Audited::grades(rows)?;
-        if self.json {
-            for grade in &grades {
-                out(&serde_json::to_string(grade)?);
-            }
-            return Ok(());
-        }
         if grades.is_empty() {
             bail!(
                 "{} has no answers; write lines of {{\"answer\", \"gold\"}}",
                 self.file.display()
             );
+        }
+        if self.json {
+            for grade in &grades {
+                out(&serde_json::to_string(grade)?);
+            }
+            return Ok(());
         }
         let mut sums: BTreeMap<&str, f64> = BTreeMap::new();
         for (name, paid) in grades.iter().flatten() {
@@ -188,7 +188,7 @@ impl Grade {
             sums.into_iter()
                 .map(|(name, sum)| vec![name.to_owned(), mean(sum)]),
         );
-        note(&format!("{} answers", grades.len()));
+        hint(&format!("{} answers", grades.len()));
         out(&columns(&table));
         Ok(())
     }

@@ -19,7 +19,7 @@ use serde_json::Value;
 use crate::jsonl::{self, Line, Output};
 use crate::policy::PolicyArgs;
 use crate::progress::Watch;
-use crate::terminal::note;
+use crate::terminal::hint;
 
 /// Continues or scores prompts with a policy; compares weights.
 ///
@@ -278,7 +278,7 @@ impl Files {
                 self.output.display()
             );
         }
-        note(&format!("{count} rows in {}", self.output.display()));
+        hint(&format!("{count} rows in {}", self.output.display()));
         Ok(())
     }
 

@@ -55,8 +55,10 @@ fn a_file_without_answers_has_no_grades() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("answers.jsonl");
     std::fs::write(&file, "\n").unwrap();
-    let (_, error) = fails(&["judge", "grade", text(&file)]);
-    assert!(error.contains("answers.jsonl has no answers"), "{error}");
+    for form in [vec![], vec!["--json"]] {
+        let (_, error) = fails(&[vec!["judge", "grade", text(&file)], form].concat());
+        assert!(error.contains("answers.jsonl has no answers"), "{error}");
+    }
 }
 
 #[test]
@@ -359,6 +361,17 @@ fn exports_are_whole_and_what_cannot_be_exported_is_named() {
         assert!(code == 1 && error.contains(expected), "{error}");
         assert!(!out.exists());
     }
+    let adapter = ["export", text(&full), "--adapter", text(&out)];
+    let (code, error) = fails(&[&adapter[..], &["--type", "bf16"]].concat());
+    assert!(
+        code == 2 && error.contains("cannot be used with"),
+        "{error}"
+    );
+    // A measurement writes no policy over another folder.
+    let load = ["bench", "load", text(&full), "--save", text(folder.path())];
+    let (code, error) = fails(&load);
+    assert!(code == 1 && error.contains("exists"), "{error}");
+    assert!(full.join("model.safetensors").exists());
 }
 
 #[test]

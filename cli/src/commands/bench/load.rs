@@ -9,6 +9,7 @@ use forage_trainer::device::DeviceSpec;
 use forage_trainer::{Checkpoint, FileType, Precision};
 
 use super::{Weights, open};
+use crate::commands::export::check_absent;
 use crate::terminal::out;
 
 /// Measures making or loading a checkpoint, and saving it.
@@ -26,6 +27,9 @@ pub(crate) struct Load {
 
 impl Load {
     pub(super) fn run(self) -> Result<()> {
+        if let Some(place) = &self.save {
+            check_absent(place)?;
+        }
         let start = Instant::now();
         let folder = PathBuf::from(&self.model);
         let checkpoint = match self.weights {

@@ -12,6 +12,7 @@ use forage_trainer::{LoraConfig, MeasuredStep, Targets};
 
 use super::counters::Counters;
 use super::{Weights, open};
+use crate::commands::export::check_absent;
 use crate::terminal::out;
 
 /// Measures optimizer steps, one line of JSON per step.
@@ -54,6 +55,9 @@ pub(crate) struct Train {
 
 impl Train {
     pub(super) fn run(self) -> Result<()> {
+        if let Some(folder) = &self.save {
+            check_absent(folder)?;
+        }
         let mut checkpoint = open(&self.model, self.base, self.device)?;
         if self.rank > 0 && checkpoint.lora.is_none() {
             let config = LoraConfig {
