@@ -7,14 +7,14 @@ mod robustness;
 mod synonyms;
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::fmt::Write;
 use std::path::Path;
 
-use forage_eval::{Bootstrap, RetrievalReport};
+use forage_eval::{Bootstrap, RetrievalReport, write_atomic};
 use forage_retriever::{Hit, Query, QueryRecord, Retriever, read_qrels};
 
 use crate::error::{Context, Result};
+use crate::lock::FileLock;
 use crate::retrieval::RetrieverConfig;
 use crate::runtime::runtime;
 
@@ -40,7 +40,7 @@ const CUTOFFS: [usize; 6] = [1, 3, 5, 10, 100, 1000];
 
 impl Ranking<'_> {
     /// Ranks queries that are judged in `qrels`, TREC qrels or BEIR tsv: nDCG, MRR, recall, MAP as `trec_eval` computes them. The
-    /// ranking is written to `run`, as a TREC run. Blocks; not to be called from async code.
+    /// ranking is written to `run`, as a TREC run, when it is complete. Blocks; not to be called from async code.
     ///
     /// # Errors
     /// When a file cannot be read or written, or a search fails.
@@ -51,24 +51,24 @@ impl Ranking<'_> {
         let retriever = retrieval.open(self.index, self.remote)?;
         let queries = QueryRecord::read_all(self.queries)?;
         let qrels = read_qrels(qrels)?;
-        let cannot = "cannot write the run";
-        let file = run.map(File::create).transpose();
-        let mut run = file.context(cannot)?.map(BufWriter::new);
+        let _lock = run.map(FileLock::take).transpose()?;
+        let mut lines = String::new();
         let tag = format!("forage-{}", retrieval.mode);
         let mut rankings = BTreeMap::new();
         for chunk in queries.chunks(QUERIES_PER_CALL) {
             let found = search(retriever.as_ref(), chunk, depth)?;
             for (query, hits) in chunk.iter().zip(found) {
-                if let Some(file) = &mut run {
+                if run.is_some() {
                     let scored = hits.iter().map(|hit| (hit.id.as_str(), hit.score));
-                    write_run(file, &query.id, scored, &tag).context(cannot)?;
+                    write_run(&mut lines, &query.id, scored, &tag);
                 }
                 let ids = hits.into_iter().map(|hit| hit.id).collect();
                 rankings.insert(query.id.clone(), ids);
             }
         }
-        if let Some(mut file) = run {
-            file.flush().context(cannot)?;
+        if let Some(file) = run {
+            write_atomic(file, lines.as_bytes())
+                .with_context(|| format!("cannot write {}", file.display()))?;
         }
         let cutoffs: Vec<usize> = CUTOFFS.into_iter().filter(|&at| at <= depth).collect();
         Ok(RetrievalReport::of(
@@ -91,19 +91,18 @@ fn search(
     Ok(runtime()?.block_on(retriever.search(&asked, depth))?)
 }
 
-/// Writes one query's ranking as TREC run lines: `qid Q0 docid rank score tag`, ranks from 1.
+/// Adds one query's ranking as TREC run lines: `qid Q0 docid rank score tag`, ranks from 1.
 ///
 /// `ranking` yields passage ids and scores, best first. Scores are printed so that they read back exactly.
 fn write_run<'a>(
-    out: &mut dyn Write,
+    out: &mut String,
     query_id: &str,
     ranking: impl IntoIterator<Item = (&'a str, f32)>,
     tag: &str,
-) -> io::Result<()> {
+) {
     for (rank, (document, score)) in (1..).zip(ranking) {
-        writeln!(out, "{query_id} Q0 {document} {rank} {score} {tag}")?;
+        let _ = writeln!(out, "{query_id} Q0 {document} {rank} {score} {tag}");
     }
-    Ok(())
 }
 
 #[cfg(test)]

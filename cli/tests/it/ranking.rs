@@ -127,6 +127,36 @@ fn stages_of_a_cascade_stand_beside_their_cost() {
 }
 
 #[test]
+fn the_file_of_a_ranking_is_named_and_stays_until_there_is_another() {
+    let place = place();
+    let read = || std::fs::read_to_string(place.path().join("ranked.txt")).unwrap();
+    forage(
+        place.path(),
+        &[&RETRIEVAL[..], &["--run", "ranked.txt"]].concat(),
+    );
+    let before = read();
+    assert!(before.contains(" Q0 "), "{before}");
+    let remote = "kind = \"search-r1\"\nurl = \"http://127.0.0.1:9/retrieve\"\n";
+    std::fs::write(place.path().join("remote.toml"), remote).unwrap();
+    let mut elsewhere = RETRIEVAL;
+    elsewhere[2..4].copy_from_slice(&["--remote", "remote.toml"]);
+    for (command, run, part) in [
+        (RETRIEVAL, "none/ranked.txt", "cannot write none/ranked.txt"),
+        (elsewhere, "ranked.txt", "127.0.0.1:9"),
+    ] {
+        let output = Command::new(env!("CARGO_BIN_EXE_forage"))
+            .args(command)
+            .args(["--run", run])
+            .current_dir(place.path())
+            .output()
+            .unwrap();
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && error.contains(part), "{error}");
+    }
+    assert_eq!(read(), before);
+}
+
+#[test]
 fn stages_that_cannot_be_are_refused() {
     let place = place();
     for (stages, part) in [

@@ -181,11 +181,8 @@ fn lines_that_cannot_be_used_are_named() {
 
 #[test]
 fn run_lines() {
-    let mut out = Vec::new();
+    let mut out = String::new();
     let ranking = [("d2", 1.5), ("d1", 0.1)];
-    super::write_run(&mut out, "q1", ranking, "forage").unwrap();
-    assert_eq!(
-        String::from_utf8(out).unwrap(),
-        "q1 Q0 d2 1 1.5 forage\nq1 Q0 d1 2 0.1 forage\n"
-    );
+    super::write_run(&mut out, "q1", ranking, "forage");
+    assert_eq!(out, "q1 Q0 d2 1 1.5 forage\nq1 Q0 d1 2 0.1 forage\n");
 }
