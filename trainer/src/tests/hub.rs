@@ -32,6 +32,8 @@ struct Served {
     /// Most bytes of a body, which then breaks off.
     most: usize,
     sha: &'static str,
+    /// Refuses the first request of each path.
+    busy: bool,
     /// Paths of the requests, and whether they carried the token.
     log: Mutex<Vec<(String, bool)>>,
 }
@@ -68,6 +70,7 @@ impl Served {
             told: None,
             most: usize::MAX,
             sha: COMMIT,
+            busy: false,
             log: Mutex::default(),
         })
     }
@@ -88,11 +91,15 @@ impl Served {
             .collect()
     }
 
-    fn note(&self, path: &str, headers: &HeaderMap) {
+    /// Notes a request; returns whether it is to be refused.
+    fn note(&self, path: &str, headers: &HeaderMap) -> bool {
         let token = headers
             .get(header::AUTHORIZATION)
             .is_some_and(|value| value == "Bearer secret");
-        self.log.lock().unwrap().push((path.to_owned(), token));
+        let mut log = self.log.lock().unwrap();
+        let is_first = log.iter().all(|(asked, _)| asked != path);
+        log.push((path.to_owned(), token));
+        self.busy && is_first
     }
 
     fn partial(&self, file: &str, headers: &HeaderMap) -> Response<Body> {
@@ -184,10 +191,10 @@ async fn data(
     UrlPath((revision, file)): UrlPath<(String, String)>,
     headers: HeaderMap,
 ) -> Response<Body> {
-    served.note(
-        &format!("/datasets/org/set/resolve/{revision}/{file}"),
-        &headers,
-    );
+    let path = format!("/datasets/org/set/resolve/{revision}/{file}");
+    if served.note(&path, &headers) {
+        return status(StatusCode::SERVICE_UNAVAILABLE);
+    }
     served.partial(&file, &headers)
 }
 
@@ -196,7 +203,9 @@ async fn data_info(
     UrlPath(rest): UrlPath<String>,
     headers: HeaderMap,
 ) -> Response<Body> {
-    served.note(&format!("/api/datasets/{rest}"), &headers);
+    if served.note(&format!("/api/datasets/{rest}"), &headers) {
+        return status(StatusCode::SERVICE_UNAVAILABLE);
+    }
     let files = served.files.keys();
     let siblings: Vec<_> = files
         .map(|name| serde_json::json!({ "rfilename": name }))

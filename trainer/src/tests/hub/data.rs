@@ -150,3 +150,23 @@ async fn a_large_file_may_break_off_often() {
     let path = fetched.await.unwrap().unwrap();
     assert!(std::fs::read(path).unwrap() == content);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hub_that_is_busy_is_asked_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut served = Arc::into_inner(Served::new(folder.path())).unwrap();
+    served.busy = true;
+    let served = Arc::new(served);
+    let hub = Hub {
+        cache: folder.path().join("cache"),
+        endpoint: serve(Arc::clone(&served)).await,
+        token: None,
+        offline: false,
+    };
+    let fetched = tokio::task::spawn_blocking(move || hub.fetch_data("hf://org/set"));
+    let path = fetched.await.unwrap().unwrap();
+    assert!(path.join("train.jsonl").is_file());
+    // What it lists and describes is asked for twice.
+    let asked = served.asked();
+    assert!(asked[0] == asked[1] && asked[2] == asked[3], "{asked:?}");
+}

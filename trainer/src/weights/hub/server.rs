@@ -80,7 +80,8 @@ const LEAST: u64 = 1 << 20;
 const MOST_REDIRECTS: usize = 8;
 /// Length of a SHA-256 in hexadecimal.
 const SHA256_DIGITS: usize = 64;
-/// Tries of a download after one that bring little; each goes on where the last one ended. A large file may break off often.
+/// Tries after one that failed; of a download, which goes on where the last one ended, those that bring little. A large file may break off
+/// often.
 const RETRIES: u64 = 3;
 /// Most bytes of a file that is read whole, and of the description of a revision.
 pub(super) const MOST_TEXT: u64 = 64 << 20;
@@ -102,11 +103,14 @@ impl<'a> Server<'a> {
 
     /// Describes a revision.
     pub(super) fn info(&self, repo: &Repo) -> Result<Info, Fault> {
-        let response = self.get(&repo.info_address(self.endpoint), None, true)?;
-        let body = response.into_body().into_with_config().limit(MOST_TEXT);
-        let mut text = Vec::new();
-        let read = Paced::new(body.reader()).read_to_end(&mut text);
-        read.map_err(|error| Box::new(ureq::Error::from(error)))?;
+        let text = again(|| {
+            let response = self.get(&repo.info_address(self.endpoint), None, true)?;
+            let body = response.into_body().into_with_config().limit(MOST_TEXT);
+            let mut text = Vec::new();
+            let read = Paced::new(body.reader()).read_to_end(&mut text);
+            read.map_err(|error| Box::new(ureq::Error::from(error)))?;
+            Ok(text)
+        })?;
         let info: Result<Info, _> = serde_json::from_slice(&text);
         let info = info.map_err(|error| Box::new(ureq::Error::Json(error)))?;
         if is_commit(&info.sha) {
@@ -128,7 +132,7 @@ impl<'a> Server<'a> {
         most: u64,
     ) -> Result<(PathBuf, String), Fault> {
         let address = repo.file_address(self.endpoint, file);
-        let answer = self.get(&address, Some("bytes=0-0"), false)?;
+        let answer = again(|| self.get(&address, Some("bytes=0-0"), false))?;
         let (etag, commit) = description(answer.headers(), file)?;
         if is_commit(&repo.revision) && commit != repo.revision {
             return Err(Fault::Refused(format!("{file} is of the commit {commit}")));
@@ -174,7 +178,7 @@ impl<'a> Server<'a> {
             if fault.status() == Some(416) {
                 file.set_len(0).map_err(at(&part))?;
             }
-            std::thread::sleep(Duration::from_millis(300 * fruitless));
+            wait(fruitless);
         }
         if let Err(fault) = is_what_it_is_called(&mut file, blob) {
             file.set_len(0).map_err(at(&part))?;
@@ -241,6 +245,26 @@ impl<'a> Server<'a> {
         }
         Err(Fault::Refused("it redirects without end".to_owned()))
     }
+}
+
+/// Asks a few times where a later answer may be another, unless the first ones take long: a server that is away is told soon.
+fn again<T>(ask: impl Fn() -> Result<T, Fault>) -> Result<T, Fault> {
+    let begun = Instant::now();
+    let mut tries = 0;
+    loop {
+        match ask() {
+            Err(fault) if fault.passes() && tries < RETRIES && begun.elapsed() < PATIENCE => {
+                tries += 1;
+                wait(tries);
+            }
+            answer => return answer,
+        }
+    }
+}
+
+/// Waits before another try, longer each time.
+fn wait(tries: u64) {
+    std::thread::sleep(Duration::from_millis(300 * tries));
 }
 
 /// Copies what comes until the body ends or breaks off; which of the two, its length tells. An error is the file's.
