@@ -134,7 +134,15 @@ fn a_policy_imitates_its_own_best_episodes() {
         "--set",
         "grpo.steps=1",
     ];
-    done(&[&grpo[..], &["--rollouts", text(&all)]].concat());
+    let recorded = forage(&[&grpo[..], &["--rollouts", text(&all)]].concat());
+    let told = String::from_utf8_lossy(&recorded.stderr);
+    assert!(recorded.status.success(), "{told}");
+    // What comes next is said of what was trained, --set included.
+    let next = format!(
+        "; forage eval {} --policy",
+        text(&again.join("config.toml"))
+    );
+    assert!(told.contains(&next), "{told}");
 }
 
 #[test]
