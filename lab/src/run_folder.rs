@@ -19,6 +19,13 @@ use crate::error::{Context, Result, bail};
 use crate::layout::{PARTS, RunLayout};
 use crate::studied::Studied;
 
+/// The parts of a step, and the metrics with the seconds of each.
+pub(crate) const TIMES: [(&str, &str); 3] = [
+    ("rollouts", Metric::TIME_ROLLOUT),
+    ("update", Metric::TIME_UPDATE),
+    ("wait", Metric::TIME_WAIT),
+];
+
 /// A run's folder, or a file of episodes by itself.
 pub struct RunFolder {
     /// The folder's own name.
@@ -339,17 +346,12 @@ impl Records {
 
     /// Seconds of a part of the step, by the part: the mean over the last steps that have it.
     pub fn phases(&self) -> Vec<(&'static str, f64)> {
-        let parts = [
-            ("rollouts", Metric::TIME_ROLLOUT),
-            ("update", Metric::TIME_UPDATE),
-            ("wait", Metric::TIME_WAIT),
-        ];
         let last = &self.rows[self.rows.len().saturating_sub(PACE)..];
         let mean = |name: &str| {
             let values: Vec<f64> = last.iter().filter_map(|row| row.get(name)).collect();
             (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
         };
-        parts
+        TIMES
             .into_iter()
             .filter_map(|(part, name)| Some((part, mean(name)?)))
             .collect()

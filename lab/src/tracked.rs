@@ -16,14 +16,12 @@ use serde_json::Value;
 use crate::error::{Context, Result, causes};
 use crate::layout::RunLayout;
 use crate::lock::RunLock;
-use crate::run_folder::{Records, RunFolder, settings, words};
+use crate::run_folder::{Records, RunFolder, TIMES, settings, words};
 
 /// Folders between the one that is searched and a run.
 const DEPTH: usize = 3;
 /// The measures of a validation, of which a run has one.
 const VALIDATIONS: [&str; 3] = [Metric::VAL_EM, Metric::VAL_NDCG, Metric::SFT_VAL_LOSS];
-/// The seconds of a step.
-const TIMES: [&str; 3] = [Metric::TIME_ROLLOUT, Metric::TIME_UPDATE, Metric::TIME_WAIT];
 
 /// A run in figures, as its folder has them; of a quickstart one of its runs, of a run with twins one of those.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -73,7 +71,7 @@ pub struct TrackedRun {
 /// Seconds of all steps, validations and checkpoints aside; `None` where no row has a time.
 pub(crate) fn seconds(rows: &[Row]) -> Option<f64> {
     let timed = |row: &Row| {
-        let parts: Vec<f64> = TIMES.iter().filter_map(|name| row.get(name)).collect();
+        let parts: Vec<f64> = TIMES.iter().filter_map(|(_, name)| row.get(name)).collect();
         (!parts.is_empty()).then(|| parts.iter().sum::<f64>())
     };
     let times: Vec<f64> = rows.iter().filter_map(timed).collect();
