@@ -438,24 +438,6 @@ async fn a_file_that_is_not_what_its_name_says_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_text_out_of_proportion_is_refused() {
-    let folder = tempfile::tempdir().unwrap();
-    let source = folder.path().join("source");
-    saved(&source, 1_000_000);
-    let mut served = Arc::into_inner(Served::new(&source)).unwrap();
-    served.told = Some((64 << 20) + 1);
-    let hub = Hub {
-        cache: folder.path().join("cache"),
-        endpoint: serve(Arc::new(served)).await,
-        token: None,
-        offline: false,
-    };
-    let error = open(hub, "org/tiny").await.unwrap_err();
-    let told = ".json, which is read whole, has 67108865 bytes, more than";
-    assert!(error.contains(told), "{error}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn the_token_is_never_sent_in_the_open() {
     let folder = tempfile::tempdir().unwrap();
     let hub = Hub {

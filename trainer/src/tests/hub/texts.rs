@@ -1,4 +1,4 @@
-//! What is fetched where only the texts beside the weights are read.
+//! Texts beside the weights: fetched alone, and no larger than they may be.
 
 use super::*;
 
@@ -43,4 +43,22 @@ async fn a_tokenizer_is_had_without_the_weights() {
     );
     open(hub, "org/tiny").await.unwrap();
     open(away, "org/tiny").await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_text_out_of_proportion_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("source");
+    saved(&source, 1_000_000);
+    let mut served = Arc::into_inner(Served::new(&source)).unwrap();
+    served.told = Some((64 << 20) + 1);
+    let hub = Hub {
+        cache: folder.path().join("cache"),
+        endpoint: serve(Arc::new(served)).await,
+        token: None,
+        offline: false,
+    };
+    let error = open(hub, "org/tiny").await.unwrap_err();
+    let told = ".json, which is read whole, has 67108865 bytes, more than";
+    assert!(error.contains(told), "{error}");
 }
