@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
     Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema,
 )]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum Aggregation {
+pub(crate) enum Aggregation {
     /// sum(L) / policy tokens of the step: DAPO; verl, TRL (`dapo`), prime-rl, SkyRL, torchtitan.
     #[default]
     TokenMean,

@@ -47,7 +47,7 @@ pub struct Recipe {
     #[serde(default)]
     pub(crate) entropy: EntropyTerms,
     /// Token losses to the step's loss.
-    pub aggregation: Aggregation,
+    pub(crate) aggregation: Aggregation,
 }
 
 /// A published algorithm as a configuration names it. The constants are those of the paper where it has some, else those of the

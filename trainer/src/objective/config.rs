@@ -45,7 +45,7 @@ pub struct ObjectiveConfig {
     /// Entropy bonus and mask.
     pub(crate) entropy: Option<EntropyTerms>,
     /// Token losses to the step's loss; the algorithm's by default.
-    pub aggregation: Option<Aggregation>,
+    pub(crate) aggregation: Option<Aggregation>,
 }
 
 impl Default for ObjectiveConfig {

@@ -4,7 +4,7 @@
 //! Rewards become advantages (`Advantage`), advantages and what turns earned become token credit ([`Credit`],
 //! `Recipe::advantages`), and a `PolicyLoss` with a
 //! [`KlPenalty`] and a [`Correction`] gives each policy token a loss and its derivative by the token's log-probability.
-//! An [`Aggregation`] weighs the tokens of a whole optimizer step. A [`Recipe`] holds one of each; an `Algorithm` is a
+//! An `Aggregation` weighs the tokens of a whole optimizer step. A [`Recipe`] holds one of each; an `Algorithm` is a
 //! published recipe by name. Losses and advantages are entries of two lists, `losses.rs` and `advantages.rs`,
 //! which [`Plugins`](crate::Plugins) make longer.
 //!
@@ -44,7 +44,8 @@ mod value;
 pub(crate) use advantage::Advantage;
 #[cfg(test)]
 pub(crate) use advantage::SignWeights;
-pub use aggregate::Aggregation;
+#[cfg(test)]
+pub(crate) use aggregate::Aggregation;
 pub(crate) use algorithm::Algorithm;
 pub use algorithm::{AlgorithmEntry, Recipe};
 pub(crate) use anchored::AnchoredEntropy;

@@ -73,7 +73,7 @@ impl Recipe {
     /// Loss and gradient of one sequence: weight (correction x policy loss + coefficient x KL) at each token.
     ///
     /// `reference`: `[n]`, nats, log-probabilities under the reference policy, read only if the loss has a penalty or corrects
-    /// overconfident errors. `weight`: of each of its tokens, from [`super::Aggregation::weights`].
+    /// overconfident errors. `weight`: of each of its tokens, from [`super::aggregate::Aggregation::weights`].
     ///
     /// # Panics
     /// When slices differ in number, or a recipe that reads the reference is given none.

@@ -20,7 +20,7 @@ pub(crate) struct ValueTerms {
 /// clipped loss of values, as in verl and the verl of Search-R1, whose `cliprange_value` is 0.5.
 ///
 /// Where the bound acts there is no derivative. `values`, `old` and `returns`: `[n]`, in units of reward; `weight`: of each of the
-/// tokens, from [`super::Aggregation::weights`].
+/// tokens, from [`super::aggregate::Aggregation::weights`].
 ///
 /// # Panics
 /// When the slices differ in number.
