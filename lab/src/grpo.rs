@@ -316,8 +316,8 @@ pub(crate) fn shape(config: &Resolved) -> RunConfig {
     shape
 }
 
-/// Writes the settings that a run begins or goes on with into its folder. Settings that it cannot be resumed with leave the record of
-/// those before, by which they are refused.
+/// Writes the settings that a run begins or goes on with into its folder. Where a checkpoint is there, settings that it cannot be resumed
+/// with leave the record of those before, by which they are refused; a run without one begins anew, with these.
 pub(crate) fn keep_settings(
     config: &Resolved,
     layout: &RunLayout,
@@ -325,17 +325,21 @@ pub(crate) fn keep_settings(
     chat: Option<&ChatTemplate>,
     resume: bool,
 ) -> Result<()> {
+    let keep = resume
+        && layout.has_checkpoint()
+        && (layout.saved_steps() > config.grpo.steps || has_others(layout, config, digests));
     let file = layout.config();
-    let shaped = |config: &Resolved| shape(config).to_toml().ok();
-    let others = || {
-        let Ok(before) = Resolved::read(&file, &[], None) else {
-            return true;
-        };
-        let asked = digests.or(config.data.digests.as_ref());
-        before.data.digests.as_ref() != asked || shaped(&before) != shaped(config)
-    };
-    let keep = resume && (layout.saved_steps() > config.grpo.steps || others());
     layout.record(&file, &config.record(digests, chat)?, keep)
+}
+
+/// Returns true where the settings in a run's folder are not those of `config` on questions with these digests, in what shapes the run.
+pub(crate) fn has_others(layout: &RunLayout, config: &Resolved, digests: Option<&Digests>) -> bool {
+    let shaped = |config: &Resolved| shape(config).to_toml().ok();
+    let Ok(before) = Resolved::read(&layout.config(), &[], None) else {
+        return true;
+    };
+    let asked = digests.or(config.data.digests.as_ref());
+    before.data.digests.as_ref() != asked || shaped(&before) != shaped(config)
 }
 
 /// The digest of everything that shapes a run: its settings, and the ranking and training questions or the recorded rollouts.
@@ -412,6 +416,28 @@ mod tests {
         make_folder(part.folder()).unwrap();
         std::fs::write(part.config(), "").unwrap();
         assert_eq!(record_of(&part), part.config());
+    }
+
+    #[test]
+    fn settings_are_those_of_before_only_where_a_checkpoint_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let layout = RunLayout::new(folder.path());
+        let text = include_str!("../../configs/quickstart.toml");
+        let resume_with = |size: usize| {
+            let config = RunConfig::parse(text, &[format!("grpo.group_size={size}")]).unwrap();
+            let config = config.resolve(None).unwrap();
+            keep_settings(&config, &layout, None, None, true).unwrap();
+            let kept = Resolved::read(&layout.config(), &[], None).unwrap();
+            kept.grpo.group_size
+        };
+        assert_eq!([resume_with(8), resume_with(3)], [8, 3]);
+        for place in [layout.part("control"), layout.clone()] {
+            let checkpoint = place.checkpoints().join("step-000001");
+            make_folder(&checkpoint).unwrap();
+            assert_eq!(resume_with(4), 3);
+            std::fs::remove_dir(&checkpoint).unwrap();
+        }
+        assert_eq!(resume_with(4), 4);
     }
 
     #[test]

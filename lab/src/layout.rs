@@ -212,6 +212,12 @@ impl RunLayout {
         entries.filter_map(step).max().unwrap_or(0)
     }
 
+    /// Tells whether there is a checkpoint of this run, or of a part of this quickstart.
+    pub(crate) fn has_checkpoint(&self) -> bool {
+        let parts = [TRAINED, CONTROL].map(|name| self.part(name));
+        self.saved_steps() > 0 || parts.iter().any(|part| part.saved_steps() > 0)
+    }
+
     /// Claims the folder for this process, as [`RunLayout::check`] wants it.
     pub(crate) fn claim(&self, resume: bool) -> Result<RunLock> {
         let lock = RunLock::take(&self.0)?;

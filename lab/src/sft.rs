@@ -89,7 +89,9 @@ pub fn sft(options: &SftOptions, observer: &dyn Observer) -> Result<Trained> {
     let mut settings = json!(options);
     settings["stamp"] = json!({ "version": version() });
     let settings = format!("{settings:#}\n");
-    layout.record(&layout.sft_settings(), &settings, options.resume)?;
+    // Without a checkpoint the run begins anew, with these.
+    let keep = options.resume && layout.has_checkpoint();
+    layout.record(&layout.sft_settings(), &settings, keep)?;
     let plan = options.plan(&start, &lessons);
     let plan = plan.on(&start.decoder.device(), 1, 1);
     let (estimate, kept) = (

@@ -201,6 +201,13 @@ fn an_adapter_is_trained_alone_and_a_stopped_run_goes_on() {
     assert_eq!(steps(), 250);
     assert!(run.join("policy/adapter_model.safetensors").exists());
     assert!(!run.join("policy/model.safetensors").exists());
+    // A run that was stopped before its first checkpoint begins anew, and has the settings that it is resumed with.
+    std::fs::remove_dir_all(run.join("checkpoints")).unwrap();
+    done(&[&arguments[..], &["--resume", "--micro-batch-tokens", "512"]].concat());
+    let kept = std::fs::read_to_string(run.join("sft.json")).unwrap();
+    let kept: Value = serde_json::from_str(&kept).unwrap();
+    assert_eq!(kept["learning"]["micro_batch_tokens"], 512);
+    assert_eq!(steps(), 250);
     // Its base is inside the binary, wherever the adapter is read.
     let (whole, alone) = (folder.path().join("whole"), folder.path().join("alone"));
     done(&["export", text(&run), "--merged", text(&whole)]);
