@@ -95,6 +95,11 @@ impl RunLayout {
         self.0.join(START)
     }
 
+    /// The record of whether a quickstart made its start.
+    pub(crate) fn origin(&self) -> PathBuf {
+        self.0.join("start.json")
+    }
+
     /// The verdict of a quickstart.
     pub fn verdict(&self) -> PathBuf {
         self.0.join("verdict.json")

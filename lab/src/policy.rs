@@ -187,7 +187,11 @@ impl Tokenizer for FourBytes {
 
 /// The checkpoint a config names, with its adapter where one is to be trained.
 pub(crate) fn start_of(config: &Resolved) -> Result<Checkpoint> {
-    let name = &config.policy.checkpoint;
+    start_at(config, &config.policy.checkpoint)
+}
+
+/// The checkpoint of this name in the form that a config asks for, with its adapter where one is to be trained.
+pub(crate) fn start_at(config: &Resolved, name: &str) -> Result<Checkpoint> {
     let base = config.policy.base;
     if base != Base::F32 && name.starts_with(BUILTIN) {
         return Err(RunError::config_because(

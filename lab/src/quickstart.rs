@@ -9,19 +9,20 @@ use forage_contracts::environment::Outcome;
 use forage_env::registry;
 use forage_eval::{EvalSummary, SeedEpisodes, Telemetry, Verdict};
 use forage_trainer::Checkpoint;
+use serde_json::{Value, json};
 
 use crate::baselines::{Baselines, cost_of};
 use crate::conduct::course;
-use crate::config::{Resolved, RunConfig};
+use crate::config::{Digests, Resolved, RunConfig};
 use crate::data::Data;
 use crate::error::{Context, Result, bail};
 use crate::evaluate::{Evaluated, evaluate_checkpoint};
-use crate::grpo::{Experience, Grpo, keep_settings};
+use crate::grpo::{Experience, Grpo, has_others, keep_settings};
 use crate::layout::{CONTROL, RunLayout, START, TRAINED, make_folder};
 use crate::lock::RunLock;
 use crate::observer::Observer;
 use crate::page::page;
-use crate::policy::{open_saved, start_of};
+use crate::policy::{start_at, start_of};
 use crate::records::write_episodes;
 use crate::twins::Twin;
 use crate::warm_start::from_scratch;
@@ -31,7 +32,7 @@ use crate::warm_start::from_scratch;
 pub struct QuickstartOptions {
     /// The run's folder: empty or absent, unless `resume` is set.
     pub folder: PathBuf,
-    /// Trains the starting policy too.
+    /// Trains the starting policy too; a quickstart that is resumed keeps to what it began with.
     pub from_scratch: bool,
     /// Continues an interrupted quickstart.
     pub resume: bool,
@@ -68,6 +69,7 @@ pub fn quickstart(
     "random".parse::<Twin>()?.of(config)?;
     let layout = RunLayout::new(&options.folder);
     let _lock = prepare(&layout, options.resume)?;
+    keep_origin(&layout, options.from_scratch)?;
     for name in [TRAINED, CONTROL] {
         let (done, steps) = (layout.part(name).saved_steps(), config.grpo.steps);
         if done > steps {
@@ -83,6 +85,7 @@ pub fn quickstart(
     if data.test.is_empty() {
         bail!("there are no held-out questions: a verdict needs data.test_questions above 0");
     }
+    forget_start(config, &layout, &data.digests)?;
     keep_settings(config, &layout, Some(&data.digests), None, options.resume)?;
     let start = start(config, &layout, options, observer)?;
     observer.say(&format!("{} held-out questions", data.test.len()));
@@ -158,7 +161,46 @@ fn prepare(layout: &RunLayout, resume: bool) -> Result<RunLock> {
     RunLock::take(folder)
 }
 
-/// The policy that both runs begin with.
+/// Keeps whether the start is made here. A run that goes on has the start that it began with.
+fn keep_origin(layout: &RunLayout, from_scratch: bool) -> Result<()> {
+    let file = layout.origin();
+    if file.exists() {
+        let cannot = || format!("cannot read {}", file.display());
+        let text = std::fs::read_to_string(&file).with_context(cannot)?;
+        let before: Value = serde_json::from_str(&text).with_context(cannot)?;
+        let before = before["from_scratch"].as_bool().unwrap_or_default();
+        if before == from_scratch {
+            return Ok(());
+        }
+        let folder = layout.folder().display();
+        if before {
+            bail!(
+                "the run in {folder} began with --from-scratch; continue it with --resume --from-scratch"
+            );
+        }
+        bail!(
+            "the run in {folder} began without --from-scratch; leave it out, or give another --out"
+        );
+    }
+    // Earlier versions kept no record: what their start came from is not known.
+    if layout.start().exists() {
+        return Ok(());
+    }
+    let record = format!("{}\n", json!({ "from_scratch": from_scratch }));
+    layout.record(&file, &record, false)
+}
+
+/// Removes the start of other settings where neither run has a checkpoint: both begin anew.
+fn forget_start(config: &Resolved, layout: &RunLayout, digests: &Digests) -> Result<()> {
+    let place = layout.start();
+    if place.exists() && !layout.has_checkpoint() && has_others(layout, config, Some(digests)) {
+        std::fs::remove_dir_all(&place)
+            .with_context(|| format!("cannot remove {}", place.display()))?;
+    }
+    Ok(())
+}
+
+/// The policy that both runs begin with, which is kept whole in the run's folder.
 fn start(
     config: &Resolved,
     layout: &RunLayout,
@@ -166,16 +208,25 @@ fn start(
     observer: &dyn Observer,
 ) -> Result<Checkpoint> {
     let place = layout.start();
-    if options.resume && place.join("model.safetensors").exists() {
-        return open_saved(&place, config);
+    let is_kept = place.exists();
+    if !options.from_scratch {
+        let start = start_of(config)?;
+        if !is_kept {
+            start.save(&place)?;
+        } else if start.lora.is_none() {
+            return start_at(config, &place.to_string_lossy());
+        }
+        return Ok(start);
     }
-    let start = match (&config.warm_start, options.from_scratch) {
-        (_, false) => start_of(config)?,
-        (Some(section), true) => from_scratch(section, config, observer)?,
-        (None, true) => bail!("--from-scratch needs a [warm_start] section in the config"),
-    };
-    start.save(&place)?;
-    Ok(start)
+    if !is_kept {
+        let section = config.warm_start.as_ref();
+        let section =
+            section.context("--from-scratch needs a [warm_start] section in the config")?;
+        from_scratch(section, config, observer)?.save(&place)?;
+    }
+    // An adapter names its base, wherever it is read from.
+    let place = std::path::absolute(&place).context("the run's folder")?;
+    start_at(config, &place.to_string_lossy())
 }
 
 /// An observer of two runs side by side: when one fails the other stops too, with a checkpoint of its own.
@@ -339,6 +390,86 @@ mod tests {
     use forage_contracts::{Task, Turn};
 
     use super::*;
+
+    /// The quickstart with settings.
+    fn config(overrides: &[&str]) -> Resolved {
+        let overrides: Vec<String> = overrides.iter().map(|&item| item.to_owned()).collect();
+        let config = RunConfig::quickstart("search-r1", &overrides).unwrap();
+        config.resolve(None).unwrap()
+    }
+
+    #[test]
+    fn a_resumed_quickstart_goes_on_with_its_adapter() {
+        let config = config(&[
+            "policy.lora={ rank = 2, alpha = 4.0 }",
+            "warm_start.from=\"builtin:quickstart\"",
+            "warm_start.world.pages=200",
+            "warm_start.dev_questions=1",
+            "warm_start.learning.stages=[]",
+        ]);
+        for from_scratch in [false, true] {
+            let folder = tempfile::tempdir().unwrap();
+            let layout = RunLayout::new(folder.path());
+            let options = QuickstartOptions {
+                folder: folder.path().to_owned(),
+                from_scratch,
+                resume: true,
+            };
+            let adapter = || {
+                let start = start(&config, &layout, &options, &()).unwrap();
+                let place = tempfile::tempdir().unwrap();
+                start.save_adapter(place.path()).unwrap();
+                ["adapter_config.json", "adapter_model.safetensors"]
+                    .map(|name| std::fs::read(place.path().join(name)).unwrap())
+            };
+            let first = adapter();
+            assert!(layout.start().join("model.safetensors").exists());
+            assert!(first == adapter());
+        }
+    }
+
+    #[test]
+    fn a_resumed_quickstart_keeps_to_how_its_start_was_made() {
+        let folder = tempfile::tempdir().unwrap();
+        let layout = RunLayout::new(folder.path());
+        for (began, words) in [
+            (true, "continue it with --resume --from-scratch"),
+            (false, "leave it out"),
+        ] {
+            keep_origin(&layout, began).unwrap();
+            keep_origin(&layout, began).unwrap();
+            let error = keep_origin(&layout, !began).unwrap_err().to_string();
+            assert!(error.contains(words), "{error}");
+            std::fs::remove_file(layout.origin()).unwrap();
+        }
+        // As an earlier version has left it.
+        make_folder(&layout.start()).unwrap();
+        keep_origin(&layout, true).unwrap();
+        assert!(!layout.origin().exists());
+    }
+
+    #[test]
+    fn a_start_of_other_settings_is_made_anew_before_the_first_checkpoint() {
+        let folder = tempfile::tempdir().unwrap();
+        let layout = RunLayout::new(folder.path());
+        let digests = Digests {
+            train: Some("questions".to_owned()),
+            ..Digests::default()
+        };
+        let (own, other) = (config(&[]), config(&["grpo.group_size=3"]));
+        keep_settings(&own, &layout, Some(&digests), None, false).unwrap();
+        make_folder(&layout.start()).unwrap();
+        let stays = |config: &Resolved| {
+            forget_start(config, &layout, &digests).unwrap();
+            layout.start().exists()
+        };
+        let checkpoint = layout.part(TRAINED).checkpoints().join("step-000001");
+        make_folder(&checkpoint).unwrap();
+        assert!(stays(&other));
+        std::fs::remove_dir(&checkpoint).unwrap();
+        assert!(stays(&own));
+        assert!(!stays(&other));
+    }
 
     fn episode(searches: bool) -> Episode {
         let call = Call {

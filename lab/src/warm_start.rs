@@ -243,7 +243,9 @@ pub(crate) fn from_scratch(
     );
     observer.progress("warm-up", done, done, &shown);
     if observer.is_stopped() {
-        bail!("interrupted during the warm start, which is not resumable; start again");
+        bail!(
+            "interrupted during the warm start, which is not resumable; --resume --from-scratch begins it again"
+        );
     }
     Ok(learner.checkpoint())
 }
