@@ -31,6 +31,16 @@ pub(crate) struct RetrievalArgs {
 }
 
 impl RetrievalArgs {
+    /// The ids of these arguments, for others that stand in their place.
+    pub(crate) const IDS: [&str; 6] = [
+        "mode",
+        "encoder",
+        "reranker",
+        "rerank_depth",
+        "cache_entries",
+        "model-device",
+    ];
+
     pub(crate) fn config(&self) -> RetrieverConfig {
         RetrieverConfig {
             mode: self.mode,
@@ -41,5 +51,20 @@ impl RetrievalArgs {
             device: self.device,
             remote: None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_argument_has_its_id() {
+        let command = RetrievalArgs::augment_args(clap::Command::new("search"));
+        let ids: Vec<&str> = command
+            .get_arguments()
+            .map(|argument| argument.get_id().as_str())
+            .collect();
+        assert_eq!(ids, RetrievalArgs::IDS);
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::path::PathBuf;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use clap::{Args, Subcommand};
 use forage_contracts::Split;
 use forage_env::Probe;
@@ -33,6 +33,7 @@ pub(crate) struct Eval {
     #[command(subcommand)]
     what: Option<What>,
     /// Config whose environment, engine and held-out questions are used.
+    #[arg(conflicts_with_all = ["env", "index", "corpus", "format", "questions"], conflicts_with_all = RetrievalArgs::IDS)]
     config: Option<PathBuf>,
     /// A Hugging Face folder, builtin:NAME, the address of a server (http://HOST:PORT, any of OpenAI's protocol), constant:ANSWER, or a
     /// script of the environment: oracle in all of them, random and search-title in search-r1, one-call and broken-code in code-search,
@@ -91,8 +92,9 @@ pub(crate) struct Eval {
     /// Evaluate folders of `forage train`, one per seed, each beside its start and its --twins, on the run's held-out questions:
     /// what each gained, and in words whether the gain is real. --set changes the runs' configs: evaluation.baselines adds other ways
     /// to the same end, evaluation.samples=64 says whether training added capability or sharpened sampling.
-    #[arg(long, value_name = "RUN", num_args = 1.., conflicts_with_all = ["config", "policy", "model",
-        "token_file", "index", "corpus", "questions", "samples", "seed", "out", "record_tools", "probes", "self_grade", "device"])]
+    #[arg(long, value_name = "RUN", num_args = 1.., conflicts_with_all = RetrievalArgs::IDS,
+        conflicts_with_all = ["config", "policy", "model", "token_file", "env", "index", "corpus", "format", "questions", "samples", "seed",
+        "out", "record_tools", "probes", "self_grade", "device"])]
     controls: Vec<PathBuf>,
     /// Compute device instead of the config's: cpu, cuda:0, ...
     #[arg(long)]
@@ -243,9 +245,6 @@ impl Eval {
         };
         let named = options.policy.as_deref();
         let (title, found) = if let Some(path) = &self.config {
-            if self.questions.is_some() || self.index.is_some() || self.corpus.is_some() {
-                bail!("give either a config or --questions with --index or --corpus, not both");
-            }
             let mut config = read(path, &self.overrides, self.device)?;
             if let Some(seed) = self.seed {
                 config = config.vary(|config| config.seed = seed)?;

@@ -158,6 +158,40 @@ fn a_command_that_serves_an_environment_needs_its_config() {
 }
 
 #[test]
+fn what_is_searched_and_how_is_a_configs_own_where_there_is_one() {
+    let smoke = smoke();
+    let commands: [&[&str]; 3] = [
+        &["eval", &smoke],
+        &["eval", "--controls", "run"],
+        &["serve", "env", "--config", &smoke],
+    ];
+    let flags: [&[&str]; 7] = [
+        &["--mode", "boolean"],
+        &["--encoder", "folder"],
+        &["--reranker", "folder"],
+        &["--rerank-depth", "5"],
+        &["--cache-entries", "5"],
+        &["--model-device", "cpu"],
+        &["--format", "beir"],
+    ];
+    let own: [&[&str]; 3] = [
+        &["eval", &smoke, "--env", "code-search"],
+        &["eval", "--controls", "run", "--env", "code-search"],
+        &["serve", "env", "--config", &smoke, "--pages", "5"],
+    ];
+    let all = commands
+        .iter()
+        .flat_map(|command| flags.map(|flag| [*command, flag].concat()));
+    for arguments in all.chain(own.map(<[&str]>::to_vec)) {
+        let (code, error) = fails(&arguments);
+        assert!(
+            code == 2 && error.contains("cannot be used with"),
+            "{arguments:?}: {error}"
+        );
+    }
+}
+
+#[test]
 fn a_malformed_line_is_named_and_nothing_is_left() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("index");

@@ -29,7 +29,7 @@ pub(crate) struct Env {
     #[arg(required_unless_present = "config", conflicts_with = "config")]
     id: Option<String>,
     /// Config whose environment, rewards, corpus and questions are served.
-    #[arg(long, conflicts_with_all = ["index", "corpus", "questions"])]
+    #[arg(long, conflicts_with_all = ["index", "corpus", "format", "questions", "pages"], conflicts_with_all = RetrievalArgs::IDS)]
     config: Option<PathBuf>,
     /// Change a config value: key.path=value; may be repeated.
     #[arg(long = "set", value_name = "KEY=VALUE", requires = "config")]
