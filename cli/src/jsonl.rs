@@ -1,12 +1,12 @@
 //! Files of one JSON value per line.
 
-use std::io::{BufRead, BufReader, BufWriter, Write};
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
+use forage_eval::write_atomic;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tempfile::NamedTempFile;
 
 /// A line that is not blank, with its number from 1.
 pub(crate) struct Line<T> {
@@ -36,10 +36,7 @@ pub(crate) fn read<T: DeserializeOwned>(path: &Path, form: &str) -> Result<Vec<L
 }
 
 /// A file that appears when it is complete. That it can be written is known before there is anything to write.
-pub(crate) struct Output<'a> {
-    path: &'a Path,
-    file: NamedTempFile,
-}
+pub(crate) struct Output<'a>(&'a Path);
 
 impl<'a> Output<'a> {
     pub(crate) fn create(path: &'a Path) -> Result<Self> {
@@ -53,32 +50,22 @@ impl<'a> Output<'a> {
                 path.display()
             );
         }
-        let mut builder = tempfile::Builder::new();
-        #[cfg(unix)]
-        {
-            use std::os::unix::fs::PermissionsExt;
-            // As other new files have: what the umask leaves of this.
-            builder.permissions(std::fs::Permissions::from_mode(0o666));
+        // A device or a pipe needs no room in its folder.
+        if path.is_file() || !path.exists() {
+            tempfile::tempfile_in(folder)
+                .with_context(|| format!("cannot write {}", path.display()))?;
         }
-        let file = builder
-            .tempfile_in(folder)
-            .with_context(|| format!("cannot write {}", path.display()))?;
-        Ok(Self { path, file })
+        Ok(Self(path))
     }
 
     /// Writes all rows and puts the file in its place.
     pub(crate) fn write<T: Serialize>(self, rows: impl IntoIterator<Item = T>) -> Result<()> {
-        let cannot_write = || format!("cannot write {}", self.path.display());
-        let mut writer = BufWriter::new(self.file);
+        let cannot_write = || format!("cannot write {}", self.0.display());
+        let mut text = Vec::new();
         for row in rows {
-            serde_json::to_writer(&mut writer, &row).with_context(cannot_write)?;
-            writer.write_all(b"\n").with_context(cannot_write)?;
+            serde_json::to_writer(&mut text, &row).with_context(cannot_write)?;
+            text.push(b'\n');
         }
-        let file = writer
-            .into_inner()
-            .map_err(|error| anyhow!("{}: {}", cannot_write(), error.error()))?;
-        file.as_file().sync_all().with_context(cannot_write)?;
-        file.persist(self.path).with_context(cannot_write)?;
-        Ok(())
+        write_atomic(self.0, &text).with_context(cannot_write)
     }
 }

@@ -1,5 +1,6 @@
 //! Plain-text helpers: aligned tables and atomic files.
 
+use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::Path;
 
@@ -52,11 +53,19 @@ pub(crate) fn row(name: &str, interval: Interval) -> Vec<String> {
     vec![name.to_owned(), number(interval.estimate), ends(interval)]
 }
 
-/// Writes a file so that its name never shows a part of it: beside it first, then renamed.
+/// Writes a file so that its name never shows a part of it: beside it first, then renamed. A symbolic link stays, and the file that it
+/// leads to is replaced; a device or a pipe is written to.
 ///
 /// # Errors
 /// When the folder is not there or cannot be written to.
 pub fn write_atomic(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let path = match fs::metadata(path) {
+        Ok(found) if !found.is_file() => {
+            return OpenOptions::new().write(true).open(path)?.write_all(bytes);
+        }
+        Ok(_) => path.canonicalize()?,
+        Err(_) => path.to_owned(),
+    };
     let folder = path
         .parent()
         .filter(|folder| !folder.as_os_str().is_empty());
@@ -72,8 +81,6 @@ pub fn write_atomic(path: &Path, bytes: &[u8]) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use super::*;
 
     #[test]
@@ -97,6 +104,26 @@ mod tests {
         assert_eq!(fs::read(&path)?, b"two");
         assert_eq!(fs::read_dir(folder.path())?.count(), 1);
         assert!(write_atomic(&folder.path().join("none/x.json"), b"").is_err());
+        Ok(())
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn links_stay_and_pipes_are_written_to() -> io::Result<()> {
+        let folder = tempfile::tempdir()?;
+        let [file, link, pipe] = ["file", "link", "pipe"].map(|name| folder.path().join(name));
+        fs::write(&file, "one")?;
+        std::os::unix::fs::symlink(&file, &link)?;
+        write_atomic(&link, b"two")?;
+        assert!(link.is_symlink());
+        assert_eq!(fs::read(&file)?, b"two");
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status()?;
+        assert!(made.success());
+        let place = pipe.clone();
+        let reader = std::thread::spawn(move || fs::read(place));
+        write_atomic(&pipe, b"three")?;
+        assert!(!pipe.is_file());
+        assert_eq!(reader.join().expect("a reader")?, b"three");
         Ok(())
     }
 }

@@ -73,6 +73,12 @@ pub fn collect(
             "--samples and --questions must be at least 1, --min-reward a number",
         ));
     }
+    let mut options = options.clone();
+    if options.out.is_symlink() {
+        // The link stays, and what it leads to is replaced.
+        let cannot = || format!("cannot write {}", options.out.display());
+        options.out = options.out.canonicalize().with_context(cannot)?;
+    }
     let record = record_of(&options.out);
     let written = [&options.out, &record].into_iter();
     let _locks = FileLock::take_all(written.chain(&options.record_tools))?;

@@ -73,7 +73,7 @@ impl FileLock {
     /// Claims the file.
     ///
     /// # Errors
-    /// When another process writes it, which is named, or nothing can be written in its folder.
+    /// When another process writes it, which is named, what is there is no file, or nothing can be written in its folder.
     pub(crate) fn take(target: &Path) -> Result<Self> {
         Self::claim(target, false)
     }
@@ -88,6 +88,13 @@ impl FileLock {
 
     fn claim(target: &Path, waits: bool) -> Result<Self> {
         let unwritable = || format!("cannot write {}", target.display());
+        // A device would be replaced by the file that is complete.
+        if target.exists() && !target.is_file() {
+            bail!(
+                "cannot write {}: it is a folder or a device; name a file",
+                target.display()
+            );
+        }
         let Some(name) = target.file_name() else {
             bail!("cannot write {}: it names no file", target.display());
         };
@@ -229,7 +236,8 @@ mod tests {
         // What a killed process left behind is nobody's.
         std::fs::write(folder.path().join(".episodes.jsonl.lock"), "process 1\n").unwrap();
         drop(FileLock::take(&target).unwrap());
-        for nowhere in [folder.path().join("none/episodes.jsonl"), "..".into()] {
+        let nowhere = [folder.path().join("none/episodes.jsonl"), "..".into()];
+        for nowhere in nowhere.into_iter().chain([folder.path().to_owned()]) {
             let error = FileLock::take(&nowhere).unwrap_err().to_string();
             assert!(error.contains("cannot write"), "{error}");
         }
