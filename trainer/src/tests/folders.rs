@@ -12,6 +12,7 @@ use forage_trainer::model::{Decoder, ModelConfig};
 use forage_trainer::weights::{
     Checkpoint, FileType, Precision, SaveOptions, load_decoder_as, load_decoder_like,
 };
+use forage_trainer::{LoraConfig, Targets};
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 use serde_json::{Value, json};
@@ -35,6 +36,40 @@ fn a_saved_folder_reads_back_bit_for_bit() {
             "{name}"
         );
     }
+}
+
+#[test]
+fn an_adapter_appears_when_it_is_complete() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = folder.path().join("policy");
+    let mut start = checkpoint(3);
+    let config = LoraConfig {
+        rank: 2,
+        alpha: 4.0,
+        rank_stabilised: false,
+        dropout: 0.0,
+        targets: Targets::AllLinear,
+        base: "base".to_owned(),
+    };
+    start.adapt(config, Seed::root(1)).unwrap();
+    let names = |folder: &Path| {
+        let entries = std::fs::read_dir(folder).unwrap();
+        let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    // Nothing can be written beside the place.
+    let beside = folder.path().join(".partial-policy");
+    std::fs::write(&beside, "").unwrap();
+    start.save_adapter(&place).unwrap_err();
+    assert!(!place.exists());
+    std::fs::remove_file(&beside).unwrap();
+    std::fs::create_dir(&place).unwrap();
+    std::fs::write(place.join("left"), "").unwrap();
+    start.save_adapter(&place).unwrap();
+    let files = ["adapter_config.json", "adapter_model.safetensors"];
+    assert_eq!(names(&place), files);
+    assert_eq!(names(folder.path()), ["policy"]);
 }
 
 #[test]

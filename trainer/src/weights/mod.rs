@@ -182,7 +182,7 @@ impl Checkpoint {
         Ok(())
     }
 
-    /// Writes the adapter as a PEFT folder.
+    /// Writes the adapter as a PEFT folder, which appears when it is complete; one that was there is replaced.
     ///
     /// # Errors
     /// [`WeightsError`] when there is none, or that names the file.
@@ -191,7 +191,10 @@ impl Checkpoint {
             path: folder.to_owned(),
             message: "there is no adapter to write".to_owned(),
         };
-        adapter::save(&self.decoder, self.lora.as_ref().ok_or_else(none)?, folder)
+        let lora = self.lora.as_ref().ok_or_else(none)?;
+        write_folder(folder, |partial| {
+            adapter::save(&self.decoder, lora, partial)
+        })
     }
 
     /// The same model without an adapter: its changes are added to the weights.
@@ -281,22 +284,7 @@ impl Checkpoint {
         folder: &Path,
         options: SaveOptions,
     ) -> Result<(), WeightsError> {
-        let name = folder
-            .file_name()
-            .map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-        let partial = folder.with_file_name(format!(".partial-{name}"));
-        let _ = std::fs::remove_dir_all(&partial);
-        let written = self.write(&partial, options).and_then(|()| {
-            let _ = std::fs::remove_dir_all(folder);
-            std::fs::rename(&partial, folder).map_err(|source| WeightsError::Io {
-                path: folder.to_owned(),
-                source,
-            })
-        });
-        if written.is_err() {
-            let _ = std::fs::remove_dir_all(&partial);
-        }
-        written
+        write_folder(folder, |partial| self.write(partial, options))
     }
 
     /// The type that a server of the checkpoint's folder keeps weights in: bf16 where `config.json` says so, else f32.
@@ -340,6 +328,29 @@ impl Checkpoint {
         let eos = Companions::read(folder)?.eos_token(folder, &tokenizer_json)?;
         Ok(HfTokenizer::from_file(&path, &eos)?)
     }
+}
+
+/// Writes a folder beside its place, then gives it its name; one that was there is replaced. Nothing partial stays.
+fn write_folder(
+    folder: &Path,
+    write: impl FnOnce(&Path) -> Result<(), WeightsError>,
+) -> Result<(), WeightsError> {
+    let name = folder
+        .file_name()
+        .map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+    let partial = folder.with_file_name(format!(".partial-{name}"));
+    let _ = std::fs::remove_dir_all(&partial);
+    let written = write(&partial).and_then(|()| {
+        let _ = std::fs::remove_dir_all(folder);
+        std::fs::rename(&partial, folder).map_err(|source| WeightsError::Io {
+            path: folder.to_owned(),
+            source,
+        })
+    });
+    if written.is_err() {
+        let _ = std::fs::remove_dir_all(&partial);
+    }
+    written
 }
 
 fn check_vocabulary(
