@@ -268,11 +268,16 @@ impl Way<'_> {
                 *kept = Err(error);
             }
         };
+        // What is played cannot be kept any more: the rest would be lost too.
+        let is_lost = || {
+            let kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+            kept.is_err()
+        };
         let playing = rollout.go_on(jobs, played, self.in_flight, &told);
         let ended = runtime()?.block_on(async {
             tokio::select! {
                 episodes = playing => Some(episodes),
-                () = stopped(self.observer) => None,
+                () = until(|| self.observer.is_stopped() || is_lost()) => None,
             }
         });
         kept.into_inner().unwrap_or_else(PoisonError::into_inner)?;
@@ -296,9 +301,9 @@ impl Way<'_> {
     }
 }
 
-/// Completes once whoever follows asks to stop.
-async fn stopped(observer: &dyn Observer) {
-    while !observer.is_stopped() {
+/// Completes once this is so.
+async fn until(holds: impl Fn() -> bool) {
+    while !holds() {
         tokio::time::sleep(LOOK).await;
     }
 }
@@ -306,4 +311,86 @@ async fn stopped(observer: &dyn Observer) {
 /// Start of an evaluation's random streams.
 fn stream(seed: u64) -> Seed {
     Seed::root(seed).child("evaluation", &[])
+}
+
+#[cfg(test)]
+mod tests {
+    use async_trait::async_trait;
+    use forage_contracts::Split;
+    use forage_contracts::policy::{Completion, Finish, GenerateRequest, PolicyError};
+    use forage_trainer::device::DeviceSpec;
+    use serde_json::json;
+
+    use super::*;
+    use crate::evaluate::EvaluateOptions;
+    use crate::retrieval::RetrieverConfig;
+    use crate::sources::Sources;
+    use crate::unfinished::record_of;
+
+    /// Answers in the first episode that asks, and never in the others.
+    struct First(Mutex<Option<u64>>);
+
+    #[async_trait]
+    impl Policy for First {
+        fn version(&self) -> u64 {
+            0
+        }
+
+        async fn generate(&self, request: GenerateRequest) -> Result<Completion, PolicyError> {
+            let first = *self.0.lock().unwrap().get_or_insert(request.episode);
+            if request.episode != first {
+                std::future::pending::<()>().await;
+            }
+            Ok(Completion {
+                tokens: Vec::new(),
+                logprobs: Vec::new(),
+                finish: Finish::Length,
+                version: 0,
+            })
+        }
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn an_evaluation_ends_when_an_episode_cannot_be_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("episodes.jsonl");
+        // A full disk.
+        std::os::unix::fs::symlink("/dev/full", with_ending(&file, ".partial")).unwrap();
+        let sources = Sources {
+            environment: "search-r1",
+            questions: None,
+            index: None,
+            corpus: None,
+            retrieval: &RetrieverConfig::default(),
+            split: Split::Test,
+            limit: Some(2),
+            usual: 2,
+            pages: Some(100),
+            seed: 1,
+        };
+        let (corpus, tasks) = sources.open(folder.path()).unwrap();
+        let oracle = EvaluateOptions {
+            policy: Some("oracle".to_owned()),
+            ..EvaluateOptions::default()
+        };
+        let rollout = sources.rollout(DeviceSpec::Cpu, &oracle, &corpus, &tasks, &());
+        let rollout = Rollout {
+            policy: Arc::new(First(Mutex::default())),
+            ..rollout.unwrap()
+        };
+        let unfinished = Unfinished::begin(record_of(&file), json!({}), false, &()).unwrap();
+        let way = Way {
+            in_flight: usize::MAX,
+            budget: InfraBudget::default(),
+            out: Some(Out {
+                file: &file,
+                unfinished: &unfinished,
+            }),
+            observer: &(),
+        };
+        let played = way.play_greedily(&rollout, &tasks, 1, GREEDY);
+        let words = played.unwrap_err().to_string();
+        assert!(words.contains("write episode records"), "{words}");
+    }
 }
