@@ -156,13 +156,14 @@ class Spurious(Bench):
         return json.loads(kept.read_text())
 
     def check(self):
-        """Checks every config that would be run."""
+        """Checks every config that would be run; where labels are not made yet, any file stands for theirs."""
         config = self.given.config
         for family in self.given.families:
             self.forage("config", "check", config, *self.pretraining(family, 1))
         for reward, changes in REWARDS.items():
             for clipping in CLIPPING.values():
-                self.forage("config", "check", config, *self.of_seed(1), *sets([*changes, *clipping]))
+                named = [change.replace("LABELS", str(config)) for change in changes]
+                self.forage("config", "check", config, *self.of_seed(1), *sets([*named, *clipping]))
 
 
 def gains(cells, family, reward, clipping, kind="sampled"):

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use forage_env::Labels;
 use forage_env::reward::PublishedSettings;
 use forage_net::Client;
 use serde_json::Value;
@@ -9,7 +10,7 @@ use serde_json::Value;
 use crate::config::{Resolved, RunConfig};
 use crate::error::Result;
 use crate::memory::Start;
-use crate::policy::is_server;
+use crate::policy::{is_folder, is_server};
 use crate::session::check_window;
 
 impl RunConfig {
@@ -62,17 +63,23 @@ impl RunConfig {
                 }
             }
         }
-        // A name on the hub has its owner before it, and a built-in policy its scheme.
-        let checkpoint = &self.policy.checkpoint;
-        if !checkpoint.contains(['/', ':']) || checkpoint.starts_with(['/', '.']) {
-            named.push(("policy.checkpoint", Path::new(checkpoint)));
+        if let Labels::Majority(file) | Labels::WrongMajority(file) = &self.data.labels {
+            named.push(("data.labels", file.as_path()));
         }
         let gone = |path: &Path| !path.starts_with("hf:") && !path.exists();
         named
             .into_iter()
             .filter(|(_, path)| gone(path))
             .map(|(key, path)| format!("{key}: there is no {}", path.display()))
+            .chain(self.missing_policy())
             .collect()
+    }
+
+    /// The same of the policy alone.
+    pub(crate) fn missing_policy(&self) -> Option<String> {
+        let name = &self.policy.checkpoint;
+        let gone = is_folder(name) && !Path::new(name).exists();
+        gone.then(|| format!("policy.checkpoint: there is no {name}"))
     }
 }
 
@@ -261,6 +268,23 @@ mod tests {
         assert_eq!(resolved(&[prompt, experience.as_str()]).missing(), gone);
         std::fs::write(&file, "").unwrap();
         assert_eq!(resolved(&[experience.as_str()]).missing(), [""; 0]);
+    }
+
+    #[test]
+    fn a_policy_that_is_no_name_and_the_file_of_labels_must_be_here() {
+        let missing = |item: &str| resolved(&[item]).missing();
+        let policy = |name: &str| missing(&format!("policy.checkpoint=\"{name}\""));
+        for name in ["policy", "runs/sft/polcy", "~/models/x", "./x"] {
+            let gone = format!("policy.checkpoint: there is no {name}");
+            assert_eq!(policy(name), [gone]);
+        }
+        for name in ["builtin:quickstart", "org/unheard-of", "org/name@main"] {
+            assert_eq!(policy(name), [""; 0]);
+        }
+        for kind in ["majority", "wrong-majority"] {
+            let found = missing(&format!("data.labels=\"{kind}:no/such.jsonl\""));
+            assert_eq!(found, ["data.labels: there is no no/such.jsonl"]);
+        }
     }
 
     #[test]

@@ -27,6 +27,11 @@ pub(crate) fn is_server(name: &str) -> bool {
         .any(|scheme| name.starts_with(scheme))
 }
 
+/// Tells whether a policy of this name can only be a folder here.
+pub(crate) fn is_folder(name: &str) -> bool {
+    !is_server(name) && !name.starts_with(BUILTIN) && !Hub::is_name(name)
+}
+
 /// Refuses a server where weights are needed, and the folder of a run, in which they have a folder of their own.
 pub(crate) fn needs_weights(name: &str) -> Result<()> {
     let run = RunLayout::new(name);

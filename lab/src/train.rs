@@ -80,6 +80,14 @@ impl TrainOptions {
         Err(RunError::config_because(alone, fix))
     }
 
+    /// What a run with these options would not find. Over recorded rollouts it opens the policy alone.
+    pub fn missing(&self, config: &RunConfig) -> Vec<String> {
+        match self.rollouts {
+            Some(_) => config.missing_policy().into_iter().collect(),
+            None => config.missing(),
+        }
+    }
+
     /// Checks that something weighs recorded rollouts, where there are any.
     fn check_recorded(&self, config: &Resolved) -> Result<()> {
         let Some(file) = &self.rollouts else {
@@ -143,9 +151,9 @@ pub fn train(
 fn train_in(config: &Resolved, options: &TrainOptions, observer: &dyn Observer) -> Result<Trained> {
     let layout = RunLayout::new(&options.folder);
     layout.check(options.resume)?;
-    if !options.resume && options.rollouts.is_none() {
+    if !options.resume {
         // Before anything is fetched.
-        let missing = config.missing();
+        let missing = options.missing(config);
         if !missing.is_empty() {
             return Err(RunError::config(missing.join("; ")));
         }
@@ -311,11 +319,12 @@ impl Resolved {
     /// step by data sheets. Of the options the ranks are not read, and no device is opened.
     ///
     /// # Errors
-    /// When the run would be refused for its ranks, its devices or recorded rollouts that nothing weighs, or the policy's shape, files of
-    /// questions that are here or the rollouts cannot be read.
+    /// When the run would be refused for its ranks, its devices, its twins or recorded rollouts that nothing weighs, or the policy's shape,
+    /// files of questions that are here or the rollouts cannot be read.
     pub fn plan(&self, options: &TrainOptions, processes: Option<usize>) -> Result<String> {
         options.check_ranks(self, processes)?;
         options.check_recorded(self)?;
+        twins_of(self, &options.twins)?;
         let fit = DeviceSpec::check_together(&options.devices(self));
         fit.in_config("the run cannot begin with its devices")?;
         let rollouts = options.rollouts.as_deref();
@@ -437,6 +446,38 @@ mod tests {
             );
         }
         assert!(!options.folder.exists());
+    }
+
+    #[test]
+    fn a_plan_is_of_what_the_run_would_open_and_train() {
+        let text = include_str!("../../configs/smoke.toml");
+        let resolve = |items: &[&str]| {
+            let items: Vec<String> = items.iter().map(|&item| item.to_owned()).collect();
+            RunConfig::parse(text, &items)
+                .unwrap()
+                .resolve(None)
+                .unwrap()
+        };
+        let away = "data={ files = { train = \"no.jsonl\", index = \"no\" } }";
+        let played = TrainOptions::default();
+        let recorded = TrainOptions {
+            rollouts: Some(PathBuf::from("rollouts.jsonl")),
+            ..TrainOptions::default()
+        };
+        let config = resolve(&[away]);
+        assert_eq!(played.missing(&config).len(), 2);
+        assert_eq!(recorded.missing(&config), [""; 0]);
+        let config = resolve(&[away, "policy.checkpoint=\"no/such/policy\""]);
+        let gone = ["policy.checkpoint: there is no no/such/policy"];
+        assert_eq!(recorded.missing(&config), gone);
+
+        let twins = TrainOptions {
+            twins: vec!["random".parse().unwrap()],
+            ..TrainOptions::default()
+        };
+        let config = resolve(&["data.labels=\"shuffled\""]);
+        let error = config.plan(&twins, None).unwrap_err().to_string();
+        assert!(error.contains("--twins stand beside"), "{error}");
     }
 
     #[test]

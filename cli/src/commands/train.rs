@@ -86,7 +86,7 @@ impl Train {
         };
         if self.dry_run {
             out(&config.plan(&options, self.ranks.size(variable)?)?);
-            let missing = config.missing();
+            let missing = options.missing(&config);
             if !missing.is_empty() {
                 let what = format!("the run would not start: {}", missing.join("; "));
                 return Err(RunError::config(what).into());

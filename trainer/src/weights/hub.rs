@@ -163,6 +163,11 @@ impl Hub {
         }
     }
 
+    /// Tells whether this can be the name of a checkpoint on the hub.
+    pub fn is_name(name: &str) -> bool {
+        Wanted::parse(name).is_some()
+    }
+
     /// The folder of a checkpoint: `name` itself if it is one, else the cached snapshot of `ORG/NAME` or
     /// `ORG/NAME@REVISION` (branch, tag or commit). What the cache lacks is fetched first: only the files that are read
     /// here, each whole or not at all. A hub that cannot be reached does no harm where the cache is whole.
