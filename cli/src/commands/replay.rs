@@ -109,28 +109,40 @@ impl Replay {
                 out(&told(gradients));
             }
         }
-        if found.episodes == 0 {
-            bail!("there is no episode to play");
-        }
-        if !found.different.is_empty() {
-            bail!(
-                "{} of {} episodes came out otherwise",
-                found.different.len(),
-                found.episodes
-            );
-        }
-        if let Some(GradientPair {
-            digests: [a, b], ..
-        }) = &found.gradients
-            && a != b
-        {
-            bail!("the episodes came out as recorded, and the gradients differ");
-        }
+        held(found)?;
         if let Some(file) = self.episodes.first().filter(|_| !self.json) {
             hint(&format!("next: forage inspect {}", word(file)));
         }
         Ok(())
     }
+}
+
+/// Refuses what shows that episodes came out otherwise, or shows nothing.
+fn held(found: &Replayed) -> Result<()> {
+    if found.episodes == 0 {
+        bail!("there is no episode to play");
+    }
+    if !found.different.is_empty() {
+        bail!(
+            "{} of {} episodes came out otherwise",
+            found.different.len(),
+            found.episodes
+        );
+    }
+    if found.equal == 0 {
+        bail!(
+            "nothing was compared: infrastructure faults ended all of {} episodes",
+            found.episodes
+        );
+    }
+    if let Some(GradientPair {
+        digests: [a, b], ..
+    }) = &found.gradients
+        && a != b
+    {
+        bail!("the episodes came out as recorded, and the gradients differ");
+    }
+    Ok(())
 }
 
 /// The gradients in words.
@@ -167,4 +179,26 @@ fn parting(left: &str, right: &str) -> [String; 2] {
             if after { " ..." } else { "" }
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_replay_that_compared_nothing_does_not_hold() {
+        let held = |episodes: usize, equal: usize| {
+            held(&Replayed {
+                episodes,
+                equal,
+                faults: episodes - equal,
+                different: Vec::new(),
+                gradients: None,
+            })
+        };
+        held(3, 1).unwrap();
+        let words = held(3, 0).unwrap_err().to_string();
+        assert!(words.contains("ended all of 3 episodes"), "{words}");
+        assert!(held(0, 0).is_err());
+    }
 }
