@@ -93,6 +93,7 @@ impl Resolved {
         found
             .into_iter()
             .chain(unvalidated(self))
+            .chain(unread_ids(self))
             .chain(unusual_steps(self))
             .chain(unread_turns(self))
             .chain(readable_credentials(self))
@@ -127,6 +128,27 @@ fn unvalidated(config: &RunConfig) -> Option<String> {
             "grpo.evaluate_every is {every} and [data.files] names no `dev`: nothing is validated during training"
         )
     })
+}
+
+/// Says which lists of ids pick from no file.
+fn unread_ids(config: &RunConfig) -> Vec<String> {
+    let files = config.data.files.iter();
+    let lists = files.flat_map(|files| {
+        let ids = files.ids.clone().unwrap_or_default();
+        [
+            ("dev", ids.dev, &files.dev),
+            ("test", ids.test, &files.test),
+        ]
+    });
+    let unread = lists.filter(|(_, ids, files)| ids.is_some() && files.is_empty());
+    unread
+        .map(|(split, ..)| {
+            format!(
+                "data.files.ids.{split} picks from the files of data.files.{split}, which names none: it is not read; write \
+                 data.files.{split}, or remove it"
+            )
+        })
+        .collect()
 }
 
 /// The highest learning rate that small policies take well; those of whole checkpoints are far lower.
@@ -306,6 +328,21 @@ mod tests {
         assert!(error.contains("the policy's window 900"), "{error}");
         let fits = [away, long, "engine.context_tokens=1000"];
         resolved(&fits).check_window().unwrap();
+    }
+
+    #[test]
+    fn lists_of_ids_that_pick_from_no_file_are_named() {
+        let ids = |files: &str| {
+            let files = format!("train = \"q.jsonl\", {files}");
+            of(&[&format!("data={{ files = {{ {files} }} }}")])
+        };
+        let found = ids("ids = { train = \"a\", dev = \"b\", test = \"c\" }, test = \"t.jsonl\"");
+        let told = |line: &&String| line.contains("data.files.ids.");
+        let told: Vec<&String> = found.iter().filter(told).collect();
+        assert!(
+            told.len() == 1 && told[0].starts_with("data.files.ids.dev picks from"),
+            "{found:?}"
+        );
     }
 
     #[test]

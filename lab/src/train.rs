@@ -88,6 +88,16 @@ impl TrainOptions {
         }
     }
 
+    /// Says why validation would show nothing beside recorded rollouts.
+    fn unvalidated(&self, config: &RunConfig) -> Option<String> {
+        let every = config.grpo.evaluate_every;
+        (every > 0 && self.rollouts.is_some()).then(|| {
+            format!(
+                "warning: grpo.evaluate_every is {every} and --rollouts plays no questions: nothing is validated during training"
+            )
+        })
+    }
+
     /// Checks that something weighs recorded rollouts, where there are any.
     fn check_recorded(&self, config: &Resolved) -> Result<()> {
         let Some(file) = &self.rollouts else {
@@ -157,6 +167,9 @@ fn train_in(config: &Resolved, options: &TrainOptions, observer: &dyn Observer) 
         if !missing.is_empty() {
             return Err(RunError::config(missing.join("; ")));
         }
+    }
+    if let Some(warning) = options.unvalidated(config) {
+        observer.warn(&warning);
     }
     let twins = twins_of(config, &options.twins)?;
     let here = 1 + options.beside.len();
@@ -347,6 +360,11 @@ impl Resolved {
                 episodes as u64 * steps,
             ),
         ];
+        lines.extend(
+            options
+                .unvalidated(self)
+                .map(|warning| format!("# {warning}")),
+        );
         if rollouts.is_none() {
             let splits = questions_here(self)?;
             let asked = self.data.counts()[0];
@@ -449,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_is_of_what_the_run_would_open_and_train() {
+    fn a_plan_is_of_what_the_run_would_open_validate_and_train() {
         let text = include_str!("../../configs/smoke.toml");
         let resolve = |items: &[&str]| {
             let items: Vec<String> = items.iter().map(|&item| item.to_owned()).collect();
@@ -475,6 +493,12 @@ mod tests {
             twins: vec!["random".parse().unwrap()],
             ..TrainOptions::default()
         };
+        let every = "grpo.evaluate_every=2";
+        let validated = |options: &TrainOptions| options.unvalidated(&resolve(&[every]));
+        let warning = validated(&recorded).unwrap();
+        assert!(warning.contains("nothing is validated"), "{warning}");
+        assert_eq!(validated(&played), None);
+
         let config = resolve(&["data.labels=\"shuffled\""]);
         let error = config.plan(&twins, None).unwrap_err().to_string();
         assert!(error.contains("--twins stand beside"), "{error}");
