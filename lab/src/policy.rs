@@ -226,6 +226,17 @@ pub(crate) fn start_at(config: &Resolved, name: &str) -> Result<Checkpoint> {
     Ok(checkpoint)
 }
 
+/// Tells whether a config trains an adapter, a fresh one or that of its checkpoint; a checkpoint that is not to be had any more is taken
+/// for whole weights.
+pub(crate) fn trains_adapter(config: &Resolved) -> Result<bool> {
+    if config.policy.lora.is_some() {
+        return Ok(true);
+    }
+    let folder = hub().fetch_texts(&config.policy.checkpoint).ok();
+    let base = folder.map(|folder| Checkpoint::adapter_base(&folder));
+    Ok(base.transpose()?.flatten().is_some())
+}
+
 /// Gives a checkpoint a fresh adapter, a function of the run's seed.
 pub(crate) fn adapt(
     checkpoint: &mut Checkpoint,
@@ -371,6 +382,7 @@ pub(crate) fn save(trained: &Checkpoint, folder: &Path) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::RunConfig;
 
     #[test]
     fn the_folder_of_a_run_is_refused_with_the_place_of_its_policy() {
@@ -428,6 +440,13 @@ mod tests {
         save(&policy, folder.path()).unwrap();
         let name = folder.path().to_str().unwrap();
         assert!(open(name).is_ok());
+        let trains = |name: &str| {
+            let text = include_str!("../../configs/quickstart.toml");
+            let named = format!("policy.checkpoint={name:?}");
+            let config = RunConfig::parse(text, &[named]).unwrap();
+            trains_adapter(&config.resolve(None).unwrap()).unwrap()
+        };
+        assert!(trains(name) && !trains("builtin:quickstart"));
         let file = folder.path().join("adapter_config.json");
         let text = std::fs::read_to_string(&file).unwrap();
         let pinned = builtin::pinned("quickstart").unwrap();

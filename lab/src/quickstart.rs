@@ -22,7 +22,7 @@ use crate::layout::{CONTROL, RunLayout, START, TRAINED, make_folder};
 use crate::lock::RunLock;
 use crate::observer::Observer;
 use crate::page::page;
-use crate::policy::{start_at, start_of};
+use crate::policy::{start_at, start_of, trains_adapter};
 use crate::records::write_episodes;
 use crate::twins::Twin;
 use crate::warm_start::from_scratch;
@@ -210,11 +210,13 @@ fn start(
     let place = layout.start();
     let is_kept = place.exists();
     if !options.from_scratch {
+        // An adapter stands beside the weights that it began with, in their own form and under their own name.
+        if is_kept && !trains_adapter(config)? {
+            return start_at(config, &place.to_string_lossy());
+        }
         let start = start_of(config)?;
         if !is_kept {
             start.save(&place)?;
-        } else if start.lora.is_none() {
-            return start_at(config, &place.to_string_lossy());
         }
         return Ok(start);
     }
