@@ -255,6 +255,14 @@ impl RewardSet {
         }
     }
 
+    /// Nothing: for episodes that are not graded.
+    pub(crate) fn nothing() -> Self {
+        Self {
+            outcome: Outcome::Answer,
+            parts: Vec::new(),
+        }
+    }
+
     /// Adds a reward that is not registered, for instance one of a caller's own.
     #[must_use]
     pub fn with(mut self, reward: Box<dyn Reward>, weight: f32) -> Self {

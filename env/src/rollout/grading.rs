@@ -66,7 +66,7 @@ impl Rollout {
         }
         let grading = Self {
             factory: Arc::new(Factory(Arc::new(Shared { spec, prompts }))),
-            rewards: Arc::new(RewardSet::exact_match()),
+            rewards: Arc::new(RewardSet::nothing()),
             sampling: Sampling::GREEDY,
             ..self.clone()
         };
