@@ -281,12 +281,14 @@ impl Model {
         in_passes(decoder, &self.config, &self.rope, tables, &passes)
     }
 
-    /// Sequences of several spans of attention, and a vocabulary of several stretches of the softmax: hidden states over the
-    /// cache, and log-probabilities that the engine gives to tokens.
+    /// Sequences of several spans of attention, keys whose number per token is no power of two, and a vocabulary of several stretches
+    /// of the softmax: hidden states over the cache, and log-probabilities that the engine gives to tokens.
     fn long(&self) -> Vec<f32> {
         let config = ModelConfig {
             vocab_size: 4500,
             num_attention_heads: 12,
+            num_key_value_heads: 3,
+            head_dim: 32,
             max_position_embeddings: 1024,
             ..self.config.clone()
         };

@@ -28,6 +28,17 @@ pub(super) fn writable<const D: usize>(x: Tensor<D>) -> CubeTensor {
     if x.can_mut() { x } else { x.copy() }
 }
 
+/// The memory of a tensor that is written in place though others hold it too.
+///
+/// # Panics
+/// Where its rows do not stand side by side: a copy would be written, and the tensor stay as it was.
+fn shared(x: &Tensor<2>) -> CubeTensor {
+    let x = x.clone().try_into_primitive::<CubeBackend>();
+    let x = x.expect(ON_A_DEVICE);
+    assert!(x.is_contiguous(), "what is written in place is contiguous");
+    x
+}
+
 pub(super) fn numbers<const D: usize>(x: Tensor<D, Int>) -> CubeTensor {
     into_contiguous(x.try_into_primitive::<CubeBackend>().expect(ON_A_DEVICE))
 }
@@ -312,8 +323,8 @@ pub(super) fn rotate_and_store(
         argument(&stored(angles.clone())),
         argument(&numbers(places.clone())),
         argument(&queries),
-        argument(&stored(cache.keys.clone())),
-        argument(&stored(cache.values.clone())),
+        argument(&shared(cache.keys)),
+        argument(&shared(cache.values)),
         heads as u32,
         cache.kv_heads as u32,
         extra.epsilon as f32,

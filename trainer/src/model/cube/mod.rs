@@ -190,7 +190,10 @@ pub(super) struct CubeCache {
 impl CubeCache {
     pub(super) fn new(config: &ModelConfig, blocks: usize, dtype: DType, device: &Device) -> Self {
         let width = config.num_key_value_heads * config.head_dim;
-        let empty = || Tensor::<2>::zeros([(blocks + 1) * BLOCK, width], device).cast(dtype);
+        let positions = (blocks + 1) * BLOCK;
+        // A device may pad the rows of a matrix that it makes; kernels write into rows that stand side by side.
+        let empty =
+            || Tensor::<1>::zeros([positions * width], (device, dtype)).reshape([positions, width]);
         let layers = (0..config.num_hidden_layers)
             .map(|_| (empty(), empty()))
             .collect();
