@@ -28,7 +28,7 @@ pub use config::{ModelConfig, RopeScaling};
 #[cfg(feature = "gpu")]
 pub(crate) use cube::{
     Choice, Codes, Cuts, MOMENT_BLOCK, Wanted, adamw, adamw_of_8_bits, all_product_kernels, choose,
-    logit_grads, product_by, product_kernels, token_scores,
+    logit_grads, product_by, product_kernels, sums_of_squares, token_scores,
 };
 pub use decoder::Decoder;
 pub(crate) use decoder::HEAD;

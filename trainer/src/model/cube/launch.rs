@@ -8,7 +8,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::ir::{ElemType, FloatKind};
 use cubecl::prelude::*;
 
-use super::kernels::{attention, bytes, pointwise, sampling};
+use super::kernels::{attention, bytes, pointwise, sampling, sum};
 use super::maps::Sum;
 use crate::device::DeviceError;
 
@@ -117,6 +117,25 @@ pub(crate) fn rms_norm(x: Tensor<2>, gamma: Tensor<1>, epsilon: f64) -> Tensor<2
         element(&x),
     );
     tensor(out)
+}
+
+/// The sums of squares of stretches of `x`, always the same ones and each added up in one order.
+pub(crate) fn sums_of_squares(x: Tensor<1>) -> Tensor<1> {
+    let [count] = x.dims();
+    let x = stored(x);
+    let stretches = count.div_ceil(sum::SQUARES);
+    let sums = empty(&x, [stretches], DType::F32);
+    sum::sums_of_squares::launch(
+        &x.client,
+        cubes(stretches, 1, 1),
+        units(UNITS),
+        argument(&x),
+        argument(&sums),
+        count as u32,
+        UNITS,
+        element(&x),
+    );
+    tensor(sums)
 }
 
 /// `x + y`, `[n, width]`.

@@ -18,7 +18,7 @@ use super::layer::Layer;
 use super::linear::Linear;
 use super::quantised::BLOCK_INPUTS;
 use super::{Chunk, Decoder, Kernels, ModelConfig, Pass, RopeTables};
-pub(crate) use launch::{Choice, Cuts, Wanted, choose};
+pub(crate) use launch::{Choice, Cuts, Wanted, choose, sums_of_squares};
 use launch::{Extra, Stored, Tables, Tiles, add_rms_norm, rms_norm_add, swiglu_joined};
 pub(super) use launch::{by_output, product_of_8_bits, rms_norm, swiglu, widened};
 pub(crate) use layer::KeptJoined;

@@ -23,4 +23,4 @@ pub(super) mod moments;
 pub(super) mod packed;
 pub(super) mod pointwise;
 pub(super) mod sampling;
-mod sum;
+pub(super) mod sum;

@@ -2,6 +2,36 @@
 
 use cubecl::prelude::*;
 
+/// Numbers of a stretch, whose squares a cube adds up.
+pub(in super::super) const SQUARES: usize = 1 << 16;
+
+/// The sum of squares of each stretch of `numbers`.
+#[cube(launch)]
+pub(in super::super) fn sums_of_squares<F: Float>(
+    numbers: &[F],
+    sums: &mut [f32],
+    count: u32,
+    #[comptime] units: usize,
+    #[define(F)] _dtype: ElemType,
+) {
+    let count = count as usize;
+    let stretch = CUBE_POS_X as usize;
+    let unit = UNIT_POS as usize;
+    let begin = stretch * SQUARES;
+    let end = min(begin + SQUARES, count);
+    let mut sum = 0.0f32;
+    let mut place = begin + unit;
+    while place < end {
+        let number = f32::cast_from(numbers[place]);
+        sum += number * number;
+        place += units;
+    }
+    let total = sum_of_units(sum, units);
+    if unit == 0 {
+        sums[stretch] = total;
+    }
+}
+
 /// The sum of a number of each unit, the same in all of them.
 #[cube]
 pub(super) fn sum_of_units(value: f32, #[comptime] units: usize) -> f32 {
