@@ -97,7 +97,7 @@ impl Linear {
     }
 
     /// Returns true where the weight is kept in 8 bits.
-    pub(super) fn is_quantised(&self) -> bool {
+    pub(crate) fn is_quantised(&self) -> bool {
         self.quantised.is_some()
     }
 

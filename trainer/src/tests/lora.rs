@@ -406,16 +406,51 @@ fn an_adapter_beside_a_base_of_8_bits_learns_as_beside_its_widened_weights() {
     );
 }
 
-fn learns_beside_8_bits(family: &str) {
-    let out = tempfile::tempdir().unwrap();
-    let config = ModelConfig {
+/// A shape of a family whose inputs are multiples of a block of 8 bits.
+fn in_blocks(family: &str) -> ModelConfig {
+    ModelConfig {
         hidden_size: 64,
         intermediate_size: 96,
         num_attention_heads: 4,
         num_key_value_heads: 2,
         head_dim: 16,
         ..ModelConfig::from_file(&fixtures().join(family).join("config.json")).unwrap()
+    }
+}
+
+#[test]
+fn maps_of_8_bits_that_are_not_adapted_are_written_too() {
+    let (out, again) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let config = in_blocks("tiny_qwen3");
+    let full = Decoder::random(&config, Seed::root(3), &Device::flex());
+    let save = |folder: &Path, decoder: &Decoder| {
+        save_decoder_as(folder, decoder, SaveOptions::default()).unwrap();
     };
+    let load = |folder: &Path, precision: Precision| {
+        load_decoder_as(folder, &config, precision, &Device::flex()).unwrap()
+    };
+    save(out.path(), &full);
+    let kept = load(out.path(), Precision::Int8);
+    let mut merged = kept.clone();
+    let own = fresh(Targets::Names(vec!["q_proj".into(), "v_proj".into()]));
+    lora::attach(&mut merged, &own, Seed::root(4)).unwrap();
+    lora::merge(&mut merged);
+    for decoder in [kept, merged] {
+        save(again.path(), &decoder);
+        let found = parameters(&load(again.path(), Precision::Full));
+        let projections = parameters(&full).into_iter();
+        for (name, (numbers, _)) in projections.filter(|(name, _)| name.contains("_proj.weight")) {
+            let expected = eight_bits(&numbers, numbers.len() / inputs(&name, &config));
+            for (found, expected) in found[&name].0.iter().zip(expected) {
+                assert!((found - expected).abs() <= 1e-6 * expected.abs(), "{name}");
+            }
+        }
+    }
+}
+
+fn learns_beside_8_bits(family: &str) {
+    let out = tempfile::tempdir().unwrap();
+    let config = in_blocks(family);
     let full = Decoder::random(&config, Seed::root(3), &Device::flex());
     save_decoder_as(out.path(), &full, SaveOptions::default()).unwrap();
     let adapter = LoraConfig {

@@ -1,7 +1,7 @@
 //! A decoder into safetensors files with Hugging Face names.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 use burn::module::{Module, ModuleVisitor, Param};
@@ -13,7 +13,7 @@ use safetensors::tensor::View;
 use super::files::{INDEX, SINGLE};
 use super::fill::{hf_name, is_projection};
 use super::{WeightsError, pretty, write};
-use crate::model::{Decoder, LOW_RANK};
+use crate::model::{Decoder, LOW_RANK, Linear};
 
 /// Type of the numbers in a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -120,10 +120,16 @@ pub(crate) fn save_file(path: &Path, tensors: Vec<(String, Written)>) -> Result<
         .map_err(|error| fail(error.to_string()))
 }
 
-/// Every parameter in the order of the decoder, by its name in checkpoints.
+/// Every parameter in the order of the decoder, by its name in checkpoints; a matrix of 8 bits is widened when its turn comes.
 pub(crate) fn parameters(decoder: &Decoder, file_type: FileType) -> Vec<(String, Written)> {
+    let mut copy = decoder.clone();
+    let maps = copy.linears().into_iter();
+    let of_8_bits = maps.filter(|(_, linear)| linear.is_quantised());
     let mut collect = Collect {
         file_type,
+        of_8_bits: of_8_bits
+            .map(|(name, linear)| (name, linear.clone()))
+            .collect(),
         path: Vec::new(),
         found: Vec::new(),
     };
@@ -133,6 +139,8 @@ pub(crate) fn parameters(decoder: &Decoder, file_type: FileType) -> Vec<(String,
 
 struct Collect {
     file_type: FileType,
+    /// Maps whose matrices are no parameters, by their names in checkpoints.
+    of_8_bits: BTreeMap<String, Linear>,
     path: Vec<String>,
     found: Vec<(String, Written)>,
 }
@@ -140,6 +148,16 @@ struct Collect {
 impl ModuleVisitor for Collect {
     fn enter_module(&mut self, name: &str, _container_type: &str) {
         self.path.push(name.to_owned());
+        let name = self.path.join(".");
+        if let Some(linear) = self.of_8_bits.remove(&name) {
+            let [inputs, outputs] = linear.shape();
+            let written = Written {
+                shape: vec![outputs, inputs],
+                file_type: self.file_type,
+                fetch: Box::new(move || linear.matrix().swap_dims(0, 1).into_data()),
+            };
+            self.found.push((format!("{name}.weight"), written));
+        }
     }
 
     fn exit_module(&mut self, _name: &str, _container_type: &str) {
