@@ -1,7 +1,7 @@
 """The time that a decode step cannot beat, phase by phase, from the shape of a model and the data sheet of a card.
 
 roofline.py [SHAPE] [--sequences N] [--context N]: a Markdown table. A phase takes the longer of two times: its bytes at the
-card's bandwidth, its products at the card's rate in bf16 (dense). Weights, cache and logits are bf16. Every token of a context
+card's bandwidth, its products at the card's rate in bf16 (dense). Weights and cache are bf16, logits f32. Every token of a context
 counts as one of its own: prefixes that sequences share would be read less often.
 """
 
@@ -23,6 +23,7 @@ SHAPES = {
     "Llama-3.1-8B": (32, 4096, 14336, 32, 8, 128, 128256, False),
 }
 HALF = 2  # bytes of a bf16
+FULL = 4  # bytes of an f32
 
 
 def phases(shape, sequences, context):
@@ -34,9 +35,9 @@ def phases(shape, sequences, context):
     return {
         "layers' weights": (weights * HALF, 2 * weights * sequences),
         "attention over the cache": (cache * HALF, 4 * layers * sequences * context * heads * dim),
-        "head": (vocabulary * hidden * HALF + logits * HALF, 2 * vocabulary * hidden * sequences),
+        "head": (vocabulary * hidden * HALF + logits * FULL, 2 * vocabulary * hidden * sequences),
         # The logits are read twice: for the sums of the softmax and for the draw.
-        "sampling": (2 * logits * HALF, 0),
+        "sampling": (2 * logits * FULL, 0),
     }
 
 

@@ -13,6 +13,8 @@ use crate::memory::{self, Start};
 
 /// Bytes of a bf16.
 const HALF: f64 = 2.0;
+/// Bytes of an f32.
+const FULL: f64 = 4.0;
 
 /// The numbers of `cards.json`.
 #[derive(Deserialize)]
@@ -160,9 +162,9 @@ impl Work<'_> {
         [
             (self.inner() * HALF, 2.0 * self.inner() * rows),
             (seen * cached * HALF, 4.0 * seen * width),
-            ((self.head() + logits) * HALF, 2.0 * self.head() * rows),
+            (self.head() * HALF + logits * FULL, 2.0 * self.head() * rows),
             // The softmax's sums, and the draw.
-            (2.0 * logits * HALF, 0.0),
+            (2.0 * logits * FULL, 0.0),
         ]
     }
 
@@ -351,10 +353,10 @@ mod tests {
     #[test]
     fn the_times_are_those_of_the_scripts() {
         let (small, _) = of("Qwen2.5-3B", &[]);
-        near(small.rollouts, 27.1 + 39.6);
+        near(small.rollouts, 27.3 + 39.6);
         near(small.update, 272.4 + 0.3);
         let (_, large) = of("Qwen2.5-7B", &[]);
-        near(large.rollouts, 47.3 + 96.1);
+        near(large.rollouts, 47.5 + 96.1);
         near(large.update, 661.7 + 0.5);
     }
 

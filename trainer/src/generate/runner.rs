@@ -41,7 +41,7 @@ impl Runner {
         for questions in questions.chunks(HEAD_ROWS) {
             let rows: Vec<i32> = questions.iter().map(|&(row, _)| row as i32).collect();
             let rows = Tensor::<1, Int>::from_ints(rows.as_slice(), &hidden.device());
-            let logits = self.decoder.logits(hidden.clone().select(0, rows));
+            let logits = self.decoder.precise_logits(hidden.clone().select(0, rows));
             answers.extend(self.answer(logits, questions)?);
         }
         Ok(answers)

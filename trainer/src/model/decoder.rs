@@ -241,7 +241,7 @@ impl Decoder {
         }
     }
 
-    /// The same in f32, whatever type the hidden states are of: what losses are made of.
+    /// The same in f32, whatever type the hidden states are of: what losses and draws are made of.
     pub(crate) fn precise_logits(&self, hidden: Tensor<2>) -> Tensor<2> {
         if hidden.dtype() == DType::F32 {
             return self.logits(hidden);
