@@ -41,21 +41,23 @@ impl Quantised {
         let data = weight.swap_dims(0, 1).into_data().convert::<f32>();
         let values = data.as_slice::<f32>().expect("converted to f32");
         let (numbers, scales) = quantise(values);
-        let numbers = if Kernels::of(&device) == Kernels::Processor {
-            let data = TensorData::new(numbers, [outputs, inputs]);
-            Tensor::from_data(data, (&device, DType::I8))
+        let (data, dtype) = if Kernels::of(&device) == Kernels::Processor {
+            let count = numbers.len();
+            (TensorData::new(numbers, [count]), DType::I8)
         } else {
             let word = |bytes: &[i8]| i32::from_le_bytes([0, 1, 2, 3].map(|at| bytes[at] as u8));
             let words: Vec<i32> = numbers.chunks_exact(4).map(word).collect();
-            let data = TensorData::new(words, [outputs, inputs / 4]);
-            Tensor::from_data(data, (&device, DType::I32))
+            let count = words.len();
+            (TensorData::new(words, [count]), DType::I32)
         };
+        let width = data.num_elements() / outputs;
+        let blocks = inputs / BLOCK_INPUTS;
+        let scales = TensorData::new(scales, [outputs * blocks]);
+        // Flat, since CUDA pads the rows of a new matrix, and kernels would have to copy them together at every launch.
         Self {
-            numbers,
-            scales: Tensor::from_data(
-                TensorData::new(scales, [outputs, inputs / BLOCK_INPUTS]),
-                (&device, DType::F32),
-            ),
+            numbers: Tensor::<1, Int>::from_data(data, (&device, dtype)).reshape([outputs, width]),
+            scales: Tensor::<1>::from_data(scales, (&device, DType::F32))
+                .reshape([outputs, blocks]),
         }
     }
 
@@ -70,7 +72,7 @@ impl Quantised {
     pub(super) fn joined(parts: &[&Self]) -> Self {
         let outputs: usize = parts.iter().map(|part| part.shape()[1]).sum();
         let ([_, width], [_, blocks]) = (parts[0].numbers.dims(), parts[0].scales.dims());
-        // Flat, since CUDA pads the rows of a new matrix, and kernels would have to copy them together at every launch.
+        // Flat, as in [`Self::nearest`].
         let numbers = parts
             .iter()
             .map(|part| part.numbers.clone().flatten::<1>(0, 1));
