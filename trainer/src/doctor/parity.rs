@@ -128,7 +128,7 @@ const NUMBERS: &[(&str, f64, Compute)] = &[
         |model| gradients(model, &model.decoder.copy_to_train(DType::F32)),
     ),
     (
-        "gradients at a temperature of each sequence's own",
+        "gradients of narrow heads, at a temperature of each sequence's own",
         BACKWARD,
         Model::tempered,
     ),
@@ -254,6 +254,17 @@ impl Model {
         }
     }
 
+    /// The same of another shape, with weights of its own.
+    fn shaped(&self, config: ModelConfig) -> Self {
+        let device = self.decoder.device();
+        Self {
+            decoder: Decoder::random(&config, Seed::root(9), &device),
+            rope: RopeTables::new(&config, config.max_position_embeddings, &device),
+            sequences: self.sequences.clone(),
+            config,
+        }
+    }
+
     fn hidden(&self) -> Vec<f32> {
         let batch = Batch::new(&ids(self.sequences.iter()));
         numbers(self.decoder.hidden(&self.config, &self.rope, &batch))
@@ -292,13 +303,7 @@ impl Model {
             max_position_embeddings: 1024,
             ..self.config.clone()
         };
-        let device = self.decoder.device();
-        let model = Self {
-            decoder: Decoder::random(&config, Seed::root(9), &device),
-            rope: RopeTables::new(&config, 1024, &device),
-            sequences: Vec::new(),
-            config,
-        };
+        let model = self.shaped(config);
         let first: Vec<u32> = (0..40).map(|block| (block * 7 + 3) % 80).collect();
         let second: Vec<u32> = first.iter().map(|&block| (block + 40) % 80).collect();
         let passes: [&[(usize, usize, usize)]; 3] = [
@@ -340,13 +345,22 @@ impl Model {
     }
 
     fn tempered(&self) -> Vec<f32> {
-        let mut sequences = self.sequences.clone();
+        // Heads have fewer numbers than kernels take up queries at a time.
+        let Self {
+            config,
+            decoder,
+            rope,
+            mut sequences,
+        } = self.shaped(ModelConfig {
+            head_dim: 4,
+            ..self.config.clone()
+        });
         for (row, sequence) in sequences.iter_mut().enumerate() {
             sequence.temperatures = vec![0.7 + 0.1 * row as f32; sequence.targets.len()];
         }
         let rows: Vec<&Sequence> = sequences.iter().collect();
         // And every layer computed again.
-        let found = backward::gradients(&self.decoder, &self.config, &self.rope, &rows, 0, grads);
+        let found = backward::gradients(&decoder, &config, &rope, &rows, 0, grads);
         all(found.expect("there are targets").0)
     }
 

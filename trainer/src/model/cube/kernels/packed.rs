@@ -225,11 +225,13 @@ pub(in super::super) fn attend_back_to_keys<F: Float>(
                 upper[turn * stride + unit] = f32::cast_from(grad[from * dim + unit]);
                 turn += 1;
             }
-            if unit < taken {
-                let pair = base + unit;
+            let mut turn = unit;
+            while turn < taken {
+                let pair = base + turn;
                 let from = ((row + pair / group) * kv_heads + kv) * group + pair % group;
-                level[unit] = stats[from * 2];
-                dot[unit] = stats[from * 2 + 1];
+                level[turn] = stats[from * 2];
+                dot[turn] = stats[from * 2 + 1];
+                turn += dim;
             }
             sync_cube();
             let mut cell = unit;
