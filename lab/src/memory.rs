@@ -333,7 +333,18 @@ pub(crate) fn estimate(plan: &MemoryPlan<'_>, device: DeviceSpec) -> Estimate {
             estimate = on_card(plan, size);
         }
     }
+    let (tokens, most) = (plan.work.batch.tokens, most_tokens(plan.model));
+    if tokens > most {
+        estimate.place = Place::Uncounted { tokens, most };
+    }
     estimate
+}
+
+/// Tokens of a micro-batch up to which the kernels of a GPU, which count in 32 bits, reach all numbers of a layer.
+fn most_tokens(model: &ModelConfig) -> usize {
+    let heads = model.num_attention_heads + 2 * model.num_key_value_heads;
+    let widest = (2 * model.intermediate_size).max(heads * model.head_dim);
+    u32::MAX as usize / widest
 }
 
 /// The estimate of a plan on a card of so many GB, with as many activations kept as it has room for; a twentieth of it stays free.
@@ -364,7 +375,7 @@ impl Estimate {
     fn of_process(&self, here: usize) -> [u64; 2] {
         match self.place {
             Place::Processor => self.memory.of_ranks(here),
-            Place::Card(_) | Place::NoCard => self.memory.of_ranks(1),
+            Place::Card(_) | Place::NoCard | Place::Uncounted { .. } => self.memory.of_ranks(1),
         }
     }
 }
@@ -377,6 +388,19 @@ enum Place {
     Card(u64),
     /// A GPU larger than those there are.
     NoCard,
+    /// No GPU: a micro-batch may have more tokens than its kernels can count.
+    Uncounted {
+        tokens: usize,
+        most: usize,
+    },
+}
+
+/// Words for a run that is [`Place::Uncounted`].
+fn uncounted(tokens: usize, most: usize) -> String {
+    format!(
+        "a micro-batch may have {tokens} tokens, and kernels of a GPU, which count in 32 bits, take {most} of this model; lower \
+         grpo.update.micro_batch_tokens, and engine.context_tokens where one episode is that long"
+    )
 }
 
 fn largest_group<T>(groups: &[Vec<T>]) -> usize {
@@ -418,6 +442,7 @@ pub(crate) fn check(estimate: &Estimate, here: usize) -> Result<String> {
             let fix = memory.advice();
             return Ok(format!("{line}: no card of up to 141 GB holds it; {fix}"));
         }
+        Place::Uncounted { tokens, most } => bail!("{}", uncounted(tokens, most)),
         Place::Processor => {}
     }
     if let Some(lack) = lack(estimate, here) {
@@ -452,6 +477,7 @@ pub(crate) fn table(estimate: &Estimate, here: usize) -> String {
             let fix = memory.advice();
             Some(format!("the GPU: no card of up to 141 GB holds it; {fix}"))
         }
+        Place::Uncounted { tokens, most } => Some(format!("the GPU: {}", uncounted(tokens, most))),
     };
     memory.table() + &place.map_or_else(String::new, |place| format!("\n# of {place}"))
 }

@@ -131,3 +131,31 @@ fn long_episodes_of_a_7b_with_an_adapter_fit_a_card_of_80_gb() {
     assert!(holds(32_768, 16_384, 80));
     assert!(!holds(32_768, 32_768, 48));
 }
+
+#[test]
+fn micro_batches_that_kernels_of_a_gpu_cannot_count_are_refused() {
+    let text = include_str!("../../../configs/recipes/search_r1_v02.toml");
+    let checked = |tokens: usize, device: &str| {
+        let keys = [
+            format!("grpo.update.micro_batch_tokens={tokens}"),
+            format!("device=\"{device}\""),
+        ];
+        let config = RunConfig::parse(text, &keys).unwrap();
+        let config = config.resolve(None).unwrap();
+        let estimate = of_run(&config, &Start::published("Qwen2.5-7B"), None).unwrap();
+        (check(&estimate, 1), table(&estimate, 1))
+    };
+    // Gate and up of a token are 37,888 numbers.
+    let (line, _) = checked(113_359, "cuda:0");
+    assert!(line.is_ok());
+    let (refusal, table) = checked(113_360, "cuda:0");
+    let error = refusal.unwrap_err().to_string();
+    for part in ["113360 tokens", "take 113359", "micro_batch_tokens"] {
+        assert!(
+            error.contains(part) && table.contains(part),
+            "{error}\n{table}"
+        );
+    }
+    let (_, table) = checked(113_360, "cpu");
+    assert!(!table.contains("take 113359"), "{table}");
+}

@@ -303,7 +303,7 @@ impl MemoryPlan<'_> {
                 "update",
                 vec![
                     part("gradients", gradients, LORA),
-                    // Squared for the norm, and scaled where that is too large.
+                    // Scaled where the norm is too large.
                     part("the largest of them once more", head, LORA),
                 ],
             ),
