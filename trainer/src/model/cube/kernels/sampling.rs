@@ -67,6 +67,8 @@ const NONE: f32 = -1.0;
 pub(in super::super) const DRAW: f32 = -1.0;
 /// The token is the most likely one, the first of equals.
 pub(in super::super) const BEST: f32 = -2.0;
+/// The least mass that is looked for: the first token has more, and one of 0 is reached before any token.
+const LEAST: f32 = 1e-30;
 
 /// A token per row and its log-probability from logits and their [`softmax_stats`]: the first token at which the cumulative
 /// probability exceeds the uniform number of the row. A cube takes one row; see [`ANSWER`] and [`SETTINGS`] for `table`.
@@ -263,10 +265,10 @@ fn place_of<F: Float>(
             key = candidate;
         }
     }
-    // Among equals, the last id before which the target is not reached. Ids have 20 bits at most.
+    // Among equals, the last id before which the target is not reached. Ids have 22 bits at most.
     let mut token = 0u32.runtime();
-    for step in 0u32..20u32 {
-        let candidate = token | (0x8_0000u32 >> step);
+    for step in 0u32..22u32 {
+        let candidate = token | (0x20_0000u32 >> step);
         if candidate < all {
             let sum = sum_before::<F>(
                 logits, first, vocabulary, key, candidate, largest, sharpness, counted, units,
@@ -336,16 +338,9 @@ pub(in super::super) fn draw_cut<F: Float>(
                 false,
                 units,
             );
+            let target = max(top_p * mass, LEAST.runtime());
             let (p_key, p_last) = place_of::<F>(
-                logits,
-                first,
-                vocabulary,
-                top_p * mass,
-                false,
-                largest,
-                sharpness,
-                false,
-                units,
+                logits, first, vocabulary, target, false, largest, sharpness, false, units,
             );
             if p_key > key || (p_key == key && p_last < last) {
                 key = p_key;
