@@ -2,15 +2,16 @@
 //!
 //! A batch is a list of groups, a group is rows of one width. Everything but attention works on single tokens and does not
 //! see the groups, so on a processor a group holds texts of exactly one length: no padding is computed and no mask needed.
-//! A GPU wants few, large and regular kernels: there a batch is one group, padded to a multiple of 32.
+//! A GPU wants few, large and regular kernels: there a batch is one group, padded to a multiple of 32, or to as many tokens as the model
+//! has positions for.
 
 /// How to cut texts into batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Packing {
     /// Groups of one length; at most so many tokens per batch, or one text.
     Exact { tokens: usize },
-    /// One padded group per batch; at most so many tokens, padding included, or one text.
-    Padded { tokens: usize },
+    /// One padded group per batch; at most so many tokens, padding included, or one text. No text is longer than `longest`.
+    Padded { tokens: usize, longest: usize },
 }
 
 /// Rows of one width.
@@ -77,7 +78,7 @@ pub(super) fn plan(lengths: &[usize], packing: Packing) -> Vec<Batch> {
                     .is_some_and(|batch| room(batch, tokens, length)),
                 length,
             ),
-            Packing::Padded { tokens } => {
+            Packing::Padded { tokens, longest } => {
                 let width = batches.last().map_or(0, |batch| batch.groups[0].width);
                 let fits = batches
                     .last()
@@ -87,7 +88,7 @@ pub(super) fn plan(lengths: &[usize], packing: Packing) -> Vec<Batch> {
                     if fits {
                         width
                     } else {
-                        length.next_multiple_of(32)
+                        length.next_multiple_of(32).min(longest)
                     },
                 )
             }
@@ -136,6 +137,16 @@ mod tests {
         assert_eq!(batches[1].groups, groups);
     }
 
+    #[test]
+    fn rows_are_padded_to_no_more_tokens_than_there_are_positions() {
+        let packing = Packing::Padded {
+            tokens: 1 << 15,
+            longest: 500,
+        };
+        let width = |length: usize| plan(&[length], packing)[0].groups[0].width;
+        assert_eq!([width(470), width(490)], [480, 500]);
+    }
+
     proptest! {
         #[test]
         fn every_text_runs_once_within_the_budget(
@@ -143,7 +154,11 @@ mod tests {
             tokens in 1_usize..300,
             padded: bool,
         ) {
-            let packing = if padded { Packing::Padded { tokens } } else { Packing::Exact { tokens } };
+            let packing = if padded {
+                Packing::Padded { tokens, longest: 79 }
+            } else {
+                Packing::Exact { tokens }
+            };
             let batches = plan(&lengths, packing);
             let mut seen = vec![0; lengths.len()];
             for batch in &batches {
@@ -152,7 +167,7 @@ mod tests {
                 for (&text, (length, width)) in batch.texts.iter().zip(rows.clone()) {
                     seen[text] += 1;
                     prop_assert_eq!(length, lengths[text]);
-                    prop_assert!(length <= width && (padded || length == width));
+                    prop_assert!(length <= width && width < 80 && (padded || length == width));
                 }
                 prop_assert_eq!(rows.count(), batch.texts.len());
             }

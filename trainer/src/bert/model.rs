@@ -140,6 +140,11 @@ impl BertModel {
         }
     }
 
+    /// Tokens that a text may have.
+    pub(super) fn positions(&self) -> usize {
+        self.positions.dims()[0]
+    }
+
     /// Last hidden states of a batch's tokens.
     ///
     /// # Shapes

@@ -100,7 +100,10 @@ impl Runner {
 
     fn packing(&self, lengths: &[usize]) -> Packing {
         if !self.on_cpu {
-            return Packing::Padded { tokens: GPU_TOKENS };
+            return Packing::Padded {
+                tokens: GPU_TOKENS,
+                longest: self.model.positions(),
+            };
         }
         let share = lengths
             .iter()
