@@ -33,7 +33,7 @@ pub struct LoraConfig {
     pub dropout: f64,
     /// What is adapted.
     pub targets: Targets,
-    /// Folder or name of the model that is adapted.
+    /// Folder or name of the model that is adapted, `NAME@REVISION` where a file has both.
     pub base: String,
 }
 
@@ -200,10 +200,13 @@ impl LoraConfig {
                     SettingError::new("lora_dropout", "must be a number from 0 to below 1")
                 })?,
         };
-        let base = map
-            .get("base_model_name_or_path")
-            .and_then(Value::as_str)
-            .unwrap_or_default();
+        let text = |key: &str| map.get(key).and_then(Value::as_str);
+        let base = text("base_model_name_or_path").unwrap_or_default();
+        let base = match text("revision") {
+            // A folder has none, whatever the file says.
+            Some(revision) if !Path::new(base).is_dir() => format!("{base}@{revision}"),
+            _ => base.to_owned(),
+        };
         Ok(Self {
             rank,
             alpha: alpha.ok_or_else(|| SettingError::new("lora_alpha", "must be a number"))?,
@@ -213,8 +216,20 @@ impl LoraConfig {
                 .unwrap_or(false),
             dropout,
             targets,
-            base: base.to_owned(),
+            base,
         })
+    }
+
+    /// The base and its revision as PEFT writes them: that of a name on the hub has a key of its own.
+    fn base_and_revision(&self) -> (&str, Option<&str>) {
+        match self.base.split_once('@') {
+            Some((name, revision))
+                if name.split('/').count() == 2 && !Path::new(&self.base).is_dir() =>
+            {
+                (name, Some(revision))
+            }
+            _ => (self.base.as_str(), None),
+        }
     }
 
     /// The content of an `adapter_config.json` that PEFT and the usual servers read.
@@ -226,10 +241,12 @@ impl LoraConfig {
         };
         // A whole number stays one: vLLM wants an integer.
         let whole = self.alpha.fract() == 0.0;
+        let (base, revision) = self.base_and_revision();
         json!({
             "peft_type": "LORA",
             "task_type": "CAUSAL_LM",
-            "base_model_name_or_path": self.base,
+            "base_model_name_or_path": base,
+            "revision": revision,
             "r": self.rank,
             "lora_alpha": if whole { json!(self.alpha as i64) } else { json!(self.alpha) },
             "lora_dropout": self.dropout,
@@ -343,6 +360,35 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn revisions_of_names_on_the_hub_have_a_key_of_their_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = folder.path().join("a@b");
+        std::fs::create_dir(&place).unwrap();
+        let place = place.to_str().unwrap();
+        for (base, name, revision) in [
+            ("Qwen/Qwen3-0.6B@1a2b", "Qwen/Qwen3-0.6B", json!("1a2b")),
+            ("Qwen/Qwen3-0.6B", "Qwen/Qwen3-0.6B", Value::Null),
+            ("builtin:one@2", "builtin:one@2", Value::Null),
+            (place, place, Value::Null),
+        ] {
+            let config = LoraConfig {
+                base: base.to_owned(),
+                ..plain()
+            };
+            let written = config.to_json();
+            assert_eq!(written["base_model_name_or_path"], name);
+            assert_eq!(written["revision"], revision);
+            let read = LoraConfig::from_map(written.as_object().unwrap()).unwrap();
+            assert_eq!(read.base, base);
+        }
+        let mut of_folder = plain().to_json();
+        of_folder["base_model_name_or_path"] = json!(place);
+        of_folder["revision"] = json!("main");
+        let read = LoraConfig::from_map(of_folder.as_object().unwrap()).unwrap();
+        assert_eq!(read.base, place);
     }
 
     #[test]
