@@ -4,25 +4,23 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use burn::tensor::{Device, Tensor, TensorData, bf16, f16};
-use safetensors::tensor::{Dtype, SafeTensors};
+use burn::tensor::{Device, Tensor, TensorData};
+use bytes::Bytes;
+use safetensors::SafeTensors;
 
-use crate::weights::{WeightsError, check_readable, name_list, safetensors_files};
+use crate::weights::{WeightsError, converted, map, name_list, parse, safetensors_files};
 
-/// The weight files of a folder, in memory.
+/// The weight files of a folder, mapped into memory.
 pub(super) struct WeightFiles {
     folder: PathBuf,
-    files: Vec<(PathBuf, Vec<u8>)>,
+    files: Vec<(PathBuf, Bytes)>,
 }
 
 impl WeightFiles {
     pub(super) fn read(folder: &Path) -> Result<Self, WeightsError> {
-        let load = |path: PathBuf| {
-            check_readable(&path)?;
-            match std::fs::read(&path) {
-                Ok(bytes) => Ok((path, bytes)),
-                Err(source) => Err(WeightsError::Io { path, source }),
-            }
+        let load = |path: PathBuf| match map(&path) {
+            Ok(bytes) => Ok((path, bytes)),
+            Err(source) => Err(WeightsError::Io { path, source }),
         };
         let files = safetensors_files(folder)?
             .into_iter()
@@ -42,15 +40,10 @@ impl WeightFiles {
     }
 
     pub(super) fn open(&self) -> Result<Weights<'_>, WeightsError> {
-        let mut parts = Vec::new();
-        for (path, bytes) in &self.files {
-            let tensors =
-                SafeTensors::deserialize(bytes).map_err(|error| WeightsError::Tensors {
-                    path: path.clone(),
-                    message: format!("is not a safetensors file: {error}; download it again"),
-                })?;
-            parts.push(tensors);
-        }
+        let files = self.files.iter();
+        let parts = files
+            .map(|(path, bytes)| parse(path, bytes))
+            .collect::<Result<Vec<_>, _>>()?;
         let prefixed = parts.iter().any(|part| {
             part.tensor("bert.embeddings.word_embeddings.weight")
                 .is_ok()
@@ -93,7 +86,7 @@ impl Weights<'_> {
                 .insert(format!("{name} is {:?} instead of {shape:?}", view.shape()));
             return Vec::new();
         }
-        floats(view.dtype(), view.data()).unwrap_or_else(|| {
+        converted(view.dtype(), view.data()).unwrap_or_else(|| {
             self.wrong.borrow_mut().insert(format!(
                 "{name} is {:?} instead of F32, F16 or BF16",
                 view.dtype()
@@ -141,31 +134,4 @@ pub(super) fn tensor<const D: usize>(
         TensorData::new(values, shape)
     };
     Tensor::from_data(data, device)
-}
-
-fn floats(dtype: Dtype, bytes: &[u8]) -> Option<Vec<f32>> {
-    let halves = || {
-        bytes
-            .as_chunks::<2>()
-            .0
-            .iter()
-            .map(|&pair| u16::from_le_bytes(pair))
-    };
-    match dtype {
-        Dtype::F32 => Some(
-            bytes
-                .as_chunks::<4>()
-                .0
-                .iter()
-                .map(|&word| f32::from_le_bytes(word))
-                .collect(),
-        ),
-        Dtype::F16 => Some(halves().map(|bits| f16::from_bits(bits).to_f32()).collect()),
-        Dtype::BF16 => Some(
-            halves()
-                .map(|bits| bf16::from_bits(bits).to_f32())
-                .collect(),
-        ),
-        _ => None,
-    }
 }

@@ -5,9 +5,8 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use forage_net::FileBounds;
-use safetensors::{Dtype, SafeTensors};
-use serde::de::{IgnoredAny, MapAccess, Visitor};
-use serde::{Deserialize, Deserializer};
+use safetensors::{Dtype, SafeTensorError, SafeTensors};
+use serde::Deserialize;
 
 use super::{WeightsError, read};
 
@@ -57,15 +56,11 @@ impl WeightFiles {
 /// # Errors
 /// [`WeightsError`] that names the file.
 pub(crate) fn open_file(path: &Path) -> Result<Vec<(String, Stored)>, WeightsError> {
-    check_readable(path)?;
     let bytes = map(path).map_err(|source| WeightsError::Io {
         path: path.to_owned(),
         source,
     })?;
-    let parsed = SafeTensors::deserialize(&bytes).map_err(|error| WeightsError::Tensors {
-        path: path.to_owned(),
-        message: format!("is not a safetensors file: {error}; download it again"),
-    })?;
+    let parsed = parse(path, &bytes)?;
     let stored = |(name, view): (String, safetensors::tensor::TensorView<'_>)| {
         (
             name,
@@ -79,11 +74,38 @@ pub(crate) fn open_file(path: &Path) -> Result<Vec<(String, Stored)>, WeightsErr
     Ok(parsed.tensors().into_iter().map(stored).collect())
 }
 
+/// The tensors of the bytes of a safetensors file.
+///
+/// # Errors
+/// [`WeightsError::Tensors`] that names the file.
+pub(crate) fn parse<'a>(path: &Path, bytes: &'a [u8]) -> Result<SafeTensors<'a>, WeightsError> {
+    SafeTensors::deserialize(bytes).map_err(|error| {
+        let what = match error {
+            SafeTensorError::HeaderTooSmall
+            | SafeTensorError::InvalidHeaderLength
+            | SafeTensorError::MetadataIncompleteBuffer => {
+                "is truncated, or of another length than its header says".to_owned()
+            }
+            error => format!("is not a safetensors file: {error}"),
+        };
+        WeightsError::Tensors {
+            path: path.to_owned(),
+            message: format!("{what}; download it again"),
+        }
+    })
+}
+
+/// Maps a file into memory.
 #[expect(
     unsafe_code,
     reason = "mapping a file is unsafe because another process may change or cut it meanwhile"
 )]
 pub(crate) fn map(path: &Path) -> std::io::Result<Bytes> {
+    // Opening a pipe would wait for a writer.
+    if !std::fs::metadata(path)?.is_file() {
+        let what = "is not a file; download it again";
+        return Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, what));
+    }
     let file = std::fs::File::open(path)?;
     // SAFETY: the map is read only, and files of checkpoints are replaced by renaming a new file over the old one, which leaves
     // the mapped one whole; the same holds of every program that maps checkpoints.
@@ -141,81 +163,6 @@ pub(super) fn shard_names(index: &Path) -> Result<BTreeSet<String>, WeightsError
     Ok(names)
 }
 
-/// Finds truncation before the file is mapped: the header says how long the file must be.
-pub(crate) fn check_readable(path: &Path) -> Result<(), WeightsError> {
-    let fail = |message: String| WeightsError::Tensors {
-        path: path.to_owned(),
-        message,
-    };
-    let io = |source| WeightsError::Io {
-        path: path.to_owned(),
-        source,
-    };
-    // Opening a pipe would wait for a writer.
-    let found = std::fs::metadata(path).map_err(io)?;
-    if !found.is_file() {
-        return Err(fail("is not a file; download it again".to_owned()));
-    }
-    let length = found.len();
-    let file = std::fs::File::open(path).map_err(io)?;
-    let mut head = [0_u8; 8];
-    std::io::Read::read_exact(&mut &file, &mut head)
-        .map_err(|_| fail("is truncated; download it again".to_owned()))?;
-    let header = u64::from_le_bytes(head);
-    if header > length.min(MOST_HEADER) {
-        return Err(fail(
-            "is truncated or no safetensors file; download it again".to_owned(),
-        ));
-    }
-    let mut text = vec![0_u8; header as usize];
-    std::io::Read::read_exact(&mut &file, &mut text)
-        .map_err(|_| fail("is truncated; download it again".to_owned()))?;
-    let End(data) = serde_json::from_slice(&text)
-        .map_err(|_| fail("has a damaged header; download it again".to_owned()))?;
-    match data.checked_add(8 + header) {
-        Some(whole) if whole <= length => Ok(()),
-        Some(whole) => Err(fail(format!(
-            "is truncated: {length} bytes of {whole}; download it again"
-        ))),
-        None => Err(fail("has a damaged header; download it again".to_owned())),
-    }
-}
-
-/// Most bytes of a header: the library's own limit.
-const MOST_HEADER: u64 = 100_000_000;
-
-/// The end of the last tensor that a header names; nothing else of it is kept.
-struct End(u64);
-
-impl<'de> Deserialize<'de> for End {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        #[derive(Deserialize)]
-        struct Tensor {
-            data_offsets: Option<[u64; 2]>,
-        }
-
-        struct Tensors;
-
-        impl<'de> Visitor<'de> for Tensors {
-            type Value = End;
-
-            fn expecting(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                formatter.write_str("an object of tensors")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<End, A::Error> {
-                let mut end = 0;
-                while let Some((_, tensor)) = map.next_entry::<IgnoredAny, Tensor>()? {
-                    end = end.max(tensor.data_offsets.map_or(0, |[_, end]| end));
-                }
-                Ok(End(end))
-            }
-        }
-
-        deserializer.deserialize_map(Tensors)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -261,7 +208,7 @@ mod tests {
                 "{to}"
             );
         }
-        for length in [u64::MAX, u64::MAX - 7, MOST_HEADER + 1, 1 << 62] {
+        for length in [u64::MAX, u64::MAX - 7, 100_000_001, 1 << 62] {
             let mut bytes = file(HEADER, 12);
             bytes[..8].copy_from_slice(&length.to_le_bytes());
             assert!(opened(&bytes).is_err(), "{length}");

@@ -48,7 +48,7 @@ pub(crate) fn floats(stored: &super::Stored, transpose: bool) -> Option<Vec<f32>
 }
 
 /// Values in the order of the file; `None` for a type that is not read.
-pub(super) fn converted<T: Kept>(dtype: Dtype, bytes: &[u8]) -> Option<Vec<T>> {
+pub(crate) fn converted<T: Kept>(dtype: Dtype, bytes: &[u8]) -> Option<Vec<T>> {
     Some(match dtype {
         Dtype::F32 => in_order(bytes.as_chunks::<4>().0, from_f32_bytes),
         Dtype::F16 => in_order(bytes.as_chunks::<2>().0, from_f16_bytes),

@@ -23,11 +23,11 @@ use forage_env::chat::{ChatError, ChatTemplate};
 use forage_env::{HfTokenizer, TokenizerError};
 use forage_net::FileBounds;
 
-pub(crate) use files::{Stored, check_readable, map, safetensors_files};
+pub(crate) use files::{Stored, map, parse, safetensors_files};
 pub use fill::Precision;
 pub(crate) use fill::{load_decoder_as, load_decoder_like};
 pub use hub::{Hub, HubError};
-pub(crate) use layout::{Kept, turned};
+pub(crate) use layout::{Kept, converted, turned};
 pub(crate) use texts::GenerationDefaults;
 use texts::{Companions, Facts};
 pub use write::FileType;
