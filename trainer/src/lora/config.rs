@@ -37,17 +37,6 @@ pub struct LoraConfig {
     pub base: String,
 }
 
-/// The maps of every layer that published adapters change.
-pub(crate) const ALL_PROJECTIONS: [&str; 7] = [
-    "q_proj",
-    "k_proj",
-    "v_proj",
-    "o_proj",
-    "gate_proj",
-    "up_proj",
-    "down_proj",
-];
-
 impl LoraConfig {
     /// Scale of the change.
     pub fn scale(&self) -> f64 {
@@ -92,41 +81,37 @@ impl LoraConfig {
         }
     }
 
-    /// Whether the map `name` (`q_proj` for instance) of a layer is adapted, or may be where only the file can tell.
-    fn may_adapt(&self, layer: usize, name: &str) -> bool {
-        let block = if name.starts_with(['q', 'k', 'v', 'o']) {
-            "self_attn"
-        } else {
-            "mlp"
-        };
-        self.adapts(&format!("model.layers.{layer}.{block}.{name}"))
+    /// Whether a map of a layer is adapted, or may be where only the file can tell.
+    fn may_adapt(&self, layer: usize, map: &Projection) -> bool {
+        let (part, name) = map.name;
+        self.adapts(&format!("model.layers.{layer}.{part}.{name}"))
             .unwrap_or(true)
     }
 
     /// Inputs of the widest map of `model` that is adapted.
     pub(crate) fn widest_input(&self, model: &ModelConfig) -> usize {
         let maps = projections(model).into_iter();
-        let adapted = maps.filter(|map| {
-            (0..model.num_hidden_layers).any(|layer| self.may_adapt(layer, map.name))
-        });
+        let adapted =
+            maps.filter(|map| (0..model.num_hidden_layers).any(|layer| self.may_adapt(layer, map)));
         adapted.map(|map| map.inputs).max().unwrap_or(0)
     }
 
     /// Numbers of an adapter of `model`: two matrices for every map that is adapted.
     pub(crate) fn parameters(&self, model: &ModelConfig) -> usize {
-        let adapted = |name: &str| {
+        let adapted = |map: &Projection| {
             let layers = 0..model.num_hidden_layers;
-            layers.filter(|&layer| self.may_adapt(layer, name)).count()
+            layers.filter(|&layer| self.may_adapt(layer, map)).count()
         };
-        let maps = projections(model).map(|map| adapted(map.name) * (map.inputs + map.outputs));
+        let maps = projections(model).map(|map| adapted(&map) * (map.inputs + map.outputs));
         self.rank * maps.iter().sum::<usize>()
     }
 
     /// Ranks of the maps of a layer of `model` together, of one where most of them are adapted.
     pub(crate) fn ranks(&self, model: &ModelConfig) -> usize {
+        let maps = projections(model);
         let adapted = |layer: usize| {
-            let maps = ALL_PROJECTIONS.iter();
-            maps.filter(|name| self.may_adapt(layer, name)).count()
+            let maps = maps.iter();
+            maps.filter(|map| self.may_adapt(layer, map)).count()
         };
         let most = (0..model.num_hidden_layers).map(adapted).max();
         self.rank * most.unwrap_or(0)
@@ -137,7 +122,7 @@ impl LoraConfig {
     pub(crate) fn crossed(&self, model: &ModelConfig) -> usize {
         let of = |layer: usize, maps: &[Projection]| {
             let all: usize = maps.iter().map(|map| map.outputs).sum();
-            let adapted = maps.iter().filter(|map| self.may_adapt(layer, map.name));
+            let adapted = maps.iter().filter(|map| self.may_adapt(layer, map));
             adapted.map(|map| all - map.outputs).sum::<usize>()
         };
         let [queries, keys, values, _, gate, up, _] = projections(model);

@@ -13,11 +13,10 @@ use burn::tensor::{DType, Device, Tensor, TensorData};
 use forage_contracts::seed::Seed;
 use rand::RngExt;
 
-pub(crate) use config::ALL_PROJECTIONS;
 pub use config::{LoraConfig, Targets};
 
 use crate::file_error::FileError;
-use crate::model::{Decoder, Kernels, Linear, LowRank};
+use crate::model::{Decoder, Kernels, Linear, LowRank, PROJECTIONS};
 
 /// Attaches a fresh adapter, as PEFT initialises it: `A` uniform in `±1 / sqrt(inputs)`, `B` zero, so that the model is
 /// unchanged at first. The same for the same seed.
@@ -39,11 +38,12 @@ pub(crate) fn attach(
         )));
     }
     let device = decoder.device().without_autodiff();
+    let there = PROJECTIONS.map(|(_, name)| name);
     let mut adapted = BTreeSet::new();
     if matches!(&config.targets, Targets::Names(names) if names.is_empty()) {
         return Err(fail(format!(
             "names no module; there are {}",
-            ALL_PROJECTIONS.join(", ")
+            there.join(", ")
         )));
     }
     for (name, linear) in decoder.linears() {
@@ -67,7 +67,7 @@ pub(crate) fn attach(
         if let Some(unused) = names.iter().find(|target| !used(target)) {
             return Err(fail(format!(
                 "`{unused}` names no linear map of the model; there are {}",
-                ALL_PROJECTIONS.join(", ")
+                there.join(", ")
             )));
         }
     }

@@ -524,11 +524,22 @@ impl LayerBackward<'_> {
     }
 }
 
+/// Part of a layer and name in it of each linear map, those of attention first.
+pub(crate) const PROJECTIONS: [(&str, &str); 7] = [
+    ("self_attn", "q_proj"),
+    ("self_attn", "k_proj"),
+    ("self_attn", "v_proj"),
+    ("self_attn", "o_proj"),
+    ("mlp", "gate_proj"),
+    ("mlp", "up_proj"),
+    ("mlp", "down_proj"),
+];
+
 /// A linear map of a layer.
 #[derive(Clone, Copy)]
 pub(crate) struct Projection {
-    /// Name in its part of the layer.
-    pub(crate) name: &'static str,
+    /// Name in the layer.
+    pub(crate) name: (&'static str, &'static str),
     pub(crate) inputs: usize,
     pub(crate) outputs: usize,
 }
@@ -540,25 +551,28 @@ impl Projection {
     }
 }
 
-/// The linear maps of a layer, those of attention first.
+/// The linear maps of a layer, in the order of [`PROJECTIONS`].
 pub(crate) fn projections(config: &ModelConfig) -> [Projection; 7] {
     let (hidden, inner) = (config.hidden_size, config.intermediate_size);
     let queries = config.num_attention_heads * config.head_dim;
     let keys = config.num_key_value_heads * config.head_dim;
-    let of = |name, inputs, outputs| Projection {
-        name,
-        inputs,
-        outputs,
-    };
-    [
-        of("q_proj", hidden, queries),
-        of("k_proj", hidden, keys),
-        of("v_proj", hidden, keys),
-        of("o_proj", queries, hidden),
-        of("gate_proj", hidden, inner),
-        of("up_proj", hidden, inner),
-        of("down_proj", inner, hidden),
-    ]
+    let sizes = [
+        [hidden, queries],
+        [hidden, keys],
+        [hidden, keys],
+        [queries, hidden],
+        [hidden, inner],
+        [hidden, inner],
+        [inner, hidden],
+    ];
+    std::array::from_fn(|index| {
+        let [inputs, outputs] = sizes[index];
+        Projection {
+            name: PROJECTIONS[index],
+            inputs,
+            outputs,
+        }
+    })
 }
 
 /// `x`, normalised where there is a norm.

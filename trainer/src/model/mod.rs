@@ -37,7 +37,7 @@ pub(crate) use dropout::Dropout;
 pub use families::{Architecture, Family, NormPlacement, Published, QkNorm};
 pub(crate) use init::init_quick;
 pub(crate) use kernels::Kernels;
-pub(crate) use layer::{Kept, LayerBackward, Projection, projections};
+pub(crate) use layer::{Kept, LayerBackward, PROJECTIONS, Projection, projections};
 pub(crate) use linear::LOW_RANK;
 pub(crate) use linear::{Linear, LowRank};
 pub(crate) use parameter_grads::ParameterGrads;
