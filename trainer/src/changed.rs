@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use crate::lora;
 use crate::model::{Batch, Kernels, RopeTables};
+use crate::ranks::floats;
 use crate::weights::{Checkpoint, FileType, Written, parameters};
 use crate::workers::Workers;
 
@@ -90,12 +91,7 @@ impl Checkpoint {
 }
 
 fn numbers(tensor: &Written) -> Vec<f32> {
-    let bytes = tensor.data();
-    let (numbers, _) = bytes.as_chunks();
-    numbers
-        .iter()
-        .map(|&number| f32::from_le_bytes(number))
-        .collect()
+    floats(&tensor.data()).collect()
 }
 
 fn change(

@@ -14,7 +14,7 @@ use super::eight_bit::{BLOCK, EightBit, Quantised};
 use super::{AdamW, AdamWConfig, Entry, Kept};
 use crate::file_error::FileError;
 use crate::model::{Decoder, Kernels};
-use crate::ranks::{Questions, RankError, Ranks, Shard};
+use crate::ranks::{Questions, RankError, Ranks, Shard, floats};
 use crate::weights::{FileType, Written, map};
 
 impl AdamW {
@@ -97,7 +97,7 @@ impl AdamW {
                 let count = both[0].len() / size_of::<f32>();
                 let part = |own: Range<usize>| {
                     let own = own.start * size_of::<f32>()..own.end * size_of::<f32>();
-                    both.map(|bytes| floats(&bytes[own.clone()]))
+                    both.map(|bytes| floats(&bytes[own.clone()]).collect::<Vec<f32>>())
                 };
                 (parameter, Entry::of(&config, shard, count, device, part))
             } else if let Some(parameter) = name.strip_prefix("first_codes.") {
@@ -278,13 +278,6 @@ fn scales(scales: &[f32]) -> Vec<u8> {
     bytes.collect()
 }
 
-/// The numbers in bytes.
-fn floats(bytes: &[u8]) -> Vec<f32> {
-    let numbers = bytes.chunks_exact(4);
-    let numbers = numbers.map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]));
-    numbers.collect()
-}
-
 /// What to do about a damaged file.
 const FIX: &str = "resume from an earlier checkpoint";
 
@@ -334,7 +327,7 @@ impl<'a> Reader<'a> {
         let scales = self.numbers(&format!("{kind}_scales.{parameter}"))?;
         Ok(Quantised {
             codes: codes.to_vec(),
-            scales: floats(scales),
+            scales: floats(scales).collect(),
         })
     }
 

@@ -110,7 +110,7 @@ pub(super) fn to_bytes<'a>(numbers: impl IntoIterator<Item = &'a f32>) -> Vec<u8
 }
 
 /// The numbers in bytes.
-pub(super) fn floats(bytes: &[u8]) -> impl Iterator<Item = f32> {
+pub(crate) fn floats(bytes: &[u8]) -> impl Iterator<Item = f32> {
     bytes
         .chunks_exact(4)
         .map(|bytes| f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))

@@ -31,7 +31,7 @@ use std::time::Duration;
 
 use burn::tensor::Device;
 use deadline::{Deadline, Watch};
-pub(crate) use exchange::Vote;
+pub(crate) use exchange::{Vote, floats};
 use link::{Farewell, Link, Losses};
 pub(crate) use sample::sample;
 pub(crate) use shards::{Coming, Cut, Questions, Shard};
