@@ -248,13 +248,17 @@ impl Decoder {
         }
         #[cfg(feature = "gpu")]
         if self.kernels() == Kernels::Cube {
-            let plain = match &self.lm_head {
-                Some(head) => head.is_plain().then(|| head.matrix()),
-                None => Some(self.embedding().transpose()),
+            let (matrix, low_rank) = match &self.lm_head {
+                Some(head) => (head.matrix(), head.low_rank.as_ref()),
+                None => (self.embedding().transpose(), None),
             };
-            if let Some(matrix) = plain {
-                return super::cube::product_in_f32(hidden, matrix);
-            }
+            let logits = super::cube::product_in_f32(hidden.clone(), matrix);
+            let Some(change) = low_rank else {
+                return logits;
+            };
+            // The change alone is computed in f32: a head is too large to be widened for each pass.
+            let inner = Kernels::Cube.matmul(hidden.cast(DType::F32), change.a.val());
+            return logits + Kernels::Cube.matmul(inner, change.b.val()) * change.factor();
         }
         self.logits(hidden.cast(DType::F32)).cast(DType::F32)
     }
