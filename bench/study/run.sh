@@ -38,7 +38,10 @@ train() {
   echo "$what" >"$scratch/seed-$seed.made"
   [ ! -e "$run/metrics.jsonl" ] || again=(--resume)
   "$forage" train "$config" --set threads=1 --set seed="$seed" --set data.world.seed=$((1000000 + seed)) --out "$run" --twins "$twins" \
-    "${again[@]}" "${@:2}" >"$scratch/seed-$seed.log" 2>&1 || { tail "$scratch/seed-$seed.log" >&2; return 1; }
+    "${again[@]}" "${@:2}" >"$scratch/seed-$seed.log" 2>&1 &
+  # Who ends this shell ends the program too: a shell that waits for one in the foreground would leave it running.
+  trap "kill $!" TERM
+  wait "$!" || { tail "$scratch/seed-$seed.log" >&2; return 1; }
   touch "$run/done"
 }
 # A seed per core: the weights are those of a run on all cores, bit for bit, and two such runs take 0.7 of the time of one after the other.

@@ -4,13 +4,18 @@ import contextlib
 import copy
 import io
 import json
+import os
+import subprocess
 import sys
 import tempfile
+import time
 import unittest
 from pathlib import Path
 from unittest import mock
 
 from harness import measure
+from harness.declare import ROOT
+from harness.tests.test_servers import lives
 from study import bars, benchmark
 
 SEEDS = range(1, 11)
@@ -136,6 +141,25 @@ class Study(unittest.TestCase):
         self.assertFalse(last["held"], "one run has no interval over seeds at three hops")
         for said in ("Training gained.", "| trained | 3 | 0.667 | 1.000 | 0.500 | 0.333 |", "missed low end of trained, three hops: not there"):
             self.assertIn(said, lines)
+
+    def test_no_training_outlives_the_script(self):
+        with tempfile.TemporaryDirectory() as folder:
+            scratch, forage = Path(folder, "scratch"), Path(folder, "forage")
+            # Takes the folder of its run as `train` does, and leaves its process in it.
+            forage.write_text('#!/bin/sh\nwhile [ "$1" != --out ]; do shift; done\nmkdir -p "$2"; echo $$ >"$2/process"; exec sleep 600\n')
+            forage.chmod(0o755)
+            command = ["bash", ROOT / "bench/study/run.sh", scratch, "configs/smoke.toml", "1 2"]
+            script = subprocess.Popen(command, env=os.environ | {"FORAGE_BIN": str(forage)}, stderr=subprocess.DEVNULL)
+            until = time.monotonic() + 20
+            count = min(2, int(subprocess.check_output(["nproc"])))
+            while len(found := [text for path in scratch.glob("*/process") if (text := path.read_text())]) < count:
+                self.assertLess(time.monotonic(), until)
+                time.sleep(0.01)
+            script.terminate()
+            script.wait()
+            while any(lives(int(process)) for process in found):
+                self.assertLess(time.monotonic(), until, "a training goes on")
+                time.sleep(0.01)
 
 
 if __name__ == "__main__":
