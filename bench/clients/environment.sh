@@ -8,8 +8,13 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 . bench/clients/common.sh
+ALL=server,client,openenv,trl,verifiers,verl,skyrl,nemo
+PARTS="${PARTS:-$ALL}"
+for PART in ${PARTS//,/ }; do
+    [[ ",$ALL," == *,"$PART",* ]] || { echo "no part is called $PART; there are: ${ALL//,/, }" >&2; exit 2; }
+done
+[ -n "${PART:-}" ] || { echo "PARTS names no part; there are: ${ALL//,/, }" >&2; exit 2; }
 build
-PARTS="${PARTS:-server,client,openenv,trl,verifiers,verl,skyrl,nemo}"
 export FORAGE_BIN="$(realpath "$FORAGE")" HF_HUB_OFFLINE=1 PYTHONDONTWRITEBYTECODE=1
 export TRL_EXPERIMENTAL_SILENCE=1
 HELD=true

@@ -736,6 +736,9 @@ ATTACKS = [
 
 def main():
     work, wanted = Path(sys.argv[1]), sys.argv[2:]
+    names = [act.__name__ for *_, act in ATTACKS]
+    if unknown := sorted(set(wanted) - set(names)):
+        raise SystemExit(f"no attack is called {', '.join(unknown)}; there are: {', '.join(names)}")
     grounds = Grounds(work)
     print("| attack | before | after | fails |")
     print("|---|---|---|---|")

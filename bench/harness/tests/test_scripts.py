@@ -1,7 +1,10 @@
 """The scripts that have no rounds: each ends with a line of JSON with `held`; checks fail unless it holds, measurements do not."""
 
+import os
 import re
 import shlex
+import subprocess
+import tempfile
 import unittest
 from pathlib import Path
 
@@ -85,6 +88,21 @@ class Scripts(unittest.TestCase):
                     pinned = word.startswith(("-", "$", ">")) or "==" in word or "/" in word
                     self.assertTrue(pinned, f"{path}: {line}")
         self.assertGreater(seen, 20)
+
+    def test_a_name_of_nothing_is_refused_before_anything_is_made(self):
+        asked = {
+            "clients/environment.sh": [],
+            "faults/attacks.sh": ["forage", "typo"],
+            "faults/run.sh": ["forage", "typo"],
+            "start/run.sh": [os.devnull, "typo"],
+        }
+        for script, arguments in asked.items():
+            with self.subTest(script=script), tempfile.TemporaryDirectory() as folder:
+                given = os.environ | {"FORAGE_BIN": "/nowhere/forage", "FORAGE_BENCH_HOME": folder, "PARTS": "typo", "TMPDIR": folder}
+                done = subprocess.run(["bash", ROOT / "bench" / script, *arguments], env=given, capture_output=True, text=True)
+                self.assertNotEqual(done.returncode, 0)
+                self.assertRegex(done.stderr, "typo")
+                self.assertEqual(done.stdout, "")
 
     def test_a_seed_that_does_as_no_published_policy_did_is_enough(self):
         shares = {(reward, seed): {"v1": 0.01, "v2": 0.96}[reward] for reward in ("v1", "v2") for seed in table.SEEDS}
