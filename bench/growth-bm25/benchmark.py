@@ -86,27 +86,36 @@ def update(work, name, index, made):
     """A server under load, without and with passages being added to its index; then another one that opens what was added to."""
     load, seconds = Load(work, made / "queries.jsonl"), work.parameters["seconds"]
 
+    def added(folder):
+        command = [work.forage, "index", "add", folder, "--corpus", made / "more.jsonl", "--format", "search-r1"]
+        return timed(command, work.scratch / "add.log")["wall_s"]
+
     def measure():
         grown, port = linked(index, work.scratch / "grown"), free_port()
-        command = [work.forage, "index", "add", grown, "--corpus", made / "more.jsonl", "--format", "search-r1"]
-        taken = []
+        taken, failed, over = [], [], threading.Event()
 
         def add():
             try:
-                taken.append(timed(command, work.scratch / "add.log")["wall_s"])
-            except BenchError as error:
-                taken.append(error)
+                taken.append(added(grown))
+                # One alone is done before the load is: until then into copies, so that the index gets its passages once.
+                while not over.is_set():
+                    added(linked(index, work.scratch / "again"))
+            except (BenchError, OSError) as error:
+                failed.append(error)
 
         with serve(work, grown, port) as server:
             load(server, CONNECTIONS, min(2, seconds))
             quiet = load(server, CONNECTIONS, seconds)
             adding = threading.Thread(target=add)
             adding.start()
-            busy = load(server, CONNECTIONS, seconds)
-            adding.join()
+            try:
+                busy = load(server, CONNECTIONS, seconds)
+            finally:
+                over.set()
+                adding.join()
             resident, private = max(server.resident), max(server.private)
-        if isinstance(taken[0], BenchError):
-            raise taken[0]
+        if failed:
+            raise failed[0]
         port = free_port()
         with serve(work, grown, port) as server:
             ready = server.ready_s

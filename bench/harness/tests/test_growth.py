@@ -8,6 +8,7 @@ import json
 import os
 import tempfile
 import threading
+import time
 import unittest
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -253,6 +254,38 @@ class Generator(unittest.TestCase):
         self.assertRegex(found["rare"], r'^"\w+ \w+"$')
         self.assertRegex(found["mixed"], r"^\(\w+ OR \w+\) AND \w+ AND NOT \w+$")
         self.assertEqual(found["broad"].count(" OR "), 5)
+
+
+class Updates(unittest.TestCase):
+    def test_passages_are_added_for_as_long_as_the_load_lasts(self):
+        growth, said = module(Path("bench/growth-bm25/benchmark.py")), []
+
+        def timed(command, log):
+            self.assertEqual(command[1:3], ["index", "add"])
+            said.append(f"add to {command[3].name}")
+            time.sleep(0.01)
+            said.append("added")
+            return {"wall_s": 1.0}
+
+        def load(server, connections, seconds):
+            said.append("load")
+            time.sleep(0.1)
+            said.append("loaded")
+            return {"p99_ms": 1.0, "per_second": 1.0, "other_statuses": 0}
+
+        with tempfile.TemporaryDirectory() as scratch:
+            index = Path(scratch, "index")
+            index.mkdir()
+            (index / "manifest.json").write_text('{"counts": {"passages": 5}}')
+            work = mock.Mock(parameters={"seconds": 1}, scratch=Path(scratch), forage="forage")
+            served = mock.MagicMock()
+            served.return_value.__enter__.return_value = mock.Mock(resident=[1], private=[1], ready_s=0.1)
+            with mock.patch.multiple(growth, timed=timed, Load=lambda *given: load, serve=served):
+                growth.update(work, "update", index, index).measure()
+        busy = said[said.index("add to grown") :]
+        self.assertEqual(busy.count("add to grown"), 1)
+        self.assertGreater(busy.count("add to again"), 2)
+        self.assertEqual(busy[-1], "added", "the load outlasted what was added")
 
 
 class Environment:
