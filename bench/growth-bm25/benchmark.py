@@ -30,8 +30,12 @@ WAYS = ("warm", "cold")
 KINDS = {"phrase": "phrase of the text", "rare": "rare phrase", "mixed": "AND, OR, NOT", "broad": "six words by OR"}
 BUILT = {"wall_s": "s", "cpu_s": "s", "peak_mb": "MiB", "disk_mb": "MB"}
 CONNECTIONS, ADDED = 8, 10_000
-# Java's times settle within these.
-PASSES = 4
+
+
+def passes(size):
+    """How often all queries are asked before they are timed. Java's times settle within 12,000 of them where its compilers have little to
+    count in each (bench/retrieval); in those of a large index they have several times as much, and minutes are dear there."""
+    return 24 if SIZES[size] <= SIZES["1m"] else 8
 
 
 def built(work, name, key, command):
@@ -173,7 +177,7 @@ def sides(work, size):
         groups.append([
             Cold(folder, f"{size}/{name}/{k}/cold", command, ask, (), env) for name, folder, command, env in engines(k, made / "cold.jsonl")
         ])  # fmt: skip
-        warm = ["single"] * PASSES
+        warm = ["single"] * passes(size)
         groups.append([
             Driven(f"{size}/{name}/{k}/warm", command, ask | {"scores": "scores"}, warm, env)
             for name, _, command, env in engines(k, made / "queries.jsonl")

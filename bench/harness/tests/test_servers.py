@@ -1,5 +1,6 @@
 """Servers of several processes: what they take together, and their end."""
 
+import os
 import sys
 import tempfile
 import time
@@ -7,6 +8,7 @@ import unittest
 from pathlib import Path
 
 from harness.servers import Server, free_port, tree
+from harness.tests.test_growth import module
 
 # Answers, and has a child that takes 64 MiB and some processor time before the first answer.
 FORKING = """
@@ -51,6 +53,17 @@ class Servers(unittest.TestCase):
             while lives(child) and time.monotonic() < until:
                 time.sleep(0.01)
             self.assertFalse(lives(child))
+
+    def test_every_worker_is_warm_before_it_is_measured(self):
+        asked = []
+
+        def load(server, connections, seconds):
+            asked.append(seconds)
+            return {"statuses": {"200": 500}}
+
+        cores = len(os.sched_getaffinity(0))
+        module(Path("bench/server/benchmark.py")).warm(None, load, {"warm": 2000, "seconds": 8})
+        self.assertEqual(asked, [3] * 4 * cores)
 
 
 if __name__ == "__main__":
