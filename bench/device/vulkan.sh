@@ -8,7 +8,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 [ $# -eq 1 ] || { echo "usage: bench/device/vulkan.sh FORAGE" >&2; exit 2; }
-forage=$(realpath "$1")
+program=$(realpath "$1")
 driver() {
   for file in /usr/lib/chromium/vk_swiftshader_icd.json /usr/lib/*/chromium/vk_swiftshader_icd.json; do
     if [ -f "$file" ]; then
@@ -30,12 +30,16 @@ VK_ICD_FILENAMES=$(driver)
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
-"$forage" bench parity --device wgpu:cpu 2>"$scratch/parity.err" | tee "$scratch/parity.out" ||
+# What takes a quarter of an hour hangs, which is a fault; 124 is left to who gives the whole script less time. In the foreground, so that
+# the script's end is that of the program.
+forage() { timeout --foreground --kill-after=10 900 "$program" "$@" || return 1; }
+
+forage bench parity --device wgpu:cpu 2>"$scratch/parity.err" | tee "$scratch/parity.out" ||
   { tail -n 60 "$scratch/parity.err" >&2; exit 1; }
 # A check that was not made is no check.
 grep -qx '108 passed, 0 failed' "$scratch/parity.out" || { echo "not all of 108 checks of parity were made" >&2; exit 1; }
 
-run() { "$forage" train configs/smoke.toml --out "$scratch/$1" --set grpo.steps="$2" "${@:3}" >"$scratch/$1.log" 2>&1 || { cat "$scratch/$1.log" >&2; exit 1; }; }
+run() { forage train configs/smoke.toml --out "$scratch/$1" --set grpo.steps="$2" "${@:3}" >"$scratch/$1.log" 2>&1 || { cat "$scratch/$1.log" >&2; exit 1; }; }
 run cpu 3
 run there 3 --device wgpu:cpu
 run cut 2 --device wgpu:cpu --set grpo.checkpoint_every=1
@@ -44,7 +48,7 @@ bits=(--set grpo.update.optimizer.moments_in_8_bits=true)
 run cpu-bits 2 "${bits[@]}"
 run cut-bits 1 --device wgpu:cpu "${bits[@]}" --set grpo.checkpoint_every=1
 run cut-bits 2 --device wgpu:cpu "${bits[@]}" --set grpo.checkpoint_every=1 --resume
-export_to() { "$forage" export "$scratch/$1" --merged "$scratch/$2" >/dev/null; }
+export_to() { forage export "$scratch/$1" --merged "$scratch/$2" >/dev/null; }
 export_to there exported
 export_to cpu expected
 export_to cut-bits exported-bits
