@@ -54,7 +54,7 @@ if wanted server || wanted client; then
     venv environment-venv 'openenv, gymnasium, mcp, pytest' openenv-core==0.3.0 gymnasium==1.3.0 mcp==2.3.0 pytest==9.2.0
 fi
 if wanted server; then
-    "$FORAGE" world --pages 300 --out "$WORK/world" > /dev/null 2>&1
+    "$FORAGE" world --quiet --pages 300 --out "$WORK/world" > /dev/null
     QUESTIONS="$WORK/world/search-r1/train.jsonl"
     serve open env search-r1 --corpus "$WORK/world/search-r1/wiki.jsonl" --format search-r1 --questions "$QUESTIONS"
     OPEN="$URL"
@@ -62,7 +62,7 @@ if wanted server; then
     serve closed env search-r1 --pages 100 --token-file "$WORK/token"
     CLOSED="$URL"
     # The retriever of the third server is there when it starts, and then killed.
-    "$FORAGE" index build --corpus "$WORK/world/search-r1/wiki.jsonl" --format search-r1 --out "$WORK/index" > /dev/null 2>&1
+    "$FORAGE" index build --quiet --corpus "$WORK/world/search-r1/wiki.jsonl" --format search-r1 --out "$WORK/index" > /dev/null
     serve retriever retriever "$WORK/index"
     RETRIEVER="$SERVER"
     sed "s|QUESTIONS|$QUESTIONS|; s|RETRIEVER|$URL|" bench/clients/dead_retriever.toml > "$WORK/dead.toml"

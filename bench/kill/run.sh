@@ -14,12 +14,14 @@ if [ -z "$forage" ]; then
     forage="${CARGO_TARGET_DIR:-target}/release/forage"
 fi
 work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+trap 'kill -9 $(jobs -p) 2>/dev/null || true; rm -rf "$work"' EXIT
+# failed LOG: shows what a run said that failed, since the log goes with the folder.
+failed() { tail "$work/$1.log" >&2; exit 1; }
 # In a subshell that becomes the program, so that a kill reaches it.
 train() { exec "$forage" train configs/smoke.toml --set grpo.steps="$steps" --set grpo.checkpoint_every=3 --set grpo.keep_checkpoints=2 \
     --set grpo.evaluate_every=7 --set tensorboard=canonical "$@"; }
 start=$(date +%s%N)
-(train --out "$work/whole" >"$work/whole.log" 2>&1)
+(train --out "$work/whole" >"$work/whole.log" 2>&1) || failed whole
 whole_ms=$((($(date +%s%N) - start) / 1000000))
 resume=
 killed=0
@@ -33,12 +35,12 @@ while [ "$killed" -lt "$kills" ]; do
         wait "$run" 2>/dev/null || true
     else
         # It had ended: the rest of the kills would find nothing to do.
-        wait "$run"
+        wait "$run" || failed broken
         break
     fi
     [ -e "$work/broken/metrics.jsonl" ] || [ -e "$work/broken/checkpoints" ] && resume=--resume || rm -rf "$work/broken"
 done
-[ -d "$work/broken/policy" ] || (train --out "$work/broken" $resume >>"$work/broken.log" 2>&1)
+[ -d "$work/broken/policy" ] || (train --out "$work/broken" $resume >>"$work/broken.log" 2>&1) || failed broken
 same=true
 # A run that ended before its kills has not been tried.
 [ "$killed" -eq "$kills" ] || { same=false; echo "only $killed of $kills kills met a run" >&2; }

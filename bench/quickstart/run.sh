@@ -13,6 +13,7 @@ if [ -z "$forage" ]; then
   cargo build --release --locked -p forage
   forage="${CARGO_TARGET_DIR:-target}/release/forage"
 fi
+trap 'kill $(jobs -p) 2>/dev/null || true' EXIT
 for seed in 1 2 3; do
   start=()
   if [[ " $* " == *" --config "* ]]; then
@@ -29,7 +30,7 @@ for seed in 1 2 3; do
     [ "${now:-0}" -gt "$peak" ] && peak=$now
     sleep 1
   done
-  wait "$run"
+  wait "$run" || { tail "$scratch/seed-$seed.log" >&2; exit 1; }
   echo "$peak" >"$scratch/seed-$seed.peak_kb"
 done
 python3 bench/quickstart/table.py "$scratch"

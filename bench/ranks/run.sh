@@ -23,6 +23,8 @@ stop() {
     rm -rf "$work"
 }
 trap stop EXIT
+# failed LOG: shows what a run said that failed, since the log goes with the folder.
+failed() { tail "$work/$1.log" >&2; exit 1; }
 now() { echo $(($(date +%s%N) / 1000000)); }
 # In a subshell that becomes the program, so that a kill reaches it.
 train() { exec "$forage" train configs/smoke.toml --set grpo.steps="$steps" --set grpo.checkpoint_every=3 --set grpo.keep_checkpoints=2 \
@@ -41,7 +43,7 @@ together() {
     done
 }
 start=$(now)
-(train --out "$work/whole" >"$work/whole.log" 2>&1)
+(train --out "$work/whole" >"$work/whole.log" 2>&1) || failed whole
 whole_ms=$(($(now) - start))
 resume=
 killed=0 longest_ms=0 ended=false
@@ -63,7 +65,7 @@ while [ "$killed" -lt "$kills" ] && [ "$ended" = false ]; do
         code=0
         wait "${ranks[rank]}" 2>/dev/null || code=$?
         # 0 where it had ended before.
-        [ "$code" = 1 ] || [ "$code" = 137 ] || [ "$code" = 0 ] || { echo "rank $rank ended with $code" >&2; exit 1; }
+        [ "$code" = 1 ] || [ "$code" = 137 ] || [ "$code" = 0 ] || { echo "rank $rank ended with $code" >&2; failed "rank-$rank"; }
     done
     took=$(($(now) - start))
     # Those that had not met waited for the victim as long as they were told to.
@@ -73,7 +75,7 @@ while [ "$killed" -lt "$kills" ] && [ "$ended" = false ]; do
 done
 if [ ! -d "$work/broken/policy" ]; then
     together 3 --out "$work/broken" $resume
-    wait "${ranks[@]}"
+    for rank in "${!ranks[@]}"; do wait "${ranks[rank]}" || failed "rank-$rank"; done
     ranks=()
 fi
 same=true

@@ -45,7 +45,8 @@ if [ -n "${2:-}" ]; then
 fi
 
 rm -rf "$scratch/small" "$scratch/large"
-"$forage" quickstart --config configs/smoke.toml --out "$scratch/small" > "$scratch/quickstart.log" 2>&1
+"$forage" quickstart --config configs/smoke.toml --out "$scratch/small" > "$scratch/quickstart.log" 2>&1 ||
+    { tail "$scratch/quickstart.log" >&2; exit 1; }
 python3 "$here/multiply.py" "$scratch/small" "$scratch/large" 10000
 time "$forage" report "$scratch/large" --out "$scratch/report.html"
 ls -l "$scratch/report.html"

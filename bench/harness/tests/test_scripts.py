@@ -104,6 +104,18 @@ class Scripts(unittest.TestCase):
                 self.assertRegex(done.stderr, "typo")
                 self.assertEqual(done.stdout, "")
 
+    def test_a_run_that_fails_is_told_in_its_own_words(self):
+        with tempfile.TemporaryDirectory() as folder:
+            forage = Path(folder, "forage")
+            forage.write_text("#!/bin/sh\necho no memory >&2\nexit 3\n")
+            forage.chmod(0o755)
+            for script, arguments in (("kill/run.sh", []), ("quickstart/run.sh", [folder]), ("ranks/run.sh", [])):
+                with self.subTest(script=script):
+                    given = os.environ | {"FORAGE_BIN": str(forage), "TMPDIR": folder}
+                    done = subprocess.run(["bash", ROOT / "bench" / script, *arguments], env=given, capture_output=True, text=True)
+                    self.assertNotEqual(done.returncode, 0)
+                    self.assertEqual(done.stderr, "no memory\n")
+
     def test_a_seed_that_does_as_no_published_policy_did_is_enough(self):
         shares = {(reward, seed): {"v1": 0.01, "v2": 0.96}[reward] for reward in ("v1", "v2") for seed in table.SEEDS}
         alarms = {run: ["keyword_bag"] for run in shares}
