@@ -20,6 +20,8 @@ FORAGE, WORK, ENGINE, PROGRAM = sys.argv[1], Path(sys.argv[2]), sys.argv[3], sys
 CONFIG = "configs/smoke.toml"
 CONTEXT = 320
 STEPS = 6
+# Seconds after which a run, or a wait for its rows, hangs.
+LONGEST = 900
 # Largest mean difference of log-probabilities, nats, by the type that both sides compute in: in bf16 that of pushes and of the sentinel, in
 # f32 a stricter one, since the model here is small.
 LOGPROBS = Path("trainer/src/logprobs.rs").read_text()
@@ -205,9 +207,12 @@ def rows(out):
 
 
 def wait_for_rows(run, out, count):
+    until = time.monotonic() + LONGEST
     while len(rows(out)) < count:
         if run.poll() is not None:
             raise RuntimeError(f"the run ended with {run.returncode} after {len(rows(out))} steps")
+        if time.monotonic() > until:
+            raise RuntimeError(f"the run has {len(rows(out))} of {count} steps after {LONGEST} seconds")
         time.sleep(0.1)
 
 
@@ -233,9 +238,10 @@ def case(name, weights, tied, dtype, event, port):
     told = lambda: "".join(log.read_text().strip().splitlines()[-1:])
     plugin = faulty(event) if event in FAULTS else None
     count = 2 if event == "one killed" else 1
-    servers = [Server(folder, port + number, dtype, weights == "lora", plugin) for number in range(count)]
-    seen = {}
+    servers, run, seen = [], None, {}
     try:
+        for number in range(count):
+            servers.append(Server(folder, port + number, dtype, weights == "lora", plugin))
         urls = [server.ready().url for server in servers]
         begun = time.monotonic()
         run = train(out, folder, weights, dtype, urls)
@@ -246,7 +252,7 @@ def case(name, weights, tied, dtype, event, port):
         elif event == "killed":
             wait_for_rows(run, out, 3)
             servers[0].kill()
-        rc = run.wait(timeout=900)
+        rc = run.wait(timeout=LONGEST)
         if rc != 0 and event in ("stale", "killed"):
             seen = {"stopped_after": len(rows(out)), "told": told()}
             if event == "stale":
@@ -259,11 +265,15 @@ def case(name, weights, tied, dtype, event, port):
             servers[0].start()
             servers[0].ready()
             again = ["--resume"] if rows(out) else []
-            rc = train(out, folder, weights, dtype, urls, *again).wait(timeout=900)
+            run = train(out, folder, weights, dtype, urls, *again)
+            rc = run.wait(timeout=LONGEST)
         seen |= {"rc": rc, "seconds": round(time.monotonic() - begun, 1), **figures(out)}
         if event in FAULTS:
             seen["told"] = told()
     finally:
+        if run is not None:
+            run.kill()
+            run.wait()
         for server in servers:
             server.kill()
     if event in FAULTS:
@@ -281,6 +291,8 @@ def case(name, weights, tied, dtype, event, port):
 
 
 def main():
+    # As the keyboard's: what was started is ended.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     wanted = set(sys.argv[5:])
     unknown = wanted - {name for name, *_ in CASES}
     if unknown:
