@@ -2,8 +2,9 @@
 # Makes the interpreter anew, twice, and compares the bytes with those committed: sandbox/verify-guest.sh. First in the target folder that
 # guest/build.sh keeps, then in another folder with nothing compiled.
 #
-# Exit status 0 when all bytes are equal, 1 when they differ, 75 when no toolchain that could make them is to be had. What was found equal
-# on this machine is not made again: a file in the cache folder says so. On two cores about half an hour the first time.
+# Exit status 0 when all bytes are equal, 1 when they differ or cannot be made, 75 when no toolchain is to be had, or crates cannot be
+# fetched. What was found equal on this machine is not made again: a file in the cache folder says so. On two cores about half an hour the
+# first time.
 set -euo pipefail
 cd "$(dirname "$0")/guest"
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/forage-guest
@@ -27,8 +28,13 @@ make() {
   bash "$1/build.sh" >"$scratch/log" 2>&1 || code=$?
   if [[ $code -ne 0 ]]; then
     tail -20 "$scratch/log"
-    if ! grep -q 'Compiling forage-guest ' "$scratch/log"; then
+    # The first thing that build.sh writes once it has a toolchain.
+    if [[ ! ${XDG_CACHE_HOME:-$HOME/.cache}/forage-guest/fixed/git -nt $scratch/sources.tar ]]; then
       echo "no toolchain of the interpreter can be had here"
+      exit 75
+    fi
+    if grep -qiE 'spurious network error|failed to download|unable to update registry' "$scratch/log"; then
+      echo "crates of the interpreter cannot be fetched here"
       exit 75
     fi
     exit 1

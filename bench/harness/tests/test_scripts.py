@@ -116,6 +116,26 @@ class Scripts(unittest.TestCase):
                     self.assertNotEqual(done.returncode, 0)
                     self.assertEqual(done.stderr, "no memory\n")
 
+    def test_the_interpreter_is_left_out_where_it_cannot_be_made_alone(self):
+        target, none = "printf %s /", "exit 1"
+        cases = {
+            "no toolchain of the interpreter": (75, none, none, "true"),
+            "crates of the interpreter cannot be fetched": (75, target, none, "echo 'error: failed to download `x`' >&2; exit 101"),
+            # A copy of a crate that is not there, as a patch that does not fit.
+            "No such file": (1, target, none, "true"),
+            "cannot be compiled": (1, target, none, "echo cannot be compiled; exit 101"),
+        }
+        for said, (status, rustc, apt, cargo) in cases.items():
+            with self.subTest(said=said), tempfile.TemporaryDirectory() as folder:
+                version = 'case $1 in --version) echo "rustc 1.99.0 (x)"; exit ;; esac'
+                for name, program in (("rustc", f"{version}\n{rustc}"), ("apt-get", apt), ("cargo", cargo)):
+                    (Path(folder) / name).write_text(f"#!/bin/sh\n{program}\n")
+                    (Path(folder) / name).chmod(0o755)
+                given = os.environ | {"PATH": f"{folder}:{os.environ['PATH']}", "XDG_CACHE_HOME": f"{folder}/cache", "CARGO_HOME": folder}
+                done = subprocess.run(["bash", ROOT / "sandbox/verify-guest.sh"], env=given, capture_output=True, text=True)
+                self.assertEqual(done.returncode, status, done.stdout + done.stderr)
+                self.assertIn(said, done.stdout)
+
     def test_a_seed_that_does_as_no_published_policy_did_is_enough(self):
         shares = {(reward, seed): {"v1": 0.01, "v2": 0.96}[reward] for reward in ("v1", "v2") for seed in table.SEEDS}
         alarms = {run: ["keyword_bag"] for run in shares}
