@@ -68,9 +68,9 @@ BENCHMARK = Benchmark(
     peers=(SKYRL,),
     figures=list(figures()),
     aims=[
-        Aim(f"forage/{SEARCH}/process/256", ">=", 5000, "episodes per second in process, 256 sessions"),
-        Aim("http_over_skyrl_gym", ">=", 1, "over HTTP, 32 sessions, over SkyRL-gym's rate"),
-        Aim("websocket_over_skyrl_gym", ">=", 1, "over WebSocket, 32 sessions, over SkyRL-gym's rate"),
+        Aim(f"forage/{SEARCH}/process/256", ">=", 18_000, "episodes per second in process, 256 sessions"),
+        Aim("http_over_skyrl_gym", ">=", 4, "over HTTP, 32 sessions, over SkyRL-gym's rate"),
+        Aim("websocket_over_skyrl_gym", ">=", 5, "over WebSocket, 32 sessions, over SkyRL-gym's rate"),
     ],
     equalities=[Equality("SkyRL-gym pays for as many episodes as the oracle answers rightly", ["skyrl-gym/paid", "skyrl-gym/expected"])],
     tables=[Table(("environment", "way", *(f"{sessions} at a time" for sessions in SESSIONS)), list(rows()))],

@@ -21,7 +21,7 @@ BENCHMARK = Benchmark(
         Figure("forage/tokens_per_episode", "tokens"),
         Figure("forage/peak_mib", "MiB", "lower"),
     ],
-    aims=[Aim("forage/episodes_per_s", ">=", 5000, "episodes per second")],
+    aims=[Aim("forage/episodes_per_s", ">=", 20_000, "episodes per second")],
     equalities=[
         Equality("the oracle is always right", ["forage/exact_match"], value=1.0),
         Equality("no infrastructure fault", ["forage/infra_faults"], value=0),

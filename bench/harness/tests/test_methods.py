@@ -43,6 +43,11 @@ class Methods(unittest.TestCase):
             with self.assertRaisesRegex(SystemExit, "another config or TASK"):
                 run.Bench(argparse.Namespace(**given, task="")).claim()
 
+    def test_methods_must_play_as_many_episodes_each(self):
+        for episodes, held in {(100, 90): True, (100, 89): False, (100, 101): False, (): False}.items():
+            figures = {str(at): {"episodes": [spent]} for at, spent in enumerate(episodes)}
+            self.assertIs(run.held(figures, 100), held, episodes)
+
     def test_methods_are_told_by_their_intervals(self):
         leads = {"dapo": None, "a": (0.1, 0.05, 0.15), "b": (-0.1, -0.2, -0.05), "c": (0.0, -0.1, 0.1), "d": (0.0, -0.1, 0.1)}
         figures = {name: {"lead": lead} for name, lead in leads.items()}
