@@ -211,9 +211,10 @@ def curves(sizes):
 
 
 def needs(parameters):
-    """Of the largest size: the vectors, a peer's copy of them with its graph, and a block of scores. On the disk the vectors and the indexes."""
+    """Of the largest size: the vectors, a peer's copy of them with its graph, our codes (a byte and less of a number) and links, which stay
+    there beside it, and a block of scores. On the disk the vectors and the indexes."""
     shapes = [SIZES[size] for size in parameters["sizes"]]
-    memory = max(8 * count * dimension + 256 * count for count, dimension in shapes) + 2**30
+    memory = max(10 * count * dimension + 512 * count for count, dimension in shapes) + 2**30
     return {"memory": memory, "disk": sum(16 * count * dimension + 512 * count for count, dimension in shapes)}
 
 

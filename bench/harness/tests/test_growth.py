@@ -256,6 +256,15 @@ class Generator(unittest.TestCase):
         self.assertEqual(found["broad"].count(" OR "), 5)
 
 
+class Vectors(unittest.TestCase):
+    def test_the_page_says_what_the_largest_size_takes(self):
+        dense = module(Path("bench/growth-dense/benchmark.py"))
+        needs = dense.needs({"sizes": ["2m-768"]})
+        memory, disk = (f"{needs[kind] / 2**30:.1f} GiB of {kind}" for kind in ("memory", "disk"))
+        page = " ".join((ROOT / "docs/growth.md").read_text().split())
+        self.assertIn(f"2 million of 768 numbers take up to {memory} and {disk}.", page)
+
+
 class Updates(unittest.TestCase):
     def test_passages_are_added_for_as_long_as_the_load_lasts(self):
         growth, said = module(Path("bench/growth-bm25/benchmark.py")), []
