@@ -74,7 +74,8 @@ class Workspace:
 
     def input(self, name, key, make):
         """The folder of an input, made by `make(FOLDER)` unless the bench home has it. `key` is everything that decides its content,
-        the digests of programs and files that it is made from among them; another key is another folder."""
+        the digests of programs and files that it is made from among them; another key is another folder. One whose key has another
+        `program` alone, an earlier build's, gives way to it."""
         key = json.loads(json.dumps(key))
         text = json.dumps(key, sort_keys=True)
         folder = self.home / "inputs" / f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
@@ -92,6 +93,10 @@ class Workspace:
         partial = stamp.with_suffix(".partial")
         partial.write_text(json.dumps({"key": key, "files": _sizes(folder)}))
         partial.rename(stamp)
+        for other in folder.parent.glob(f"{name}-*/input.json"):
+            found = json.loads(other.read_text())["key"]
+            if "program" in found and found != key and found | {"program": key.get("program")} == key:
+                shutil.rmtree(other.parent)
         return folder
 
     def run(self, *command, env=None):

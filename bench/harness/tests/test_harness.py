@@ -194,6 +194,11 @@ class Inputs(unittest.TestCase):
         other = self.work.input("corpus", {"size": 2}, self.make)
         self.assertEqual(self.made, [one, other])
 
+    def test_an_input_of_an_earlier_program_gives_way(self):
+        keys = ({"size": 1, "program": "a"}, {"size": 2, "program": "a"}, {"size": 1, "program": "b"}, {"size": 1})
+        first, larger, later, without = [self.work.input("index", key, self.make) for key in keys]
+        self.assertEqual([folder.exists() for folder in (first, larger, later, without)], [False, True, True, True])
+
     def test_an_input_of_another_workload_is_refused(self):
         folder = self.work.input("corpus", {"size": 1}, self.make)
         stamp = folder / "input.json"
