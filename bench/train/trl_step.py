@@ -22,7 +22,7 @@ tokenizer = AutoTokenizer.from_pretrained(MODEL)
 tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
 PROMPT_TOKENS = len(tokenizer(PROMPT)["input_ids"])
 model = AutoModelForCausalLM.from_pretrained(MODEL, dtype=torch.float32)
-lengths = []
+lengths, output = [], tempfile.TemporaryDirectory()
 
 
 def coin(completions, completion_ids, **_):
@@ -42,7 +42,7 @@ class Clock(TrainerCallback):
 
 
 config = GRPOConfig(
-    output_dir=tempfile.mkdtemp(),
+    output_dir=output.name,
     use_cpu=True,
     per_device_train_batch_size=128 // MICRO_BATCHES,
     gradient_accumulation_steps=MICRO_BATCHES,
