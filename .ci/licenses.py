@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """Collects the licence texts of every crate in the program and in the sandbox's interpreter: .ci/licenses.py [--check]
 
-Writes cli/licenses/crates.txt.gz, which `forage licenses` prints. With --check it writes nothing and fails where a crate is missing
-from the file. A text that several crates share stands once, with their names above it.
+Writes cli/licenses/crates.txt.gz, which `forage licenses` prints. With --check it writes nothing and fails where the file has another
+text. A text that several crates share stands once, with their names above it.
 """
 
 import collections
+import difflib
 import gzip
+import itertools
 import json
 import pathlib
 import re
@@ -42,31 +44,37 @@ def crates(manifest, root, target, features):
     return [packages[identity] for identity in seen if packages[identity]["source"]]
 
 
-def main():
-    found = {package["name"]: package for target in TARGETS for package in crates(*target)}
-    if sys.argv[1:] == ["--check"]:
-        text = gzip.decompress(OUT.read_bytes()).decode()
-        listed = set(re.findall(r"^  (\S+) \(", text, re.MULTILINE))
-        missing = sorted(set(found) - listed)
-        if missing:
-            sys.exit(f"{OUT.name} lacks {', '.join(missing)}: run .ci/licenses.py")
-        return
-    texts, without = collections.defaultdict(list), []
-    for name, package in sorted(found.items()):
+def collected(found):
+    """The text of all licences, and how many there are."""
+    # Once each, whatever versions of a crate there are: their order is that of the lines.
+    texts, without = collections.defaultdict(dict), {}
+    for package in sorted(found.values(), key=lambda package: (package["name"], package["id"])):
         folder = pathlib.Path(package["manifest_path"]).parent
         files = sorted(path for path in folder.iterdir() if path.is_file() and LICENCE.match(path.name))
-        line = f"  {name} ({package['license'] or package['license_file']}) {package['repository'] or ''}".rstrip()
+        line = f"  {package['name']} ({package['license'] or package['license_file']}) {package['repository'] or ''}".rstrip()
         for path in files:
-            text = path.read_text(errors="replace").replace("\r\n", "\n").strip()
-            texts[text].append(line)
+            text = path.read_text(encoding="utf-8", errors="replace").replace("\r\n", "\n").strip()
+            texts[text][line] = None
         if not files:
-            without.append(f"{line} by {', '.join(package['authors']) or 'its authors'}")
+            without[f"{line} by {', '.join(package['authors']) or 'its authors'}"] = None
     parts = ["These crates bring no file with their licence; its usual text holds:\n\n" + "\n".join(without)]
-    for text, lines in sorted(texts.items(), key=lambda entry: entry[1]):
+    for text, lines in sorted(texts.items(), key=lambda entry: [*entry[1]]):
         parts.append("\n".join(lines) + "\n\n" + text)
-    whole = ("\n\n" + "-" * 80 + "\n\n").join(parts) + "\n"
-    OUT.write_bytes(gzip.compress(whole.encode(), 9, mtime=0))
-    print(f"{OUT}: {len(found)} crates, {len(texts)} texts, {OUT.stat().st_size} bytes")
+    return ("\n\n" + "-" * 80 + "\n\n").join(parts) + "\n", len(texts)
+
+
+def main():
+    found = {package["id"]: package for target in TARGETS for package in crates(*target)}
+    whole, count = collected(found)
+    if sys.argv[1:] != ["--check"]:
+        OUT.write_bytes(gzip.compress(whole.encode(), 9, mtime=0))
+        print(f"{OUT}: {len(found)} crates, {count} texts, {OUT.stat().st_size} bytes")
+        return
+    kept = gzip.decompress(OUT.read_bytes()).decode()
+    if kept != whole:
+        lines = difflib.unified_diff(kept.splitlines(), whole.splitlines(), OUT.name, "the crates", n=0, lineterm="")
+        print(*itertools.islice(lines, 20), sep="\n")
+        sys.exit(f"{OUT.name} is not what the crates say: run .ci/licenses.py")
 
 
 main()
