@@ -261,6 +261,26 @@ fn every_system_is_there_with_its_state() {
     }
 }
 
+/// Whether a text has a test of this name: comments and other attributes may stand between.
+fn has_test(text: &str, name: &str) -> bool {
+    let head = format!("fn {name}(");
+    let is_test = |place: usize| {
+        let above = text[..place].rsplit('\n').skip(1).map(str::trim);
+        above
+            .take_while(|line| line.starts_with("#[") || line.starts_with("//"))
+            .any(|line| line == "#[test]" || line.starts_with("#[tokio::test"))
+    };
+    text.match_indices(&head).any(|(place, _)| is_test(place))
+}
+
+#[test]
+fn only_tests_are_taken_for_tests() {
+    let text =
+        "#[test]\n/// Why.\nfn a() {}\n\nfn b() {}\n    #[tokio::test]\n    async fn c() {}\n";
+    let found = ["a", "b", "c"].map(|name| has_test(text, name));
+    assert_eq!(found, [true, false, true]);
+}
+
 #[test]
 fn every_file_and_test_it_names_exists() {
     let paths = paths(&read(PAGE));
@@ -271,8 +291,8 @@ fn every_file_and_test_it_names_exists() {
         if let Some(function) = function {
             let text = std::fs::read_to_string(&file).expect("a source file");
             assert!(
-                text.contains(&format!("fn {function}(")),
-                "{PAGE}: `{path}` has no `{function}`"
+                has_test(&text, &function),
+                "{PAGE}: `{path}` has no test `{function}`"
             );
         }
     }

@@ -31,12 +31,41 @@ fn manifest(member: &str) -> toml::Table {
 }
 
 fn dependencies(member: &str) -> Vec<String> {
-    manifest(member)["dependencies"]
-        .as_table()
-        .unwrap()
-        .keys()
-        .cloned()
-        .collect()
+    asked(&manifest(member), &manifest("."))
+}
+
+/// The crates that a manifest asks for, tests apart, by their own names, whatever it calls them and on whatever target.
+fn asked(manifest: &toml::Table, workspace: &toml::Table) -> Vec<String> {
+    let shared = &workspace["workspace"]["dependencies"];
+    let mut places = vec![manifest];
+    if let Some(targets) = manifest.get("target").and_then(toml::Value::as_table) {
+        places.extend(targets.values().filter_map(toml::Value::as_table));
+    }
+    let mut names = Vec::new();
+    for place in places {
+        for kind in ["dependencies", "build-dependencies"] {
+            let given = place.get(kind).and_then(toml::Value::as_table);
+            for (key, entry) in given.into_iter().flatten() {
+                let entries = [Some(entry), shared.get(key)].into_iter().flatten();
+                let renamed: Option<&str> = entries
+                    .filter_map(|entry| entry.get("package"))
+                    .find_map(toml::Value::as_str);
+                names.push(renamed.unwrap_or(key).to_owned());
+            }
+        }
+    }
+    names
+}
+
+#[test]
+fn a_dependency_is_known_by_its_own_name() {
+    let read = |text: &str| text.parse::<toml::Table>().unwrap();
+    let manifest = read(
+        "[dependencies]\na = { package = \"burn\" }\nb = { workspace = true }\n\
+         [build-dependencies]\nc = \"1\"\n[target.'cfg(unix)'.dependencies]\nd = \"1\"\n",
+    );
+    let workspace = read("[workspace.dependencies]\nb = { package = \"wasmtime\" }\n");
+    assert_eq!(asked(&manifest, &workspace), ["burn", "wasmtime", "c", "d"]);
 }
 
 #[test]
@@ -154,8 +183,12 @@ fn each_engine_is_named_by_one_crate() {
         ("wasmtime", "sandbox"),
         ("ratatui", "cli"),
     ] {
+        let part = format!("{engine}-");
         for member in ORDER.into_iter().chain([OUTSIDE]) {
-            let named = dependencies(member).iter().any(|name| name == engine);
+            // `features` chooses features of crates that others call.
+            let of_engine =
+                |name: &String| name == engine || (member != "features" && name.starts_with(&part));
+            let named = dependencies(member).iter().any(of_engine);
             assert_eq!(named, member == owner, "{engine} in {member}");
         }
     }
@@ -254,6 +287,45 @@ fn files_stay_readable() {
     }
 }
 
+/// What a text names of a module, whose path ends with `::`: `a` and `b` of `module::a` and `module::{b::{c, d}}`.
+fn named_of<'t>(text: &'t str, module: &str) -> Vec<&'t str> {
+    let word = |part: &'t str| {
+        let is_other = |letter: char| letter != '_' && !letter.is_alphanumeric();
+        part.trim_start().split(is_other).next().unwrap_or_default()
+    };
+    let mut found = Vec::new();
+    for (place, _) in text.match_indices(module) {
+        let rest = &text[place + module.len()..];
+        let Some(group) = rest.strip_prefix('{') else {
+            found.push(word(rest));
+            continue;
+        };
+        let mut depth = 0_usize;
+        for part in group.split_inclusive([',', '{', '}']) {
+            if depth == 0 {
+                found.push(word(part));
+            }
+            if part.ends_with('{') {
+                depth += 1;
+            } else if part.ends_with('}') {
+                let Some(outer) = depth.checked_sub(1) else {
+                    break;
+                };
+                depth = outer;
+            }
+        }
+    }
+    found.retain(|name| !name.is_empty());
+    found
+}
+
+#[test]
+fn imports_are_read_one_by_one_and_in_groups() {
+    let text = "use a::math;\nuse a::{\n    b::{c, d},\n    rerank, Wiki};\nlet e = a::f(g);";
+    let expected = ["math", "b", "rerank", "Wiki", "f"];
+    assert_eq!(named_of(text, "a::"), expected);
+}
+
 /// An environment of equal rank with the built-in ones costs one folder and one line only as long as nothing else names those.
 #[test]
 fn built_in_environments_are_named_in_their_folders_and_the_registry() {
@@ -274,13 +346,19 @@ fn built_in_environments_are_named_in_their_folders_and_the_registry() {
             || path.ends_with("tests.rs")
             || path.contains("/tests/")
     };
-    let names = |line: &str| {
-        let imported = |name: &str| {
-            ["crate", "forage_env"]
-                .iter()
-                .any(|from| line.contains(&format!("{from}::{name}")))
-        };
-        !line.trim_start().starts_with("//") && ENVIRONMENTS.into_iter().any(imported)
+    let names = |path: &str, text: &str| {
+        let is_code = |line: &&str| !line.trim_start().starts_with("//");
+        let code: Vec<&str> = text.lines().filter(is_code).collect();
+        let code = code.join("\n");
+        let mut modules = vec!["forage_env::".to_owned()];
+        if let Some(inside) = path.strip_prefix("env/src/") {
+            let above = 1 + inside.matches('/').count();
+            modules.extend(["crate::".to_owned(), "super::".repeat(above)]);
+        }
+        modules
+            .iter()
+            .flat_map(|module| named_of(&code, module))
+            .any(|name| ENVIRONMENTS.contains(&name))
     };
     let mut files = Vec::new();
     for member in ["env", "trainer", "eval", "lab", "cli"] {
@@ -295,7 +373,7 @@ fn built_in_environments_are_named_in_their_folders_and_the_registry() {
             .unwrap()
             .to_owned();
         let text = std::fs::read_to_string(&file).unwrap();
-        if !own(&path) && product(&text).lines().any(names) {
+        if !own(&path) && names(&path, &product(&text)) {
             found.push(path);
         }
     }
