@@ -32,13 +32,13 @@ def sides(work):
     # The world that the example plays in.
     work.run(work.forage, "world", "--pages", 2000, "--seed", 7, "--out", world)
     work.run(work.forage, "index", "build", "--corpus", world / "beir", "--format", "beir", "--out", index)
-    work.run(program, 0.01, episodes)
+    work.run(program, 0.01, episodes, SEARCH)
 
     def skyrl():
         with work.serve("retriever", index, "--topk", 3) as url:
             return Command("", [python, ROOT / "bench/environment/peer.py", url, episodes, seconds], theirs).measure()
 
-    return [[Command("forage", [program, seconds, episodes], ours), Function("skyrl-gym", skyrl)]]
+    return [[Command("forage", [program, seconds, episodes, *ENVIRONMENTS], ours), Function("skyrl-gym", skyrl)]]
 
 
 def figures():

@@ -1,11 +1,11 @@
-//! Scripted episodes per second of each environment: in this process, over HTTP and over WebSocket, by sessions at a time.
+//! Scripted episodes per second of environments: in this process, over HTTP and over WebSocket, by sessions at a time.
 //!
 //! The oracle's turns are recorded first, in the rollout driver; then the same texts are played each way, rewards included,
 //! every observation that was read must be the recorded one in process, and every episode must end with the recorded reward. Clients and
 //! server share the machine.
 //!
-//! `cargo run --release -p forage -p forage-env --example environment_load -- [SECONDS] [FILE]`; FILE receives the search
-//! episodes as texts, for `bench/environment/peer.py`.
+//! `cargo run --release -p forage -p forage-env --example environment_load -- SECONDS FILE ENVIRONMENT...`; FILE receives the
+//! search episodes as texts, for `bench/environment/peer.py`. Those that need a server are measured by who serves them.
 
 #![allow(
     clippy::print_stdout,
@@ -59,16 +59,15 @@ enum Way {
 
 #[tokio::main]
 async fn main() -> Result<(), Failure> {
-    let seconds = std::env::args()
-        .nth(1)
-        .map_or(Ok(3.0), |text| text.parse())?;
-    // Those that need a server are measured by who serves them.
-    for entry in registry::environments().filter(|entry| entry.names()[2] != "external") {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [seconds, file, environments @ ..] = arguments.as_slice() else {
+        return Err("usage: environment_load SECONDS FILE ENVIRONMENT...".into());
+    };
+    let seconds: f64 = seconds.parse()?;
+    for name in environments {
+        let entry = registry::find(name)?;
         let script = Arc::new(Script::record(entry).await?);
-        if let Some(file) = std::env::args()
-            .nth(2)
-            .filter(|_| entry.names().contains(&"search-r1"))
-        {
+        if entry.names().contains(&"search-r1") {
             std::fs::write(file, script.texts())?;
         }
         for (name, way) in [
