@@ -3,11 +3,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 scratch=${1:?usage: bench/smoke.sh SCRATCH_FOLDER [FORAGE]}
-forage="${2:-}"
-if [ -z "$forage" ]; then
-  cargo build --release --locked -p forage
-  forage="${CARGO_TARGET_DIR:-target}/release/forage"
-fi
+FORAGE_BIN="${2:-${FORAGE_BIN:-}}"
+. bench/program.sh
 
 "$forage" world --pages 200 --seed 5 --out "$scratch/world"
 "$forage" index build --corpus "$scratch/world/beir" --format beir --out "$scratch/index"

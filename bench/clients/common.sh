@@ -36,11 +36,9 @@ venv() {
 
 # build: the binary, in FORAGE.
 build() {
-    FORAGE="${FORAGE_BIN:-}"
-    if [ -z "$FORAGE" ]; then
-        cargo build --release --locked --quiet --bin forage
-        FORAGE="${CARGO_TARGET_DIR:-target}/release/forage"
-    fi
+    local forage
+    . bench/program.sh
+    FORAGE="$forage"
 }
 
 # serve NAME ARGUMENTS...: starts `forage serve` on a free port; its address is in URL, its process in SERVER.

@@ -9,8 +9,8 @@ cd "$(dirname "$0")/../.."
 BENCH_HOME="${FORAGE_BENCH_HOME:-$HOME/.cache/forage-bench}"
 command=()
 if [[ " $* " != *" --command"* ]]; then
-    cargo build --release --locked --quiet --bin forage
-    command=(--command "${CARGO_TARGET_DIR:-target}/release/forage python")
+    . bench/program.sh
+    command=(--command "$forage python")
 fi
 exec "${PYTHON:-python3}" bench/fidelity/compare.py --data "${FORAGE_BENCH_DATA:-../shared/data}" \
     --home "$BENCH_HOME/fidelity" "${command[@]}" "$@"

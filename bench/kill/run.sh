@@ -8,11 +8,7 @@ RANDOM=${2:-1}
 # Long enough that the run outlives its kills.
 steps=150
 last=checkpoints/step-$(printf %06d "$steps")
-forage=${FORAGE_BIN:-}
-if [ -z "$forage" ]; then
-    cargo build --release --locked --quiet -p forage
-    forage="${CARGO_TARGET_DIR:-target}/release/forage"
-fi
+. bench/program.sh
 work=$(mktemp -d)
 trap 'kill -9 $(jobs -p) 2>/dev/null || true; rm -rf "$work"' EXIT
 # failed LOG: shows what a run said that failed, since the log goes with the folder.

@@ -15,10 +15,6 @@ cd "$(dirname "$0")/../.."
 scratch=${1:?usage: bench/methods/run.sh SCRATCH_FOLDER [CONFIG [METHODS]]}
 config=${2:-configs/quickstart.toml}
 mkdir -p "$scratch"
-forage=${FORAGE_BIN:-}
-if [ -z "$forage" ]; then
-  cargo build --release --locked -p forage
-  forage="${CARGO_TARGET_DIR:-target}/release/forage"
-fi
+. bench/program.sh
 exec python3 bench/methods/run.py --forage "$forage" --config "$config" --scratch "$scratch" --steps "${STEPS:-200}" \
   --seeds "${SEEDS:-3}" --task="${TASK:-}" --methods "${@:3}"

@@ -8,11 +8,7 @@ cd "$(dirname "$0")/../.."
 scratch=${1:?usage: bench/quickstart/run.sh SCRATCH_FOLDER}
 shift
 mkdir -p "$scratch"
-forage=${FORAGE_BIN:-}
-if [ -z "$forage" ]; then
-  cargo build --release --locked -p forage
-  forage="${CARGO_TARGET_DIR:-target}/release/forage"
-fi
+. bench/program.sh
 trap 'kill $(jobs -p) 2>/dev/null || true' EXIT
 for seed in 1 2 3; do
   start=()

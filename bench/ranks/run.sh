@@ -11,11 +11,7 @@ RANDOM=${2:-1}
 steps=${STEPS:-150}
 sharded=${SHARDED:-false}
 last=checkpoints/step-$(printf %06d "$steps")
-forage=${FORAGE_BIN:-}
-if [ -z "$forage" ]; then
-    cargo build --release --locked --quiet -p forage
-    forage="${CARGO_TARGET_DIR:-target}/release/forage"
-fi
+. bench/program.sh
 work=$(mktemp -d)
 ranks=()
 stop() {

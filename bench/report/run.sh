@@ -24,11 +24,7 @@ if [ "$(cat "$scratch/node_modules/peers" 2>/dev/null)" != "${peers[*]}" ]; then
         { cat "$scratch/npm.log" >&2; echo "npm can fetch nothing here" >&2; exit 75; }
     echo "${peers[*]}" > "$scratch/node_modules/peers"
 fi
-forage=${FORAGE_BIN:-}
-if [ -z "$forage" ]; then
-    cargo build --release --locked --quiet -p forage
-    forage="${CARGO_TARGET_DIR:-target}/release/forage"
-fi
+. bench/program.sh
 forage=$(realpath "$forage")
 
 if [ -n "${2:-}" ]; then

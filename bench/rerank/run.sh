@@ -11,9 +11,5 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 scratch=${1:?usage: bench/rerank/run.sh SCRATCH_FOLDER [--rehearse]}
 mkdir -p "$scratch"
-forage=${FORAGE_BIN:-}
-if [ -z "$forage" ]; then
-  cargo build --release --locked -p forage
-  forage="${CARGO_TARGET_DIR:-target}/release/forage"
-fi
+. bench/program.sh
 exec python3 bench/rerank/run.py --forage "$forage" --data "${FORAGE_BENCH_DATA:-../shared/data}" --scratch "$scratch" "${@:2}"

@@ -9,10 +9,6 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 scratch=${1:?usage: bench/searchlm/conditions.sh SCRATCH_FOLDER [NAMES...]}
 mkdir -p "$scratch"
-forage=${FORAGE_BIN:-}
-if [ -z "$forage" ]; then
-  cargo build --release --locked -p forage
-  forage="${CARGO_TARGET_DIR:-target}/release/forage"
-fi
+. bench/program.sh
 bench/searchlm/start.sh "$forage" "$scratch"
 PYTHONPATH=bench exec python3 -m searchlm.conditions --seeds "${SEEDS:-1 2 3}" "$forage" "$scratch" "${@:2}"

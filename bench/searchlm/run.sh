@@ -7,11 +7,7 @@ cd "$(dirname "$0")/../.."
 scratch=${1:?usage: bench/searchlm/run.sh SCRATCH_FOLDER}
 shift
 mkdir -p "$scratch"
-forage=${FORAGE_BIN:-}
-if [ -z "$forage" ]; then
-  cargo build --release --locked -p forage
-  forage="${CARGO_TARGET_DIR:-target}/release/forage"
-fi
+. bench/program.sh
 config=configs/searchlm-collapse.toml
 start=$scratch/start
 bench/searchlm/start.sh "$forage" "$scratch"

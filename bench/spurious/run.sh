@@ -12,11 +12,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 scratch=${1:?usage: bench/spurious/run.sh SCRATCH_FOLDER}
 mkdir -p "$scratch"
-forage=${FORAGE_BIN:-}
-if [ -z "$forage" ]; then
-  cargo build --release --locked -p forage
-  forage="${CARGO_TARGET_DIR:-target}/release/forage"
-fi
+. bench/program.sh
 read -ra families <<<"${FAMILIES:-qwen llama olmo}"
 read -ra rewards <<<"${REWARDS:-true majority format random wrong}"
 PYTHONPATH=bench exec python3 -m spurious.run --forage "$forage" --config bench/spurious/config.toml --scratch "$scratch" \

@@ -20,11 +20,7 @@ for name in $wanted; do
 done
 mkdir -p "$scratch"
 scratch=$(cd "$scratch" && pwd)
-forage=${FORAGE_BIN:-}
-if [ -z "$forage" ]; then
-  cargo build --release --locked -p forage
-  forage="${CARGO_TARGET_DIR:-target}/release/forage"
-fi
+. bench/program.sh
 
 # A step of GRPO, because the verdict has the conduct of the start; on a world that no result is taken from.
 measured=(--set data.world.seed=2000001 --set grpo.steps=1 --set evaluation.samples=1)

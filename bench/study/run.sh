@@ -15,11 +15,7 @@ twins=${4:-random,format_only,any_search,shuffled,wrong}
 methods='["forced_search","best_of_8","majority_of_8","rejection_sampling","rejection_sampling_timed","demonstrations_timed","demonstrations"]'
 read -ra study <<<"${STUDY---set evaluation.samples=64 --set evaluation.baselines=$methods}"
 mkdir -p "$scratch"
-forage=${FORAGE_BIN:-}
-if [ -z "$forage" ]; then
-  cargo build --release --locked -p forage
-  forage="${CARGO_TARGET_DIR:-target}/release/forage"
-fi
+. bench/program.sh
 # Everything that decides a run beside its seed.
 what=$(printf '%s\n' "$twins" "${@:5}" | cat "$forage" "$config" - | sha256sum)
 runs=()
