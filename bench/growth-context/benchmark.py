@@ -6,13 +6,10 @@ two sequences of that length, one in a micro-batch, all weights of the small mod
 checkpointing. The best repetition counts, on both sides.
 """
 
-import json
-import math
 import os
-import random
 
 from harness.declare import ROOT, Aim, Benchmark, Cell, Curve, Equality, Figure, Growth, Table
-from harness.models import HALF_BILLION, SMALL, TINY, TORCH, model
+from harness.models import HALF_BILLION, SMALL, TINY, TORCH, model, write_rollouts
 from harness.peers import Venv
 from harness.sides import Command
 
@@ -34,18 +31,6 @@ def of(size):
     return (SIZES | REHEARSED)[size]
 
 
-def write_rollouts(path, vocabulary, length):
-    """Two sequences with different rewards, every fifth token the policy's."""
-    draw = random.Random(5)
-    mask = [int(place > 0 and place % 5 == 0) for place in range(length)]
-    rows = [
-        {"group": 0, "ids": [draw.randrange(vocabulary) for _ in range(length)], "mask": mask,
-         "logprobs": [-math.log(vocabulary) * bit for bit in mask], "reward": float(member)}
-        for member in range(2)
-    ]  # fmt: skip
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-
-
 def step(lines):
     quickest = min(lines, key=lambda line: line["seconds"])
     return {"seconds": quickest["seconds"], "tokens": quickest["tokens"]}
@@ -55,7 +40,7 @@ def sides(work, size):
     shape, length = of(size)
     folder, python, threads = model(work, SHAPES[shape], "f32"), TORCH.python(work.home), os.cpu_count()
     rollouts = work.scratch / "rollouts.jsonl"
-    write_rollouts(rollouts, SHAPES[shape]["vocab_size"], length)
+    write_rollouts(rollouts, SHAPES[shape]["vocab_size"], [length] * 2)
     jobs = {"one": f"single:1:{length}:1", "more": f"single:1:{length}:{1 + MORE}"}
     groups = []
     for name, job in jobs.items():

@@ -1,6 +1,8 @@
-"""Checkpoints of random weights that several benchmarks run, made by transformers."""
+"""Checkpoints of random weights that several benchmarks run, made by transformers, and rollouts of random tokens."""
 
 import json
+import math
+import random
 
 from harness.declare import ROOT
 from harness.peers import Venv
@@ -55,3 +57,14 @@ def model(work, shape, weights):
     key |= {"tokenizer": digest(*(tokenizer / name for name in names))}
     make = lambda folder: work.run(TORCH.python(work.home), maker, folder, weights, json.dumps(shape), tokenizer)
     return work.input("model", key, make)
+
+
+def write_rollouts(path, vocabulary, lengths):
+    """A group of sequences of so many tokens, every fifth the policy's; the last has a reward."""
+    draw = random.Random(5)
+    with open(path, "w") as out:
+        for member, length in enumerate(lengths, 1):
+            mask = [int(place > 0 and place % 5 == 0) for place in range(length)]
+            row = {"group": 0, "ids": [draw.randrange(vocabulary) for _ in range(length)], "mask": mask}
+            row |= {"logprobs": [-math.log(vocabulary) * bit for bit in mask], "reward": float(member == len(lengths))}
+            out.write(json.dumps(row) + "\n")

@@ -3,13 +3,11 @@ whole runs with the engine. `small` is the built-in policy with 0.7 million weig
 one episode of so many tokens as a micro-batch.
 """
 
-import json
-import math
-import random
 import re
 import shutil
 
 from harness.declare import ROOT, Aim, Benchmark, Cell, Figure, Table
+from harness.models import write_rollouts
 from harness.sides import Command, Function
 
 # Model, vocabulary.
@@ -39,24 +37,13 @@ RUNS = {
 ALL = (*JOBS, *RUNS)
 
 
-def write_rollouts(path, vocabulary, length, sequences):
-    """One group of as many sequences, and one of 16 tokens: another reward, so that there is a direction."""
-    draw = random.Random(5)
-    with open(path, "w") as out:
-        for member in range(sequences + 1):
-            count = length if member < sequences else 16
-            mask = [int(place > 0 and place % 5 == 0) for place in range(count)]
-            row = {"group": 0, "ids": [draw.randrange(vocabulary) for _ in range(count)], "mask": mask}
-            row |= {"logprobs": [-math.log(vocabulary) * bit for bit in mask], "reward": float(member == sequences)}
-            out.write(json.dumps(row) + "\n")
-
-
 def update(work, name):
     model, rank, base, length, sequences, micro_batch, threads, steps = JOBS[name]
     path, vocabulary = MODELS[model]
     path, sequences = str(path).format(work.parameters["layers"]), min(sequences, work.parameters["sequences"])
     rollouts = work.scratch / f"{model}-{length}-{sequences}.jsonl"
-    write_rollouts(rollouts, vocabulary, length, sequences)
+    # The last has another reward, so that there is a direction.
+    write_rollouts(rollouts, vocabulary, [length] * sequences + [16])
     kept = ["--rank", rank, "--base", base, "--threads", threads, "--micro-batch-tokens", micro_batch, "--steps", steps]
     read = lambda lines: {name: lines[-1][name] for name in ("estimate_mib", "peak_mib")}
     return Command(name, [work.forage, "bench", "train", path, rollouts, *kept], read)
