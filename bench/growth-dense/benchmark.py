@@ -7,18 +7,15 @@ peers without what Python takes: the vectors, from which ours and IVF-PQ rescore
 copy of them. An index of a peer is built once for each size, ours once for each run of it.
 """
 
-import array
-import contextlib
 import json
 import os
-import subprocess
-import tempfile
 from pathlib import Path
 
 from harness.declare import ROOT, Aim, Benchmark, Cell, Curve, Figure, Growth, Table
 from harness.peers import Venv
-from harness.sides import Driven, Function, failed, rows
+from harness.sides import Driven, Function, Talk, rows
 from harness.workspace import digest
+from vectors.benchmark import K, recall
 
 PEERS = Venv("faiss-cpu==1.15.1", "hnswlib==0.8.0", "numpy==2.4.6")
 MAKER, PEER = ROOT / "bench/growth-dense/make.py", ROOT / "bench/growth-dense/peer.py"
@@ -30,21 +27,12 @@ SIZES = {
     "1m-768": (1_000_000, 768),
     "2m-768": (2_000_000, 768),
 }
-K, QUERIES = 10, 1000
+QUERIES = 1000
 KINDS = ("flat", "quantised", "ivf", "graph")
 THEIRS = {"faiss-ivf-pq": "faiss IVF-PQ, rescored", "faiss-ivf-sq8": "faiss IVF-SQ8", "faiss-hnsw": "faiss HNSW", "hnswlib": "hnswlib"}
 RECALLS = ("0.95", "0.99")
 # What a peer is asked for. The codes of IVF-SQ8 alone do not tell the nearest apart well enough for .99, however many lists are read.
 ASKED = {peer: RECALLS[:1] if peer == "faiss-ivf-sq8" else RECALLS for peer in THEIRS}
-
-
-def recall(found, truth):
-    """Of rows of K numbers each, the share of `truth` that is in `found`."""
-    read = lambda path: array.array("I", path.read_bytes())
-    found, truth = read(found), read(truth)
-    if len(found) != len(truth):
-        return float("nan")
-    return sum(len({*found[at : at + K]} & {*truth[at : at + K]}) for at in range(0, len(truth), K)) / len(truth)
 
 
 def memory(pid):
@@ -60,40 +48,20 @@ class Kind:
         self.found, self.truth = work.scratch / f"{kind}.u32", folder / "truth.u32"
         program = work.example("forage-retriever", "vector_bench")
         files = [folder / "vectors.f32", folder / "queries.f32"]
-        self.command = [str(part) for part in (program, kind, *files, json.loads((folder / "shape.json").read_text())[1], K, self.found)]
-        self.process = self.errors = None
-
-    def _answer(self):
-        while line := self.process.stdout.readline():
-            if found := rows(line):
-                return found[0]
-        self.errors.seek(0)
-        raise failed(self.command, self.process.wait(), self.errors.read().decode(errors="replace"))
+        self.command = [program, kind, *files, json.loads((folder / "shape.json").read_text())[1], K, self.found]
+        self.talk = None
 
     def measure(self):
-        if self.process is None:
-            self.errors = tempfile.TemporaryFile()
-            pipe, env = subprocess.PIPE, os.environ | {"RAYON_NUM_THREADS": "1"}
-            self.process = subprocess.Popen(self.command, stdin=pipe, stdout=pipe, stderr=self.errors, env=env, cwd=ROOT, text=True)
-            self.built = self._answer()
-            self._ask()
-        seen = self._ask() | memory(self.process.pid)
+        if self.talk is None:
+            self.talk = Talk(self.command, os.environ | {"RAYON_NUM_THREADS": "1"})
+            self.built = self.talk.answer()
+            self.talk.answer("single")
+        seen = {"cpu_us": self.talk.answer("single")["cpu_us"]} | memory(self.talk.process.pid)
         return seen | {"recall": recall(self.found, self.truth), "build_cpu_s": self.built["build_cpu_s"]}
 
-    def _ask(self):
-        with contextlib.suppress(BrokenPipeError):
-            self.process.stdin.write("single\n")
-            self.process.stdin.flush()
-        return {"cpu_us": self._answer()["cpu_us"]}
-
     def close(self):
-        if self.process is not None:
-            self.process.kill()
-            self.process.wait()
-            self.process.stdout.close()
-            self.errors.close()
-            with contextlib.suppress(BrokenPipeError):
-                self.process.stdin.close()
+        if self.talk is not None:
+            self.talk.close()
 
 
 class Ours:

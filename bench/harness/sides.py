@@ -1,4 +1,4 @@
-"""Sides that are programs: one that runs to its end, and one that is driven line by line."""
+"""Sides that are programs: one that runs to its end, and one that is talked to line by line."""
 
 import contextlib
 import json
@@ -62,54 +62,60 @@ class Command:
         return {"peak_mib": usage.ru_maxrss / 1024, **self.read(lines)}
 
 
+class Talk:
+    """A program that runs, prints a line of JSON when it is ready and one for every line it reads, until it is closed."""
+
+    def __init__(self, command, env=None):
+        self.command, self.errors, pipe = [str(part) for part in command], tempfile.TemporaryFile(), subprocess.PIPE
+        self.process = subprocess.Popen(self.command, stdin=pipe, stdout=pipe, stderr=self.errors, env=env, cwd=ROOT, text=True)
+
+    def answer(self, line=None):
+        """Its next line of JSON, to a line or to none."""
+        with contextlib.suppress(BrokenPipeError):
+            if line is not None:
+                self.process.stdin.write(line + "\n")
+                self.process.stdin.flush()
+            while out := self.process.stdout.readline():
+                if out.startswith("{"):
+                    return json.loads(out)
+        self.process.wait()
+        self.errors.seek(0)
+        raise failed(self.command, self.process.returncode, self.errors.read().decode(errors="replace"))
+
+    def close(self):
+        """Closed pipes end it; one that does not end is nothing to wait for. A line that it did not take is still to be written."""
+        self.process.stdout.close()
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.close()
+        try:
+            self.process.wait(60)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.errors.close()
+
+
 class Driven:
-    """A program that prints a line of JSON when it is ready and one for every line it reads. It is started anew for each round.
+    """A program that is talked to. It is started anew for each round.
 
     `warm` are lines asked first, whose answers count for nothing; `ask` maps a name to a line, whose answer's fields are observed as
     `NAME/FIELD`. Fields of the first line are observed as `ready/FIELD`."""
 
     def __init__(self, name, command, ask, warm=(), env=None, read=None):
-        self.name, self.command, self.env = name, [str(part) for part in command], env
+        self.name, self.command, self.env = name, command, env
         self.ask, self.warm, self.read = dict(ask), list(warm), read or (lambda name, answer: answer)
 
     def measure(self):
-        with tempfile.TemporaryFile() as errors:
-            pipe = subprocess.PIPE
-            process = subprocess.Popen(self.command, stdin=pipe, stdout=pipe, stderr=errors, env=self.env, cwd=ROOT, text=True)
-            try:
-                with process.stdout:
-                    seen = self._flat("ready", self._answer(process, errors, None))
-                    for line in self.warm:
-                        self._answer(process, errors, line)
-                    for name, line in self.ask.items():
-                        seen |= self._flat(name, self._answer(process, errors, line))
-            finally:
-                # Closed pipes end it; one that does not end is no side to wait for. A line that it did not take is still to be written.
-                with contextlib.suppress(BrokenPipeError):
-                    process.stdin.close()
-                try:
-                    process.wait(60)
-                except subprocess.TimeoutExpired:
-                    process.kill()
-                    process.wait()
+        with contextlib.closing(Talk(self.command, self.env)) as talk:
+            seen = self._flat("ready", talk.answer())
+            for line in self.warm:
+                talk.answer(line)
+            for name, line in self.ask.items():
+                seen |= self._flat(name, talk.answer(line))
         return seen
 
     def _flat(self, name, answer):
         return {f"{name}/{field}": value for field, value in self.read(name, answer).items()}
-
-    def _answer(self, process, errors, line):
-        try:
-            if line is not None:
-                process.stdin.write(line + "\n")
-                process.stdin.flush()
-            while out := process.stdout.readline():
-                if out.startswith("{"):
-                    return json.loads(out)
-        except BrokenPipeError:
-            pass
-        process.wait()
-        errors.seek(0)
-        raise failed(self.command, process.returncode, errors.read().decode(errors="replace"))
 
 
 class Function:
