@@ -16,6 +16,7 @@ import time
 from harness.declare import Aim, BenchError, Benchmark, Cell, Curve, Equality, Figure, Growth, Table
 from harness.servers import Load, Server, free_port
 from harness.sides import Driven, Function
+from sandbox.benchmark import write_pages
 
 SIZES = (10, 100, 1000, 10_000)
 # What a turn says, by environment; each is understood and answered, and ends no episode.
@@ -25,14 +26,6 @@ TURNS = {
 }
 KINDS = {"search-r1": "search", "code-search": "programs", "sandbox": "sandbox", "server": "retrieval server"}
 CLIENTS, PAGES, QUESTIONS = 32, 2000, 500
-SETUP = "seen = {}\n"
-TURN = """\
-hits = search_pages("bridge over the river")
-seen = {hit["id"]: hit["title"] for hit in hits + search_pages("opera", 5)}
-for page, title in sorted(seen.items())[:5]:
-    print(title)
-"""
-WORDS = "bridge river talo architect opera mayor station museum over the of was built in born wrote stands near".split()
 
 
 def p99(times):
@@ -145,11 +138,9 @@ def environment(work, name, count):
 
 
 def sandbox(work, count):
-    """The crowd of `sandbox_bench`."""
+    """The crowd of `sandbox_bench`, with the pages and the turn of bench/sandbox."""
     program, pages, cache = work.example("forage-sandbox", "sandbox_bench"), work.scratch / "pages.json", work.scratch / "cache"
-    texts = [" ".join(WORDS[(at * step + step) % len(WORDS)] for step in range(1, 61)) for at in range(100)]
-    made = [{"id": f"page-{at}", "title": " ".join(text.split()[:3]), "text": text} for at, text in enumerate(texts)]
-    pages.write_text(json.dumps({"pages": made, "setup": SETUP, "turn": TURN}))
+    write_pages(pages)
     # Compiles the interpreter, which is no part of the turns.
     subprocess.run([program, pages, cache], input="", capture_output=True, text=True, check=True)
     read = lambda name, seen: {
