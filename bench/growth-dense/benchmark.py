@@ -1,10 +1,11 @@
 """Vector search from 100,000 to 4 million vectors, beside faiss and hnswlib at equal recall: a query's CPU time, memory, building.
 
-Of 384 numbers there are 4 million at most, of 768, the shape of E5, 2 million. The vectors are generated, with topics and subtopics (`make.py`). All run on one thread, one query at a time. A peer reads as many lists or
-candidates as it needs for a recall@10 of .95 and of .99, IVF-SQ8 of .95 alone. Ours is read as it is built: `at .95` is the cheapest of its kinds whose recall is
-that high, whatever more it finds (`flat` reads every vector and finds all). Memory is what is private to the process after its queries, of
-peers without what Python takes: the vectors, from which ours and IVF-PQ rescore, are mapped from their file, and the graphs of peers hold a
-copy of them. An index of a peer is built once for each size, ours once for each run of it.
+Of 384 numbers there are 4 million at most, of 768, the shape of E5, 2 million. The vectors are generated, with topics and subtopics
+(`make.py`). All run on one thread, one query at a time. A peer reads as many lists or candidates as it needs for a recall@10 of .95 and of
+.99, IVF-SQ8 of .95 alone. Ours is read as it is built: `at .95` is the cheapest of its kinds whose recall is that high, whatever more it
+finds (`flat` reads every vector and finds all). Memory is what is private to the process after its queries, of peers without what Python
+takes: the vectors, from which ours and IVF-PQ rescore, are mapped from their file, and the graphs of peers hold a copy of them. An index of
+a peer is built once for each size, ours once for each run of it.
 """
 
 import json
