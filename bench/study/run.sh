@@ -4,6 +4,7 @@
 # in words, and a line of JSON with every bar of a convincing study (bench/study/bars.py), which holds where all are met.
 # Hours on two cores. STUDY holds the arguments of `forage eval --controls`, without spaces inside; STUDY= asks for no baselines.
 # Rankings have other TWINS and baselines: random,any_search, and best_of_8, the four of fine-tuning, keywords.
+# TRAINER is the program that trains, and FORAGE_BIN the one that evaluates: what an earlier program trained in hours need not be trained again.
 # Usage: bench/study/run.sh SCRATCH_FOLDER [CONFIG [SEEDS [TWINS [more arguments of `forage train`]]]]
 # A run that came to its end is not trained again; one of another program, config, twins or arguments ends the script.
 set -euo pipefail
@@ -17,7 +18,8 @@ read -ra study <<<"${STUDY---set evaluation.samples=64 --set evaluation.baseline
 mkdir -p "$scratch"
 . bench/program.sh
 # Everything that decides a run beside its seed.
-what=$(printf '%s\n' "$twins" "${@:5}" | cat "$forage" "$config" - | sha256sum)
+trainer=${TRAINER:-$forage}
+what=$(printf '%s\n' "$twins" "${@:5}" | cat "$trainer" "$config" - | sha256sum)
 runs=()
 for seed in $seeds; do
   run=$scratch/seed-$seed
@@ -33,7 +35,7 @@ train() {
   [ ! -e "$run/done" ] || return 0
   echo "$what" >"$scratch/seed-$seed.made"
   [ ! -e "$run/metrics.jsonl" ] || again=(--resume)
-  "$forage" train "$config" --set threads=1 --set seed="$seed" --set data.world.seed=$((1000000 + seed)) --out "$run" --twins "$twins" \
+  "$trainer" train "$config" --set threads=1 --set seed="$seed" --set data.world.seed=$((1000000 + seed)) --out "$run" --twins "$twins" \
     "${again[@]}" "${@:2}" >"$scratch/seed-$seed.log" 2>&1 &
   # Who ends this shell ends the program too: a shell that waits for one in the foreground would leave it running.
   trap "kill $!" TERM

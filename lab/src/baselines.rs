@@ -111,7 +111,8 @@ impl Baselines<'_> {
             observer,
             ..
         } = *self;
-        evaluate_checkpoint(config, policy, data, tasks, out, observer)
+        let played = (tasks, config.evaluation.samples_beside());
+        evaluate_checkpoint(config, policy, data, played, out, observer)
     }
 
     /// The session of the start.
@@ -136,7 +137,7 @@ impl Baselines<'_> {
             self.config,
             &session,
             policy,
-            self.tasks,
+            (self.tasks, self.config.evaluation.samples_beside()),
             out,
             self.observer,
         )

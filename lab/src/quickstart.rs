@@ -90,7 +90,8 @@ pub fn quickstart(
     let start = start(config, &layout, options, observer)?;
     observer.say(&format!("{} held-out questions", data.test.len()));
     let evaluate = |name: &str, policy: &Checkpoint| -> Result<Evaluated> {
-        let found = evaluate_checkpoint(config, policy, &data, &data.test, None, observer)?;
+        let played = (&data.test, config.evaluation.samples_of(name));
+        let found = evaluate_checkpoint(config, policy, &data, played, None, observer)?;
         observer.say(&format!("{name}: {}", measured(&found.greedy)));
         Ok(found)
     };

@@ -189,7 +189,8 @@ fn evaluated(
             file: &file,
             unfinished: &unfinished,
         };
-        let found = evaluate_checkpoint(config, policy, &data, &tasks, Some(out), observer)?;
+        let played = (&tasks, config.evaluation.samples_of(name));
+        let found = evaluate_checkpoint(config, policy, &data, played, Some(out), observer)?;
         write_episodes(&run.greedy(name), found.greedy.iter().cloned())?;
         Ok(found)
     };

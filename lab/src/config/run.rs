@@ -10,8 +10,9 @@ use forage_trainer::run::GrpoConfig;
 use forage_trainer::{Aliases, RemoteConfig};
 use serde::{Deserialize, Serialize};
 
-use super::{DataConfig, EngineSection, PolicyConfig, Stamp, WarmStartSection};
+use super::{Baseline, DataConfig, EngineSection, PolicyConfig, Stamp, WarmStartSection};
 use crate::error::{Context, Result, refuse};
+use crate::layout::{START, TRAINED};
 use crate::retrieval::RetrieverConfig;
 
 /// Tokens of the longest episode where the environment sets no limit.
@@ -118,7 +119,8 @@ impl EnvironmentConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct EvaluationConfig {
-    /// Sampled episodes per question at temperature 1, beside one greedy episode. With two or more a verdict has pass@k.
+    /// Sampled episodes per question at temperature 1, beside one greedy episode. With two or more a verdict has pass@k of start and
+    /// trained policy. Controls, twins and baselines, whose pass@k nobody compares, are sampled 8 times at most.
     pub samples: usize,
     /// Resamples of each bootstrap interval.
     pub resamples: usize,
@@ -128,6 +130,21 @@ pub struct EvaluationConfig {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("default" = []))]
     pub baselines: Vec<String>,
+}
+
+impl EvaluationConfig {
+    /// Samples of the policy of this name.
+    pub(crate) fn samples_of(&self, name: &str) -> usize {
+        match name {
+            START | TRAINED => self.samples,
+            _ => self.samples_beside(),
+        }
+    }
+
+    /// Samples of a policy that stands beside start and trained policy: its mean is compared, and no pass@k.
+    pub(crate) fn samples_beside(&self) -> usize {
+        self.samples.min(Baseline::SAMPLES)
+    }
 }
 
 impl Default for EvaluationConfig {

@@ -139,18 +139,18 @@ fn with_ending(path: &Path, ending: &str) -> PathBuf {
     path.into()
 }
 
-/// Plays questions with a checkpoint as a config says: once greedily and as often as it says at temperature 1. Blocks.
+/// Plays questions with a checkpoint under a config: once greedily and `samples` times at temperature 1. Blocks.
 pub(crate) fn evaluate_checkpoint(
     config: &Resolved,
     checkpoint: &Checkpoint,
     data: &Data,
-    tasks: &Tasks,
+    (tasks, samples): (&Tasks, usize),
     out: Option<Out<'_>>,
     observer: &dyn Observer,
 ) -> Result<Evaluated> {
     let session = Session::of(config, &data.corpus, checkpoint, observer)?;
     let policy = config.generation().start(checkpoint);
-    evaluate_policy(config, &session, policy, tasks, out, observer)
+    evaluate_policy(config, &session, policy, (tasks, samples), out, observer)
 }
 
 /// The same with any policy that writes in the tokens of a session. Blocks.
@@ -158,7 +158,7 @@ pub(crate) fn evaluate_policy(
     config: &Resolved,
     session: &Session,
     policy: Arc<dyn Policy>,
-    tasks: &Tasks,
+    (tasks, samples): (&Tasks, usize),
     out: Option<Out<'_>>,
     observer: &dyn Observer,
 ) -> Result<Evaluated> {
@@ -169,7 +169,7 @@ pub(crate) fn evaluate_policy(
         out,
         observer,
     };
-    way.play(&rollout, tasks, config.seed, config.evaluation.samples)
+    way.play(&rollout, tasks, config.seed, samples)
 }
 
 /// The share of faults of ours that the episodes of a config's policy may hold, in training and wherever else they are played.
