@@ -53,7 +53,7 @@ pub(crate) fn check([low, high]: [f32; 2]) -> Result<(), SettingError> {
     };
     let fault = if lowest.is_greedy() || !(low > 0.0 && high.is_finite()) {
         format!(
-            "is {low} to {high}: training samples at temperatures of 0.00001 and above, and below the likeliest token is taken"
+            "is {low} to {high}: training samples at temperatures of at least 0.00001, below which the likeliest token is always taken"
         )
     } else if low > high {
         format!("begins at {low} and ends at {high}: write the lower end first")

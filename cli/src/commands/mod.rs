@@ -265,7 +265,8 @@ mod tests {
         let words = [
             "forage",
             "eval",
-            "c.toml",
+            "--index",
+            "wiki",
             "--device",
             "wgpu:cpu",
             "--model-device",

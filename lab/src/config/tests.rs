@@ -216,7 +216,10 @@ fn dropout_is_a_share_and_has_the_trainer_compute_old_logprobs() {
             ["grpo.update.temperature=[0.7, 0.5]", "seed=1"],
             "lower end first",
         ),
-        (["grpo.update.temperature=[0, 0.5]", "seed=1"], "above 0"),
+        (
+            ["grpo.update.temperature=[0, 0.5]", "seed=1"],
+            "at least 0.00001",
+        ),
     ] {
         let error = with(&rest).unwrap_err();
         assert!(error.contains(expected), "{rest:?}: {error}");
