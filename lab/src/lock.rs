@@ -75,10 +75,17 @@ impl FileLock {
     /// # Errors
     /// When another process writes it, which is named, what is there is no file, or nothing can be written in its folder.
     pub(crate) fn take(target: &Path) -> Result<Self> {
+        // A device would be replaced by the file that is complete.
+        if target.exists() && !target.is_file() {
+            bail!(
+                "cannot write {}: it is a folder or a device; name a file",
+                target.display()
+            );
+        }
         Self::claim(target, false)
     }
 
-    /// Claims the file, once no other process writes it.
+    /// Claims the file or folder, once no other process writes it.
     ///
     /// # Errors
     /// When nothing can be written in its folder.
@@ -88,13 +95,6 @@ impl FileLock {
 
     fn claim(target: &Path, waits: bool) -> Result<Self> {
         let unwritable = || format!("cannot write {}", target.display());
-        // A device would be replaced by the file that is complete.
-        if target.exists() && !target.is_file() {
-            bail!(
-                "cannot write {}: it is a folder or a device; name a file",
-                target.display()
-            );
-        }
         let Some(name) = target.file_name() else {
             bail!("cannot write {}: it names no file", target.display());
         };

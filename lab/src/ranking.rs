@@ -51,7 +51,9 @@ impl Ranking<'_> {
         let retriever = retrieval.open(self.index, self.remote)?;
         let queries = QueryRecord::read_all(self.queries)?;
         let qrels = read_qrels(qrels)?;
-        let _lock = run.map(FileLock::take).transpose()?;
+        // A device or a pipe is written to as it is.
+        let file = run.filter(|place| place.is_file() || place.is_dir() || !place.exists());
+        let _lock = file.map(FileLock::take).transpose()?;
         let mut lines = String::new();
         let tag = format!("forage-{}", retrieval.mode);
         let mut rankings = BTreeMap::new();

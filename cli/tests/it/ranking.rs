@@ -136,6 +136,11 @@ fn the_file_of_a_ranking_is_named_and_stays_until_there_is_another() {
     );
     let before = read();
     assert!(before.contains(" Q0 "), "{before}");
+    let told = forage(
+        place.path(),
+        &[&RETRIEVAL[..], &["--run", "/dev/stdout"]].concat(),
+    );
+    assert!(told.contains(&before), "{told}");
     let remote = "kind = \"search-r1\"\nurl = \"http://127.0.0.1:9/retrieve\"\n";
     std::fs::write(place.path().join("remote.toml"), remote).unwrap();
     let mut elsewhere = RETRIEVAL;
