@@ -123,7 +123,10 @@ impl Play {
                 }
             }
         }
-        out(&format!("\n{}", ending(episode, self.policy.is_none())));
+        out(&printable(&format!(
+            "\n{}",
+            ending(episode, self.policy.is_none())
+        )));
         match &episode.score {
             Some(score) => {
                 let [low, high] = range(&match &config {

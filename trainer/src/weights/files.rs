@@ -103,7 +103,7 @@ pub(crate) fn parse<'a>(path: &Path, bytes: &'a [u8]) -> Result<SafeTensors<'a>,
 pub(crate) fn map(path: &Path) -> std::io::Result<Bytes> {
     // Opening a pipe would wait for a writer.
     if !std::fs::metadata(path)?.is_file() {
-        let what = "is not a file; download it again";
+        let what = "is not a file; put one in its place";
         return Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, what));
     }
     let file = std::fs::File::open(path)?;
