@@ -90,15 +90,17 @@ impl Events<'_> {
 
 /// Writes the alarms of a step into the run's `alarms.jsonl`, behind those of earlier steps.
 fn keep_alarms(path: &Path, step: u64, alarms: &[Alarm]) -> Result<()> {
-    let before = match std::fs::read_to_string(path) {
+    let before = match std::fs::read(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => {
             if alarms.is_empty() {
                 return Ok(());
             }
-            String::new()
+            Vec::new()
         }
         read => read.with_context(|| format!("cannot read {}", path.display()))?,
     };
+    // A last line that was cut, within a letter perhaps, is no alarm and goes.
+    let before = String::from_utf8_lossy(&before);
     let earlier = before.lines().filter(|line| {
         serde_json::from_str::<serde_json::Value>(line)
             .is_ok_and(|alarm| alarm["step"].as_u64() < Some(step))
