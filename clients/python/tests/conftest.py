@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ import pytest
 
 import forage
 from forage import Client, program
+from forage.server import _Server
 
 
 def _program() -> str:
@@ -113,3 +115,58 @@ def dead_url(world: World, index: Path) -> Iterator[str]:
             config.write_text(DEAD.format(questions=questions, retriever=retriever))
             address = stack.enter_context(serving("--config", str(config)))
         yield address
+
+
+class Paid(forage.Environment):
+    """Pays a quarter for every turn, and three quarters for the last."""
+
+    stop = ("</answer>", "</search>")
+
+    @classmethod
+    def questions(cls, split, count, seed):
+        for place in range(count):
+            yield forage.Question(f"{split}-{place}", f"Who lives in house {place} of {split}?", "Ada")
+
+    def reset(self, question, seed):
+        return f"{question.text}\n"
+
+    def step(self, turn):
+        if turn.endswith("</answer>"):
+            return forage.Reply.answer("Ada", reward=0.75)
+        return forage.Reply.call("search", "\nNo.\n", reward=0.25)
+
+
+PAID = """
+seed = 1
+[policy]
+checkpoint = "builtin:quickstart"
+[data]
+train_questions = 4
+dev_questions = 0
+test_questions = 4
+[data.own]
+seed = 7
+[environment]
+id = "external"
+[environment.settings]
+url = "http://127.0.0.1:{port}"
+[reward]
+return = 1.0
+"""
+
+
+@pytest.fixture(scope="session")
+def paid_url(world: World) -> Iterator[str]:
+    """A server whose environment pays turns, and whose reward adds up what it paid: a search and an answer are worth 1."""
+    server = _Server(("127.0.0.1", 0), Paid)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    config = world.folder / "paid.toml"
+    config.write_text(PAID.format(port=server.server_port))
+    try:
+        with serving("--config", str(config)) as address:
+            yield address
+    finally:
+        server.shutdown()
+        thread.join(20)
+        server.end()

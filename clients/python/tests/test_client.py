@@ -31,7 +31,7 @@ def test_an_episode_is_played_and_scored(client, world):
         assert not found.done
         assert found.observation.kind["calls"][0]["tool"] == "search"
         end = episode.step(f"<answer>{world.golds[0]}</answer> and more")
-    assert (end.reward, end.done, episode.total) == (1.0, True, 1.0)
+    assert (end.reward, end.done, episode.reward) == (1.0, True, 1.0)
     assert end.observation.score.total == 1.0
     assert end.observation.ignored_chars == 9
     assert end.observation.terminated
@@ -128,6 +128,20 @@ def test_the_token(world, tmp_path):
         assert Client(url, "secret").reset(task_index=0).observation.turn == 0
 
 
+def test_turns_that_are_paid_are_paid_once(paid_url):
+    client = Client(paid_url)
+    with client.reset(task_index=0) as episode:
+        steps = [episode.step("<search>Ada</search>"), episode.step("<answer>Ada</answer>")]
+    # The score has the payments of all turns, and comes with the last of them.
+    assert [step.reward for step in steps] == [0.25, 1.75]
+    assert episode.reward == 1.0
+    tools = ToolEnvironment(client)
+    tools.reset(task_index=0)
+    tools._session.step("<search>Ada</search>")
+    tools._session.step("<answer>Ada</answer>")
+    assert tools.get_reward() == 1.0
+
+
 def test_a_full_server_is_waited_for(world):
     with serving(*world.arguments, "--max-sessions", "1") as url:
         first = Client(url).reset(task_index=0)
@@ -157,7 +171,7 @@ def test_a_dead_retriever_is_no_reward(dead_url):
         episode.step("<search>town</search>")
     assert caught.value.cause == "retriever"
     assert episode.observation.score is None
-    assert episode.total == 0.0
+    assert episode.reward is None
     episode.close()
 
 

@@ -74,6 +74,14 @@ def test_an_episode_that_is_left_gives_its_place_back(url, world, monkeypatch):
         made()
 
 
+def test_turns_that_are_paid_are_paid_once(paid_url, monkeypatch):
+    monkeypatch.setenv("FORAGE_URL", paid_url)
+    env = made(task_index=0)
+    env.init([])
+    steps = [env.step("<search>Ada</search>"), env.step("<answer>Ada</answer>")]
+    assert [step["reward"] for step in steps] == [0.0, 1.0]
+
+
 def test_a_fault_is_raised(dead_url, monkeypatch):
     monkeypatch.setenv("FORAGE_URL", dead_url)
     env = made(task_index=0)

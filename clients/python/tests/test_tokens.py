@@ -26,6 +26,15 @@ def test_ids_stay_as_they_were_sampled(client, world):
     agrees(done.response_ids, done.mask, done.logprobs, turns)
 
 
+def test_turns_that_are_paid_are_paid_once(paid_url):
+    client = Client(paid_url)
+    episode = Episode(client, CODEC, client.info(), task_index=0)
+    for turn in range(2):
+        assert episode.reward is None
+        episode.take(written(script("Ada", turn)))
+    assert episode.reward == 1.0
+
+
 def test_a_chat_template_goes_around_the_prompt(client):
     episode = Episode(client, Codec(Bytes(), chat=True), client.info(), task_index=0)
     assert bytes(episode.context).decode() == f"[user]{episode.observation.text}[assistant]"

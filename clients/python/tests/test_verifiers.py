@@ -87,6 +87,12 @@ def test_episodes_are_played_and_scored(url, world, model):
     assert model.asked[0]["max_completion_tokens"] > 0
 
 
+def test_turns_that_are_paid_are_paid_once(paid_url, model):
+    model.script = lambda messages: "<search>Ada</search>" if len(messages) == 1 else "<answer>Ada</answer>"
+    (output,) = evaluated(load_environment(paid_url, limit=1), model, 1)
+    assert output["reward"] == 1.0
+
+
 def test_a_model_that_rambles_is_scored_as_it_is(url, model):
     model.script = lambda messages: "I wonder."
     (output,) = evaluated(load_environment(url, limit=1), model, 1)

@@ -113,14 +113,21 @@ class Session(Closing):
 
     Attributes:
         observation: the last one.
-        total: the rewards so far.
     """
 
     def __init__(self, http: Http, observation: Observation) -> None:
         """Of an episode that was begun."""
         self._http = http
         self.observation = observation
-        self.total = 0.0
+
+    @property
+    def reward(self) -> float | None:
+        """What the whole episode is paid, as `forage train` pays it: its score. None before its end, and after a fault.
+
+        The rewards of steps add up to more where turns are paid too: that sum has them beside the score.
+        """
+        score = self.observation.score
+        return None if score is None else score.total
 
     def step(self, text: str, finish: Finish | None = None) -> Step:
         """Takes a turn.
@@ -155,7 +162,6 @@ class Session(Closing):
         if fields.get("error"):
             raise Invalid(fields["error"]["message"], fields["error"]["error_type"])
         self.observation = Observation.read(fields)
-        self.total += answer["reward"]
         return Step(self.observation, answer["reward"], answer["done"])
 
     def close(self) -> None:

@@ -77,7 +77,9 @@ class ForageEnv(BaseTextEnv):  # type: ignore[misc]
         step = self._session.step(action)
         self.turns = step.observation.turn
         shown = [] if step.done else [{"role": "user", "content": step.observation.text}]
-        return BaseTextEnvStepOutput(observations=shown, reward=step.reward, done=step.done, metadata={})
+        # What the environment pays for turns is in the score as far as it counts; SkyRL adds up the rewards of steps.
+        reward = self._session.reward or 0.0
+        return BaseTextEnvStepOutput(observations=shown, reward=reward, done=step.done, metadata={})
 
     def get_metrics(self) -> dict[str, Any]:
         """The episode's rewards by name, and its turns."""

@@ -187,7 +187,7 @@ class Episode:
         text = (self.observation.forced_prefix or "") + written
         step = self._session.step(text, finish)
         if step.done:
-            self.reward = self._session.total
+            self.reward = self._session.reward
             return True
         ids = self._codec.encode(step.observation.text + (step.observation.forced_prefix or ""))
         if finish == "stop" and self._info.append_eos_after_stop and self._codec.eos is not None:
@@ -201,7 +201,7 @@ class Episode:
     def _end(self) -> None:
         """No token is left for another turn."""
         self._session.step("", "context")
-        self.reward = self._session.total
+        self.reward = self._session.reward
 
     def close(self) -> None:
         """Leaves it, wherever it is."""

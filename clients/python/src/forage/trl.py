@@ -93,7 +93,7 @@ class ToolEnvironment:
             except Fault as fault:
                 self._fault = fault
                 return None
-        return self._session.total
+        return self._session.reward
 
     def _use(self, tool: Tool, argument: str) -> str:
         if self._session is None or self._fault is not None:

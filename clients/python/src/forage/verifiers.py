@@ -98,7 +98,7 @@ class ForageEnvironment(vf.MultiTurnEnv):  # type: ignore[misc]
         step: Step = await self._call(partial(session.step, text, finish))
         state["forage_step"] = step
         if step.done:
-            state["forage_reward"] = session.total
+            state["forage_reward"] = session.reward
             state["forage_score"] = dict(step.observation.score.parts) if step.observation.score else {}
 
     def _turn(self, trajectory_step: Any) -> tuple[str, Finish | None]:
@@ -134,7 +134,7 @@ class ForageEnvironment(vf.MultiTurnEnv):  # type: ignore[misc]
         try:
             if state.get("error") is None:
                 await self._call(partial(session.step, "", "context"))
-                state["forage_reward"] = session.total
+                state["forage_reward"] = session.reward
             await self._call(session.close)
         except ForageFault as fault:
             state["error"] = state.get("error") or fault
