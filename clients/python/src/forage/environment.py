@@ -14,7 +14,8 @@ class Question:
     Attributes:
         id: unique within its data set.
         text: what the policy is asked.
-        golds: accepted answers, the best first: what the rewards `em` and `f1` compare with. One or several; kept as a tuple.
+        golds: accepted answers, the best first: what the rewards `em` and `f1` compare with. One, several, or none where every
+            weighted reward does without (`return`, say); kept as a tuple.
         evidence: ids of the passages that hold the evidence, where they are known; kept as a tuple.
         data_source: the data set.
         split: `train`, `dev` or `test`.
@@ -22,17 +23,16 @@ class Question:
 
     id: str
     text: str
-    golds: Sequence[str]
+    golds: Sequence[str] = ()
     evidence: Sequence[str] = ()
     data_source: str = ""
     split: str = "train"
 
     def __post_init__(self) -> None:
-        """Refuses a question that nothing is right for, and what is no string.
+        """Refuses what is no string.
 
         Raises:
             TypeError: a field is no string, or does not hold strings.
-            ValueError: there are no golds.
         """
         for name in ("id", "text", "data_source", "split"):
             self._check(name, getattr(self, name))
@@ -44,8 +44,6 @@ class Question:
             for place, one in enumerate(kept):
                 self._check(f"{name}[{place}]", one)
             object.__setattr__(self, name, kept)
-        if not self.golds:
-            raise ValueError(f"question {self.id!r} has no golds; give it at least one accepted answer")
 
     def _check(self, name: str, value: object) -> None:
         if not isinstance(value, str):

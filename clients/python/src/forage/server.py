@@ -167,7 +167,7 @@ class _Server(ThreadingHTTPServer):
         name, task = _field(body, "episode_id", str), _field(body, "task", dict)
         try:
             question = Question.read(task)
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError) as error:
             raise _invalid(f"`task` is no task: {error!r}") from error
         seed = _field(body, "seed", int)
         while True:
