@@ -107,8 +107,22 @@ def test_nobody_there():
     assert not client.ready()
     with pytest.raises(Unreachable):
         client.reset()
-    with pytest.raises(ValueError, match="http://localhost:8000"):
-        Client("localhost:8000")
+
+
+@pytest.mark.parametrize(
+    ("address", "told"),
+    [
+        ("localhost:8000", "http://localhost:8000"),
+        ("http://localhost:port", "'port'"),
+        ("http://localhost:80000", "Port out of range"),
+        ("http://ada:secret@localhost:8000", "not sent"),
+        ("http://localhost:8000?token=secret", "not sent"),
+    ],
+)
+def test_what_is_no_address_is_told_before_anything_is_asked(address, told):
+    with pytest.raises(ValueError, match=told) as caught:
+        Client(address)
+    assert "secret" not in str(caught.value)
 
 
 def test_tools_without_a_server_have_no_reward():

@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import multiprocessing
 import os
 import re
 import socket
@@ -218,6 +219,27 @@ def test_an_interrupted_request_costs_no_other(ask):
     # Sent, and its answer never read: as Ctrl-C in a notebook leaves it.
     ask._kept.connection.request("GET", "/info")
     assert ask.get("/info")["takes_tasks"]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+@pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
+def test_a_forked_process_has_a_connection_of_its_own(ask):
+    ask.get("/info")
+    ours = ask._kept.connection.sock.getsockname()
+    results = multiprocessing.get_context("fork").SimpleQueue()
+
+    def asked() -> None:
+        ask.get("/info")
+        results.put(ask._kept.connection.sock.getsockname())
+        ask.close()
+
+    child = multiprocessing.get_context("fork").Process(target=asked)
+    child.start()
+    assert results.get() != ours
+    child.join(20)
+    # Whatever the child has done, ours is as it was.
+    ask.get("/info")
+    assert ask._kept.connection.sock.getsockname() == ours
 
 
 def test_episodes_are_closed_however_they_end(tmp_path):

@@ -3,13 +3,14 @@
 import http.client
 import ipaddress
 import json
+import os
 import threading
 import time
 import warnings
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from .errors import Capacity, Fault, Invalid, Unreachable, from_answer
 
@@ -34,8 +35,25 @@ def _is_here(host: str) -> bool:
         return False
 
 
+def _address(base_url: str) -> SplitResult:
+    address = urlsplit(base_url)
+    if address.scheme not in ("http", "https") or not address.hostname:
+        raise ValueError(f"base_url is {base_url!r}; write it like http://localhost:8000")
+    if address.username is not None or address.query or address.fragment:
+        # Not told as it is, for it may hold a password.
+        raise ValueError(
+            "base_url has a user, a query or a fragment, which are not sent; write it like http://localhost:8000"
+        )
+    try:
+        # Looked at when it is asked for.
+        _ = address.port
+    except ValueError as error:
+        raise ValueError(f"base_url is {base_url!r}: {error}") from error
+    return address
+
+
 class Http:
-    """Requests to one server. Threads may share it."""
+    """Requests to one server. Threads may share it, and processes that were forked."""
 
     def __init__(self, base_url: str, token: str | None, timeout: float, patience: float) -> None:
         """Connects to nothing yet.
@@ -43,9 +61,7 @@ class Http:
         Raises:
             ValueError: `base_url` is no address like `http://host:8000`.
         """
-        address = urlsplit(base_url)
-        if address.scheme not in ("http", "https") or not address.hostname:
-            raise ValueError(f"base_url is {base_url!r}; write it like http://localhost:8000")
+        address = _address(base_url)
         self.base_url = base_url.rstrip("/")
         self._address = address
         self._timeout = timeout
@@ -53,7 +69,7 @@ class Http:
         self._headers = {"Content-Type": "application/json", "Accept": "application/json"}
         if token is not None:
             self._headers["Authorization"] = f"Bearer {token}"
-            if address.scheme == "http" and not _is_here(address.hostname):
+            if address.scheme == "http" and not _is_here(address.hostname or ""):
                 told = f"the token is sent over plain http to {address.hostname}, readable on the way"
                 warnings.warn(f"{told}: use https, unless the network is your own", stacklevel=3)
         self._kept = threading.local()
@@ -110,7 +126,7 @@ class Http:
         return answer
 
     def _exchange(self, method: str, path: str, body: bytes | None) -> tuple[int, float, bytes]:
-        kept: http.client.HTTPConnection | None = getattr(self._kept, "connection", None)
+        kept = self._mine()
         if kept is not None:
             try:
                 return self._send(kept, method, path, body)
@@ -119,7 +135,13 @@ class Http:
                 # nothing twice; environments that it makes twice expire.
                 self.close()
         self._kept.connection = fresh = self._connect()
+        self._kept.process = os.getpid()
         return self._send(fresh, method, path, body)
+
+    def _mine(self) -> http.client.HTTPConnection | None:
+        """This thread's kept connection. One of before a fork is the other process's, which would read our answers."""
+        kept: http.client.HTTPConnection | None = getattr(self._kept, "connection", None)
+        return kept if kept is not None and self._kept.process == os.getpid() else None
 
     def _send(
         self, connection: http.client.HTTPConnection, method: str, path: str, body: bytes | None
@@ -146,7 +168,7 @@ class Http:
 
     def close(self) -> None:
         """Closes this thread's connection; the next request opens another."""
-        kept: http.client.HTTPConnection | None = getattr(self._kept, "connection", None)
+        kept = self._mine()
         self._kept.connection = None
         if kept is not None:
             kept.close()
