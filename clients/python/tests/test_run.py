@@ -73,6 +73,34 @@ def test_a_server_runs_as_long_as_it_is_asked(world):
         pass
 
 
+@pytest.fixture
+def stand_in(monkeypatch, tmp_path):
+    """Makes a script the program."""
+
+    def made(script: str) -> None:
+        path = tmp_path / "forage"
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(0o755)
+        monkeypatch.setenv("FORAGE_BIN", str(path))
+
+    return made
+
+
+def test_what_a_server_says_before_it_listens_is_passed_on(stand_in, capsys):
+    stand_in('echo "warning: slow" >&2; echo "listening on http://127.0.0.1:1, x" >&2; exec sleep 20')
+    with forage.serving("env") as url:
+        assert url == "http://127.0.0.1:1"
+        assert capsys.readouterr().err == "warning: slow\n"
+
+
+def test_what_is_no_text_holds_nothing_up(stand_in, capsys):
+    # More than a pipe holds behind it.
+    rest = "for i in $(seq 3000); do echo 0123456789012345678901234567890123456789 >&2; done"
+    stand_in(f"""printf 'warm \\377 up\\n' >&2; {rest}; echo '{{"em": 1.0}}'""")
+    assert forage.grade("Velm", "Velm") == {"em": 1.0}
+    assert capsys.readouterr().err.startswith("warm \ufffd up\n")
+
+
 def test_settings_of_fine_tuning_are_its_config(tmp_path):
     (tmp_path / "metrics.jsonl").touch()
     (tmp_path / "sft.json").write_text('{"epochs": 2}')
@@ -98,6 +126,29 @@ def test_a_row_that_is_being_written_is_left_out(tmp_path):
     assert [episode["prompt"] for episode in run.parts["trained"].episodes()] == ["a\u2028", "b"]
     assert run.verdict == {"gain": 0.5}
     assert run.policy is None
+
+
+def test_a_letter_that_is_being_written_is_left_out(tmp_path):
+    metrics = tmp_path / "metrics.jsonl"
+    metrics.write_bytes('{"step": 1}\n{"step": "é'.encode()[:-1])
+    assert forage.Run(tmp_path).metrics == [{"step": 1}]
+    metrics.write_bytes(b'{"step": 1}\n{"ste\n{"step": 3}\n')
+    with pytest.raises(ValueError, match=r"metrics\.jsonl: line 2 is not JSON .*; delete it"):
+        _ = forage.Run(tmp_path).metrics
+
+
+def test_files_are_read_alike_in_every_locale(tmp_path):
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1}\n')
+    (tmp_path / "config.toml").write_text('name = "é"\n', encoding="utf-8")
+    (tmp_path / "verdict.json").write_text('{"name": "é"}\n', encoding="utf-8")
+    code = (
+        "import forage; run = forage.Run('.'); assert run.config == run.verdict == {'name': '\\xe9'}; list(run.metrics)"
+    )
+    source = str(Path(forage.__file__).parents[1])
+    variables = os.environ | {"PYTHONPATH": source, "PYTHONWARNDEFAULTENCODING": "1"}
+    command = [sys.executable, "-W", "error::EncodingWarning", "-c", code]
+    ran = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
 
 
 @pytest.mark.parametrize(("package", "extra"), [("pandas", "pandas"), ("matplotlib", "plots")])

@@ -22,7 +22,7 @@ import forage.http
 from forage import Question, Reply
 from forage.errors import Conflict, Infra, Invalid, SessionLost, Unreachable
 from forage.http import Http
-from forage.server import _Server
+from forage.server import _Handler, _Server
 
 ENVIRONMENT = """
 import os, random, re, time
@@ -490,6 +490,15 @@ def test_a_fault_is_shown_once_and_counted(capsys):
     told = capsys.readouterr().err
     assert told.count("Traceback") == 1
     assert re.search(r"^ValueError at test_server\.py:\d+ in step: 5 times$", told, re.MULTILINE), told
+
+
+def test_a_connection_that_is_idle_is_closed_without_a_word(monkeypatch, capsys):
+    monkeypatch.setattr(_Handler, "timeout", 0.1)
+    with served(Bare) as (ask, _):
+        ask.get("/info")
+        assert ask._kept.connection.sock.recv(1) == b""
+        assert ask.get("/info")["takes_tasks"]
+    assert capsys.readouterr().err == ""
 
 
 def test_a_client_that_leaves_is_no_fault(capsys):

@@ -7,15 +7,20 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from .run import Run
 
 __all__ = ["program", "quickstart", "serving"]
+
+# What the program writes, whatever the locale: a line that cannot be read (of another program, say) must not end the reading.
+_TEXT: dict[str, Any] = {"encoding": "utf-8", "errors": "replace"}
+# Lines of what the program said that an error may show.
+_SAID = 50
 
 
 def program() -> Path:
@@ -85,18 +90,18 @@ def serving(kind: str, *arguments: str) -> Iterator[str]:
         RuntimeError: the server did not start; with what it said.
     """
     command = [str(program()), "serve", kind, *arguments, "--addr", "127.0.0.1:0"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
+    with subprocess.Popen(command, stderr=subprocess.PIPE, **_TEXT) as server:
         assert server.stderr is not None
         # A pipe that nobody reads would stop the server once it is full.
         rest = threading.Thread(target=_pass_on, args=(server.stderr,), daemon=True)
         try:
-            said = []
+            said: deque[str] = deque(maxlen=_SAID)
             for line in server.stderr:
-                said.append(line)
                 if found := re.match(r"listening on (http:[^,]*),", line):
                     rest.start()
                     yield found[1]
                     return
+                _pass_on([line], said)
             raise RuntimeError("the server did not start:\n" + "".join(said))
         finally:
             server.terminate()
@@ -104,7 +109,7 @@ def serving(kind: str, *arguments: str) -> Iterator[str]:
                 rest.join()
 
 
-def _pass_on(lines: IO[str], kept: deque[str] | None = None) -> None:
+def _pass_on(lines: Iterable[str], kept: deque[str] | None = None) -> None:
     for line in lines:
         sys.stderr.write(line)
         if kept is not None:
@@ -123,9 +128,8 @@ def told(*arguments: str) -> str:
 
 def _ran(arguments: Sequence[str], stdout: int | None) -> str:
     """What the program prints to `stdout`, once it has ended; what it says besides goes to stderr."""
-    said: deque[str] = deque(maxlen=50)
-    pipes: dict[str, Any] = {"stdout": stdout, "stderr": subprocess.PIPE, "text": True}
-    with subprocess.Popen([program(), *arguments], **pipes) as ran:
+    said: deque[str] = deque(maxlen=_SAID)
+    with subprocess.Popen([program(), *arguments], stdout=stdout, stderr=subprocess.PIPE, **_TEXT) as ran:
         assert ran.stderr is not None
         rest = threading.Thread(target=_pass_on, args=(ran.stderr, said), daemon=True)
         rest.start()

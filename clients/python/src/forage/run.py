@@ -54,9 +54,9 @@ class Run:
         """
         settings = self.folder / "sft.json"
         if settings.exists():
-            found: dict[str, Any] = json.loads(settings.read_text())
+            found: dict[str, Any] = json.loads(settings.read_bytes())
             return found
-        return tomllib.loads((self.folder / "config.toml").read_text())
+        return tomllib.loads((self.folder / "config.toml").read_text(encoding="utf-8"))
 
     @property
     def metrics(self) -> list[dict[str, Any]]:
@@ -91,7 +91,7 @@ class Run:
         path = self.folder / "verdict.json"
         if not path.exists():
             return None
-        verdict: dict[str, Any] = json.loads(path.read_text())
+        verdict: dict[str, Any] = json.loads(path.read_bytes())
         return verdict
 
     @property
@@ -161,9 +161,16 @@ class Run:
 
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:
-    with path.open(encoding="utf-8", newline="\n") as lines:
-        # What has no line end is being written.
-        yield from (json.loads(line) for line in lines if line.endswith("\n"))
+    # Bytes: a line that is being written may end within a letter.
+    with path.open("rb") as lines:
+        for number, line in enumerate(lines, 1):
+            if not line.endswith(b"\n"):
+                return
+            try:
+                row = json.loads(line)
+            except ValueError as error:
+                raise ValueError(f"{path}: line {number} is not JSON ({error}); delete it") from error
+            yield row
 
 
 def _missing(package: str, extra: str) -> ModuleNotFoundError:

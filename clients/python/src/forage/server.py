@@ -420,6 +420,9 @@ class _Handler(BaseHTTPRequestHandler):
         "/questions": "questions",
     }
 
+    def log_message(self, format: str, *args: Any) -> None:
+        """Says nothing: a connection that was idle while the policy learned is closed, and what is refused is told to the client."""
+
     def do_GET(self) -> None:
         self._answer({"/info": self.server.info, "/healthz": lambda _: {}, "/readyz": lambda _: {}}.get(self.path))
 

@@ -132,7 +132,7 @@ class _Book:
     def __init__(self, path: Path, project: str) -> None:
         self.path = path
         self.project = project
-        books: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+        books: dict[str, Any] = json.loads(path.read_bytes()) if path.exists() else {}
         self._books = books
         own: Mapping[str, Any] = books.get(project, {})
         self.id: str | None = own.get("id")
@@ -142,7 +142,7 @@ class _Book:
     def write(self) -> None:
         self._books[self.project] = {"id": self.id, "name": self.name, "step": self.step}
         fresh = self.path.with_suffix(".json.new")
-        fresh.write_text(json.dumps(self._books) + "\n")
+        fresh.write_text(json.dumps(self._books) + "\n", encoding="utf-8")
         os.replace(fresh, self.path)
 
 
