@@ -13,6 +13,7 @@ from forage import (
     Invalid,
     Session,
     SessionLost,
+    Task,
     Unauthorized,
     Unreachable,
 )
@@ -67,6 +68,11 @@ def test_tasks_and_info(client, world):
     assert info.env_id == "forage/search-r1-v0"
     assert [(tool.name, tool.parameter) for tool in info.tools] == [("search", "query"), ("answer", "answer")]
     assert client.ready()
+
+
+def test_fields_of_a_newer_server_are_passed_over(client):
+    (fields,) = client.http.get("/tasks?limit=1")["tasks"]
+    assert Task.read(fields | {"hops": 2}) == next(client.tasks())
 
 
 def test_tools_write_turns(client, world):
@@ -219,6 +225,24 @@ def test_members_have_their_own_results(client, world):
             many.step(["x"], [1])
         (end,) = many.step([f"<answer>{world.golds[0]}</answer>"], [0])
         assert end.reward == 1.0
+
+
+def test_turns_of_members_that_are_sent_again_are_taken_once(client, monkeypatch):
+    with client.make(2) as many:
+        many.reset(options=[{"task_index": 0}] * 2)
+        post, lost = client.http.post, iter([True])
+
+        def losing(path, body):
+            answer = post(path, body)
+            if next(lost, False):
+                raise Unreachable("the connection broke", "unreachable")
+            return answer
+
+        monkeypatch.setattr(client.http, "post", losing)
+        with pytest.raises(Unreachable):
+            many.step(["<search>town</search>"] * 2)
+        assert [step.observation.turn for step in many.step(["<search>town</search>"] * 2)] == [1, 1]
+        assert [step.observation.turn for step in many.step(["<search>town</search>"] * 2)] == [2, 2]
 
 
 def test_members_have_their_own_faults(dead_url):

@@ -185,8 +185,9 @@ def test_a_served_index_is_searched(world):
     build = [BINARY, "index", "build", "--corpus", corpus, "--format", "search-r1", "--out", str(index)]
     subprocess.run(build, check=True, capture_output=True)
     with serving(str(index), kind="retriever") as url:
-        retriever = forage.Retriever(url)
-        found = retriever.search(world.questions[0], k=2)
+        with forage.Retriever(url) as retriever:
+            found = retriever.search(world.questions[0], k=2)
+        assert retriever._http._kept.connection is None
         assert len(found) == 2
         assert found[0].score >= found[1].score
         assert found[0].id

@@ -11,7 +11,7 @@ from .wire import Finish, Info, Observation, Step, Task
 __all__ = ["Client", "Session"]
 
 
-class Client:
+class Client(Closing):
     """A server of `forage serve env`. Threads may share it."""
 
     def __init__(
@@ -63,7 +63,7 @@ class Client:
         while limit is None or seen < limit:
             most = 1000 if limit is None else min(1000, limit - seen)
             page = self.http.get(f"/tasks?offset={seen}&limit={most}")["tasks"]
-            yield from (Task(**task) for task in page)
+            yield from map(Task.read, page)
             seen += len(page)
             if not page:
                 return

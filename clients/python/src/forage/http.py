@@ -175,10 +175,10 @@ class Http:
 
 
 class Closing:
-    """Places on a server that are given back at the end of a `with` block."""
+    """What is given back at the end of a `with` block: places on a server, a connection."""
 
     def close(self) -> None:
-        """Gives them back."""
+        """Gives it back."""
         raise NotImplementedError
 
     def __enter__(self) -> Self:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .http import Http
+from .http import Closing, Http
 
 __all__ = ["Passage", "Retriever"]
 
@@ -18,7 +18,7 @@ class Passage:
     score: float
 
 
-class Retriever:
+class Retriever(Closing):
     """A server of `forage serve retriever`. Threads may share it."""
 
     def __init__(self, base_url: str, token: str | None = None, *, timeout: float = 60.0) -> None:
@@ -57,6 +57,10 @@ class Retriever:
         body = {"queries": list(queries), "topk": k, "return_scores": True, "mode": mode}
         answer = self._http.post("/retrieve", body)
         return [[_passage(hit) for hit in hits] for hits in answer["result"]]
+
+    def close(self) -> None:
+        """Closes this thread's connection; the next search opens another."""
+        self._http.close()
 
 
 def _passage(hit: dict[str, dict[str, str] | float]) -> Passage:

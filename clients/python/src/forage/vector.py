@@ -26,7 +26,7 @@ class Vector(Closing):
     def __init__(self, http: Http, num_envs: int) -> None:
         """Opens `num_envs` environments, all or none."""
         self._http = http
-        self._asked = 0
+        self._answered = 0
         self.env_ids: list[str] = http.post("/gym/make", {"num_envs": num_envs})["env_ids"]
 
     def __len__(self) -> int:
@@ -63,13 +63,15 @@ class Vector(Closing):
     def step(self, turns: Sequence[Turn], members: Sequence[int] | None = None) -> list[Step | Fault]:
         """Takes a turn with each of `members`, all by default.
 
+        Called again after `Unreachable`, it gets the answers that were lost and takes no second turn.
+
         Raises:
             Refused: a turn was wrong, or a member is not in the middle of an episode.
         """
-        self._asked += 1
         actions = [turn if isinstance(turn, str) else {"text": turn[0], "finish": turn[1]} for turn in turns]
-        body = {"env_ids": self._ids(members), "actions": actions, "request_id": f"step-{self._asked}"}
+        body = {"env_ids": self._ids(members), "actions": actions, "request_id": f"step-{self._answered}"}
         answer = self._http.post("/gym/step", body)
+        self._answered += 1
         columns = ("observations", "rewards", "infos", "errors")
         steps: list[Step | Fault] = []
         for text, reward, info, error in zip(*(answer[column] for column in columns), strict=True):

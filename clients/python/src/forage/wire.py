@@ -168,3 +168,8 @@ class Task:
     question: str
     data_source: str
     split: str
+
+    @classmethod
+    def read(cls, fields: Mapping[str, Any]) -> "Task":
+        """From a row of `/tasks`; a server may send more than is read."""
+        return cls(**{field: fields[field] for field in cls.__dataclass_fields__})
