@@ -1,9 +1,11 @@
 import pickle
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 from conftest import QUESTIONS, serving
+from policy import Bytes
 
 from forage import (
     Capacity,
@@ -17,7 +19,7 @@ from forage import (
     Unauthorized,
     Unreachable,
 )
-from forage.trl import ToolEnvironment
+from forage.trl import Rollout, ToolEnvironment
 
 
 def test_an_episode_is_played_and_scored(client, world):
@@ -160,6 +162,25 @@ def test_turns_that_are_paid_are_paid_once(paid_url):
     tools._session.step("<search>Ada</search>")
     tools._session.step("<answer>Ada</answer>")
     assert tools.get_reward() == 1.0
+
+
+def test_a_rollout_that_fails_gives_its_places_back(world):
+    trainer = SimpleNamespace(processing_class=Bytes(), args=SimpleNamespace(max_completion_length=2000))
+
+    def failing(trainer, episodes, stop):
+        raise RuntimeError("no memory")
+
+    with serving(*world.arguments, "--max-sessions", "2") as url:
+        client = Client(url)
+        ids = [task.task_id for task in client.tasks(2)]
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match="no memory"):
+                Rollout(client, generate=failing)(ids, trainer)
+            # One of these is no task; the other one has begun.
+            with pytest.raises(Invalid):
+                Rollout(client, generate=failing)([ids[0], "nonsense"], trainer)
+        with client.make(2):
+            pass
 
 
 def test_a_full_server_is_waited_for(world):

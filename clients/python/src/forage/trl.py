@@ -24,7 +24,7 @@ from contextlib import suppress
 from typing import Any
 
 from .client import Client, Session
-from .errors import Conflict, Fault, Invalid
+from .errors import Conflict, Fault, ForageError, Invalid
 from .tokens import Codec, Episode, Generation
 from .wire import Finish, Tool
 
@@ -173,33 +173,48 @@ class Rollout:
         """
         codec = Codec(trainer.processing_class, chat=self.chat)
         most = trainer.args.max_completion_length
+        begun: list[Episode] = []
         with ThreadPoolExecutor(min(_CALLS, len(prompts))) as threads:
 
             def begin(place: int) -> Episode | Fault:
                 try:
-                    return Episode(
+                    episode = Episode(
                         self._client, codec, self._info, max_response=most, task_id=prompts[place], member=place
                     )
                 except Fault as fault:
                     return fault
+                begun.append(episode)
+                return episode
 
-            episodes = list(threads.map(begin, range(len(prompts))))
-            faults = {place: episode for place, episode in enumerate(episodes) if isinstance(episode, Fault)}
-            while True:
-                playing = list(_playing(episodes, faults))
-                if not playing:
-                    break
-                generations = self._generate(trainer, [episode for _, episode in playing], self._info.stop)
+            try:
+                return self._play(trainer, list(threads.map(begin, range(len(prompts)))), threads, codec)
+            finally:
+                # A fault, or an exception of the engine's, leaves episodes open, and with them their places.
+                list(threads.map(_leave, [episode for episode in begun if not episode.done]))
 
-                def take(pair: tuple[tuple[int, Episode], Generation]) -> None:
-                    (place, episode), generation = pair
-                    try:
-                        episode.take(generation)
-                    except Fault as fault:
-                        faults[place] = fault
+    def _play(
+        self, trainer: Any, episodes: list[Episode | Fault], threads: ThreadPoolExecutor, codec: Codec
+    ) -> dict[str, list[Any]]:
+        faults = {place: episode for place, episode in enumerate(episodes) if isinstance(episode, Fault)}
+        while True:
+            playing = list(_playing(episodes, faults))
+            if not playing:
+                return _columns(episodes, faults, codec.eos or 0)
+            generations = self._generate(trainer, [episode for _, episode in playing], self._info.stop)
 
-                list(threads.map(take, zip(playing, generations, strict=True)))
-        return _columns(episodes, faults, codec.eos or 0)
+            def take(pair: tuple[tuple[int, Episode], Generation]) -> None:
+                (place, episode), generation = pair
+                try:
+                    episode.take(generation)
+                except Fault as fault:
+                    faults[place] = fault
+
+            list(threads.map(take, zip(playing, generations, strict=True)))
+
+
+def _leave(episode: Episode) -> None:
+    with suppress(ForageError):
+        episode.close()
 
 
 Generate = Callable[[Any, list[Episode], tuple[str, ...]], list[Generation]]
