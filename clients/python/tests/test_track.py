@@ -205,7 +205,21 @@ def test_what_is_wrong_is_said(tmp_path, monkeypatch, capsys):
     # A package that cannot be imported stands for one that is missing.
     monkeypatch.setitem(sys.modules, "wandb", None)
     assert _main([str(tmp_path)]) == 1
-    assert "wandb is not installed: pip install wandb" in capsys.readouterr().err
-    monkeypatch.setitem(sys.modules, "wandb", tracking)
+    assert "wandb is not installed; pip install 'forage[wandb]'" in capsys.readouterr().err
+    monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(init=None))
     assert _main([str(tmp_path), "--once"]) == 1
     assert "holds no run" in capsys.readouterr().err
+
+
+def test_a_folder_of_its_name_is_no_package(tmp_path, monkeypatch):
+    """As wandb leaves one where it has run."""
+    run, folder = run_of(tmp_path / "run", range(1)), tmp_path / "wandb"
+    folder.mkdir()
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    # Put back as it was at the end, whether it was imported or not.
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    del sys.modules["wandb"]
+    with pytest.raises(ModuleNotFoundError, match=r"wandb is not installed; pip install 'forage\[wandb\]'"):
+        track(run, follow=False)
+    with pytest.raises(ValueError, match="to is 'json'; write one of wandb, trackio"):
+        track(run, "json", follow=False)

@@ -109,7 +109,7 @@ class Run:
         try:
             import pandas
         except ModuleNotFoundError as error:
-            raise _missing("pandas", "pandas") from error
+            raise missing("pandas", "pandas") from error
 
         return pandas.DataFrame(self.metrics)
 
@@ -131,7 +131,7 @@ class Run:
         try:
             from matplotlib import pyplot
         except ModuleNotFoundError as error:
-            raise _missing("matplotlib", "plots") from error
+            raise missing("matplotlib", "plots") from error
 
         runs = dict(self.parts)
         if (self.folder / "metrics.jsonl").exists():
@@ -173,5 +173,6 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
             yield row
 
 
-def _missing(package: str, extra: str) -> ModuleNotFoundError:
+def missing(package: str, extra: str) -> ModuleNotFoundError:
+    """The error where a package that an extra brings is not installed."""
     return ModuleNotFoundError(f"{package} is not installed; pip install 'forage[{extra}]' brings it", name=package)

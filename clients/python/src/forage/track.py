@@ -18,11 +18,11 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 from uuid import uuid4
 
 from .launch import told
-from .run import Run
+from .run import Run, missing
 
 __all__ = ["track"]
 
@@ -62,8 +62,9 @@ def track(
     Raises:
         FileNotFoundError: the folder holds no run, or there is no forage program.
         ModuleNotFoundError: the package is not installed.
+        ValueError: `to` is another package.
     """
-    package = importlib.import_module(to)
+    package = _package(to)
     folder = Path(run)
     _begun(folder, wait, every)
     logged = 0
@@ -90,6 +91,21 @@ def track(
     finally:
         if log is not None:
             log.finish()
+
+
+def _package(to: Tracker) -> ModuleType:
+    if to not in get_args(Tracker):
+        raise ValueError(f"to is {to!r}; write one of {', '.join(get_args(Tracker))}")
+    try:
+        package = importlib.import_module(to)
+    except ModuleNotFoundError as error:
+        if error.name != to:
+            raise
+        raise missing(to, to) from error
+    # wandb writes into a folder of its name, which Python takes for a package where the real one is not installed.
+    if not hasattr(package, "init"):
+        raise missing(to, to)
+    return package
 
 
 def _begun(folder: Path, wait: float, every: float) -> None:
@@ -209,9 +225,7 @@ def _in_trackio(trackio: ModuleType, known: str | None, about: dict[str, Any]) -
 def _main(words: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m forage.track", description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("run", help="folder of a run")
-    parser.add_argument(
-        "--to", choices=("wandb", "trackio"), default="wandb", help="the package that logs (%(default)s)"
-    )
+    parser.add_argument("--to", choices=get_args(Tracker), default="wandb", help="the package that logs (%(default)s)")
     parser.add_argument("--project", default="forage", help="its name there (%(default)s)")
     parser.add_argument("--name", help="name of the run there; the folder's by default")
     parser.add_argument("--once", action="store_true", help="log what is there, and do not wait for more")
@@ -230,12 +244,7 @@ def _main(words: list[str] | None = None) -> int:
             every=asked.every,
             wait=asked.wait,
         )
-    except ModuleNotFoundError as error:
-        if error.name != asked.to:
-            raise
-        print(f"error: {asked.to} is not installed: pip install {asked.to}", file=sys.stderr)
-        return 1
-    except (FileNotFoundError, RuntimeError) as error:
+    except (FileNotFoundError, ModuleNotFoundError, RuntimeError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
