@@ -77,6 +77,22 @@ def test_fields_of_a_newer_server_are_passed_over(client):
     assert Task.read(fields | {"hops": 2}) == next(client.tasks())
 
 
+class Whole:
+    """A number as numpy has them."""
+
+    def __index__(self) -> int:
+        return 2
+
+
+def test_numbers_of_other_kinds_are_numbers(client, world):
+    with client.reset(task_index=Whole(), seed=Whole()) as episode:
+        assert (episode.observation.question, episode.observation.seed) == (world.questions[2], 2)
+    with pytest.raises(TypeError, match="'object' object cannot be interpreted as an integer"):
+        client.reset(task_index=object())
+    with client.make(2) as many, pytest.raises(TypeError, match="turns is a str"):
+        many.step("xy")
+
+
 def test_tools_write_turns(client, world):
     with client.reset(task_index=1) as episode:
         assert "<information>" in episode.call("search", query="town").observation.text

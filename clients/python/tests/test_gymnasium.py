@@ -4,6 +4,7 @@ import pytest
 
 gymnasium = pytest.importorskip("gymnasium", reason="gymnasium is not installed")
 
+import numpy as np  # noqa: E402
 from gymnasium.utils.env_checker import check_env  # noqa: E402
 
 from forage import Conflict, Infra  # noqa: E402
@@ -69,6 +70,19 @@ def test_a_vector_resets_what_is_over(url, world):
     assert terminated.tolist() == [False, True, False]
     assert info["turn"].tolist() == [0, 2, 0]
     assert all(world.questions.index(info["question"][member]) >= 0 for member in (0, 2))
+    envs.close()
+
+
+def test_a_vector_takes_one_seed_and_one_action_for_each(url):
+    envs = gymnasium.make_vec(ID, num_envs=2, vectorization_mode="vector_entry_point", base_url=url)
+    for seed in (np.int64(5), np.array([5, 6]), [5, 6]):
+        assert envs.reset(seed=seed)[1]["seed"].tolist() == [5, 6]
+    with pytest.raises(ValueError, match="3 seeds for 2 environments"):
+        envs.reset(seed=[1, 2, 3])
+    with pytest.raises(ValueError, match="1 actions for 2 environments"):
+        envs.step(["x"])
+    with pytest.raises(ValueError, match="a str for 2 environments"):
+        envs.step("xy")
     envs.close()
 
 

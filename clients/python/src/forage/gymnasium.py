@@ -10,7 +10,7 @@ An action is a turn's text, an observation what the policy reads next; everythin
 The episode's score comes with the last reward. A fault is raised (`forage.Infra` and its like): it is never a reward of 0.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import gymnasium
@@ -187,19 +187,22 @@ class ForageVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], np.ndarray[Any, 
         self._texts = [""] * num_envs
 
     def reset(
-        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+        self, *, seed: int | Iterable[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[tuple[str, ...], dict[str, Any]]:
         """Begins an episode in each, member `i` with the seed plus `i` where one is given for all.
 
         Raises:
             BatchFault: some could not begin.
+            ValueError: there are more or fewer seeds than members.
         """
-        first = seed if isinstance(seed, int) else None
-        super().reset(seed=first)
-        seeds: list[int] = []
-        for member in range(self.num_envs):
-            given = first + member if first is not None else seed[member] if isinstance(seed, Sequence) else None
-            seeds.append(_seed(given, self.np_random))
+        given: list[int | None] = [None] * self.num_envs
+        if isinstance(seed, (int, np.integer)):
+            super().reset(seed=int(seed))
+            given = [int(seed) + member for member in range(self.num_envs)]
+        elif seed is not None:
+            given = [None if one is None else int(one) for one in seed]
+            self._one_each("seeds", given)
+        seeds = [_seed(one, self.np_random) for one in given]
         info: dict[str, Any] = {}
         self._begin(list(range(self.num_envs)), seeds, options, info)
         return tuple(self._texts), info
@@ -215,7 +218,9 @@ class ForageVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], np.ndarray[Any, 
         Raises:
             BatchFault: some had a fault, whose episodes are over without a reward. The others took their turn; what it brought
                 is not told, so a trainer resets all.
+            ValueError: there are more or fewer actions than members.
         """
+        self._one_each("actions", actions)
         rewards = np.zeros(self.num_envs)
         terminated = np.zeros(self.num_envs, dtype=bool)
         truncated = np.zeros(self.num_envs, dtype=bool)
@@ -256,6 +261,11 @@ class ForageVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], np.ndarray[Any, 
         if faults:
             raise BatchFault(faults)
         return info
+
+    def _one_each(self, what: str, given: Sequence[Any]) -> None:
+        if isinstance(given, str) or len(given) != self.num_envs:
+            found = "a str" if isinstance(given, str) else f"{len(given)} {what}"
+            raise ValueError(f"{found} for {self.num_envs} environments; give a list with one for each")
 
     def close_extras(self, **kwargs: Any) -> None:
         """Gives the places back."""

@@ -8,6 +8,7 @@ import threading
 import time
 import warnings
 from collections.abc import Mapping
+from operator import index
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import SplitResult, urlsplit
@@ -94,7 +95,8 @@ class Http:
             ForageError: as the server's answer tells, or `Unreachable`.
         """
         given = {name: value for name, value in body.items() if value is not None}
-        return self._ask("POST", path, json.dumps(given).encode())
+        # Numbers of numpy are numbers, though JSON does not know them.
+        return self._ask("POST", path, json.dumps(given, default=index).encode())
 
     def _ask(self, method: str, path: str, body: bytes | None) -> Any:
         deadline = time.monotonic() + self._patience
@@ -118,7 +120,7 @@ class Http:
             answer = json.loads(text)
         except ValueError as error:
             if status < 500:
-                message = f"{method} {self.base_url}{path} did not answer with JSON; is this the environment server?"
+                message = f"{method} {self.base_url}{path} did not answer with JSON; is this a server of forage?"
                 raise Invalid(message, "not_json") from error
             answer = {"detail": text[:200].decode(errors="replace")}
         if status >= 400:

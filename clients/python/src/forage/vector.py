@@ -66,8 +66,11 @@ class Vector(Closing):
         Called again after `Unreachable`, it gets the answers that were lost and takes no second turn.
 
         Raises:
+            TypeError: `turns` is a string.
             Refused: a turn was wrong, or a member is not in the middle of an episode.
         """
+        if isinstance(turns, str):
+            raise TypeError("turns is a str, and not a list of them; write one for each member")
         actions = [turn if isinstance(turn, str) else {"text": turn[0], "finish": turn[1]} for turn in turns]
         body = {"env_ids": self._ids(members), "actions": actions, "request_id": f"step-{self._answered}"}
         answer = self._http.post("/gym/step", body)
