@@ -86,6 +86,15 @@ def stand_in(monkeypatch, tmp_path):
     return made
 
 
+def test_settings_are_written_as_a_config_has_them(stand_in, tmp_path, capsys):
+    stand_in('echo "$@" >&2')
+    (tmp_path / "metrics.jsonl").touch()
+    settings = {"grpo.lookahead": True, "optimizer.rate": 1e-6, "world.hops": [0.7, 0.3], "policy.type": "bf16"}
+    forage.quickstart(tmp_path, settings=settings)
+    given = "--set grpo.lookahead=true --set optimizer.rate=1e-06 --set world.hops=[0.7, 0.3] --set policy.type=bf16"
+    assert given in capsys.readouterr().err
+
+
 def test_what_a_server_says_before_it_listens_is_passed_on(stand_in, capsys):
     stand_in('echo "warning: slow" >&2; echo "listening on http://127.0.0.1:1, x" >&2; exec sleep 20')
     with forage.serving("env") as url:

@@ -1,5 +1,6 @@
 """The forage program: where it is, the quickstart, and its servers."""
 
+import json
 import os
 import re
 import shutil
@@ -54,14 +55,14 @@ def quickstart(
     out: str | Path = "runs/quickstart",
     *,
     env: str = "search-r1",
-    settings: Mapping[str, str | int | float] | None = None,
+    settings: Mapping[str, str | int | float | bool | Sequence[Any]] | None = None,
 ) -> Run:
     """Goes from a generated world to a verdict, as `forage quickstart` does; what it says goes to the terminal.
 
     Args:
         out: folder of the run, which must be empty or absent.
         env: `search-r1` or `code-search`.
-        settings: values of the config to change, such as `{"grpo.steps": 20}`.
+        settings: values of the config to change, such as `{"grpo.steps": 20}`; a string stands as it would in `--set`.
 
     Returns:
         The finished run, which has a `verdict`.
@@ -70,9 +71,14 @@ def quickstart(
         FileNotFoundError: there is no forage program.
         RuntimeError: it failed; with its error.
     """
-    changes = [word for key, value in (settings or {}).items() for word in ("--set", f"{key}={value}")]
+    changes = [word for key, value in (settings or {}).items() for word in ("--set", f"{key}={_written(value)}")]
     _ran(["quickstart", "--out", str(out), "--env", env, *changes], None)
     return Run(out)
+
+
+def _written(value: object) -> str:
+    # Numbers, booleans and lists of them are written in TOML as in JSON.
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 @contextmanager
