@@ -100,6 +100,30 @@ def test_a_model_that_rambles_is_scored_as_it_is(url, model):
     assert output.get("error") is None
 
 
+def test_an_episode_that_is_being_begun_is_left_when_its_rollout_is_cancelled(url, monkeypatch):
+    environment = load_environment(url, limit=1)
+    begins, goes_on, closed = threading.Event(), threading.Event(), threading.Event()
+
+    def reset(**task):
+        begins.set()
+        assert goes_on.wait(20)
+        return SimpleNamespace(close=closed.set)
+
+    monkeypatch.setattr(environment._client, "reset", reset)
+
+    async def cancelled():
+        setting_up = asyncio.create_task(environment.setup_state({"info": {"task_id": "fw-train-0"}}))
+        while not begins.is_set():
+            await asyncio.sleep(0.01)
+        setting_up.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await setting_up
+
+    asyncio.run(cancelled())
+    goes_on.set()
+    assert closed.wait(20)
+
+
 def test_a_fault_is_an_infra_error_and_no_reward(dead_url, model):
     model.script = lambda messages: "<search>town</search>"
     (output,) = evaluated(load_environment(dead_url, limit=1), model, 1)

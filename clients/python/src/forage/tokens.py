@@ -250,15 +250,15 @@ async def play(
                     break
                 await loop.run_in_executor(threads, episode.take, generation)
         except (Exception, asyncio.CancelledError) as error:
-            await asyncio.shield(loop.run_in_executor(threads, _leave, begun))
+            await asyncio.shield(loop.run_in_executor(threads, leave, begun))
             if not isinstance(error, Fault) or attempts <= 0:
                 raise
         else:
             return episode
 
 
-def _leave(begun: Future[Episode]) -> None:
-    """Closes an episode, also one that is being begun still."""
+def leave(begun: Future[Any]) -> None:
+    """Closes an episode or a session, also one that is being begun still."""
     with suppress(CancelledError, ForageError):
         if begun.exception() is None:
             begun.result().close()

@@ -24,6 +24,7 @@ from datasets import Dataset
 
 from .client import Client, Session
 from .errors import Fault
+from .tokens import leave
 from .wire import Finish, Step
 
 __all__ = ["ForageEnvironment", "ForageFault", "load_environment"]
@@ -81,7 +82,15 @@ class ForageEnvironment(vf.MultiTurnEnv):  # type: ignore[misc]
     async def setup_state(self, state: Any) -> None:
         """Begins the rollout's episode; its opening prompt takes the place of the question."""
         task_id = state["info"]["task_id"]
-        session: Session = await self._call(partial(self._client.reset, task_id=task_id))
+        begun = self._threads.submit(partial(self._client.reset, task_id=task_id))
+        try:
+            session: Session = await asyncio.wrap_future(begun)
+        except Fault as fault:
+            raise ForageFault(f"{fault.cause}: {fault}") from fault
+        except asyncio.CancelledError:
+            # Begun or not, nobody else knows of it.
+            self._threads.submit(leave, begun)
+            raise
         state["forage_session"] = session
         state["prompt"] = [vf.UserMessage(role="user", content=session.observation.text)]
 
