@@ -76,6 +76,14 @@ def test_faults_are_played_anew_and_then_raised(dead_url):
     assert all(episode.reward is None for episode in begun)
 
 
+def test_a_prompt_that_leaves_no_room_is_told(client):
+    async def turn(episode):
+        raise AssertionError("there is no room for a turn")
+
+    with ThreadPoolExecutor(2) as threads, pytest.raises(ValueError, match=r"prompt has \d+ tokens and leaves none"):
+        asyncio.run(play(client, CODEC, client.info(), turn, threads, max_response=0, task_index=0))
+
+
 def test_an_engine_that_gives_up_leaves_no_reward(client):
     async def turn(episode):
         return None

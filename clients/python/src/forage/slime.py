@@ -60,6 +60,7 @@ async def generate(args: Any, sample: Any, sampling_params: dict[str, Any]) -> A
     Raises:
         RuntimeError: FORAGE_URL is not set, or the sample's metadata names no task.
         Refused: the request was wrong, for instance an unknown task.
+        ValueError: the environment's prompt leaves no token for a turn.
     """
     from slime.rollout.sglang_rollout import GenerateState
     from slime.utils.http_utils import post

@@ -236,6 +236,7 @@ async def play(
 
     Raises:
         Fault: of the last attempt.
+        ValueError: the opening prompt leaves no token for a turn.
     """
     loop = asyncio.get_running_loop()
     while True:
@@ -243,6 +244,11 @@ async def play(
         begun = threads.submit(partial(Episode, client, codec, info, max_response=max_response, **task))
         try:
             episode = await asyncio.wrap_future(begun)
+            if episode.done:
+                raise ValueError(
+                    f"the environment's prompt has {len(episode.transcript)} tokens and leaves none for a turn; raise its "
+                    "max_episode_tokens, or the trainer's limit of a response"
+                )
             while not episode.done:
                 generation = await generate(episode)
                 if generation is None:

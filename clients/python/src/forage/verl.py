@@ -80,7 +80,8 @@ class ForageAgentLoop(AgentLoopBase):  # type: ignore[misc]
             both of the length of `response_ids`; `reward_score` is the episode's.
 
         Raises:
-            ValueError: the row names no task, or the environment's prompt is longer than verl's `prompt_length`.
+            ValueError: the row names no task, or the environment's prompt is longer than verl's `prompt_length` or leaves no token
+                for a turn.
             Fault: it lasted over three attempts.
         """
         client, info, threads = self._server
