@@ -453,6 +453,8 @@ class Bare:
     def step(self, turn):
         if "crash" in turn:
             raise ValueError(turn)
+        if "exit" in turn:
+            sys.exit("no licence")
         return Reply.answer("Ada")
 
 
@@ -490,6 +492,14 @@ def test_a_fault_is_shown_once_and_counted(capsys):
     told = capsys.readouterr().err
     assert told.count("Traceback") == 1
     assert re.search(r"^ValueError at test_server\.py:\d+ in step: 5 times$", told, re.MULTILINE), told
+
+
+def test_code_that_ends_its_thread_is_a_fault(capsys):
+    with served(Bare) as (ask, _):
+        reset(ask, "a")
+        with pytest.raises(Infra, match=r"test_server\.py:\d+ in step: SystemExit: no licence"):
+            step(ask, "a", "exit")
+    assert "SystemExit: no licence" in capsys.readouterr().err
 
 
 def test_a_connection_that_is_idle_is_closed_without_a_word(monkeypatch, capsys):

@@ -118,7 +118,7 @@ class _Server(ThreadingHTTPServer):
         }
         self._questions = _of(first, "questions")
         # How often the environment's code failed, by exception and place.
-        self._faults: Counter[tuple[type[Exception], str]] = Counter()
+        self._faults: Counter[tuple[type[BaseException], str]] = Counter()
         self._sessions: dict[str, _Session] = {}
         self._over: dict[str, _Session] = {}
         self._swept = time.monotonic()
@@ -312,7 +312,7 @@ class _Server(ThreadingHTTPServer):
         try:
             if env is not None and hasattr(env, "close"):
                 env.close()
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             # The episode is over, and keeps what it earned.
             self._tell(error)
 
@@ -332,12 +332,13 @@ class _Server(ThreadingHTTPServer):
         """What the environment's code returns; an exception of it is a fault, which ends the episode."""
         try:
             return work()
-        except Exception as error:
+        except (Exception, SystemExit) as error:
+            # The second ends a thread without a word.
             self._tell(error)
             words = traceback.format_exception_only(error)[-1].strip()
             raise self._broken(session, f"{_place(error)}: {words}") from error
 
-    def _tell(self, error: Exception) -> None:
+    def _tell(self, error: BaseException) -> None:
         """Prints the traceback of an exception, of those with one place the first alone."""
         key = type(error), _place(error)
         with self._guard:
@@ -352,7 +353,7 @@ class _Server(ThreadingHTTPServer):
         return _Refused(503, "EXECUTION_ERROR", "environment", what)
 
 
-def _place(error: Exception) -> str:
+def _place(error: BaseException) -> str:
     """The line that raised an exception, as far as it is not this package's."""
     frames = traceback.extract_tb(error.__traceback__)
     theirs = [frame for frame in frames if not frame.filename.startswith(("<", os.path.dirname(__file__) + os.sep))]
