@@ -58,6 +58,8 @@ class Guess(forage.Environment):
             return forage.Reply(7)
         if "not finite" in turn:
             return forage.Reply("x", reward=float("nan"))
+        if "no JSON" in turn:
+            return forage.Reply.call("guess", "x", numbers={7})
         if "no prefix" in turn:
             return forage.Reply("x", forced_prefix=7)
         if "stop first" in turn:
@@ -177,6 +179,7 @@ def test_a_turn_has_a_limit_and_one_beyond_it_costs_no_episode(ask):
         ("no text", "step returned the text 7; it must be a str"),
         ("not finite", "the reward nan; it must be a finite number"),
         ("no prefix", "the prefix 7; it must be a str or None"),
+        ("no JSON", "a kind that is no JSON: Object of type set is not JSON serializable"),
     ],
 )
 def test_a_fault_ends_the_episode(ask, turn, told):

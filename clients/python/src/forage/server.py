@@ -230,6 +230,10 @@ class _Server(ThreadingHTTPServer):
             raise self._broken(session, f"step returned the reward {reply.reward!r}; it must be a finite number")
         if not isinstance(reply.forced_prefix, str | None):
             raise self._broken(session, f"step returned the prefix {reply.forced_prefix!r}; it must be a str or None")
+        try:
+            json.dumps(reply.kind, allow_nan=False)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise self._broken(session, f"step returned a kind that is no JSON: {error}") from error
         session.turn += 1
         session.prefix = reply.forced_prefix or ""
         cut = not reply.done and (session.turn >= self.spec["max_turns"] or finish == "context")
@@ -442,12 +446,6 @@ class _Handler(BaseHTTPRequestHandler):
         except _Refused as refused:
             status = refused.status
             text = json.dumps({"code": refused.code, "cause": refused.cause, "detail": str(refused)})
-        except (TypeError, ValueError, RecursionError) as error:
-            # A record that JSON has no form for.
-            status = 503
-            text = json.dumps(
-                {"code": "EXECUTION_ERROR", "cause": "environment", "detail": f"the reply is no JSON: {error}"}
-            )
         content = text.encode()
         self.send_response_only(status)
         self.send_header("Content-Type", "application/json")
