@@ -7,7 +7,9 @@ envs = gymnasium.make_vec("forage/episode-v0", num_envs=64, vectorization_mode="
 ```
 
 An action is a turn's text, an observation what the policy reads next; everything else is in `info`, under the server's own names.
-The episode's score comes with the last reward. A fault is raised (`forage.Infra` and its like): it is never a reward of 0.
+Rewards are what the environment pays for turns, and with the last one the episode's score too; where the config's `[reward]` has
+`return`, that score holds the payments already, and `info["score"]["total"]` alone is the episode's. A fault is raised (`forage.Infra` and
+its like): it is never a reward of 0.
 """
 
 from collections.abc import Iterable, Sequence
