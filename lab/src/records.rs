@@ -194,9 +194,13 @@ mod tests {
         assert_eq!(steps(), [1, 3]);
         keep_alarms(&path, 2, &[]).unwrap();
         assert_eq!(steps(), [1]);
-        std::fs::write(&path, [0xff]).unwrap();
-        assert!(keep(5).unwrap_err().to_string().contains("cannot read"));
-        assert_eq!(std::fs::read(&path).unwrap(), [0xff]);
+        let mut cut = std::fs::read(&path).unwrap();
+        cut.push(0xff);
+        std::fs::write(&path, cut).unwrap();
+        keep(5).unwrap();
+        assert_eq!(steps(), [1, 5]);
+        let fault = keep_alarms(folder.path(), 5, &[]).unwrap_err();
+        assert!(fault.to_string().contains("cannot read"), "{fault}");
     }
 
     #[test]
