@@ -413,6 +413,7 @@ fn a_cancelled_search_ends_within_a_passage() {
 /// Two windows of passages: a page has few of them, a half has many.
 #[test]
 fn rare_values_take_no_set_of_the_segment_and_match_as_common_ones_do() {
+    type Matches = fn(usize) -> bool;
     let numbers = 0..5000_usize;
     let passage = |number: usize| {
         Passage::new(format!("d{number:04}"), "Page", "word")
@@ -420,7 +421,7 @@ fn rare_values_take_no_set_of_the_segment_and_match_as_common_ones_do() {
             .with_field("half", (number % 2).to_string())
     };
     let retriever = Bm25Retriever::in_memory(numbers.clone().map(passage).collect()).unwrap();
-    let queries: [(&str, fn(usize) -> bool); 5] = [
+    let queries: [(&str, Matches); 5] = [
         ("page:7", |number| number % 50 == 7),
         ("page:7 AND half:1 NOT id:d0057", |number| {
             number % 50 == 7 && number != 57
