@@ -429,7 +429,7 @@ fn a_question_of_several_seeds_counts_once_against_hops() -> TestResult {
     // One search in the place of two on half of the questions of one hop.
     let hasty = |index: usize| {
         let mut episode = episode(index, true);
-        if index % 6 == 0 {
+        if index.is_multiple_of(6) {
             episode.turns.remove(0);
         }
         episode
