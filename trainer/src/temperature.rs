@@ -130,9 +130,9 @@ mod tests {
         };
         assert_eq!(serde_json::to_value(&one).unwrap()["temperature"], 0.5);
         for (bad, expected) in [
-            (r#"{"temperature": 0}"#, "0.00001 and above"),
-            (r#"{"temperature": 9e-6}"#, "0.00001 and above"),
-            (r#"{"temperature": [0, 1]}"#, "0.00001 and above"),
+            (r#"{"temperature": 0}"#, "at least 0.00001"),
+            (r#"{"temperature": 9e-6}"#, "at least 0.00001"),
+            (r#"{"temperature": [0, 1]}"#, "at least 0.00001"),
             (r#"{"temperature": [1.15, 0.7]}"#, "the lower end first"),
             (r#"{"temperature": [0.7, 1.0, 1.2]}"#, "a range of two"),
             (r#"{"temperature": "warm"}"#, "a number or a range of two"),
