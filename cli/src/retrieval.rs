@@ -31,7 +31,7 @@ pub(crate) struct RetrievalArgs {
 }
 
 impl RetrievalArgs {
-    /// The ids of these arguments, for others that stand in their place.
+    /// The ids of these arguments, for arguments that conflict with them.
     pub(crate) const IDS: [&str; 6] = [
         "mode",
         "encoder",

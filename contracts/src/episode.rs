@@ -113,7 +113,7 @@ pub struct Turn {
     pub reward: f32,
 }
 
-/// Whether a value is what its type has by default: such a one is left out of records.
+/// Tells whether a value is the default of its type, which records leave out.
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }

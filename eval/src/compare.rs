@@ -108,7 +108,7 @@ pub struct Comparison {
     pub bootstrap: Bootstrap,
 }
 
-/// Whether a value is what its type has by default: such a one is left out of records.
+/// Tells whether a value is the default of its type, which records leave out.
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }

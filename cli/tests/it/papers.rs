@@ -261,7 +261,7 @@ fn every_system_is_there_with_its_state() {
     }
 }
 
-/// Whether a text has a test of this name: comments and other attributes may stand between.
+/// Tells whether a source file has a test of this name: comments and other attributes may stand between.
 fn has_test(text: &str, name: &str) -> bool {
     let head = format!("fn {name}(");
     let is_test = |place: usize| {

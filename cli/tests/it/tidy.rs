@@ -287,7 +287,7 @@ fn files_stay_readable() {
     }
 }
 
-/// What a text names of a module, whose path ends with `::`: `a` and `b` of `module::a` and `module::{b::{c, d}}`.
+/// The items that a source file names of a module, whose path ends with `::`: `a` and `b` of `module::a` and `module::{b::{c, d}}`.
 fn named_of<'t>(text: &'t str, module: &str) -> Vec<&'t str> {
     let word = |part: &'t str| {
         let is_other = |letter: char| letter != '_' && !letter.is_alphanumeric();
