@@ -42,6 +42,7 @@ mod run_folder;
 mod runtime;
 mod session;
 mod sft;
+mod side_by_side;
 mod sources;
 mod splits;
 mod studied;

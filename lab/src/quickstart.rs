@@ -1,7 +1,6 @@
 //! The quickstart: from a generated world to a verdict.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use forage_contracts::Episode;
@@ -24,6 +23,7 @@ use crate::observer::Observer;
 use crate::page::page;
 use crate::policy::{start_at, start_of, trains_adapter};
 use crate::records::write_episodes;
+use crate::side_by_side::side_by_side;
 use crate::twins::Twin;
 use crate::warm_start::from_scratch;
 
@@ -232,50 +232,19 @@ fn start(
     start_at(config, &place.to_string_lossy())
 }
 
-/// An observer of two runs side by side: when one fails the other stops too, with a checkpoint of its own.
-struct Pair<'a> {
-    observer: &'a dyn Observer,
-    failed: AtomicBool,
-}
-
-impl Observer for Pair<'_> {
-    fn say(&self, line: &str) {
-        self.observer.say(line);
-    }
-
-    fn warn(&self, line: &str) {
-        self.observer.warn(line);
-    }
-
-    fn progress(&self, task: &str, done: u64, total: u64, shown: &str) {
-        self.observer.progress(task, done, total, shown);
-    }
-
-    fn is_stopped(&self) -> bool {
-        self.failed.load(Ordering::SeqCst) || self.observer.is_stopped()
-    }
-
-    fn notice(&self) -> fn(&str) {
-        self.observer.notice()
-    }
-}
-
 /// The real run and its control: same start, same questions, same seeds, side by side.
 fn train_both(
-    [trained, control]: &[(&str, Resolved); 2],
+    both: &[(&str, Resolved); 2],
     layout: &RunLayout,
     resume: bool,
     start: &Checkpoint,
     data: &Data,
     observer: &dyn Observer,
 ) -> Result<[Checkpoint; 2]> {
-    let pair = Pair {
-        observer,
-        failed: AtomicBool::new(false),
-    };
-    let run = |(name, config): &(&str, Resolved)| -> Result<Checkpoint> {
+    let trained = side_by_side(both.len(), both.len(), observer, |place, observer| {
+        let (name, config) = &both[place];
         let layout = layout.part(name);
-        let threads = (config.threads() / 2).max(1);
+        let threads = (config.threads() / both.len()).max(1);
         let config = config.vary(|config| {
             config.threads = threads;
             // A control reward is meant to ruin its run: that is no reason to stop.
@@ -286,26 +255,17 @@ fn train_both(
             config: &config,
             layout: &layout,
             resume,
-            runs: 2,
+            runs: both.len(),
             ranks: None,
             beside: &[],
-            observer: &pair,
+            observer,
         };
-        let result = run.run(start.clone(), Experience::Data(data));
-        if result.is_err() {
-            pair.failed.store(true, Ordering::SeqCst);
-        }
-        let (policy, _) = result.with_context(|| format!("the {name} run"))?;
+        let trained = run.run(start.clone(), Experience::Data(data));
+        let (policy, _) = trained.with_context(|| format!("the {name} run"))?;
         Ok(policy)
-    };
-    std::thread::scope(|scope| {
-        let control = scope.spawn(|| run(control));
-        let trained = run(trained);
-        let control = control
-            .join()
-            .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        Ok([trained?, control?])
-    })
+    })?;
+    let trained = <[Checkpoint; 2]>::try_from(trained);
+    trained.ok().context("a run has no policy")
 }
 
 /// Results by name.

@@ -13,7 +13,7 @@ use forage_trainer::{
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::config::{LoraSection, Resolved, version};
+use crate::config::{LoraSection, version};
 use crate::error::{Context, Result, RunError};
 use crate::grpo::{control, hash_file};
 use crate::layout::RunLayout;
@@ -34,6 +34,9 @@ pub struct SftOptions {
     pub seed: u64,
     /// The compute device.
     pub device: DeviceSpec,
+    /// Processor threads: time, not meaning.
+    #[serde(skip)]
+    pub threads: usize,
     /// Trains a fresh adapter in place of the weights.
     pub lora: Option<LoraSection>,
     /// Leaves out recorded rollouts that earned less.
@@ -100,12 +103,8 @@ pub fn sft(options: &SftOptions, observer: &dyn Observer) -> Result<Trained> {
     );
     observer.say(&memory::check(&estimate, 1)?);
     let total = config.steps(lessons.train.len());
-    let workers = Workers::for_model(
-        Resolved::all_threads(),
-        &start.config,
-        &start.decoder.device(),
-    )
-    .keeping(kept);
+    let workers =
+        Workers::for_model(options.threads, &start.config, &start.decoder.device()).keeping(kept);
     let trained = run_sft(start, &lessons, config, &place, workers, |row| {
         observer.progress("sft", row.step() + 1, total, &line(row));
         control(observer.is_stopped())
@@ -149,7 +148,7 @@ impl SftOptions {
                 micro_batches,
                 ..Workload::default()
             },
-            workers: Workers::micro_batches_at_a_time(Resolved::all_threads(), &start.config),
+            workers: Workers::micro_batches_at_a_time(self.threads, &start.config),
             engine: None,
             versions: 1,
             card_bytes: None,

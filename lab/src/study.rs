@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::slice::from_ref;
 
 use forage_contracts::Episode;
-use forage_eval::{Course, SeedEpisodes};
-use forage_trainer::Checkpoint;
+use forage_eval::{Bootstrap, Course, SeedEpisodes};
+use forage_trainer::{Checkpoint, Workers};
 use serde_json::json;
 
 use crate::baselines::{Baselines, Costs, cost_of};
@@ -16,16 +16,19 @@ use crate::error::{Context, Result, bail};
 use crate::evaluate::{Evaluated, Opening, Out, evaluate_checkpoint};
 use crate::layout::{RunLayout, START, TRAINED, make_folder};
 use crate::lock::RunLock;
+use crate::memory::Start;
 use crate::observer::Observer;
 use crate::policy::{open_saved, start_of, weights_digest};
 use crate::records::write_episodes;
+use crate::side_by_side::side_by_side;
 use crate::studied::Studied;
 use crate::unfinished::{Unfinished, check, record_of, settings};
 
 /// Evaluates start, trained policy and twins of each run, and the baselines that its config asks for, on its held-out questions,
 /// at most `limit` of them; the greedy episodes of each, and the study of each run by itself, are kept in its folder. `overrides`
 /// change the configs of all runs, `evaluation.samples=64` for instance. A process that is killed leaves the episodes that had ended in
-/// the folders of the runs, and another goes on with them by `resume`. Blocks; not to be called from async code.
+/// the folders of the runs, and another goes on with them by `resume`. Runs of a small policy are evaluated several at a time on the
+/// processor. Blocks; not to be called from async code.
 ///
 /// # Errors
 /// When a folder holds no run, a run or a twin has not come to its end, an evaluation fails, there is nothing to resume, or what is
@@ -47,36 +50,37 @@ pub fn study(
     }
     // To the end, since each run keeps its unfinished episodes until all of them are evaluated.
     let _locks = claim(runs)?;
-    let (mut greedy, mut sampled, mut courses) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut studies, mut costs) = (Vec::new(), Costs::new());
-    let mut bootstrap = None;
-    for run in runs {
-        let layout = RunLayout::new(run);
-        let config = Resolved::read(&layout.config(), overrides, None)?;
-        let bootstrap = *bootstrap.get_or_insert(config.bootstrap());
-        let found = evaluated(&layout, &config, limit, resume, observer)?;
-        let own = found.seed(config.seed, |found| &found.greedy);
-        let own_samples = found.seed(config.seed, |found| &found.sampled);
-        let own_course = course(&layout, bootstrap)?.map(|course| (config.seed, course));
-        let own_course: Vec<(u64, Course)> = own_course.into_iter().collect();
-        let alone = Studied::of(
-            from_ref(&own),
-            from_ref(&own_samples),
-            &own_course,
-            &found.costs,
-            bootstrap,
-        )?;
+    let configs = runs
+        .iter()
+        .map(|run| Resolved::read(&RunLayout::new(run).config(), overrides, None))
+        .collect::<Result<Vec<_>>>()?;
+    let bootstrap = configs.first().context("name a run folder")?.bootstrap();
+    let at_a_time = at_a_time(&configs)?;
+    let judged = side_by_side(at_a_time, runs.len(), observer, |place, observer| {
+        let layout = RunLayout::new(&runs[place]);
+        let config = &configs[place];
+        let threads = (config.threads() / at_a_time).max(1);
+        let config = config.vary(|config| config.threads = threads)?;
+        let named = Named {
+            observer,
+            run: layout.folder().display().to_string(),
+        };
+        let found = evaluated(&layout, &config, limit, resume, &named)?;
+        let course = course(&layout, bootstrap)?.map(|course| (config.seed, course));
+        let run = RunStudy {
+            greedy: found.seed(config.seed, |found| &found.greedy),
+            sampled: found.seed(config.seed, |found| &found.sampled),
+            course: course.into_iter().collect(),
+            costs: found.costs,
+        };
+        let alone = run.alone(bootstrap)?;
         alone.write(&layout)?;
-        studies.push(alone);
-        greedy.push(own);
-        sampled.push(own_samples);
-        courses.extend(own_course);
-        costs.extend(found.costs);
-    }
-    let bootstrap = bootstrap.context("name a run folder")?;
+        Ok((run, alone))
+    })?;
+    let (found, studies): (Vec<RunStudy>, Vec<Studied>) = judged.into_iter().unzip();
     let studied = match <[Studied; 1]>::try_from(studies) {
         Ok([alone]) => alone,
-        Err(_) => Studied::of(&greedy, &sampled, &courses, &costs, bootstrap)?,
+        Err(_) => together(found, bootstrap)?,
     };
     // Those of the first run too only now: a study that is stopped in a later one has its episodes.
     for run in runs {
@@ -85,6 +89,81 @@ pub fn study(
         removed.with_context(|| format!("cannot remove {}", place.display()))?;
     }
     Ok(studied)
+}
+
+/// Runs that are evaluated at the same time: where the processor trains several micro-batches of such a policy at once, a policy of this
+/// size plays faster on a core of its own than on all of them; a larger one fills them, and is in memory once.
+fn at_a_time(configs: &[Resolved]) -> Result<usize> {
+    let Some(config) = configs.first() else {
+        return Ok(1);
+    };
+    let small = |start: Start| {
+        Workers::micro_batches_at_a_time(config.threads(), start.shape()).min(configs.len())
+    };
+    Ok(if config.device.is_cpu() {
+        Start::of(config, true)?.map_or(1, small)
+    } else {
+        1
+    })
+}
+
+/// The observer of one of the runs of a study, which says whose every line is.
+struct Named<'a> {
+    observer: &'a dyn Observer,
+    run: String,
+}
+
+impl Observer for Named<'_> {
+    fn say(&self, line: &str) {
+        self.observer.say(&format!("{}: {line}", self.run));
+    }
+
+    fn warn(&self, line: &str) {
+        self.observer.warn(&format!("{}: {line}", self.run));
+    }
+
+    fn progress(&self, task: &str, done: u64, total: u64, shown: &str) {
+        let task = format!("{}: {task}", self.run);
+        self.observer.progress(&task, done, total, shown);
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.observer.is_stopped()
+    }
+
+    fn notice(&self) -> fn(&str) {
+        self.observer.notice()
+    }
+}
+
+/// Everything that a study has of one run.
+struct RunStudy {
+    greedy: SeedEpisodes,
+    sampled: SeedEpisodes,
+    /// With the seed; none where the run has recorded no steps.
+    course: Vec<(u64, Course)>,
+    costs: Costs,
+}
+
+impl RunStudy {
+    /// The study of this run by itself.
+    fn alone(&self, bootstrap: Bootstrap) -> Result<Studied> {
+        let (greedy, sampled) = (from_ref(&self.greedy), from_ref(&self.sampled));
+        Studied::of(greedy, sampled, &self.course, &self.costs, bootstrap)
+    }
+}
+
+/// The study of several runs.
+fn together(runs: Vec<RunStudy>, bootstrap: Bootstrap) -> Result<Studied> {
+    let (mut greedy, mut sampled) = (Vec::new(), Vec::new());
+    let (mut courses, mut costs) = (Vec::new(), Costs::new());
+    for run in runs {
+        greedy.push(run.greedy);
+        sampled.push(run.sampled);
+        courses.extend(run.course);
+        costs.extend(run.costs);
+    }
+    Studied::of(&greedy, &sampled, &courses, &costs, bootstrap)
 }
 
 /// Claims the folders of runs that have come to their ends.
@@ -183,7 +262,7 @@ fn evaluated(
     let resume = resume && record.exists();
     let unfinished = Unfinished::begin(record, about, resume, observer)?;
     let evaluate = |name: &str, policy: &Checkpoint| -> Result<Evaluated> {
-        observer.say(&format!("{folder}: {name} on {} questions", tasks.len()));
+        observer.say(&format!("{name} on {} questions", tasks.len()));
         let file = run.unfinished_set(name);
         let out = Out {
             file: &file,

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Args;
-use forage_lab::{LoraSection, SftOptions, sft};
+use forage_lab::{LoraSection, Resolved, SftOptions, sft};
 use forage_trainer::SftConfig;
 use forage_trainer::device::DeviceSpec;
 
@@ -120,6 +120,7 @@ impl Sft {
             validation: self.validation,
             seed: self.seed,
             device: self.device,
+            threads: Resolved::all_threads(),
             resume: self.resume,
         };
         let tuned = sft(&options, &Watch::stoppable()?)?;

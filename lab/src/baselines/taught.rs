@@ -289,6 +289,7 @@ impl Baselines<'_> {
                 policy: policy.to_owned(),
                 seed: config.seed,
                 device: config.device,
+                threads: config.threads(),
                 lora: config.policy.lora.clone().filter(|_| is_start),
                 min_reward: None,
                 skip_long: true,
