@@ -40,7 +40,7 @@ fn grader() -> Arc<dyn Policy> {
             ("Mar", Some("<answer>11</answer>")),
             ("Gone", None),
         ];
-        let shown = |name: &str| view.prompt.contains(&format!("<answer>{name}</answer>"));
+        let shown = |name: &str| view.prompt.contains(&format!("< answer>{name}< /answer>"));
         let reply = replies.into_iter().find(|(name, _)| shown(name));
         reply.and_then(|(_, reply)| reply).map(str::to_owned)
     }))

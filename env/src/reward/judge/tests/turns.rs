@@ -46,7 +46,7 @@ async fn turns_are_paid_what_the_judge_grades_them() {
     );
     let bodies = server.bodies();
     assert_eq!(bodies.len(), 1);
-    for shown in ["TURN 1", "TURN 2", "<search>mayor</search>", "ANSWERS"] {
+    for shown in ["TURN 1", "TURN 2", "< search>mayor< /search>", "ANSWERS"] {
         assert!(bodies[0].contains(shown), "{shown}");
     }
     // An episode without a turn has nothing to grade.
