@@ -91,14 +91,17 @@ fn merged(lists: impl Iterator<Item = Vec<String>>) -> Vec<(String, usize)> {
 }
 
 /// Words that turn a principle round, as [`normalize`] leaves them.
-const DENIALS: [&str; 11] = [
-    "not", "no", "never", "without", "cannot", "cant", "isnt", "arent", "doesnt", "dont", "wont",
+const DENIALS: [&str; 24] = [
+    "not", "no", "nor", "neither", "none", "nothing", "never", "without", "cannot", "cant", "isnt",
+    "arent", "wasnt", "werent", "doesnt", "dont", "didnt", "hasnt", "havent", "wont", "wouldnt",
+    "couldnt", "shouldnt", "mustnt",
 ];
 
 /// Whether two principles have four fifths of their words in common, and deny alike.
 fn alike(left: &str, right: &str) -> bool {
     let words = |text: &str| -> BTreeSet<String> {
-        let text = normalize(text);
+        // Models write the typographic apostrophe, which `normalize` keeps.
+        let text = normalize(&text.replace('\u{2019}', "'"));
         text.split_whitespace().map(str::to_owned).collect()
     };
     let denies =
@@ -112,6 +115,22 @@ fn alike(left: &str, right: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_principle_and_its_denial_are_two() {
+        let principle = "The answer should name the source from which each of its facts comes.";
+        for denial in [
+            "should not",
+            "shouldn't",
+            "shouldn\u{2019}t",
+            "mustn't",
+            "doesn\u{2019}t",
+        ] {
+            let denied = principle.replace("should", denial);
+            assert!(!alike(principle, &denied), "{denied}");
+        }
+        assert!(alike(principle, &principle.replace("comes", "come")));
+    }
 
     #[test]
     fn principles_in_nearly_the_same_words_are_one() {
