@@ -75,8 +75,8 @@ impl Request {
 
 /// Calls one server, with bounded concurrency, time and answers, and with retries where another attempt may do better:
 /// after a connection that fails or breaks off, an attempt that takes too long, a body that is not JSON or of another shape, and the
-/// statuses 408, 425, 429 and 5xx but 501. `Retry-After` in seconds takes the place of the policy's wait; dates in it are not read.
-/// Every request must be one that changes nothing when it is made twice. Answers wait for room, within the time of their attempt.
+/// statuses 408, 425, 429 and 5xx but 501. `Retry-After` in seconds, at least 1, takes the place of the policy's wait; dates in it are not
+/// read. Every request must be one that changes nothing when it is made twice. Answers wait for room, within the time of their attempt.
 pub struct Client {
     http: reqwest::Client,
     base: Url,

@@ -100,7 +100,11 @@ impl Fault {
                 status: 408 | 425 | 429 | 500 | 502..,
                 retry_after,
                 ..
-            } => retry_after.map_or(Again::Soon, Again::After),
+            } => {
+                // A wait of 0 would ask a server in trouble again and again without a pause.
+                let asked = retry_after.filter(|wait| !wait.is_zero());
+                asked.map_or(Again::Soon, Again::After)
+            }
             Self::Status { .. } | Self::Queued { .. } | Self::Protocol(_) | Self::Withheld(_) => {
                 Again::Never
             }

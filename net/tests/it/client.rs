@@ -74,6 +74,23 @@ async fn the_server_says_when_to_come_back() {
 }
 
 #[tokio::test]
+async fn a_server_that_asks_for_no_wait_is_not_asked_again_at_once() {
+    for asked in ["0", "-1", "0.5", "Wed, 21 Oct 2015 07:28:00 GMT"] {
+        let busy = format!(
+            "HTTP/1.1 429 Busy\r\nretry-after: {asked}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+        );
+        let (url, _) = server(vec![busy, FINE.to_owned()], None).await;
+        let begin = Instant::now();
+        let patient = HttpOptions {
+            backoff_ms: 300,
+            ..options()
+        };
+        assert_eq!(ask(&url, patient).await.unwrap(), json!({}), "{asked}");
+        assert!(begin.elapsed() >= Duration::from_millis(150), "{asked}");
+    }
+}
+
+#[tokio::test]
 async fn an_answer_that_trickles_is_a_timeout() {
     let (url, seen) = server(vec![FINE.repeat(100)], Some(Duration::from_millis(20))).await;
     let patient = HttpOptions {
