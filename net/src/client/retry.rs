@@ -46,7 +46,7 @@ impl Retry {
         let mut number = 0;
         // The jitter adds up to the delay itself.
         let waits = ExponentialBuilder::new()
-            .with_min_delay(self.backoff / 2)
+            .with_min_delay((self.backoff / 2).min(LONGEST_WAIT / 2))
             .with_max_delay(LONGEST_WAIT / 2)
             .with_factor(2.0)
             .with_max_times(self.attempts.saturating_sub(1) as usize)
@@ -124,6 +124,23 @@ mod tests {
         firsts.sort();
         let spread = firsts[19].abs_diff(firsts[0]);
         assert!(spread > Duration::from_millis(10), "{firsts:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_wait_is_longer_than_half_a_minute() {
+        let patient = Retry {
+            backoff: Duration::from_mins(10),
+            ..RETRY
+        };
+        let found = times(patient, Again::Soon).await;
+        let slack = Duration::from_millis(2);
+        assert_eq!(found.len(), 4);
+        for pair in found.windows(2) {
+            assert!(
+                pair[1].abs_diff(pair[0]) <= LONGEST_WAIT + slack,
+                "{found:?}"
+            );
+        }
     }
 
     #[tokio::test(start_paused = true)]
