@@ -11,8 +11,12 @@ use super::options::HttpOptions;
 /// Common servers close idle connections after 5 s; a request on a closed one would be lost.
 const IDLE: Duration = Duration::from_secs(3);
 
-/// A client for the server at `base` that uses no proxy of the process' environment and follows no redirect. A plain `http`
-/// address works without any certificates on the machine.
+/// Longest time until a connection is there, TLS included: its first packet may be lost three times. A machine that is off, or behind a
+/// firewall that drops packets, would else take the whole time of an answer, which may be minutes.
+const CONNECT: Duration = Duration::from_secs(10);
+
+/// A client for the server at `base` that uses no proxy of the process' environment, follows no redirect and waits 10 s for a connection. A
+/// plain `http` address works without any certificates on the machine.
 pub fn connector(base: &Url) -> ClientBuilder {
     if rustls::crypto::CryptoProvider::get_default().is_none() {
         // An error means that another thread was first, which serves as well.
@@ -21,6 +25,7 @@ pub fn connector(base: &Url) -> ClientBuilder {
     let builder = reqwest::Client::builder()
         .user_agent(concat!("forage/", env!("CARGO_PKG_VERSION")))
         .redirect(reqwest::redirect::Policy::none())
+        .connect_timeout(CONNECT)
         .no_proxy();
     if base.scheme() == "http" {
         builder.tls_certs_only(Vec::new())

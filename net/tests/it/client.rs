@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use forage_net::{Again, Auth, Client, Fault, HttpOptions, KeyHeader, NetError, Request};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::oneshot;
 
 const FINE: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}";
@@ -104,6 +104,33 @@ async fn an_answer_that_trickles_is_a_timeout() {
     );
     assert_eq!((error.attempts, seen.load(Ordering::SeqCst)), (3, 3));
     assert_eq!(error.fault.again(), Again::Soon);
+}
+
+/// An address at which the system answers no first packet: its queue of connections is full, and nobody takes any. With what must be kept
+/// for that.
+fn silent() -> (String, impl Sized) {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let listener = socket.listen(1).unwrap();
+    let address = listener.local_addr().unwrap();
+    let connect =
+        || std::net::TcpStream::connect_timeout(&address, Duration::from_millis(300)).ok();
+    let waiting: Vec<_> = std::iter::from_fn(connect).take(100).collect();
+    assert!(waiting.len() < 100, "the queue is never full");
+    (format!("http://{address}"), (listener, waiting))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_without_a_connection_is_told_before_the_time_of_an_answer_is_over() {
+    let (url, _kept) = silent();
+    let client = Client::new(&url, options(), KeyHeader::Authorization).unwrap();
+    let begin = tokio::time::Instant::now();
+    let request = Request::get(client.url(&["ask"]));
+    let fault = client.send(&request, Duration::from_mins(10)).await;
+    let fault = fault.unwrap_err();
+    assert!(matches!(fault, Fault::Connect(_)), "{fault}");
+    assert_eq!(begin.elapsed().as_secs(), 10);
+    assert_eq!(fault.again(), Again::Soon);
 }
 
 #[tokio::test]
