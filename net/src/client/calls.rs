@@ -143,6 +143,11 @@ impl Client {
         self.base.as_str().trim_end_matches('/')
     }
 
+    /// A text of the server, for errors, without the credentials that it may echo. Redact before shortening: half of them is not found.
+    pub fn redact(&self, text: &str) -> String {
+        self.credentials.redact(text)
+    }
+
     /// An address below the base; each segment is escaped where it must be, `/` included.
     pub fn url(&self, segments: &[&str]) -> Url {
         let mut url = self.base.clone();
@@ -210,7 +215,7 @@ impl Client {
             admit().map_err(|why| failed(Fault::Withheld(why), number - 1))?;
             let limit = deadline.saturating_sub(started.elapsed()).min(timeout);
             let answer = self.send(request, limit).await;
-            let shown = |text: &str| shortened(&self.credentials.redact(text), true);
+            let shown = |text: &str| shortened(&self.redact(text), true);
             let taken = answer.and_then(|bytes| {
                 let json = serde_json::from_slice(&bytes);
                 // A page or JSON of a proxy's, or half a body; the server itself may answer the next time.
@@ -268,7 +273,7 @@ impl Client {
             .and_then(|value| value.to_str().ok()?.trim().parse().ok())
             .map(Duration::from_secs);
         let (body, whole) = beginning(response).await;
-        let body = self.credentials.redact(body.trim());
+        let body = self.redact(body.trim());
         Err(Fault::Status {
             status,
             body: shortened(&body, whole),

@@ -7,6 +7,9 @@ use super::error::RemoteFault;
 /// Rounding of a probability of 1 may end a little above it.
 const ROUNDING: f64 = 1e-6;
 
+/// Bytes of a body that a fault keeps: far more than is shown, so that no half of a credential is at the end of that.
+const BEGINNING: usize = 16 << 10;
+
 /// Why the server says a completion ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ended {
@@ -85,7 +88,7 @@ pub(super) fn number(place: usize, logprob: Option<f64>) -> Result<f32, RemoteFa
 /// Parses a body as JSON of one form.
 pub(super) fn parse<'a, T: serde::Deserialize<'a>>(body: &'a [u8]) -> Result<T, RemoteFault> {
     serde_json::from_slice(body).map_err(|cause| {
-        let start: String = String::from_utf8_lossy(&body[..body.len().min(120)]).into_owned();
+        let start = String::from_utf8_lossy(&body[..body.len().min(BEGINNING)]);
         RemoteFault::Malformed(format!("{cause}; it begins with `{}`", start.trim()))
     })
 }

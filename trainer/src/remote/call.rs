@@ -136,7 +136,7 @@ impl Caller {
                 self.counters.lock().retries += 1;
             }
             attempt().await.map_err(|fault| {
-                let fault = fault.shortened();
+                let fault = fault.shown(|text| self.client.redact(text));
                 self.counters.count(&fault);
                 let url = self.url(path);
                 RemoteError::Call { url, tries, fault }

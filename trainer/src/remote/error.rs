@@ -32,16 +32,19 @@ pub enum RemoteFault {
 const SHOWN_CHARS: usize = 400;
 
 impl RemoteFault {
-    /// The fault with no more of what the server wrote than errors show. Faults of the connection are shortened where they arise.
-    pub(super) fn shortened(mut self) -> Self {
+    /// The fault as errors show it: what the server wrote without credentials, and no more of it than fits. Faults of the connection are
+    /// made so where they arise.
+    pub(super) fn shown(mut self, redact: impl Fn(&str) -> String) -> Self {
         if let Self::Malformed(text)
         | Self::Counts(text)
         | Self::Logprob(text)
         | Self::Aborted(text)
         | Self::Refused(text) = &mut self
-            && let Some((end, _)) = text.char_indices().nth(SHOWN_CHARS)
         {
-            text.truncate(end);
+            *text = redact(text);
+            if let Some((end, _)) = text.char_indices().nth(SHOWN_CHARS) {
+                text.truncate(end);
+            }
         }
         self
     }
@@ -239,10 +242,10 @@ mod tests {
             RemoteFault::Malformed("ä".repeat(1 << 20)),
             RemoteFault::Refused("ä".repeat(1 << 20)),
         ] {
-            let shown = fault.shortened().to_string();
+            let shown = fault.shown(str::to_owned).to_string();
             assert!(shown.contains("ää") && shown.len() < 1000, "{shown}");
         }
-        let short = RemoteFault::Aborted("no memory".to_owned()).shortened();
+        let short = RemoteFault::Aborted("no memory".to_owned()).shown(str::to_owned);
         assert_eq!(
             short.to_string(),
             "the server aborted the request (no memory)"

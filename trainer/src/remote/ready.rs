@@ -44,7 +44,7 @@ impl Server {
             let fault = match server.probe(left.min(server.push_timeout)).await {
                 Ok(None) => break,
                 Ok(Some(what)) => return Err(not_ready(what)),
-                Err(fault) => fault.shortened(),
+                Err(fault) => fault.shown(|text| server.caller.client.redact(text)),
             };
             let waits = matches!(&fault, RemoteFault::Net(fault) if fault.again() != Again::Never);
             if !waits || started.elapsed() + wait >= most {

@@ -443,4 +443,14 @@ async fn errors_name_the_address_and_not_the_token() {
     assert_eq!(called, &format!("{url}/v1/completions"));
     assert!(body.contains("[credentials] failed"), "{body}");
     assert!(!format!("{error:?} {policy:?}").contains("s3cret"));
+    // Nor where a success cannot be read, wherever the token stands in it.
+    let long = format!("{}s3cret", "x".repeat(115));
+    for answer in [json!({"error": "Bearer s3cret failed"}), json!(long)] {
+        let broken = ("/v1/completions".to_owned(), (200, answer));
+        fake.broken.lock().unwrap().extend([broken]);
+        let error = policy.complete(request(0)).await.unwrap_err();
+        let shown = format!("{error} {error:?}");
+        assert!(shown.contains("[credentials]"), "{shown}");
+        assert!(!shown.contains("s3c"), "{shown}");
+    }
 }
