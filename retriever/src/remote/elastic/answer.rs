@@ -7,8 +7,6 @@ use serde_json::{Map, Value};
 
 use crate::remote::hits::{FieldNames, arrange, finite};
 
-const SHOWN_CHARS: usize = 300;
-
 #[derive(Deserialize)]
 pub(super) struct MultiAnswer {
     responses: Vec<Response>,
@@ -125,7 +123,7 @@ impl Found {
     }
 }
 
-/// The reason inside an error, or its beginning.
+/// The reason inside an error, or the error. The client takes credentials out of it and then shortens it.
 fn brief(error: &Value) -> String {
     let reason = error.get("reason").unwrap_or(error);
     let text = reason.get("reason").unwrap_or(reason);
@@ -138,7 +136,4 @@ fn brief(error: &Value) -> String {
         .as_str()
         .map_or_else(|| text.to_string(), ToOwned::to_owned);
     format!("{kind}: {text}")
-        .chars()
-        .take(SHOWN_CHARS)
-        .collect()
 }

@@ -221,6 +221,29 @@ async fn searches_that_were_not_done_whole_are_faults() {
 }
 
 #[tokio::test]
+async fn no_part_of_a_key_is_left_of_a_long_reason() {
+    let (_folder, path) = token_file("encoded-key");
+    let http = HttpOptions {
+        token_file: Some(path),
+        ..hasty()
+    };
+    // At every place where a reason could be cut.
+    for length in [290, 294, 298, 340, 393] {
+        let server = Server::start(move |_, _| {
+            let reason = format!("{}encoded-key{}", ".".repeat(length), ".".repeat(500));
+            let error = json!({"type": "x", "reason": reason});
+            Reply::json(&json!({"responses": [{"error": error, "status": 400}]}))
+        })
+        .await;
+        let retriever = connect(&server.url(), json!({ "http": http })).await;
+        let error = retriever.search(&[Query::new("moon")], 2).await;
+        let error = error.unwrap_err().to_string();
+        assert!(error.contains("x: ..."), "{error}");
+        assert!(!error.contains("enc") && !error.contains("key"), "{error}");
+    }
+}
+
+#[tokio::test]
 async fn the_fingerprint_tells_how_it_is_asked() {
     let of = async |more: Value| connect("http://h:9200", more).await.fingerprint();
     let base = of(json!({})).await;
