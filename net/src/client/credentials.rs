@@ -2,9 +2,11 @@
 
 use std::fmt;
 
+use base64::prelude::{BASE64_STANDARD, Engine};
 use reqwest::RequestBuilder;
 use reqwest::header::HeaderValue;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::error::SettingError;
 use super::options::HttpOptions;
@@ -39,14 +41,11 @@ pub enum KeyHeader {
 /// The header to send. Its `Debug` shows no secret.
 pub(super) enum Credentials {
     None,
-    Basic {
-        user: String,
-        password: String,
-    },
     Header {
         name: &'static str,
         value: HeaderValue,
-        secret: String,
+        /// What must not be shown, as servers may write it.
+        secrets: Vec<String>,
     },
 }
 
@@ -63,65 +62,55 @@ impl Credentials {
         };
         let text = std::fs::read_to_string(path)
             .map_err(|cause| wrong(&format!("cannot be read ({cause})")))?;
-        let secret = text.trim().to_owned();
-        if secret.is_empty() {
+        let written = text.trim();
+        if written.is_empty() {
             return Err(wrong("is empty; write the credentials into it"));
         }
+        let (mut sent, mut secret) = (written.to_owned(), written);
         let (name, prefix) = match (options.auth, key_header) {
             (Auth::Basic, _) => {
-                let Some((user, password)) = secret.split_once(':') else {
+                let Some((_, password)) = written.split_once(':') else {
                     return Err(wrong(
                         "holds no `user:password`, which `auth = \"basic\"` needs",
                     ));
                 };
-                return Ok(Self::Basic {
-                    user: user.to_owned(),
-                    password: password.to_owned(),
-                });
+                (sent, secret) = (BASE64_STANDARD.encode(written), password);
+                ("authorization", "Basic ")
             }
             (Auth::Bearer, _) => ("authorization", "Bearer "),
             (Auth::ApiKey, KeyHeader::Authorization) => ("authorization", "ApiKey "),
             (Auth::ApiKey, KeyHeader::Named(name)) => (name, ""),
         };
-        let mut value = HeaderValue::from_str(&format!("{prefix}{secret}"))
+        let mut value = HeaderValue::from_str(&format!("{prefix}{sent}"))
             .map_err(|_| wrong("holds characters that no HTTP header can carry"))?;
         value.set_sensitive(true);
+        let quoted = Value::from(secret).to_string();
+        let inside = quoted[1..quoted.len() - 1].to_owned();
+        // The longer ones first, which may hold the others.
+        let mut secrets = vec![sent, inside, secret.to_owned()];
+        secrets.retain(|secret| !secret.is_empty());
+        secrets.dedup();
         Ok(Self::Header {
             name,
             value,
-            secret,
+            secrets,
         })
     }
 
     pub(super) fn apply(&self, builder: RequestBuilder) -> RequestBuilder {
         match self {
             Self::None => builder,
-            Self::Basic { user, password } => builder.basic_auth(user, Some(password)),
             Self::Header { name, value, .. } => builder.header(*name, value.clone()),
         }
     }
 
-    /// A text of the server without the secret it may echo.
+    /// A text of the server without the secrets it may echo: as they were sent, as they were written, and as JSON quotes them.
     pub(super) fn redact(&self, text: &str) -> String {
-        let secret = match self {
-            Self::None => return text.to_owned(),
-            Self::Basic { password, .. } => password,
-            Self::Header { secret, .. } => secret,
-        };
-        let text = if secret.is_empty() {
-            text.to_owned()
-        } else {
-            text.replace(secret.as_str(), SHOWN)
-        };
-        // The header itself holds user and password in another writing.
-        let mut pieces = text.split("Basic ");
-        let mut redacted = pieces.next().unwrap_or_default().to_owned();
-        for piece in pieces {
-            let rest =
-                piece.trim_start_matches(|c: char| c.is_ascii_alphanumeric() || "+/=".contains(c));
-            redacted.push_str("Basic ");
-            redacted.push_str(SHOWN);
-            redacted.push_str(rest);
+        let mut redacted = text.to_owned();
+        if let Self::Header { secrets, .. } = self {
+            for secret in secrets {
+                redacted = redacted.replace(secret.as_str(), SHOWN);
+            }
         }
         redacted
     }
@@ -131,7 +120,7 @@ impl fmt::Debug for Credentials {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
             Self::None => "no credentials",
-            Self::Basic { .. } | Self::Header { .. } => SHOWN,
+            Self::Header { .. } => SHOWN,
         })
     }
 }

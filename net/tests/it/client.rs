@@ -383,6 +383,28 @@ async fn credentials_appear_in_no_error() {
 }
 
 #[tokio::test]
+async fn credentials_are_found_in_every_form_that_a_server_gives_them() {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(b"ada:lo\"ve\n").unwrap();
+    let http = HttpOptions {
+        token_file: Some(file.path().to_owned()),
+        auth: Auth::Basic,
+        ..options()
+    };
+    let echo = json!({"scheme": "basic", "given": "YWRhOmxvInZl", "password": "lo\"ve"});
+    let body = format!("{echo} of lo\"ve");
+    let length = body.len();
+    let answer = format!("HTTP/1.1 403 No\r\ncontent-length: {length}\r\n\r\n{body}");
+    let (url, _) = server(vec![answer], None).await;
+    let Fault::Status { body, .. } = ask(&url, http).await.unwrap_err().fault else {
+        panic!("it is refused")
+    };
+    let shown = "[credentials]";
+    let echo = json!({"scheme": "basic", "given": shown, "password": shown});
+    assert_eq!(body, format!("{echo} of {shown}"));
+}
+
+#[tokio::test]
 async fn the_caller_may_forbid_further_attempts() {
     let (url, seen) = server(
         vec!["HTTP/1.1 500 Oh\r\ncontent-length: 0\r\n\r\n".to_owned()],
