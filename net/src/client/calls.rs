@@ -28,8 +28,9 @@ const FREE_BYTES: u64 = 256 << 10;
 /// JSON values of an answer at most, with their keys: more than two hundred thousand questions have, or a thousand passages for
 /// each of a hundred queries.
 const MOST_VALUES: usize = 3_000_000;
-/// Bytes of a failure's body that are read.
+/// Bytes of a failure's body that are read, and the time that they have.
 const FAILURE_BYTES: usize = 16 << 10;
+const FAILURE_TIME: Duration = Duration::from_secs(2);
 /// Characters of what a server wrote that are shown: of a longer text its beginning and its end, where programs put their codes.
 const FAILURE_CHARS: [usize; 2] = [300, 100];
 
@@ -343,18 +344,23 @@ async fn read(mut response: Response, limit: u64, room: &Arc<Semaphore>) -> Resu
     })
 }
 
-/// As much of a failure's body as can be had, and whether that is all of it; it only explains a status that is known.
+/// As much of a failure's body as can be had, and whether that is all of it; it only explains a status that is known, and does not make a
+/// time-out of it.
 async fn beginning(mut response: Response) -> (String, bool) {
     let (mut body, mut whole) = (Vec::new(), false);
-    while body.len() < FAILURE_BYTES {
-        match response.chunk().await {
-            Ok(Some(chunk)) => body.extend_from_slice(&chunk),
-            ended => {
-                whole = ended.is_ok();
-                break;
+    let read = async {
+        while body.len() < FAILURE_BYTES {
+            match response.chunk().await {
+                Ok(Some(chunk)) => body.extend_from_slice(&chunk),
+                ended => {
+                    whole = ended.is_ok();
+                    break;
+                }
             }
         }
-    }
+    };
+    // What came until then is enough.
+    let _ = tokio::time::timeout(FAILURE_TIME, read).await;
     (String::from_utf8_lossy(&body).into_owned(), whole)
 }
 

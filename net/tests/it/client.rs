@@ -315,6 +315,28 @@ async fn of_a_long_failure_the_beginning_and_the_end_are_shown() {
 }
 
 #[tokio::test]
+async fn a_status_is_told_though_its_body_never_ends() {
+    let body = "who are you? ".repeat(1000);
+    let length = body.len();
+    let answer = format!("HTTP/1.1 401 No\r\ncontent-length: {length}\r\n\r\n{body}");
+    // Half a minute in all.
+    let (url, seen) = server(vec![answer], Some(Duration::from_millis(2))).await;
+    let patient = HttpOptions {
+        timeout_ms: 5000,
+        ..options()
+    };
+    let error = ask(&url, patient).await.unwrap_err();
+    let Fault::Status {
+        status: 401, body, ..
+    } = &error.fault
+    else {
+        panic!("{error}")
+    };
+    assert!(body.starts_with("who are you? who"), "{body}");
+    assert_eq!((error.attempts, seen.load(Ordering::SeqCst)), (1, 1));
+}
+
+#[tokio::test]
 async fn of_an_answer_of_another_shape_no_more_is_shown() {
     let body = json!("a".repeat(1 << 20)).to_string();
     let length = body.len();
