@@ -2,7 +2,8 @@
 
 use std::fmt;
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -10,7 +11,7 @@ use reqwest::header::{CONTENT_TYPE, RETRY_AFTER};
 use reqwest::{Method, Response, Url};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 
 use super::connect::{connected, parse};
 use super::credentials::{Credentials, KeyHeader};
@@ -84,6 +85,8 @@ pub struct Client {
     options: HttpOptions,
     credentials: Credentials,
     permits: Semaphore,
+    /// The moment at which a call was last answered.
+    answered: Mutex<Instant>,
     /// The memory for answers, in bytes.
     room: Arc<Semaphore>,
 }
@@ -121,6 +124,7 @@ impl Client {
             http: connected(&base, &options)?,
             credentials,
             permits: Semaphore::new(options.concurrency.min(Semaphore::MAX_PERMITS)),
+            answered: Mutex::new(Instant::now()),
             room: Arc::new(Semaphore::new(ANSWERS_BYTES as usize)),
             base,
             options,
@@ -196,7 +200,6 @@ impl Client {
         again: impl Fn(&Fault) -> Again,
         take: impl Fn(A) -> Result<T, Fault>,
     ) -> Result<T, NetError> {
-        let started = Instant::now();
         let timeout = Duration::from_millis(self.options.timeout_ms);
         let deadline = Duration::from_millis(self.options.deadline_ms);
         let failed = |fault, attempts| NetError {
@@ -205,13 +208,8 @@ impl Client {
             attempts,
         };
         let (request, admit, take, failed) = (&request, &admit, &take, &failed);
-        let Ok(_permit) = tokio::time::timeout(deadline, self.permits.acquire()).await else {
-            let queued = Fault::Queued {
-                milliseconds: self.options.deadline_ms,
-                concurrency: self.options.concurrency,
-            };
-            return Err(failed(queued, 0));
-        };
+        let _turn = self.turn().await.map_err(|fault| failed(fault, 0))?;
+        let started = Instant::now();
         let attempt = |number| async move {
             admit().map_err(|why| failed(Fault::Withheld(why), number - 1))?;
             let limit = deadline.saturating_sub(started.elapsed()).min(timeout);
@@ -227,8 +225,40 @@ impl Client {
             taken.map_err(|fault| failed(fault, number))
         };
         let again = |error: &NetError| again(&error.fault);
-        let left = deadline.saturating_sub(started.elapsed());
-        self.options.retry(left).run(attempt, again).await
+        let outcome = self.options.retry().run(attempt, again).await;
+        if outcome.is_ok() {
+            *self.answered() = Instant::now();
+        }
+        outcome
+    }
+
+    fn answered(&self) -> MutexGuard<'_, Instant> {
+        self.answered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for a turn among the concurrent calls, which come in order. How many wait is the caller's doing and no fault of the server, so
+    /// the wait ends only when no call was answered for the time of one.
+    async fn turn(&self) -> Result<Option<SemaphorePermit<'_>>, Fault> {
+        let HttpOptions {
+            deadline_ms,
+            concurrency,
+            ..
+        } = self.options;
+        let (started, deadline) = (Instant::now(), Duration::from_millis(deadline_ms));
+        let mut turn = pin!(self.permits.acquire());
+        let mut left = deadline;
+        while !left.is_zero() {
+            if let Ok(permit) = tokio::time::timeout(left, turn.as_mut()).await {
+                // The semaphore is never closed.
+                return Ok(permit.ok());
+            }
+            let answered = *self.answered();
+            left = deadline.saturating_sub(answered.max(started).elapsed());
+        }
+        Err(Fault::Queued {
+            milliseconds: deadline_ms,
+            concurrency,
+        })
     }
 
     /// Sends a request once and gives the body of a successful answer, which keeps its room among all answers in memory until it is

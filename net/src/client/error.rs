@@ -57,12 +57,12 @@ pub enum Fault {
         /// The limit, ms.
         milliseconds: u64,
     },
-    /// Other calls held every place until the call's time was over.
+    /// Other calls held every place, and none of them was answered.
     #[error(
-        "none of the {concurrency} places for calls at once was free within {milliseconds} ms; raise `concurrency` or `deadline_ms`"
+        "no turn among {concurrency} calls at once, of which none was answered within {milliseconds} ms"
     )]
     Queued {
-        /// The time of the call, ms.
+        /// The longest time without an answer, ms.
         milliseconds: u64,
         /// Most calls at once.
         concurrency: usize,

@@ -15,7 +15,8 @@ use super::retry::Retry;
 pub struct HttpOptions {
     /// Longest time one try may take, ms.
     pub timeout_ms: u64,
-    /// Longest time a call may take, ms: queueing for its turn, tries and waits together.
+    /// Longest time a call may take from its turn on, ms: tries and waits together. Calls that wait for their turn fail when none was
+    /// answered for so long.
     pub deadline_ms: u64,
     /// Most tries of one call, at least 1.
     pub attempts: u32,
@@ -66,12 +67,12 @@ impl HttpOptions {
         }
     }
 
-    /// The policy of a call that has this much of its time left.
-    pub(super) fn retry(&self, left: Duration) -> Retry {
+    /// The policy of a call that has its turn.
+    pub(super) fn retry(&self) -> Retry {
         Retry {
             attempts: self.attempts,
             backoff: Duration::from_millis(self.backoff_ms),
-            deadline: Some(left),
+            deadline: Some(Duration::from_millis(self.deadline_ms)),
         }
     }
 }

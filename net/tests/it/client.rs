@@ -151,8 +151,38 @@ async fn the_deadline_is_of_all_attempts_together() {
     assert!(error.attempts == 1 || milliseconds <= 200, "{error}");
 }
 
+/// The answers to calls that are made at once.
+async fn at_once(count: usize, url: &str, options: HttpOptions) -> Vec<Result<Value, NetError>> {
+    let client = Arc::new(Client::new(url, options, KeyHeader::Named("x-api-key")).unwrap());
+    let mut calls = tokio::task::JoinSet::new();
+    for _ in 0..count {
+        let client = Arc::clone(&client);
+        calls.spawn(async move {
+            let request = Request::json(client.url(&["ask"]), &json!({}));
+            client.call(request, |answer: Value| Ok(answer)).await
+        });
+    }
+    calls.join_all().await
+}
+
 #[tokio::test]
-async fn the_wait_for_a_turn_counts() {
+async fn a_queue_that_moves_fails_nobody() {
+    // Each answer takes 0.4 s and more, all of them longer than a call may take.
+    let (url, _) = server(vec![FINE.to_owned()], Some(Duration::from_millis(8))).await;
+    let narrow = HttpOptions {
+        timeout_ms: 2000,
+        deadline_ms: 2000,
+        concurrency: 1,
+        ..options()
+    };
+    let begin = Instant::now();
+    let answers = at_once(6, &url, narrow).await;
+    assert!(begin.elapsed() > Duration::from_secs(2));
+    assert!(answers.iter().all(Result::is_ok), "{answers:?}");
+}
+
+#[tokio::test]
+async fn a_queue_without_an_answer_ends() {
     let (url, _) = server(vec![FINE.repeat(100)], Some(Duration::from_millis(20))).await;
     let narrow = HttpOptions {
         timeout_ms: 400,
@@ -160,17 +190,8 @@ async fn the_wait_for_a_turn_counts() {
         concurrency: 1,
         ..options()
     };
-    let client = Arc::new(Client::new(&url, narrow, KeyHeader::Named("x-api-key")).unwrap());
-    let mut calls = tokio::task::JoinSet::new();
-    for _ in 0..8 {
-        let client = Arc::clone(&client);
-        calls.spawn(async move {
-            let request = Request::json(client.url(&["ask"]), &json!({}));
-            client.call(request, |answer: Value| Ok(answer)).await
-        });
-    }
-    let answers = calls.join_all().await;
-    // Each turn takes all of a deadline: one call has it, and at most one more what is left.
+    let answers = at_once(8, &url, narrow).await;
+    // One call has its turn, and at most one more when that ends.
     let queued = answers.iter().filter(|answer| {
         let fault = answer
             .as_ref()
