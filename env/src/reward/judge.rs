@@ -2,14 +2,15 @@
 //! good, or which principles of a rubric hold.
 //!
 //! - `settings`: `[reward.judge]`; `prompt`: what is asked, every text of others inside fences that it cannot close;
-//!   `verdict`: the strict reading of replies; `client`: tries, budget and cache; `group`: several answers of a group together;
-//!   `tournament`: two at a time, by a `scheme`; `turns`: each turn.
+//!   `verdict`: the strict reading of replies; `client`: tries, budget and cache; `error`: why there is no verdict; `group`: several
+//!   answers of a group together; `tournament`: two at a time, by a `scheme`; `turns`: each turn.
 //!
 //! Whatever goes wrong is a [`JudgeError`] and so an infrastructure fault of the episode: it has no score, and is counted. The exception
 //! is a text on which the judge gives no verdict while it gives one without it: it is graded as wrong.
 
 mod cache;
 mod client;
+mod error;
 mod group;
 mod prompt;
 mod scheme;
@@ -22,9 +23,10 @@ mod verdict;
 
 use async_trait::async_trait;
 
+pub use client::Judge;
 #[cfg(test)]
 pub(crate) use client::Spent;
-pub use client::{Judge, JudgeError};
+pub use error::JudgeError;
 pub(crate) use group::BATCH;
 pub(crate) use prompt::{Asked, Transcript, self_grading};
 pub use settings::JudgeSettings;

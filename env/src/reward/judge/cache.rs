@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde::{Deserialize, Serialize};
 use tokio::sync::OnceCell;
 
-use super::client::JudgeError;
+use super::error::JudgeError;
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -6,7 +6,7 @@ use forage_net::HttpOptions;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::client::JudgeError;
+use super::error::JudgeError;
 use super::{BATCH, ENTRY, TOURNAMENT, TURNS};
 
 /// Who judges, how, and at what cost.
