@@ -64,8 +64,23 @@ impl std::fmt::Debug for Judge {
 /// The part of a chat completion that is read.
 #[derive(Deserialize)]
 struct Completion {
-    choices: Vec<Choice>,
+    choices: Option<Vec<Choice>>,
     usage: Option<Usage>,
+    /// What is told in place of choices where a server or a proxy fails with status 200.
+    error: Option<Value>,
+}
+
+impl Completion {
+    /// The failure that is told in place of choices.
+    fn failure(&self) -> Option<Fault> {
+        let none = self.choices.as_ref().is_none_or(Vec::is_empty);
+        let what = match &self.error {
+            Some(error) if none => format!("a failure is reported: {error}"),
+            _ if self.choices.is_none() => "no `choices`".to_owned(),
+            _ => return None,
+        };
+        Some(Fault::Unusable(what))
+    }
 }
 
 #[derive(Deserialize)]
@@ -434,6 +449,9 @@ impl Judge {
         // Whether the last attempt came to a reply of the judge, and not to a proxy's page or a part of one.
         let replied = AtomicBool::new(false);
         let take = |completion: Completion| {
+            if let Some(failure) = completion.failure() {
+                return Err(failure);
+            }
             replied.store(true, Ordering::Relaxed);
             self.take(completion, &check)
         };
@@ -496,7 +514,8 @@ impl Judge {
             }
             None => {}
         }
-        let [choice] = <[Choice; 1]>::try_from(completion.choices).map_err(|choices| {
+        let choices = completion.choices.unwrap_or_default();
+        let [choice] = <[Choice; 1]>::try_from(choices).map_err(|choices| {
             Fault::Protocol(format!("{} choices, one was asked for", choices.len()))
         })?;
         if let Some(what) = choice.cut() {

@@ -125,8 +125,12 @@ async fn a_judge_that_stumbles_is_asked_once_more_before_a_text_is_to_blame() {
 async fn a_judge_that_fails_is_a_fault_whatever_it_was_asked() {
     // A proxy's error page does not count as a reply, and a server that is down is not asked the control question.
     type Fault = (fn() -> Act, &'static str);
-    let failing: [Fault; 3] = [
+    let failing: [Fault; 4] = [
         (|| Act::Say(200, "<html>".to_owned()), "fit the protocol"),
+        (
+            || Act::Say(200, r#"{"error": {"message": "slow down"}}"#.to_owned()),
+            "slow down",
+        ),
         (|| Act::Say(503, "down".to_owned()), "HTTP status 503"),
         (|| Act::Close, "cannot connect"),
     ];
