@@ -5,6 +5,8 @@ use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
+use std::pin::pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
@@ -25,12 +27,48 @@ struct Line {
 const MOST: usize = 1 << 14;
 
 /// A reply that is known or being asked for.
-pub(super) type Slot = Arc<OnceCell<String>>;
+#[derive(Debug, Default)]
+pub(super) struct Slot {
+    reply: OnceCell<String>,
+    /// Times that it was asked for in vain.
+    failures: AtomicU64,
+}
+
+impl Slot {
+    /// The reply, by `ask` where it is not known. Whoever wants it at once waits for the one answer. Where that fails, each asks for
+    /// itself, all at once: one after the other they would wait for a judge that hangs as often as there are of them.
+    pub(super) async fn reply(
+        &self,
+        ask: impl Future<Output = Result<String, JudgeError>>,
+    ) -> Result<String, JudgeError> {
+        let mut ask = pin!(ask);
+        let before = self.failures.load(Ordering::Relaxed);
+        let first = async {
+            if self.failures.load(Ordering::Relaxed) > before {
+                return Err(None);
+            }
+            let answer = ask.as_mut().await;
+            if answer.is_err() {
+                self.failures.fetch_add(1, Ordering::Relaxed);
+            }
+            answer.map_err(Some)
+        };
+        match self.reply.get_or_try_init(|| first).await {
+            Ok(reply) => return Ok(reply.clone()),
+            Err(Some(error)) => return Err(error),
+            Err(None) => {}
+        }
+        let reply = ask.await?;
+        // Another may have been quicker; all take the same one.
+        let _ = self.reply.set(reply.clone());
+        Ok(self.reply.get().cloned().unwrap_or(reply))
+    }
+}
 
 /// Replies of this process and of the file.
 #[derive(Debug, Default)]
 pub(super) struct Cache {
-    slots: Mutex<HashMap<String, Slot>>,
+    slots: Mutex<HashMap<String, Arc<Slot>>>,
     file: Option<(PathBuf, Mutex<File>)>,
 }
 
@@ -71,7 +109,11 @@ impl Cache {
                     "line {number} is not a cached reply ({cause}); remove the line"
                 ))
             })?;
-            slots.insert(line.key, Arc::new(OnceCell::new_with(Some(line.reply))));
+            let known = Slot {
+                reply: OnceCell::new_with(Some(line.reply)),
+                failures: AtomicU64::new(0),
+            };
+            slots.insert(line.key, Arc::new(known));
         }
         Ok(Self {
             slots: Mutex::new(slots),
@@ -79,8 +121,8 @@ impl Cache {
         })
     }
 
-    /// The place of a request's reply. Whoever asks the same at once waits for the one reply.
-    pub(super) fn slot(&self, key: &str) -> Slot {
+    /// The place of a request's reply.
+    pub(super) fn slot(&self, key: &str) -> Arc<Slot> {
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         // Without a file nobody asked for replies to be kept: those in use are enough to ask equal questions once.
         if self.file.is_none() && slots.len() >= MOST && !slots.contains_key(key) {
@@ -141,7 +183,7 @@ mod tests {
         Cache::open(&path).unwrap().keep("key", "reply").unwrap();
         let reopened = Cache::open(&path).unwrap();
         assert_eq!(
-            reopened.slot("key").get().map(String::as_str),
+            reopened.slot("key").reply.get().map(String::as_str),
             Some("reply")
         );
     }

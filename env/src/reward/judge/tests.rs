@@ -4,6 +4,7 @@ mod fences;
 mod group;
 mod refused;
 mod server;
+mod shared;
 mod turns;
 
 use std::path::Path;
