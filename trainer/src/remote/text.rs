@@ -197,7 +197,12 @@ fn read(body: &[u8], request: &GenerateRequest) -> Result<Reply, RemoteFault> {
         (None, Some(text)) => (text, Vec::new()),
         (None, None) => return Err(malformed("neither `message` nor `text`")),
     };
+    let nothing = usage.completion_tokens == 0 && text.is_empty() && calls.is_empty();
     let finish = match choice.finish_reason.as_deref() {
+        // Even a model that ends at once has drawn its last token.
+        Some("stop") if nothing => {
+            return Err(RemoteFault::Counts("no tokens at all".to_owned()));
+        }
         Some("stop") => Finish::Eos,
         Some("tool_calls" | "function_call") => Finish::Stop,
         Some("length") if usage.completion_tokens < request.max_tokens => Finish::Context,
