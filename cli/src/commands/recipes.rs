@@ -18,7 +18,7 @@ use crate::terminal::out;
 /// Shows published recipes as configs, compares or rehearses them.
 #[derive(Subcommand, Debug)]
 pub(crate) enum Recipes {
-    /// Lists their names, a line each.
+    /// Lists their names, those of forage's own configs last.
     List {
         /// Print as JSON.
         #[arg(long)]
@@ -60,28 +60,28 @@ pub(crate) enum Recipes {
     },
 }
 
-/// A published recipe.
+/// A config inside the program.
 struct Recipe {
     name: &'static str,
     /// The system and the run, in a few words.
     about: &'static str,
-    /// The file in `configs/recipes`.
+    /// The file in `configs`.
     text: &'static str,
 }
 
-/// Makes the table of recipes, each named as its file in `configs/recipes` is.
-macro_rules! recipes {
-    ($($name:literal: $about:literal;)*) => {
+/// Makes a table of configs, each named as its file in this folder is.
+macro_rules! configs {
+    ($folder:literal: $($name:literal: $about:literal;)*) => {
         &[$(Recipe {
             name: $name,
             about: $about,
-            text: include_str!(concat!("../../../configs/recipes/", $name, ".toml")),
+            text: include_str!(concat!("../../../", $folder, "/", $name, ".toml")),
         }),*]
     };
 }
 
-/// Every recipe there is. A new one is a file and a line here.
-const RECIPES: &[Recipe] = recipes! {
+/// Every published recipe there is. A new one is a file and a line here.
+const RECIPES: &[Recipe] = configs! { "configs/recipes":
     "search_r1_v01": "Search-R1 v0.1: GRPO, 305 batches of 512 x 5 in 10 steps each";
     "search_r1_v02": "Search-R1 v0.2: GRPO, 1,005 batches of 512 x 5 in 10 steps each";
     "search_r1_v02_ppo": "Search-R1 v0.2: PPO with a critic, 1,005 batches of 512 in 2 steps each";
@@ -100,24 +100,23 @@ const RECIPES: &[Recipe] = recipes! {
     "ssrl": "SSRL: the policy answers its own searches and does not learn the information";
 };
 
-/// The configs of `forage quickstart`, which have names too and are not listed: nobody published them.
-const QUICKSTARTS: &[Recipe] = &[
-    Recipe {
-        name: "quickstart",
-        about: "forage quickstart: search-r1 over a generated world",
-        text: include_str!("../../../configs/quickstart.toml"),
-    },
-    Recipe {
-        name: "quickstart-code",
-        about: "forage quickstart --env code-search: Python over the pages of a generated world",
-        text: include_str!("../../../configs/quickstart-code.toml"),
-    },
-];
+/// The configs that nobody published and that have names too, since the guide runs them and a program may be all that its reader has.
+const OWN: &[Recipe] = configs! { "configs":
+    "quickstart": "forage's own: the quickstart, search-r1 over a generated world";
+    "quickstart-code": "forage's own: the quickstart of code-search, Python over generated pages";
+    "smoke": "forage's own: the quickstart in seconds, as a check";
+    "query-writer": "forage's own: boolean queries, by `forage quickstart --from-scratch`";
+    "rerank": "forage's own: passages put in order, on the files of a BEIR folder";
+};
+
+/// Every config that has a name, the published ones first.
+fn all() -> impl Iterator<Item = &'static Recipe> {
+    RECIPES.iter().chain(OWN)
+}
 
 impl Recipe {
     fn find(name: &str) -> Option<&'static Self> {
-        let mut known = RECIPES.iter().chain(QUICKSTARTS);
-        known.find(|recipe| recipe.name == name)
+        all().find(|recipe| recipe.name == name)
     }
 
     fn config(&self) -> Result<RunConfig> {
@@ -142,16 +141,15 @@ impl Recipes {
     pub(crate) fn run(self) -> Result<()> {
         match self {
             Self::List { json: true } => {
-                let entries: Vec<Json> = RECIPES
-                    .iter()
+                let entries: Vec<Json> = all()
                     .map(|recipe| json!({"name": recipe.name, "about": recipe.about}))
                     .collect();
                 out(&json!({"recipes": entries}).to_string());
             }
             Self::List { json: false } => {
-                let width = RECIPES.iter().map(|recipe| recipe.name.len()).max();
+                let width = all().map(|recipe| recipe.name.len()).max();
                 let width = width.unwrap_or(0);
-                for recipe in RECIPES {
+                for recipe in all() {
                     out(&format!("{:width$} {}", recipe.name, recipe.about));
                 }
             }
@@ -193,7 +191,7 @@ impl Recipes {
 }
 
 fn unknown(name: &str) -> String {
-    let nearest = nearest(name, RECIPES.iter().map(|recipe| recipe.name));
+    let nearest = nearest(name, all().map(|recipe| recipe.name));
     format!("no recipe `{name}`; did you mean `{nearest}`? `forage recipes list` names them all")
 }
 
@@ -234,7 +232,7 @@ pub(crate) fn named(name: &Path, overrides: &[String]) -> Result<RunConfig> {
     }
 }
 
-/// The names of all recipes.
+/// The names of all published recipes.
 #[cfg(test)]
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     RECIPES.iter().map(|recipe| recipe.name)

@@ -19,7 +19,7 @@ use crate::terminal::{hint, out, word};
 /// the policy as a Hugging Face folder, or as a PEFT folder where an adapter was trained.
 #[derive(Args, Debug)]
 pub(crate) struct Train {
-    /// Config file, see configs/, or the name of a recipe.
+    /// Config file, or the name of a recipe; `forage recipes list` has the names.
     config: PathBuf,
     /// Change a config value: key.path=value; may be repeated.
     #[arg(long = "set", value_name = "KEY=VALUE")]

@@ -5,6 +5,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::support::{done, forage, text};
 
+/// The configs that nobody published, behind the recipes of the list.
+const OWN: [&str; 5] = [
+    "quickstart",
+    "quickstart-code",
+    "smoke",
+    "query-writer",
+    "rerank",
+];
+
 #[test]
 fn a_recipe_that_was_shown_is_a_config() {
     let folder = tempfile::tempdir().unwrap();
@@ -14,10 +23,10 @@ fn a_recipe_that_was_shown_is_a_config() {
         .filter_map(|line| line.split_whitespace().next())
         .collect();
     assert!(
-        names.len() >= 12 && names.contains(&"search_r1_v02"),
+        names.len() >= 12 && names.contains(&"search_r1_v02") && names.ends_with(&OWN),
         "{listed}"
     );
-    for name in names.into_iter().chain(["quickstart", "quickstart-code"]) {
+    for name in names {
         let file = folder.path().join(format!("{name}.toml"));
         std::fs::write(&file, done(&["recipes", "show", name])).unwrap();
         // The plan is printed whatever is missing of the published data and models.
@@ -38,6 +47,7 @@ fn every_recipe_runs_in_miniature() {
         .lines()
         .filter_map(|line| line.split_whitespace().next())
         .collect();
+    let names = names.strip_suffix(&OWN).unwrap();
     let waiting = Mutex::new(names.iter().copied());
     let learned = AtomicUsize::new(0);
     std::thread::scope(|scope| {
