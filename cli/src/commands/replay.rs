@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use anyhow::{Result, bail};
 use clap::Args;
 use forage_env::Difference;
-use forage_lab::{Different, Replayed, Resolved, replay_files};
+use forage_lab::{Different, Replayed, replay_files};
 use forage_trainer::GradientPair;
 
+use crate::config::read;
 use crate::environment::EnvironmentArgs;
 use crate::progress::Watch;
 use crate::terminal::{hint, out, word};
@@ -24,7 +25,7 @@ pub(crate) struct Replay {
     /// Episodes, from `eval --out`, `collect` or a run's rollouts/.
     #[arg(required = true)]
     episodes: Vec<PathBuf>,
-    /// Config they were played with: RUN/config.toml.
+    /// Config they were played with, RUN/config.toml for instance, or the name of a recipe.
     #[arg(long)]
     config: PathBuf,
     /// Recording of what the retriever answered; without it the config's retriever is asked.
@@ -58,7 +59,7 @@ impl Replay {
     }
 
     fn replay(&self) -> Result<()> {
-        let config = Resolved::read(&self.config, &self.overrides, None)?;
+        let config = read(&self.config, &self.overrides, None)?;
         let found = replay_files(
             &config,
             &self.episodes,

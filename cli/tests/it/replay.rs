@@ -40,7 +40,8 @@ fn episodes_replay_from_a_tape_to_the_bit() {
         "--record-tools",
         &tape,
     ]);
-    let whole = done(&["replay", &episodes, &sampled, "--config", config]);
+    // The config by its name.
+    let whole = done(&["replay", &episodes, &sampled, "--config", "smoke"]);
     assert!(
         whole.contains("24 episodes: 24 equal, 0 different"),
         "{whole}"

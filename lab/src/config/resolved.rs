@@ -89,7 +89,11 @@ impl Resolved {
     ///
     /// # Errors
     /// As [`RunConfig::read`] and [`RunConfig::resolve`].
-    pub fn read(path: &Path, overrides: &[String], device: Option<DeviceSpec>) -> Result<Self> {
+    pub(crate) fn read(
+        path: &Path,
+        overrides: &[String],
+        device: Option<DeviceSpec>,
+    ) -> Result<Self> {
         let config = RunConfig::read(path, overrides)?;
         config.resolve(device).in_config(unusable(path))
     }
