@@ -27,10 +27,6 @@ const FILE: &str = "file=";
 const PATIENCE: Duration = Duration::from_mins(5);
 /// What a search says that found nothing: no example for a reader.
 const NOTHING: &str = "no passage matches";
-/// Arguments whose folder a command makes, and refuses to make twice.
-const MADE: [&str; 3] = ["--out", "--merged", "--adapter"];
-/// The folder that two documents make by the same command: the index that recipes name.
-const SHARED: &str = "data/wiki-18-index";
 /// The document whose commands name what is published; its hub is a cache of miniatures.
 const FIRST_DAY: &str = "docs/first-day.md";
 /// The port that documents name; each has a free one here, so that they may run side by side.
@@ -53,7 +49,7 @@ impl Drop for Server {
     }
 }
 
-/// Where the blocks of a document run.
+/// Where the blocks of a document run: a folder without a file of the repository, as a reader has it who has the program alone.
 struct Place {
     folder: tempfile::TempDir,
     port: u16,
@@ -66,11 +62,6 @@ impl Place {
         if document == FIRST_DAY {
             published::cache(&folder.path().join("hub"));
         }
-        std::os::unix::fs::symlink(
-            root().join("configs").canonicalize().unwrap(),
-            folder.path().join("configs"),
-        )
-        .unwrap();
         let port = TcpListener::bind("127.0.0.1:0")
             .unwrap()
             .local_addr()
@@ -297,30 +288,6 @@ fn commands_stand_in_shell_blocks_with_known_tags() {
                 !block.has(SERVER) || servers == 1,
                 "{place}: a block of a server is one command"
             );
-        }
-    }
-}
-
-/// The introduction promises that chapters can be followed one after another in one place.
-#[test]
-fn no_two_documents_make_the_same_folder() {
-    let mut makers: BTreeMap<String, String> = BTreeMap::new();
-    for document in documents() {
-        let found = blocks(&read(&document));
-        let shells = found.iter().filter(|block| block.is_shell());
-        for line in shells.flat_map(Block::lines) {
-            let words: Vec<&str> = line.split_whitespace().collect();
-            let made = words.windows(2).filter_map(|pair| match pair {
-                [argument, folder] if MADE.contains(argument) => Some(*folder),
-                _ => None,
-            });
-            let is_own = |name: &&str| *name != SHARED && Path::new(name).extension().is_none();
-            for folder in made.filter(is_own) {
-                let maker = makers
-                    .entry(folder.to_owned())
-                    .or_insert_with(|| document.clone());
-                assert_eq!(*maker, document, "both make {folder}");
-            }
         }
     }
 }
