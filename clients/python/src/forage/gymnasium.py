@@ -1,4 +1,4 @@
-"""Gymnasium: `forage/episode-v0`, one environment or many.
+"""Gymnasium: `forage/episode-v0`, one environment or many. Importing this module registers it.
 
 ```
 import gymnasium, forage.gymnasium
@@ -25,7 +25,7 @@ from .client import Client
 from .errors import Fault
 from .wire import Info, Observation
 
-__all__ = ["BatchFault", "ForageEnv", "ForageVectorEnv", "Words", "register"]
+__all__ = ["BatchFault", "ForageEnv", "ForageVectorEnv", "Words"]
 
 # No observation is longer in practice; Gymnasium wants a bound.
 _LONGEST = 1 << 20
@@ -275,14 +275,10 @@ class ForageVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], np.ndarray[Any, 
         self._client.close()
 
 
-def register() -> None:
-    """Makes `forage/episode-v0` known to Gymnasium; importing this module does it too."""
-    if "forage/episode-v0" not in gymnasium.registry:
-        gymnasium.register(
-            id="forage/episode-v0",
-            entry_point="forage.gymnasium:ForageEnv",
-            vector_entry_point="forage.gymnasium:ForageVectorEnv",
-        )
-
-
-register()
+# Gymnasium looks for no plug-ins: whoever makes the environment imports this module.
+if "forage/episode-v0" not in gymnasium.registry:
+    gymnasium.register(
+        id="forage/episode-v0",
+        entry_point="forage.gymnasium:ForageEnv",
+        vector_entry_point="forage.gymnasium:ForageVectorEnv",
+    )
