@@ -25,7 +25,8 @@ pub enum Auth {
     Bearer,
     /// `user:password`, sent as `Authorization: Basic`.
     Basic,
-    /// A key, sent the way the kind of server wants it, see [`KeyHeader`].
+    /// A key, in the header of this kind of server: `Authorization: ApiKey` for Elasticsearch, `api-key` for Qdrant, `x-chroma-token` for
+    /// Chroma, `x-api-key` elsewhere.
     ApiKey,
 }
 
