@@ -19,7 +19,7 @@ import pytest
 from conftest import BINARY
 
 import forage.http
-from forage import Question, Reply
+from forage import Client, Question, Reply
 from forage.errors import Conflict, Infra, Invalid, SessionLost, Unreachable
 from forage.http import Http
 from forage.server import _Handler, _Server
@@ -268,6 +268,11 @@ def test_refusals(ask, url):
         reset(ask, "x", task=TASK | {"golds": 7})
     with pytest.raises(Invalid, match="there is no POST /nothing"):
         ask.post("/nothing", {})
+    # A client brings no question, and asks for more than rollouts do.
+    client = Client(url)
+    for asked in (client.reset, lambda: client.make(2), lambda: list(client.tasks())):
+        with pytest.raises(Invalid, match="forage serve env --config CONFIG --env-command COMMAND"):
+            asked()
     plain = http.client.HTTPConnection(url.removeprefix("http://"))
     for headers, expected in (
         ({"Content-Type": "text/plain"}, 415),

@@ -27,6 +27,8 @@ _IDLE_S = 600.0
 _KEPT = 1024
 _BODY_BYTES = 8 << 20
 _ACTION_BYTES = 256 << 10
+# What clients and other trainers are told, who bring no questions and know further routes.
+_FOR_CLIENTS = "for clients and other trainers, serve it by `forage serve env --config CONFIG --env-command COMMAND`"
 # This machine as the `Host` of a request may name it.
 _LOOPBACK = re.compile(r"(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d+)?", re.ASCII | re.IGNORECASE)
 
@@ -164,7 +166,10 @@ class _Server(ThreadingHTTPServer):
         return {"tasks": tasks}
 
     def reset(self, body: dict[str, Any]) -> dict[str, Any]:
-        name, task = _field(body, "episode_id", str), _field(body, "task", dict)
+        name = _field(body, "episode_id", str)
+        if "task" not in body:
+            raise _invalid(f"forage begins episodes of this class with their question as `task`; {_FOR_CLIENTS}")
+        task = _field(body, "task", dict)
         try:
             question = Question.read(task)
         except (KeyError, TypeError) as error:
@@ -440,7 +445,8 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             body = self._body()
             if route is None:
-                raise _Refused(404, "VALIDATION_ERROR", "not_found", f"there is no {self.command} {self.path}")
+                what = f"there is no {self.command} {self.path} of this class; {_FOR_CLIENTS}"
+                raise _Refused(404, "VALIDATION_ERROR", "not_found", what)
             answer = route(body)
             text = json.dumps(answer, allow_nan=False)
         except _Refused as refused:
