@@ -21,8 +21,8 @@ const DATA: [(&str, &[&str]); 2] = [
 ];
 /// Models, each as the miniature of a recipe has it.
 const MODELS: [(&str, &str); 2] = [
-    ("models--Qwen--Qwen2.5-3B", "slime"),
-    ("models--Qwen--Qwen3-4B-Instruct-2507", "slm_code_search"),
+    ("models--Qwen--Qwen2.5-0.5B", "slime"),
+    ("models--Qwen--Qwen3-0.6B", "slm_code_search"),
 ];
 
 /// Makes the cache in `folder`.
