@@ -140,7 +140,7 @@ impl Session {
                 rollout.factory.spec().max_episode_tokens
             ),
             "name a policy that reads more, or a config with a shorter prompt: `forage config init FILE --policy POLICY \
-             --environment NAME` writes one that fits the policies inside the program",
+             --env NAME` writes one that fits the policies inside the program",
         ))
     }
 

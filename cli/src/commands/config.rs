@@ -53,7 +53,7 @@ pub(crate) struct Init {
     dev: Option<PathBuf>,
     /// The environment; `forage envs` lists them.
     #[arg(long, default_value = "search-r1")]
-    environment: String,
+    env: String,
 }
 
 /// Says what a key means, or all keys.
@@ -119,7 +119,7 @@ impl Init {
             "# Keys that are not here have defaults: `forage config explain` lists them, with their meaning.\n\n\
              [policy]\ncheckpoint = {}\n\n[environment]\nid = {}\n{}\n",
             quoted(&self.policy),
-            quoted(&self.environment),
+            quoted(&self.env),
             self.limits()
         );
         if self.has_own_questions() {
@@ -131,7 +131,9 @@ impl Init {
         };
         let _ = write!(
             text,
-            "[data.files]\ncorpus = {}\ntrain = {}\n",
+            "[data.files]\ncorpus = {}\ntrain = {}\n\
+             # The first 80 % of the questions are learned from, the rest is held out for `forage eval`; a file of held-out ones\n\
+             # stands in its place: test = \"test.jsonl\".\ntrain_share = 0.8\n",
             file(self.corpus.as_ref(), "corpus.jsonl"),
             file(self.questions.as_ref(), "train.jsonl")
         );
@@ -144,7 +146,7 @@ impl Init {
     /// Returns true where the environment brings questions and no files are named.
     fn has_own_questions(&self) -> bool {
         let files = [&self.corpus, &self.questions, &self.dev];
-        let entry = registry::find(&self.environment).ok();
+        let entry = registry::find(&self.env).ok();
         files.iter().all(|file| file.is_none())
             && entry.is_some_and(|entry| entry.questions.is_some())
     }
@@ -154,7 +156,7 @@ impl Init {
         if !self.policy.starts_with("builtin:") {
             return String::new();
         }
-        let of = registry::find(&self.environment).ok().map(|entry| entry.id);
+        let of = registry::find(&self.env).ok().map(|entry| entry.id);
         let is_prompt =
             |key: &Key| key.path() == "environment.settings.prompt" && key.of.as_deref() == of;
         let has_prompt = keys(&RunConfig::schema()).iter().any(is_prompt);
@@ -488,7 +490,7 @@ mod tests {
             corpus: Some("a \"b\".jsonl".into()),
             questions: None,
             dev: Some("d.jsonl".into()),
-            environment: environment.to_owned(),
+            env: environment.to_owned(),
         };
         // Episodes fit the policy that is named by default, and limits for it are left out beside another.
         for environment in ["search-r1", "code-search", "query-writer", "rerank"] {
@@ -505,6 +507,8 @@ mod tests {
         let files = config.data.files.unwrap();
         assert_eq!(files.corpus, [Path::new("a \"b\".jsonl")]);
         assert_eq!(files.train, [Path::new("train.jsonl")]);
+        // What is learned from is not what the policy is evaluated on.
+        assert_eq!(files.train_share, Some(0.8));
     }
 
     #[test]
@@ -516,7 +520,7 @@ mod tests {
                 corpus: None,
                 questions: None,
                 dev: None,
-                environment: environment.to_owned(),
+                env: environment.to_owned(),
             };
             let text = init.text();
             assert!(text.contains("[data.own]\n"), "{text}");

@@ -126,8 +126,12 @@ fn a_config_is_begun_and_checked() {
     assert!(error.contains("fit no known format"), "{error}");
     let question = "{\"question\": \"Which fruit?\", \"answer\": \"Apple\"}\n";
     std::fs::write(&questions, question).unwrap();
-    let test = format!("data.files.test={questions:?}");
-    let checked = forage(&["config", "check", &file, "--set", &test]);
+    // The questions that are learned from, held out as well.
+    let begun = std::fs::read_to_string(&file).unwrap();
+    let leaky = at("leaky.toml");
+    let test = format!("test = {questions:?}");
+    std::fs::write(&leaky, begun.replace("train_share = 0.8", &test)).unwrap();
+    let checked = forage(&["config", "check", &leaky]);
     let said = String::from_utf8_lossy(&checked.stderr).into_owned();
     assert!(
         checked.status.success() && said.contains("warning: 1 of 1 held-out questions are learned"),
