@@ -15,7 +15,7 @@ use crate::terminal::note;
 #[derive(Args, Debug)]
 pub(crate) struct EnvironmentArgs {
     /// Start this command for as long as this one runs; it serves the environment, as a file that ends in `forage.serve(...)` does, and
-    /// its address becomes environment.settings.url. In quotes: --env-command "python guess.py".
+    /// its address becomes environment.settings.url. In quotes: --env-command "python3 guess.py".
     #[arg(long, value_name = "COMMAND")]
     env_command: Option<String>,
     /// Processes of --env-command, which take episodes in turns.

@@ -36,7 +36,7 @@ _LOOPBACK = re.compile(r"(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d+)?", re.ASCII
 def serve(make: type[Environment] | Callable[[], Environment], *, host: str = "127.0.0.1", port: int = 8000) -> None:
     """Serves an environment until the process is stopped.
 
-    `forage train CONFIG --env-command "python FILE"` starts the process that calls this, and stops it; the port is then a free
+    `forage train CONFIG --env-command "python3 FILE"` starts the process that calls this, and stops it; the port is then a free
     one. Without `--env-command`, the config names the address: `environment.settings.url = "http://127.0.0.1:8000"`.
 
     Args:
