@@ -291,7 +291,7 @@ pub(crate) fn open_saved(folder: &Path, config: &Resolved) -> Result<Checkpoint>
 }
 
 impl PolicyFormat {
-    /// The tokenizer of a checkpoint folder, or of a policy inside this crate.
+    /// The tokenizer of a policy by its folder or name, of which only the texts beside the weights are fetched.
     ///
     /// # Errors
     /// When there is none.
@@ -301,13 +301,10 @@ impl PolicyFormat {
             let checkpoint = builtin::load(builtin, &DeviceSpec::default())?;
             return Ok(Arc::new(checkpoint.tokenizer));
         }
-        let folder = Path::new(name);
-        if !folder.is_dir() {
-            bail!(
-                "`{name}` is not a folder; name the policy's with --tokenizer: only its tokenizer is read"
-            );
-        }
-        Ok(Arc::new(Checkpoint::tokenizer_of(folder)?))
+        let unusable = || format!("the tokenizer of policy {name} cannot be used");
+        let folder = hub().fetch_texts(name).with_context(unusable)?;
+        let tokenizer = Checkpoint::tokenizer_of(&folder).with_context(unusable)?;
+        Ok(Arc::new(tokenizer))
     }
 }
 
@@ -403,6 +400,21 @@ mod tests {
         let policy = run.policy();
         assert!(told().contains(policy.to_str().unwrap()), "{}", told());
         needs_weights(policy.to_str().unwrap()).unwrap();
+    }
+
+    #[test]
+    fn a_tokenizer_is_named_as_a_policy_is() {
+        let told = |name: &str| {
+            let refused = PolicyFormat::tokenizer(name).err().unwrap();
+            format!("{:#}", anyhow::Error::from(refused))
+        };
+        // As everywhere, a name that is no folder is looked for on the hub.
+        let none = told("no such policy");
+        assert!(
+            none.contains("neither a folder nor a name on the hub"),
+            "{none}"
+        );
+        assert!(PolicyFormat::tokenizer("builtin:quickstart").is_ok());
     }
 
     #[test]

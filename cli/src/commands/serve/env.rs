@@ -62,7 +62,8 @@ pub(crate) struct Env {
     /// Most questions; of a world by default 1000, or as many as it has.
     #[arg(long)]
     limit: Option<usize>,
-    /// Checkpoint folder whose tokenizer counts tokens: the policy's. A config's own by default, else a byte is a token.
+    /// The policy whose tokenizer counts tokens: a folder, a name on the hub or builtin:NAME. A config's own by default, else a byte is a
+    /// token.
     #[arg(long)]
     tokenizer: Option<String>,
     #[command(flatten)]
