@@ -2,8 +2,9 @@
 //!
 //! Equality follows the graders that Spurious Rewards takes over, MATH's and PRM800K's, as far as they compare texts and numbers:
 //! LaTeX's ways to write a number, signs of currency and percent, units, commas of thousands and spaces mean nothing; decimals equal the
-//! fractions they are; a fraction that is not reduced is not the reduced one; elements of tuples are compared one by one. They ask a
-//! computer algebra system besides, which is not done here: `1+x` and `x+1` are two answers.
+//! fractions they are; a fraction that is not reduced is not the reduced one; elements of tuples are compared one by one, and a comma in
+//! brackets stands between two of them. They ask a computer algebra system besides, which is not done here: `1+x` and `x+1` are two
+//! answers.
 
 use crate::reward::controls::braced;
 use crate::reward::grading::exact_match;
@@ -18,9 +19,10 @@ const BESIDE: &str = " ≢ ";
 const WIDER: u32 = 0xFEE0;
 
 /// Spellings of one thing, and the one that stays. In order: the first is replaced first.
-const SPELLINGS: [(&str, &str); 32] = [
+const SPELLINGS: [(&str, &str); 33] = [
     ("\n", " "),
     ("\\\\", ";"),
+    ("\\! ", ""),
     ("\\!", ""),
     ("\\,", ""),
     ("\\;", ""),
@@ -182,9 +184,16 @@ fn plain(answer: &str) -> String {
     let is_between = |at: usize| {
         at > 0 && is_digit(at - 1) && (1..=3).all(|ahead| is_digit(at + ahead)) && !is_digit(at + 4)
     };
-    let kept = text
-        .char_indices()
-        .filter(|&(at, letter)| letter != ',' || !is_between(at));
+    // In brackets a comma stands between elements, with a space behind it or not.
+    let mut depth = 0_i32;
+    let kept = text.char_indices().filter(|&(at, letter)| {
+        depth += match letter {
+            '(' | '[' => 1,
+            ')' | ']' => -1,
+            _ => 0,
+        };
+        letter != ',' || depth > 0 || !is_between(at)
+    });
     let text = kept
         .map(|(_, letter)| letter)
         .collect::<String>()

@@ -16,13 +16,19 @@ use crate::reward::RewardSet;
 use crate::reward::grading::exact_match;
 use crate::rollout::{Job, Presentation, Rollout};
 
-const SAME: [[&str; 2]; 28] = [
+const SAME: [[&str; 2]; 31] = [
     ["\\frac{1}{2}", "0.5"],
     ["\\dfrac12", "1/2"],
     ["-\\frac{3}{4}", "\\frac{-3}{4}"],
     ["−3", "-3"],
     ["1,234", "1234"],
     ["1{,}234{,}567", "1234567"],
+    ["11,\\! 111,\\! 111,\\! 100", "11,111,111,100"],
+    ["(10, 100)", "(10,100)"],
+    [
+        "(-\\infty,100)\\cup(100,250]",
+        "(-\\infty, 100) \\cup (100, 250]",
+    ],
     ["27.0", "27"],
     ["033", "33"],
     ["\\$5", "5"],
@@ -48,7 +54,7 @@ const SAME: [[&str; 2]; 28] = [
 ];
 
 /// The first four are one text after the normalisation of answers.
-const OTHER: [[&str; 2]; 19] = [
+const OTHER: [[&str; 2]; 20] = [
     ["3", "-3"],
     ["1.5", "15"],
     ["12", "1/2"],
@@ -67,6 +73,7 @@ const OTHER: [[&str; 2]; 19] = [
     ["1 \\text{ and } 2", "1"],
     ["100 or 200", "100200"],
     ["(10, 100)", "10100"],
+    ["(10,100)", "10100"],
     ["a-1", "-1"],
 ];
 
