@@ -19,7 +19,7 @@ const BESIDE: &str = " ≢ ";
 const WIDER: u32 = 0xFEE0;
 
 /// Spellings of one thing, and the one that stays. In order: the first is replaced first.
-const SPELLINGS: [(&str, &str); 33] = [
+const SPELLINGS: [(&str, &str); 36] = [
     ("\n", " "),
     ("\\\\", ";"),
     ("\\! ", ""),
@@ -32,6 +32,9 @@ const SPELLINGS: [(&str, &str); 33] = [
     ("{,}", ","),
     ("\\(", ""),
     ("\\)", ""),
+    ("\\{\\}", "\\emptyset"),
+    ("\\{", "{"),
+    ("\\}", "}"),
     ("\\$", ""),
     ("$", ""),
     ("\\%", ""),
@@ -139,6 +142,10 @@ pub(super) fn form(answer: &str) -> String {
     }
     let text = plain(&answer);
     let text = without_unit(text.trim().trim_end_matches('.'));
+    let text = match text.strip_prefix('{').and_then(braced) {
+        Some((inside, "")) => inside.trim(),
+        _ => text,
+    };
     let element = |text: &str| number(text).unwrap_or_else(|| symbols(text));
     let elements = |inside: &str| inside.split(',').map(element).collect::<Vec<_>>().join(",");
     let ends = |text: &str| text.starts_with(['(', '[']) && text.ends_with([')', ']']);
@@ -174,6 +181,7 @@ fn plain(answer: &str) -> String {
             text = [before, inside, after].concat();
         }
     }
+    let is_set = text.contains("\\{");
     for (written, stays) in SPELLINGS {
         if text.contains(written) {
             text = text.replace(written, stays);
@@ -185,7 +193,7 @@ fn plain(answer: &str) -> String {
         at > 0 && is_digit(at - 1) && (1..=3).all(|ahead| is_digit(at + ahead)) && !is_digit(at + 4)
     };
     // In brackets a comma stands between elements, with a space behind it or not.
-    let mut depth = 0_i32;
+    let mut depth = i32::from(is_set);
     let kept = text.char_indices().filter(|&(at, letter)| {
         depth += match letter {
             '(' | '[' => 1,

@@ -16,7 +16,7 @@ use crate::reward::RewardSet;
 use crate::reward::grading::exact_match;
 use crate::rollout::{Job, Presentation, Rollout};
 
-const SAME: [[&str; 2]; 31] = [
+const SAME: [[&str; 2]; 35] = [
     ["\\frac{1}{2}", "0.5"],
     ["\\dfrac12", "1/2"],
     ["-\\frac{3}{4}", "\\frac{-3}{4}"],
@@ -29,6 +29,10 @@ const SAME: [[&str; 2]; 31] = [
         "(-\\infty,100)\\cup(100,250]",
         "(-\\infty, 100) \\cup (100, 250]",
     ],
+    ["\\left\\{ -0.5, 1 \\right\\}", "\\{-\\frac12,1\\}"],
+    ["\\{100, 200\\}", "\\{100,200\\}"],
+    ["\\{1,2\\}", "1, 2"],
+    ["\\{\\}", "\\emptyset"],
     ["27.0", "27"],
     ["033", "33"],
     ["\\$5", "5"],
@@ -54,7 +58,7 @@ const SAME: [[&str; 2]; 31] = [
 ];
 
 /// The first four are one text after the normalisation of answers.
-const OTHER: [[&str; 2]; 20] = [
+const OTHER: [[&str; 2]; 21] = [
     ["3", "-3"],
     ["1.5", "15"],
     ["12", "1/2"],
@@ -74,6 +78,7 @@ const OTHER: [[&str; 2]; 20] = [
     ["100 or 200", "100200"],
     ["(10, 100)", "10100"],
     ["(10,100)", "10100"],
+    ["\\{1,2\\}", "(1,2)"],
     ["a-1", "-1"],
 ];
 
