@@ -19,7 +19,7 @@ const BESIDE: &str = " ≢ ";
 const WIDER: u32 = 0xFEE0;
 
 /// Spellings of one thing, and the one that stays. In order: the first is replaced first.
-const SPELLINGS: [(&str, &str); 36] = [
+const SPELLINGS: [(&str, &str); 47] = [
     ("\n", " "),
     ("\\\\", ";"),
     ("\\! ", ""),
@@ -44,6 +44,7 @@ const SPELLINGS: [(&str, &str); 36] = [
     ("°", ""),
     ("\\left", ""),
     ("\\right", ""),
+    ("\\displaystyle", ""),
     ("\\dfrac", "\\frac"),
     ("\\tfrac", "\\frac"),
     ("\\cfrac", "\\frac"),
@@ -54,6 +55,16 @@ const SPELLINGS: [(&str, &str); 36] = [
     ("−", "-"),
     ("π", "\\pi"),
     ("√", "\\sqrt"),
+    ("∞", "\\infty"),
+    ("∪", "\\cup"),
+    ("\\leqslant", "\\le"),
+    ("\\leq", "\\le"),
+    ("≤", "\\le"),
+    ("\\geqslant", "\\ge"),
+    ("\\geq", "\\ge"),
+    ("≥", "\\ge"),
+    ("\\neq", "\\ne"),
+    ("≠", "\\ne"),
     (" or ", ", "),
     (" and ", ", "),
 ];
@@ -226,7 +237,7 @@ fn without_unit(text: &str) -> &str {
             .filter_map(|ending| bare.strip_suffix(*ending)?.strip_suffix(*unit));
         let amount = without.next()?.trim_end();
         let is_number = amount.ends_with(|last: char| last.is_ascii_digit() || last == '}');
-        is_number.then_some(amount)
+        (is_number || amount.ends_with("\\pi")).then_some(amount)
     };
     UNITS.iter().find_map(amount).unwrap_or(text)
 }
@@ -301,11 +312,15 @@ fn mixed(text: &str) -> Option<(i128, i128)> {
     Some((units.checked_mul(bottom)?.checked_add(top)?, bottom))
 }
 
-/// The argument that a command of LaTeX takes next, in braces or a single letter, and the rest.
+/// The argument that a command of LaTeX takes next, in braces, a command or a single letter, and the rest.
 fn argument(text: &str) -> Option<(&str, &str)> {
     let text = text.trim_start();
     if let Some(inside) = text.strip_prefix('{') {
         return braced(inside);
+    }
+    if let Some(name) = text.strip_prefix('\\') {
+        let behind = name.trim_start_matches(|letter: char| letter.is_ascii_alphabetic());
+        return Some(text.split_at(text.len() - behind.len()));
     }
     let first = text.chars().next()?;
     Some(text.split_at(first.len_utf8()))

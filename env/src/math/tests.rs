@@ -16,7 +16,7 @@ use crate::reward::RewardSet;
 use crate::reward::grading::exact_match;
 use crate::rollout::{Job, Presentation, Rollout};
 
-const SAME: [[&str; 2]; 35] = [
+const SAME: [[&str; 2]; 40] = [
     ["\\frac{1}{2}", "0.5"],
     ["\\dfrac12", "1/2"],
     ["-\\frac{3}{4}", "\\frac{-3}{4}"],
@@ -40,6 +40,7 @@ const SAME: [[&str; 2]; 35] = [
     ["90^\\circ", "90"],
     ["12\\text{ cm}^2", "12"],
     ["5 inches", "5"],
+    ["36\\pi\\,\\text{cm}^2", "36\\pi"],
     ["6 cm^2", "6"],
     ["x = 7", "7"],
     ["3\\frac{1}{2}", "3 1/2"],
@@ -50,6 +51,10 @@ const SAME: [[&str; 2]; 35] = [
     ["2\\sqrt{3}", "2\\cdot\\sqrt3"],
     ["\\frac{\\sqrt{3}}{2}", "\\sqrt3/2"],
     ["2 \\times x", "2x"],
+    ["\\displaystyle \\frac{1}{2}", "\\frac12"],
+    ["\\frac\\pi2", "\\pi/2"],
+    ["x \\leq 5", "x≤5"],
+    ["[0,∞)", "[0, \\infty)"],
     ["\\text{Evelyn}", "evelyn"],
     ["1, 2", "1 and 2"],
     ["1 \\text{ or } 2", "1, 2"],
