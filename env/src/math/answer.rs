@@ -326,26 +326,48 @@ fn argument(text: &str) -> Option<(&str, &str)> {
     Some(text.split_at(first.len_utf8()))
 }
 
-/// Another text: fractions as `a/b`, roots as `sqrt(a)`, without other braces, spaces and signs of products that need none.
+/// Another text: fractions as `a/b`, roots as `sqrt(a)`, powers as `a^b`, without other braces, spaces and signs of products that need
+/// none. What belongs to a fraction or a power stands in parentheses where it would be read otherwise.
 fn symbols(text: &str) -> String {
     let mut shown = String::new();
     let mut rest = text;
     loop {
         let command = |name: &'static str| Some((rest.find(name)?, name));
-        let next = ["\\frac", "\\sqrt"].into_iter().filter_map(command).min();
-        let Some((at, name)) = next else { break };
-        let Some((first, after)) = argument(&rest[at + name.len()..]) else {
+        let next = ["\\frac", "\\sqrt", "^{"].into_iter();
+        let Some((at, name)) = next.filter_map(command).min() else {
+            break;
+        };
+        // The brace behind a power is that of its argument.
+        let behind = at + name.trim_end_matches('{').len();
+        let Some((first, after)) = argument(&rest[behind..]) else {
             break;
         };
         shown.push_str(&rest[..at]);
         rest = after;
-        if name == "\\sqrt" {
-            shown.push_str(&["sqrt(", &symbols(first), ")"].concat());
-        } else if let Some((second, after)) = argument(after) {
-            shown.push_str(&[grouped(first).as_str(), "/", &grouped(second)].concat());
-            rest = after;
-        } else {
-            shown.push_str(&grouped(first));
+        let mut first = symbols(first);
+        match name {
+            "\\sqrt" => shown.push_str(&["sqrt(", &first, ")"].concat()),
+            "^{" => {
+                let size = first.strip_prefix('-').unwrap_or(&first);
+                let is_one = is_factor(size);
+                shown.push_str(&["^", &grouped(first, is_one)].concat());
+            }
+            _ => {
+                let size = first.strip_prefix('-');
+                let is_term = size.is_some_and(|size| !size.contains(['+', '-']));
+                if is_term && begins(&shown) {
+                    shown.push('-');
+                    first.remove(0);
+                }
+                let is_one = !first.contains(['+', '-', '*', '/']) || is_factor(&first);
+                shown.push_str(&grouped(first, is_one));
+                if let Some((second, after)) = argument(after) {
+                    let second = symbols(second);
+                    let is_one = is_factor(&second);
+                    shown.push_str(&["/", &grouped(second, is_one)].concat());
+                    rest = after;
+                }
+            }
         }
     }
     shown.push_str(rest);
@@ -358,12 +380,41 @@ fn symbols(text: &str) -> String {
         .collect()
 }
 
-/// A part of a fraction, in parentheses where it has several parts itself.
-fn grouped(part: &str) -> String {
-    let part = symbols(part);
-    if part.len() > 1 && part.contains(['+', '-', '*', '/']) {
-        format!("({part})")
+/// Tells whether what follows a text begins an expression, so that a sign of it is a sign of the whole.
+fn begins(before: &str) -> bool {
+    let before = before.trim_end();
+    let opens = before.ends_with(['(', '[', ',', ';', '&', '=']);
+    before.is_empty() || opens || before.ends_with("matrix}")
+}
+
+/// Tells whether a text is one factor: a number, a letter, a command, a root, what stands in parentheses or bars, or a power of one.
+fn is_factor(text: &str) -> bool {
+    let bare = text.strip_prefix("sqrt").unwrap_or(text);
+    let mut pairs = [['(', ')'], ['|', '|']].into_iter();
+    let inside = |[open, close]: [char; 2]| {
+        let (inside, rest) = bare.strip_prefix(open)?.split_once(close)?;
+        (!inside.contains(open)).then_some(rest)
+    };
+    let is_digit = |letter: char| letter.is_ascii_digit() || letter == '.';
+    let rest = if let Some(rest) = pairs.find_map(inside) {
+        rest
+    } else if let Some(name) = text.strip_prefix('\\') {
+        name.trim_start_matches(|letter: char| letter.is_ascii_alphabetic())
+    } else if text.starts_with(is_digit) {
+        text.trim_start_matches(is_digit)
     } else {
-        part
+        let mut letters = text.chars();
+        letters.next();
+        letters.as_str()
+    };
+    let rest = rest.trim_start_matches(['!', '\'']);
+    match rest.strip_prefix(['^', '_']) {
+        Some(power) => is_factor(power.strip_prefix('-').unwrap_or(power)),
+        None => rest.is_empty(),
     }
+}
+
+/// A part of a fraction or a power, in parentheses unless it is one.
+fn grouped(part: String, is_one: bool) -> String {
+    if is_one { part } else { format!("({part})") }
 }

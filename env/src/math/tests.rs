@@ -16,7 +16,7 @@ use crate::reward::RewardSet;
 use crate::reward::grading::exact_match;
 use crate::rollout::{Job, Presentation, Rollout};
 
-const SAME: [[&str; 2]; 40] = [
+const SAME: [[&str; 2]; 50] = [
     ["\\frac{1}{2}", "0.5"],
     ["\\dfrac12", "1/2"],
     ["-\\frac{3}{4}", "\\frac{-3}{4}"],
@@ -50,6 +50,19 @@ const SAME: [[&str; 2]; 40] = [
     ["\\text{(C)}", "C"],
     ["2\\sqrt{3}", "2\\cdot\\sqrt3"],
     ["\\frac{\\sqrt{3}}{2}", "\\sqrt3/2"],
+    ["\\frac{-\\sqrt{3}}{2}", "-\\frac{\\sqrt{3}}{2}"],
+    [
+        "\\begin{pmatrix} \\frac{-1}{3} \\\\ \\frac{-2}{3} \\end{pmatrix}",
+        "\\begin{pmatrix} -1/3 \\\\ -2/3 \\end{pmatrix}",
+    ],
+    ["1-\\frac{-x}{2}", "1-(-x)/2"],
+    ["\\frac{\\sqrt{x+1}}{2}", "\\sqrt{x+1}/2"],
+    ["\\frac{1}{2\\pi}", "1/(2\\pi)"],
+    ["\\frac{n!}{|x|^{2}}", "n!/|x|^2"],
+    ["\\frac{1}{x^{2}}", "1/x^2"],
+    ["2^{n+1}", "2^(n+1)"],
+    ["x^{10}", "x^10"],
+    ["x^{-1}", "x^-1"],
     ["2 \\times x", "2x"],
     ["\\displaystyle \\frac{1}{2}", "\\frac12"],
     ["\\frac\\pi2", "\\pi/2"],
@@ -63,7 +76,7 @@ const SAME: [[&str; 2]; 40] = [
 ];
 
 /// The first four are one text after the normalisation of answers.
-const OTHER: [[&str; 2]; 21] = [
+const OTHER: [[&str; 2]; 24] = [
     ["3", "-3"],
     ["1.5", "15"],
     ["12", "1/2"],
@@ -77,6 +90,9 @@ const OTHER: [[&str; 2]; 21] = [
     ["\\frac{x+1}{2}", "x+\\frac12"],
     ["1+x", "x+1"],
     ["x^2", "x2"],
+    ["2^{n+1}", "2^n+1"],
+    ["x^{2y}", "x^2y"],
+    ["\\frac{1}{2\\pi}", "\\frac{1}{2}\\pi"],
     ["\\sqrt{5}", "5"],
     ["3 cm", "3 cats"],
     ["1 \\text{ and } 2", "1"],
