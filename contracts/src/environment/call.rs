@@ -23,9 +23,9 @@ pub struct Call {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub gold_read: bool,
     /// Facts of the environment. Others read three things of it. Where there is any, an observation may hold what the passages do not, so
-    /// the reward `retrieval` goes by `gold_read`, and `format` takes the whole observation for information. Where episodes end in a
-    /// ranking, `gain` reads `baseline`, the ids of the ranking that has to be beaten, in the call that ends the episode, and `syntax`
-    /// reads `repairs`, those made to what the policy wrote, in every call.
+    /// the reward `retrieval` goes by `gold_read`. Where episodes end in a ranking, `gain` reads `baseline`, the ids of the ranking that
+    /// has to be beaten, in the call that ends the episode, and `syntax` reads `repairs`, those made to what the policy wrote, in every
+    /// call.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub payload: Value,
 }

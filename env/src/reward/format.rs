@@ -1,16 +1,18 @@
 //! Format: 1 when the whole response has the structure think, (search, information, think)*, answer.
 //!
-//! Of a turn that ran code, the program or call stands in the place of the search, its output in that of the information.
+//! A program, and calls of tools that are made together, stand in the place of a search, and whatever answers them in that of the
+//! information; a message that is the answer stands for one between tags.
 
 use std::borrow::Cow;
 
 use async_trait::async_trait;
-use forage_contracts::environment::Outcome;
+use forage_contracts::environment::{Outcome, TurnKind};
 use forage_contracts::{Episode, Tag, Task, Turn};
 
 use super::{Make, Reward, RewardEntry, RewardError, UNIT, indicator};
 use crate::chat::hermes::ToolCall;
-use crate::protocol::{Author, PYTHON, Segment, is_valid_sequence, is_valid_text};
+use crate::chat::tools::after_thoughts;
+use crate::protocol::{ANSWER_PREFIX, Author, PYTHON, Segment, is_valid_sequence, is_valid_text};
 
 /// The registry's entry.
 pub(crate) const ENTRY: RewardEntry = RewardEntry {
@@ -101,29 +103,61 @@ fn holds(turns: &[Turn]) -> bool {
     }))
 }
 
-/// What the policy and the environment wrote in a turn, in the tags of searches.
+/// What the policy and the environment wrote in a turn, in the tags of searches. Whether an observation is information its turn decides:
+/// what stands around it, what a limit cut off and what is said behind it are not the policy's doing.
 fn texts(turn: &Turn) -> [Cow<'_, str>; 2] {
-    let calls = turn.kind.calls();
-    if calls.iter().all(|call| call.payload.is_null()) {
-        return [
-            Cow::Borrowed(&turn.policy),
-            Cow::Borrowed(&turn.observation),
-        ];
-    }
-    let mut policy = turn.policy.clone();
-    for [open, close] in [PYTHON, ToolCall::TAGS] {
-        policy = policy
-            .replace(open, Tag::Search.opening())
-            .replace(close, Tag::Search.closing());
-    }
-    let information = [Tag::Information.opening(), Tag::Information.closing()].concat();
-    [Cow::Owned(policy), Cow::Owned(information)]
+    let said = after_thoughts(&turn.policy);
+    let thoughts = &turn.policy[..turn.policy.len() - said.len()];
+    let written = match &turn.kind {
+        TurnKind::Calls { .. } => {
+            let rest = behind_calls(said);
+            rest.map(|rest| [thoughts, &Tag::Search.both().concat(), rest].concat())
+        }
+        TurnKind::Answer { answer } => {
+            let [open, close] = Tag::Answer.both();
+            is_message(said, answer).then(|| [thoughts, open, answer, close].concat())
+        }
+        TurnKind::Invalid { .. } => None,
+    };
+    let policy = written.map_or(Cow::Borrowed(turn.policy.as_str()), Cow::Owned);
+    let observation = if turn.kind.calls().is_empty() {
+        Cow::Borrowed(turn.observation.as_str())
+    } else {
+        Cow::Owned(Tag::Information.both().concat())
+    };
+    [policy, observation]
+}
+
+/// The text behind the program or the calls that a text begins with; `None` where it begins with neither.
+fn behind_calls(text: &str) -> Option<&str> {
+    let program = behind(text, PYTHON);
+    program.or_else(|| {
+        let mut rest = behind(text, ToolCall::TAGS)?;
+        while let Some(further) = behind(rest, ToolCall::TAGS) {
+            rest = further;
+        }
+        Some(rest)
+    })
+}
+
+/// The text behind a block that a text begins with, white space aside.
+fn behind<'a>(text: &'a str, [open, close]: [&str; 2]) -> Option<&'a str> {
+    let inside = text.trim_start().strip_prefix(open)?;
+    inside.split_once(close).map(|(_, rest)| rest)
+}
+
+/// Tells whether a message without tags, or what follows the `Answer:` that it begins with, is the answer.
+fn is_message(message: &str, answer: &str) -> bool {
+    let message = message.trim();
+    let announced = message.strip_prefix(ANSWER_PREFIX).map(str::trim_start);
+    let is_all = message == answer || announced == Some(answer);
+    is_all && !answer.contains(Tag::Answer.opening())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forage_contracts::environment::{Call, TurnKind};
+    use forage_contracts::environment::Call;
     use forage_contracts::policy::Finish;
 
     fn turn(policy: &str, kind: TurnKind, observation: &str) -> Turn {
@@ -196,5 +230,51 @@ mod tests {
         ]));
         let invented = "<think>a</think><python>x</python><information>made up</information>";
         assert!(!holds(&[turn(invented, code(), output), answer()]));
+    }
+
+    #[test]
+    fn calls_and_messages_have_the_structure_of_tags() {
+        let search = || TurnKind::search("q", Vec::new());
+        let call =
+            "<tool_call>\n{\"name\": \"search\", \"arguments\": {\"query\": \"q\"}}\n</tool_call>";
+        let calls = format!("<think>a <tool_call></think>\n{call}\n{call}\n");
+        let answer = |text: &str, answer: &str| turn(text, TurnKind::answer(answer), "");
+        let tags = || answer("<think>b</think>\n<answer>c</answer>", "c");
+        let wrapped = "\n\n<information>Doc 1</information>\n\n";
+        let several = format!("{wrapped}\n{wrapped}\nNo searches are left. Answer now.\n");
+        for shown in [wrapped, &several, "{\"result\": \"Doc 1\"}", ""] {
+            assert!(holds(&[turn(&calls, search(), shown), tags()]), "{shown}");
+        }
+        // What ends an observation is no fault of tags either.
+        for shown in [several.as_str(), "\n\n<information>Doc 1 and a li"] {
+            let searched = turn("<think>a</think><search>q</search>", search(), shown);
+            assert!(holds(&[searched, tags()]), "{shown}");
+        }
+        for (message, said) in [
+            ("<think>b</think>\n\nVelm.\n", "Velm."),
+            ("<think>b</think>Answer: Velm", "Velm"),
+            ("<think>b</think>Answer: Velm", "Answer: Velm"),
+        ] {
+            let searched = turn(&calls, search(), wrapped);
+            assert!(holds(&[searched, answer(message, said)]), "{message}");
+        }
+        let unthought = format!("{call}\n");
+        let spoken = format!("<think>a</think>I look.\n{call}");
+        let trailing = format!("<think>a</think>{call} So be it.");
+        for invalid in [&unthought, &spoken, &trailing] {
+            let searched = turn(invalid, search(), wrapped);
+            assert!(!holds(&[searched, tags()]), "{invalid}");
+        }
+        for (message, said) in [
+            ("Velm", "Velm"),
+            ("<think>b</think>It is so. Answer: Velm", "Velm"),
+            ("<think>b</think>\\boxed{7}", "7"),
+        ] {
+            assert!(!holds(&[answer(message, said)]), "{message}");
+        }
+        let refused = turn(&calls, TurnKind::invalid("no such tool"), wrapped);
+        assert!(!holds(&[refused, tags()]));
+        let unread = turn(&calls, search(), "");
+        assert!(!holds(&[unread]), "no answer");
     }
 }
