@@ -28,7 +28,7 @@ use forage_contracts::{
 use crate::ask::ask;
 use crate::chat::tools::{CallFault, can_be_written};
 use crate::experience::Memory;
-use crate::reward::grading::sub_exact_match;
+use crate::reward::grading::{normalize, stands_in};
 use crate::reward::retrieval::passages;
 use crate::settings::{OnInvalid, QUESTION, SettingsError, files};
 
@@ -123,7 +123,7 @@ pub(crate) struct SearchR1 {
     shared: Arc<Shared>,
     /// Queries run.
     queries: usize,
-    /// Golds that the reward of a turn waits for; none once it is paid.
+    /// Golds that the reward of a turn waits for, normalised, none of them empty; none once it is paid.
     golds: Vec<String>,
 }
 
@@ -262,7 +262,11 @@ impl SearchR1 {
 
     /// What a turn earns that shows `passages`: the reward of an episode's first gold.
     fn pay(&mut self, passages: &str) -> f32 {
-        if self.golds.is_empty() || !sub_exact_match(passages, &self.golds) {
+        if self.golds.is_empty() {
+            return 0.0;
+        }
+        let passages = normalize(passages);
+        if !self.golds.iter().any(|gold| stands_in(gold, &passages)) {
             return 0.0;
         }
         self.golds.clear();
@@ -385,7 +389,8 @@ impl Environment for SearchR1 {
         self.queries = 0;
         self.golds.clear();
         if self.shared.settings.gold_shown_reward.abs() > 0.0 {
-            self.golds.clone_from(&task.golds);
+            let golds = task.golds.iter().map(|gold| normalize(gold));
+            self.golds.extend(golds.filter(|gold| !gold.is_empty()));
         }
         let question = task.question.trim();
         let mut text = match &self.shared.memory {

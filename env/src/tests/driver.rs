@@ -2,7 +2,9 @@
 
 use forage_contracts::policy::Policy;
 use forage_contracts::scripted::Cast;
-use forage_contracts::{Boundary, ByteTokenizer, Ending, Episode, Limit, Provenance, Tokenizer};
+use forage_contracts::{
+    Boundary, ByteTokenizer, Ending, Episode, Limit, Provenance, Task, Tokenizer,
+};
 
 use super::common::{
     Broken, Down, Recorder, factory, jobs, library, lines, rollout, settings, task,
@@ -496,4 +498,22 @@ async fn a_gold_in_a_query_that_is_repeated_was_not_shown() {
             "{search}"
         );
     }
+}
+
+#[tokio::test]
+async fn a_search_that_finds_nothing_shows_no_gold() {
+    let paid = SearchR1Settings {
+        gold_shown_reward: 0.5,
+        ..settings()
+    };
+    // Nothing of it is left by the normalisation of answers.
+    let band = Task {
+        golds: vec!["The The".to_owned()],
+        ..task()
+    };
+    let said = ["<search>zzz</search>", "<answer>x</answer>"];
+    let rollout = rollout(lines(&said), factory(paid, library()));
+    let episode = rollout.run(jobs(band, 1)).await.remove(0);
+    assert!(episode.turns[0].kind.calls()[0].shown.is_empty());
+    assert!(episode.turns[0].reward.abs() < f32::EPSILON);
 }
