@@ -172,6 +172,21 @@ fn malformed_lines_name_the_line_the_fault_and_the_fix() {
             .is_empty()
     );
     assert!(message(&task("\"qrels\":{}")).contains("`golds` has no answer"));
+    // Every answer of articles and punctuation alone would be right where an empty one is accepted.
+    assert!(
+        message(&task("\"golds\":[\"a\",\" \"]")).contains("`golds` has no answer or an empty")
+    );
+    let aliases = "\"answer\":\"a\",\"answer_aliases\":[\"\"]}";
+    for fields in [
+        "{\"_id\":\"1\",\"text\":\"q\"",
+        "{\"id\":\"1\",\"question\":\"q\",\"paragraphs\":[]",
+    ] {
+        let found = message(&format!("{fields},{aliases}"));
+        assert!(
+            found.contains("`answer_aliases` has no answer or an empty one"),
+            "{found}"
+        );
+    }
     assert!(message("{\"question\":\" \",\"answer\":\"a\"}").contains("`question` is empty"));
     assert!(message("{\"question\":\"q\",\"answer\":null}").contains("`answer` is null"));
     assert!(message("").contains("is empty"));

@@ -20,6 +20,8 @@ fn read(row: &QuestionRow<'_>) -> Result<Task, RowFault> {
     if row.has("answer_aliases") {
         golds.extend(row.list("answer_aliases")?);
     }
+    let golds =
+        QuestionRow::not_empty(golds).ok_or_else(|| QuestionRow::no_answer("answer_aliases"))?;
     let mut task = row.task(row.id("_id")?, golds)?;
     if row.has("gold") {
         task.evidence = row.list("gold")?;

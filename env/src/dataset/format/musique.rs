@@ -27,6 +27,8 @@ fn read(row: &QuestionRow<'_>) -> Result<Task, RowFault> {
     {
         golds.extend(row.list("answer_aliases")?);
     }
+    let golds =
+        QuestionRow::not_empty(golds).ok_or_else(|| QuestionRow::no_answer("answer_aliases"))?;
     let mut task = row.task(row.id("id")?, golds)?;
     let array = |field| {
         let array = row.get(field).and_then(Value::as_array);

@@ -21,7 +21,8 @@ fn read(row: &QuestionRow<'_>) -> Result<Task, RowFault> {
             RowFault::new(what, "write the fields of a forage task row")
         })?;
     // An empty list is written on purpose, for rewards that need no answer.
-    if !row.fields.contains_key("golds") && task.judgments().is_empty() {
+    let is_missing = !row.fields.contains_key("golds") && task.judgments().is_empty();
+    if is_missing || task.golds.iter().any(|gold| gold.trim().is_empty()) {
         return Err(QuestionRow::no_answer("golds"));
     }
     Ok(task)
