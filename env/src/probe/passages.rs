@@ -123,7 +123,7 @@ impl PassageProbe {
     }
 }
 
-/// The pages a task is answered from.
+/// The pages a task is answered from, by id or, as published questions name them, by title.
 fn evidence(task: &Task) -> BTreeSet<String> {
     let judgments = task.judgments();
     let judged = judgments
@@ -139,7 +139,14 @@ fn evidence(task: &Task) -> BTreeSet<String> {
 
 /// The page of a passage `page#n`; a passage of another name is its own page.
 fn page_of(id: &str) -> &str {
-    id.rsplit_once('#').map_or(id, |(page, _)| page)
+    let is_number = |text: &str| {
+        let mut digits = text.bytes();
+        !text.is_empty() && digits.all(|digit| digit.is_ascii_digit())
+    };
+    match id.rsplit_once('#') {
+        Some((page, number)) if is_number(number) => page,
+        _ => id,
+    }
 }
 
 /// The next question that other passages answer.
@@ -180,7 +187,7 @@ struct Changed {
 }
 
 impl Changed {
-    /// The first `k` hits that are of none of these pages.
+    /// The first `k` hits that are of none of these pages, by id or title.
     async fn but(
         &self,
         queries: &[Query],
@@ -192,7 +199,8 @@ impl Changed {
             .search(queries, k + PASSAGES_PER_PAGE * pages.len())
             .await?;
         for hits in &mut found {
-            hits.retain(|hit| !pages.contains(page_of(&hit.id)));
+            let is_of = |name: &String| pages.contains(page_of(name));
+            hits.retain(|hit| ![&hit.id, &hit.title].into_iter().any(is_of));
             hits.truncate(k);
         }
         Ok(found)

@@ -1,12 +1,14 @@
 //! Scripted policies on a generated world, plain and under probes: what is known to rest on passages falls without them.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use forage_contracts::environment::EnvFactory;
 use forage_contracts::policy::Policy;
+use forage_contracts::retriever::{Query, Retriever};
 use forage_contracts::scripted::{Cast, ScriptEntry, Scripted};
 use forage_contracts::seed::Seed;
-use forage_contracts::{ByteTokenizer, Episode, Resources, Split, Task};
+use forage_contracts::{ByteTokenizer, Episode, Passage, Resources, Split, Task};
 
 use super::common::rollout;
 use forage_env::Wiki;
@@ -270,6 +272,33 @@ fn probes_are_found_by_name_and_say_what_they_lack() {
             .unwrap()
             .is_none()
     );
+}
+
+#[tokio::test]
+async fn evidence_by_title_is_missing_with_every_passage_of_the_title() {
+    let passages = [
+        ("0", "Orlen", "A town."),
+        ("1", "Orlen", "Its mayor is Ada Brandt."),
+        ("2", "Orlen Castle", "A castle."),
+        ("3", "C", "A language, not of Orlen."),
+        ("4", "C#", "Another, not of Orlen."),
+    ];
+    let passages = passages.map(|(id, title, text)| Passage::new(id, title, text));
+    let found = Bm25Retriever::in_memory(passages.into()).unwrap();
+    let found: Arc<dyn Retriever> = Arc::new(found);
+    let task = Arc::new(Task {
+        evidence: vec!["Orlen".to_owned(), "C#".to_owned()],
+        ..super::common::task()
+    });
+    let probe = PassageProbe::new(Probe::MissingPassages, &[Arc::clone(&task)], Seed::root(1));
+    let missing = probe.unwrap().unwrap().retriever(&task, &found);
+    let ids = async |retriever: &Arc<dyn Retriever>| -> BTreeSet<String> {
+        let hits = retriever.search(&[Query::new("Orlen")], 5).await.unwrap();
+        hits.into_iter().flatten().map(|hit| hit.id).collect()
+    };
+    assert_eq!(ids(&found).await.len(), 5);
+    let left = ["2", "3"].map(str::to_owned);
+    assert_eq!(ids(&missing).await, BTreeSet::from(left));
 }
 
 #[tokio::test]
