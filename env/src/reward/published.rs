@@ -337,11 +337,8 @@ impl Published {
             Grader::Torchtitan => self.torchtitan(task, episode),
             Grader::Minisearch => {
                 let formed = format::is_valid(episode);
-                shaped(
-                    f1(answer.unwrap_or(""), &task.golds),
-                    formed,
-                    episode.searches(),
-                )
+                let overlap = answer.map_or(0.0, |answer| f1(answer, &task.golds));
+                shaped(overlap, formed, episode.searches())
             }
             Grader::Spurious => indicator(right == Some(true)),
             _ => structured_score(
@@ -471,5 +468,17 @@ mod tests {
         let schema: Value = schemars::schema_for!(Grader).into();
         let all = schema["oneOf"].as_array().expect("each with its words");
         assert_eq!(all.len(), listed.len(), "{schema}");
+    }
+
+    #[test]
+    fn no_answer_is_not_the_gold_that_normalisation_empties() {
+        let task = Task {
+            golds: vec!["The The".to_owned()],
+            ..Task::new("1", "Who sang it?")
+        };
+        let none = Episode::new(task.clone());
+        let settings = PublishedSettings::published(Grader::Minisearch);
+        let paid = Published { settings }.correct(&task, &none);
+        assert!(paid.abs() < f32::EPSILON, "{paid}");
     }
 }
