@@ -6,12 +6,13 @@ use std::time::Duration;
 use forage_contracts::policy::{Completion, GenerateRequest};
 use tokio::sync::Mutex;
 
+use super::answer::Sampled;
 use super::call::Caller;
 use super::config::{RemoteConfig, RemoteKind};
 use super::error::{RemoteError, RemoteFault};
 #[cfg(test)]
 use super::stats::RemoteStats;
-use super::weights::Weights;
+use super::weights::{Under, Weights};
 use super::{sglang, vllm};
 
 /// The fault of a server without the weights that an episode began with.
@@ -158,23 +159,35 @@ impl Server {
         let under = self.weights.under(version);
         let under = under.ok_or_else(|| RemoteFault::Refused(NOT_THERE.to_owned()))?;
         let granted = request.max_tokens.min(self.context - request.tokens.len());
-        let post = |json| self.caller.post(path, json, self.request_timeout);
-        let sampled = match self.kind {
-            RemoteKind::Sglang => sglang::sampled(
-                &post(sglang::body(request, &under, granted)).await?,
-                request,
-            )?,
-            RemoteKind::Vllm => {
-                let ask = |names| {
-                    let sent = post(vllm::body(request, &self.model, &under, granted, names));
-                    async move { vllm::sampled(&sent.await?, request) }
-                };
-                self.with_token_ids(ask).await?
-            }
-        };
+        let sampled = self.sampled(path, request, &under, granted).await;
+        let sampled = sampled.map_err(|fault| under.lacking(fault))?;
         self.check_ids(&sampled.tokens)?;
         let version = self.weights.stamp(&under, sampled.weights.as_deref())?;
         sampled.completion(granted, request.max_tokens, version)
+    }
+
+    /// The completion as the server reports it.
+    async fn sampled(
+        &self,
+        path: &str,
+        request: &GenerateRequest,
+        under: &Under,
+        granted: usize,
+    ) -> Result<Sampled, RemoteFault> {
+        let post = |json| self.caller.post(path, json, self.request_timeout);
+        match self.kind {
+            RemoteKind::Sglang => {
+                let answer = post(sglang::body(request, under, granted)).await?;
+                sglang::sampled(&answer, request)
+            }
+            RemoteKind::Vllm => {
+                let ask = |names| {
+                    let sent = post(vllm::body(request, &self.model, under, granted, names));
+                    async move { vllm::sampled(&sent.await?, request) }
+                };
+                self.with_token_ids(ask).await
+            }
+        }
     }
 
     /// Refuses tokens that the policy does not have: nothing can be learned from them, or compared.

@@ -22,6 +22,21 @@ pub(crate) struct Under {
     pub(crate) adapter: Option<String>,
 }
 
+impl Under {
+    /// A fault, as one of the server where it refuses the adapter for want of it: SGLang does so with the status of a request that is wrong
+    /// in itself.
+    pub(super) fn lacking(&self, fault: RemoteFault) -> RemoteFault {
+        match &self.adapter {
+            Some(name) if fault.is_refusal() && fault.said().contains(name.as_str()) => {
+                RemoteFault::Refused(format!(
+                    "it does not have the adapter {name} any more, as after a restart ({fault})"
+                ))
+            }
+            _ => fault,
+        }
+    }
+}
+
 #[derive(Debug, Default)]
 struct State {
     version: u64,

@@ -13,7 +13,7 @@ use super::fake::Fake;
 use super::rollouts::{Stage, stage_of};
 use super::served::{Flaw, Served};
 use super::support::{KINDS, expected, request};
-use super::training::{grpo, learner, place};
+use super::training::{adapted, grpo, learner, place};
 use crate::tests::common::problem::{checkpoint, problem};
 
 /// The prompts that a server continued.
@@ -255,5 +255,31 @@ async fn a_server_that_is_lost_before_weights_were_seen_to_arrive_is_not_used_un
             panic!("{kind:?}: {error:?}")
         };
         assert!(what.contains("changed on purpose"), "{kind:?}: {what}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_was_restarted_lacks_the_adapter_and_is_not_asked_until_it_has_it() {
+    for kind in KINDS {
+        let folder = tempfile::tempdir().unwrap();
+        let flaws = [Flaw::None; 2];
+        let (fakes, mut learner) = learner(kind, adapted(), &flaws, folder.path(), 20.0).await;
+        learner.announce().await.unwrap();
+        let policy = learner.policy();
+        for number in 0..2 {
+            policy.generate(request(number)).await.unwrap();
+        }
+        fakes[1].take_calls();
+        fakes[1].adapters.lock().unwrap().clear();
+        for number in 2..6 {
+            policy.generate(request(number)).await.unwrap();
+        }
+        assert_eq!(prompts(&fakes[1]).len(), 1, "{kind:?}: it refused one");
+        learner.announce().await.unwrap();
+        fakes[1].take_calls();
+        for number in 6..8 {
+            policy.generate(request(number)).await.unwrap();
+        }
+        assert!(!prompts(&fakes[1]).is_empty(), "{kind:?}");
     }
 }
