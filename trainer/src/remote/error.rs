@@ -69,6 +69,22 @@ impl RemoteFault {
         )
     }
 
+    /// Returns true where the server may be another process afterwards than before.
+    pub(super) fn may_be_restart(&self) -> bool {
+        matches!(
+            self,
+            Self::Net(
+                Fault::Connect(_)
+                    | Fault::Broken { .. }
+                    | Fault::Timeout { .. }
+                    | Fault::Status {
+                        status: 502..=504,
+                        ..
+                    }
+            )
+        )
+    }
+
     /// The server's words about a request that it does not answer.
     pub(super) fn said(&self) -> &str {
         match self {

@@ -16,6 +16,9 @@
 //! (`trainer/src/push.rs`), in one request, and a push after which its log-probabilities of what it drew are not the trainer's fails.
 //! Before the first push of a process the server is shown weights that are changed on purpose (`Server::prove`), which rounding cannot hide.
 //!
+//! A server that was restarted has the weights of its start. It does not know the adapter's name, SGLang says which whole weights a
+//! completion is of, and vLLM is asked (`Server::confirm`) where a connection has failed. None of its tokens is used before the next push.
+//!
 //! # Several servers
 //! Episodes are dealt to servers by `Router`. Whoever is not seen to have the newest weights is not asked: a server that fails is given
 //! up as long as others are there, and is asked again once it has answered a push.

@@ -1,4 +1,8 @@
 //! The question which weights a server has: what it draws behind a few texts, and the log-probabilities that it gives to that.
+//!
+//! A vLLM does not say with a completion which whole weights it has, and one that was restarted has those of its start. So after a push of
+//! whole weights it is asked for its likeliest tokens as well, and where a connection to it has failed since, whether these have the same
+//! log-probabilities still, before a completion is used.
 
 use forage_net::Fault;
 use serde_json::Value;
@@ -23,6 +27,31 @@ pub(crate) struct Probe<'a> {
     pub(crate) bound: f64,
 }
 
+/// How tokens are drawn.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Draw {
+    /// Most behind each text.
+    pub(super) count: usize,
+    pub(super) temperature: f64,
+}
+
+/// The likeliest token.
+const LIKELIEST: Draw = Draw {
+    count: 1,
+    temperature: 0.0,
+};
+
+/// What a server says under whole weights, by which it is known again.
+#[derive(Debug)]
+pub(super) struct Mark {
+    pub(super) version: u64,
+    texts: Vec<Vec<u32>>,
+    /// Of the likeliest token behind each, nats.
+    logprobs: Vec<f32>,
+    /// Largest mean distance that rounding explains, nats.
+    bound: f64,
+}
+
 /// What a server drew behind a text.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Drawn {
@@ -43,6 +72,15 @@ pub(crate) struct Gap {
 }
 
 impl Probe<'_> {
+    /// Beginnings of the texts, from half of each on: a single one may round more than many together.
+    fn beginnings(&self) -> Vec<Vec<u32>> {
+        let of = |text: &Vec<u32>| -> Vec<Vec<u32>> {
+            let ends = text.len() / 2 + 1..=text.len();
+            ends.map(|end| text[..end].to_vec()).collect()
+        };
+        self.texts.iter().flat_map(of).collect()
+    }
+
     fn gap(&self, found: &[Drawn]) -> Gap {
         let (mut gap, mut sum) = (Gap::default(), 0.0);
         for (text, drawn) in self.texts.iter().zip(found) {
@@ -75,7 +113,11 @@ impl Server {
         if probe.texts.is_empty() {
             return Ok(Gap::default());
         }
-        let gap = probe.gap(&self.draw(probe, under).await?);
+        let draw = Draw {
+            count: probe.drawn,
+            temperature: 1.0,
+        };
+        let gap = probe.gap(&self.draw(probe.texts, draw, under).await?);
         // A trainer without a number has not been agreed with either.
         if gap.mean <= probe.bound {
             return Ok(gap);
@@ -90,33 +132,72 @@ impl Server {
         Err(RemoteError::Unverified { url, what })
     }
 
-    async fn draw(&self, probe: &Probe<'_>, under: &Under) -> Result<Vec<Drawn>, RemoteError> {
-        let path = match self.kind {
-            RemoteKind::Vllm => vllm::COMPLETIONS,
-            RemoteKind::Sglang => sglang::GENERATE,
+    /// What the server says under the whole weights of a version, which it was seen to have; none where the probe asks nothing.
+    pub(super) async fn mark(
+        &self,
+        probe: &Probe<'_>,
+        version: u64,
+    ) -> Result<Option<Mark>, RemoteError> {
+        let texts = probe.beginnings();
+        if texts.is_empty() {
+            return Ok(None);
+        }
+        let under = Under {
+            version,
+            adapter: None,
         };
-        let attempt = || self.draw_once(path, probe, under);
+        let drawn = self.draw(&texts, LIKELIEST, &under).await?;
+        Ok(Some(Mark {
+            version,
+            texts,
+            logprobs: firsts(&drawn),
+            bound: probe.bound,
+        }))
+    }
+
+    /// Asks whether the server says the same still.
+    pub(super) async fn has(&self, mark: &Mark) -> Result<bool, RemoteFault> {
+        let under = Under {
+            version: mark.version,
+            adapter: None,
+        };
+        let found = firsts(&self.draw_once(&mark.texts, LIKELIEST, &under).await?);
+        let distances = mark.logprobs.iter().zip(&found);
+        let sum: f64 = distances
+            .map(|(before, found)| (f64::from(*before) - f64::from(*found)).abs())
+            .sum();
+        Ok(sum / found.len().max(1) as f64 <= mark.bound)
+    }
+
+    async fn draw(
+        &self,
+        texts: &[Vec<u32>],
+        draw: Draw,
+        under: &Under,
+    ) -> Result<Vec<Drawn>, RemoteError> {
+        let attempt = || self.draw_once(texts, draw, under);
         // As any step of a push.
         let worth = |fault: &RemoteFault| !matches!(fault, RemoteFault::Net(Fault::Timeout { .. }));
+        let path = self.path();
         self.caller.retry(path, || Ok(()), worth, attempt).await
     }
 
     async fn draw_once(
         &self,
-        path: &str,
-        probe: &Probe<'_>,
+        texts: &[Vec<u32>],
+        draw: Draw,
         under: &Under,
     ) -> Result<Vec<Drawn>, RemoteFault> {
-        let (texts, count) = (probe.texts, probe.drawn);
+        let (path, count) = (self.path(), draw.count);
         let post = |body: Value| {
             let json = body.to_string().into_bytes();
             self.caller.post(path, json, self.push_timeout)
         };
         let drawn = match self.kind {
-            RemoteKind::Sglang => sglang::drawn(&post(sglang::draw(texts, count, under)).await?)?,
+            RemoteKind::Sglang => sglang::drawn(&post(sglang::draw(texts, draw, under)).await?)?,
             RemoteKind::Vllm => {
                 let ask = |names| {
-                    let sent = post(vllm::draw(texts, count, &self.model, under, names));
+                    let sent = post(vllm::draw(texts, draw, &self.model, under, names));
                     async move { vllm::drawn(&sent.await?, texts) }
                 };
                 self.with_token_ids(ask).await?
@@ -139,6 +220,12 @@ impl Server {
         }
         Ok(drawn)
     }
+}
+
+/// The log-probability of the first token behind each text, nats.
+fn firsts(drawn: &[Drawn]) -> Vec<f32> {
+    let first = |drawn: &Drawn| drawn.logprobs.first().copied();
+    drawn.iter().filter_map(first).collect()
 }
 
 impl Drawn {

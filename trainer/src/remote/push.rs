@@ -157,8 +157,16 @@ impl Server {
         version: u64,
         probe: &Probe<'_>,
     ) -> Result<Gap, RemoteError> {
+        let failures = self.failures();
         let (gap, replacing) = self.see_full(folder, version, probe).await?;
-        replacing.done(self.kind == RemoteKind::Sglang);
+        let named = self.kind == RemoteKind::Sglang;
+        let mark = if named {
+            None
+        } else {
+            self.mark(probe, version).await?
+        };
+        replacing.done(named, mark);
+        self.believe(failures);
         Ok(gap)
     }
 

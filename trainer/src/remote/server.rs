@@ -1,6 +1,6 @@
 //! One server.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use forage_contracts::policy::{Completion, GenerateRequest};
@@ -33,6 +33,10 @@ pub(crate) struct Server {
     pub(super) weights: Weights,
     /// One push at a time.
     pub(super) pushing: Mutex<()>,
+    /// Faults so far after which it may be another process.
+    failed: AtomicU64,
+    /// How many of them there were when it was last seen to have its weights.
+    seen: AtomicU64,
     /// True when the server is too old to list token ids: found out at the first answer.
     names: AtomicBool,
 }
@@ -50,6 +54,8 @@ impl Server {
             caller: Caller::new(config, url)?,
             weights: Weights::default(),
             pushing: Mutex::default(),
+            failed: AtomicU64::new(0),
+            seen: AtomicU64::new(0),
             names: AtomicBool::new(false),
         })
     }
@@ -103,11 +109,7 @@ impl Server {
         if request.sampling.is_greedy() {
             request.sampling.temperature = 0.0;
         }
-        let request = &request;
-        let path = match self.kind {
-            RemoteKind::Vllm => vllm::COMPLETIONS,
-            RemoteKind::Sglang => sglang::GENERATE,
-        };
+        let (request, path) = (&request, self.path());
         let attempt = || self.attempt(path, request, version);
         let completion = self
             .caller
@@ -115,6 +117,14 @@ impl Server {
             .await?;
         // A replacement of the weights may have failed meanwhile.
         self.usable(version).map(|()| completion)
+    }
+
+    /// Path of completions.
+    pub(super) fn path(&self) -> &'static str {
+        match self.kind {
+            RemoteKind::Vllm => vllm::COMPLETIONS,
+            RemoteKind::Sglang => sglang::GENERATE,
+        }
     }
 
     /// Fails unless there is a server with weights that are known, those of the version if one is named.
@@ -159,11 +169,58 @@ impl Server {
         let under = self.weights.under(version);
         let under = under.ok_or_else(|| RemoteFault::Refused(NOT_THERE.to_owned()))?;
         let granted = request.max_tokens.min(self.context - request.tokens.len());
+        let doubted = self.is_doubted();
         let sampled = self.sampled(path, request, &under, granted).await;
-        let sampled = sampled.map_err(|fault| under.lacking(fault))?;
+        let sampled = sampled.map_err(|fault| {
+            if fault.may_be_restart() {
+                self.failed.fetch_add(1, Ordering::SeqCst);
+            }
+            under.lacking(fault)
+        })?;
         self.check_ids(&sampled.tokens)?;
         let version = self.weights.stamp(&under, sampled.weights.as_deref())?;
+        if under.adapter.is_none() && (doubted || self.is_doubted()) {
+            self.confirm(&under).await?;
+        }
         sampled.completion(granted, request.max_tokens, version)
+    }
+
+    /// Tells whether the server may be another process than the one that was last seen to have whole weights, and would not say so itself.
+    fn is_doubted(&self) -> bool {
+        self.weights.mark().is_some() && self.failures() != self.seen.load(Ordering::SeqCst)
+    }
+
+    /// Faults so far after which it may be another process.
+    pub(super) fn failures(&self) -> u64 {
+        self.failed.load(Ordering::SeqCst)
+    }
+
+    /// The server was seen to have its weights after so many of these faults.
+    pub(super) fn believe(&self, failures: u64) {
+        self.seen.store(failures, Ordering::SeqCst);
+    }
+
+    /// Asks whether the server still has the whole weights that a completion was asked of. One that has others is not used until a push
+    /// succeeds.
+    async fn confirm(&self, under: &Under) -> Result<(), RemoteFault> {
+        // A push would change what it says.
+        let _turn = self.pushing.lock().await;
+        let Some(mark) = self.weights.mark() else {
+            return Ok(());
+        };
+        if mark.version != under.version {
+            let what = "its weights were replaced after a connection to it had failed".to_owned();
+            return Err(RemoteFault::Counts(what));
+        }
+        let failures = self.failures();
+        if !self.is_doubted() {
+            return Ok(());
+        }
+        if self.has(&mark).await? {
+            self.believe(failures);
+            return Ok(());
+        }
+        Err(RemoteFault::Counts(self.weights.lose(mark.version)))
     }
 
     /// The completion as the server reports it.

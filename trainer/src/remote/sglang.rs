@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::answer::{Ended, Sampled, parse};
 use super::error::RemoteFault;
-use super::probe::Drawn;
+use super::probe::{Draw, Drawn};
 use super::weights::Under;
 
 pub(super) const GENERATE: &str = "/generate";
@@ -167,13 +167,13 @@ fn numbers(tokens: &[u32], entries: &[Vec<Value>]) -> Result<Vec<Option<f64>>, R
     Ok(logprobs)
 }
 
-/// The request for `count` tokens behind each text.
-pub(super) fn draw(texts: &[Vec<u32>], count: usize, under: &Under) -> Value {
+/// The request for tokens behind each text.
+pub(super) fn draw(texts: &[Vec<u32>], draw: Draw, under: &Under) -> Value {
     let mut body = json!({
         "input_ids": texts,
         "sampling_params": {
-            "max_new_tokens": count,
-            "temperature": 1.0,
+            "max_new_tokens": draw.count,
+            "temperature": draw.temperature,
             "top_p": 1.0,
             "top_k": -1,
             "min_p": 0.0,

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::answer::{Ended, Sampled, parse};
 use super::error::RemoteFault;
-use super::probe::Drawn;
+use super::probe::{Draw, Drawn};
 use super::weights::Under;
 
 pub(super) const COMPLETIONS: &str = "/v1/completions";
@@ -160,10 +160,10 @@ pub(super) fn sampled(
     }))
 }
 
-/// The request for `count` tokens behind each text. `names`: as in [`body`].
+/// The request for tokens behind each text. `names`: as in [`body`].
 pub(super) fn draw(
     texts: &[Vec<u32>],
-    count: usize,
+    draw: Draw,
     model: &str,
     under: &Under,
     names: bool,
@@ -171,8 +171,8 @@ pub(super) fn draw(
     let mut body = json!({
         "model": under.adapter.as_deref().unwrap_or(model),
         "prompt": texts,
-        "max_tokens": count,
-        "temperature": 1.0,
+        "max_tokens": draw.count,
+        "temperature": draw.temperature,
         "top_p": 1.0,
         "top_k": 0,
         "min_p": 0.0,

@@ -1,9 +1,10 @@
 //! The weights that the server has, and so the version that sampled a completion.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::error::RemoteFault;
+use super::probe::Mark;
 
 /// The content of a folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +50,8 @@ struct State {
     more: usize,
     /// True once whole weights were pushed: the server's own name of its weights is then ours.
     named: bool,
+    /// What it says under the whole weights that were pushed, where it has no name for them.
+    mark: Option<Arc<Mark>>,
     /// Why the server's weights are unknown.
     unknown: Option<String>,
 }
@@ -78,6 +81,20 @@ impl Weights {
     /// Why the server's weights are unknown, if they are.
     pub(super) fn unknown(&self) -> Option<String> {
         self.state().unknown.clone()
+    }
+
+    /// What the server says under the whole weights that were pushed last, where it has no name for them.
+    pub(super) fn mark(&self) -> Option<Arc<Mark>> {
+        self.state().mark.clone()
+    }
+
+    /// The server was seen to have others than those of the version, and is not used until a push succeeds; says why.
+    pub(super) fn lose(&self, version: u64) -> String {
+        let what = format!(
+            "its log-probabilities are no longer those of version {version}, which was pushed: it was restarted, or others push to it"
+        );
+        self.state().unknown = Some(what.clone());
+        what
     }
 
     /// The weights under which a request of a version is sampled, the newest where none is named; `None` where the server lacks them.
@@ -164,12 +181,13 @@ pub(super) struct Replacing<'a> {
 }
 
 impl Replacing<'_> {
-    /// The server has the new weights. `named`: it knows their version too.
-    pub(super) fn done(mut self, named: bool) {
+    /// The server has the new weights. `named`: it knows their version too; else `mark` tells them from others.
+    pub(super) fn done(mut self, named: bool, mark: Option<Mark>) {
         self.done = true;
         let mut state = self.weights.state();
         let before = std::mem::replace(&mut state.version, self.version);
         state.named = named;
+        state.mark = mark.map(Arc::new);
         state.unknown = None;
         let adapter = state.adapter.take();
         state.retire(before, adapter);
@@ -202,7 +220,7 @@ mod tests {
         );
         let replacing = weights.replace(3);
         assert_eq!(weights.stamp(&first, None).unwrap(), 0);
-        replacing.done(true);
+        replacing.done(true, None);
         assert_eq!(
             weights.stamp(&first, None).unwrap(),
             0,
@@ -275,7 +293,7 @@ mod tests {
                 .is_some_and(|why| why.contains("version 1"))
         );
         assert_eq!(weights.version(), 0);
-        weights.replace(1).done(false);
+        weights.replace(1).done(false, None);
         assert_eq!((weights.unknown(), weights.version()), (None, 1));
     }
 }

@@ -9,7 +9,7 @@ use forage_trainer::metrics::Row;
 use forage_trainer::run::{Control, GrpoConfig, RunError, Source, run_grpo};
 use forage_trainer::{LearnError, RemoteError};
 
-use super::fake::Fake;
+use super::fake::{Fake, Fault};
 use super::rollouts::{Stage, stage_of};
 use super::served::{Flaw, Served};
 use super::support::{KINDS, expected, request};
@@ -281,5 +281,28 @@ async fn a_server_that_was_restarted_lacks_the_adapter_and_is_not_asked_until_it
             policy.generate(request(number)).await.unwrap();
         }
         assert!(!prompts(&fakes[1]).is_empty(), "{kind:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_was_restarted_with_other_weights_is_noticed_before_its_tokens_are_used() {
+    for kind in KINDS {
+        let folder = tempfile::tempdir().unwrap();
+        let flaws = [Flaw::None];
+        let (fakes, mut learner) = learner(kind, checkpoint(1), &flaws, folder.path(), 20.0).await;
+        learner.announce().await.unwrap();
+        let policy = learner.policy();
+        let fake = &fakes[0];
+        // A connection that breaks by itself is no restart.
+        fake.inject([Fault::Reset]);
+        policy.generate(request(0)).await.unwrap();
+        let served = fake.served.as_ref().unwrap();
+        *served.lock().unwrap() = Served::new(&checkpoint(2), Flaw::None);
+        *fake.weights.lock().unwrap() = ("base".to_owned(), "default".to_owned());
+        fake.inject([Fault::Reset]);
+        let error = policy.generate(request(1)).await.unwrap_err();
+        assert!(error.to_string().contains("restarted"), "{kind:?}: {error}");
+        learner.announce().await.unwrap();
+        policy.generate(request(2)).await.unwrap();
     }
 }

@@ -48,13 +48,15 @@ async fn run(kind: RemoteKind, start: Checkpoint, flaw: Flaw, folder: &Path) -> 
 }
 
 impl Ran {
-    /// The texts that the server was asked about, by request.
+    /// The texts that the server was asked about, by request; those by which it is known again are left out.
     fn asked(&self) -> Vec<Vec<Vec<u32>>> {
         let asked = self
             .calls
             .iter()
             .filter_map(|(path, body)| match path.as_str() {
-                "/v1/completions" => Some(&body["prompt"]).filter(|texts| texts[0].is_array()),
+                "/v1/completions" if body["temperature"] == 1.0 => {
+                    Some(&body["prompt"]).filter(|texts| texts[0].is_array())
+                }
                 "/generate" => Some(&body["input_ids"]).filter(|texts| texts[0].is_array()),
                 _ => None,
             });
