@@ -8,7 +8,8 @@
 //! process begins with weights that it changed on purpose, far beyond rounding: each server must be seen to have these, and then the true
 //! ones. A process that is killed between the two has sampled nothing, and the next one pushes both again.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -26,7 +27,7 @@ use crate::sequence::Sequence;
 use crate::student::{LearnError, Student};
 use crate::weights::{Checkpoint, FileType, WeightsError};
 
-/// Folders of pushed weights that stay at least: a server may read an adapter again as long as requests under it are under way.
+/// Versions whose folders stay at least: a server may read an adapter again as long as requests under it are under way.
 const KEPT: usize = 3;
 
 /// Most tokens of a text, and those that the server draws behind it.
@@ -67,6 +68,8 @@ enum Way {
 }
 
 impl Way {
+    const ALL: [Self; 3] = [Self::Adapter, Self::Whole, Self::Untied];
+
     /// The ways to hand over the weights of a checkpoint, the cheapest first.
     fn all(checkpoint: &Checkpoint) -> Vec<Self> {
         let adapter = checkpoint.lora.is_some().then_some(Self::Adapter);
@@ -183,6 +186,8 @@ pub(crate) struct Pusher {
     proven: BTreeSet<String>,
     /// Versions of the weights under which episodes are in play at a time.
     versions: usize,
+    /// Versions whose folders stay, the newest last.
+    kept: VecDeque<u64>,
 }
 
 impl Pusher {
@@ -195,6 +200,7 @@ impl Pusher {
             way: None,
             proven: BTreeSet::new(),
             versions: 1,
+            kept: VecDeque::new(),
         }
     }
 
@@ -256,7 +262,7 @@ impl Pusher {
             server.give_up(&error);
         }
         policy.renewed();
-        remove_old(&self.folder, KEPT.max(self.versions + 1));
+        self.keep(version);
         let gaps = seen.iter().map(|gap: &Gap| gap.mean);
         let pushed = Pushed {
             servers: seen.len(),
@@ -269,6 +275,31 @@ impl Pusher {
             "push seen"
         );
         Ok(pushed)
+    }
+
+    /// Keeps the folders of the newest versions and removes all others, those of an earlier process too: no server is asked for them any
+    /// more. What cannot be removed only takes space.
+    fn keep(&mut self, version: u64) {
+        self.kept.retain(|&other| other != version);
+        self.kept.push_back(version);
+        let most = KEPT.max(self.versions + 1);
+        while self.kept.len() > most {
+            self.kept.pop_front();
+        }
+        let stays = |name: &OsStr| {
+            let mut kept = self.kept.iter();
+            kept.any(|&version| {
+                Way::ALL
+                    .iter()
+                    .any(|way| name == way.folder(version).as_str())
+            })
+        };
+        let entries = std::fs::read_dir(&self.folder).into_iter().flatten();
+        for entry in entries.filter_map(Result::ok) {
+            if !stays(&entry.file_name()) {
+                let _ = std::fs::remove_dir_all(entry.path());
+            }
+        }
     }
 
     /// Shows that weights arrive: the servers must be seen to have weights that are changed on purpose. The push that follows shows that
@@ -524,18 +555,4 @@ fn changed(student: &Student, texts: &[Vec<u32>], least: f64) -> Option<(Checkpo
         let moved = sum / before.len().max(1) as f64;
         (moved >= least).then_some((changed, moved))
     })
-}
-
-/// Removes all but the newest folders of pushed weights, as many as are `kept`; what cannot be removed only takes space.
-fn remove_old(folder: &Path, kept: usize) {
-    let Ok(entries) = std::fs::read_dir(folder) else {
-        return;
-    };
-    let mut versions: Vec<PathBuf> = entries
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .collect();
-    versions.sort();
-    for old in versions.iter().rev().skip(kept) {
-        let _ = std::fs::remove_dir_all(old);
-    }
 }

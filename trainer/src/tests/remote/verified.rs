@@ -285,3 +285,33 @@ async fn weights_whose_change_would_not_show_are_pushed_without_a_proof() {
         assert_eq!(pushes, 1, "{kind:?}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn folders_of_an_earlier_process_do_not_displace_those_of_this_one() {
+    for (start, pushed) in [
+        (checkpoint(1), "version-000000-whole"),
+        (adapted(), "version-000000"),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let place = folder.path().join("pushed");
+        // One that was killed after its twelfth update, and goes on before the first.
+        for old in [
+            ".partial-version-000013",
+            "changed-whole",
+            "version-000010",
+            "version-000011",
+            "version-000012-whole",
+            "version-000012-untied",
+        ] {
+            std::fs::create_dir_all(place.join(old)).unwrap();
+        }
+        let kind = RemoteKind::Vllm;
+        let (_fakes, mut learner) = learner(kind, start, &[Flaw::None], folder.path(), 20.0).await;
+        learner.announce().await.unwrap();
+        let there = std::fs::read_dir(place).unwrap();
+        let there: Vec<String> = there
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        assert_eq!(there, [pushed]);
+    }
+}
