@@ -309,14 +309,28 @@ impl MemoryPlan<'_> {
         }
     }
 
+    /// Weights that are trained in a head that is not the embedding.
+    fn of_head(&self) -> usize {
+        match self.adapter {
+            Some(adapter) => adapter.of_head(self.model),
+            None if self.model.tie_word_embeddings => 0,
+            None => self.embedding(),
+        }
+    }
+
+    /// Tensors as large as logits while these are made: what an adapter of the head adds to them is another.
+    fn logits_at_once(&self) -> usize {
+        let adapts = |adapter: &LoraConfig| adapter.adapts_head(self.model);
+        1 + usize::from(self.adapter.is_some_and(adapts))
+    }
+
     /// Weights of the critic that are not the policy's: all that learn, its head not counted.
     fn critic_weights(&self) -> usize {
-        let all = if self.adapter.is_some() || self.model.tie_word_embeddings {
-            self.trained()
+        if self.critic {
+            self.trained() - self.of_head()
         } else {
-            self.trained() - self.embedding()
-        };
-        if self.critic { all } else { 0 }
+            0
+        }
     }
 
     /// What a critic holds from the first step to the last: weights, with a copy of `copied` bytes each, and moments. Its
@@ -445,7 +459,7 @@ impl MemoryPlan<'_> {
     /// Bytes of the gradients of a layer.
     fn layer_gradients(&self) -> usize {
         let numbers = match self.adapter {
-            Some(_) => self.trained() / self.model.num_hidden_layers.max(1),
+            Some(_) => (self.trained() - self.of_head()) / self.model.num_hidden_layers.max(1),
             None => projections(self.model)
                 .map(Projection::numbers)
                 .iter()
@@ -522,7 +536,7 @@ impl MemoryPlan<'_> {
                 held.head_gradients,
                 held.kept,
                 &[
-                    ("logits of a chunk", held.logits, ""),
+                    ("logits of a chunk", self.logits_at_once() * held.logits, ""),
                     ("the head in f32", held.head_weights, in_f32),
                     ("hidden states of the targets", held.picked, tokens),
                 ],

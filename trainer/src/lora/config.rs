@@ -7,7 +7,7 @@ use forage_net::FileBounds;
 use serde_json::{Map, Value, json};
 
 use crate::file_error::FileError;
-use crate::model::{ModelConfig, Projection, projections};
+use crate::model::{HEAD, ModelConfig, Projection, projections};
 
 /// Which linear maps are adapted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,7 +76,7 @@ impl LoraConfig {
         };
         match &self.targets {
             Targets::Names(names) => Some(names.iter().any(ends)),
-            Targets::AllLinear => Some(module != "lm_head"),
+            Targets::AllLinear => Some(module != HEAD),
             Targets::Pattern(_) => None,
         }
     }
@@ -88,7 +88,18 @@ impl LoraConfig {
             .unwrap_or(true)
     }
 
-    /// Inputs of the widest map of `model` that is adapted.
+    /// Whether the head of `model` is adapted, or may be where only the file can tell; one that is the embedding cannot be.
+    pub(crate) fn adapts_head(&self, model: &ModelConfig) -> bool {
+        !model.tie_word_embeddings && self.adapts(HEAD).unwrap_or(true)
+    }
+
+    /// Numbers of an adapter of the head of `model`; 0 where it is not adapted.
+    pub(crate) fn of_head(&self, model: &ModelConfig) -> usize {
+        let heads = usize::from(self.adapts_head(model));
+        heads * self.rank * (model.hidden_size + model.vocab_size)
+    }
+
+    /// Inputs of the widest map of a layer of `model` that is adapted.
     pub(crate) fn widest_input(&self, model: &ModelConfig) -> usize {
         let maps = projections(model).into_iter();
         let adapted =
@@ -103,7 +114,7 @@ impl LoraConfig {
             layers.filter(|&layer| self.may_adapt(layer, map)).count()
         };
         let maps = projections(model).map(|map| adapted(&map) * (map.inputs + map.outputs));
-        self.rank * maps.iter().sum::<usize>()
+        self.rank * maps.iter().sum::<usize>() + self.of_head(model)
     }
 
     /// Ranks of the maps of a layer of `model` together, of one where most of them are adapted.

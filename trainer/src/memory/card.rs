@@ -28,12 +28,17 @@ impl MemoryPlan<'_> {
         if let Some(engine) = self.engine {
             let [layer, logits] = pass_bytes(self.model, engine.step_tokens, engine.sequences)
                 .map(|bytes| bytes * self.versions);
-            let share = if engine.bf16 { 2 } else { 1 };
+            // Logits are of f32 then too; the copy in plain memory that is counted with them is not on the card.
+            let (share, logits) = if engine.bf16 {
+                (2, logits / 2 * self.logits_at_once())
+            } else {
+                (1, logits)
+            };
             moments.push(Moment {
                 name: "rollouts",
                 parts: vec![
                     part("a pass of the engine", layer / share, "engine.step_tokens"),
-                    part("logits of the engine", logits / share, "engine.sequences"),
+                    part("logits of the engine", logits, "engine.sequences"),
                 ],
                 reclaimable: false,
             });
@@ -79,7 +84,7 @@ impl MemoryPlan<'_> {
     fn joined_changes(&self) -> usize {
         let joined = self.adapter.filter(|_| self.joins());
         joined.map_or(0, |adapter| {
-            2 * (self.trained() + adapter.crossed(self.model)) * HALF
+            2 * (self.trained() - self.of_head() + adapter.crossed(self.model)) * HALF
         })
     }
 
@@ -250,6 +255,14 @@ impl MemoryPlan<'_> {
             reclaimable: false,
         };
         let activations = part("activations kept for the layers", kept, TOKENS);
+        // Beside the logits while they are made, or afterwards.
+        let (beside, bytes) = if self.logits_at_once() > 1 {
+            ("what an adapter adds to them", logits * F32)
+        } else if self.in_bf16 {
+            ("their gradient in bf16", logits * HALF)
+        } else {
+            ("", 0)
+        };
         let widened = part("the head in f32", widened, "grpo.update.dtype = \"bf16\"");
         let picked = part(
             "hidden states of the targets",
@@ -262,11 +275,7 @@ impl MemoryPlan<'_> {
                 vec![
                     activations.clone(),
                     part("logits of a chunk", logits * F32, ""),
-                    part(
-                        "their gradient in bf16",
-                        if self.in_bf16 { logits * HALF } else { 0 },
-                        "",
-                    ),
+                    part(beside, bytes, ""),
                     widened.clone(),
                     picked.clone(),
                     part("gradients", before + earlier, LORA),

@@ -356,6 +356,54 @@ fn what_a_card_holds_follows_from_how_updates_compute() {
 }
 
 #[test]
+fn an_adapted_head_learns_and_has_its_change_beside_the_logits() {
+    let [tied, model] = ["Qwen2.5-0.5B", "OLMo-2-0425-1B"].map(|name| {
+        let model = ModelConfig::published(name).unwrap();
+        assert_eq!(model.tie_word_embeddings, name == "Qwen2.5-0.5B");
+        model
+    });
+    let (head, layers) = (
+        LoraConfig {
+            targets: crate::lora::Targets::Names(vec!["lm_head".to_owned()]),
+            ..adapter(16)
+        },
+        adapter(16),
+    );
+    let engine = EngineConfig {
+        context: 4096,
+        cache_tokens: 1 << 12,
+        step_tokens: 256,
+        sequences: 64,
+        bf16: true,
+    };
+    let run = |lora| MemoryPlan {
+        adapter: Some(lora),
+        engine: Some(engine),
+        card_bytes: Some(80_000_000_000),
+        in_bf16: true,
+        ..plan(&model, 4096)
+    };
+    assert_eq!(run(&head).trained(), 16 * (2048 + 100_352));
+    assert_eq!(head.of_head(&tied) + layers.of_head(&model), 0);
+    let logits = |lora| {
+        let estimate = run(lora).estimate();
+        let parts = estimate.moments.iter().flat_map(|moment| &moment.parts);
+        let of = |name: &str| {
+            let named = parts.clone().filter(|part| part.name == name);
+            named.map(|part| part.bytes).sum::<u64>()
+        };
+        [
+            of("logits of the engine"),
+            of("logits of a chunk"),
+            of("what an adapter adds to them"),
+        ]
+    };
+    let ([engine, chunk, none], [adapted, again, change]) = (logits(&layers), logits(&head));
+    assert_eq!((engine, adapted), (64 * 100_352 * 4, 2 * engine));
+    assert_eq!((again, none, change), (chunk, 0, chunk));
+}
+
+#[test]
 fn every_version_in_play_has_an_engine() {
     let model = ModelConfig::published("Qwen2.5-0.5B").unwrap();
     let lora = adapter(16);
