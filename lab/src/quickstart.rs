@@ -113,7 +113,7 @@ pub fn quickstart(
         data: &data,
         tasks: &data.test,
         start: &start,
-        start_name: start_name(config, &layout, options),
+        start_name: start_name(config, &layout, options.from_scratch)?,
         before: &before,
         unfinished: None,
         observer,
@@ -139,13 +139,21 @@ fn control_reward(start: &Evaluated) -> &'static str {
     }
 }
 
-/// The name by which baselines open the policy that the run began with.
-fn start_name(config: &Resolved, layout: &RunLayout, options: &QuickstartOptions) -> String {
-    if options.from_scratch {
-        layout.start().to_string_lossy().into_owned()
-    } else {
-        config.policy.checkpoint.clone()
+/// The name of the policy that a run began with: that in its config, or the folder of the start that a quickstart keeps. An adapter stands
+/// beside the weights that it began with, in their own form and under their own name, unless they were `made` here.
+fn start_name(config: &Resolved, layout: &RunLayout, made: bool) -> Result<String> {
+    let place = layout.start();
+    if !place.exists() || !made && trains_adapter(config)? {
+        return Ok(config.policy.checkpoint.clone());
     }
+    // An adapter names its base, wherever it is read from.
+    let place = std::path::absolute(&place).context("the run's folder")?;
+    Ok(place.to_string_lossy().into_owned())
+}
+
+/// The same of a run that is read from its folder.
+pub(crate) fn start_in(config: &Resolved, layout: &RunLayout) -> Result<String> {
+    start_name(config, layout, origin(layout)?.unwrap_or_default())
 }
 
 /// Claims the run folder; a folder with something in it is only taken for a resume.
@@ -162,14 +170,21 @@ fn prepare(layout: &RunLayout, resume: bool) -> Result<RunLock> {
     RunLock::take(folder)
 }
 
+/// Whether a quickstart made its start; `None` where there is no record.
+fn origin(layout: &RunLayout) -> Result<Option<bool>> {
+    let file = layout.origin();
+    if !file.exists() {
+        return Ok(None);
+    }
+    let cannot = || format!("cannot read {}", file.display());
+    let text = std::fs::read_to_string(&file).with_context(cannot)?;
+    let record: Value = serde_json::from_str(&text).with_context(cannot)?;
+    Ok(Some(record["from_scratch"].as_bool().unwrap_or_default()))
+}
+
 /// Keeps whether the start is made here. A run that goes on has the start that it began with.
 fn keep_origin(layout: &RunLayout, from_scratch: bool) -> Result<()> {
-    let file = layout.origin();
-    if file.exists() {
-        let cannot = || format!("cannot read {}", file.display());
-        let text = std::fs::read_to_string(&file).with_context(cannot)?;
-        let before: Value = serde_json::from_str(&text).with_context(cannot)?;
-        let before = before["from_scratch"].as_bool().unwrap_or_default();
+    if let Some(before) = origin(layout)? {
         if before == from_scratch {
             return Ok(());
         }
@@ -188,7 +203,7 @@ fn keep_origin(layout: &RunLayout, from_scratch: bool) -> Result<()> {
         return Ok(());
     }
     let record = format!("{}\n", json!({ "from_scratch": from_scratch }));
-    layout.record(&file, &record, false)
+    layout.record(&layout.origin(), &record, false)
 }
 
 /// Removes the start of other settings where neither run has a checkpoint: both begin anew.
@@ -209,27 +224,18 @@ fn start(
     observer: &dyn Observer,
 ) -> Result<Checkpoint> {
     let place = layout.start();
-    let is_kept = place.exists();
-    if !options.from_scratch {
-        // An adapter stands beside the weights that it began with, in their own form and under their own name.
-        if is_kept && !trains_adapter(config)? {
-            return start_at(config, &place.to_string_lossy());
-        }
-        let start = start_of(config)?;
-        if !is_kept {
+    if !place.exists() {
+        if !options.from_scratch {
+            let start = start_of(config)?;
             start.save(&place)?;
+            return Ok(start);
         }
-        return Ok(start);
-    }
-    if !is_kept {
         let section = config.warm_start.as_ref();
         let section =
             section.context("--from-scratch needs a [warm_start] section in the config")?;
         from_scratch(section, config, observer)?.save(&place)?;
     }
-    // An adapter names its base, wherever it is read from.
-    let place = std::path::absolute(&place).context("the run's folder")?;
-    start_at(config, &place.to_string_lossy())
+    start_at(config, &start_name(config, layout, options.from_scratch)?)
 }
 
 /// The real run and its control: same start, same questions, same seeds, side by side.
@@ -409,6 +415,24 @@ mod tests {
         make_folder(&layout.start()).unwrap();
         keep_origin(&layout, true).unwrap();
         assert!(!layout.origin().exists());
+    }
+
+    #[test]
+    fn a_run_began_with_the_start_in_its_folder_or_that_of_its_config() {
+        let adapter = "policy.lora={ rank = 2, alpha = 4.0 }";
+        let (plain, adapted) = (config(&[]), config(&[adapter]));
+        for made in [false, true] {
+            let folder = tempfile::tempdir().unwrap();
+            let layout = RunLayout::new(folder.path());
+            let name = |config: &Resolved| start_in(config, &layout).unwrap();
+            let named = plain.policy.checkpoint.clone();
+            keep_origin(&layout, made).unwrap();
+            assert_eq!(name(&plain), named);
+            make_folder(&layout.start()).unwrap();
+            let kept = layout.start().to_string_lossy().into_owned();
+            assert_eq!(name(&adapted), if made { kept.clone() } else { named });
+            assert_eq!(name(&plain), kept);
+        }
     }
 
     #[test]

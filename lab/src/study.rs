@@ -18,7 +18,8 @@ use crate::layout::{RunLayout, START, TRAINED, make_folder};
 use crate::lock::RunLock;
 use crate::memory::Start;
 use crate::observer::Observer;
-use crate::policy::{open_saved, start_of, weights_digest};
+use crate::policy::{open_saved, start_at, weights_digest};
+use crate::quickstart::start_in;
 use crate::records::write_episodes;
 use crate::side_by_side::side_by_side;
 use crate::studied::Studied;
@@ -235,7 +236,8 @@ fn evaluated(
     }
     make_folder(&run.evaluation())?;
     make_folder(&run.unfinished())?;
-    let untrained = start_of(config)?;
+    let start_name = start_in(config, run)?;
+    let untrained = start_at(config, &start_name)?;
     let mut policies = vec![(TRAINED.to_owned(), run.clone())];
     policies.extend(twins);
     let generation = config.generation();
@@ -249,10 +251,7 @@ fn evaluated(
     about["samples"] = config.evaluation.samples.into();
     about["base"] = json!(config.policy.base);
     // Every policy is played by the engine of this process.
-    let opening = Opening {
-        sampler: None,
-        ..Opening::of(config, None, &generation)
-    };
+    let opening = Opening::of(config, Some(&start_name), &generation);
     about["policies"][START] = opening.identity()?;
     for (name, part) in &policies {
         about["policies"][name] = weights_digest(&part.policy().to_string_lossy())?.into();
@@ -287,7 +286,7 @@ fn evaluated(
         data: &data,
         tasks: &tasks,
         start: &untrained,
-        start_name: config.policy.checkpoint.clone(),
+        start_name,
         before: &start,
         unfinished: Some(&unfinished),
         observer,

@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use forage_contracts::Episode;
 use forage_env::EpisodeRecord;
 use forage_lab::{
-    Observer, Resolved, RunConfig, RunError, Studied, TrainOptions, page, study, train,
+    Observer, QuickstartOptions, Resolved, RunConfig, RunError, Studied, TrainOptions, page,
+    quickstart, study, train,
 };
 use serde_json::Value;
 
@@ -23,7 +24,7 @@ const METHODS: [&str; 8] = [
     "search-title",
 ];
 
-fn config() -> Resolved {
+fn config(more: &[&str]) -> Resolved {
     let small = [
         "data.world.pages=300",
         "data.train_questions=12",
@@ -37,7 +38,8 @@ fn config() -> Resolved {
         "evaluation.samples=1",
         "evaluation.resamples=200",
     ];
-    let small: Vec<String> = small.iter().map(|&item| item.to_owned()).collect();
+    let small = small.iter().chain(more).map(|&item| item.to_owned());
+    let small: Vec<String> = small.collect();
     let text = include_str!("../../../configs/quickstart.toml");
     let config = RunConfig::parse(text, &small).unwrap();
     config.resolve(None).unwrap()
@@ -100,7 +102,7 @@ fn baselines_stand_beside_the_trained_policy_in_a_study() {
         folder: run.clone(),
         ..TrainOptions::default()
     };
-    train(&config(), &options, &()).unwrap();
+    train(&config(&[]), &options, &()).unwrap();
     let plain = studied(&run, &[]).unwrap();
     assert!(!run.join("baselines").exists(), "off unless asked for");
 
@@ -234,4 +236,27 @@ fn baselines_stand_beside_the_trained_policy_in_a_study() {
     let unknown = studied(&run, &["evaluation.baselines=[\"sft\"]".to_owned()]);
     let error = format!("{:?}", unknown.unwrap_err());
     assert!(error.contains("there is no baseline `sft`"), "{error}");
+}
+
+#[test]
+fn a_study_of_a_quickstart_begins_with_the_start_that_it_made() {
+    let scratch = tempfile::tempdir().unwrap();
+    let run = scratch.path().join("run");
+    // Another policy than that of the config.
+    let made = config(&[
+        "warm_start.from=\"builtin:quickstart-code\"",
+        "warm_start.world.pages=200",
+        "warm_start.dev_questions=1",
+        "warm_start.learning.stages=[]",
+    ]);
+    let options = QuickstartOptions {
+        folder: run.clone(),
+        from_scratch: true,
+        resume: false,
+    };
+    quickstart(&made, &options, &()).unwrap();
+    let start = || std::fs::read(run.join("evaluation/start.jsonl")).unwrap();
+    let before = start();
+    studied(&run, &[]).unwrap();
+    assert!(start() == before, "its episodes are the same");
 }
