@@ -166,6 +166,16 @@ impl RunLayout {
         Self(self.0.join(name))
     }
 
+    /// The run that has the records of the trained policy: a part of a quickstart, else this one.
+    pub(crate) fn trained(&self) -> Self {
+        let part = self.part(TRAINED);
+        if part.metrics().exists() {
+            part
+        } else {
+            self.clone()
+        }
+    }
+
     /// The spurious twin of this name.
     pub(crate) fn twin(&self, name: &str) -> Self {
         Self(self.0.join("twins").join(name))

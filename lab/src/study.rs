@@ -67,7 +67,7 @@ pub fn study(
             run: layout.folder().display().to_string(),
         };
         let found = evaluated(&layout, &config, limit, resume, &named)?;
-        let course = course(&layout, bootstrap)?.map(|course| (config.seed, course));
+        let course = course(&layout.trained(), bootstrap)?.map(|course| (config.seed, course));
         let run = RunStudy {
             greedy: found.seed(config.seed, |found| &found.greedy),
             sampled: found.seed(config.seed, |found| &found.sampled),
@@ -276,13 +276,13 @@ fn evaluated(
     let (mut arms, mut costs) = (Vec::new(), Costs::new());
     for (name, part) in policies {
         let found = evaluate(&name, &open_saved(&part.policy(), config)?)?;
-        costs.extend(cost_of(&part)?.map(|cost| (name.clone(), cost)));
+        costs.extend(cost_of(&part.trained())?.map(|cost| (name.clone(), cost)));
         arms.push((name, found));
     }
     let baselines = Baselines {
         config,
         run,
-        trained: run,
+        trained: &run.trained(),
         data: &data,
         tasks: &tasks,
         start: &untrained,

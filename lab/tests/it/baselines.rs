@@ -257,6 +257,8 @@ fn a_study_of_a_quickstart_begins_with_the_start_that_it_made() {
     quickstart(&made, &options, &()).unwrap();
     let start = || std::fs::read(run.join("evaluation/start.jsonl")).unwrap();
     let before = start();
-    studied(&run, &[]).unwrap();
+    let found = studied(&run, &[]).unwrap();
     assert!(start() == before, "its episodes are the same");
+    let found = serde_json::to_value(&found.greedy).unwrap();
+    assert_eq!(found["arms"][0]["cost"]["episodes"], 32.0);
 }
