@@ -120,7 +120,7 @@ impl Resolved {
 }
 
 /// Says why validation would show nothing.
-fn unvalidated(config: &RunConfig) -> Option<String> {
+pub(crate) fn unvalidated(config: &RunConfig) -> Option<String> {
     let files = config.data.files.as_ref()?;
     let every = config.grpo.evaluate_every;
     (every > 0 && files.dev.is_empty()).then(|| {

@@ -13,6 +13,7 @@ use crate::data::Data;
 use crate::error::{Context, Result, RunError, bail};
 use crate::grpo::{Experience, Grpo, digest, keep_settings};
 use crate::layout::RunLayout;
+use crate::lint::unvalidated;
 use crate::lock::FileLock;
 use crate::memory::{self, Start};
 use crate::observer::{Observer, Quiet};
@@ -88,10 +89,11 @@ impl TrainOptions {
         }
     }
 
-    /// Says why validation would show nothing beside recorded rollouts.
+    /// Says why validation would show nothing beside recorded rollouts, unless the config's own warnings say that it shows nothing.
     fn unvalidated(&self, config: &RunConfig) -> Option<String> {
         let every = config.grpo.evaluate_every;
-        (every > 0 && self.rollouts.is_some()).then(|| {
+        let is_told = unvalidated(config).is_some();
+        (every > 0 && self.rollouts.is_some() && !is_told).then(|| {
             format!(
                 "warning: grpo.evaluate_every is {every} and --rollouts plays no questions: nothing is validated during training"
             )
@@ -498,6 +500,10 @@ mod tests {
         let warning = validated(&recorded).unwrap();
         assert!(warning.contains("nothing is validated"), "{warning}");
         assert_eq!(validated(&played), None);
+        let config = resolve(&[away, every]);
+        let told = config.warnings();
+        let of_files = told.iter().filter(|told| told.contains("is validated"));
+        assert_eq!((of_files.count(), recorded.unvalidated(&config)), (1, None));
 
         let config = resolve(&["data.labels=\"shuffled\""]);
         let error = config.plan(&twins, None).unwrap_err().to_string();
