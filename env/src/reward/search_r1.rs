@@ -60,7 +60,7 @@ pub(crate) fn structured_score(judged: Judged, weights: StructuredWeights) -> f3
 }
 
 /// The contents between the tags of `name`, trimmed, as `<name>(.*?)</name>` finds them.
-pub(super) fn blocks<'a>(name: &str, text: &'a str) -> Vec<&'a str> {
+pub(crate) fn blocks<'a>(name: &str, text: &'a str) -> Vec<&'a str> {
     let (opening, closing) = (format!("<{name}>"), format!("</{name}>"));
     let mut found = Vec::new();
     let mut rest = text;

@@ -13,6 +13,7 @@ use crate::chat::tools::{self, CallFault, Kind, Parameter, Tool, after_thoughts}
 use crate::protocol::{
     ANSWER_PREFIX, ActionFault, Block, ParsedAction, first_opened, parse_action,
 };
+use crate::reward::search_r1::blocks;
 
 /// The tool that searches.
 pub(crate) const SEARCH: &str = "search";
@@ -266,7 +267,7 @@ fn queries(call: &ToolCall) -> Vec<String> {
 fn message(content: &str, form: SearchAnswer) -> Asked {
     let found = match form {
         SearchAnswer::Message => Some(content),
-        SearchAnswer::Tag => block(content, Tag::Answer).map(|block| block.content),
+        SearchAnswer::Tag => blocks("answer", content).pop(),
         SearchAnswer::Prefix => match content.split(ANSWER_PREFIX).collect::<Vec<_>>()[..] {
             [_, text] => Some(text),
             _ => None,
@@ -381,6 +382,18 @@ mod tests {
             answer("a"),
             "a syntax error makes it the last message"
         );
+    }
+
+    #[test]
+    fn of_two_answers_each_system_takes_its_own() {
+        let turn = "<answer>a</answer> or rather <answer> b </answer>, not <answer>c";
+        for (profile, taken) in [
+            (Profile::SearchR1V02, "a"),
+            (Profile::Slime, "a"),
+            (Profile::Verl, "b"),
+        ] {
+            assert_eq!(of(profile, turn), answer(taken), "{profile:?}");
+        }
     }
 
     #[test]

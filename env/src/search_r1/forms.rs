@@ -22,7 +22,7 @@ pub(crate) enum SearchForm {
 )]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum SearchAnswer {
-    /// What stands between `<answer>` and `</answer>`.
+    /// What stands between `<answer>` and `</answer>`; with `form = "tool_calls"` the last of several in a turn.
     #[default]
     Tag,
     /// A turn without a call, after its thoughts. For `form = "tool_calls"`.
