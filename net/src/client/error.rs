@@ -81,7 +81,7 @@ pub enum Fault {
     #[error("the answer does not fit the protocol ({0})")]
     Protocol(String),
     /// The answer cannot be used, but the next one may be: it is not JSON or has another shape, because a proxy
-    /// answered, or a model wrote it.
+    /// answered, or a model wrote it; or it is of a part of the work alone.
     #[error("the answer does not fit the protocol ({0})")]
     Unusable(String),
     /// The caller lets nothing more be sent.

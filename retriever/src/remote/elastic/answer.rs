@@ -1,4 +1,5 @@
-//! Answers of the multi-search API. A search that was not done whole is a fault, however many hits it found.
+//! Answers of the multi-search API. A search that was not done whole is a fault, however many hits it found: time and memory run out
+//! under load that passes, so it is asked for again, as it is where the server refuses it for the same reasons.
 
 use forage_contracts::retriever::Hit;
 use forage_net::Fault;
@@ -88,13 +89,13 @@ impl Response {
             });
         }
         if self.timed_out {
-            return Err(Fault::Protocol(
+            return Err(Fault::Unusable(
                 "`timed_out`: the search was cut short on the server".to_owned(),
             ));
         }
         if let Some(shards) = self.shards.filter(|shards| shards.failed > 0) {
             let why = shards.failures.first().map(brief).unwrap_or_default();
-            return Err(Fault::Protocol(format!(
+            return Err(Fault::Unusable(format!(
                 "{} of {} shards failed: {why}",
                 shards.failed, shards.total
             )));

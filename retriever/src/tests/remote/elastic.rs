@@ -183,18 +183,19 @@ async fn searches_that_were_not_done_whole_are_faults() {
         (fault_of_missing.to_string(), tries),
         (format!("HTTP status 404: {missing}"), 1)
     );
-    let (shards, _) = fault(SHARD_FAILURE, 1).await;
+    let (shards, tries) = fault(SHARD_FAILURE, 1).await;
     assert!(
         shards
             .to_string()
             .contains("1 of 2 shards failed: circuit_breaking_exception: [parent]"),
         "{shards}"
     );
+    assert_eq!(tries, 3);
     for (body, part, tries) in [
         (
             r#"{"responses": [{"timed_out": true, "hits": {"hits": []}, "status": 200}]}"#,
             "timed_out",
-            1,
+            3,
         ),
         (r#"{"responses": [{"status": 200}]}"#, "without `hits`", 1),
         (r#"{"responses": []}"#, "0 responses for 1", 1),
@@ -240,6 +241,22 @@ async fn no_part_of_a_key_is_left_of_a_long_reason() {
         let error = error.unwrap_err().to_string();
         assert!(error.contains("x: ..."), "{error}");
         assert!(!error.contains("enc") && !error.contains("key"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_search_that_was_cut_short_is_asked_for_again() {
+    const TIMED_OUT: &str =
+        r#"{"responses": [{"timed_out": true, "hits": {"hits": []}, "status": 200}]}"#;
+    for partial in [TIMED_OUT, SHARD_FAILURE] {
+        let server = Server::start(move |_, before| {
+            Reply::new(200, if before == 0 { partial } else { OPENSEARCH })
+        })
+        .await;
+        let retriever = connect(&server.url(), json!({"fields": {"id": "passage"}})).await;
+        let found = retriever.search(&[Query::new("tides")], 2).await.unwrap();
+        assert_eq!(found[0].len(), 2);
+        assert_eq!(server.seen().len(), 2);
     }
 }
 
