@@ -184,8 +184,9 @@ impl ElasticRetriever {
         self.http.call(request, take).await.map_err(remote)
     }
 
+    /// A pattern, or an alias, that leads to no open index would by default be an empty answer.
     fn header(&self) -> Value {
-        let mut header = json!({ "index": self.options.index });
+        let mut header = json!({ "index": self.options.index, "allow_no_indices": false });
         if self.options.dfs {
             header["search_type"] = json!("dfs_query_then_fetch");
         }

@@ -78,7 +78,8 @@ async fn elasticsearch_words() {
             "size": 5, "track_total_hits": false, "_source": ["title", "text", "contents"],
         })
     };
-    let header = json!({"index": "wiki"});
+    // Where nothing is of that name there is no answer, not an empty one.
+    let header = json!({"index": "wiki", "allow_no_indices": false});
     assert_eq!(
         seen.lines(),
         [
@@ -106,7 +107,7 @@ async fn elasticsearch_fields_filters_and_global_frequencies() {
     let lines = server.seen()[0].lines();
     assert_eq!(
         lines[0],
-        json!({"index": "wiki", "search_type": "dfs_query_then_fetch"})
+        json!({"index": "wiki", "allow_no_indices": false, "search_type": "dfs_query_then_fetch"})
     );
     let words = json!({"multi_match": {"query": "tides", "type": "best_fields", "fields": ["title^2", "text"]}});
     let terms = json!([{"terms": {"page": ["p1", "p2"]}}]);
