@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use crate::corpus::{content_hash, split_contents};
 
-/// The fields of a stored object that hold the parts of a passage.
+/// The fields of a stored object that hold the parts of a passage; a field of an object inside it by its path, `page.title`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct FieldNames {
@@ -78,16 +78,16 @@ impl FieldNames {
                 return Err(what.to_owned().into());
             }
             None => engine_id,
-            Some(field) => object
-                .remove(field)
+            Some(field) => taken(&mut object, field)
                 .and_then(id_of)
                 .ok_or_else(|| format!("a hit has no id in field `{field}`; see `fields.id`"))?,
         };
-        let mut take = |field: &str| match object.remove(field) {
+        let mut take = |field: &str| match taken(&mut object, field) {
             None | Some(Value::Null) => Ok(None),
             Some(Value::String(text)) => Ok(Some(text)),
+            Some(Value::Number(number)) => Ok(Some(number.to_string())),
             Some(_) => Err(Fault::Protocol(format!(
-                "field `{field}` of `{id}` is not a string; see `fields`"
+                "field `{field}` of `{id}` is neither a string nor a number; see `fields`"
             ))),
         };
         let title = take(&self.title)?;
@@ -112,6 +112,19 @@ impl FieldNames {
             title: title.unwrap_or(first),
             text,
         })
+    }
+}
+
+/// The value of a field, by its name or by its path through objects, `page.title`. A list of one value is that value, since to search
+/// engines a field has any number of them.
+fn taken(object: &mut Map<String, Value>, field: &str) -> Option<Value> {
+    match object.remove(field) {
+        Some(Value::Array(mut values)) if values.len() == 1 => values.pop(),
+        None => field.match_indices('.').find_map(|(dot, _)| {
+            let inner = object.get_mut(&field[..dot])?.as_object_mut()?;
+            taken(inner, &field[dot + 1..])
+        }),
+        value => value,
     }
 }
 
@@ -161,6 +174,8 @@ pub(super) fn fingerprint(kind: &str, parts: &[&str]) -> Fingerprint {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -184,6 +199,37 @@ mod tests {
             .map(|hit| (hit.id.as_str(), hit.score))
             .collect();
         assert_eq!(kept, [("c", 3.0), ("a", 1.0), ("b", 1.0)]);
+    }
+
+    #[test]
+    fn parts_of_a_passage_are_found_as_search_engines_store_them() {
+        let names = FieldNames {
+            id: Some("page.id".to_owned()),
+            title: "page.title".to_owned(),
+            text: "body".to_owned(),
+            contents: "contents".to_owned(),
+        };
+        let read = |stored: Value| {
+            let Value::Object(stored) = stored else {
+                panic!("an object")
+            };
+            let hit = names.hit(stored, String::new(), 1.0);
+            hit.map(|hit| [hit.id, hit.title, hit.text])
+        };
+        let expected = ["7", "1984", "A novel."].map(str::to_owned);
+        for stored in [
+            json!({"page": {"id": 7, "title": 1984}, "body": "A novel."}),
+            json!({"page": {"id": ["7"], "title": ["1984"]}, "body": ["A novel."]}),
+            json!({"page.id": "7", "page.title": "1984", "body": "A novel."}),
+        ] {
+            assert_eq!(read(stored).unwrap(), expected);
+        }
+        for body in [json!(["one", "two"]), json!(true), json!({"text": "one"})] {
+            let fault = read(json!({"page": {"id": "7"}, "body": body})).unwrap_err();
+            assert!(fault.to_string().contains("neither a string"), "{fault}");
+        }
+        let nowhere = read(json!({"page": "7", "body": "A novel."})).unwrap_err();
+        assert!(nowhere.to_string().contains("no id"), "{nowhere}");
     }
 
     #[test]
