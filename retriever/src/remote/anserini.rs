@@ -160,6 +160,7 @@ impl Retriever for AnseriniRetriever {
                 what: "filter passages",
             });
         }
-        in_batches(queries, k, 1, |batch| self.ask_each(batch, k)).await
+        let at_once = self.options.http.concurrency;
+        in_batches(queries, k, 1, at_once, |batch| self.ask_each(batch, k)).await
     }
 }

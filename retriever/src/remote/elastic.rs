@@ -266,9 +266,7 @@ impl Retriever for ElasticRetriever {
     }
 
     async fn search(&self, queries: &[Query], k: usize) -> Result<Vec<Vec<Hit>>, RetrieverError> {
-        in_batches(queries, k, self.options.batch_queries, |batch| {
-            self.ask(batch, k)
-        })
-        .await
+        let (most, at_once) = (self.options.batch_queries, self.options.http.concurrency);
+        in_batches(queries, k, most, at_once, |batch| self.ask(batch, k)).await
     }
 }

@@ -150,6 +150,7 @@ impl QdrantOptions {
         Ok(VectorRetriever {
             http,
             batch_queries: options.batch_queries,
+            concurrency: options.http.concurrency,
             encoder,
             collection: Points { query, options },
         })

@@ -411,6 +411,23 @@ async fn no_more_calls_than_allowed_are_in_flight() {
     assert_eq!(most.load(Ordering::SeqCst), 3);
 }
 
+/// A batch that waits for others of its own search is no call yet, whose time would be over.
+#[tokio::test]
+async fn a_search_may_have_more_batches_than_a_call_has_time_for() {
+    let server = server(|_, _| Reply::new(200, FINE).after(Duration::from_millis(100))).await;
+    let http = HttpOptions {
+        concurrency: 2,
+        timeout_ms: 2_000,
+        deadline_ms: 2_000,
+        ..hasty()
+    };
+    let client = connect(&server.url(), 1, &http).await.unwrap();
+    let queries: Vec<Query> = (0..60)
+        .map(|number| Query::new(format!("q{number}")))
+        .collect();
+    assert_eq!(client.search(&queries, 3).await.unwrap().len(), 60);
+}
+
 #[tokio::test]
 async fn settings_that_cannot_work_are_refused_before_anything_is_sent() {
     let (_folder, empty) = token_file("");
