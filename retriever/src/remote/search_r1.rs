@@ -259,7 +259,10 @@ impl Info {
 
 /// Calls to a server that speaks the protocol.
 pub(super) fn forage_http(url: &str, options: HttpOptions) -> Result<Client, RetrieverError> {
-    let base = url.trim_end_matches('/').trim_end_matches("/retrieve");
+    let url = url.trim_end_matches('/');
+    // A host may be called so too.
+    let base = url.strip_suffix("/retrieve");
+    let base = base.filter(|base| !base.ends_with('/')).unwrap_or(url);
     Client::new(base, options, KeyHeader::Named("x-api-key")).map_err(setting)
 }
 
@@ -279,5 +282,23 @@ pub(super) async fn info(http: &Client) -> Result<Option<Info>, RetrieverError> 
             ..
         }) => Ok(None),
         Err(other) => Err(remote(other)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_may_name_the_page_or_a_host_that_is_called_so() {
+        for (url, base) in [
+            ("http://h:8000/retrieve", "http://h:8000"),
+            ("http://h:8000/wiki/retrieve/", "http://h:8000/wiki"),
+            ("http://retrieve", "http://retrieve"),
+            ("http://retrieve/retrieve", "http://retrieve"),
+        ] {
+            let http = forage_http(url, HttpOptions::default()).unwrap();
+            assert_eq!(http.base(), base, "{url}");
+        }
     }
 }
