@@ -4,6 +4,7 @@ mod data;
 mod server;
 
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use forage_net::Client;
@@ -375,9 +376,23 @@ impl Repo {
         } else {
             ""
         };
-        let revision = self.revision.replace('/', "%2F");
+        let (revision, file) = (self.revision.replace('/', "%2F"), escaped(file));
         format!("{endpoint}/{prefix}{}/resolve/{revision}/{file}", self.id)
     }
+}
+
+/// A path as it stands in an address, where blanks, `#`, `?` and `%` would end it or mean something else.
+fn escaped(path: &str) -> String {
+    let mut text = String::with_capacity(path.len());
+    for byte in path.bytes() {
+        if byte.is_ascii_alphanumeric() || b"/-_.~".contains(&byte) {
+            text.push(byte.into());
+        } else {
+            // Writing to a string does not fail.
+            let _ = write!(text, "%{byte:02X}");
+        }
+    }
+    text
 }
 
 /// The part of a checkpoint that is needed.

@@ -133,6 +133,56 @@ async fn folders_of_data_sets_are_fetched_whole() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn names_of_files_may_have_any_letters() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut served = Arc::into_inner(Served::new(folder.path())).unwrap();
+    let names = ["a b#1?é%20+&.jsonl", "2026-01-01T00:00:00.jsonl"];
+    for name in names {
+        let content = format!("{name}\n").into_bytes();
+        served.files.insert(format!("data/{name}"), content);
+    }
+    let hub = Hub {
+        cache: folder.path().join("cache"),
+        endpoint: serve(Arc::new(served)).await,
+        token: None,
+        offline: false,
+    };
+    let one = hub.clone();
+    let fetch = move || one.fetch_data("hf://org/set/data/a b#1?é%20+&.jsonl");
+    let file = tokio::task::spawn_blocking(fetch).await.unwrap().unwrap();
+    let read = |path: &Path| std::fs::read_to_string(path).unwrap();
+    assert_eq!(read(&file), format!("{}\n", names[0]));
+    let fetch = move || hub.fetch_data("hf://org/set");
+    let data = tokio::task::spawn_blocking(fetch).await.unwrap().unwrap();
+    for name in names {
+        assert_eq!(read(&data.join(name)), format!("{name}\n"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_listed_file_that_leads_out_of_the_folder_is_refused() {
+    for name in [
+        "../escaped.jsonl",
+        "data/../../escaped.jsonl",
+        "/escaped.jsonl",
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut served = Arc::into_inner(Served::new(folder.path())).unwrap();
+        served.files.insert(name.to_owned(), b"{}\n".to_vec());
+        let hub = Hub {
+            cache: folder.path().join("cache"),
+            endpoint: serve(Arc::new(served)).await,
+            token: None,
+            offline: false,
+        };
+        let fetched = tokio::task::spawn_blocking(move || hub.fetch_data("hf://org/set"));
+        let error = fetched.await.unwrap().unwrap_err().to_string();
+        assert!(error.contains("leads out of its folder"), "{error}");
+        assert!(written(folder.path()).is_empty());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_large_file_may_break_off_often() {
     let folder = tempfile::tempdir().unwrap();
     let mut served = Arc::into_inner(Served::new(folder.path())).unwrap();

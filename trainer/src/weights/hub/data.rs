@@ -68,7 +68,10 @@ impl Address {
 
 /// Tells whether a path of the server leads to a place inside of the snapshot.
 fn is_inside(path: &str) -> bool {
-    let outside = |part: &str| ["", ".", ".."].contains(&part) || part.contains(['\\', ':']);
+    let outside = |part: &str| {
+        let leads = part.contains('\\') || (cfg!(windows) && part.contains(':'));
+        leads || ["", ".", ".."].contains(&part)
+    };
     !path.split('/').any(outside)
 }
 
@@ -156,8 +159,11 @@ impl Hub {
             let rest = name.strip_prefix(path);
             path.is_empty() || rest.is_some_and(|rest| rest.starts_with('/'))
         };
-        let usable = |name: &&str| is_data(name) && is_inside(name);
-        let files: Vec<&str> = names().filter(below).filter(usable).collect();
+        let files: Vec<&str> = names().filter(below).filter(|name| is_data(name)).collect();
+        if let Some(stray) = files.iter().find(|name| !is_inside(name)) {
+            let what = format!("it lists the file {stray:?}, which leads out of its folder");
+            return Err(fail(Fault::Refused(what)));
+        }
         if files.is_empty() {
             return Err(HubError::NoData {
                 name: repository.name.clone(),
