@@ -32,6 +32,10 @@ async fn files_of_data_sets_are_fetched_once() {
         "{}",
         path.display()
     );
+    // What a branch is may change at any time, so that its content is asked for by commit.
+    let by = ["main", COMMIT];
+    let by = by.map(|revision| format!("/datasets/org/set/resolve/{revision}/data/train.jsonl"));
+    assert_eq!(served.asked(), by);
     let asked = served.asked().len();
     assert_eq!(
         fetch(

@@ -144,7 +144,13 @@ impl<'a> Server<'a> {
             std::fs::create_dir_all(parent).map_err(at(parent))?;
         }
         if !blob.exists() {
-            self.download(&address, &blob, most)?;
+            // A branch may move while the file comes, or between two tries.
+            let state = Repo {
+                revision: commit.clone(),
+                id: repo.id.clone(),
+                ..*repo
+            };
+            self.download(&state.file_address(self.endpoint, file), &blob, most)?;
         }
         let up = "../".repeat(file.split('/').count() + 1);
         link(&blob, &format!("{up}blobs/{etag}"), &pointer).map_err(at(&pointer))?;
