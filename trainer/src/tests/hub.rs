@@ -483,7 +483,16 @@ async fn refusals_and_gaps_are_named() {
         "{error}"
     );
     let error = open(hub.clone(), "org/private").await.unwrap_err();
-    assert!(error.contains("HF_TOKEN"), "{error}");
+    assert!(
+        error.contains("check the name") && error.contains("set HF_TOKEN to a token of yours"),
+        "{error}"
+    );
+    let known = Hub {
+        token: Some("worn out".into()),
+        ..hub.clone()
+    };
+    let error = open(known, "org/private").await.unwrap_err();
+    assert!(error.contains("the access token is not taken"), "{error}");
     let error = open(
         Hub {
             endpoint: "http://127.0.0.1:9".into(),

@@ -313,11 +313,19 @@ impl Hub {
                     message: words.clone(),
                 };
             }
-            (_, Some(401 | 403)) => format!(
-                "access is refused ({fault}); accept the model's terms there and set HF_TOKEN to a token of yours"
+            (_, Some(401)) if self.token.is_some() => format!(
+                "the access token is not taken ({fault}); set HF_TOKEN to a valid one, or unset HF_TOKEN and \
+                 HF_TOKEN_PATH and log out"
+            ),
+            (_, Some(401)) => format!(
+                "access is refused ({fault}), as it is where there is no such name; check the name, or, of what is \
+                 private or gated, accept the terms there and set HF_TOKEN to a token of yours"
+            ),
+            (_, Some(403)) => format!(
+                "access is refused ({fault}); accept the terms there, and set HF_TOKEN to a token that may read it"
             ),
             (_, Some(404)) => format!(
-                "there is no revision {} of it ({fault}); check the name",
+                "there is no revision {} of it, or it is private ({fault}); check the name, and HF_TOKEN",
                 wanted.revision
             ),
             (Fault::File { .. }, _) => format!("{fault}; check the cache's rights and free space"),

@@ -54,7 +54,10 @@ async fn files_of_data_sets_are_fetched_once() {
     let error = fetch(hub.clone(), "hf://datasets/org/set/data/none.jsonl")
         .await
         .unwrap_err();
-    assert!(error.contains("org/set"), "{error}");
+    assert!(
+        error.contains("below `data/none.jsonl`") && error.contains("data/train.jsonl"),
+        "{error}"
+    );
     let error = fetch(
         Hub {
             offline: true,
@@ -89,6 +92,8 @@ async fn folders_of_data_sets_are_fetched_whole() {
     served
         .files
         .insert("data/test.jsonl".to_owned(), b"{}\n".to_vec());
+    let numbered = "v1.0/x.jsonl".to_owned();
+    served.files.insert(numbered, b"{}\n".to_vec());
     let piece = b"a piece".to_vec();
     served.files.insert("part_aa".to_owned(), piece.clone());
     let served = Arc::new(served);
@@ -111,19 +116,26 @@ async fn folders_of_data_sets_are_fetched_whole() {
     fetch(&hub, "hf://org/set/data/train.jsonl").await.unwrap();
     let error = fetch(&offline, "hf://org/set/data").await.unwrap_err();
     assert!(error.contains("HF_HUB_OFFLINE"), "{error}");
-    let data = fetch(&hub, "hf://org/set").await.unwrap();
+    let all = fetch(&hub, "hf://org/set").await.unwrap();
     assert!(
-        data.ends_with(format!("datasets--org--set/snapshots/{COMMIT}/data")),
+        all.ends_with(format!("datasets--org--set/snapshots/{COMMIT}")),
         "{}",
-        data.display()
+        all.display()
     );
     assert_eq!(
-        std::fs::read_to_string(data.join("test.jsonl")).unwrap(),
+        std::fs::read_to_string(all.join("data/test.jsonl")).unwrap(),
         "{}\n"
     );
+    let data = fetch(&hub, "hf://org/set/data").await.unwrap();
+    assert_eq!(data, all.join("data"));
     let others = |path: &String| path.contains("README") || path.contains("pytorch");
     assert!(!served.asked().iter().any(others), "{:?}", served.asked());
-    assert_eq!(fetch(&offline, "hf://org/set").await.unwrap(), data);
+    assert_eq!(fetch(&offline, "hf://org/set").await.unwrap(), all);
+    // A folder with a dot in its name.
+    for hub in [&hub, &offline] {
+        let found = fetch(hub, "hf://org/set/v1.0").await.unwrap();
+        assert_eq!(found, all.join("v1.0"));
+    }
     // A file without a dot in its name.
     let found = fetch(&hub, "hf://org/set/part_aa").await.unwrap();
     assert_eq!(std::fs::read(&found).unwrap(), piece);

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::server::Fault;
+use super::server::{Fault, Server};
 use super::{DATASETS, Hub, HubError, Wanted, refer};
 
 const SCHEME: &str = "hf://";
@@ -57,7 +57,7 @@ impl Address {
         })
     }
 
-    /// Tells whether a file is meant, by its name.
+    /// Tells whether a file is likely to be meant, by its name.
     fn is_file(&self) -> bool {
         self.path
             .rsplit('/')
@@ -99,10 +99,9 @@ fn common<'a>(files: &[&'a str]) -> &'a str {
 
 impl Hub {
     /// A file or a folder of a data set in the cache, by its address: `hf://datasets/ORG/NAME/PATH`, `ORG/NAME@REVISION/PATH` or
-    /// `ORG/NAME/PATH@REVISION`, with or without `datasets/`. A last part with a dot is a file, one without may be one. Of a folder, or
-    /// of a data set without a path, all files of rows and pages are fetched, and the deepest folder that holds them is the answer.
-    /// What the cache has serves; what it lacks is fetched first, each file whole or not at all, and a fetch that was cut goes on
-    /// where it ended.
+    /// `ORG/NAME/PATH@REVISION`, with or without `datasets/`. The path is that of a file, else of a folder: of a folder, or of a data set
+    /// without a path, all files of rows and pages are fetched, and the deepest folder that holds them is the answer. What the cache has
+    /// serves; what it lacks is fetched first, each file whole or not at all, and a fetch that was cut goes on where it ended.
     ///
     /// # Errors
     /// [`HubError`].
@@ -130,11 +129,14 @@ impl Hub {
         }
         let folder = repo.folder(&self.cache);
         let fail = |fault: Fault| self.failure(repository, &fault);
-        let (found, commit) = if wanted.is_file() {
-            let server = self.server()?;
-            server.fetch(&repo, path, &folder, u64::MAX).map_err(fail)?
-        } else {
-            self.fetch_folder(&wanted, &folder)?
+        let server = self.server()?;
+        let named = wanted.is_file();
+        let direct = named.then(|| server.fetch(&repo, path, &folder, u64::MAX));
+        let (found, commit) = match direct {
+            Some(Ok(fetched)) => fetched,
+            Some(Err(fault)) if fault.status() != Some(404) => return Err(fail(fault)),
+            // A folder may have a dot in its name too, and the list says what there is where the path leads nowhere.
+            _ => self.fetch_folder(&server, &wanted, &folder)?,
         };
         refer(&folder, &repo.revision, &commit).map_err(fail)?;
         Ok(found)
@@ -142,10 +144,14 @@ impl Hub {
 
     /// Fetches the files of rows and pages below a path, or the file that stands there; returns their folder, or the file, and the
     /// commit.
-    fn fetch_folder(&self, wanted: &Address, folder: &Path) -> Result<(PathBuf, String), HubError> {
+    fn fetch_folder(
+        &self,
+        server: &Server<'_>,
+        wanted: &Address,
+        folder: &Path,
+    ) -> Result<(PathBuf, String), HubError> {
         let (repository, path) = (&wanted.repository, wanted.path.as_str());
         let fail = |fault: Fault| self.failure(repository, &fault);
-        let server = self.server()?;
         let named = repository.repo(DATASETS, &repository.revision);
         let info = server.info(&named).map_err(fail)?;
         let names = || info.siblings.iter().map(|file| file.rfilename.as_str());
