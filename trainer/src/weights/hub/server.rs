@@ -435,7 +435,8 @@ fn origin(address: &Uri) -> (String, String) {
     (scheme.to_owned(), authority.to_lowercase())
 }
 
-/// Makes a link to a blob in place of one that leads nowhere.
+/// Makes a link to a blob in place of one that leads nowhere. Where a file system has no links of either kind the blob itself takes its
+/// place, as with the hub's own tools.
 fn link(blob: &Path, target: &str, pointer: &Path) -> std::io::Result<()> {
     if pointer.exists() {
         return Ok(());
@@ -444,17 +445,20 @@ fn link(blob: &Path, target: &str, pointer: &Path) -> std::io::Result<()> {
         std::fs::remove_file(pointer)?;
     }
     #[cfg(unix)]
-    let made = {
-        let _ = blob;
-        std::os::unix::fs::symlink(target, pointer)
-    };
+    let made = std::os::unix::fs::symlink(target, pointer);
     #[cfg(not(unix))]
-    let made = {
+    let made: std::io::Result<()> = {
         let _ = target;
-        std::fs::hard_link(blob, pointer)
+        Err(std::io::Error::from(ErrorKind::Unsupported))
     };
     // Another process may have been quicker.
-    made.or_else(|error| if pointer.exists() { Ok(()) } else { Err(error) })
+    if made.is_ok() || pointer.exists() {
+        return Ok(());
+    }
+    std::fs::hard_link(blob, pointer).or_else(|error| match error.kind() {
+        ErrorKind::AlreadyExists => Ok(()),
+        _ => std::fs::rename(blob, pointer),
+    })
 }
 
 fn at(path: &Path) -> impl FnOnce(std::io::Error) -> Fault {
@@ -533,6 +537,19 @@ mod tests {
         let mut file = Vec::new();
         copied(&mut Lost(10), &mut file).unwrap();
         assert_eq!(file, [7; 10]);
+    }
+
+    #[test]
+    fn a_file_is_in_its_place_where_there_are_no_symbolic_links() {
+        let folder = tempfile::tempdir().unwrap();
+        let [blob, pointer] = ["blob", "file"].map(|name| folder.path().join(name));
+        std::fs::write(&blob, "rows").unwrap();
+        // No file system has a link to this.
+        let nowhere = "\0";
+        for _ in 0..2 {
+            link(&blob, nowhere, &pointer).unwrap();
+            assert_eq!(std::fs::read(&pointer).unwrap(), b"rows");
+        }
     }
 
     #[test]
