@@ -138,11 +138,15 @@ impl Hub {
     /// `HF_TOKEN` (else the token file of a login), `HF_HUB_OFFLINE`. `variable` gives a variable's value.
     pub fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Self {
         let set = |name: &str| variable(name).filter(|value| !value.trim().is_empty());
-        let path = |name: &str| set(name).map(PathBuf::from);
         let user = || {
-            path("HOME")
-                .or_else(|| path("USERPROFILE"))
-                .unwrap_or_default()
+            let folder = set("HOME").or_else(|| set("USERPROFILE"));
+            PathBuf::from(folder.unwrap_or_default())
+        };
+        // A shell has not seen what a container or a service is given.
+        let path = |name: &str| {
+            let value = set(name)?;
+            let below = value.strip_prefix("~/").map(|below| user().join(below));
+            Some(below.unwrap_or_else(|| PathBuf::from(value)))
         };
         let caches = path("XDG_CACHE_HOME").unwrap_or_else(|| user().join(".cache"));
         let home = path("HF_HOME").unwrap_or_else(|| caches.join("huggingface"));
@@ -505,6 +509,10 @@ mod tests {
         assert_eq!(
             hub(&[("HOME", "/h"), ("HF_HOME", "/a")]).cache,
             Path::new("/a/hub")
+        );
+        assert_eq!(
+            hub(&[("HOME", "/h"), ("HF_HOME", "~/a")]).cache,
+            Path::new("/h/a/hub")
         );
         let set = hub(&[
             ("HF_HOME", "/a"),
