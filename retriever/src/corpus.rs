@@ -48,6 +48,8 @@ pub struct CorpusReader {
     rows: RowReader,
     /// Files still to be read, each with the place of its corpus.
     files: std::vec::IntoIter<(PathBuf, usize)>,
+    /// Files that were opened, in order: the place of the corpus, the lines of it before the file, and its path.
+    opened: Vec<(usize, u64, PathBuf)>,
     /// Lines of the files of this corpus read to their ends.
     lines_before: u64,
     ready: std::vec::IntoIter<Passage>,
@@ -101,6 +103,7 @@ impl CorpusReader {
             at,
             rows: RowReader::open_scalars(&first)?,
             files,
+            opened: vec![(at, 0, first)],
             lines_before: 0,
             ready: Vec::new().into_iter(),
             yielded_any: false,
@@ -119,12 +122,17 @@ impl CorpusReader {
         self.lines_before + self.rows.number()
     }
 
-    /// The path of the corpus, among several, that has a passage of this id; else the file being read.
-    pub(crate) fn corpus_of(&self, id: &str) -> &Path {
+    /// The file of a passage, and its line there, by its id and the number that [`CorpusReader::line`] gave it.
+    pub(crate) fn place_of(&self, id: &str, line: u64) -> (&Path, u64) {
         let name = id.split('/').next();
         let mut corpora = self.corpora.iter();
-        let found = corpora.find(|(_, own)| own.is_some() && own.as_deref() == name);
-        found.map_or(self.path(), |(path, _)| path.as_path())
+        let corpus = corpora.position(|(_, own)| own.is_some() && own.as_deref() == name);
+        let end = (corpus.unwrap_or_default(), line);
+        let begun = self
+            .opened
+            .partition_point(|&(of, before, _)| (of, before) < end);
+        let (_, before, path) = &self.opened[begun.saturating_sub(1)];
+        (path.as_path(), line.saturating_sub(*before))
     }
 
     fn advance(&mut self) -> Result<Option<Passage>, ReadError> {
@@ -163,6 +171,7 @@ impl CorpusReader {
                 (self.at, self.lines_before, self.yielded_any) = (of, 0, false);
             }
             self.rows = RowReader::open_scalars(&file)?;
+            self.opened.push((of, self.lines_before, file));
         }
     }
 }

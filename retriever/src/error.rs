@@ -90,12 +90,15 @@ pub enum ReadError {
     },
     /// Two records carry one id.
     #[error(
-        "`{}`: id `{id}` is on line {first} and again on line {second}; ids must be unique, remove or rename one",
-        path.display()
+        "`{}`: id `{id}` is on line {first}{} and again on line {second}; ids must be unique, remove or rename one",
+        path.display(),
+        of_file(earlier.as_deref())
     )]
     DuplicateId {
-        /// File being read.
+        /// File of the second use.
         path: PathBuf,
+        /// File of the first use, where it is another.
+        earlier: Option<PathBuf>,
         /// The repeated id.
         id: String,
         /// 1-based line of the first use.
@@ -162,6 +165,11 @@ pub enum ReadError {
         /// The formats there are.
         known: String,
     },
+}
+
+/// The words for the file of a line, where it is another than the one that is named.
+fn of_file(file: Option<&Path>) -> String {
+    file.map_or_else(String::new, |file| format!(" of `{}`", file.display()))
 }
 
 /// Failures of building or opening an index.

@@ -24,10 +24,11 @@ impl QueryRecord {
     /// # Errors
     /// A missing or unreadable file, a row that does not fit, a repeated id, or no query at all.
     pub fn read_all(path: &Path) -> Result<Vec<Self>, ReadError> {
-        let mut seen: BTreeMap<String, u64> = BTreeMap::new();
+        let mut seen: BTreeMap<String, (usize, u64)> = BTreeMap::new();
         let mut queries = Vec::new();
-        for file in RowReader::files(path)? {
-            let mut rows = RowReader::open(&file)?;
+        let files = RowReader::files(path)?;
+        for (place, file) in files.iter().enumerate() {
+            let mut rows = RowReader::open(file)?;
             while let Some(mut row) = rows.next_row()? {
                 let key = if row.has("_id") || !row.has("id") {
                     "_id"
@@ -39,9 +40,10 @@ impl QueryRecord {
                     .and_then(|id| Ok((id, row.text("text", FIX)?.into_owned())));
                 let (id, text) = parsed.map_err(|fault| rows.fault(fault))?;
                 let second = rows.number();
-                if let Some(first) = seen.insert(id.clone(), second) {
+                if let Some((earlier, first)) = seen.insert(id.clone(), (place, second)) {
                     return Err(ReadError::DuplicateId {
-                        path: file,
+                        path: file.clone(),
+                        earlier: (earlier != place).then(|| files[earlier].clone()),
                         id,
                         first,
                         second,

@@ -53,12 +53,12 @@ pub fn read_all(path: &Path) -> Result<Vec<Task>, DatasetError> {
 
 fn read_rows(path: &Path, split: Split) -> Result<Vec<Task>, DatasetError> {
     let mut format = None;
-    let mut seen: HashMap<(Split, (String, String)), usize> = HashMap::new();
+    let mut seen: HashMap<(Split, (String, String)), (usize, u64)> = HashMap::new();
     let mut tasks = Vec::new();
     let source = CorpusReader::source_name(path);
     let files = RowReader::files(path)?;
     let named: BTreeSet<Split> = files.iter().filter_map(|file| split_named(file)).collect();
-    for file in &files {
+    for (place, file) in files.iter().enumerate() {
         let split = match split_named(file) {
             Some(own) if named.len() > 1 => own,
             _ => split,
@@ -83,13 +83,15 @@ fn read_rows(path: &Path, split: Split) -> Result<Vec<Task>, DatasetError> {
                 })
             });
             let task: Task = read.map_err(|fault| rows.fault(fault))?;
-            if let Some(first) = seen.insert((split, task.key()), line) {
+            let second = rows.number();
+            if let Some((earlier, first)) = seen.insert((split, task.key()), (place, second)) {
                 let named = task.data_source != source;
                 return Err(DatasetError::Rows(ReadError::DuplicateId {
-                    path: path.to_owned(),
+                    path: file.clone(),
+                    earlier: (earlier != place).then(|| files[earlier].clone()),
                     id: if named { task.name() } else { task.id },
-                    first: first as u64,
-                    second: line as u64,
+                    first,
+                    second,
                 }));
             }
             tasks.push(task);

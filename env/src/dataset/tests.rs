@@ -215,6 +215,26 @@ fn duplicate_ids_name_both_lines() {
 }
 
 #[test]
+fn duplicate_ids_of_a_folder_name_both_files() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let row =
+        |id: &str| format!("{{\"id\":\"{id}\",\"question\":\"q\",\"golden_answers\":[\"a\"]}}\n");
+    let write = |name: &str, ids: &[&str]| {
+        let rows: String = ids.iter().map(|id| row(id)).collect();
+        std::fs::write(folder.path().join(name), rows).expect("write");
+    };
+    write("a.jsonl", &["x", "y", "z"]);
+    write("b.jsonl", &["v", "y"]);
+    let error = read_tasks(folder.path(), Split::Dev).expect_err("one id twice");
+    let told = error.to_string();
+    assert!(told.contains("on line 2 of `"), "{told}");
+    assert!(
+        told.contains("b.jsonl`: id `y`") && told.contains("again on line 2"),
+        "{told}"
+    );
+}
+
+#[test]
 fn ids_begin_anew_in_each_data_set() {
     let row = |source: &str, id: &str, question: &str| {
         format!(

@@ -127,8 +127,8 @@ impl Index {
 
 fn segment_in_memory(store: Store, params: Bm25Params) -> Result<Segment, IndexError> {
     let place = Path::new(MEMORY);
-    let line = |ordinal: u32| u64::from(ordinal) + 1;
-    let order = sort_by_id(&store).map_err(|pair| repeated(&store, pair, |_| place, line))?;
+    let position = |_: &str, ordinal: u32| (place, u64::from(ordinal) + 1);
+    let order = sort_by_id(&store).map_err(|pair| repeated(&store, pair, position))?;
     let directory = RamDirectory::create();
     let part = |_| Ok(Box::new(directory.clone()) as Box<dyn Directory>);
     let (progress, _) = channel();

@@ -164,6 +164,39 @@ fn ids_already_indexed_are_named_by_line() {
 }
 
 #[test]
+fn ids_of_a_folder_are_named_by_file_and_line() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (out, shards) = (scratch.path().join("index"), scratch.path().join("shards"));
+    fs::create_dir(&shards).unwrap();
+    let one = corpus(&shards, "a.jsonl", &[("a", "red"), ("b", "green")]);
+    let two = corpus(&shards, "b.jsonl", &[("c", "blue"), ("b", "teal")]);
+    corpus(&shards, "c.jsonl", &[("d", "grey")]);
+    let error = build(&BuildRequest::new(&shards, FORMAT, &out)).unwrap_err();
+    let IndexError::Read(ReadError::DuplicateId {
+        path,
+        earlier,
+        first,
+        second,
+        ..
+    }) = &error
+    else {
+        panic!("{error}")
+    };
+    assert_eq!((path, earlier), (&two, &Some(one)));
+    assert_eq!((*first, *second), (2, 2));
+    assert!(error.to_string().contains("on line 2 of `"), "{error}");
+
+    let first = corpus(scratch.path(), "first.jsonl", &[("d", "grey")]);
+    build(&BuildRequest::new(first, FORMAT, &out)).unwrap();
+    corpus(&shards, "b.jsonl", &[("c", "blue")]);
+    let error = add(&AddRequest::new(&shards, FORMAT, &out)).unwrap_err();
+    let IndexError::Read(ReadError::AlreadyIndexed { path, line, .. }) = &error else {
+        panic!("{error}")
+    };
+    assert_eq!((path, *line), (&shards.join("c.jsonl"), 1));
+}
+
+#[test]
 fn a_merge_leaves_open_readers_alone() {
     let scratch = tempfile::tempdir().unwrap();
     let out = scratch.path().join("index");

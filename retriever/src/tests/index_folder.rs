@@ -195,6 +195,7 @@ fn an_id_that_one_of_several_corpora_repeats_is_named_with_it() {
     }
     let IndexError::Read(ReadError::DuplicateId {
         path,
+        earlier: None,
         id,
         first,
         second,
@@ -202,7 +203,8 @@ fn an_id_that_one_of_several_corpora_repeats_is_named_with_it() {
     else {
         panic!("another error")
     };
-    assert_eq!((path, id.as_str()), (place.path("twice"), "twice/a"));
+    let named = place.path("twice").join("corpus.jsonl");
+    assert_eq!((path, id.as_str()), (named, "twice/a"));
     assert_eq!((first, second), (2, 3));
 }
 

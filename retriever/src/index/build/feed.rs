@@ -12,8 +12,8 @@ use crate::index::open::Index;
 
 /// Passages in corpus order, each with the line it came from.
 pub(in crate::index) trait Feed {
-    /// The file or corpus to name in an error about a passage of this id.
-    fn source(&self, id: &str) -> &Path;
+    /// The file, or the index, and the line in it to name in an error about a passage of this id and line.
+    fn place(&self, id: &str, line: u64) -> (&Path, u64);
 
     /// The next passage and its 1-based line.
     fn next(&mut self) -> Result<Option<(u64, Passage)>, IndexError>;
@@ -91,8 +91,8 @@ impl<'a> FileFeed<'a> {
 }
 
 impl Feed for FileFeed<'_> {
-    fn source(&self, id: &str) -> &Path {
-        self.reader.corpus_of(id)
+    fn place(&self, id: &str, line: u64) -> (&Path, u64) {
+        self.reader.place_of(id, line)
     }
 
     fn next(&mut self) -> Result<Option<(u64, Passage)>, IndexError> {
@@ -109,12 +109,12 @@ impl Feed for FileFeed<'_> {
             if let Some(index) = self.existing
                 && index.ordinal_of(&passage.id)?.is_some()
             {
-                let (path, index) = (self.reader.path().to_owned(), index.place().to_owned());
+                let (path, line) = self.reader.place_of(&passage.id, line);
                 return Err(ReadError::AlreadyIndexed {
-                    path,
+                    path: path.to_owned(),
                     id: passage.id,
                     line,
-                    index,
+                    index: index.place().to_owned(),
                 }
                 .into());
             }
@@ -138,8 +138,8 @@ impl<'a> IndexFeed<'a> {
 }
 
 impl Feed for IndexFeed<'_> {
-    fn source(&self, _: &str) -> &Path {
-        self.index.place()
+    fn place(&self, _: &str, line: u64) -> (&Path, u64) {
+        (self.index.place(), line)
     }
 
     fn next(&mut self) -> Result<Option<(u64, Passage)>, IndexError> {

@@ -83,8 +83,9 @@ impl Plan<'_> {
             map(self.folder, self.name, OFFSETS_FILE)?,
         );
         let order = pool.install(|| sort_by_id(&store)).map_err(|pair| {
-            let line = |ordinal: u32| lines[ordinal as usize];
-            repeated(&store, pair, |id| feed.source(id), line)
+            repeated(&store, pair, |id, ordinal| {
+                feed.place(id, lines[ordinal as usize])
+            })
         })?;
         drop(lines);
         self.write_table(
@@ -316,21 +317,22 @@ fn part_directory(path: &Path) -> Result<Box<dyn Directory>, RunFault> {
         .into())
 }
 
-/// The error about two passages of one id.
+/// The error about two passages of one id; `place` gives the file and the line of one of them.
 pub(super) fn repeated<'a>(
     store: &Store,
     (first, second): (u32, u32),
-    source: impl FnOnce(&str) -> &'a Path,
-    line: impl Fn(u32) -> u64,
+    place: impl Fn(&str, u32) -> (&'a Path, u64),
 ) -> IndexError {
     let id = store
         .get(first)
         .map_or_else(String::new, |document| document.id.to_owned());
+    let ((earlier, first), (path, second)) = (place(&id, first), place(&id, second));
     ReadError::DuplicateId {
-        path: source(&id).to_owned(),
+        path: path.to_owned(),
+        earlier: (earlier != path).then(|| earlier.to_owned()),
         id,
-        first: line(first),
-        second: line(second),
+        first,
+        second,
     }
     .into()
 }
