@@ -305,6 +305,31 @@ fn a_hostile_gzip_is_an_error() {
 }
 
 #[test]
+fn parts_that_are_packed_otherwise_are_told() {
+    let folder = tempfile::tempdir().unwrap();
+    write(&folder, "a.jsonl", b"{\"_id\":\"1\",\"text\":\"x\"}\n");
+    let begins: [(&str, &[u8]); 4] = [
+        ("zst", b"\x28\xb5\x2f\xfd\x04\0"),
+        ("xz", b"\xfd7zXZ\0\0\x04"),
+        ("bz2", b"BZh91AY&SY\0"),
+        ("lz4", b"\x04\x22\x4d\x18\x64"),
+    ];
+    for (end, bytes) in begins {
+        let path = write(&folder, &format!("b.jsonl.{end}"), bytes);
+        // One part of a folder is not left out of the corpus.
+        for named in [path.as_path(), folder.path()] {
+            let message = read(named, CorpusFormat::BEIR).unwrap_err().to_string();
+            let told = format!("b.jsonl.{end}`: packed with ");
+            assert!(message.contains(&told), "{message}");
+        }
+        std::fs::remove_file(path).unwrap();
+    }
+    let zip = write(&folder, "set.jsonl", b"PK\x03\x04\x14\0");
+    let message = read(&zip, CorpusFormat::BEIR).unwrap_err().to_string();
+    assert!(message.contains("packed with zip"), "{message}");
+}
+
+#[test]
 fn content_hash_covers_title_and_text_apart() {
     assert_ne!(content_hash("a", "bc"), content_hash("ab", "c"));
 }

@@ -6,10 +6,15 @@ use std::path::{Path, PathBuf};
 use super::reader::{RowReader, open_failure};
 use crate::error::ReadError;
 
-/// Ends of the names of files that hold rows, and the kind of file that each means.
-const ENDS: [(&str, &str); 4] = [
+/// Ends of the names of files that hold rows, and the kind of file that each means. A part of a folder that is packed otherwise than
+/// with gzip is an error of its reader, and is not passed over.
+const ENDS: [(&str, &str); 8] = [
     (".jsonl", ".jsonl"),
     (".jsonl.gz", ".jsonl"),
+    (".jsonl.zst", ".jsonl"),
+    (".jsonl.xz", ".jsonl"),
+    (".jsonl.bz2", ".jsonl"),
+    (".jsonl.lz4", ".jsonl"),
     (".parquet", ".parquet"),
     (MARKDOWN, MARKDOWN),
 ];

@@ -17,6 +17,15 @@ use forage_contracts::{Row, RowFault};
 /// Bytes in which a file shows what it is written in.
 const START_BYTES: u64 = 64;
 
+/// First bytes of packed files that are not read, and what packs them so.
+const PACKED: [(&[u8], &str); 5] = [
+    (b"\x28\xb5\x2f\xfd", "zstd"),
+    (b"\xfd7zXZ\0", "xz"),
+    (b"BZh91AY&SY", "bzip2"),
+    (b"\x04\x22\x4d\x18", "lz4"),
+    (b"PK\x03\x04", "zip"),
+];
+
 /// A file of rows, read from front to back.
 pub(super) trait Rows: Send {
     /// Reads the next row; false at the end.
@@ -106,6 +115,10 @@ impl RowReader {
                 return Ok(Box::new(MarkdownFile::open(path, file)?));
             }
             let start = first_bytes(&mut file)?;
+            if let Some((_, form)) = PACKED.iter().find(|(begin, _)| start.starts_with(begin)) {
+                let what = format!("packed with {form}, which is not read");
+                return Err(RowFault::new(what, "unpack it, or pack it with gzip").into());
+            }
             Ok(if start.starts_with(&MAGIC) {
                 Box::new(ParquetRows::open(file, scalars)?)
             } else if let Some(separator) = separator(path) {
