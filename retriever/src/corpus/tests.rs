@@ -304,6 +304,32 @@ fn a_hostile_gzip_is_an_error() {
     assert_eq!(read(&path, CorpusFormat::BEIR).unwrap().len(), 1);
 }
 
+/// A cache whose blobs were removed, a name in another encoding.
+#[cfg(target_os = "linux")]
+#[test]
+fn no_part_of_a_folder_is_left_out() {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+    use std::os::unix::fs::symlink;
+
+    let rows = tempfile::tempdir().unwrap();
+    write(&rows, "a.jsonl", b"{\"_id\":\"1\",\"text\":\"x\"}\n");
+    symlink("nowhere", rows.path().join("b.jsonl")).unwrap();
+    let error = read(rows.path(), CorpusFormat::BEIR).unwrap_err();
+    let gone = matches!(&error, ReadError::Missing { path } if path.ends_with("b.jsonl"));
+    assert!(gone, "{error}");
+    let pages = tempfile::tempdir().unwrap();
+    write(&pages, "a.md", b"Text.");
+    symlink("nowhere", pages.path().join("b.md")).unwrap();
+    let error = read(pages.path(), CorpusFormat::PAGES).unwrap_err();
+    assert!(matches!(error, ReadError::Missing { .. }), "{error}");
+    std::fs::remove_file(pages.path().join("b.md")).unwrap();
+    let latin = pages.path().join(OsStr::from_bytes(b"caf\xe9.md"));
+    std::fs::write(latin, "Text.").unwrap();
+    let error = read(pages.path(), CorpusFormat::PAGES).unwrap_err();
+    assert!(error.to_string().contains("name is not UTF-8"), "{error}");
+}
+
 #[test]
 fn parts_that_are_packed_otherwise_are_told() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,6 +1,7 @@
 //! The files behind a path.
 
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use super::reader::{RowReader, open_failure};
@@ -22,15 +23,20 @@ const MARKDOWN: &str = ".md";
 
 /// The kind of a file by its name; hidden files have none.
 fn kind(path: &Path) -> Option<&'static str> {
-    let name = path.file_name()?.to_str()?;
+    let name = path.file_name()?.to_string_lossy();
     let ends = |end: &str| name.len() > end.len() && name.ends_with(end);
     let (_, kind) = ENDS.into_iter().find(|(end, _)| ends(end))?;
     (!is_hidden(path)).then_some(kind)
 }
 
 fn is_hidden(path: &Path) -> bool {
-    let name = path.file_name().and_then(|name| name.to_str());
+    let name = path.file_name().map(OsStr::to_string_lossy);
     name.is_some_and(|name| name.starts_with(['.', '_']))
+}
+
+/// Tells whether an entry of a folder is to be read. A link that leads nowhere is: opening it tells that a part is missing.
+fn is_part(path: &Path) -> bool {
+    path.is_file() || !path.exists()
 }
 
 pub(super) fn is_markdown(path: &Path) -> bool {
@@ -43,7 +49,7 @@ fn listed(folder: &Path) -> Result<Vec<(PathBuf, &'static str)>, ReadError> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(folder).map_err(fail)? {
         let file = entry.map_err(fail)?.path();
-        if let Some(kind) = kind(&file).filter(|_| file.is_file()) {
+        if let Some(kind) = kind(&file).filter(|_| is_part(&file)) {
             files.push((file, kind));
         }
     }
@@ -62,7 +68,7 @@ fn pages_below(folder: &Path) -> Result<Vec<PathBuf>, ReadError> {
             let path = entry.path();
             if entry.file_type().map_err(fail)?.is_dir() {
                 folders.extend((!is_hidden(&path)).then_some(path));
-            } else if is_markdown(&path) && path.is_file() {
+            } else if is_markdown(&path) && is_part(&path) {
                 pages.push(path);
             }
         }
