@@ -270,6 +270,37 @@ fn what_a_running_build_moved_aside_stays_there() {
     assert!(!request.out.exists() && aside.join("manifest.json").exists());
 }
 
+#[cfg(unix)]
+#[test]
+fn a_link_stays_and_the_index_behind_it_is_changed() {
+    let place = Place::new();
+    let mut request = place.request(&ROWS);
+    let disk = place.path("disk");
+    fs::create_dir(&disk).unwrap();
+    std::os::unix::fs::symlink("disk/wiki", place.path("index")).unwrap();
+    // The link may be there first.
+    build(&request).unwrap();
+    assert_eq!(ids(&disk.join("wiki"), "apple"), ["a", "b"]);
+    place.corpus(&[("x", "apple tart")]);
+    request.replace = true;
+    build(&request).unwrap();
+    assert_eq!(ids(&disk.join("wiki"), "apple"), ["x"]);
+    // One build at a time, by whatever name.
+    let building = disk.join(".wiki.building");
+    fs::create_dir(&building).unwrap();
+    let lock = fs::File::create(building.join(".build.lock")).unwrap();
+    lock.try_lock().unwrap();
+    let more = place.corpus(&[("y", "apple pie")]);
+    let addition = AddRequest::new(&more, request.format, &request.out);
+    let add = || Index::add(&addition, &mut |_, _| {});
+    assert!(matches!(add(), Err(IndexError::Busy { .. })));
+    drop(lock);
+    assert_eq!(add().unwrap().passages, 2);
+    assert!(request.out.is_symlink());
+    assert_eq!(place.names(), ["corpus.jsonl", "disk", "index"]);
+    assert_eq!(fs::read_dir(&disk).unwrap().count(), 1);
+}
+
 #[test]
 fn a_second_build_at_the_same_place_is_told() {
     let place = Place::new();

@@ -11,6 +11,9 @@ use crate::index::{MANIFEST_FILE, SEGMENT_PREFIX};
 /// Held locked while a build runs, so that a second one is refused and the remains of a killed one are recognised.
 const LOCK_FILE: &str = ".build.lock";
 
+/// Links that are followed one after the other, as by Linux.
+const MOST_LINKS: usize = 40;
+
 /// `.NAME.building` beside the index folder, held under the lock of the index. Dropped before [`Staging::publish`], it
 /// takes its content with it.
 pub(in crate::index) struct Staging {
@@ -24,6 +27,7 @@ pub(in crate::index) struct Staging {
 impl Staging {
     /// Claims the folder for a new index, clearing what a killed build left.
     pub(in crate::index) fn for_new(target: &Path, replace: bool) -> Result<Self, IndexError> {
+        let target = &led_to(target);
         let (path, replaced) = siblings(target)?;
         let staging = Self::claim(target, path, replaced)?;
         check_target(target, replace)?;
@@ -35,6 +39,7 @@ impl Staging {
     /// Claims the folder for a change of an existing index, whose manifest is read under the lock. Clears what a killed
     /// build, addition or merge left beside the index and in it.
     pub(in crate::index) fn for_change(target: &Path) -> Result<(Self, Manifest), IndexError> {
+        let target = &led_to(target);
         let (path, replaced) = siblings(target)?;
         if !holds_index(&replaced) {
             // Nothing is made beside what is no index.
@@ -199,6 +204,20 @@ pub(in crate::index) fn files_below(folder: &Path) -> io::Result<Vec<String>> {
     }
     files.sort();
     Ok(files)
+}
+
+/// The folder that a path leads to, there or not yet. A link stays, and the index behind it is built, changed and locked on its own file
+/// system under its own name.
+fn led_to(target: &Path) -> PathBuf {
+    // A slash at the end would hide the link.
+    let mut place: PathBuf = target.components().collect();
+    for _ in 0..MOST_LINKS {
+        let Ok(next) = fs::read_link(&place) else {
+            break;
+        };
+        place = place.parent().unwrap_or(Path::new("")).join(next);
+    }
+    place
 }
 
 fn siblings(target: &Path) -> Result<(PathBuf, PathBuf), IndexError> {
