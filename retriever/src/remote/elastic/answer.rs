@@ -8,6 +8,11 @@ use serde_json::{Map, Value};
 
 use crate::remote::hits::{FieldNames, arrange, finite};
 
+/// Types of the error of a query with too many words, each of which is a clause.
+const TOO_MANY_CLAUSES: [&str; 2] = ["too_many_clauses", "too_many_nested_clauses"];
+/// Status of a request that is refused for what it is.
+const REFUSED: u16 = 400;
+
 #[derive(Deserialize)]
 pub(super) struct MultiAnswer {
     responses: Vec<Response>,
@@ -74,7 +79,11 @@ impl Response {
     fn into_hits(self, fields: &FieldNames, k: usize) -> Result<Vec<Hit>, Fault> {
         let status = self.status.unwrap_or(200);
         if let Some(error) = self.error {
-            let status = if status < 300 { 500 } else { status };
+            let status = match status {
+                _ if has_too_many_words(&error) => REFUSED,
+                ..300 => 500,
+                status => status,
+            };
             return Err(Fault::Status {
                 status,
                 body: brief(&error),
@@ -124,8 +133,26 @@ impl Found {
     }
 }
 
-/// The reason inside an error, or the error. The client takes credentials out of it and then shortens it.
+/// Tells whether a query has more words than the server takes: Elasticsearch before 8.16 and `OpenSearch` answer with 500, though the
+/// query will never do better. It is told by the types of an error and of its causes; a reason may quote the query.
+fn has_too_many_words(error: &Value) -> bool {
+    let names = |kind: &Value| {
+        let kind = kind.as_str();
+        kind.is_some_and(|kind| TOO_MANY_CLAUSES.contains(&kind))
+    };
+    match error {
+        Value::Object(parts) => {
+            parts.get("type").is_some_and(names) || parts.values().any(has_too_many_words)
+        }
+        Value::Array(causes) => causes.iter().any(has_too_many_words),
+        _ => false,
+    }
+}
+
+/// The reason inside an error, that of its cause before "all shards failed", or the error. The client takes credentials out of it and then
+/// shortens it.
 fn brief(error: &Value) -> String {
+    let error = error.pointer("/root_cause/0").unwrap_or(error);
     let reason = error.get("reason").unwrap_or(error);
     let text = reason.get("reason").unwrap_or(reason);
     let kind = error

@@ -261,6 +261,37 @@ async fn a_search_that_was_cut_short_is_asked_for_again() {
     }
 }
 
+/// One query of a policy that repeats itself is no failure of the server, nor of the queries beside it.
+#[tokio::test]
+async fn a_query_of_too_many_words_is_refused_and_no_failure() {
+    let cause = json!({
+        "type": "too_many_nested_clauses",
+        "reason": "Query contains too many nested clauses; maxClauseCount is set to 1024",
+    });
+    let failed = json!({
+        "root_cause": [cause], "type": "search_phase_execution_exception", "reason": "all shards failed",
+        "failed_shards": [{"shard": 0, "index": "wiki", "reason": cause}],
+    });
+    let server = Server::start(move |seen, _| {
+        let searches = seen.lines().into_iter().skip(1).step_by(2);
+        let answer = |body: Value| match body.to_string().len() {
+            ..2000 => json!({"hits": {"hits": []}, "status": 200}),
+            _ => json!({"error": failed, "status": 500}),
+        };
+        Reply::json(&json!({"responses": searches.map(answer).collect::<Vec<_>>()}))
+    })
+    .await;
+    let retriever = connect(&server.url(), json!({})).await;
+    let long = "moon ".repeat(1025);
+    let queries = ["tides", &long, "wind"].map(Query::new);
+    let error = retriever.search(&queries, 2).await.unwrap_err();
+    let RetrieverError::Refused { query, .. } = &error else {
+        panic!("{error}")
+    };
+    assert!(query.starts_with("moon moon"), "{query}");
+    assert!(error.to_string().contains("set to 1024"), "{error}");
+}
+
 #[tokio::test]
 async fn the_fingerprint_tells_how_it_is_asked() {
     let of = async |more: Value| connect("http://h:9200", more).await.fingerprint();
