@@ -211,10 +211,10 @@ impl RetrieverConfig {
 
 /// The folder of an encoder or a cross-encoder: as it is named, or fetched from the hub by its address, `hf://ORG/NAME`.
 fn model_folder(named: &Path) -> Result<PathBuf> {
-    match named.to_str().and_then(|named| named.strip_prefix("hf://")) {
+    match named.to_str().filter(|named| named.starts_with("hf://")) {
         None => Ok(named.to_owned()),
-        Some(name) => hub()
-            .fetch(name)
+        Some(address) => hub()
+            .fetch(address)
             .with_context(|| format!("the model {} cannot be had", named.display())),
     }
 }

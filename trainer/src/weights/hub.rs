@@ -130,6 +130,8 @@ const TEXTS: [&str; 9] = [
 ];
 /// Files without which a folder is not a model.
 const NEEDED: [&str; 2] = ["config.json", "tokenizer.json"];
+/// Begins an address on the hub.
+const SCHEME: &str = "hf://";
 const ADAPTER_CONFIG: &str = "adapter_config.json";
 const ADAPTER: &str = "adapter_model.safetensors";
 
@@ -174,8 +176,8 @@ impl Hub {
     }
 
     /// The folder of a checkpoint: `name` itself if it is one, else the cached snapshot of `ORG/NAME` or
-    /// `ORG/NAME@REVISION` (branch, tag or commit). What the cache lacks is fetched first: only the files that are read
-    /// here, each whole or not at all. A hub that cannot be reached does no harm where the cache is whole.
+    /// `ORG/NAME@REVISION` (branch, tag or commit), after `hf://` no folder. What the cache lacks is fetched first: only the files
+    /// that are read here, each whole or not at all. A hub that cannot be reached does no harm where the cache is whole.
     ///
     /// # Errors
     /// [`HubError`].
@@ -192,13 +194,17 @@ impl Hub {
     }
 
     fn found(&self, name: &str, part: Part) -> Result<PathBuf, HubError> {
-        if Path::new(name).is_dir() {
+        let address = name.strip_prefix(SCHEME);
+        let here = |path: &str| address.is_none() && Path::new(path).is_dir();
+        if here(name) {
             return Ok(PathBuf::from(name));
         }
-        let wanted = Wanted::parse(name).ok_or_else(|| HubError::Name(name.to_owned()))?;
+        let parsed = Wanted::parse(address.unwrap_or(name));
+        let mut wanted = parsed.ok_or_else(|| HubError::Name(name.to_owned()))?;
+        name.clone_into(&mut wanted.name);
         let cached = self.cached(&wanted.repo(MODELS, &wanted.revision));
         let parent = wanted.id.split('/').next().unwrap_or_default();
-        if cached.is_none() && Path::new(parent).is_dir() {
+        if cached.is_none() && here(parent) {
             return Err(HubError::NoFolder {
                 name: name.to_owned(),
                 parent: parent.to_owned(),
@@ -526,6 +532,25 @@ mod tests {
             (Path::new("/b"), "http://mirror")
         );
         assert_eq!((set.token.as_deref(), set.offline), (Some("t"), true));
+    }
+
+    #[test]
+    fn an_address_of_the_hub_is_no_folder_here() {
+        let hub = Hub {
+            cache: PathBuf::from("nowhere"),
+            endpoint: String::new(),
+            token: None,
+            offline: true,
+        };
+        // A test runs in the folder of its crate.
+        assert_eq!(hub.fetch("src/weights").unwrap(), Path::new("src/weights"));
+        let other = hub.fetch("src/other").unwrap_err();
+        assert!(matches!(other, HubError::NoFolder { .. }), "{other}");
+        for address in ["hf://src/weights", "hf://src/other"] {
+            let error = hub.fetch(address).unwrap_err();
+            let looked = matches!(&error, HubError::Offline { name, .. } if name == address);
+            assert!(looked, "{error}");
+        }
     }
 
     #[test]

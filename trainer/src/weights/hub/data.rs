@@ -3,9 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use super::server::{Fault, Server};
-use super::{DATASETS, Hub, HubError, Wanted, refer};
+use super::{DATASETS, Hub, HubError, SCHEME, Wanted, refer};
 
-const SCHEME: &str = "hf://";
 /// The kind, as the hub's own tools write it after the scheme.
 const KIND: &str = "datasets/";
 /// Begins the names of branches that hold a conversion or a proposal, three parts long: `refs/convert/parquet`.
