@@ -56,7 +56,7 @@ pub fn study(
         .map(|run| Resolved::read(&RunLayout::new(run).config(), overrides, None))
         .collect::<Result<Vec<_>>>()?;
     let bootstrap = configs.first().context("name a run folder")?.bootstrap();
-    let at_a_time = at_a_time(&configs)?;
+    let at_a_time = at_a_time(runs, &configs)?;
     let judged = side_by_side(at_a_time, runs.len(), observer, |place, observer| {
         let layout = RunLayout::new(&runs[place]);
         let config = &configs[place];
@@ -94,18 +94,21 @@ pub fn study(
 
 /// Runs that are evaluated at the same time: where the processor trains several micro-batches of such a policy at once, a policy of this
 /// size plays faster on a core of its own than on all of them; a larger one fills them, and is in memory once.
-fn at_a_time(configs: &[Resolved]) -> Result<usize> {
-    let Some(config) = configs.first() else {
+fn at_a_time(runs: &[PathBuf], configs: &[Resolved]) -> Result<usize> {
+    let (Some(run), Some(config)) = (runs.first(), configs.first()) else {
         return Ok(1);
     };
+    if !config.device.is_cpu() {
+        return Ok(1);
+    }
+    let trained = RunLayout::new(run).policy();
+    let trained = config.vary(|config| {
+        config.policy.checkpoint = trained.to_string_lossy().into_owned();
+    })?;
     let small = |start: Start| {
         Workers::micro_batches_at_a_time(config.threads(), start.shape()).min(configs.len())
     };
-    Ok(if config.device.is_cpu() {
-        Start::of(config, true)?.map_or(1, small)
-    } else {
-        1
-    })
+    Ok(Start::of(&trained, true)?.map_or(1, small))
 }
 
 /// The observer of one of the runs of a study, which says whose every line is.
