@@ -43,7 +43,7 @@ train() {
   touch "$run/done"
 }
 # A seed per core: the weights are those of a run on all cores, bit for bit, and two such runs take 0.7 of the time of one after the other.
-# Baselines of as many seconds are given what a run took beside another, and `eval --controls` has as many runs side by side.
+# Baselines of as many seconds are given what a run took beside the others, and `eval --controls` has as many side by side.
 trap 'kill $(jobs -p) 2>/dev/null || true' EXIT
 # Counted here, because a run that was stopped for a while is none of `jobs -r`.
 trained=0

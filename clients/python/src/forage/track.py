@@ -1,6 +1,6 @@
 """The metrics of a run in Weights & Biases or trackio, during the run or after it.
 
-    python -m forage.track RUN --to wandb --project search
+    python3 -m forage.track RUN --to wandb --project search
 
 reads the folder of a run and logs a row for each step under the names of `docs/metrics.md`, with the config. While a process
 works on the run it goes on with it. What was logged is noted in the folder (`tracked.wandb.json`), so that a call which is
@@ -223,7 +223,7 @@ def _in_trackio(trackio: ModuleType, known: str | None, about: dict[str, Any]) -
 
 
 def _main(words: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m forage.track", description=(__doc__ or "").split("\n", 1)[0])
+    parser = argparse.ArgumentParser(prog="python3 -m forage.track", description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("run", help="folder of a run")
     parser.add_argument("--to", choices=get_args(Tracker), default="wandb", help="the package that logs (%(default)s)")
     parser.add_argument("--project", default="forage", help="its name there (%(default)s)")
