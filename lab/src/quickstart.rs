@@ -170,7 +170,7 @@ fn prepare(layout: &RunLayout, resume: bool) -> Result<RunLock> {
     RunLock::take(folder)
 }
 
-/// Whether a quickstart made its start; `None` where there is no record.
+/// Tells whether a quickstart made its start; `None` where there is no record.
 fn origin(layout: &RunLayout) -> Result<Option<bool>> {
     let file = layout.origin();
     if !file.exists() {

@@ -92,8 +92,8 @@ pub fn study(
     Ok(studied)
 }
 
-/// Runs that are evaluated at the same time: where the processor trains several micro-batches of such a policy at once, a policy of this
-/// size plays faster on a core of its own than on all of them; a larger one fills them, and is in memory once.
+/// The number of runs that are evaluated at the same time: where the processor trains several micro-batches of such a policy at once, a
+/// policy of this size plays faster on a core of its own than on all of them; a larger one fills them, and is in memory once.
 fn at_a_time(runs: &[PathBuf], configs: &[Resolved]) -> Result<usize> {
     let (Some(run), Some(config)) = (runs.first(), configs.first()) else {
         return Ok(1);
@@ -111,7 +111,7 @@ fn at_a_time(runs: &[PathBuf], configs: &[Resolved]) -> Result<usize> {
     Ok(Start::of(&trained, true)?.map_or(1, small))
 }
 
-/// The observer of one of the runs of a study, which says whose every line is.
+/// The observer of one run of a study, which begins every line with the run's name.
 struct Named<'a> {
     observer: &'a dyn Observer,
     run: String,

@@ -353,6 +353,11 @@ fn symbols(text: &str) -> String {
                 shown.push_str(&["^", &grouped(first, is_one)].concat());
             }
             _ => {
+                // A fraction may be a power without braces of its own.
+                let is_power = shown.trim_end().ends_with('^');
+                if is_power {
+                    shown.push('(');
+                }
                 let size = first.strip_prefix('-');
                 let is_term = size.is_some_and(|size| !size.contains(['+', '-']));
                 if is_term && begins(&shown) {
@@ -366,6 +371,9 @@ fn symbols(text: &str) -> String {
                     let is_one = is_factor(&second);
                     shown.push_str(&["/", &grouped(second, is_one)].concat());
                     rest = after;
+                }
+                if is_power {
+                    shown.push(')');
                 }
             }
         }

@@ -16,7 +16,8 @@ use crate::reward::RewardSet;
 use crate::reward::grading::exact_match;
 use crate::rollout::{Job, Presentation, Rollout};
 
-const SAME: [[&str; 2]; 50] = [
+const SAME: [[&str; 2]; 51] = [
+    ["x^\\frac12", "x^{1/2}"],
     ["\\frac{1}{2}", "0.5"],
     ["\\dfrac12", "1/2"],
     ["-\\frac{3}{4}", "\\frac{-3}{4}"],
@@ -76,7 +77,8 @@ const SAME: [[&str; 2]; 50] = [
 ];
 
 /// The first four are one text after the normalisation of answers.
-const OTHER: [[&str; 2]; 24] = [
+const OTHER: [[&str; 2]; 25] = [
+    ["x^\\frac12", "x^1/2"],
     ["3", "-3"],
     ["1.5", "15"],
     ["12", "1/2"],

@@ -148,7 +148,7 @@ impl Client {
         self.base.as_str().trim_end_matches('/')
     }
 
-    /// A text of the server, for errors, without the credentials that it may echo. Redact before shortening: half of them is not found.
+    /// A text of the server, for errors, without the credentials that it may echo. Redact before shortening: a part of one is not found.
     pub fn redact(&self, text: &str) -> String {
         self.credentials.redact(text)
     }
@@ -237,7 +237,7 @@ impl Client {
     }
 
     /// Waits for a turn among the concurrent calls, which come in order. How many wait is the caller's doing and no fault of the server, so
-    /// the wait ends only when no call was answered for the time of one.
+    /// the wait ends only when no call was answered for as long as one may take.
     async fn turn(&self) -> Result<Option<SemaphorePermit<'_>>, Fault> {
         let HttpOptions {
             deadline_ms,

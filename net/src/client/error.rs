@@ -59,7 +59,7 @@ pub enum Fault {
     },
     /// Other calls held every place, and none of them was answered.
     #[error(
-        "no turn among {concurrency} calls at once, of which none was answered within {milliseconds} ms"
+        "no turn came: of {concurrency} calls at once none was answered within {milliseconds} ms; check the server, or raise `deadline_ms`"
     )]
     Queued {
         /// The longest time without an answer, ms.
@@ -81,7 +81,7 @@ pub enum Fault {
     #[error("the answer does not fit the protocol ({0})")]
     Protocol(String),
     /// The answer cannot be used, but the next one may be: it is not JSON or has another shape, because a proxy
-    /// answered, or a model wrote it; or it is of a part of the work alone.
+    /// answered, or a model wrote it; or it covers only a part of the work.
     #[error("the answer does not fit the protocol ({0})")]
     Unusable(String),
     /// The caller lets nothing more be sent.

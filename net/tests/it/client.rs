@@ -106,8 +106,8 @@ async fn an_answer_that_trickles_is_a_timeout() {
     assert_eq!(error.fault.again(), Again::Soon);
 }
 
-/// An address at which the system answers no first packet: its queue of connections is full, and nobody takes any. With what must be kept
-/// for that.
+/// An address at which the system answers no first packet: its queue of connections is full, and nobody takes any. Beside it what must be
+/// kept for that.
 fn silent() -> (String, impl Sized) {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
@@ -167,7 +167,7 @@ async fn at_once(count: usize, url: &str, options: HttpOptions) -> Vec<Result<Va
 
 #[tokio::test]
 async fn a_queue_that_moves_fails_nobody() {
-    // Each answer takes 0.4 s and more, all of them longer than a call may take.
+    // Each answer takes 0.4 s or more, and all of them together longer than a call may take.
     let (url, _) = server(vec![FINE.to_owned()], Some(Duration::from_millis(8))).await;
     let narrow = HttpOptions {
         timeout_ms: 2000,

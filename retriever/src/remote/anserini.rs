@@ -160,7 +160,6 @@ impl Retriever for AnseriniRetriever {
                 what: "filter passages",
             });
         }
-        let at_once = self.options.http.concurrency;
-        in_batches(queries, k, 1, at_once, |batch| self.ask_each(batch, k)).await
+        in_batches(queries, k, 1, |batch| self.ask_each(batch, k)).await
     }
 }

@@ -158,7 +158,6 @@ impl ChromaOptions {
         Ok(VectorRetriever {
             http,
             batch_queries: options.batch_queries,
-            concurrency: options.http.concurrency,
             encoder,
             collection: Records {
                 query,

@@ -184,7 +184,7 @@ impl ElasticRetriever {
         self.http.call(request, take).await.map_err(remote)
     }
 
-    /// A pattern, or an alias, that leads to no open index would by default be an empty answer.
+    /// The header of a search. A pattern or an alias that leads to no open index is an error; by default its answer would be empty.
     fn header(&self) -> Value {
         let mut header = json!({ "index": self.options.index, "allow_no_indices": false });
         if self.options.dfs {
@@ -266,7 +266,9 @@ impl Retriever for ElasticRetriever {
     }
 
     async fn search(&self, queries: &[Query], k: usize) -> Result<Vec<Vec<Hit>>, RetrieverError> {
-        let (most, at_once) = (self.options.batch_queries, self.options.http.concurrency);
-        in_batches(queries, k, most, at_once, |batch| self.ask(batch, k)).await
+        in_batches(queries, k, self.options.batch_queries, |batch| {
+            self.ask(batch, k)
+        })
+        .await
     }
 }

@@ -150,7 +150,6 @@ impl QdrantOptions {
         Ok(VectorRetriever {
             http,
             batch_queries: options.batch_queries,
-            concurrency: options.http.concurrency,
             encoder,
             collection: Points { query, options },
         })

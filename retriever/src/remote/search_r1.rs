@@ -9,7 +9,7 @@ use forage_contracts::retriever::{
     Encoder, Fingerprint, Hit, Query, Retriever, RetrieverEntry, RetrieverError, RetrieverSettings,
 };
 use forage_net::{Client, Fault, HttpOptions, KeyHeader, NetError, Refusal, Request, Url};
-use futures::{StreamExt, TryStreamExt, stream};
+use futures::future::try_join_all;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -67,7 +67,6 @@ pub(super) struct SearchR1Client {
     http: Client,
     retrieve: Url,
     batch_queries: usize,
-    concurrency: usize,
     mode: Option<Mode>,
     fingerprint: Fingerprint,
     is_forage: bool,
@@ -80,7 +79,6 @@ impl SearchR1Client {
     /// [`RetrieverError::Setting`] for options that cannot work, [`RetrieverError::Remote`] when the server does not answer.
     pub(super) async fn connect(options: SearchR1Options) -> Result<Self, RetrieverError> {
         let batch_queries = super::spec::at_least_one("batch_queries", options.batch_queries)?;
-        let concurrency = options.http.concurrency;
         let http = forage_http(&options.url, options.http)?;
         let served = match info(&http).await?.filter(|info| info.fingerprint.is_some()) {
             None => None,
@@ -103,7 +101,6 @@ impl SearchR1Client {
             http,
             retrieve,
             batch_queries,
-            concurrency,
             mode: options.mode,
             fingerprint,
             is_forage,
@@ -131,20 +128,16 @@ impl Retriever for SearchR1Client {
                 what: "filter passages",
             });
         }
-        in_batches(queries, k, self.batch_queries, self.concurrency, |batch| {
-            self.ask(batch, k)
-        })
-        .await
+        in_batches(queries, k, self.batch_queries, |batch| self.ask(batch, k)).await
     }
 }
 
-/// Asks for the best `k` passages of runs of queries with one filter, of at most `most` each, `at_once` of them at the same time: a
-/// request carries one filter, and the time of a call begins when it is made, also where it then waits for a place.
+/// Asks for the best `k` passages of runs of queries with one filter, of at most `most` each, at the same time: a request
+/// carries one filter.
 pub(super) async fn in_batches<'q, F>(
     queries: &'q [Query],
     k: usize,
     most: usize,
-    at_once: usize,
     ask: impl Fn(&'q [Query]) -> F,
 ) -> Result<Vec<Vec<Hit>>, RetrieverError>
 where
@@ -156,8 +149,7 @@ where
     }
     let alike = queries.chunk_by(|one, other| one.filter == other.filter);
     let batches = alike.flat_map(|alike| alike.chunks(most));
-    let calls: Vec<_> = batches.map(|batch| ask_apart(batch, &ask)).collect();
-    let lists: Vec<Vec<Vec<Hit>>> = stream::iter(calls).buffered(at_once).try_collect().await?;
+    let lists = try_join_all(batches.map(|batch| ask_apart(batch, &ask))).await?;
     Ok(lists.into_iter().flatten().collect())
 }
 

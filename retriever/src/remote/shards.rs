@@ -89,7 +89,6 @@ impl RetrieverSettings for ShardsOptions {
 pub(crate) struct ShardedRetriever {
     shards: Vec<Arc<dyn Shard>>,
     batch_queries: usize,
-    concurrency: usize,
     fingerprint: Fingerprint,
 }
 
@@ -119,17 +118,16 @@ impl ShardedRetriever {
             .into_iter()
             .map(|shard| Arc::new(shard) as Arc<dyn Shard>)
             .collect();
-        Self::new(shards, options.batch_queries, options.http.concurrency)
+        Self::new(shards, options.batch_queries)
     }
 
-    /// Searches these parts; `batch_queries` is the most queries of a batch, `concurrency` the most batches of a search at once.
+    /// Searches these parts; `batch_queries` is the most queries asked about at once.
     ///
     /// # Errors
     /// [`RetrieverError::Setting`] for no part, or the same one twice.
     pub(crate) fn new(
         shards: Vec<Arc<dyn Shard>>,
         batch_queries: usize,
-        concurrency: usize,
     ) -> Result<Self, RetrieverError> {
         let batch_queries = super::spec::at_least_one("batch_queries", batch_queries)?;
         let mut named: Vec<_> = shards
@@ -158,7 +156,6 @@ impl ShardedRetriever {
         Ok(Self {
             shards,
             batch_queries,
-            concurrency,
             fingerprint,
         })
     }
@@ -216,10 +213,7 @@ impl Retriever for ShardedRetriever {
     }
 
     async fn search(&self, queries: &[Query], k: usize) -> Result<Vec<Vec<Hit>>, RetrieverError> {
-        in_batches(queries, k, self.batch_queries, self.concurrency, |batch| {
-            self.ask(batch, k)
-        })
-        .await
+        in_batches(queries, k, self.batch_queries, |batch| self.ask(batch, k)).await
     }
 }
 

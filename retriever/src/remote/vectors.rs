@@ -35,7 +35,6 @@ pub(super) trait Collection: Send + Sync {
 pub(super) struct VectorRetriever<C> {
     pub(super) http: Client,
     pub(super) batch_queries: usize,
-    pub(super) concurrency: usize,
     pub(super) encoder: Arc<dyn Encoder>,
     pub(super) collection: C,
 }
@@ -72,10 +71,7 @@ impl<C: Collection> Retriever for VectorRetriever<C> {
     }
 
     async fn search(&self, queries: &[Query], k: usize) -> Result<Vec<Vec<Hit>>, RetrieverError> {
-        in_batches(queries, k, self.batch_queries, self.concurrency, |batch| {
-            self.ask(batch, k)
-        })
-        .await
+        in_batches(queries, k, self.batch_queries, |batch| self.ask(batch, k)).await
     }
 }
 

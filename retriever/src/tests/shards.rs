@@ -119,8 +119,7 @@ proptest! {
             let retriever = Bm25Retriever::in_memory(passages.clone()).unwrap();
             Arc::new(Local { name: format!("part {number}"), retriever })
         };
-        let shards = parts.iter().enumerate().map(local).collect();
-        let front = ShardedRetriever::new(shards, batch, 2).unwrap();
+        let front = ShardedRetriever::new(parts.iter().enumerate().map(local).collect(), batch).unwrap();
         let queries = queries(&texts);
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let found = runtime.block_on(front.search(&queries, k)).unwrap();

@@ -66,7 +66,7 @@ impl LoraConfig {
         found.map(|(key, _)| key)
     }
 
-    /// Whether the map of this name is adapted; `None` where only the file can tell.
+    /// Tells whether the map of this name is adapted; `None` where only the file can tell.
     pub(crate) fn adapts(&self, module: &str) -> Option<bool> {
         let ends = |name: &String| {
             module == name
@@ -81,14 +81,14 @@ impl LoraConfig {
         }
     }
 
-    /// Whether a map of a layer is adapted, or may be where only the file can tell.
+    /// Tells whether a map of a layer is adapted, or may be where only the file can tell.
     fn may_adapt(&self, layer: usize, map: &Projection) -> bool {
         let (part, name) = map.name;
         self.adapts(&format!("model.layers.{layer}.{part}.{name}"))
             .unwrap_or(true)
     }
 
-    /// Whether the head of `model` is adapted, or may be where only the file can tell; one that is the embedding cannot be.
+    /// Tells whether the head of `model` is adapted, or may be where only the file can tell; one that is the embedding cannot be.
     pub(crate) fn adapts_head(&self, model: &ModelConfig) -> bool {
         !model.tie_word_embeddings && self.adapts(HEAD).unwrap_or(true)
     }

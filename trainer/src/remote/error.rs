@@ -69,7 +69,7 @@ impl RemoteFault {
         )
     }
 
-    /// Returns true where the server may be another process afterwards than before.
+    /// Returns true where the server may have been replaced by another process.
     pub(super) fn may_be_restart(&self) -> bool {
         matches!(
             self,

@@ -17,7 +17,8 @@
 //! Before the first push of a process the server is shown weights that are changed on purpose (`Server::prove`), which rounding cannot hide.
 //!
 //! A server that was restarted has the weights of its start. It does not know the adapter's name, SGLang says which whole weights a
-//! completion is of, and vLLM is asked (`Server::confirm`) where a connection has failed. None of its tokens is used before the next push.
+//! completion is of, and vLLM is asked (`Server::confirm`) where a connection has failed: it is found out where its weights differ by more
+//! than rounding. Once that is known, none of its tokens is used before the next push.
 //!
 //! # Several servers
 //! Episodes are dealt to servers by `Router`. Whoever is not seen to have the newest weights is not asked: a server that fails is given

@@ -1,8 +1,8 @@
 //! The question which weights a server has: what it draws behind a few texts, and the log-probabilities that it gives to that.
 //!
 //! A vLLM does not say with a completion which whole weights it has, and one that was restarted has those of its start. So after a push of
-//! whole weights it is asked for its likeliest tokens as well, and where a connection to it has failed since, whether these have the same
-//! log-probabilities still, before a completion is used.
+//! whole weights it is asked for its likeliest tokens as well, and where a connection to it has failed since, whether these still have the
+//! same log-probabilities, before a completion is used.
 
 use forage_net::Fault;
 use serde_json::Value;
@@ -155,7 +155,7 @@ impl Server {
         }))
     }
 
-    /// Asks whether the server says the same still.
+    /// Asks whether the server still says the same.
     pub(super) async fn has(&self, mark: &Mark) -> Result<bool, RemoteFault> {
         let under = Under {
             version: mark.version,

@@ -195,7 +195,7 @@ impl Server {
         self.failed.load(Ordering::SeqCst)
     }
 
-    /// The server was seen to have its weights after so many of these faults.
+    /// Notes that the server was seen to have its weights after so many of these faults.
     pub(super) fn believe(&self, failures: u64) {
         self.seen.store(failures, Ordering::SeqCst);
     }

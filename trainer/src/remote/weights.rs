@@ -24,8 +24,8 @@ pub(crate) struct Under {
 }
 
 impl Under {
-    /// A fault, as one of the server where it refuses the adapter for want of it: SGLang does so with the status of a request that is wrong
-    /// in itself.
+    /// Makes a refusal for want of the adapter a fault of the server: SGLang gives it the status of a request that is wrong in itself. Other
+    /// faults stay as they are.
     pub(super) fn lacking(&self, fault: RemoteFault) -> RemoteFault {
         match &self.adapter {
             Some(name) if fault.is_refusal() && fault.said().contains(name.as_str()) => {
@@ -88,7 +88,7 @@ impl Weights {
         self.state().mark.clone()
     }
 
-    /// The server was seen to have others than those of the version, and is not used until a push succeeds; says why.
+    /// Notes that the server has other weights than those of the version, and is not used until a push succeeds; says why.
     pub(super) fn lose(&self, version: u64) -> String {
         let what = format!(
             "its log-probabilities are no longer those of version {version}, which was pushed: it was restarted, or others push to it"

@@ -176,8 +176,9 @@ impl Hub {
     }
 
     /// The folder of a checkpoint: `name` itself if it is one, else the cached snapshot of `ORG/NAME` or
-    /// `ORG/NAME@REVISION` (branch, tag or commit), after `hf://` no folder. What the cache lacks is fetched first: only the files
-    /// that are read here, each whole or not at all. A hub that cannot be reached does no harm where the cache is whole.
+    /// `ORG/NAME@REVISION` (branch, tag or commit); with `hf://` before it a name is always the hub's. What the cache lacks is fetched
+    /// first: only the files that are read here, each whole or not at all. A hub that cannot be reached does no harm where the cache is
+    /// whole.
     ///
     /// # Errors
     /// [`HubError`].

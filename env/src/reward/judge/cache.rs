@@ -35,11 +35,13 @@ pub(super) struct Slot {
 }
 
 impl Slot {
-    /// The reply, by `ask` where it is not known. Whoever wants it at once waits for the one answer. Where that fails, each asks for
-    /// itself, all at once: one after the other they would wait for a judge that hangs as often as there are of them.
+    /// The reply, by `ask` where it is not known; `keep` is for the reply that all take. All who want it at the same time wait for one
+    /// answer. Where that fails, each asks for itself, all at the same time: in turns, the last would wait for a judge that hangs as many
+    /// times as there are askers.
     pub(super) async fn reply(
         &self,
         ask: impl Future<Output = Result<String, JudgeError>>,
+        keep: impl Fn(&str) -> Result<(), JudgeError>,
     ) -> Result<String, JudgeError> {
         let mut ask = pin!(ask);
         let before = self.failures.load(Ordering::Relaxed);
@@ -48,6 +50,7 @@ impl Slot {
                 return Err(None);
             }
             let answer = ask.as_mut().await;
+            let answer = answer.and_then(|reply| keep(&reply).map(|()| reply));
             if answer.is_err() {
                 self.failures.fetch_add(1, Ordering::Relaxed);
             }
@@ -59,8 +62,10 @@ impl Slot {
             Err(None) => {}
         }
         let reply = ask.await?;
-        // Another may have been quicker; all take the same one.
-        let _ = self.reply.set(reply.clone());
+        // Another may have been quicker; all take the same one, and that one alone is kept.
+        if self.reply.set(reply.clone()).is_ok() {
+            keep(&reply)?;
+        }
         Ok(self.reply.get().cloned().unwrap_or(reply))
     }
 }

@@ -418,13 +418,8 @@ impl Judge {
             .get_or_try_init(|| async { self.open_cache() })
             .await?;
         let slot = cache.slot(&key);
-        let reply = slot.reply(async {
-            let reply = self
-                .call(body.into_bytes(), |reply| read(reply).map(|_| ()))
-                .await?;
-            cache.keep(&key, &reply)?;
-            Ok(reply)
-        });
+        let ask = self.call(body.into_bytes(), |reply| read(reply).map(|_| ()));
+        let reply = slot.reply(ask, |reply| cache.keep(&key, reply));
         // Only replies that are verdicts come here, unless a person wrote them into the file.
         read(&reply.await?).map_err(|refusal| JudgeError::Cache {
             path: self.settings.cache.clone().unwrap_or_default(),

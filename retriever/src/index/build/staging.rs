@@ -11,7 +11,7 @@ use crate::index::{MANIFEST_FILE, SEGMENT_PREFIX};
 /// Held locked while a build runs, so that a second one is refused and the remains of a killed one are recognised.
 const LOCK_FILE: &str = ".build.lock";
 
-/// Links that are followed one after the other, as by Linux.
+/// Most links that are followed one after the other, as in Linux.
 const MOST_LINKS: usize = 40;
 
 /// `.NAME.building` beside the index folder, held under the lock of the index. Dropped before [`Staging::publish`], it

@@ -104,10 +104,15 @@ impl Response {
         }
         if let Some(shards) = self.shards.filter(|shards| shards.failed > 0) {
             let why = shards.failures.first().map(brief).unwrap_or_default();
-            return Err(Fault::Unusable(format!(
-                "{} of {} shards failed: {why}",
-                shards.failed, shards.total
-            )));
+            let body = format!("{} of {} shards failed: {why}", shards.failed, shards.total);
+            if shards.failures.iter().any(has_too_many_words) {
+                return Err(Fault::Status {
+                    status: REFUSED,
+                    body,
+                    retry_after: None,
+                });
+            }
+            return Err(Fault::Unusable(body));
         }
         let found = self
             .hits

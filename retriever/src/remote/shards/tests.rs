@@ -71,7 +71,6 @@ fn front(shards: &[&Arc<Scripted>]) -> Result<ShardedRetriever, RetrieverError> 
             .map(|&shard| Arc::clone(shard) as Arc<dyn Shard>)
             .collect(),
         2,
-        2,
     )
 }
 

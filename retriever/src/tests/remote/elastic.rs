@@ -78,7 +78,7 @@ async fn elasticsearch_words() {
             "size": 5, "track_total_hits": false, "_source": ["title", "text", "contents"],
         })
     };
-    // Where nothing is of that name there is no answer, not an empty one.
+    // Where no index has that name the answer is an error, and not an empty one.
     let header = json!({"index": "wiki", "allow_no_indices": false});
     assert_eq!(
         seen.lines(),

@@ -411,7 +411,7 @@ async fn no_more_calls_than_allowed_are_in_flight() {
     assert_eq!(most.load(Ordering::SeqCst), 3);
 }
 
-/// A batch that waits for others of its own search is no call yet, whose time would be over.
+/// Batches of a search wait for each other without using up the time of a call.
 #[tokio::test]
 async fn a_search_may_have_more_batches_than_a_call_has_time_for() {
     let server = server(|_, _| Reply::new(200, FINE).after(Duration::from_millis(100))).await;

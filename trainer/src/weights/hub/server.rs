@@ -435,8 +435,8 @@ fn origin(address: &Uri) -> (String, String) {
     (scheme.to_owned(), authority.to_lowercase())
 }
 
-/// Makes a link to a blob in place of one that leads nowhere. Where a file system has no links of either kind the blob itself takes its
-/// place, as with the hub's own tools.
+/// Makes a link to a blob in place of one that leads nowhere. Where a file system has no links of either kind the blob itself is moved
+/// there, as by the hub's own tools.
 fn link(blob: &Path, target: &str, pointer: &Path) -> std::io::Result<()> {
     if pointer.exists() {
         return Ok(());

@@ -17,7 +17,10 @@ async fn equal_questions_do_not_wait_for_each_other_once_one_has_failed() {
         together.wait();
         Act::Say(200, completion(VERDICT))
     });
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("verdicts.jsonl");
     let judged = judged(JudgeSettings {
+        cache: Some(path.clone()),
         timeout_s: 10.0,
         attempts: 1,
         ..settings(&server)
@@ -28,4 +31,6 @@ async fn equal_questions_do_not_wait_for_each_other_once_one_has_failed() {
     assert_eq!(server.bodies().len(), 4);
     score(&judged, "Velm").await.expect("known by now");
     assert_eq!(server.bodies().len(), 4);
+    let kept = std::fs::read_to_string(&path).expect("a cache");
+    assert_eq!(kept.lines().count(), 1, "{kept}");
 }
