@@ -7,7 +7,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 from methods.run import again, interval
@@ -131,21 +130,6 @@ class Bench:
         with open(file) as lines:
             return [json.loads(line) for line in lines]
 
-    def index(self, run):
-        """An index of the world that a run was trained in, as its config has it."""
-        index = run / "world-index"
-        if not index.exists():
-            spec = tomllib.loads((run / "config.toml").read_text())["data"]["world"]
-            difficulty, world = spec["difficulty"], run / "world-files"
-            shutil.rmtree(world, ignore_errors=True)
-            shares = {"hops": ",".join(map(str, difficulty["hops"])), "paraphrase": difficulty["paraphrase"],
-                      "near-names": difficulty["near_names"]}
-            shares |= {"retold": difficulty["retold"]} if "retold" in difficulty else {}
-            options = [word for key, value in shares.items() for word in (f"--{key}", value)]
-            self.forage("world", "--pages", spec["pages"], "--seed", spec["seed"], *options, "--questions", 1, "--out", world)
-            self.forage("index", "build", "--corpus", world / "beir", "--out", index)
-        return index
-
     def search(self, index, queries):
         """Ids of the first page for each query, as words alone."""
         pages = [self.forage("search", index, "-k", DEPTH, "--json", "--", query) if query else "" for query in queries]
@@ -165,14 +149,14 @@ class Bench:
             run.mkdir(exist_ok=True)
             what.write_text(shlex.join(settings))
             self.forage("train", CONFIG, *settings, "--set", f"policy.checkpoint={start}", "--out", run, *begun)
-        index = self.index(run)
         files = {"start": run / "held-out-start.jsonl", "end": run / "held-out-end.jsonl"}
         records = {part: self.evaluated(policy, settings, files[part]) for part, policy in (("start", start), ("end", run / "policy"))}
-        steps = [json.loads(line) for line in open(run / "metrics.jsonl")]
-        shares = [step["query/operator_frac"] for step in steps]
+        steps = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+        # A step in which no query was written has no share.
+        shares = [step.get("query/operator_frac", 0.0) for step in steps]
         ndcg = lambda part: sum(record["episode"]["score"]["parts"]["ndcg"] for record in records[part] if record["episode"].get("score"))
         return {
-            **{part: judged(records[part], lambda queries: self.search(index, queries)) for part in records},
+            **{part: judged(records[part], lambda queries: self.search(run / "index", queries)) for part in records},
             "ndcg": [ndcg(part) / max(len(records[part]), 1) for part in ("start", "end")],
             "course": [*shares[::EVERY], sum(shares[-LAST:]) / len(shares[-LAST:])],
         }
@@ -185,7 +169,7 @@ def main():
     parser.add_argument("names", nargs="*")
     parser.add_argument("--seeds", default="1 2 3")
     given = parser.parse_args()
-    bench, seeds = Bench(given.forage, given.scratch), given.seeds.split()
+    bench, seeds = Bench(given.forage, given.scratch), list(map(int, given.seeds.split()))
     found = {name: [bench.run(name, arguments, seed) for seed in seeds] for name, arguments in conditions(given.names).items()}
     table(found)
     # At least one condition keeps operators that are of use.

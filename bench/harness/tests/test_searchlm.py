@@ -2,8 +2,10 @@
 
 import contextlib
 import io
+import json
 import os
 import subprocess
+import sys
 import tempfile
 import unittest
 from pathlib import Path
@@ -61,6 +63,47 @@ class Searchlm(unittest.TestCase):
                 with mock.patch.object(conditions.Bench, "forage", side_effect=play) as forage:
                     self.assertEqual(bench.evaluated("policy", [], file), [])
                 self.assertIs("--resume" in forage.call_args.args, stopped)
+
+    def test_each_condition_is_trained_evaluated_and_searched_under_each_seed(self):
+        with tempfile.TemporaryDirectory() as folder:
+            scratch, calls = Path(folder), []
+
+            def forage(bench, *arguments):
+                """What the program would leave behind: nobody writes a query in the second step."""
+                words = list(map(str, arguments))
+                calls.append(words)
+                out = Path(words[words.index("--out") + 1]) if "--out" in words else None
+                if words[0] == "train":
+                    (out / "policy").mkdir(parents=True)
+                    (out / "metrics.jsonl").write_text('{"step": 0, "query/operator_frac": 0.8}\n{"step": 1}\n')
+                elif words[0] == "eval":
+                    out.write_text(json.dumps(record("a AND b", ["a"])) + "\n")
+                return '{"id": "b"}\n{"id": "a"}\n' if words[0] == "search" else ""
+
+            def main(*more):
+                calls.clear()
+                arguments = ["conditions.py", "forage", folder, "published", "rate", "--seeds", "1 2", *more]
+                printed = io.StringIO()
+                with contextlib.redirect_stdout(printed), mock.patch.object(sys, "argv", arguments), \
+                        mock.patch.object(conditions.Bench, "forage", forage):
+                    conditions.main()
+                return printed.getvalue()
+
+            printed = main()
+            line = json.loads(printed.splitlines()[-1])
+            self.assertEqual((line["bench"], line["held"], list(line["figures"])), ("searchlm", True, ["published", "rate"]))
+            self.assertEqual(line["figures"]["rate"][1]["course"], [0.8, 0.4])
+            self.assertEqual(line["figures"]["rate"][1]["end"]["words"], 0.5)
+            of = lambda kind: [words for words in calls if words[0] == kind]
+            self.assertEqual([len(of(kind)) for kind in ("train", "eval", "search")], [4, 8, 8])
+            for words in of("train"):
+                name, seed = Path(words[words.index("--out") + 1]).name.split("-")
+                for setting in (f"seed={seed}", f"data.world.seed={1000000 + int(seed)}", f"policy.checkpoint={scratch}/start/policy"):
+                    self.assertIn(setting, words)
+                self.assertIs("grpo.update.optimizer.learning_rate=3e-5" in words, name == "rate")
+            self.assertIn(str(scratch / "rate-2/index"), of("search")[-1])
+            self.assertEqual(main(), printed)
+            self.assertEqual({words[0] for words in calls}, {"search"}, "what was made is not made again")
 
     def test_a_start_of_another_base_is_refused(self):
         with tempfile.TemporaryDirectory() as scratch:
