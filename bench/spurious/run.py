@@ -111,7 +111,8 @@ class Spurious(Bench):
     def start(self, family, seed):
         """The folder of a family's policy before GRPO."""
         run = self.scratch / f"start-{family}-{seed}"
-        if not (run / "verdict.json").exists():
+        # What the command does with it afterwards is of no use here.
+        if not (run / "start/model.safetensors").exists():
             shutil.rmtree(run, ignore_errors=True)
             self.forage("quickstart", "--config", self.given.config, "--from-scratch", *self.pretraining(family, seed), "--out", run,
                         log=f"{run}.log")
@@ -148,9 +149,13 @@ class Spurious(Bench):
             greedy = self.scratch / f"{name}-{seed}.jsonl"
             files = {"greedy": greedy, "sampled": greedy.with_suffix(".sampled.jsonl")}
             policy = sets([f"policy.checkpoint={policy}"])
-            self.forage("eval", self.given.config, *self.of_seed(seed), *policy, "--out", greedy, *again(greedy))
+            # Who was stopped in between has evaluated it already, which the program refuses to do again.
+            if again(greedy) or not all(file.exists() for file in files.values()):
+                self.forage("eval", self.given.config, *self.of_seed(seed), *policy, "--out", greedy, *again(greedy))
             found = {kind: measures(map(json.loads, file.read_text().splitlines())) for kind, file in files.items()}
-            kept.write_text(json.dumps(found))
+            partial = kept.with_suffix(".partial")
+            partial.write_text(json.dumps(found))
+            partial.rename(kept)
             for file in files.values():
                 file.unlink()
         return json.loads(kept.read_text())

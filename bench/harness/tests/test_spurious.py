@@ -101,8 +101,8 @@ class Runs(unittest.TestCase):
         self.calls.append(words)
         out = Path(words[words.index("--out") + 1]) if "--out" in words else None
         if words[0] == "quickstart":
-            out.mkdir()
-            (out / "verdict.json").write_text("{}")
+            (out / "start").mkdir(parents=True)
+            (out / "start/model.safetensors").write_text("")
         elif words[0] == "train":
             (out / "policy").mkdir(parents=True)
             (out / "policy/model.safetensors").write_text("")
@@ -152,6 +152,17 @@ class Runs(unittest.TestCase):
         self.main("--steps", "3", "--seeds", "1", "--families", "qwen", "--rewards", "wrong")
         resumed = [Path(words[words.index("--out") + 1]).name for words in self.calls if "--resume" in words]
         self.assertEqual(sorted(resumed), ["labels-qwen-1.jsonl", "start-qwen-1.jsonl"])
+
+    def test_what_was_stopped_behind_an_evaluation_or_a_start_is_not_made_again(self):
+        (self.scratch / "start-qwen-1/start").mkdir(parents=True)
+        (self.scratch / "start-qwen-1/start/model.safetensors").write_text("")
+        for kind in ("", ".sampled"):
+            (self.scratch / f"start-qwen-1{kind}.jsonl").write_text(json.dumps(record(CODE)) + "\n")
+        self.main("--steps", "3", "--seeds", "1", "--families", "qwen", "--rewards")
+        self.assertEqual(self.calls, [])
+        found = json.loads((self.scratch / "start-qwen-1.json").read_text())
+        self.assertEqual(found["sampled"]["code"], 1.0)
+        self.assertEqual({path.name for path in self.scratch.glob("start-qwen-1*")}, {"start-qwen-1", "start-qwen-1.json"})
 
     def test_the_architecture_can_be_one_and_checks_make_nothing(self):
         self.main("--steps", "3", "--architecture", "llama", "--check")
