@@ -5,11 +5,11 @@ import json
 import shlex
 import shutil
 import statistics
-import subprocess
 import sys
-import time
 import tomllib
 from pathlib import Path
+
+from harness.side_by_side import ONE_THREAD, Programs
 
 # Two-sided 95 % quantiles of Student's t for 1, 2, ... degrees of freedom.
 STUDENT = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262]
@@ -17,6 +17,8 @@ STUDENT = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262]
 LAST = 10
 # Sampled episodes of each held-out question: a small push turns greedy ones as a whole.
 SAMPLES = 4
+# Means over seeds in the table, with their forms.
+COLUMNS = {"episodes": ".0f", "steps": ".0f", "reward": ".3f", "greedy": ".3f", "start": ".3f", "trained": ".3f"}
 
 
 def methods(asked):
@@ -35,25 +37,16 @@ def again(out):
 
 
 def rows(run):
-    return [json.loads(line) for line in open(run / "metrics.jsonl")]
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 
-class Bench:
+class Bench(Programs):
     def __init__(self, given):
-        self.given = given
-        self.scratch = Path(given.scratch)
-
-    def forage(self, *arguments, log=None):
-        """What a command prints; its errors go to a file."""
-        command = [self.given.forage, *map(str, arguments)]
-        with open(log or self.scratch / "commands.log", "a") as errors:
-            done = subprocess.run(command, stdout=subprocess.PIPE, stderr=errors, text=True)
-        if done.returncode != 0:
-            sys.exit(f"{shlex.join(command)}: exit code {done.returncode}; see {errors.name}")
-        return done.stdout
+        self.given, self.scratch = given, Path(given.scratch)
+        super().__init__(given.forage, self.scratch / "commands.log")
 
     def world(self, seed):
-        return [*shlex.split(self.given.task), "--set", f"seed={seed}", "--set", f"data.world.seed={1000000 + seed}"]
+        return [*shlex.split(self.given.task), *ONE_THREAD, "--set", f"seed={seed}", "--set", f"data.world.seed={1000000 + seed}"]
 
     def claim(self):
         """Refuses a scratch folder of another config or task, whose episodes are of other questions."""
@@ -72,10 +65,11 @@ class Bench:
         return greedy, sampled
 
     def train(self, name, arguments, seed):
-        """The run of a method, and how many of its steps are within the budget of episodes."""
+        """The steps of a method within the budget of episodes, the policy that they come to, and how many they have played."""
         run = self.scratch / f"{name}-{seed}"
         refills = any("grpo.refills" in argument for argument in arguments)
-        if not (run / "minutes").exists():
+        kept = run / "arguments"
+        if not kept.exists():
             shutil.rmtree(run, ignore_errors=True)
             # Which checkpoint a run that plays more than it plans is taken at shows when it is done. Steps have five times as many episodes
             # at most (`refills = 4`), so that two checkpoints are a tenth of the budget apart at most.
@@ -83,15 +77,12 @@ class Bench:
             options = {"grpo.steps": self.given.steps, "grpo.checkpoint_every": every, "grpo.keep_checkpoints": keep,
                        "grpo.sentinel.stop": "false", "grpo.evaluate_every": 0}
             options = [word for key, value in options.items() for word in ("--set", f"{key}={value}")]
-            start = time.monotonic()
             self.forage("train", self.given.config, *self.world(seed), *options, *arguments, "--out", run, log=f"{run}.log")
-            (run / "arguments").write_text(shlex.join(arguments))
-            (run / "minutes").write_text(f"{(time.monotonic() - start) / 60:.3f}")
+            kept.write_text(shlex.join(arguments))
         grpo = tomllib.loads((run / "config.toml").read_text())["grpo"]
         if grpo["steps"] != self.given.steps:
             sys.exit(f"{run} was trained for {grpo['steps']} steps and not for {self.given.steps}; give another SCRATCH_FOLDER, or remove it")
-        kept = run / "arguments"
-        if not kept.exists() or kept.read_text() != shlex.join(arguments):
+        if kept.read_text() != shlex.join(arguments):
             sys.exit(f"{run} was trained with other arguments than methods.txt has; give another SCRATCH_FOLDER, or remove it")
         replayed = grpo.get("replay", {}).get("share", 0) * grpo["prompts_per_step"]
         planned = grpo["prompts_per_step"] - round(replayed)
@@ -104,7 +95,22 @@ class Bench:
         for step, folder in saved.items():
             if step != taken:
                 shutil.rmtree(folder)
-        return run, saved[taken] / "model", taken, spent
+        return rows(run)[:taken], saved[taken] / "model", spent
+
+    def measured(self, name, arguments, seed):
+        """What a method comes to under a seed, its lead over another aside."""
+        steps, policy, spent = self.train(name, arguments, seed)
+        before, after = self.episodes(None, seed, "start"), self.episodes(policy, seed, name)
+        greedy = self.compare(before[0], after[0])[1]
+        start, trained, gain = self.compare(before[1], after[1])
+        seconds = sum(row.get(f"time/{part}_s") or 0 for row in steps for part in ("rollout", "update", "wait"))
+        return {"episodes": spent, "steps": len(steps), "reward": statistics.fmean(row["reward/mean"] for row in steps[-LAST:]),
+                "greedy": greedy, "start": start, "trained": trained, "gain": gain, "minutes": seconds / 60}
+
+    def ahead(self, first, name, seed):
+        """The lead of a method over the first, sampled, with its interval over questions."""
+        first, own = (self.scratch / f"{method}-{seed}.sampled.jsonl" for method in (first, name))
+        return self.compare(first, own)[2]
 
     def compare(self, before, after):
         """Difference of exact match, with its interval over questions."""
@@ -168,34 +174,22 @@ def main():
     kind = "seeds" if given.seeds > 1 else "questions"
     print(f"{given.steps} steps, {given.seeds} seeds, {given.budget} episodes a run; 95 % intervals over {kind}; exact match, greedy and "
           f"of {SAMPLES} samples a question; gains and leads are of the samples")
+    bench.side_by_side(lambda seed, name: bench.episodes(None, seed, name), [(seed, "start") for seed in seeds])
+    jobs = [(name, seed) for name in chosen for seed in seeds]
+    found = bench.side_by_side(lambda name, seed: bench.measured(name, chosen[name], seed), jobs)
+    leads = bench.side_by_side(lambda name, seed: bench.ahead(first, name, seed), [job for job in jobs if job[0] != first])
+    figures, mean = {}, statistics.fmean
     print(f"| method | episodes | steps | reward, last {LAST} | greedy | start | trained | gain | against {first} | minutes |")
     print("|" + "---|" * 10)
-    figures, plays = {}, {}
-    for name, arguments in chosen.items():
-        spent, steps, reward, greedy, start, trained, gains, leads, minutes = ([] for _ in range(9))
-        for seed in seeds:
-            run, policy, taken, episodes = bench.train(name, arguments, seed)
-            before, after = bench.episodes(None, seed, "start"), bench.episodes(policy, seed, name)
-            greedy.append(bench.compare(before[0], after[0])[1])
-            before, after = before[1], after[1]
-            plays[name, seed] = after
-            own, learned, gain = bench.compare(before, after)
-            start.append(own)
-            trained.append(learned)
-            gains.append(gain)
-            if name != first:
-                leads.append(bench.compare(plays[first, seed], after)[2])
-            spent.append(episodes)
-            steps.append(taken)
-            last = [row["reward/mean"] for row in rows(run)[max(0, taken - LAST):taken]]
-            reward.append(statistics.fmean(last))
-            minutes.append(float((run / "minutes").read_text()))
-        gain, lead = interval(gains), interval(leads) if leads else None
-        mean = statistics.fmean
-        print(f"| {name} | {mean(spent):.0f} | {mean(steps):.0f} | {mean(reward):.3f} | {mean(greedy):.3f} | {mean(start):.3f} |"
-              f" {mean(trained):.3f} | {cell(gain)} | {cell(lead) if lead else ''} | {mean(minutes):.1f} |", flush=True)
-        figures[name] = {"episodes": spent, "steps": steps, "reward": reward, "greedy": greedy, "start": start, "trained": trained,
-                         "gain": gain, "lead": lead, "minutes": minutes}
+    for name in chosen:
+        runs = [found[name, seed] for seed in seeds]
+        each = {part: [run[part] for run in runs] for part in runs[0]}
+        each["gain"] = interval(each["gain"])
+        each["lead"] = interval([leads[name, seed] for seed in seeds]) if name != first else None
+        shown = [format(mean(each[part]), form) for part, form in COLUMNS.items()]
+        print(f"| {name} | {' | '.join(shown)} | {cell(each['gain'])} | {cell(each['lead']) if each['lead'] else ''} |"
+              f" {mean(each['minutes']):.1f} |")
+        figures[name] = each
     if len(figures) > 1:
         print(f"\nBy intervals that are not adjusted for the number of methods; {told(figures, first)}.")
     fair = held(figures, given.budget)

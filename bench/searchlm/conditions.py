@@ -5,10 +5,10 @@ import json
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
+from harness.side_by_side import ONE_THREAD, Programs
 from methods.run import again, interval
 
 CONFIG = "configs/searchlm-collapse.toml"
@@ -111,22 +111,15 @@ def table(found):
         print(f"| {name} | {course} | {useful} | {precise} | {' | '.join(leads)} | {ndcg} | {'yes' if kept(runs) else 'no'} |")
 
 
-class Bench:
+class Bench(Programs):
     def __init__(self, forage, scratch):
-        self.forage_bin, self.scratch = forage, Path(scratch)
-
-    def forage(self, *arguments):
-        command = [self.forage_bin, *map(str, arguments)]
-        with open(self.scratch / "conditions.log", "a") as errors:
-            done = subprocess.run(command, stdout=subprocess.PIPE, stderr=errors, text=True)
-        if done.returncode != 0:
-            sys.exit(f"{shlex.join(command)}: exit code {done.returncode}; see {errors.name}")
-        return done.stdout
+        self.scratch = Path(scratch)
+        super().__init__(forage, self.scratch / "conditions.log")
 
     def evaluated(self, policy, settings, file):
         """The greedy episodes of a policy on the held-out questions."""
         if not file.exists():
-            self.forage("eval", CONFIG, *settings, "--set", f"policy.checkpoint={policy}", "--out", file, *again(file))
+            self.forage("eval", CONFIG, *ONE_THREAD, *settings, "--set", f"policy.checkpoint={policy}", "--out", file, *again(file))
         with open(file) as lines:
             return [json.loads(line) for line in lines]
 
@@ -148,7 +141,8 @@ class Bench:
             begun = ["--resume"] if (run / "metrics.jsonl").exists() else []
             run.mkdir(exist_ok=True)
             what.write_text(shlex.join(settings))
-            self.forage("train", CONFIG, *settings, "--set", f"policy.checkpoint={start}", "--out", run, *begun)
+            policy = ["--set", f"policy.checkpoint={start}"]
+            self.forage("train", CONFIG, *ONE_THREAD, *settings, *policy, "--out", run, *begun, log=f"{run}.log")
         files = {"start": run / "held-out-start.jsonl", "end": run / "held-out-end.jsonl"}
         records = {part: self.evaluated(policy, settings, files[part]) for part, policy in (("start", start), ("end", run / "policy"))}
         steps = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
@@ -170,7 +164,9 @@ def main():
     parser.add_argument("--seeds", default="1 2 3")
     given = parser.parse_args()
     bench, seeds = Bench(given.forage, given.scratch), list(map(int, given.seeds.split()))
-    found = {name: [bench.run(name, arguments, seed) for seed in seeds] for name, arguments in conditions(given.names).items()}
+    chosen = conditions(given.names)
+    runs = bench.side_by_side(lambda name, seed: bench.run(name, chosen[name], seed), [(name, seed) for name in chosen for seed in seeds])
+    found = {name: [runs[name, seed] for seed in seeds] for name in chosen}
     table(found)
     # At least one condition keeps operators that are of use.
     print(json.dumps({"bench": "searchlm", "held": any(map(kept, found.values())), "figures": found}))

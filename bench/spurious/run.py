@@ -1,6 +1,7 @@
 """Pre-trains the families, trains each under every reward, with clipping and without, and prints the tables of bench/spurious/run.sh."""
 
 import argparse
+import itertools
 import json
 import shlex
 import shutil
@@ -10,6 +11,7 @@ import tomllib
 from pathlib import Path
 
 from harness import picture
+from harness.side_by_side import ONE_THREAD
 from methods.run import Bench, again, interval
 
 # Architecture and text of each family: the shares of problems solved at once (`direct`) and in code, as knowledge is taught and as its
@@ -97,13 +99,13 @@ class Spurious(Bench):
         kept.write_text(json.dumps(what))
 
     def of_seed(self, seed):
-        return [*shlex.split(self.given.task), *sets([f"seed={seed}", f"data.own.seed={1000000 + seed}"])]
+        return [*shlex.split(self.given.task), *ONE_THREAD, *sets([f"seed={seed}", f"data.own.seed={1000000 + seed}"])]
 
     def pretraining(self, family, seed):
         """The arguments that pre-train a family, which a step of GRPO follows because the command takes one."""
         plan = tomllib.loads(Path(self.given.config).read_text())["warm_start"]["learning"]["stages"]
         shape = self.given.architecture or FAMILIES[family]["architecture"]
-        return [*shlex.split(self.given.task), *sets([
+        return [*shlex.split(self.given.task), *ONE_THREAD, *sets([
             f"seed={seed}", f"warm_start.seed={seed}", f'warm_start.model.architecture="{shape}"',
             f"warm_start.learning.stages={stages(plan, FAMILIES[family])}",
             "grpo.steps=1", "data.train_questions=100", "data.test_questions=50", "evaluation.samples=0"])]
@@ -159,6 +161,18 @@ class Spurious(Bench):
             for file in files.values():
                 file.unlink()
         return json.loads(kept.read_text())
+
+    def begun(self, family, seed):
+        """The measures of a start. What the runs that begin with it have in common is made with it, before they are side by side."""
+        start = self.start(family, seed)
+        if "wrong" in self.given.rewards:
+            self.labels(family, seed)
+        return self.measured(start, seed, f"start-{family}")
+
+    def ended(self, family, seed, reward, clipping):
+        """The measures of a trained policy."""
+        name = f"{family}-{reward}-{clipping.replace(' ', '-')}"
+        return self.measured(self.trained(family, seed, reward, clipping), seed, name)
 
     def check(self):
         """Checks every config that would be run; where labels are not made yet, any file stands for theirs."""
@@ -258,14 +272,15 @@ def main():
     if given.check:
         return bench.check()
     bench.claim()
-    cells, seeds = {}, range(1, given.seeds + 1)
+    seeds = range(1, given.seeds + 1)
+    starts = bench.side_by_side(bench.begun, [(family, seed) for seed in seeds for family in given.families])
+    jobs = itertools.product(seeds, given.families, given.rewards, CLIPPING)
+    runs = bench.side_by_side(bench.ended, [(family, seed, reward, clipping) for seed, family, reward, clipping in jobs])
+    cells = {}
     for family in given.families:
-        cells[family, None, None] = [bench.measured(bench.start(family, seed), seed, f"start-{family}") for seed in seeds]
-        for reward in given.rewards:
-            for clipping in CLIPPING:
-                name = f"{family}-{reward}-{clipping.replace(' ', '-')}"
-                cells[family, reward, clipping] = [
-                    bench.measured(bench.trained(family, seed, reward, clipping), seed, name) for seed in seeds]
+        cells[family, None, None] = [starts[family, seed] for seed in seeds]
+        for reward, clipping in itertools.product(given.rewards, CLIPPING):
+            cells[family, reward, clipping] = [runs[family, seed, reward, clipping] for seed in seeds]
     print(f"{given.steps} steps, {given.seeds} seeds, each with a start of its own; 95 % intervals over seeds; exact match on held-out problems\n")
     print("\n".join(tables(cells)))
     file = bench.scratch / "gains.svg"

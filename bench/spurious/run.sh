@@ -4,7 +4,7 @@
 # steps are in words. GRPO then trains each under a true, majority, format, random and wrong reward, with clipping and without, for equally
 # many steps. Prints the accuracy and conduct of starts, gains with 95 % intervals over seeds (each with policies that were pre-trained for
 # it), a picture, and a line of JSON, whose `held` is true where the paper's claims about the random reward are met here.
-# Hours on two cores. What was made is not made again; a scratch folder is of one config, TASK, STEPS and ARCHITECTURE.
+# Hours on two cores, a run on each. What was made is not made again; a scratch folder is of one config, TASK, STEPS and ARCHITECTURE.
 # Usage: [SEEDS=5] [STEPS=60] [FAMILIES="qwen llama olmo"] [REWARDS="true majority format random wrong"] bench/spurious/run.sh SCRATCH_FOLDER
 # ARCHITECTURE=qwen2 makes all families of one architecture, so that they differ by their text alone. TASK holds arguments that every run and
 # evaluation takes, without spaces inside: TASK='--set grpo.update.optimizer.learning_rate=3e-4'. CHECK=1 checks the configs and makes nothing.

@@ -2,10 +2,10 @@
 # Makes the starts of the quickstarts and says how well they read: policies that copy names into queries and read passages, whose conduct
 # is mediocre. Prints a table of them and a line of JSON with the bars of bench/start/bars.py, `held` where every start meets its own.
 # Usage: bench/start/run.sh SCRATCH_FOLDER [START...]
-# `search`, `code` and `query` are the starts of search-r1, code-search and query-writer. All are made unless some are named. `search` is made
-# by configs/quickstart.toml as it stands, and is `builtin:quickstart`. An hour or two on two cores. A start that is done is not made again;
-# one that was cut off in its warm start begins anew, and goes on where it was after that. SCRATCH_FOLDER/starts/START is the policy in bf16,
-# whose reading is measured.
+# `search`, `code` and `query` are the starts of search-r1, code-search and query-writer. All are made unless some are named, side by side,
+# one a core. `search` is made by configs/quickstart.toml as it stands, and is `builtin:quickstart`. An hour or two on two cores. A start
+# that is done is not made again; one that was cut off in its warm start begins anew, and goes on where it was after that.
+# SCRATCH_FOLDER/starts/START is the policy in bf16, whose reading is measured.
 # Every choice is made on development worlds. SPLIT=test measures reading on names and a world that served for none; do that once, at the end.
 # CHECK=1 checks the configs and makes nothing.
 set -euo pipefail
@@ -21,6 +21,7 @@ done
 mkdir -p "$scratch"
 scratch=$(cd "$scratch" && pwd)
 . bench/program.sh
+. bench/side_by_side.sh
 
 # A step of GRPO, because the verdict has the conduct of the start; on a world that no result is taken from.
 measured=(--set data.world.seed=2000001 --set grpo.steps=1 --set evaluation.samples=1)
@@ -37,8 +38,9 @@ stages() { echo "warm_start.learning.stages=[$1]"; }
 all() { echo "{steps=$1,learned=\"all\",learning_rate=$2},"; }
 own() { echo "{steps=$1,learned=\"oracle\",learning_rate=$2${3:+,$3}},"; } # STEPS RATE [HASTE OR NUMBERS]
 
-measure() { # NAME ENVIRONMENT
-  local name=$1 environment=$2 start=$scratch/starts/$1 world=$scratch/world-$split found=$scratch/$1.$split.json
+declare -A environments=([search]=search-r1 [code]=code-search [query]=query-writer)
+measure() { # NAME
+  local name=$1 environment=${environments[$1]} start=$scratch/starts/$1 world=$scratch/world-$split found=$scratch/$1.$split.json
   if [ ! -e "$start" ]; then
     rm -rf "$start.partial"
     "$forage" export "$scratch/$name/start" --merged "$start.partial" --type bf16
@@ -54,9 +56,9 @@ measure() { # NAME ENVIRONMENT
   mv "$found.partial" "$found"
 }
 
-make() { # NAME ENVIRONMENT CONFIG ARGUMENTS
-  local name=$1 environment=$2 config=$3 run=$scratch/$1 what again=()
-  shift 3
+make() { # NAME CONFIG ARGUMENTS
+  local name=$1 config=$2 run=$scratch/$1 what again=()
+  shift 2
   [[ " $wanted " == *" $name "* ]] || return 0
   if [ -n "${CHECK:-}" ]; then
     # The policy that a config trains on is made here.
@@ -76,22 +78,22 @@ make() { # NAME ENVIRONMENT CONFIG ARGUMENTS
     else
       rm -rf "$run" "$scratch/starts/$name" "$run".{dev,test}.json
     fi
-    "$forage" quickstart --config "$config" --from-scratch --out "$run" "${again[@]}" "$@" >>"$run.log" 2>&1 || {
-      tail -n 3 "$run.log" >&2
-      exit 1
-    }
+    logged "$run.log" "$forage" quickstart --config "$config" --from-scratch --set threads=1 --out "$run" "${again[@]}" "$@"
   fi
-  measure "$name" "$environment"
 }
 
-make search search-r1 configs/quickstart.toml "${measured[@]}" "${asked[@]}"
 mediocre='numbers=0.3,haste={guess=0.08,early=0.72,silent=0.05,broken=0.05}'
-make code code-search configs/quickstart-code.toml "${measured[@]}" "${asked[@]}" "${task[@]}" "${code[@]}" "${warm[@]}" "${spaced[@]}" \
+# The one that takes longest first.
+beside make code configs/quickstart-code.toml "${measured[@]}" "${asked[@]}" "${task[@]}" "${code[@]}" "${warm[@]}" "${spaced[@]}" \
   "${three_hops[@]}" \
   --set "$(stages "$(all 700 2e-3)$(all 200 7e-4)$(own 400 1e-3)$(own 250 1e-3 numbers=1.0)$(own 120 3e-4 numbers=0.3)$(own 100 4e-4 "$mediocre")$(own 50 1e-4 "$mediocre")")"
+beside make search configs/quickstart.toml "${measured[@]}" "${asked[@]}"
 mediocre='haste={guess=0.15,skim=0.45,silent=0.05,broken=0.1}'
-make query query-writer configs/query-writer.toml "${measured[@]}" "${warm[@]}" \
+beside make query configs/query-writer.toml "${measured[@]}" "${warm[@]}" \
   --set "$(difficulty data.world.difficulty '[1.0,0.0,0.0,0.0]' 0.5 0.75)" \
   --set "$(difficulty warm_start.world.difficulty '[1.0,0.0,0.0,0.0]' 0.5 0.75)" \
   --set "$(stages "$(all 900 2e-3)$(all 300 6e-4)$(own 200 2e-4)$(own 70 4e-4 "$mediocre")$(own 30 1e-4 "$mediocre")")"
-[ -n "${CHECK:-}" ] || python3 bench/start/bars.py "$scratch" "$split"
+together
+[ -z "${CHECK:-}" ] || exit 0
+for name in $wanted; do measure "$name"; done
+python3 bench/start/bars.py "$scratch" "$split"

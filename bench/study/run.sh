@@ -17,6 +17,7 @@ methods='["forced_search","best_of_8","majority_of_8","rejection_sampling","reje
 read -ra study <<<"${STUDY---set evaluation.samples=64 --set evaluation.baselines=$methods}"
 mkdir -p "$scratch"
 . bench/program.sh
+. bench/side_by_side.sh
 # Everything that decides a run beside its seed.
 trainer=${TRAINER:-$forage}
 what=$(printf '%s\n' "$twins" "${@:5}" | cat "$trainer" "$config" - | sha256sum)
@@ -35,28 +36,13 @@ train() {
   [ ! -e "$run/done" ] || return 0
   echo "$what" >"$scratch/seed-$seed.made"
   [ ! -e "$run/metrics.jsonl" ] || again=(--resume)
-  "$trainer" train "$config" --set threads=1 --set seed="$seed" --set data.world.seed=$((1000000 + seed)) --out "$run" --twins "$twins" \
-    "${again[@]}" "${@:2}" >"$scratch/seed-$seed.log" 2>&1 &
-  # Who ends this shell ends the program too: a shell that waits for one in the foreground would leave it running.
-  trap "kill $!" TERM
-  wait "$!" || { tail "$scratch/seed-$seed.log" >&2; return 1; }
+  logged "$scratch/seed-$seed.log" "$trainer" train "$config" --set threads=1 --set seed="$seed" --set data.world.seed=$((1000000 + seed)) \
+    --out "$run" --twins "$twins" "${again[@]}" "${@:2}"
   touch "$run/done"
 }
-# A seed per core: the weights are those of a run on all cores, bit for bit, and two such runs take 0.7 of the time of one after the other.
 # Baselines of as many seconds are given what a run took beside the others, and `eval --controls` has as many side by side.
-trap 'kill $(jobs -p) 2>/dev/null || true' EXIT
-# Counted here, because a run that was stopped for a while is none of `jobs -r`.
-trained=0
-for seed in $seeds; do
-  if [ "$trained" -lt "$(nproc)" ]; then
-    trained=$((trained + 1))
-  else
-    wait -n
-  fi
-  train "$seed" "${@:5}" &
-done
-for ((; trained > 0; trained--)); do wait -n; done
-for run in "${runs[@]}"; do [ -e "$run/done" ] || { echo "error: $run was not trained to its end" >&2; exit 1; }; done
+for seed in $seeds; do beside train "$seed" "${@:5}"; done
+together
 again=()
 [ -e "${runs[0]}/evaluation.partial" ] && again=(--resume)
 "$forage" eval --controls "${runs[@]}" --set threads=0 "${study[@]}" "${again[@]}" --json >"$scratch/study.json"

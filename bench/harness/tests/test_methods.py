@@ -1,9 +1,14 @@
-"""Which runs bench/methods takes for its own."""
+"""Which runs bench/methods takes for its own, and what it makes of them."""
 
 import argparse
+import contextlib
+import io
+import json
+import sys
 import tempfile
 import unittest
 from pathlib import Path
+from unittest import mock
 
 from methods import run
 
@@ -13,9 +18,9 @@ class Methods(unittest.TestCase):
         with tempfile.TemporaryDirectory() as scratch:
             folder = Path(scratch, "dapo-1")
             folder.mkdir()
-            (folder / "minutes").write_text("1.0")
+            (folder / "arguments").write_text("")
             (folder / "config.toml").write_text("[grpo]\nsteps = 50\nprompts_per_step = 16\ngroup_size = 8\n")
-            bench = run.Bench(argparse.Namespace(scratch=scratch, steps=200, budget=25600))
+            bench = run.Bench(argparse.Namespace(forage="forage", scratch=scratch, steps=200, budget=25600))
             with self.assertRaisesRegex(SystemExit, "trained for 50 steps and not for 200"):
                 bench.train("dapo", [], 1)
 
@@ -23,10 +28,9 @@ class Methods(unittest.TestCase):
         with tempfile.TemporaryDirectory() as scratch:
             folder = Path(scratch, "kl-1")
             folder.mkdir()
-            (folder / "minutes").write_text("1.0")
             (folder / "arguments").write_text("--set a=1")
             (folder / "config.toml").write_text("[grpo]\nsteps = 200\nprompts_per_step = 16\ngroup_size = 8\n")
-            bench = run.Bench(argparse.Namespace(scratch=scratch, steps=200, budget=25600))
+            bench = run.Bench(argparse.Namespace(forage="forage", scratch=scratch, steps=200, budget=25600))
             with self.assertRaisesRegex(SystemExit, "other arguments"):
                 bench.train("kl", ["--set", "a=2"], 1)
 
@@ -34,7 +38,7 @@ class Methods(unittest.TestCase):
         with tempfile.TemporaryDirectory() as scratch:
             config = Path(scratch, "config.toml")
             config.write_text("seed = 1\n")
-            given = {"scratch": scratch, "config": str(config)}
+            given = {"forage": "forage", "scratch": scratch, "config": str(config)}
             task = "--set data.world.difficulty.hops=[0.0,1.0]"
             bench = run.Bench(argparse.Namespace(**given, task=task))
             self.assertEqual(bench.world(3)[:2], task.split())
@@ -42,6 +46,62 @@ class Methods(unittest.TestCase):
             bench.claim()
             with self.assertRaisesRegex(SystemExit, "another config or TASK"):
                 run.Bench(argparse.Namespace(**given, task="")).claim()
+
+    def test_each_method_is_trained_under_each_seed_and_held_against_the_start_and_the_first(self):
+        with tempfile.TemporaryDirectory() as folder:
+            scratch, config, calls = Path(folder), Path(folder, "config.toml"), []
+            config.write_text("seed = 1\n")
+            grpo = "[grpo]\nsteps = 100\nprompts_per_step = 16\ngroup_size = 8\n"
+
+            def forage(bench, *arguments, log=None):
+                """What the program would leave behind: with refills every step plays its questions twice."""
+                words = list(map(str, arguments))
+                calls.append(words)
+                out = Path(words[words.index("--out") + 1]) if "--out" in words else None
+                if words[0] == "train" and out:
+                    refilled = {"curriculum/refilled_groups": 16.0} if "grpo.refills=4" in words else {}
+                    times = {"time/rollout_s": 1.0, "time/update_s": 0.5}
+                    rows = [{"step": step, "reward/mean": step} | times | refilled for step in range(100)]
+                    for step in range(2, 101, 2) if refilled else [100]:
+                        (out / f"checkpoints/step-{step:06}/model").mkdir(parents=True)
+                    (out / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+                    (out / "config.toml").write_text(grpo)
+                elif words[0] == "eval":
+                    for file in (out, out.with_suffix(".sampled.jsonl")):
+                        file.write_text("")
+                elif words[0] == "compare":
+                    scores = [{"start-1": 0.25, "start-2": 0.25, "dapo-1": 0.5, "dapo-2": 0.5}.get(Path(file).name.split(".")[0], 0.75)
+                              for file in words[1:3]]
+                    difference = dict.fromkeys(("estimate", "low", "high"), scores[1] - scores[0])
+                    return json.dumps({"metrics": {"em": {"a": scores[0], "b": scores[1], "difference": difference}}})
+                return grpo
+
+            def main():
+                calls.clear()
+                arguments = ["run.py", "--forage", "f", "--config", str(config), "--scratch", folder, "--steps", "100", "--seeds", "2"]
+                printed = io.StringIO()
+                with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(io.StringIO()), \
+                        mock.patch.object(sys, "argv", [*arguments, "--methods", "dapo", "dapo-refills"]), \
+                        mock.patch.object(run.Bench, "forage", forage), self.assertRaises(SystemExit) as ended:
+                    run.main()
+                self.assertEqual(ended.exception.code, 0)
+                return printed.getvalue()
+
+            printed = main()
+            self.assertIn("| dapo | 12800 | 100 | 94.500 | 0.500 | 0.250 | 0.500 | +0.250 [+0.250, +0.250] |  | 2.5 |", printed)
+            gain, lead = "+0.500 [+0.500, +0.500]", "+0.250 [+0.250, +0.250]"
+            self.assertIn(f"| dapo-refills | 12800 | 50 | 44.500 | 0.750 | 0.250 | 0.750 | {gain} | {lead} | 1.2 |", printed)
+            line = json.loads(printed.splitlines()[-1])
+            self.assertEqual((line["bench"], line["held"], line["seeds"], line["steps"]), ("methods", True, 2, 100))
+            self.assertEqual(line["figures"]["dapo-refills"]["episodes"], [12800, 12800])
+            of = lambda kind: [words for words in calls if words[0] == kind and "--dry-run" not in words]
+            self.assertEqual([len(of(kind)) for kind in ("train", "eval", "compare")], [4, 6, 10])
+            for words in of("train"):
+                self.assertIn("threads=1", words)
+                self.assertIn(f"data.world.seed={1000000 + int(words[words.index('--out') + 1][-1])}", words)
+            self.assertEqual([path.name for path in (scratch / "dapo-refills-1/checkpoints").iterdir()], ["step-000050"])
+            self.assertEqual(main(), printed)
+            self.assertEqual({words[0] for words in calls if "--dry-run" not in words}, {"compare"}, "what was made is not made again")
 
     def test_methods_must_play_as_many_episodes_each(self):
         for episodes, held in {(100, 90): True, (100, 89): False, (100, 101): False, (): False}.items():

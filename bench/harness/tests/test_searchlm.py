@@ -68,7 +68,7 @@ class Searchlm(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             scratch, calls = Path(folder), []
 
-            def forage(bench, *arguments):
+            def forage(bench, *arguments, log=None):
                 """What the program would leave behind: nobody writes a query in the second step."""
                 words = list(map(str, arguments))
                 calls.append(words)
@@ -84,8 +84,8 @@ class Searchlm(unittest.TestCase):
                 calls.clear()
                 arguments = ["conditions.py", "forage", folder, "published", "rate", "--seeds", "1 2", *more]
                 printed = io.StringIO()
-                with contextlib.redirect_stdout(printed), mock.patch.object(sys, "argv", arguments), \
-                        mock.patch.object(conditions.Bench, "forage", forage):
+                with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(io.StringIO()), \
+                        mock.patch.object(sys, "argv", arguments), mock.patch.object(conditions.Bench, "forage", forage):
                     conditions.main()
                 return printed.getvalue()
 
@@ -98,7 +98,8 @@ class Searchlm(unittest.TestCase):
             self.assertEqual([len(of(kind)) for kind in ("train", "eval", "search")], [4, 8, 8])
             for words in of("train"):
                 name, seed = Path(words[words.index("--out") + 1]).name.split("-")
-                for setting in (f"seed={seed}", f"data.world.seed={1000000 + int(seed)}", f"policy.checkpoint={scratch}/start/policy"):
+                world, policy = f"data.world.seed={1000000 + int(seed)}", f"policy.checkpoint={scratch}/start/policy"
+                for setting in ("threads=1", f"seed={seed}", world, policy):
                     self.assertIn(setting, words)
                 self.assertIs("grpo.update.optimizer.learning_rate=3e-5" in words, name == "rate")
             self.assertIn(str(scratch / "rate-2/index"), of("search")[-1])

@@ -116,7 +116,8 @@ class Runs(unittest.TestCase):
         arguments = ["run.py", "--forage", "f", "--config", str(CONFIG), "--scratch", str(self.scratch), "--seeds", "2", *more]
         printed = io.StringIO()
         fake = lambda bench, *words, log=None: self.forage(*words)
-        with contextlib.redirect_stdout(printed), mock.patch.object(sys, "argv", arguments), mock.patch.object(run.Spurious, "forage", fake):
+        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(io.StringIO()), \
+                mock.patch.object(sys, "argv", arguments), mock.patch.object(run.Spurious, "forage", fake):
             run.main()
         return printed.getvalue()
 
@@ -132,6 +133,7 @@ class Runs(unittest.TestCase):
         for words in of("train"):
             family, seed, reward, *clipping = Path(words[-1]).name.split("-")
             self.assertIn(f"policy.checkpoint={self.scratch}/start-{family}-{seed}/start", words)
+            self.assertIn("threads=1", words)
             self.assertIn(f"seed={seed}", words)
             self.assertIn("grpo.steps=3", words)
             self.assertIn(run.CLIPPING[" ".join(clipping)][0], words)

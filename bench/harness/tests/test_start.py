@@ -146,6 +146,21 @@ class Starts(unittest.TestCase):
             made.write_text("of another config\n")
             self.assertIn("is of another config or other arguments", make(fails).stderr)
 
+    def test_a_start_that_fails_does_not_keep_the_others_from_their_end(self):
+        with tempfile.TemporaryDirectory() as folder:
+            scratch, forage = Path(folder, "scratch"), Path(folder, "forage")
+            # What the program leaves behind, but for one of the starts.
+            forage.write_text("""#!/bin/sh
+case "$*" in *quickstart-code.toml*) echo no memory >&2; exit 2 ;; esac
+while [ "$1" != --out ]; do shift; done
+mkdir -p "$2/start" && sleep 0.1 && touch "$2/start/model.safetensors" "$2/verdict.json"
+""")
+            forage.chmod(0o755)
+            given = os.environ | {"FORAGE_BIN": str(forage)}
+            done = subprocess.run([ROOT / "bench/start/run.sh", scratch], env=given, capture_output=True, text=True)
+            self.assertEqual((done.returncode, done.stderr), (1, "no memory\n"))
+            self.assertEqual(sorted(path.parent.name for path in scratch.glob("*/verdict.json")), ["query", "search"])
+
 
 if __name__ == "__main__":
     unittest.main()
