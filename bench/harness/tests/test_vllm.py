@@ -55,7 +55,11 @@ class Vllm(unittest.TestCase):
                 time.sleep(0.01)
             script.terminate()
             self.assertNotEqual(script.wait(), 0)
-            self.assertEqual([path.name for path in started if lives(int(path.read_text()))], [])
+            # A busy machine takes a moment to end a process that was told to.
+            until = time.monotonic() + 20
+            while left := [path.name for path in started if lives(int(path.read_text()))]:
+                self.assertLess(time.monotonic(), until, left)
+                time.sleep(0.01)
 
 
 if __name__ == "__main__":
