@@ -327,7 +327,7 @@ fn argument(text: &str) -> Option<(&str, &str)> {
 }
 
 /// Another text: fractions as `a/b`, roots as `sqrt(a)`, powers as `a^b`, without other braces, spaces and signs of products that need
-/// none. What belongs to a fraction or a power stands in parentheses where it would be read otherwise.
+/// none. Parts of a fraction or a power are put in parentheses where they would be misread without.
 fn symbols(text: &str) -> String {
     let mut shown = String::new();
     let mut rest = text;
@@ -395,7 +395,7 @@ fn begins(before: &str) -> bool {
     before.is_empty() || opens || before.ends_with("matrix}")
 }
 
-/// Tells whether a text is one factor: a number, a letter, a command, a root, what stands in parentheses or bars, or a power of one.
+/// Tells whether a text is one factor: a number, a letter, a command, a root, an expression in parentheses or bars, or a power of one.
 fn is_factor(text: &str) -> bool {
     let bare = text.strip_prefix("sqrt").unwrap_or(text);
     let mut pairs = [['(', ')'], ['|', '|']].into_iter();

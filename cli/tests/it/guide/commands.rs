@@ -49,7 +49,7 @@ impl Drop for Server {
     }
 }
 
-/// Where the blocks of a document run: a folder without a file of the repository, as a reader has it who has the program alone.
+/// The folder in which the blocks of a document run. It is empty, like that of a reader who has only the program.
 struct Place {
     folder: tempfile::TempDir,
     port: u16,
