@@ -102,7 +102,8 @@ class Searchlm(unittest.TestCase):
                 for setting in ("threads=1", f"seed={seed}", world, policy):
                     self.assertIn(setting, words)
                 self.assertIs("grpo.update.optimizer.learning_rate=3e-5" in words, name == "rate")
-            self.assertIn(str(scratch / "rate-2/index"), of("search")[-1])
+            searched = [words[words.index("search") + 1] for words in of("search")]
+            self.assertEqual(set(searched), {str(scratch / f"{name}-{seed}/index") for name in ("published", "rate") for seed in (1, 2)})
             self.assertEqual(main(), printed)
             self.assertEqual({words[0] for words in calls}, {"search"}, "what was made is not made again")
 
