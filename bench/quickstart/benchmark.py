@@ -6,24 +6,21 @@ from harness.declare import ROOT, Aim, Benchmark, Cell, Figure, Table
 from harness.sides import Command
 from quickstart import table
 
-# By name: arguments of `forage quickstart`, the measure, and whether its start comes with the program, so that its time has a bound.
+# By name: arguments of `forage quickstart`, and the measure.
 JOBS = {
-    "search-r1": ([], "EM", True),
-    "code-search": (["--env", "code-search"], "EM", True),
-    "query-writer": (["--config", "configs/query-writer.toml", "--set", 'evaluation.baselines=["keywords"]'], "NDCG@10", False),
+    "search-r1": ([], "EM"),
+    "code-search": (["--env", "code-search"], "EM"),
+    "query-writer": (["--env", "query-writer", "--set", 'evaluation.baselines=["keywords"]'], "NDCG@10"),
 }
 KINDS = ("greedy", "sampled")
 PARTS = ("gain", "control_gain", "over_control")
 KEYWORDS = "script-keywords"
 # What is above 0 by more than rounding.
 SHOWN = 0.001
-# Settings of all jobs, and of the one that makes its own start.
-PARAMETERS = {"settings": [], "start": []}
+PARAMETERS = {"settings": []}
 REHEARSAL = {
     "settings": ["data.world.pages=300", "data.train_questions=64", "data.dev_questions=8", "data.test_questions=30", "grpo.steps=2",
                  "evaluation.resamples=200"],
-    "start": ["warm_start.world.pages=300", "warm_start.vocab_lines=2000", "warm_start.dev_questions=8",
-              'warm_start.learning.stages=[{ steps = 2, learned = "all", learning_rate = 2e-3 }]'],
 }
 
 
@@ -39,13 +36,9 @@ def read(lines):
 
 def sides(work):
     environment = os.environ | {"FORAGE_BIN": str(work.forage)}
-
-    def command(name, arguments, comes_with):
-        settings = work.parameters["settings"] + ([] if comes_with else work.parameters["start"])
-        settings = [word for setting in settings for word in ("--set", setting)]
-        return Command(name, [ROOT / "bench/quickstart/run.sh", work.scratch / name, *arguments, *settings], read, environment)
-
-    return [[command(name, arguments, comes_with) for name, (arguments, _, comes_with) in JOBS.items()]]
+    settings = [word for setting in work.parameters["settings"] for word in ("--set", setting)]
+    script = ROOT / "bench/quickstart/run.sh"
+    return [[Command(name, [script, work.scratch / name, *words, *settings], read, environment) for name, (words, _) in JOBS.items()]]
 
 
 def of_seeds(job, name):
@@ -61,7 +54,7 @@ def most(job, name):
 
 
 def figures():
-    for job, (_, unit, comes_with) in JOBS.items():
+    for job, (_, unit) in JOBS.items():
         for seed in table.SEEDS:
             at = f"{job}/{seed}"
             yield Figure(f"{at}/minutes", "min", "lower")
@@ -79,19 +72,17 @@ def figures():
         for kind in KINDS:
             yield Figure(f"{job}/{kind}, least low end of the lead", unit, "higher", least(job, f"{kind}/over_control/low"))
         yield Figure(f"{job}/most memory", "GiB", "lower", most(job, "gib"))
-        if comes_with:
-            yield Figure(f"{job}/most time", "min", "lower", most(job, "minutes"))
+        yield Figure(f"{job}/most time", "min", "lower", most(job, "minutes"))
 
 
 def aims():
-    for job, (_, _, comes_with) in JOBS.items():
+    for job in JOBS:
         yield Aim(f"{job}/least gain", ">=", table.GAIN, f"{job}: the gain, greedy, of every seed")
         yield Aim(f"{job}/least low end of the gain", ">=", SHOWN, f"{job}: the low end of it")
         for kind in KINDS:
             yield Aim(f"{job}/{kind}, least low end of the lead", ">=", SHOWN, f"{job}: the low end of the lead over the control, {kind}")
         yield Aim(f"{job}/most memory", "<=", table.GIB, f"{job}: memory in GiB")
-        if comes_with:
-            yield Aim(f"{job}/most time", "<=", table.MINUTES, f"{job}: minutes")
+        yield Aim(f"{job}/most time", "<=", table.MINUTES, f"{job}: minutes")
 
 
 def row(job, seed, kind):

@@ -1,8 +1,6 @@
 #!/usr/bin/env bash
 # The quickstart over three seeds, each with a world of its own: time, memory, gain from GRPO and the control, which any search pays.
 # Usage: bench/quickstart/run.sh SCRATCH_FOLDER [more arguments of `forage quickstart`]
-# With `--config FILE`, for instance configs/query-writer.toml, the first seed warms a policy up and the others start from it;
-# all start from SCRATCH_FOLDER/start where there is one.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 scratch=${1:?usage: bench/quickstart/run.sh SCRATCH_FOLDER}
@@ -11,14 +9,7 @@ mkdir -p "$scratch"
 . bench/program.sh
 trap 'kill $(jobs -p) 2>/dev/null || true' EXIT
 for seed in 1 2 3; do
-  start=()
-  if [[ " $* " == *" --config "* ]]; then
-    start=(--set data.world.seed=$((1000000 + seed)))
-    warm=$scratch/start
-    [ -e "$warm" ] || warm=$scratch/seed-1/start
-    if [ -e "$warm" ]; then start+=(--set policy.checkpoint="$warm"); else start+=(--from-scratch); fi
-  fi
-  "$forage" quickstart --seed "$seed" --out "$scratch/seed-$seed" "${start[@]}" "$@" >"$scratch/seed-$seed.log" 2>&1 &
+  "$forage" quickstart --seed "$seed" --out "$scratch/seed-$seed" "$@" >"$scratch/seed-$seed.log" 2>&1 &
   run=$!
   peak=0
   while kill -0 "$run" 2>/dev/null; do

@@ -88,7 +88,7 @@ beside make code configs/quickstart-code.toml "${measured[@]}" "${asked[@]}" "${
   "${three_hops[@]}" \
   --set "$(stages "$(all 700 2e-3)$(all 200 7e-4)$(own 400 1e-3)$(own 250 1e-3 numbers=1.0)$(own 120 3e-4 numbers=0.3)$(own 100 4e-4 "$mediocre")$(own 50 1e-4 "$mediocre")")"
 beside make search configs/quickstart.toml "${measured[@]}" "${asked[@]}"
-mediocre='haste={guess=0.15,skim=0.45,silent=0.05,broken=0.1}'
+mediocre='haste={guess=0.25,skim=0.45,silent=0.05,broken=0.1}'
 beside make query configs/query-writer.toml "${measured[@]}" "${warm[@]}" \
   --set "$(difficulty data.world.difficulty '[1.0,0.0,0.0,0.0]' 0.5 0.75)" \
   --set "$(difficulty warm_start.world.difficulty '[1.0,0.0,0.0,0.0]' 0.5 0.75)" \

@@ -91,6 +91,7 @@ pub(crate) const ENTRY: EnvEntry = EnvEntry {
     measures: turn::measures,
     declares: metrics::DECLARED,
     telemetry: telemetry::TELEMETRY,
+    quickstart: Some(include_str!("../../configs/query-writer.toml")),
     ..EnvEntry::new(
         "forage/query-writer-v0",
         "one query in boolean syntax, judged by the ranking it gives",

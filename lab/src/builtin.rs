@@ -33,9 +33,10 @@ macro_rules! checkpoint {
     };
 }
 
-const POLICIES: [(&str, Files); 2] = [
+const POLICIES: [(&str, Files); 3] = [
     ("quickstart", checkpoint!("quickstart")),
     ("quickstart-code", checkpoint!("quickstart-code")),
+    ("query-writer", checkpoint!("query-writer")),
 ];
 
 /// The files of the policy of this name: `NAME`, or `NAME@REVISION` for those files and no others.
@@ -51,7 +52,7 @@ fn files(name: &str) -> Result<&'static Files> {
             .collect();
         bail!(
             "there is no builtin policy `{name}`; there are {}",
-            known.join(" and ")
+            known.join(", ")
         );
     };
     let own = revision_of(files);

@@ -27,7 +27,7 @@ pub(crate) struct Quickstart {
     /// Seed of the rollouts and the statistics, and of the world of the built-in config.
     #[arg(long)]
     seed: Option<u32>,
-    /// Environment to learn in: search-r1 (the config `quickstart`) or code-search (`quickstart-code`).
+    /// Environment to learn in: search-r1 (the config `quickstart`), code-search (`quickstart-code`) or query-writer.
     #[arg(long, default_value = "search-r1", conflicts_with = "config")]
     env: String,
     /// Config to start from instead of a built-in one.

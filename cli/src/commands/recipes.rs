@@ -105,7 +105,7 @@ const OWN: &[Recipe] = configs! { "configs":
     "quickstart": "forage's own: the quickstart, search-r1 over a generated world";
     "quickstart-code": "forage's own: the quickstart of code-search, Python over generated pages";
     "smoke": "forage's own: the quickstart in seconds, as a check";
-    "query-writer": "forage's own: boolean queries, by `forage quickstart --from-scratch`";
+    "query-writer": "forage's own: the quickstart of query-writer, boolean queries";
     "rerank": "forage's own: passages put in order, on the files of a BEIR folder";
 };
 

@@ -69,8 +69,8 @@ pub(crate) fn documents() -> Vec<String> {
         "clients/python/README.md",
     ]
     .map(str::to_owned);
-    let built_in =
-        ["quickstart", "quickstart-code"].map(|name| format!("configs/{name}/README.md"));
+    let built_in = ["quickstart", "quickstart-code", "query-writer"]
+        .map(|name| format!("configs/{name}/README.md"));
     let chapters = chapters().into_iter().map(|name| format!("docs/{name}"));
     readmes
         .into_iter()
