@@ -3,7 +3,9 @@
 use forage_env::reward::judge::Preference;
 use serde::Serialize;
 
-use crate::stats::{Bootstrap, Interval, StatsError, bootstrap_mean, bootstrap_statistic};
+use crate::stats::{
+    Bootstrap, Interval, StatsError, bootstrap_mean, bootstrap_statistic, mean_interval,
+};
 
 /// A verdict beside the label of a person.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +40,7 @@ pub struct Agreement {
 }
 
 impl Agreement {
-    /// Compares verdicts with labels; intervals by resampling answers.
+    /// Compares verdicts with labels; intervals by resampling answers, that of the accuracy Wilson's.
     ///
     /// # Errors
     /// [`StatsError`] for no rows and settings out of range.
@@ -56,7 +58,7 @@ impl Agreement {
         Ok(Self {
             answers: rows.len(),
             right: rows.iter().filter(|row| row.label).count(),
-            accuracy: bootstrap_mean(&equal, settings)?,
+            accuracy: mean_interval(&equal, settings)?,
             kappa: bootstrap_statistic(rows.len(), settings, |items| kappa(&pick(items)))?,
             false_positives: count(true, false),
             false_negatives: count(false, true),
@@ -131,7 +133,7 @@ impl PositionBias {
             .collect();
         Ok(Self {
             pairs: pairs.len(),
-            consistent: bootstrap_mean(&consistent, settings)?,
+            consistent: mean_interval(&consistent, settings)?,
             first_place: bootstrap_mean(&first, settings)?,
         })
     }
@@ -216,6 +218,23 @@ mod tests {
         let found = PositionBias::of(&[[A, A], [A, B], [A, Tie], [Tie, Tie]], SETTINGS)?;
         assert!((found.first_place.estimate - 0.375).abs() < 1e-12);
         assert!((found.consistent.estimate - 0.5).abs() < 1e-12);
+        Ok(())
+    }
+
+    #[test]
+    fn a_judge_that_never_erred_may_still_err() -> Result<(), StatsError> {
+        let right = Labelled {
+            verdict: true,
+            label: true,
+            length: 1,
+        };
+        let accuracy = Agreement::of(&[right; 20], SETTINGS)?.accuracy;
+        let consistent = PositionBias::of(&[[Preference::Tie; 2]; 20], SETTINGS)?.consistent;
+        for share in [accuracy, consistent] {
+            // Wilson's of 20 of 20.
+            assert!((share.low - 0.838_875).abs() < 1e-6, "{share:?}");
+            assert!((share.high - 1.0).abs() < 1e-12, "{share:?}");
+        }
         Ok(())
     }
 }
