@@ -41,12 +41,16 @@ pub struct Difference {
     /// The same after Holm's adjustment for the number of metrics compared.
     #[serde(default)]
     pub p_adjusted: f64,
+    /// The same after Holm's adjustment for the number of policies, of a metric in which several are compared with the same one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p_of_several: Option<f64>,
 }
 
 impl Difference {
-    /// The direction in which B is shown to differ from A, by the interval and by the test. `Equal` says that neither is shown.
+    /// The direction in which B is shown to differ from A, by the interval and by the test, adjusted where there are several such
+    /// policies. `Equal` says that neither is shown.
     pub fn direction(&self) -> Ordering {
-        self.difference.shown(self.p)
+        self.difference.shown(self.p_of_several.unwrap_or(self.p))
     }
 }
 
@@ -351,11 +355,13 @@ impl Comparison {
         }
     }
 
-    /// Interval of a lead, number of questions and the p-value: for greedy exact match `McNemar`'s, else that of the sign-flip test.
+    /// Interval of a lead, number of questions and the p-value: the adjusted one where there is one, for greedy exact match `McNemar`'s,
+    /// else that of the sign-flip test.
     fn evidence(&self, found: &Difference, metric: &str, lead: Interval) -> String {
-        let (test, p) = match self.mcnemar.filter(|_| metric == "em") {
-            Some(test) => ("McNemar p", test.p),
-            None => ("p", found.p),
+        let (test, p) = match (found.p_of_several, self.mcnemar) {
+            (Some(adjusted), _) => ("adjusted p", adjusted),
+            (None, Some(test)) if metric == "em" => ("McNemar p", test.p),
+            _ => ("p", found.p),
         };
         let p = if p < 0.001 {
             "< 0.001".to_owned()
@@ -540,7 +546,21 @@ fn compare_metric(
         ),
         p,
         p_adjusted: p,
+        p_of_several: None,
     }))
+}
+
+/// Holm's adjustment of the tests in a metric over policies that are compared with the same one.
+pub(crate) fn adjust_several(compared: &mut [Comparison], metric: &str) -> Result<(), StatsError> {
+    let found = compared.iter_mut();
+    let found = found.filter_map(|one| one.metrics.get_mut(metric));
+    let mut found: Vec<&mut Difference> = found.collect();
+    let adjusted = holm(&found.iter().map(|found| found.p).collect::<Vec<_>>())?;
+    found
+        .iter_mut()
+        .zip(adjusted)
+        .for_each(|(found, p)| found.p_of_several = Some(p));
+    Ok(())
 }
 
 /// Holm's adjustment over all metrics.

@@ -9,9 +9,11 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 use serde::Serialize;
 
-use crate::compare::{Asked, CompareError, Values, check_same_questions};
+use crate::compare::{
+    Asked, CompareError, Comparison, Values, adjust_several, check_same_questions,
+};
 use crate::measures::{QuestionKey, by_question, clusters, sources};
-use crate::stats::{below, mean};
+use crate::stats::{Bootstrap, below, mean};
 use crate::summary::number;
 use crate::text;
 
@@ -35,15 +37,19 @@ pub struct Standings {
     pub points_eliminating: Vec<f64>,
     /// Contests simulated for each.
     pub contests: usize,
+    /// `[policy]` from the second on: each compared with the first. Tests in the measure are adjusted for the number of policies.
+    #[serde(skip)]
+    pub against_first: Vec<Comparison>,
 }
 
 impl Standings {
-    /// Ranks policies by their episodes on the same questions, one set for each. The order of the rounds is that of the names of the data
-    /// sets.
+    /// Ranks policies by their episodes on the same questions, one set for each, and compares each with the first. The order of the rounds
+    /// is that of the names of the data sets.
     ///
     /// # Errors
-    /// [`CompareError`] when a set asks other questions than the first, or no question of a data set was scored for every policy.
-    pub fn of(sets: &[Vec<Episode>], seed: u64) -> Result<Self, CompareError> {
+    /// [`CompareError`] when a set asks other questions than the first, no question of a data set was scored for every policy, or the
+    /// bootstrap's settings are out of range.
+    pub fn of(sets: &[Vec<Episode>], bootstrap: Bootstrap) -> Result<Self, CompareError> {
         let asked: Vec<Asked<'_>> = sets.iter().map(by_question).collect();
         let (Some(first), Some(episodes)) = (asked.first(), sets.first()) else {
             return Err(CompareError::Empty);
@@ -79,13 +85,18 @@ impl Standings {
         let of_policy =
             |values: &Values| questions.values().map(|keys| level(values, keys)).collect();
         let scores: Vec<Vec<f64>> = values.iter().map(of_policy).collect();
+        let others = sets[1..].iter();
+        let against_first = others.map(|set| Comparison::from_episodes(&sets[0], set, bootstrap));
+        let mut against_first: Vec<Comparison> = against_first.collect::<Result<_, _>>()?;
+        adjust_several(&mut against_first, measure)?;
         Ok(Self {
             measure,
-            points: points(&scores, 0, CONTESTS, seed),
-            points_eliminating: points(&scores, 1, CONTESTS, seed),
+            points: points(&scores, 0, CONTESTS, bootstrap.seed),
+            points_eliminating: points(&scores, 1, CONTESTS, bootstrap.seed),
             rounds: questions.into_keys().collect(),
             scores,
             contests: CONTESTS,
+            against_first,
         })
     }
 

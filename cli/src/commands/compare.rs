@@ -119,10 +119,8 @@ impl Compare {
     fn rank(&self, bootstrap: Bootstrap) -> Result<()> {
         let files: Vec<&PathBuf> = [&self.a, &self.b].into_iter().chain(&self.more).collect();
         let sets: Vec<Vec<Episode>> = files.iter().map(|file| read(file)).collect::<Result<_>>()?;
-        let standings = Standings::of(&sets, self.seed)?;
-        let others = sets[1..].iter();
-        let compared = others.map(|set| Comparison::from_episodes(&sets[0], set, bootstrap));
-        let compared: Vec<Comparison> = compared.collect::<Result<_, _>>()?;
+        let standings = Standings::of(&sets, bootstrap)?;
+        let compared = &standings.against_first;
         if self.json {
             let all = serde_json::json!({"policies": files, "standings": standings, "against_first": compared});
             out(&all.to_string());
