@@ -235,7 +235,7 @@ impl Comparison {
         )?)
     }
 
-    /// What else is to be known of the figures: where the prompts differ, and where bytes are counted for tokens.
+    /// What else is to be known of the figures: where the prompts differ, bytes are counted for tokens, or questions were lost.
     pub fn caveat(&self) -> Option<String> {
         let prompts = (self.other_prompts > 0).then(|| {
             format!(
@@ -253,7 +253,8 @@ impl Comparison {
         let bytes = side.map(|side| {
             format!("What counts tokens counts bytes {side}: a script wrote in no policy's tokens.")
         });
-        let said: Vec<String> = prompts.into_iter().chain(bytes).collect();
+        let lost = text::lost_questions(self.lost_to_infra);
+        let said: Vec<String> = prompts.into_iter().chain(bytes).chain(lost).collect();
         (!said.is_empty()).then(|| said.join(" "))
     }
 

@@ -131,6 +131,9 @@ pub struct Study {
     pub(crate) interquartile_mean: BTreeMap<String, Interval>,
     /// Questions of all seeds, those asked under several counted once.
     pub questions: usize,
+    /// Questions, those of each seed by themselves, that faults of ours left without a score of the start or the trained policy.
+    #[serde(default)]
+    pub(crate) lost_to_infra: usize,
     /// The settings of the intervals.
     pub bootstrap: Bootstrap,
 }
@@ -269,7 +272,7 @@ impl Study {
         let names = check(seeds)?;
         let outcome = Outcome::of(&seeds[0].start);
         let measure = outcome.measure();
-        let (mut arms, questions) = arms(seeds, &names, measure, bootstrap)?;
+        let (mut arms, [questions, lost_to_infra]) = arms(seeds, &names, measure, bootstrap)?;
         let names = &names[..seeds[0].arms.len()];
         let baselines = arms.split_off(names.len().min(arms.len()));
         let policies: Vec<(&[Episode], &[Episode])> = seeds
@@ -315,6 +318,7 @@ impl Study {
             baselines,
             by_source,
             questions,
+            lost_to_infra,
             bootstrap,
         })
     }
@@ -355,16 +359,21 @@ fn several_sources(seeds: &[SeedEpisodes]) -> BTreeSet<String> {
     }
 }
 
-/// Every arm over the seeds, then every baseline, and the number of their questions.
+/// Every arm over the seeds, then every baseline; the number of their questions, and of those that were lost.
 fn arms(
     seeds: &[SeedEpisodes],
     names: &[String],
     measure: &'static str,
     bootstrap: Bootstrap,
-) -> Result<(Vec<Arm>, usize), StudyError> {
+) -> Result<(Vec<Arm>, [usize; 2]), StudyError> {
     let mut figures: Vec<Vec<Figures>> = vec![Vec::new(); names.len()];
+    let mut lost = 0;
     for seed in seeds {
-        for (arm, found) in figures.iter_mut().zip(seed.compare(measure, bootstrap)?) {
+        let compared = seed.compare(measure, bootstrap)?;
+        lost += compared
+            .first()
+            .map_or(0, |trained| trained.gain.lost_to_infra);
+        for (arm, found) in figures.iter_mut().zip(compared) {
             arm.extend(found.figures(seed.seed, measure));
         }
     }
@@ -391,7 +400,7 @@ fn arms(
     adjust(policies)?;
     adjust(baselines)?;
     let questions: BTreeSet<&QuestionKey> = starts.iter().flat_map(BTreeMap::keys).collect();
-    Ok((arms, questions.len()))
+    Ok((arms, [questions.len(), lost]))
 }
 
 impl Arm {

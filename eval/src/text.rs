@@ -53,6 +53,18 @@ pub(crate) fn row(name: &str, interval: Interval) -> Vec<String> {
     vec![name.to_owned(), number(interval.estimate), ends(interval)]
 }
 
+/// The caveat on so many questions without a score; `None` where there is none.
+pub(crate) fn lost_questions(count: usize) -> Option<String> {
+    let (were, are) = match count {
+        0 => return None,
+        1 => ("question was", "is"),
+        _ => ("questions were", "are"),
+    };
+    Some(format!(
+        "{count} {were} lost to infrastructure faults and {are} left out."
+    ))
+}
+
 /// Writes a file so that its name never shows a part of it: beside it first, then renamed. A symbolic link stays, and the file that it
 /// leads to is replaced; a device or a pipe is written to.
 ///

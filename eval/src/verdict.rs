@@ -17,7 +17,7 @@ use crate::mistakes::MistakeShare;
 use crate::stats::{Bootstrap, Interval};
 use crate::study::{Arm, Cost, Figures, SeedEpisodes, Study, StudyError, adjust, late_words};
 use crate::telemetry::Course;
-use crate::text::write_atomic;
+use crate::text::{lost_questions, write_atomic};
 
 /// The comparisons behind a verdict, for one way of sampling.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -256,6 +256,7 @@ impl Verdict {
             macro_gain: BTreeMap::new(),
             interquartile_mean: BTreeMap::new(),
             questions: self.n,
+            lost_to_infra: gain.lost_to_infra,
             bootstrap: gain.bootstrap,
         }
     }
@@ -446,12 +447,7 @@ impl Verdict {
         if self.n < SMALL_N {
             sentences.push(few_questions(self.n));
         }
-        if self.greedy.gain.lost_to_infra > 0 {
-            let lost = self.greedy.gain.lost_to_infra;
-            sentences.push(format!(
-                "{lost} questions were lost to infrastructure faults and are left out."
-            ));
-        }
+        sentences.extend(lost_questions(self.greedy.gain.lost_to_infra));
         match self.minimum_detectable_effect {
             Some(effect) => sentences
                 .push(format!("With these questions a true gain of {effect:.2} or more shows with 80 % probability.")),

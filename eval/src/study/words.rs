@@ -329,6 +329,7 @@ impl Study {
         if self.questions < SMALL_N {
             sentences.push(few_questions(self.questions));
         }
+        sentences.extend(text::lost_questions(self.lost_to_infra));
         if trained.seeds.iter().all(|seed| seed.score <= 0.0) {
             let [measure, _] = self.outcome.words();
             sentences.push(format!(

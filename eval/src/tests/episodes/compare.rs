@@ -141,6 +141,8 @@ fn infra_faults_drop_their_question_from_both_sides() -> TestResult {
     b[0] = infra(0);
     let comparison = Comparison::from_episodes(&a, &b, SETTINGS)?;
     assert_eq!((comparison.questions, comparison.lost_to_infra), (39, 1));
+    let caveat = comparison.caveat().ok_or("a caveat")?;
+    assert!(caveat.starts_with("1 question was lost"), "{caveat}");
     let em = comparison.difference("em").ok_or("em")?;
     assert!((em.a - 9.0 / 39.0).abs() < 1e-9);
     let all: Vec<_> = (0..40).map(infra).collect();

@@ -241,6 +241,35 @@ fn what_cannot_be_claimed_is_said_or_refused() -> TestResult {
 }
 
 #[test]
+fn questions_that_faults_took_are_said() -> TestResult {
+    let seed = |number: u64, lost: usize| SeedEpisodes {
+        seed: number,
+        start: share(number, 2),
+        arms: vec![(
+            "trained".to_owned(),
+            [
+                (0..lost).map(infra).collect::<Vec<_>>(),
+                share(number, 6).split_off(lost),
+            ]
+            .concat(),
+        )],
+        baselines: Vec::new(),
+    };
+    let two = Study::of(&[seed(1, 2), seed(2, 1)], SETTINGS)?.words();
+    let said = "3 questions were lost to infrastructure faults and are left out.".to_owned();
+    assert!(two.contains(&said), "{two:?}");
+    let one = seed(1, 1);
+    let verdict = Verdict::of(&one, None, 1.0, SETTINGS)?.words();
+    let said = "1 question was lost to infrastructure faults and is left out.".to_owned();
+    for words in [Study::of(&[one], SETTINGS)?.words(), verdict] {
+        assert!(words.contains(&said), "{words:?}");
+    }
+    let none = Study::of(&[seed(1, 0)], SETTINGS)?.words().join(" ");
+    assert!(!none.contains("lost"), "{none}");
+    Ok(())
+}
+
+#[test]
 fn data_sets_have_gains_of_their_own() -> TestResult {
     let lost = |mut set: Vec<Episode>| {
         set.extend([infra(99)]);
