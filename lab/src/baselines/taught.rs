@@ -2,11 +2,13 @@
 
 use std::time::Instant;
 
+use forage_contracts::Metric;
 use forage_contracts::scripted::{Haste, OracleStyle};
 use forage_contracts::seed::Seed;
 use forage_env::{EpisodeWriter, Keep, RejectionCounts};
 use forage_eval::write_atomic;
 use forage_trainer::metrics::Row;
+use forage_trainer::run::GrpoConfig;
 use forage_trainer::{Checkpoint, Demonstrator, SftConfig};
 use serde::{Deserialize, Serialize};
 
@@ -132,9 +134,13 @@ impl Baselines<'_> {
     /// The rounds of a method within a budget.
     fn plan(&self, method: Method, budget: Budget) -> Result<Plan> {
         let grpo = &self.config.grpo;
-        let steps = usize::try_from(grpo.steps).unwrap_or(usize::MAX);
-        // Questions that the run asked in training, those of several passes as often as they came.
-        let questions = grpo.prompts_played().saturating_mul(steps);
+        let metrics = self.trained.metrics();
+        let rows = if metrics.exists() {
+            Row::read_all(&metrics)?
+        } else {
+            Vec::new()
+        };
+        let questions = asked(grpo, &rows);
         let total = match method {
             Method::RejectionSampling => questions,
             Method::Demonstrations => questions.saturating_mul(grpo.group_size),
@@ -314,9 +320,38 @@ impl Baselines<'_> {
     }
 }
 
+/// Questions that a run asked in training, those of several passes as often as they came: what its settings plan, and by its rows those
+/// in the place of groups that its filter dropped.
+fn asked(grpo: &GrpoConfig, rows: &[Row]) -> usize {
+    let steps = usize::try_from(grpo.steps).unwrap_or(usize::MAX);
+    let refilled: f64 = rows
+        .iter()
+        .filter_map(|row| row.get(Metric::REFILLED))
+        .sum();
+    let planned = grpo.prompts_played().saturating_mul(steps);
+    planned.saturating_add(refilled as usize)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn questions_in_the_place_of_dropped_ones_were_asked_too() {
+        let settings = serde_json::json!({"steps": 3, "prompts_per_step": 4});
+        let grpo: GrpoConfig = serde_json::from_value(settings).unwrap();
+        let row = |(step, refilled): (u64, Option<f64>)| {
+            let mut row = Row::new(step);
+            if let Some(refilled) = refilled {
+                row.set(Metric::REFILLED, refilled);
+            }
+            row
+        };
+        let rows =
+            |refilled: [Option<f64>; 3]| -> Vec<Row> { (0..).zip(refilled).map(row).collect() };
+        assert_eq!(asked(&grpo, &rows([None; 3])), 12);
+        assert_eq!(asked(&grpo, &rows([Some(2.0), Some(0.0), Some(5.0)])), 19);
+    }
 
     /// A round of so many questions and seconds.
     fn round(questions: usize, seconds: f64) -> Played {
