@@ -103,9 +103,8 @@ class Bench(Programs):
         before, after = self.episodes(None, seed, "start"), self.episodes(policy, seed, name)
         greedy = self.compare(before[0], after[0])[1]
         start, trained, gain = self.compare(before[1], after[1])
-        seconds = sum(row.get(f"time/{part}_s") or 0 for row in steps for part in ("rollout", "update", "wait"))
         return {"episodes": spent, "steps": len(steps), "reward": statistics.fmean(row["reward/mean"] for row in steps[-LAST:]),
-                "greedy": greedy, "start": start, "trained": trained, "gain": gain, "minutes": seconds / 60}
+                "greedy": greedy, "start": start, "trained": trained, "gain": gain, "minutes": minutes(steps)}
 
     def ahead(self, first, name, seed):
         """The lead of a method over the first, sampled, with its interval over questions."""
@@ -121,6 +120,11 @@ class Bench(Programs):
         text = self.forage("train", self.given.config, *shlex.split(self.given.task), "--dry-run")
         grpo = tomllib.loads(text)["grpo"]
         return self.given.steps * grpo["prompts_per_step"] * grpo["group_size"]
+
+
+def minutes(steps):
+    """The wall time of steps: play, updates, and the wait for episodes that are played ahead."""
+    return sum(row.get(f"time/{part}_s") or 0 for row in steps for part in ("rollout", "update", "wait")) / 60
 
 
 def interval(differences):

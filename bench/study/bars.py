@@ -7,7 +7,7 @@ import json
 import sys
 from pathlib import Path
 
-from methods.run import interval
+from methods.run import interval, minutes
 
 SEEDS = 10
 MINUTES = 10
@@ -62,12 +62,6 @@ def conduct(records):
 def by_hops(runs, name):
     """The conduct of a policy on each run."""
     return [conduct(rows_of(Path(run) / "evaluation" / f"{name}.jsonl")) for run in runs]
-
-
-def minutes(run):
-    """The wall time of a run's steps, its twins aside."""
-    rows = rows_of(Path(run) / "metrics.jsonl")
-    return sum(row.get(f"time/{part}_s") or 0 for row in rows for part in ("rollout", "update")) / 60
 
 
 def bars(found, hops, times):
@@ -185,7 +179,9 @@ def main():
         for name, runs_of in hops.items():
             for count, row in means(runs_of).items():
                 print(f"| {name} | {count} | {' | '.join(map(shown, row.values()))} |")
-    found_bars = bars(found, hops["trained"], [minutes(run) for run in runs])
+    # Of a run without its twins.
+    times = [minutes(rows_of(Path(run) / "metrics.jsonl")) for run in runs]
+    found_bars = bars(found, hops["trained"], times)
     print()
     for name, bar in found_bars.items():
         value = "not there" if bar["value"] is None else f"{bar['value']:.3g}"
