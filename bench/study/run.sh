@@ -44,6 +44,9 @@ train() {
 for seed in $seeds; do beside train "$seed" "${@:5}"; done
 together
 again=()
-[ -e "${runs[0]}/evaluation.partial" ] && again=(--resume)
+# The first runs may be done already, and a folder may have no record yet.
+for run in "${runs[@]}"; do
+  [ ! -e "$run/evaluation.partial/evaluation.resume.json" ] || again=(--resume)
+done
 "$forage" eval --controls "${runs[@]}" --set threads=0 "${study[@]}" "${again[@]}" --json >"$scratch/study.json"
 PYTHONPATH=bench python3 -m study.bars "$scratch/study.json" "${runs[@]}"

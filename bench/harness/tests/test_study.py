@@ -145,6 +145,24 @@ class Study(unittest.TestCase):
         for said in ("Training gained.", "| trained | 3 | 0.667 | 1.000 | 0.500 | 0.333 |", "missed low end of trained, three hops: not there"):
             self.assertIn(said, lines)
 
+    def test_an_evaluation_goes_on_where_some_run_has_its_record(self):
+        with tempfile.TemporaryDirectory() as folder:
+            scratch, forage, told = Path(folder, "scratch"), Path(folder, "forage"), Path(folder, "told")
+            forage.write_text(f'#!/bin/sh\necho "$@" >{told}\n')
+            forage.chmod(0o755)
+            partials = [scratch / f"seed-{seed}/evaluation.partial" for seed in (1, 2)]
+            for partial in partials:
+                partial.mkdir(parents=True)
+                (partial.parent / "done").touch()
+            command = ["bash", ROOT / "bench/study/run.sh", scratch, "configs/smoke.toml", "1 2"]
+            for begun in (False, True):
+                if begun:
+                    (partials[1] / "evaluation.resume.json").touch()
+                subprocess.run(command, env=os.environ | {"FORAGE_BIN": str(forage)}, stderr=subprocess.DEVNULL)
+                words = told.read_text().split()
+                self.assertEqual(words[:4], ["eval", "--controls", *(str(partial.parent) for partial in partials)])
+                self.assertIs("--resume" in words, begun)
+
     def test_no_training_outlives_the_script(self):
         with tempfile.TemporaryDirectory() as folder:
             scratch, forage = Path(folder, "scratch"), Path(folder, "forage")
