@@ -10,6 +10,7 @@ from pathlib import Path
 
 from harness.side_by_side import ONE_THREAD, Programs
 from methods.run import again, interval
+from searchlm.table import operators
 
 CONFIG = "configs/searchlm-collapse.toml"
 # The second reward with the groups that it was published with.
@@ -146,8 +147,7 @@ class Bench(Programs):
         files = {"start": run / "held-out-start.jsonl", "end": run / "held-out-end.jsonl"}
         records = {part: self.evaluated(policy, settings, files[part]) for part, policy in (("start", start), ("end", run / "policy"))}
         steps = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-        # A step in which no query was written has no share.
-        shares = [step.get("query/operator_frac", 0.0) for step in steps]
+        shares = operators(steps)
         ndcg = lambda part: sum(record["episode"]["score"]["parts"]["ndcg"] for record in records[part] if record["episode"].get("score"))
         return {
             **{part: judged(records[part], lambda queries: self.search(run / "index", queries)) for part in records},

@@ -23,9 +23,14 @@ def held_out(path):
 
 
 def course(steps, name):
-    """A metric at step 0, before any update, and its mean over the last steps."""
-    last = [step[name] for step in steps[-LAST:]]
-    return f"{steps[0][name]:.2f} → {sum(last) / len(last):.2f}"
+    """A metric at step 0, before any update, and its mean over the last steps; of those that have it, as steps without a query have none."""
+    ends = ([step[name] for step in part if name in step] for part in (steps[:1], steps[-LAST:]))
+    return " → ".join(f"{sum(end) / len(end):.2f}" if end else "–" for end in ends)
+
+
+def operators(steps):
+    """The share of queries with operators by step, 0 where no query was written."""
+    return [step.get("query/operator_frac", 0.0) for step in steps]
 
 
 def held(shares, alarms):
@@ -57,12 +62,12 @@ def main():
             raised = []
         alarms = [f"`{alarm['kind']}` ({alarm['severity']}, step {alarm['step']})" for alarm in raised]
         print(f"| {reward} | {seed} | " + " | ".join(cells) + f" | {', '.join(alarms) or 'nothing'} |")
-        last = [step["query/operator_frac"] for step in steps[-LAST:]]
+        last = operators(steps[-LAST:])
         shares[reward, seed], kinds[reward, seed] = sum(last) / len(last), sorted({alarm["kind"] for alarm in raised})
     print(f"\nshare of queries with operators every {LAST} steps:")
     for reward, seed in runs:
         steps = rows(f"{scratch}/{reward}-{seed}/metrics.jsonl")
-        print(reward, seed, " ".join(f"{step['query/operator_frac']:.2f}" for step in steps[::LAST]))
+        print(reward, seed, " ".join(f"{share:.2f}" for share in operators(steps[::LAST])))
     figures = {f"{reward}-{seed}": {"operators": shares[reward, seed], "alarms": kinds[reward, seed]} for reward, seed in runs}
     print(json.dumps({"bench": "searchlm", "held": held(shares, kinds), "figures": figures}))
 

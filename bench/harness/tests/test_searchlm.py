@@ -12,7 +12,7 @@ from pathlib import Path
 from unittest import mock
 
 from harness.declare import ROOT
-from searchlm import conditions
+from searchlm import conditions, table
 
 
 def record(query, found, keywords=("b", "c"), relevant=("a",)):
@@ -106,6 +106,30 @@ class Searchlm(unittest.TestCase):
             self.assertEqual(set(searched), {str(scratch / f"{name}-{seed}/index") for name in ("published", "rate") for seed in (1, 2)})
             self.assertEqual(main(), printed)
             self.assertEqual({words[0] for words in calls}, {"search"}, "what was made is not made again")
+
+    def test_steps_without_a_query_have_a_row_all_the_same(self):
+        with tempfile.TemporaryDirectory() as folder:
+            metrics = {"ndcg": {"estimate": 0.3, "low": 0.2, "high": 0.4}, "ndcg_searchlm": {"estimate": 0.5}}
+            evaluation = json.dumps({"greedy": {"metrics": metrics}})
+            written = {"query/words_mean": 4.0, "query/operator_frac": 0.8, "query/complexity_mean": 2.0, "query/phrase_frac": 0.5}
+            common = {"response/tokens_mean": 30.0, "group/zero_std_frac": 0.25}
+            for seed in table.SEEDS:
+                Path(folder, f"start-{seed}.json").write_text(evaluation)
+                for reward, rows in (("v1", [written] + [{}] * 10), ("v2", [{}, written, {}])):
+                    run = Path(folder, f"{reward}-{seed}")
+                    run.mkdir()
+                    (run / "evaluation.json").write_text(evaluation)
+                    (run / "metrics.jsonl").write_text("".join(json.dumps(common | row) + "\n" for row in rows))
+            printed = io.StringIO()
+            with contextlib.redirect_stdout(printed), mock.patch.object(sys, "argv", ["table.py", folder]):
+                table.main()
+        lines = printed.getvalue().splitlines()
+        self.assertIn("| v1 | 1 | 4.00 → – | 0.80 → – | 2.00 → – | 0.50 → – | 30.00 → 30.00 | 0.25 → 0.25 |", lines[3])
+        self.assertIn("| v2 | 1 | – → 4.00 |", lines[6])
+        self.assertIn("v1 1 0.80 0.00", lines)
+        figures = json.loads(lines[-1])["figures"]
+        self.assertEqual(figures["v1-1"]["operators"], 0.0)
+        self.assertAlmostEqual(figures["v2-1"]["operators"], 0.8 / 3)
 
     def test_a_start_of_another_base_is_refused(self):
         with tempfile.TemporaryDirectory() as scratch:
