@@ -138,6 +138,25 @@ pub struct Study {
     pub bootstrap: Bootstrap,
 }
 
+/// The claim about a gain that a study supports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Claim {
+    /// The gain is real, and the reward's ([`Study::holds`]).
+    Holds,
+    /// Training made it worse.
+    Worse,
+    /// No gain is shown.
+    NoGain,
+    /// A twin gained too, and all are beaten.
+    LeadAlone,
+    /// A twin gained too, and not all are beaten.
+    TwinGained,
+    /// There is a gain, and no twin.
+    NoTwin,
+    /// There is a gain, and not all twins are beaten.
+    NotAhead,
+}
+
 /// Runs that make no study.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -335,14 +354,25 @@ impl Study {
     /// Says that the gain is shown, and is the reward's: of the twins, of which there is at least one, every one is beaten and none
     /// has an interval of its gain above 0.
     pub fn holds(&self) -> bool {
-        let [trained, twins @ ..] = self.arms.as_slice() else {
-            return false;
-        };
-        trained.has_gained()
-            && !twins.is_empty()
-            && twins
-                .iter()
-                .all(|twin| twin.is_beaten() && !twin.gain.is_positive())
+        self.claim() == Claim::Holds
+    }
+
+    /// The claim that it supports. Of a twin's gain the interval alone is enough for suspicion.
+    pub(crate) fn claim(&self) -> Claim {
+        let (trained, twins) = self.arms.split_at(self.arms.len().min(1));
+        let beaten = twins.iter().all(Arm::is_beaten);
+        let gained = twins.iter().any(|twin| twin.gain.is_positive());
+        match trained.first().map_or(Ordering::Equal, Arm::direction) {
+            Ordering::Less => Claim::Worse,
+            Ordering::Equal => Claim::NoGain,
+            Ordering::Greater if twins.is_empty() => Claim::NoTwin,
+            Ordering::Greater => match (beaten, gained) {
+                (true, false) => Claim::Holds,
+                (true, true) => Claim::LeadAlone,
+                (false, true) => Claim::TwinGained,
+                (false, false) => Claim::NotAhead,
+            },
+        }
     }
 }
 

@@ -227,7 +227,7 @@ impl Verdict {
     }
 
     /// The study of this one seed.
-    fn study(&self) -> Study {
+    pub(crate) fn study(&self) -> Study {
         let of = |found: &Comparison| found.difference(self.outcome.measure()).copied();
         let Detail {
             gain,
@@ -275,11 +275,6 @@ impl Verdict {
         found
             .and_then(|found| found.difference(self.outcome.measure()))
             .map_or(Ordering::Equal, Difference::direction)
-    }
-
-    /// Says that the trained policy is ahead of the control.
-    pub(crate) fn is_ahead(&self) -> bool {
-        self.direction_of(self.greedy.over_control.as_ref()) == Ordering::Greater
     }
 
     /// Says that the control's gain has its interval above 0: enough for suspicion.

@@ -35,11 +35,8 @@ impl Studies {
     pub(super) fn opening(&self) -> Markup {
         let words = self.words();
         let lead = words.first().map(String::as_str).unwrap_or_default();
-        let (class, badge) = if self.greedy.holds() {
-            ("good", "Gain holds against its twins")
-        } else {
-            ("plain", "Not shown to be the reward's gain")
-        };
+        let twins = ["its twins", "a twin", "a twin"];
+        let (class, badge) = tables::badge(self.greedy.claim(), twins);
         html! {
             p class={ "badge " (class) } { (badge) }
             p.lead { (lead) }

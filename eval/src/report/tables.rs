@@ -1,6 +1,5 @@
 //! The opening with the verdict, and the tables of numbers.
 
-use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
 use forage_env::{Alarm, Severity};
@@ -12,7 +11,7 @@ use crate::decomposition::{Decomposition, Row};
 use crate::measures::{display_rank, headline};
 use crate::mistakes::MistakeShare;
 use crate::stats::Interval;
-use crate::study::Cost;
+use crate::study::{Claim, Cost};
 use crate::summary::{EvalSummary, Metric, hops_label, number};
 use crate::telemetry::Course;
 use crate::verdict::Verdict;
@@ -68,7 +67,8 @@ fn cells((name, cells): &(String, Vec<Cell>)) -> Markup {
 
 /// The verdict in a badge, a lead sentence, further sentences and tiles of figures.
 pub(super) fn verdict(verdict: &Verdict) -> Markup {
-    let (class, badge) = badge(verdict);
+    let control = ["the control", "the control", "a control"];
+    let (class, badge) = badge(verdict.study().claim(), control);
     let words = verdict.words();
     let lead = words.first().map(String::as_str).unwrap_or_default();
     html! {
@@ -83,25 +83,19 @@ pub(super) fn verdict(verdict: &Verdict) -> Markup {
     }
 }
 
-fn badge(verdict: &Verdict) -> (&'static str, &'static str) {
-    let direction = verdict.direction();
-    if verdict.holds() {
-        ("good", "Gain holds against the control")
-    } else if direction == Ordering::Less {
-        ("bad", "Training made it worse")
-    } else if direction == Ordering::Equal {
-        ("plain", "No gain shown")
-    } else if verdict.control_gained() && verdict.is_ahead() {
-        (
+/// The badge of a claim; `all`, `one` and `none` are what the twins, some twin and a missing one are called.
+pub(super) fn badge(claim: Claim, [all, one, none]: [&str; 3]) -> (&'static str, String) {
+    match claim {
+        Claim::Holds => ("good", format!("Gain holds against {all}")),
+        Claim::Worse => ("bad", "Training made it worse".to_owned()),
+        Claim::NoGain => ("plain", "No gain shown".to_owned()),
+        Claim::LeadAlone => (
             "plain",
-            "The control gained too: only the lead is the reward's",
-        )
-    } else if verdict.control_gained() {
-        ("bad", "Suspicious: the control gained as well")
-    } else if verdict.control_interval.is_none() {
-        ("plain", "Gain without a control")
-    } else {
-        ("plain", "Gain, but not clearly ahead of the control")
+            format!("Only the lead is the reward's: {one} gained too"),
+        ),
+        Claim::TwinGained => ("bad", format!("Suspicious: {one} gained as well")),
+        Claim::NoTwin => ("plain", format!("Gain without {none}")),
+        Claim::NotAhead => ("plain", format!("Gain, but not clearly ahead of {all}")),
     }
 }
 

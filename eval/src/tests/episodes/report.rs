@@ -562,3 +562,37 @@ fn a_study_is_drawn_as_a_verdict_is() -> TestResult {
     assert_eq!(found["sampled"]["pass_at_k"]["b"][1]["k"], 2);
     Ok(())
 }
+
+#[test]
+fn a_study_opens_with_what_it_shows() -> TestResult {
+    let share = |tenths: usize| episodes(60, |index| (index * 7) % 10 < tenths);
+    for (trained, twin, badge) in [
+        (0, Some(2), "bad\">Training made it worse<"),
+        (2, Some(2), "plain\">No gain shown<"),
+        (6, Some(2), "good\">Gain holds against its twins<"),
+        (6, Some(4), "plain\">Only the lead is the reward's: a twin"),
+        (6, Some(6), "bad\">Suspicious: a twin gained as well<"),
+        (6, None, "plain\">Gain without a twin<"),
+    ] {
+        let arms = [
+            Some(("trained", trained)),
+            twin.map(|twin| ("random", twin)),
+        ];
+        let arms = arms.into_iter().flatten();
+        let seed = SeedEpisodes {
+            seed: 1,
+            start: share(2),
+            arms: arms
+                .map(|(name, tenths)| (name.to_owned(), share(tenths)))
+                .collect(),
+            baselines: Vec::new(),
+        };
+        let study = Study::of(&[seed], SETTINGS)?;
+        let html = Report::new("opening").study("run", study, None).render();
+        assert!(
+            html.contains(&format!("<p class=\"badge {badge}")),
+            "{badge}"
+        );
+    }
+    Ok(())
+}
