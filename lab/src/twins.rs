@@ -8,7 +8,7 @@ use forage_contracts::{EnvEntry, nearest};
 use forage_env::registry;
 
 use crate::config::Resolved;
-use crate::error::{Context, Result, RunError, bail};
+use crate::error::{Context, Result, RunError};
 
 /// Rewards that a twin learns from alone, with weight 1.
 const REWARDS: [&str; 6] = [
@@ -55,12 +55,6 @@ impl Twin {
     pub(crate) fn of(self, config: &Resolved) -> Result<Resolved> {
         let relabelled = LABELS.contains(&self.0);
         let entry = registry::find(&config.environment.id)?;
-        if relabelled && entry.outcome == Outcome::Ranking {
-            bail!(
-                "twin `{}` changes answers, and rankings are graded by passages; use random",
-                self.0
-            );
-        }
         self.check_ignorance(config, entry, relabelled)?;
         let labels = if relabelled {
             self.0.parse().context("data.labels")?

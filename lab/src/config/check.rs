@@ -1,6 +1,7 @@
 //! The checks of a config as a whole.
 
 use forage_contracts::EnvEntry;
+use forage_contracts::environment::Outcome;
 use forage_contracts::seed::Seed;
 use forage_env::registry;
 use forage_env::reward::RewardSet;
@@ -36,6 +37,13 @@ impl RunConfig {
     }
 
     fn check_data(&self, entry: &EnvEntry) -> Result<()> {
+        if entry.outcome == Outcome::Ranking && !self.data.labels.are_true() {
+            refuse!(
+                "data.labels changes answers (as the twins shuffled and wrong do), and the rankings of {} are graded by passages: as a \
+                 control use the reward, or the twin, random",
+                entry.id
+            );
+        }
         match (&self.data.world, &self.data.files, self.data.own) {
             (Some(world), None, None) => world.check().in_config("data.world"),
             (None, Some(files), None) => files.check().in_config("data.files"),

@@ -91,6 +91,18 @@ fn a_reward_that_the_environment_has_nothing_for_is_refused_before_the_run() {
     }
 }
 
+#[test]
+fn labels_that_rankings_are_not_graded_by_are_refused() {
+    let rerank = include_str!("../../../configs/rerank.toml");
+    let query_writer = include_str!("../../../configs/query-writer.toml");
+    for text in [rerank, query_writer] {
+        let labels = "data.labels=\"shuffled\"".to_owned();
+        let error = format!("{:#}", checked(text, &[labels]).unwrap_err());
+        assert!(error.contains("graded by passages"), "{error}");
+        checked(text, &["data.labels=\"true\"".to_owned()]).unwrap();
+    }
+}
+
 /// Of recorded rollouts, and of several data sets: the bench has neither.
 const NOT_BENCHED: [&str; 3] = ["a_lol", "lipo", "recap"];
 
