@@ -9,11 +9,12 @@ mod synonyms;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
+use std::sync::Arc;
 
 use forage_eval::{Bootstrap, RetrievalReport, write_atomic};
-use forage_retriever::{Hit, Query, QueryRecord, Retriever, read_qrels};
+use forage_retriever::{Hit, Index, Query, QueryRecord, Retriever, read_qrels};
 
-use crate::error::{Context, Result};
+use crate::error::{Context, Result, refuse};
 use crate::lock::FileLock;
 use crate::retrieval::RetrieverConfig;
 use crate::runtime::runtime;
@@ -38,19 +39,32 @@ const QUERIES_PER_CALL: usize = 64;
 /// Ranks that metrics are cut at.
 const CUTOFFS: [usize; 6] = [1, 3, 5, 10, 100, 1000];
 
+/// Grades by query and passage.
+type Qrels = BTreeMap<String, BTreeMap<String, i32>>;
+
 impl Ranking<'_> {
     /// Ranks queries that are judged in `qrels`, TREC qrels or BEIR tsv: nDCG, MRR, recall, MAP as `trec_eval` computes them. The
     /// ranking is written to `run`, as a TREC run, when it is complete. Blocks; not to be called from async code.
     ///
     /// # Errors
-    /// When a file cannot be read or written, or a search fails.
+    /// When a file cannot be read or written, the index has none of the relevant passages, or a search fails.
     pub fn evaluate(&self, qrels: &Path, run: Option<&Path>) -> Result<RetrievalReport> {
         let Self {
             retrieval, depth, ..
         } = *self;
-        let retriever = retrieval.open(self.index, self.remote)?;
+        let index = match (self.index, self.remote) {
+            (Some(folder), None) => Some(Arc::new(Index::open(folder)?)),
+            _ => None,
+        };
+        let retriever = match &index {
+            Some(index) => retrieval.over(index)?,
+            None => retrieval.open(self.index, self.remote)?,
+        };
         let queries = QueryRecord::read_all(self.queries)?;
-        let qrels = read_qrels(qrels)?;
+        let qrels = match &index {
+            Some(index) => judgments_of(index, qrels)?,
+            None => read_qrels(qrels)?,
+        };
         // A device or a pipe is written to as it is.
         let file = run.filter(|place| place.is_file() || place.is_dir() || !place.exists());
         let _lock = file.map(FileLock::take).transpose()?;
@@ -80,6 +94,29 @@ impl Ranking<'_> {
             Bootstrap::new(1),
         )?)
     }
+}
+
+/// Reads judgments of the passages of an index. Refuses those of which it has no relevant passage: every figure would be 0, whatever ranks.
+fn judgments_of(index: &Index, path: &Path) -> Result<Qrels> {
+    let qrels = read_qrels(path)?;
+    let mut missing = None;
+    for (query, grades) in &qrels {
+        for (id, _) in grades.iter().filter(|(_, grade)| **grade > 0) {
+            if index.ordinal_of(id)?.is_some() {
+                return Ok(qrels);
+            }
+            missing = missing.or(Some((query, id)));
+        }
+    }
+    let Some((query, id)) = missing else {
+        return Ok(qrels);
+    };
+    refuse!(
+        "{} judges no passage of the index {} relevant: `{id}` of query `{query}`, for instance, is not in it; name the index of the \
+         judged passages, or write their ids as it has them (in an index of several corpora the name of their own stands before them)",
+        path.display(),
+        index.place().display()
+    )
 }
 
 /// The best `depth` passages for each query. Blocks.

@@ -190,6 +190,32 @@ fn stages_that_cannot_be_are_refused() {
 }
 
 #[test]
+fn judgments_of_another_corpus_are_refused() {
+    let place = place();
+    let other = place.path().join("other");
+    std::fs::create_dir(&other).unwrap();
+    let passage = "{\"_id\": \"1\", \"title\": \"One\", \"text\": \"A text.\"}\n";
+    std::fs::write(other.join("corpus.jsonl"), passage).unwrap();
+    let corpora = ["--corpus", "world/beir", "--corpus", "other"];
+    let build = [
+        &["index", "build"][..],
+        &corpora[..],
+        &["--out", "both"][..],
+    ]
+    .concat();
+    forage(place.path(), &build);
+    // Its ids begin with the names of the corpora.
+    let mut command = RETRIEVAL;
+    command[3] = "both";
+    let ways: [&[&str]; 2] = [&[], &["--stages", "bm25:10"]];
+    for more in ways {
+        let error = refused(place.path(), &[&command[..], more].concat());
+        let part = "judges no passage of the index both relevant";
+        assert!(error.contains(part), "{error}");
+    }
+}
+
+#[test]
 fn rankers_are_attacked_and_certified() {
     let place = place();
     let write = |name: &str, text: &str| std::fs::write(place.path().join(name), text).unwrap();

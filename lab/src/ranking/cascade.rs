@@ -15,11 +15,11 @@ use forage_env::{InfraBudget, Rollout, registry};
 use forage_eval::{Bootstrap, Interval, RetrievalReport};
 use forage_retriever::{
     Bm25Retriever, Fingerprint, Hit, Index, Mode, Query, QueryRecord, Reranker, Retriever,
-    RetrieverError, read_qrels,
+    RetrieverError,
 };
 use serde::Serialize;
 
-use super::{QUERIES_PER_CALL, Ranking, search};
+use super::{QUERIES_PER_CALL, Qrels, Ranking, judgments_of, search};
 use crate::config::Resolved;
 use crate::data::{Corpus, Tasks};
 use crate::error::{Context, Result, bail, refuse};
@@ -32,8 +32,6 @@ use crate::session::Session;
 const CROSS_ENCODER: &str = "cross-encoder";
 const POLICY: &str = "policy";
 
-type Qrels = BTreeMap<String, BTreeMap<String, i32>>;
-
 impl Ranking<'_> {
     /// Ranks the queries that are judged in `qrels` stage by stage. A stage is written `NAME:CANDIDATES`: the first is a search
     /// mode and finds so many passages, each of the others (`bm25`, `dense`, `cross-encoder`, `policy`) puts so many of the
@@ -41,7 +39,8 @@ impl Ranking<'_> {
     /// policy of this name where there is one. Blocks; not to be called from async code.
     ///
     /// # Errors
-    /// When a stage is not known or lacks its model, nothing is judged, a file cannot be read, or a stage fails.
+    /// When a stage is not known or lacks its model, no query or no passage of the index is judged, a file cannot be read, or a stage
+    /// fails.
     pub fn cascade(
         &self,
         qrels: &Path,
@@ -57,13 +56,13 @@ impl Ranking<'_> {
         let Some(folder) = self.index else {
             refuse!("--stages: a cascade begins in an index folder; give --index");
         };
-        let qrels = read_qrels(qrels)?;
+        let index = Arc::new(Index::open(folder)?);
+        let qrels = judgments_of(&index, qrels)?;
         let mut queries = QueryRecord::read_all(self.queries)?;
         queries.retain(|query| qrels.contains_key(&query.id));
         if queries.is_empty() {
             bail!("no query of {} is judged", self.queries.display());
         }
-        let index = Arc::new(Index::open(folder)?);
         let first = RetrieverConfig {
             mode: mode
                 .parse::<Mode>()
