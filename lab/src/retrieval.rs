@@ -82,10 +82,7 @@ impl RetrieverConfig {
         match (index, remote) {
             (Some(index), None) => self.over(&Arc::new(Index::open(index)?)),
             (None, Some(file)) => {
-                let config = Self {
-                    remote: Some(read_remote(file)?),
-                    ..self.clone()
-                };
+                let config = self.at(file)?;
                 config.connect()?.context("no remote retriever")
             }
             _ => bail!("give an index folder or --remote FILE"),
@@ -103,8 +100,22 @@ impl RetrieverConfig {
         self.finish((self.mode.open)(&searched)?)
     }
 
+    /// The same settings for the remote retriever that a TOML file names.
+    fn at(&self, file: &Path) -> Result<Self> {
+        Ok(Self {
+            remote: Some(read_remote(file)?),
+            ..self.clone()
+        })
+    }
+
     /// The retriever a config names when it is a remote one.
     pub(crate) fn connect(&self) -> Result<Option<Arc<dyn Retriever>>> {
+        let first = self.connect_alone()?;
+        first.map(|first| self.finish(first)).transpose()
+    }
+
+    /// The same, whose hits are neither ordered anew nor kept.
+    fn connect_alone(&self) -> Result<Option<Arc<dyn Retriever>>> {
         self.check()?;
         let Some(spec) = &self.remote else {
             return Ok(None);
@@ -114,8 +125,8 @@ impl RetrieverConfig {
                 "this remote retriever searches by vectors: name an encoder, the model its vectors were made with"
             );
         }
-        let first = runtime()?.block_on(spec.clone().open(self.open_encoder()?))?;
-        self.finish(first).map(Some)
+        let encoder = self.open_encoder()?;
+        Ok(Some(runtime()?.block_on(spec.clone().open(encoder))?))
     }
 
     /// The services of a server of this index: every mode it has the models for.
@@ -141,13 +152,15 @@ impl RetrieverConfig {
         Ok(services)
     }
 
-    /// The services of a front of a remote retriever.
+    /// The services of a front of the remote retriever that a TOML file names.
     ///
     /// # Errors
-    /// When the cross-encoder cannot be opened.
-    pub fn front(&self, retriever: Arc<dyn Retriever>) -> Result<Services> {
+    /// When it or the cross-encoder cannot be opened.
+    pub fn front(&self, remote: &Path) -> Result<Services> {
+        let first = self.at(remote)?.connect_alone()?;
+        let first = first.context("no remote retriever")?;
         let mut caches = Vec::new();
-        let retriever = self.cached(retriever, &mut caches);
+        let retriever = self.cached(first, &mut caches);
         let mut services = Services::of_retriever(Mode::BM25, retriever);
         services.caches = caches;
         services.reranker = self.open_reranker()?;
@@ -246,5 +259,28 @@ mod tests {
         assert_eq!(model_folder(folder).unwrap(), folder);
         let error = model_folder(Path::new("hf://nowhere")).unwrap_err();
         assert!(error.to_string().contains("hf://nowhere"), "{error}");
+    }
+
+    #[test]
+    fn a_front_orders_hits_anew_where_a_request_asks_for_it_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("remote.toml");
+        // Opening it sends nothing.
+        let remote = "kind = \"elasticsearch\"\nurl = \"http://127.0.0.1:9\"\nindex = \"wiki\"\n";
+        std::fs::write(&file, remote).unwrap();
+        let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../trainer/tests/fixtures");
+        let plain = RetrieverConfig::default();
+        let config = RetrieverConfig {
+            reranker: Some(fixtures.join("tiny_cross_encoder")),
+            cache_entries: 4,
+            ..plain.clone()
+        };
+        let named = |retriever: &Arc<dyn Retriever>| retriever.fingerprint();
+        let alone = named(&plain.open(None, Some(&file)).unwrap());
+        assert_ne!(named(&config.open(None, Some(&file)).unwrap()), alone);
+        let services = config.front(&file).unwrap();
+        assert_eq!(named(&services.retrievers[&Mode::BM25]), alone);
+        assert!(services.reranker.is_some());
+        assert_eq!(services.caches.len(), 1);
     }
 }

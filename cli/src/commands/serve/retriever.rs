@@ -71,7 +71,7 @@ impl Retriever {
         let retrieval = self.retrieval.config();
         match (&self.index, &self.remote) {
             (Some(folder), None) => Ok(retrieval.services(&Arc::new(Index::open(folder)?))?),
-            (None, Some(file)) => Ok(retrieval.front(retrieval.open(None, Some(file))?)?),
+            (None, Some(file)) => Ok(retrieval.front(file)?),
             _ => bail!("give an index folder or --remote FILE"),
         }
     }
