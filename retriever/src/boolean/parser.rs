@@ -103,6 +103,21 @@ enum Operand {
 struct Partial {
     items: Vec<Item>,
     connective: Option<(Connective, Range<usize>)>,
+    /// What stood between the last item and an operand behind it that was left out.
+    left_out: Option<Connective>,
+}
+
+impl Partial {
+    /// What joins the next operand to the last item. An `AND` with an operand that was left out joins nothing else: in
+    /// `tides OR the AND moon` it goes with `the`.
+    fn before(&self) -> Connective {
+        let written = self.connective.as_ref();
+        let written = written.map_or(Connective::None, |(found, _)| *found);
+        match self.left_out {
+            Some(earlier) if written == Connective::And => earlier,
+            _ => written,
+        }
+    }
 }
 
 struct Parser<'t> {
@@ -173,12 +188,10 @@ impl<'t> Parser<'t> {
     fn item(&mut self, depth: usize, field: Option<&str>, partial: &mut Partial) {
         let modifiers = self.modifiers();
         let operand = self.operand(depth, field);
-        let before = partial
-            .connective
-            .as_ref()
-            .map_or(Connective::None, |(found, _)| *found);
+        let before = partial.before();
         let chained = before == Connective::And || self.peek() == Some(&TokenKind::And);
-        let joined = chained || before == Connective::Or || modifiers.at.is_some();
+        let joined = chained || partial.connective.is_some() || modifiers.at.is_some();
+        let left_out = matches!(operand, Operand::Nothing(..)).then_some(before);
         let item = |node, before, modifiers| Item {
             node,
             before,
@@ -205,6 +218,7 @@ impl<'t> Parser<'t> {
             Operand::Missing => return self.missing(modifiers),
         }
         partial.connective = None;
+        partial.left_out = left_out;
     }
 
     fn missing(&mut self, modifiers: Modifiers) {

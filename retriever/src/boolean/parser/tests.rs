@@ -111,6 +111,23 @@ fn repairs_of_structure() {
         "tides",
         &[("the", "no word"), ("AND", "nothing before")],
     );
+    // An operator goes with the operand beside it that is left out, and does not join others in its place.
+    for (text, canonical) in [
+        ("tides OR the AND moon", "tides OR moon"),
+        ("tides the AND moon", "tides OR moon"),
+        ("tides OR () AND moon", "tides OR moon"),
+        ("tides AND the AND moon", "tides AND moon"),
+        ("tides AND the OR moon", "tides OR moon"),
+        ("tides OR moon AND the AND sun", "tides OR moon AND sun"),
+    ] {
+        let about = if text.contains("()") { "()" } else { "the" };
+        check_repair(text, canonical, &[(about, "no word")]);
+    }
+    check_repair(
+        "tides AND the OR of AND moon",
+        "tides OR moon",
+        &[("the", "no word"), ("of", "no word")],
+    );
     check_repair(
         "NOT tides",
         "NOT tides",
