@@ -34,21 +34,28 @@ impl Index {
     /// [`IndexError::Missing`], [`IndexError::Version`], [`IndexError::Analyzer`], [`IndexError::Damaged`], or a failure
     /// of the file system or the postings engine.
     pub fn open(folder: impl AsRef<Path>) -> Result<Self, IndexError> {
-        let folder = folder.as_ref();
+        Self::settled(folder.as_ref(), Self::open_generation)
+    }
+
+    /// Opens an index generation after generation, until none has taken the place of the one that was opened.
+    pub(super) fn settled(
+        folder: &Path,
+        open: impl Fn(&Path, &Manifest) -> Result<Self, IndexError>,
+    ) -> Result<Self, IndexError> {
         let mut manifest = Manifest::read(folder)?;
         for _ in 1..OPEN_ATTEMPTS {
-            let failure = match Self::open_generation(folder, &manifest) {
+            let failure = match open(folder, &manifest) {
                 Ok(index) => return Ok(index),
                 Err(failure) => failure,
             };
-            // A merge that finished meanwhile has removed the files of the generation that was being opened.
+            // A change that finished meanwhile has removed files of the generation that was being opened.
             let current = Manifest::read(folder)?;
             if current == manifest {
                 return Err(failure);
             }
             manifest = current;
         }
-        Self::open_generation(folder, &manifest)
+        open(folder, &manifest)
     }
 
     /// Opens the generation that a manifest describes, with the checks of every opening.

@@ -1,5 +1,6 @@
 //! Segments and filters: an index in several segments answers as one built at once.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -353,6 +354,27 @@ fn a_changed_manifest_takes_stock_of_new_files() {
     Index::rewrite_manifest::<IndexError>(&folder, &[], |_| Ok(())).unwrap();
     assert!(!folder.join("seg-000002/dense-5/vectors.f16").exists());
     Index::verify(&folder).unwrap();
+}
+
+/// As a merge does that ends while the files of the generation before are read.
+#[test]
+fn an_index_that_changes_while_it_is_verified_is_not_damaged() {
+    let scratch = tempfile::tempdir().unwrap();
+    let passages = [Passage::new("a", "", "x"), Passage::new("b", "", "y")];
+    let folder = segmented(scratch.path(), &[&passages[..1], &passages[1..]]);
+    let merged = Cell::new(false);
+    let verified = Index::settled(&folder, |folder, manifest| {
+        if !merged.replace(true) {
+            Index::merge(folder, &mut |_, _| {}).unwrap();
+        }
+        Index::verify_generation(folder, manifest)
+    });
+    assert_eq!(verified.unwrap().manifest().generation, 3);
+    std::fs::write(folder.join("seg-000003/docs.bin"), "short").unwrap();
+    assert!(matches!(
+        Index::verify(&folder),
+        Err(IndexError::Damaged { .. })
+    ));
 }
 
 /// A search over some windows of documents looks at the flag in each of them, whatever finds the documents.

@@ -23,11 +23,16 @@ impl Index {
     /// # Errors
     /// [`IndexError::Damaged`], which names the file, or as [`Index::open`].
     pub fn verify(folder: impl AsRef<Path>) -> Result<Self, IndexError> {
-        let folder = folder.as_ref();
-        let manifest = Manifest::read(folder)?;
+        Self::settled(folder.as_ref(), Self::verify_generation)
+    }
+
+    pub(super) fn verify_generation(
+        folder: &Path,
+        manifest: &Manifest,
+    ) -> Result<Self, IndexError> {
         manifest.check_sizes(folder)?;
-        check_digests(folder, &manifest)?;
-        Self::open_segments(folder, &manifest)
+        check_digests(folder, manifest)?;
+        Self::open_segments(folder, manifest)
     }
 
     /// Reads every stored passage and compares their digest with the manifest's: whether the segments together hold the
