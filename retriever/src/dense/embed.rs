@@ -94,7 +94,8 @@ impl Index {
         index: impl Into<VectorIndexRequest>,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<EmbedSummary, RetrieverError> {
-        let opened = Self::open(folder)?;
+        // In its place alone: files are written there.
+        let opened = Self::settled(folder.as_ref(), Self::open_generation)?;
         let mut source = match source {
             VectorSource::Encoder(encoder) => RowSource::Encoder(encoder),
             VectorSource::Files(files) => RowSource::Rows(VectorRows::open(files)?),

@@ -25,7 +25,7 @@ pub(super) use feed::{FileFeed, IndexFeed};
 pub(super) use request::available_threads;
 pub use request::{AddRequest, BuildRequest, BuildSummary};
 pub(super) use segment::Plan;
-pub(super) use staging::{Staging, files_below};
+pub(super) use staging::{Staging, files_below, moved_aside};
 
 const MEMORY: &str = "memory";
 

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
+use super::build::moved_aside;
 use super::manifest::Manifest;
 use super::segment::Segment;
 use super::store::Document;
@@ -34,11 +35,28 @@ impl Index {
     /// [`IndexError::Missing`], [`IndexError::Version`], [`IndexError::Analyzer`], [`IndexError::Damaged`], or a failure
     /// of the file system or the postings engine.
     pub fn open(folder: impl AsRef<Path>) -> Result<Self, IndexError> {
-        Self::settled(folder.as_ref(), Self::open_generation)
+        Self::found(folder.as_ref(), Self::open_generation)
+    }
+
+    /// Opens the index of a folder, or the one that a build has moved aside to put another in its place: there is none in the folder for
+    /// a moment, and after a build that was killed in that moment.
+    pub(super) fn found(
+        folder: &Path,
+        open: impl Fn(&Path, &Manifest) -> Result<Self, IndexError>,
+    ) -> Result<Self, IndexError> {
+        match Self::settled(folder, &open) {
+            Err(IndexError::Missing { .. }) => {}
+            opened => return opened,
+        }
+        match moved_aside(folder).map(|aside| Self::settled(&aside, &open)) {
+            Some(Ok(index)) => Ok(index),
+            // By now the new one is in its place, or there was none.
+            _ => Self::settled(folder, open),
+        }
     }
 
     /// Opens an index generation after generation, until none has taken the place of the one that was opened.
-    pub(super) fn settled(
+    pub(crate) fn settled(
         folder: &Path,
         open: impl Fn(&Path, &Manifest) -> Result<Self, IndexError>,
     ) -> Result<Self, IndexError> {
@@ -59,7 +77,7 @@ impl Index {
     }
 
     /// Opens the generation that a manifest describes, with the checks of every opening.
-    pub(super) fn open_generation(folder: &Path, manifest: &Manifest) -> Result<Self, IndexError> {
+    pub(crate) fn open_generation(folder: &Path, manifest: &Manifest) -> Result<Self, IndexError> {
         manifest.check_sizes(folder)?;
         verify::check_digests_if_small(folder, manifest)?;
         Self::open_segments(folder, manifest)

@@ -23,7 +23,7 @@ impl Index {
     /// # Errors
     /// [`IndexError::Damaged`], which names the file, or as [`Index::open`].
     pub fn verify(folder: impl AsRef<Path>) -> Result<Self, IndexError> {
-        Self::settled(folder.as_ref(), Self::verify_generation)
+        Self::found(folder.as_ref(), Self::verify_generation)
     }
 
     pub(super) fn verify_generation(

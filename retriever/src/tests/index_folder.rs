@@ -224,6 +224,10 @@ fn the_remains_of_a_killed_build_are_cleared() {
 
     // Killed between moving the old index aside and the new one in.
     fs::rename(&request.out, place.path(".index.replaced")).unwrap();
+    // Readers find the old one, and leave it to the next build to put it back.
+    assert_eq!(ids(&request.out, "apple"), ["a", "b"]);
+    Index::verify(&request.out).unwrap();
+    assert_eq!(place.names(), [".index.replaced", "corpus.jsonl"]);
     assert!(matches!(build(&request), Err(IndexError::Exists { .. })));
     assert_eq!(ids(&request.out, "apple"), ["a", "b"]);
 }

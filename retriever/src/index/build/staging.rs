@@ -231,6 +231,12 @@ fn siblings(target: &Path) -> Result<(PathBuf, PathBuf), IndexError> {
     Ok((building, target.with_file_name(format!(".{name}.replaced"))))
 }
 
+/// The folder of an index that a build puts another in the place of, until that one is there.
+pub(in crate::index) fn moved_aside(target: &Path) -> Option<PathBuf> {
+    let (_, replaced) = siblings(&led_to(target)).ok()?;
+    Some(replaced)
+}
+
 fn holds_index(folder: &Path) -> bool {
     folder.join(MANIFEST_FILE).exists()
 }
