@@ -236,14 +236,39 @@ impl Shared {
             Ok(found) => found,
             Err(refused) => return Ok(TurnKind::invalid(refused.to_string())),
         };
+        let keywords_found = self.keywords_found(task).await?;
+        if hits.is_empty() && keywords_found.is_empty() {
+            self.check_corpus(task).await?;
+        }
         let turn = QueryTurn {
             query: written.query,
             found: hits.into_iter().map(|hit| hit.id).collect(),
             repairs: issues,
-            keywords_found: self.keywords_found(task).await?.to_vec(),
+            keywords_found: keywords_found.to_vec(),
             reasoning_words: written.reasoning_words,
         };
         Ok(turn.record())
+    }
+
+    /// Refuses a task of a data set that no passage is of: every query would find nothing and earn 0.
+    async fn check_corpus(&self, task: &Task) -> Result<(), EnvError> {
+        let Some(field) = &self.settings.corpus_field else {
+            return Ok(());
+        };
+        // All passages but those without an id.
+        let all = self.search(task, "-id:\"\"", 1).await?;
+        if !all.map_err(EnvError::own)?.hits.is_empty() {
+            return Ok(());
+        }
+        Err(EnvError::Task {
+            task: task.name(),
+            question: task.question.clone(),
+            missing: format!(
+                "is of the data set `{}`, which no passage has in the field `{field}`; leave corpus_field out where the index is of one \
+                 corpus, or name the corpora as the questions name their data sets",
+                task.data_source
+            ),
+        })
     }
 
     async fn search(

@@ -472,6 +472,31 @@ async fn a_shared_index_is_searched_one_corpus_at_a_time() {
     );
 }
 
+#[tokio::test]
+async fn a_data_set_that_no_passage_is_of_is_told() {
+    for (field, query, is_known) in [
+        ("dataset", "<query>moon</query>", false),
+        ("corpus", "<query>zebra</query>", true),
+    ] {
+        let shared = QueryWriterSettings {
+            corpus_field: Some(field.to_owned()),
+            ..settings()
+        };
+        let mut env = QueryWriter::factory(shared, library())
+            .expect("settings")
+            .make();
+        let task = Task {
+            question: "Zebras?".to_owned(),
+            ..task()
+        };
+        env.reset(&task, Seed::root(0)).await.expect("judged");
+        let told = env.step(&Action::new(query)).await.err();
+        let told = told.map(|error| error.to_string());
+        assert_eq!(told.is_none(), is_known, "{told:?}");
+        assert!(told.is_none_or(|told| told.contains("`sea/t`") && told.contains("`dataset`")));
+    }
+}
+
 fn world() -> (Arc<dyn BooleanSearch>, Vec<Arc<Task>>) {
     let mut spec = WorldSpec::new(300, 5);
     spec.difficulty.hops = [1.0, 0.0, 0.0, 0.0];
