@@ -420,17 +420,22 @@ fn encode(
     encoder: &dyn Encoder,
 ) -> Result<Vec<f32>, RetrieverError> {
     let dimension = encoder.dimension();
-    let texts = locals.iter().map(|&local| {
-        segment
-            .document(local)
-            .map(|found| contents(found.title, found.text))
-    });
-    let texts: Vec<String> = texts.collect::<Result<_, IndexError>>()?;
-    let mut order: Vec<usize> = (0..texts.len()).collect();
-    order.sort_by_key(|&at| (texts[at].len(), at));
-    let mut rows = vec![0.0; texts.len() * dimension];
+    let text = |local: u32| {
+        let found = segment.document(local)?;
+        Ok::<_, IndexError>(contents(found.title, found.text))
+    };
+    // Those of one call alone are held: passages may be megabytes.
+    let lengths = locals
+        .iter()
+        .map(|&local| text(local).map(|text| text.len()));
+    let lengths: Vec<usize> = lengths.collect::<Result<_, IndexError>>()?;
+    let mut order: Vec<usize> = (0..lengths.len()).collect();
+    order.sort_by_key(|&at| (lengths[at], at));
+    let mut rows = vec![0.0; lengths.len() * dimension];
     for batch in order.chunks(TEXTS_AT_ONCE) {
-        let of_batch: Vec<&str> = batch.iter().map(|&at| texts[at].as_str()).collect();
+        let texts = batch.iter().map(|&at| text(locals[at]));
+        let texts: Vec<String> = texts.collect::<Result<_, IndexError>>()?;
+        let of_batch: Vec<&str> = texts.iter().map(String::as_str).collect();
         let encoded = encode_checked(encoder, TextKind::Passage, &of_batch)?;
         for (&at, row) in batch.iter().zip(encoded.chunks_exact(dimension)) {
             rows[at * dimension..(at + 1) * dimension].copy_from_slice(row);

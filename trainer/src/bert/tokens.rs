@@ -23,6 +23,7 @@ pub(super) struct Tokens {
 #[derive(Debug)]
 pub(super) struct BertTokenizer {
     inner: Tokenizer,
+    max_tokens: usize,
     vocab_size: usize,
     type_vocab_size: usize,
 }
@@ -78,6 +79,7 @@ impl BertTokenizer {
             .map_err(|error| fault(format!("cannot truncate: {error}")))?;
         let tokenizer = Self {
             inner,
+            max_tokens,
             vocab_size,
             type_vocab_size: config.type_vocab_size,
         };
@@ -98,15 +100,17 @@ impl BertTokenizer {
     pub(super) fn texts(&self, texts: &[String]) -> Result<Vec<Tokens>, ModelFault> {
         texts
             .par_iter()
-            .map(|text| self.encode(text.as_str()))
+            .map(|text| self.encode(beginning(text, self.max_tokens)))
             .collect()
     }
 
     /// Token ids of the pairs of `first` with each of `seconds`.
     pub(super) fn pairs(&self, first: &str, seconds: &[&str]) -> Result<Vec<Tokens>, ModelFault> {
+        // Which of the two is the longer one decides where a pair is cut, so that a second text stays longer than the first.
+        let most = self.max_tokens + first.len();
         seconds
             .par_iter()
-            .map(|second| self.encode((first, *second)))
+            .map(|second| self.encode((first, beginning(second, most))))
             .collect()
     }
 
@@ -127,5 +131,55 @@ impl BertTokenizer {
             ids: ids.to_vec(),
             types: types.to_vec(),
         })
+    }
+}
+
+/// The part of a text that its first tokens come from: as many words with a letter or a digit, each of which gives one at least. All of a
+/// passage of megabytes would be taken apart in a hundred times its memory, and nearly all of it be left out.
+fn beginning(text: &str, tokens: usize) -> &str {
+    let (mut words, mut is_word) = (0, false);
+    for (at, byte) in text.bytes().enumerate() {
+        is_word |= byte.is_ascii_alphanumeric();
+        if is_word && matches!(byte, b' ' | b'\n' | b'\r' | b'\t') {
+            (words, is_word) = (words + 1, false);
+            if words == tokens {
+                return &text[..at];
+            }
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_no_token_is_kept_of_is_not_read() {
+        assert_eq!(beginning("a - b\tc d", 3), "a - b\tc");
+        assert_eq!(beginning("a - b", 2), "a - b");
+        // What is no white space to a tokenizer parts no words, and an accent alone gives no token.
+        let text = "\u{301} one\u{c}two three four";
+        assert_eq!(beginning(text, 2), "\u{301} one\u{c}two three");
+    }
+
+    #[test]
+    fn the_beginning_of_a_text_gives_the_tokens_of_all_of_it() {
+        let folder =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tiny_cross_encoder");
+        let config = BertConfig::from_file(&folder.join("config.json")).unwrap();
+        let (tokenizer, _) = BertTokenizer::load(&folder, &config, 16).unwrap();
+        let long = "The 1st test, it's \u{e9} \u{6771}\u{4eac} 'a' -- ".repeat(40);
+        let longer = long.repeat(2);
+        assert!(beginning(&long, 16).len() < long.len() / 4);
+        let texts = tokenizer.texts(std::slice::from_ref(&long)).unwrap();
+        assert_eq!(texts[0], tokenizer.encode(long.as_str()).unwrap());
+        for query in ["moon", long.as_str(), longer.as_str()] {
+            let passages = [longer.as_str(), long.as_str(), "tide"];
+            let pairs = tokenizer.pairs(query, &passages).unwrap();
+            for (pair, passage) in pairs.iter().zip(passages) {
+                assert_eq!(*pair, tokenizer.encode((query, passage)).unwrap());
+            }
+        }
     }
 }
