@@ -19,7 +19,7 @@ use super::fault::{Fault, boundary_name};
 use super::memory;
 use super::metrics::{Metrics, REQUESTS};
 use super::play::{Opening, Play, Reply, Turn};
-use super::session::{How, Last, Playing, Session, Sessions, Slot};
+use super::session::{Failed, How, Last, Playing, Session, Sessions, Slot};
 use super::tasks::Tasks;
 use super::{Served, ServerConfig};
 use crate::ask::within;
@@ -207,16 +207,16 @@ impl App {
             }
         })?;
         let app = Arc::clone(self);
-        self.on_workers(session, None, async move {
-            *slot = Slot::Empty;
+        let before = std::mem::take(&mut *slot);
+        self.on_workers(session, slot, Manner::default(), async move {
+            drop(before);
             let (play, reply) = Play::open(&app.served, opening).await?;
             let last = Last {
                 reply: reply.clone(),
                 request: None,
                 room,
             };
-            app.playing(&mut slot, Playing { play, last });
-            Ok(reply)
+            Ok((reply, app.playing(play, last)))
         })
         .await
     }
@@ -238,9 +238,24 @@ impl App {
         if let Some(request) = &manner.request {
             check_id("request_id", request)?;
         }
-        let mut slot = take(session)?;
+        let mut slot = match take(session) {
+            // It is sent again because its connection was lost; once it is done its answer is there.
+            Err(Fault::Busy(_)) if session.is_at(manner.request.as_deref()) => {
+                Arc::clone(&session.slot).lock_owned().await
+            }
+            taken => taken?,
+        };
         let Playing { play, last } = match std::mem::take(&mut *slot) {
             Slot::Empty => return Err(Fault::NotReset(session.id.clone())),
+            Slot::Failed(failed) => {
+                let fault = if manner.request.as_ref() == Some(&failed.request) {
+                    failed.fault.clone()
+                } else {
+                    Fault::NotReset(session.id.clone())
+                };
+                *slot = Slot::Failed(failed);
+                return Err(fault);
+            }
             Slot::Over(last) => {
                 let again = last.again(manner.request.as_deref());
                 *slot = Slot::Over(last);
@@ -261,20 +276,21 @@ impl App {
         };
         let app = Arc::clone(self);
         let keeper = Arc::clone(session);
-        self.on_workers(session, manner.timeout, async move {
+        let request = manner.request.clone();
+        self.on_workers(session, slot, manner, async move {
             let begin = Instant::now();
             let (reply, play) = play.step(&app.served, turn).await?;
             app.metrics.step(begin.elapsed());
             let last = Last {
                 reply: reply.clone(),
-                request: manner.request,
+                request,
                 room: last.room,
             };
-            match play {
-                Some(play) => app.playing(&mut slot, Playing { play, last }),
-                None => app.over(&keeper, &mut slot, last),
-            }
-            Ok(reply)
+            let next = match play {
+                Some(play) => app.playing(play, last),
+                None => app.over(&keeper, last),
+            };
+            Ok((reply, next))
         })
         .await
     }
@@ -287,7 +303,7 @@ impl App {
     ) -> Result<Reply, Fault> {
         let mut slot = take(session)?;
         let Playing { play, last } = match std::mem::take(&mut *slot) {
-            Slot::Empty => return Err(Fault::NotReset(session.id.clone())),
+            Slot::Empty | Slot::Failed(_) => return Err(Fault::NotReset(session.id.clone())),
             Slot::Over(last) => {
                 let reply = last.reply.clone();
                 *slot = Slot::Over(last);
@@ -296,40 +312,40 @@ impl App {
             Slot::Playing(playing) => *playing,
         };
         let (app, keeper) = (Arc::clone(self), Arc::clone(session));
-        self.on_workers(session, None, async move {
+        self.on_workers(session, slot, Manner::default(), async move {
             let reply = play.stop(&app.served, limit).await?;
             let last = Last {
                 reply: reply.clone(),
                 request: None,
                 room: last.room,
             };
-            app.over(&keeper, &mut slot, last);
-            Ok(reply)
+            let next = app.over(&keeper, last);
+            Ok((reply, next))
         })
         .await
     }
 
-    /// An episode goes on.
-    fn playing(&self, slot: &mut Slot, playing: Playing) {
+    /// An episode that goes on.
+    fn playing(&self, play: Play, last: Last) -> Slot {
+        let playing = Playing { play, last };
         // Where the environment wrote more than there is room for, the next turn waits until there is.
         let _ = self.sessions.keep(&playing.last.room, playing.kept());
-        *slot = Slot::Playing(Box::new(playing));
+        Slot::Playing(Box::new(playing))
     }
 
-    /// An episode ended by itself.
-    fn over(&self, session: &Arc<Session>, slot: &mut Slot, last: Last) {
+    /// An episode that ended by itself.
+    fn over(&self, session: &Arc<Session>, last: Last) -> Slot {
         // Nothing else is left of the episode: that is less than it kept before, but for a score of very many parts.
         let _ = self.sessions.keep(&last.room, last.reply.bytes);
         if let Some(ending) = &last.reply.view.info.ending {
             self.metrics.ended(ending);
         }
-        if session.lasting {
-            *slot = Slot::Over(Box::new(last));
-        } else {
-            *slot = Slot::Over(Box::new(last.clone()));
+        if !session.lasting {
+            let last = Some(last.clone());
             self.sessions
-                .close(&self.metrics, session, How::Ended, Some(last));
+                .close(&self.metrics, session, How::Ended, last);
         }
+        Slot::Over(Box::new(last))
     }
 
     /// Does a piece of an episode on the threads for that, to its end also when its client goes away. What fails, panics or
@@ -337,9 +353,12 @@ impl App {
     async fn on_workers(
         self: &Arc<Self>,
         session: &Arc<Session>,
-        timeout: Option<Duration>,
-        work: impl Future<Output = Result<Reply, stage::Fault>> + Send + 'static,
+        mut slot: OwnedMutexGuard<Slot>,
+        manner: Manner,
+        work: impl Future<Output = Result<(Reply, Slot), stage::Fault>> + Send + 'static,
     ) -> Result<Reply, Fault> {
+        let Manner { timeout, request } = manner;
+        session.begin(request.clone());
         let (app, session) = (Arc::clone(self), Arc::clone(session));
         let limit = timeout.map_or(self.config.step_timeout, |asked| {
             asked.min(self.config.step_timeout)
@@ -359,7 +378,10 @@ impl App {
             session.touch();
             drop(flight);
             let fault = match done {
-                Ok(Ok(Ok(reply))) => return Ok(reply),
+                Ok(Ok(Ok((reply, next)))) => {
+                    *slot = next;
+                    return Ok(reply);
+                }
                 Ok(Err(_panic)) => {
                     app.metrics.failed("panic");
                     Refusal::Panicked.into()
@@ -386,6 +408,10 @@ impl App {
             if !session.lasting {
                 app.sessions
                     .close(&app.metrics, &session, How::Failed, None);
+            }
+            if let Some(request) = request {
+                let fault = fault.clone();
+                *slot = Slot::Failed(Box::new(Failed { request, fault }));
             }
             Err(fault)
         });

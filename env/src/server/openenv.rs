@@ -174,7 +174,9 @@ pub(super) fn state_of(session: &Session) -> Value {
         return json!({"episode_id": session.id, "status": "stepping"});
     };
     match &*slot {
-        Slot::Empty => json!({"episode_id": session.id, "step_count": 0, "status": "empty"}),
+        Slot::Empty | Slot::Failed(_) => {
+            json!({"episode_id": session.id, "step_count": 0, "status": "empty"})
+        }
         Slot::Playing(playing) => described(&playing.last.reply),
         Slot::Over(last) => described(&last.reply),
     }

@@ -25,6 +25,14 @@ pub(super) enum Slot {
     Playing(Box<Playing>),
     /// At the end of one.
     Over(Box<Last>),
+    /// After a fault that ended one, in the step that a request with a name was for.
+    Failed(Box<Failed>),
+}
+
+/// The fault that ended an episode, and the request it was the answer to.
+pub(super) struct Failed {
+    pub(super) request: String,
+    pub(super) fault: Fault,
 }
 
 /// An episode and its last answer.
@@ -76,6 +84,8 @@ pub(super) struct Session {
     /// Whether it outlives its episodes, as a connection or a handle does.
     pub(super) lasting: bool,
     pub(super) slot: Arc<tokio::sync::Mutex<Slot>>,
+    /// The request whose work was begun last, where that had a name.
+    request: Mutex<Option<String>>,
     touched: Mutex<Instant>,
     _place: Place,
 }
@@ -88,6 +98,16 @@ impl Session {
 
     pub(super) fn idle(&self) -> Duration {
         lock(&self.touched).elapsed()
+    }
+
+    /// The work of a request begins.
+    pub(super) fn begin(&self, request: Option<String>) {
+        *lock(&self.request) = request;
+    }
+
+    /// Whether the work that was begun last is that of a request of this name.
+    pub(super) fn is_at(&self, request: Option<&str>) -> bool {
+        request.is_some() && lock(&self.request).as_deref() == request
     }
 }
 
@@ -233,6 +253,7 @@ impl Sessions {
             id,
             lasting,
             slot: Arc::default(),
+            request: Mutex::default(),
             touched,
             _place: place,
         }))

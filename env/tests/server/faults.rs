@@ -233,6 +233,10 @@ impl Retriever for Down {
         match queries[0].text.as_str() {
             "panic" => panic!("index out of range"),
             "wait" => std::future::pending().await,
+            "slow" => {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                Ok(vec![Vec::new(); queries.len()])
+            }
             _ => {
                 let source = std::io::Error::other("disk unplugged");
                 Err(RetrieverError::Postings {
@@ -491,6 +495,34 @@ async fn a_second_request_at_a_time_is_refused() {
         errors.map(|error| &error["cause"]).collect::<Vec<_>>(),
         ["deadline", "busy"]
     );
+}
+
+#[tokio::test]
+async fn a_step_that_is_sent_again_while_it_is_done_waits_for_its_answer() {
+    let server = Server::start(down(), ServerConfig::default()).await;
+    let id = server.ok("/gym/make", json!({})).await["env_id"].clone();
+    server.ok("/gym/reset", json!({"env_id": id})).await;
+    let step = |text: &str, request: &str, seconds: f64| {
+        let actions = [text, text];
+        json!({"env_ids": [id, id], "actions": actions, "timeout_s": seconds, "request_id": request})
+    };
+    let answer = server
+        .ok("/gym/step", step("<search>slow</search>", "1", 60.0))
+        .await;
+    assert_eq!(answer["errors"], json!([null, null]));
+    assert_eq!(answer["infos"][0]["turn"], 1);
+    assert_eq!(answer["infos"][0], answer["infos"][1]);
+    assert_eq!(server.metric("steps_total").await, 1);
+    // A fault is an answer too, also to who asks for it again later.
+    for (request, cause) in [("2", "deadline"), ("2", "deadline"), ("3", "not_reset")] {
+        let answer = server
+            .ok("/gym/step", step("<search>wait</search>", request, 0.2))
+            .await;
+        for error in answer["errors"].as_array().expect("a list") {
+            assert_eq!(error["cause"], cause, "{answer}");
+        }
+    }
+    assert_eq!(server.metric("faults_total{cause=\"deadline\"}").await, 1);
 }
 
 /// An environment nobody can make.
