@@ -8,6 +8,7 @@ use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_
 use axum::extract::{Extension, State};
 use axum::response::Response;
 use forage_net::{Messages, Refusal, Refuse, Room};
+use futures::SinkExt;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -52,9 +53,7 @@ async fn converse(app: Arc<App>, messages: Messages, mut socket: WebSocket) {
         Ok(session) => session,
         Err(fault) => {
             app.base.failed(fault.cause());
-            let _ = socket.send(Message::text(error(&fault).to_string())).await;
-            let _ = socket.send(Message::Close(None)).await;
-            return;
+            return part(&mut socket, vec![Message::text(error(&fault).to_string())]).await;
         }
     };
     let (how, refused) = match answer_all(&app, &session, &messages, &mut socket).await {
@@ -65,9 +64,7 @@ async fn converse(app: Arc<App>, messages: Messages, mut socket: WebSocket) {
     Sessions::count_closed(&app.metrics, how);
     drop(session);
     match refused {
-        None => {
-            let _ = socket.send(Message::Close(None)).await;
-        }
+        None => part(&mut socket, Vec::new()).await,
         Some(fault) => dismiss(&app, &mut socket, &fault).await,
     }
 }
@@ -83,11 +80,18 @@ async fn dismiss(app: &App, socket: &mut WebSocket, fault: &Fault) {
         _ => close_code::POLICY,
     };
     let reason = fault.cause().into();
+    let close = Message::Close(Some(CloseFrame { code, reason }));
+    let last = vec![Message::text(error(fault).to_string()), close];
+    part(socket, last).await;
+}
+
+/// Says the last of what is to be said, and closes the connection; where the client was first to close it, that is answered.
+async fn part(socket: &mut WebSocket, last: Vec<Message>) {
     let told = async {
-        let close = Message::Close(Some(CloseFrame { code, reason }));
-        for message in [Message::text(error(fault).to_string()), close] {
+        for message in last {
             socket.send(message).await?;
         }
+        socket.close().await?;
         // What arrives by now is thrown away. A connection that is closed over it is reset, and its client hears nothing.
         while socket.recv().await.is_some() {}
         Ok::<_, axum::Error>(())

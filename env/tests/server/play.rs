@@ -316,3 +316,12 @@ async fn an_openenv_client_may_call_tools() {
         (&json!("state"), &json!(2))
     );
 }
+
+#[tokio::test]
+async fn a_client_that_closes_its_connection_is_answered() {
+    let server = Server::start(search(), ServerConfig::default()).await;
+    let mut socket = server.socket().await;
+    socket.observe(json!({"type": "reset"})).await;
+    assert!(socket.close().await, "the connection breaks off");
+    assert_eq!(server.metric("sessions_active").await, 0);
+}

@@ -175,6 +175,13 @@ impl Socket {
         self.hear().await
     }
 
+    /// Closes the connection; whether the server answers that in the protocol's own way.
+    pub(crate) async fn close(&mut self) -> bool {
+        self.0.close(None).await.expect("sent");
+        let answer = tokio::time::timeout(Duration::from_secs(10), self.0.next()).await;
+        matches!(answer.expect("in time"), Some(Ok(Message::Close(_))))
+    }
+
     /// The observation message's data.
     pub(crate) async fn observe(&mut self, message: Value) -> Value {
         let answer = self.ask(message).await;
