@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, HeaderValue, header};
+use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use base64::prelude::{BASE64_STANDARD, Engine};
@@ -51,8 +51,8 @@ pub trait Service: Send + Sync + 'static {
 /// `/health` and `/readyz` for all.
 ///
 /// The token comes as `Authorization: Bearer TOKEN`, as `x-api-key: TOKEN` like other search servers want it, or as the
-/// password of `Authorization: Basic`, for clients that take only `http://user:TOKEN@host`. Without a token in the
-/// configuration all requests pass.
+/// password of `Authorization: Basic`, for clients that take only `http://user:TOKEN@host`; where a request has both headers,
+/// it is in one of them. Without a token in the configuration all requests pass.
 pub fn router<S: Service>(app: &Arc<S>, guarded: Router<Arc<S>>, open: Router<Arc<S>>) -> Router {
     let mut guarded = guarded.route("/metrics", get(metrics::<S>));
     if let Some(description) = S::OPENAPI {
@@ -100,8 +100,8 @@ fn guard<S: Service>(router: Router<Arc<S>>, app: &Arc<S>) -> Router<Arc<S>> {
     let expected = blake3::hash(token.as_bytes());
     let app = Arc::clone(app);
     let check = move |request: &mut Request| {
-        let given = carried(request.headers());
-        if given.is_some_and(|given| blake3::hash(&given) == expected) {
+        let mut given = carried(request.headers());
+        if given.any(|given| blake3::hash(&given) == expected) {
             Ok(())
         } else {
             Err(refuse(&app, Refusal::Unauthorized))
@@ -115,20 +115,29 @@ fn refuse<S: Service>(app: &Arc<S>, refusal: Refusal) -> Response {
     app.base().refuse(S::Fault::from(refusal))
 }
 
-/// The token that a request carries.
-fn carried(headers: &HeaderMap) -> Option<Vec<u8>> {
-    let authorization = headers
-        .get(header::AUTHORIZATION)
-        .map_or(&b""[..], HeaderValue::as_bytes);
-    if let Some(token) = authorization.strip_prefix(b"Bearer ") {
-        return Some(token.to_vec());
+/// What a request carries that may be the token: what is in one header may be meant for a proxy on the way.
+fn carried(headers: &HeaderMap) -> impl Iterator<Item = Vec<u8>> {
+    let authorization = headers.get(header::AUTHORIZATION);
+    let key = headers.get("x-api-key");
+    let authorized = authorization.and_then(|value| authorized(value.as_bytes()));
+    authorized
+        .into_iter()
+        .chain(key.map(|key| key.as_bytes().to_vec()))
+}
+
+/// The token in an `Authorization` header, whose scheme may be written in any case.
+fn authorized(value: &[u8]) -> Option<Vec<u8>> {
+    let space = value.iter().position(|&byte| byte == b' ')?;
+    let (scheme, rest) = (&value[..space], value[space..].trim_ascii_start());
+    if scheme.eq_ignore_ascii_case(b"bearer") {
+        return Some(rest.to_vec());
     }
-    if let Some(pair) = authorization.strip_prefix(b"Basic ") {
-        let pair = BASE64_STANDARD.decode(pair).ok()?;
-        let colon = pair.iter().position(|&byte| byte == b':')?;
-        return Some(pair[colon + 1..].to_vec());
+    if !scheme.eq_ignore_ascii_case(b"basic") {
+        return None;
     }
-    headers.get("x-api-key").map(|key| key.as_bytes().to_vec())
+    let pair = BASE64_STANDARD.decode(rest).ok()?;
+    let colon = pair.iter().position(|&byte| byte == b':')?;
+    Some(pair[colon + 1..].to_vec())
 }
 
 async fn health<S: Service>() -> Response {

@@ -26,8 +26,16 @@ async fn a_token_is_asked_for_in_every_form_that_clients_send() {
         status(server.post("").basic_auth("any", Some("s3cret"))).await,
         200
     );
+    // "s3cret" as the password of "any", among others.
+    for authorization in ["bearer s3cret", "BEARER  s3cret", "basic YW55OnMzY3JldA=="] {
+        let request = server.post("").header("authorization", authorization);
+        assert_eq!(status(request).await, 200, "{authorization}");
+    }
+    let beside = server.post("").basic_auth("proxy", Some("its own"));
+    assert_eq!(status(beside.header("x-api-key", "s3cret")).await, 200);
     for request in [
         server.post(""),
+        server.post("").header("authorization", "s3cret"),
         server.post("").bearer_auth("s3cre"),
         server.post("").bearer_auth("s3cret2"),
         server.post("").header("x-api-key", ""),
