@@ -53,7 +53,9 @@ pub(super) type Manager = Arc<LocalSessionManager>;
 /// The service and its sessions, which end when the server gives up its work.
 pub(super) fn service(app: &Arc<App>) -> (Service, Manager) {
     let mut manager = LocalSessionManager::default();
-    manager.session_config.keep_alive = Some(app.sessions.ttl());
+    // The transport takes the time of a call, in which its session says nothing, for idleness.
+    let idle = app.sessions.ttl().saturating_add(app.config.step_timeout);
+    manager.session_config.keep_alive = Some(idle);
     let manager = Arc::new(manager);
     // Which hosts are answered is decided for all routes together.
     let config = StreamableHttpServerConfig::default()

@@ -306,7 +306,7 @@ impl Retriever for Slow {
     }
 }
 
-fn slow() -> Served {
+pub(crate) fn slow() -> Served {
     let resources = Resources::new(Arc::new(Slow), Arc::new(ByteTokenizer));
     let factory = registry::make("search-r1", Value::Null, resources);
     Served {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use forage_env::server::{BaseConfig, ServerConfig};
 use serde_json::{Value, json};
 
+use super::limits::slow;
 use super::support::{Server, search, served};
 
 /// A client of the streamable HTTP transport.
@@ -174,6 +175,22 @@ async fn a_session_is_an_episode() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     panic!("the episode is still open");
+}
+
+#[tokio::test]
+async fn a_call_that_takes_longer_than_a_session_may_idle_is_answered() {
+    let config = ServerConfig {
+        session_ttl: Duration::from_millis(600),
+        ..ServerConfig::default()
+    };
+    let server = Server::start(slow(), config).await;
+    let mut client = Client::open(&server).await;
+    client.call("new_question", json!({})).await;
+    let found = client.call("search", json!({"query": "river"})).await;
+    assert_eq!(
+        found["structuredContent"]["observation"]["turn"], 1,
+        "{found}"
+    );
 }
 
 #[tokio::test]
