@@ -139,8 +139,7 @@ async fn report(State(app): State<Arc<App>>, headers: HeaderMap) -> Response {
             reader.newest().map_err(|error| Fault::of(&error))
         };
         let Written { html, tag, .. } = app.base.heavy(newest).await?;
-        let known = headers.get(header::IF_NONE_MATCH);
-        let is_known = known.is_some_and(|known| known.as_bytes() == tag.as_bytes());
+        let is_known = knows(&headers, &tag);
         let named = [(header::ETAG, tag)];
         if is_known {
             return Ok((StatusCode::NOT_MODIFIED, named).into_response());
@@ -148,6 +147,14 @@ async fn report(State(app): State<Arc<App>>, headers: HeaderMap) -> Response {
         Ok((named, [own_kind()], Html(html)).into_response())
     };
     app.observe("page", work).await
+}
+
+/// Tells whether a browser has what a tag names. A proxy that compresses pages marks their tags as weak.
+fn knows(headers: &HeaderMap, tag: &str) -> bool {
+    let lists = headers.get_all(header::IF_NONE_MATCH).iter();
+    let lists = lists.filter_map(|list| list.to_str().ok());
+    let mut known = lists.flat_map(|list| list.split(',')).map(str::trim);
+    known.any(|known| known == "*" || known.strip_prefix("W/").unwrap_or(known) == tag)
 }
 
 fn policy(text: &'static str) -> (HeaderName, HeaderValue) {
