@@ -282,6 +282,15 @@ def test_turns_of_members_that_are_sent_again_are_taken_once(client, monkeypatch
         assert [step.observation.turn for step in many.step(["<search>town</search>"] * 2)] == [2, 2]
 
 
+def test_a_member_that_is_refused_costs_the_others_no_turn(client):
+    with client.make(2) as many:
+        many.reset(options=[{"task_index": 0}] * 2)
+        with pytest.raises(Invalid, match="at most 262144 are taken"):
+            many.step(["<search>town</search>", "x" * 300_000])
+        assert [step.observation.turn for step in many.step(["<search>town</search>"] * 2)] == [1, 1]
+        assert [step.observation.turn for step in many.step(["<search>town</search>"] * 2)] == [2, 2]
+
+
 def test_members_have_their_own_faults(dead_url):
     with Client(dead_url).make(2) as many:
         many.reset(options=[{"task_index": 0}] * 2)

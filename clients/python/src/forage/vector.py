@@ -63,7 +63,8 @@ class Vector(Closing):
     def step(self, turns: Sequence[Turn], members: Sequence[int] | None = None) -> list[Step | Fault]:
         """Takes a turn with each of `members`, all by default.
 
-        Called again after `Unreachable`, it gets the answers that were lost and takes no second turn.
+        Called again after `Unreachable`, it gets the answers that were lost and takes no second turn; after `Refused`, members
+        that were not refused have taken their turn, and it gets their answers.
 
         Raises:
             TypeError: `turns` is a string.
@@ -74,7 +75,6 @@ class Vector(Closing):
         actions = [turn if isinstance(turn, str) else {"text": turn[0], "finish": turn[1]} for turn in turns]
         body = {"env_ids": self._ids(members), "actions": actions, "request_id": f"step-{self._answered}"}
         answer = self._http.post("/gym/step", body)
-        self._answered += 1
         columns = ("observations", "rewards", "infos", "errors")
         steps: list[Step | Fault] = []
         for text, reward, info, error in zip(*(answer[column] for column in columns), strict=True):
@@ -83,6 +83,8 @@ class Vector(Closing):
                 continue
             observation = Observation.read(info, text)
             steps.append(Step(observation, reward, observation.done))
+        # Not before: where a member is refused, the others are asked again for what they have answered.
+        self._answered += 1
         return steps
 
     def close(self) -> None:
