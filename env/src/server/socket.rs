@@ -1,9 +1,9 @@
 //! OpenEnv's WebSocket: one session per connection, which ends with it.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use axum::body::Bytes;
 use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_code};
 use axum::extract::{Extension, State};
 use axum::response::Response;
@@ -99,6 +99,31 @@ async fn part(socket: &mut WebSocket, last: Vec<Message>) {
     drop(tokio::time::timeout(FAREWELL, told).await);
 }
 
+/// What comes over a connection; nothing once it has ended.
+type Heard = Option<Result<Message, axum::Error>>;
+
+/// Does work and listens meanwhile, for a client that asks for signs of life closes a connection that gives none. What else it
+/// says is kept for afterwards, one message at most.
+async fn listening<T>(
+    socket: &mut WebSocket,
+    kept: &mut Vec<Heard>,
+    work: impl Future<Output = T>,
+) -> T {
+    let mut work = pin!(work);
+    loop {
+        tokio::select! {
+            biased;
+            done = work.as_mut() => return done,
+            heard = socket.recv(), if kept.is_empty() => {
+                // A ping is answered when the connection is read on.
+                if !matches!(heard, Some(Ok(Message::Ping(_) | Message::Pong(_)))) {
+                    kept.push(heard);
+                }
+            }
+        }
+    }
+}
+
 /// Answers messages until the client closes, is idle for too long, or the server stops.
 ///
 /// # Errors
@@ -110,14 +135,19 @@ async fn answer_all(
     socket: &mut WebSocket,
 ) -> Result<How, Fault> {
     let limit = app.config.base.max_body_bytes;
+    let mut kept = Vec::new();
     loop {
         let left = app.sessions.ttl().saturating_sub(session.idle());
-        let message = tokio::select! {
-            message = tokio::time::timeout(left, socket.recv()) => message,
-            refusal = messages.refused() => return Err(refusal.into()),
-            () = app.base.given_up() => {
-                let _ = socket.send(Message::text(error(&Refusal::Stopped.into()).to_string())).await;
-                return Ok(How::Closed);
+        let message = if let Some(heard) = kept.pop() {
+            Ok(heard)
+        } else {
+            tokio::select! {
+                message = tokio::time::timeout(left, socket.recv()) => message,
+                refusal = messages.refused() => return Err(refusal.into()),
+                () = app.base.given_up() => {
+                    let _ = socket.send(Message::text(error(&Refusal::Stopped.into()).to_string())).await;
+                    return Ok(How::Closed);
+                }
             }
         };
         let text = match message {
@@ -144,16 +174,21 @@ async fn answer_all(
         // A server that stops waits for the answer to be sent.
         let _flight = app.base.enter();
         let begin = Instant::now();
-        let answered = if text.len() > limit {
+        let said: Result<Option<Said>, Fault> = if text.len() > limit {
             Err(Refusal::TooLarge { limit }.into())
         } else {
-            answer(app, session, text).await
+            app.base.read(text, Said::read).await
         };
+        // What is left of it counts with its session, and the next message may arrive.
         messages.taken();
+        let answered = match said {
+            Ok(None) => return Ok(How::Closed),
+            Ok(Some(said)) => listening(socket, &mut kept, answer(app, session, said)).await,
+            Err(fault) => Err(fault),
+        };
         // The memory of the reply counts until it is sent.
         let (reply, status, _room) = match answered {
-            Ok(None) => return Ok(How::Closed),
-            Ok(Some((reply, room))) => (reply, 200, Some(room)),
+            Ok((reply, room)) => (reply, 200, Some(room)),
             Err(fault) => {
                 app.base.failed(fault.cause());
                 (error(&fault).to_string(), fault.status().as_u16(), None)
@@ -201,15 +236,12 @@ impl Said {
     }
 }
 
-/// The answer to one message, and its memory; `None` to a farewell.
+/// The answer to one message, and its memory.
 async fn answer(
     app: &Arc<App>,
     session: &Arc<Session>,
-    text: Bytes,
-) -> Result<Option<(String, Arc<Room>)>, Fault> {
-    let Some(said) = app.base.read(text, Said::read).await? else {
-        return Ok(None);
-    };
+    said: Said,
+) -> Result<(String, Arc<Room>), Fault> {
     let room = app.room()?;
     let observation = |data: Value| json!({"type": "observation", "data": data});
     let reply = match said {
@@ -227,5 +259,5 @@ async fn answer(
     };
     let reply = reply.to_string();
     room.settle(reply.len())?;
-    Ok(Some((reply, room)))
+    Ok((reply, room))
 }

@@ -316,6 +316,24 @@ pub(crate) fn slow() -> Served {
 }
 
 #[tokio::test]
+async fn a_connection_gives_signs_of_life_while_a_step_is_done() {
+    let server = Server::start(slow(), ServerConfig::default()).await;
+    let mut socket = server.socket().await;
+    socket.observe(json!({"type": "reset"})).await;
+    let search = "<search>a</search>";
+    socket
+        .say(json!({"type": "step", "data": {"text": search}}))
+        .await;
+    assert!(socket.is_alive().await, "the answer is what comes first");
+    // What is said meanwhile is answered afterwards.
+    socket.say(json!({"type": "state"})).await;
+    let answer = socket.hear().await.expect("answered");
+    assert_eq!(answer["data"]["observation"]["turn"], 1, "{answer}");
+    let state = socket.hear().await.expect("answered");
+    assert_eq!(state["data"]["step_count"], 1, "{state}");
+}
+
+#[tokio::test]
 async fn a_browser_is_told_what_the_server_is_for() {
     let defaults = ServerConfig::default();
     let base = BaseConfig {

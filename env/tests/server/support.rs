@@ -175,6 +175,14 @@ impl Socket {
         self.hear().await
     }
 
+    /// Asks for a sign of life; whether that is what comes next.
+    pub(crate) async fn is_alive(&mut self) -> bool {
+        let ping = Message::Ping("there?".into());
+        self.0.send(ping).await.expect("sent");
+        let answer = tokio::time::timeout(Duration::from_secs(10), self.0.next()).await;
+        matches!(answer.expect("in time"), Some(Ok(Message::Pong(_))))
+    }
+
     /// Closes the connection; whether the server answers that in the protocol's own way.
     pub(crate) async fn close(&mut self) -> bool {
         self.0.close(None).await.expect("sent");
