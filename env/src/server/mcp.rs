@@ -81,25 +81,18 @@ pub(super) fn service(app: &Arc<App>) -> (Service, Manager) {
     )
 }
 
-/// Refuses new sessions of the transport beyond as many as there may be episodes.
+/// Bounds what the transport takes: bodies, answers, and its sessions to as many as there may be episodes.
 pub(super) async fn limit(
     State((app, manager)): State<(Arc<App>, Manager)>,
     request: Request,
     next: Next,
 ) -> Response {
-    let is_new = !request.headers().contains_key("mcp-session-id");
-    if is_new && manager.sessions.read().await.len() >= app.sessions.max() {
-        let fault = Fault::Full {
-            active: app.sessions.max(),
-            max: app.sessions.max(),
-        };
-        return app.base.refuse(fault);
-    }
     // A server that stops waits for answers, not for the stream on which a client listens.
     let _flight = (request.method() == Method::POST).then(|| app.base.enter());
     let begin = std::time::Instant::now();
     let ends = request.method() == Method::DELETE;
-    let received = app.base.unless_given_up(received(&app, request)).await;
+    let received = received(&app, &manager, request);
+    let received = app.base.unless_given_up(received).await;
     let mut response = match received {
         Ok((request, room)) => room.keep(next.run(request).await),
         Err(fault) => app.base.refuse(fault),
@@ -114,8 +107,12 @@ pub(super) async fn limit(
 }
 
 /// The request with its whole body, received within the bounds of every other and of the values in it, and the memory for its
-/// answer, which handlers find among its extensions.
-async fn received(app: &App, request: Request) -> Result<(Request, Arc<Room>), Fault> {
+/// answer, which handlers find among its extensions. One that begins a session is refused beyond the most of them.
+async fn received(
+    app: &App,
+    manager: &Manager,
+    request: Request,
+) -> Result<(Request, Arc<Room>), Fault> {
     let (mut head, body) = request.into_parts();
     let body = app.base.receive(body).await?;
     let values = count_values(&body);
@@ -125,12 +122,24 @@ async fn received(app: &App, request: Request) -> Result<(Request, Arc<Room>), F
         return Err(Fault::Invalid(what));
     }
     let is_large = body.len() > INITIALIZE_BYTES || values > INITIALIZE_VALUES;
-    if is_large && method(&body)?.as_deref() == Some("initialize") {
+    let is_initialize = |method: Option<String>| method.as_deref() == Some("initialize");
+    if is_large && is_initialize(method(&body)?) {
         let length = body.len();
         let what = format!(
             "an `initialize` request of {length} bytes and about {values} JSON values; it may have {INITIALIZE_BYTES} bytes and {INITIALIZE_VALUES} values"
         );
         return Err(Fault::Invalid(what));
+    }
+    let is_outside = head.method == Method::POST && !head.headers.contains_key("mcp-session-id");
+    // What cannot be read here may be one for the transport.
+    let begins = is_outside
+        && match method(&body) {
+            Ok(method) => is_initialize(method),
+            Err(_) => true,
+        };
+    let max = app.sessions.max();
+    if begins && manager.sessions.read().await.len() >= max {
+        return Err(Fault::Full { active: max, max });
     }
     let room = if head.method == Method::POST {
         app.room()?

@@ -208,40 +208,66 @@ async fn questions_that_are_asked_for_at_once_leave_one_episode() {
     assert_eq!(server.metric("sessions_active").await, 1);
 }
 
+/// The result of a call by a client of a protocol without sessions.
+async fn alone(server: &Server, name: &str, arguments: Value) -> Value {
+    let version = "2026-07-28";
+    let meta = json!({
+        "io.modelcontextprotocol/protocolVersion": version,
+        "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
+        "io.modelcontextprotocol/clientCapabilities": {},
+    });
+    let body = json!({
+        "jsonrpc": "2.0", "id": 1, "method": "tools/call",
+        "params": {"name": name, "arguments": arguments, "_meta": meta},
+    });
+    let request = server
+        .client
+        .post(server.url("/mcp"))
+        .header("content-type", "application/json");
+    let request = request.header("accept", "application/json, text/event-stream");
+    let request = request
+        .header("mcp-protocol-version", version)
+        .header("mcp-method", "tools/call");
+    let answer = request
+        .header("mcp-name", name)
+        .body(body.to_string())
+        .send()
+        .await
+        .expect("answered");
+    let answer = message(&answer.text().await.expect("a body"));
+    assert!(answer.get("result").is_some(), "{answer}");
+    answer["result"].clone()
+}
+
+#[tokio::test]
+async fn an_episode_goes_on_beside_as_many_sessions_as_there_may_be() {
+    let config = ServerConfig {
+        max_sessions: 1,
+        ..ServerConfig::default()
+    };
+    let server = Server::start(search(), config).await;
+    let asked = alone(&server, "new_question", json!({})).await;
+    let id = &asked["structuredContent"]["episode_id"];
+    let _session = Client::open(&server).await;
+    let found = alone(&server, "search", json!({"query": "x", "episode_id": id})).await;
+    assert_eq!(
+        found["structuredContent"]["observation"]["turn"], 1,
+        "{found}"
+    );
+    let another = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {}});
+    let (status, refused) = server.post("/mcp", another).await;
+    assert_eq!(
+        (status, &refused["code"]),
+        (503, &json!("CAPACITY_REACHED"))
+    );
+}
+
 #[tokio::test]
 async fn clients_without_sessions_name_the_episode() {
     let served = search();
     let gold = served.tasks[0].golds[0].clone();
     let server = Server::start(served, ServerConfig::default()).await;
-    let version = "2026-07-28";
-    let call = async |name: &str, arguments: Value| {
-        let meta = json!({
-            "io.modelcontextprotocol/protocolVersion": version,
-            "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
-            "io.modelcontextprotocol/clientCapabilities": {},
-        });
-        let body = json!({
-            "jsonrpc": "2.0", "id": 1, "method": "tools/call",
-            "params": {"name": name, "arguments": arguments, "_meta": meta},
-        });
-        let request = server
-            .client
-            .post(server.url("/mcp"))
-            .header("content-type", "application/json");
-        let request = request.header("accept", "application/json, text/event-stream");
-        let request = request
-            .header("mcp-protocol-version", version)
-            .header("mcp-method", "tools/call");
-        let answer = request
-            .header("mcp-name", name)
-            .body(body.to_string())
-            .send()
-            .await
-            .expect("answered");
-        let answer = message(&answer.text().await.expect("a body"));
-        assert!(answer.get("result").is_some(), "{answer}");
-        answer["result"].clone()
-    };
+    let call = async |name: &str, arguments: Value| alone(&server, name, arguments).await;
     let asked = call("new_question", json!({"task_index": 0})).await;
     let id = asked["structuredContent"]["episode_id"].clone();
     let told = asked["content"][0]["text"].as_str().expect("text");
