@@ -28,11 +28,11 @@ pub use passages::PassageProbe;
 /// A change under which a policy is evaluated again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Probe {
-    /// Every search finds nothing. What is answered rightly all the same was known before, or guessed.
+    /// Every search finds nothing, and there is no page. What is answered rightly all the same was known before, or guessed.
     NoSearch,
     /// Every search finds the passages of another question.
     ShuffledPassages,
-    /// The pages that hold the question's evidence are found by no search, with all their passages.
+    /// The pages that hold the question's evidence are found by no search, with all their passages, and cannot be read by their ids.
     MissingPassages,
     /// The best hit of every search asserts a wrong answer.
     PoisonedPassages,
@@ -202,8 +202,10 @@ impl Environment for Probed {
             probe,
         } = self.recipe.as_ref();
         let retriever = probe.retriever(task, &resources.retriever);
+        let wiki = resources.wiki.as_ref();
         let resources = Resources {
             retriever,
+            wiki: wiki.map(|wiki| probe.wiki(task, wiki)),
             ..resources.clone()
         };
         let factory = make(id, settings.clone(), resources).map_err(EnvError::own)?;

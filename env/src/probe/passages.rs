@@ -1,4 +1,4 @@
-//! Retrievers that find what a probe wants found.
+//! Retrievers that find what a probe wants found, and pages without those that it hides.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use forage_contracts::retriever::{Fingerprint, Hit, Query, Retriever, RetrieverError};
 use forage_contracts::seed::Seed;
-use forage_contracts::{Passages, Task};
+use forage_contracts::{Found, OpenWiki, Page, PagePart, Pages, Passages, Task};
 use serde_json::Value;
 
 use super::{Probe, ProbeError};
@@ -35,6 +35,19 @@ enum Change {
         question: String,
         answer: String,
     },
+}
+
+impl Change {
+    /// Whether a page is kept from the policy, or the page of a passage.
+    fn hides(&self, id: &str, title: &str) -> bool {
+        match self {
+            Self::Nothing => true,
+            Self::Of { but, .. } | Self::But(but) => [id, title]
+                .into_iter()
+                .any(|name| but.contains(page_of(name))),
+            Self::After { .. } => false,
+        }
+    }
 }
 
 /// A probe of passages, prepared for the questions it is to be asked.
@@ -90,13 +103,30 @@ impl PassageProbe {
         }))
     }
 
+    /// What becomes of the passages of a task.
+    fn change(&self, task: &Task) -> Change {
+        let change = self.changes.get(&task.key()).cloned();
+        change.unwrap_or(Change::Nothing)
+    }
+
     /// The retriever for one of the tasks it was prepared for; for any other it finds nothing.
     pub fn retriever(&self, task: &Task, inner: &Arc<dyn Retriever>) -> Arc<dyn Retriever> {
-        let change = self.changes.get(&task.key()).cloned();
         Arc::new(Changed {
             inner: Arc::clone(inner),
             probe: self.probe,
-            change: change.unwrap_or(Change::Nothing),
+            change: self.change(task),
+        })
+    }
+
+    /// Opens the pages without those that no search may find: whoever guesses an id needs no search.
+    pub(super) fn wiki(&self, task: &Task, inner: &OpenWiki) -> OpenWiki {
+        let (inner, change) = (Arc::clone(inner), self.change(task));
+        Arc::new(move || {
+            let rest: Arc<dyn Pages> = Arc::new(Rest {
+                inner: inner()?,
+                change: change.clone(),
+            });
+            Ok(rest)
         })
     }
 
@@ -187,20 +217,19 @@ struct Changed {
 }
 
 impl Changed {
-    /// The first `k` hits that are of none of these pages, by id or title.
+    /// The first `k` hits that are of none of the `pages` that are hidden.
     async fn but(
         &self,
         queries: &[Query],
         k: usize,
-        pages: &BTreeSet<String>,
+        pages: usize,
     ) -> Result<Vec<Vec<Hit>>, RetrieverError> {
         let mut found = self
             .inner
-            .search(queries, k + PASSAGES_PER_PAGE * pages.len())
+            .search(queries, k + PASSAGES_PER_PAGE * pages)
             .await?;
         for hits in &mut found {
-            let is_of = |name: &String| pages.contains(page_of(name));
-            hits.retain(|hit| ![&hit.id, &hit.title].into_iter().any(is_of));
+            hits.retain(|hit| !self.change.hides(&hit.id, &hit.title));
             hits.truncate(k);
         }
         Ok(found)
@@ -227,9 +256,9 @@ impl Retriever for Changed {
                     ..Query::new(question.as_str())
                 };
                 let others: Vec<Query> = queries.iter().map(other).collect();
-                self.but(&others, k, but).await
+                self.but(&others, k, but.len()).await
             }
-            Change::But(pages) => self.but(queries, k, pages).await,
+            Change::But(pages) => self.but(queries, k, pages.len()).await,
             Change::After { question, answer } => {
                 let mut found = self.inner.search(queries, k).await?;
                 for hits in &mut found {
@@ -246,6 +275,34 @@ impl Retriever for Changed {
                 Ok(found)
             }
         }
+    }
+}
+
+/// Pages without those that a change hides.
+struct Rest {
+    inner: Arc<dyn Pages>,
+    change: Change,
+}
+
+impl Pages for Rest {
+    fn page(&self, id: &str) -> Result<Option<Page<'_>>, RetrieverError> {
+        let page = self.inner.page(id)?;
+        Ok(page.filter(|page| !self.change.hides(page.id, page.title)))
+    }
+
+    fn prepare(&self, part: PagePart) -> Result<(), RetrieverError> {
+        self.inner.prepare(part)
+    }
+
+    fn find(
+        &self,
+        part: PagePart,
+        query: &str,
+        count: usize,
+    ) -> Result<Vec<Found>, RetrieverError> {
+        let mut found = self.inner.find(part, query, count)?;
+        found.retain(|page| !self.change.hides(&page.id, &page.title));
+        Ok(found)
     }
 }
 

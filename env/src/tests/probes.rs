@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use forage_contracts::environment::EnvFactory;
+use forage_contracts::environment::{Action, EnvFactory};
 use forage_contracts::policy::Policy;
 use forage_contracts::retriever::{Query, Retriever};
 use forage_contracts::scripted::{Cast, ScriptEntry, Scripted};
@@ -230,6 +230,46 @@ async fn programs_search_probed_passages() {
     assert!(
         refused(Probe::NoSearch, "query-writer", json!({})).contains("judged by what it finds")
     );
+}
+
+#[tokio::test]
+async fn a_page_that_no_search_may_find_is_not_read_by_its_id() {
+    let stage = Stage::new();
+    let written = settings(
+        "code-search",
+        json!({"form": "function_calls", "functions": {"search": "passages"}}),
+    );
+    let task = &stage.tasks[0];
+    let page_of = |id: &String| id.split('#').next().unwrap().to_owned();
+    let own: BTreeSet<String> = task.evidence.iter().map(page_of).collect();
+    let others = stage.tasks.iter().flat_map(|task| &task.evidence);
+    let other = others.map(page_of).find(|page| !own.contains(page));
+    let pages = [page_of(&task.evidence[0]), other.unwrap()];
+    let read = async |factory: Arc<dyn EnvFactory>| {
+        let mut env = factory.make();
+        env.reset(task, Seed::root(3)).await.unwrap();
+        let call = |page: &String| {
+            let arguments = json!({"section_id": format!("{page}:full")});
+            let call = json!({"name": "read_section", "arguments": arguments});
+            format!("<tool_call>{call}</tool_call>")
+        };
+        let action = Action::new(pages.iter().map(call).collect::<String>());
+        let shown = env.step(&action).await.unwrap().observation.results;
+        shown
+            .iter()
+            .map(|text| !text.starts_with("Page not found"))
+            .collect::<Vec<_>>()
+    };
+    let plain = make("code-search", written.clone(), stage.resources.clone()).unwrap();
+    assert_eq!(read(plain).await, [true, true]);
+    for (probe, expected) in [
+        (Probe::NoSearch, [false, false]),
+        (Probe::ShuffledPassages, [false, true]),
+        (Probe::MissingPassages, [false, true]),
+    ] {
+        let factory = stage.under(probe, "code-search", written.clone());
+        assert_eq!(read(factory.unwrap()).await, expected, "{probe:?}");
+    }
 }
 
 #[tokio::test]
