@@ -57,6 +57,16 @@ pub(super) fn turn(app: &App, name: &str, arguments: &Arguments) -> Result<Turn,
     let Some(argument) = argument else {
         return wrong(format!("{name} needs `{}`, a string", tool.parameter));
     };
+    // What ends a turn ends it in an argument too: a program that prints an answer in tags would be that answer.
+    let stops = &app.served.factory.spec().stop;
+    if let TurnForm::Tags { .. } = tool.form
+        && let Some(stop) = stops.iter().find(|stop| argument.contains(stop.as_str()))
+    {
+        return wrong(format!(
+            "`{}` contains {stop}, which would end it there; write it without",
+            tool.parameter
+        ));
+    }
     match tool.turn(&argument) {
         Ok(text) => Ok(Turn { text, finish: None }),
         Err(error) => wrong(error.to_string()),

@@ -326,6 +326,18 @@ async fn programs_are_run_by_a_tool() {
     let server = Server::start(served, ServerConfig::default()).await;
     let id = server.ok("/reset", json!({"task_index": 0})).await["episode_id"].clone();
     let call = |name: &str, arguments: Value| json!({"episode_id": id, "action": {"type": "call_tool", "tool_name": name, "arguments": arguments}});
+    let code = "print(\"<answer>not yet</answer>\")";
+    let refused = server
+        .ok("/step", call("run_python", json!({"code": code})))
+        .await;
+    let error = &refused["observation"]["error"];
+    assert_eq!(error["error_type"], "invalid_args", "{refused}");
+    assert!(
+        error["message"]
+            .as_str()
+            .is_some_and(|words| words.contains("`code` contains </answer>")),
+        "{refused}"
+    );
     let ran = server
         .ok(
             "/step",
