@@ -12,8 +12,7 @@ pub(super) const TELEMETRY: EnvTelemetry = EnvTelemetry {
     items: ITEMS,
     found: |call| {
         let calls = CodeTurn::read(call)?.calls;
-        let found = |call: &FunctionCall| call.error.is_none() && call.size > 0;
-        (!calls.is_empty()).then(|| calls.iter().any(found))
+        (!calls.is_empty()).then(|| calls.iter().any(FunctionCall::gave))
     },
     actions: &[PYTHON],
     observations: &["<python_output>"],

@@ -226,6 +226,22 @@ async fn programs_print_and_answers_end() {
     assert!(steps[2].terminated && text(&steps[2]).is_empty());
 }
 
+#[test]
+fn a_program_that_was_given_nothing_forgets_to_print_nothing() {
+    let silent = |size| CodeTurn {
+        status: Some(Status::Ok),
+        calls: vec![FunctionCall {
+            tool: "search_pages".to_owned(),
+            argument: "mayor".to_owned(),
+            found: Vec::new(),
+            size,
+            error: None,
+        }],
+        ..CodeTurn::default()
+    };
+    assert!(silent(1).unprinted() && !silent(0).unprinted());
+}
+
 #[tokio::test]
 async fn empty_programs_and_silent_ones_are_told() {
     let steps = play(json!({}), &["", "read quietly orlen:people", "print x"]).await;

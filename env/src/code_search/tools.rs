@@ -384,19 +384,17 @@ impl PageTools {
         let mode = self.settings.section_mode;
         let meant = section::meant(self.finder.wiki().as_ref(), section_id, mode)?;
         let (page, key) = meant.ok_or_else(|| self.no_page(shortest))?;
-        let message = || format!("Section not found: {section_id}");
         let Some(text) = section::read(&page, key, mode) else {
+            let message = format!("Section not found: {section_id}");
             return match self.settings.flavour {
-                Flavour::V0 => raise("ValueError", message()),
-                Flavour::V1 => {
-                    let size = message().chars().count();
-                    Ok(Outcome {
-                        value: Value::String(message()),
-                        found: Vec::new(),
-                        size,
-                        returned: None,
-                    })
-                }
+                Flavour::V0 => raise("ValueError", message),
+                // A text of no section: nothing came back.
+                Flavour::V1 => Ok(Outcome {
+                    value: Value::String(message),
+                    found: Vec::new(),
+                    size: 0,
+                    returned: None,
+                }),
             };
         };
         let returned = Some(Returned::Section(page.id.to_owned(), key.to_owned()));

@@ -44,6 +44,13 @@ pub struct FunctionCall {
     pub error: Option<String>,
 }
 
+impl FunctionCall {
+    /// Whether anything came back.
+    pub(super) fn gave(&self) -> bool {
+        self.error.is_none() && self.size > 0
+    }
+}
+
 impl CodeTurn {
     /// Reads a turn; `None` where it neither ran a program nor called functions.
     pub fn of(kind: &TurnKind) -> Option<Self> {
@@ -85,9 +92,7 @@ impl CodeTurn {
 
     /// Whether it ran to its end and had something from a function, and printed nothing of it.
     pub fn unprinted(&self) -> bool {
-        self.worked() == Some(true)
-            && !self.printed
-            && self.calls.iter().any(|call| call.error.is_none())
+        self.worked() == Some(true) && !self.printed && self.calls.iter().any(FunctionCall::gave)
     }
 }
 

@@ -155,7 +155,11 @@ fn sections_and_their_errors_are_those_of_v1() {
         call(&tools, "wiki_view_sections", json!({"page_id": "x"})),
         Err("KeyError: x".to_owned())
     );
-    assert_eq!(tools.take_calls()[0].tool, READ_TOOL);
+    let calls = tools.take_calls();
+    assert_eq!(
+        (calls[0].tool.as_str(), calls[0].gave()),
+        (READ_TOOL, false)
+    );
 }
 
 #[test]
