@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::Runtime;
-use wasmtime::{Config, Engine, InstancePre, Module, PoolingAllocationConfig};
+use wasmtime::{Config, Engine, ExternType, InstancePre, Module, PoolingAllocationConfig};
 
 use crate::budget::Budget;
 use crate::host::{self, Host, Outside};
@@ -132,6 +132,14 @@ impl SandboxEngine {
         limits: Limits,
         budget: &'static Budget,
     ) -> Result<Self, SandboxError> {
+        let itself = own_memory(module);
+        if limits.memory_bytes <= itself {
+            return Err(SandboxError::Interpreter(format!(
+                "it takes {} MiB of memory itself, and a turn may have {}; raise `memory_mib`",
+                itself.div_ceil(1 << 20),
+                limits.memory_bytes >> 20
+            )));
+        }
         let linker = host::linker(module).map_err(|error| interpreter(&error))?;
         let interpreter = linker
             .instantiate_pre(module)
@@ -232,6 +240,15 @@ pub(crate) fn interpreter(error: &wasmtime::Error) -> SandboxError {
     SandboxError::Interpreter(format!("{error:#}"))
 }
 
+/// The memory that an interpreter begins with, in bytes.
+fn own_memory(module: &Module) -> usize {
+    let export = module.get_export("memory");
+    let memory = export.as_ref().and_then(ExternType::memory);
+    memory.map_or(0, |memory| {
+        memory.minimum().saturating_mul(memory.page_size()) as usize
+    })
+}
+
 /// The compiler and runtime. Where the addresses of a pool are not to be had (a limit on virtual memory), each session
 /// reserves its own.
 fn engine(limits: &Limits) -> Result<Engine, SandboxError> {
@@ -279,4 +296,27 @@ fn tick(engine: &Engine) -> Result<(), SandboxError> {
     started
         .map(|_| ())
         .map_err(|error| SandboxError::Interpreter(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_that_leaves_programs_no_memory_is_refused() {
+        let guest = wat::parse_str("(module (memory (export \"memory\") 528))").unwrap();
+        let open = |mib: usize| {
+            let limits = Limits {
+                memory_bytes: mib << 20,
+                ..Limits::default()
+            };
+            SandboxEngine::with_guest(&guest, limits)
+        };
+        let error = open(32).unwrap_err().to_string();
+        assert!(
+            error.contains("takes 33 MiB") && error.contains("have 32; raise `memory_mib`"),
+            "{error}"
+        );
+        assert!(open(33).is_err() && open(34).is_ok());
+    }
 }
