@@ -3,7 +3,7 @@
 use std::io::{BufRead, Write};
 
 use anyhow::{Context, Result};
-use forage_sandbox::{Session, TurnOutput};
+use forage_sandbox::{PyError, Session, TurnOutput};
 
 use super::{exit_code, show};
 
@@ -12,6 +12,7 @@ pub(super) fn run(session: &mut Session) -> Result<()> {
     session.echo(true);
     let mut lines = std::io::stdin().lock().lines();
     let mut statement = String::new();
+    let mut block = false;
     loop {
         let prompt = if statement.is_empty() { ">>> " } else { "... " };
         let mut stdout = std::io::stdout();
@@ -28,15 +29,17 @@ pub(super) fn run(session: &mut Session) -> Result<()> {
         }
         statement.push_str(&line);
         statement.push('\n');
-        let block = is_block(&statement);
+        block |= is_block(&statement);
         if block && !line.trim().is_empty() {
             continue;
         }
         let output = session.run_blocking(&statement)?;
-        if !block && wants_more(&output, statement.lines().count()) {
+        if !block && let Some(more) = wanted(&output, statement.lines().count()) {
+            block = more == More::Block;
             continue;
         }
         statement.clear();
+        block = false;
         show(&output)?;
         if output
             .error
@@ -55,25 +58,42 @@ fn is_block(statement: &str) -> bool {
     first.ends_with(':') || first.starts_with('@')
 }
 
-/// Whether the code was refused for ending too early: it has not run, and may go on.
-fn wants_more(output: &TurnOutput, lines: usize) -> bool {
-    let Some(error) = output
-        .error
-        .as_ref()
-        .filter(|error| error.kind.ends_with("SyntaxError"))
-    else {
-        return false;
+/// What code that was refused for ending too early lacks.
+#[derive(Debug, PartialEq, Eq)]
+enum More {
+    /// A further line.
+    Line,
+    /// An indented block, which ends with an empty line.
+    Block,
+}
+
+/// What code lacks that was refused for ending too early: it has not run, and may go on.
+fn wanted(output: &TurnOutput, lines: usize) -> Option<More> {
+    let refused = |error: &&PyError| {
+        let is_syntax = error.kind.ends_with("SyntaxError") || error.kind == "IndentationError";
+        // Code that has run may have given Python something of its own to read.
+        is_syntax && !error.traceback.contains(", in <module>")
     };
+    let error = output.error.as_ref().filter(refused)?;
     let open = [
         "was never closed",
         "unexpected EOF",
         "unterminated triple-quoted",
     ];
-    open.iter().any(|words| error.message.contains(words)) && lines < 1000
+    if lines >= 1000 {
+        None
+    } else if error.message.starts_with("expected an indented block") {
+        Some(More::Block)
+    } else {
+        let is_open = open.iter().any(|words| error.message.contains(words));
+        is_open.then_some(More::Line)
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use forage_sandbox::Status;
+
     use super::*;
 
     #[test]
@@ -81,5 +101,35 @@ mod tests {
         assert!(is_block("for x in y:\n    print(x)\n"));
         assert!(is_block("@cache\ndef f(): pass\n"));
         assert!(!is_block("x = {1: 2}\n"));
+    }
+
+    #[test]
+    fn code_that_has_run_is_not_asked_for_more() {
+        let wanted = |kind: &str, message: &str, frame: &str| {
+            let traceback = format!("  File \"<python>\", line 1{frame}\n{kind}: {message}\n");
+            let error = PyError {
+                kind: kind.to_owned(),
+                message: message.to_owned(),
+                traceback,
+            };
+            let output = TurnOutput {
+                stdout: String::new(),
+                stderr: String::new(),
+                error: Some(error),
+                status: Status::Exception,
+                calls: Vec::new(),
+                wall_us: 0,
+                redefined: Vec::new(),
+            };
+            super::wanted(&output, 1)
+        };
+        let open = "'(' was never closed (<python>, line 1)";
+        assert_eq!(wanted("SyntaxError", open, ""), Some(More::Line));
+        // As of `eval("(")`.
+        assert_eq!(wanted("SyntaxError", open, ", in <module>"), None);
+        let header = "expected an indented block after 'for' statement on line 1";
+        assert_eq!(wanted("IndentationError", header, ""), Some(More::Block));
+        assert_eq!(wanted("IndentationError", "unexpected indent", ""), None);
+        assert_eq!(wanted("NameError", "name 'x' is not defined", ""), None);
     }
 }
