@@ -13,6 +13,37 @@ pub struct Page<'a> {
     pub content: &'a str,
 }
 
+impl<'a> Page<'a> {
+    /// The lines of a markdown text with their line ends, each with whether a fence of code is open behind it.
+    pub fn lines(content: &'a str) -> impl Iterator<Item = (&'a str, bool)> {
+        let mut fence = None;
+        content.split_inclusive('\n').map(move |line| {
+            toggle(&mut fence, line);
+            (line, fence.is_some())
+        })
+    }
+}
+
+/// Opens a code fence, or closes the one that is open: by the same mark, at least as long. Backticks with others behind them in their line
+/// are code within text.
+fn toggle(fence: &mut Option<(char, usize)>, line: &str) {
+    let line = line.trim_start();
+    let Some(mark) = line.chars().next().filter(|mark| matches!(mark, '`' | '~')) else {
+        return;
+    };
+    let length = line.chars().take_while(|&letter| letter == mark).count();
+    let behind = &line[length..];
+    match *fence {
+        None if length >= 3 && (mark == '~' || !behind.contains(mark)) => {
+            *fence = Some((mark, length));
+        }
+        Some((open, least)) if open == mark && length >= least && behind.trim().is_empty() => {
+            *fence = None;
+        }
+        _ => {}
+    }
+}
+
 /// A page that was found.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Found {
@@ -53,4 +84,23 @@ pub trait Pages: Send + Sync {
     /// Only faults of the infrastructure; a query without a match finds nothing.
     fn find(&self, part: PagePart, query: &str, count: usize)
     -> Result<Vec<Found>, RetrieverError>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fence_is_closed_by_its_own_mark_and_code_within_text_opens_none() {
+        let code = |content| {
+            Page::lines(content)
+                .filter(|(_, is_code)| *is_code)
+                .map(|(line, _)| line.trim_end())
+                .collect::<Vec<&str>>()
+        };
+        assert_eq!(code("a\n```rust\n# b\n```\n# c"), ["```rust", "# b"]);
+        assert_eq!(code("~~~\n```\n# b\n~~~~\n# c\n"), ["~~~", "```", "# b"]);
+        assert_eq!(code("````\n```\n````"), ["````", "```"]);
+        assert!(code("```a``` is code\n# b\n").is_empty());
+    }
 }

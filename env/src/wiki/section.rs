@@ -168,13 +168,10 @@ fn distinct(key: &str, used: &mut HashMap<String, usize>) -> String {
 fn headings(content: &str, mode: SectionMode) -> Vec<Heading<'_>> {
     let mut found = Vec::new();
     let mut start = 0;
-    let mut fence = None;
-    for line in content.split_inclusive('\n') {
+    for (line, is_code) in Page::lines(content) {
         let text = line.trim_end_matches(['\n', '\r']);
-        if mode == SectionMode::Subtree {
-            toggle(&mut fence, text);
-        }
-        if text.starts_with('#') && fence.is_none() {
+        let counts = mode == SectionMode::WikiSearch || !is_code;
+        if text.starts_with('#') && counts {
             let name = text.trim_start_matches('#');
             found.push(Heading {
                 level: text.len() - name.len(),
@@ -185,24 +182,6 @@ fn headings(content: &str, mode: SectionMode) -> Vec<Heading<'_>> {
         start += line.len();
     }
     found
-}
-
-/// Opens a code fence, or closes the one that is open: by the same mark, at least as long.
-fn toggle(fence: &mut Option<(char, usize)>, line: &str) {
-    let line = line.trim_start();
-    let Some(mark) = line.chars().next().filter(|mark| matches!(mark, '`' | '~')) else {
-        return;
-    };
-    let length = line.chars().take_while(|&letter| letter == mark).count();
-    match *fence {
-        None if length >= 3 => *fence = Some((mark, length)),
-        Some((open, least))
-            if open == mark && length >= least && line[length..].trim().is_empty() =>
-        {
-            *fence = None;
-        }
-        _ => {}
-    }
 }
 
 #[cfg(test)]

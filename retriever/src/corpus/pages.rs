@@ -1,6 +1,6 @@
 //! Whole wiki pages in markdown, and passages of about a hundred words cut from them.
 
-use forage_contracts::{CorpusEntry, Passage, Row, RowFault};
+use forage_contracts::{CorpusEntry, Page, Passage, Row, RowFault};
 use unicode_segmentation::UnicodeSegmentation;
 
 const FIX: &str =
@@ -98,13 +98,9 @@ enum Block<'c> {
 fn blocks(content: &str) -> Vec<Block<'_>> {
     let mut blocks = Vec::new();
     let mut paragraph: Vec<&str> = Vec::new();
-    let mut in_fence = false;
-    for line in content.lines() {
-        if line.trim_start().starts_with("```") {
-            in_fence = !in_fence;
-        }
-        let heading = if in_fence { None } else { heading(line) };
-        let ends_paragraph = heading.is_some() || (line.trim().is_empty() && !in_fence);
+    for (line, is_code) in Page::lines(content) {
+        let heading = if is_code { None } else { heading(line) };
+        let ends_paragraph = heading.is_some() || (line.trim().is_empty() && !is_code);
         if !ends_paragraph {
             paragraph.push(line.trim_end());
             continue;
@@ -363,5 +359,15 @@ mod tests {
             texts("T", "#hashtag is text\n```\n# comment\n\nx\n```"),
             ["#hashtag is text\n```\n# comment\n\nx\n```"]
         );
+    }
+
+    #[test]
+    fn code_within_a_line_ends_no_section_and_tildes_fence_code() {
+        let content = "# T\n\n```x``` is code.\n\n## A\n\n~~~\n# comment\n~~~\n\n## B\n\nb\n";
+        let sections = cut("T", content)
+            .into_iter()
+            .map(|piece| piece.section)
+            .collect::<Vec<_>>();
+        assert_eq!(sections, ["", "A", "B"]);
     }
 }
