@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use forage_env::{Difficulty, QuestionCounts, World, WorldSpec};
+use forage_contracts::Split;
+use forage_env::{Difficulty, QuestionCounts, World, WorldError, WorldSpec};
 
 use forage_lab::Observer;
 use serde_json::json;
@@ -49,13 +50,17 @@ pub(crate) struct WorldArgs {
 impl WorldArgs {
     pub(crate) fn run(self) -> Result<()> {
         let world = World::new(self.spec()?)?;
-        // A small world has few entities per split: a hundred pages hold about 450, 65 and 130 questions.
-        let small = QuestionCounts {
-            train: 1000.min(self.pages),
-            dev: 300.min(self.pages / 2),
-            test: 300.min(self.pages),
+        // A small world has few entities per split: a hundred pages hold about 450, 65 and 130 questions, and fewer of one hop alone.
+        let fitting = |split, most| match world.questions(split, most) {
+            Err(WorldError::TooManyQuestions { available, .. }) => available,
+            _ => most,
         };
-        let counts = self.questions.map_or(small, QuestionCounts::each);
+        let small = || QuestionCounts {
+            train: fitting(Split::Train, 1000.min(self.pages)),
+            dev: fitting(Split::Dev, 300.min(self.pages / 2)),
+            test: fitting(Split::Test, 300.min(self.pages)),
+        };
+        let counts = self.questions.map_or_else(small, QuestionCounts::each);
         let watch = Watch::new();
         let passages = world.export(&self.out, counts, |done, total| {
             watch.progress("pages", done, total, "");

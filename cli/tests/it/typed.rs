@@ -305,6 +305,17 @@ fn misspelt_scripts_and_missing_questions_are_told_what_to_do() {
 }
 
 #[test]
+fn a_small_world_has_as_many_questions_as_fit() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("world");
+    let pages = ["world", "--pages", "100", "--out", text(&out), "--json"];
+    let made = done(&[&pages[..], &["--hops", "1,0,0,0"]].concat());
+    let made: serde_json::Value = serde_json::from_str(&made).unwrap();
+    let counts = serde_json::json!({"train": 100, "dev": 46, "test": 91});
+    assert_eq!(made["questions"], counts);
+}
+
+#[test]
 fn what_can_be_done_next_is_said() {
     let folder = tempfile::tempdir().unwrap();
     let (first, index) = world(folder.path());
