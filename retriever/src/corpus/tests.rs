@@ -201,6 +201,15 @@ fn shards_are_read_in_the_order_of_their_names_and_lines_count_on() {
 }
 
 #[test]
+fn a_comment_in_code_is_no_title() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = b"```sh\n# get it\n```\n\n# Installing\n\nText.\n";
+    let page = write(&folder, "install.md", text);
+    let passages = read(&page, CorpusFormat::WHOLE_PAGES).unwrap();
+    assert_eq!(passages[0].title, "Installing");
+}
+
+#[test]
 fn markdown_files_are_pages() {
     let folder = tempfile::tempdir().unwrap();
     write(&folder, "b.md", b"# Heading\n\nText.\n");

@@ -7,7 +7,7 @@ use std::path::Path;
 use super::MAX_RECORD_BYTES;
 use super::list::read_text;
 use super::reader::{Place, Rows, Stop};
-use forage_contracts::{Cell, Row, RowFault};
+use forage_contracts::{Cell, Page, Row, RowFault};
 
 /// One page: its id is the file's name without `.md`; its title the front matter's, else its first first-level heading,
 /// else the id. Further `name: value` lines of the front matter become columns.
@@ -44,7 +44,9 @@ impl Rows for MarkdownFile {
         let text = self.text.strip_prefix('\u{feff}').unwrap_or(&self.text);
         let (mut row, content) = front_matter(text);
         if !row.has("title") {
-            let heading = content.lines().find_map(|line| line.strip_prefix("# "));
+            let heading = Page::lines(content)
+                .filter(|(_, is_code)| !is_code)
+                .find_map(|(line, _)| line.strip_prefix("# "));
             row.push(
                 "title",
                 text_cell(heading.map_or(self.id.as_str(), str::trim)),
