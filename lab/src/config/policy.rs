@@ -1,5 +1,7 @@
 //! `[policy]`: where a policy starts, and what of it learns.
 
+use std::path::Path;
+
 use forage_env::ChatSettings;
 use forage_trainer::{LoraConfig, Patience, Precision, Targets};
 use serde::{Deserialize, Serialize};
@@ -27,6 +29,19 @@ pub struct PolicyConfig {
     /// Tries and time-outs where the policy is a server, `--policy http://HOST:PORT`; a server in `[sampler]` has its own there.
     #[serde(default, skip_serializing_if = "is_usual")]
     pub server: Patience,
+}
+
+impl PolicyConfig {
+    /// Tells whether the adapter that learns drops some of what it reads: a fresh one by its table, that of a folder by its file, whose
+    /// faults are told where it is opened.
+    pub(super) fn drops(&self) -> bool {
+        if let Some(lora) = &self.lora {
+            return lora.dropout > 0.0;
+        }
+        let folder = Path::new(&self.checkpoint);
+        let adapter = LoraConfig::from_file(&folder.join("adapter_config.json"));
+        !folder.join("config.json").exists() && adapter.is_ok_and(|adapter| adapter.dropout > 0.0)
+    }
 }
 
 fn is_usual(server: &Patience) -> bool {

@@ -47,9 +47,7 @@ impl RunConfig {
             }
         }
         self.name_types(self.device.prefers_bf16());
-        let lora = self.policy.lora.as_ref();
-        let drops = lora.is_some_and(|lora| lora.dropout > 0.0);
-        let exact = self.sampler.is_none() && self.device.is_cpu() && !drops;
+        let exact = self.sampler.is_none() && self.device.is_cpu() && !self.policy.drops();
         self.grpo.update.old_logprobs = Some(self.grpo.update.old_logprobs_where(exact));
         if let Some(fault) = self.grpo.check().into_iter().next() {
             return Err(fault).in_config(format!("on {}", self.device));

@@ -239,6 +239,23 @@ fn dropout_is_a_share_and_has_the_trainer_compute_old_logprobs() {
 }
 
 #[test]
+fn an_adapter_that_is_continued_drops_what_its_file_says() {
+    let folder = tempfile::tempdir().unwrap();
+    let old = |dropout: f64| {
+        let text = format!(
+            r#"{{"r": 4, "lora_alpha": 8, "lora_dropout": {dropout}, "target_modules": "all-linear"}}"#
+        );
+        std::fs::write(folder.path().join("adapter_config.json"), text).unwrap();
+        let name = folder.path().to_str().unwrap();
+        let config = RunConfig::parse(QUICKSTART, &[format!("policy.checkpoint={name:?}")]);
+        let resolved = config.unwrap().resolve(None).unwrap();
+        resolved.grpo.update.old_logprobs
+    };
+    assert_eq!(old(0.0), Some(OldLogprobs::Sampler));
+    assert_eq!(old(0.05), Some(OldLogprobs::Trainer));
+}
+
+#[test]
 fn steps_ahead_are_read_in_either_form_and_their_age_must_be_weighed() {
     let with = |rest: &[&str]| {
         let overrides: Vec<String> = rest.iter().map(|&key| key.to_owned()).collect();
