@@ -407,8 +407,8 @@ impl Learner {
         Ok(())
     }
 
-    /// Advantages of groups, one per token, what became of the groups, and the means of the metrics of hidden states over the groups that
-    /// are learned from, where the objective reads them.
+    /// Advantages of groups, one per token of what is learned from, with turns paid for what they told; what became of the groups; and the
+    /// means of the metrics of hidden states over the groups that are learned from, where the objective reads them.
     ///
     /// # Errors
     /// [`LearnError::Ranks`] when a rank is lost.
@@ -416,6 +416,7 @@ impl Learner {
         &self,
         mut groups: Vec<Vec<Sample>>,
     ) -> Result<(Vec<Scored>, GroupCounts, Option<RankMetrics>), LearnError> {
+        self.prepare(&mut groups)?;
         // What does not say how it was drawn was drawn at the run's one temperature.
         let temperature = self.config.one_temperature().unwrap_or(1.0);
         let anchored = self.recipe.entropy.anchored;

@@ -60,10 +60,9 @@ impl Learner {
     }
 
     /// As [`Self::improve`], for one batch of a step that may have several: the averages of hidden states stay as they are.
-    fn learn_from(&mut self, mut groups: Vec<Vec<Sample>>) -> Result<UpdateStats, LearnError> {
+    fn learn_from(&mut self, groups: Vec<Vec<Sample>>) -> Result<UpdateStats, LearnError> {
         self.spectra.clear();
         let masked = self.draw_masks();
-        self.prepare(&mut groups)?;
         let (mut scored, counts, ranks) = self.advantages(groups)?;
         self.set_old_logprobs(&mut scored)?;
         let minibatches = self.minibatches(scored);

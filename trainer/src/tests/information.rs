@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use forage_contracts::objective::GroupOutcome;
 use forage_contracts::policy::Sampling;
 use forage_contracts::scripted::{Cast, OracleStyle, ScriptEntry};
 use forage_contracts::seed::Seed;
@@ -96,6 +97,16 @@ async fn a_turn_is_paid_what_it_told_of_the_gold_answer() {
         }
     }
     assert!(searched > 0, "no turn told anything");
+    // Whoever asks for advantages is given those of turns that were paid.
+    let (scored, ..) = learner.advantages(vec![plain]).unwrap();
+    let members: Vec<_> = groups[0].iter().map(Sample::member).collect();
+    let found = learner.recipe.advantages(&[members]).remove(0);
+    let GroupOutcome::Learn(expected) = found else {
+        panic!("the group has no direction")
+    };
+    for (scored, expected) in scored.iter().zip(expected) {
+        assert_eq!(scored.advantages, expected);
+    }
     let mut zeroed = episodes;
     for episode in &mut zeroed {
         episode.tokens.treat(Treatment::Zero);
