@@ -50,7 +50,8 @@ impl Learner {
         Ok(())
     }
 
-    /// `[samples][turns]`: scores of the gold answer's tokens where each turn begins, as far as that fits the context.
+    /// `[samples][turns]`: scores of the gold answer's tokens where each turn begins, as far as that fits the context, under the policy that
+    /// plays, which drops nothing.
     fn ask_for_gold(
         &self,
         groups: &[Vec<Sample>],
@@ -69,12 +70,13 @@ impl Learner {
         };
         let asked: Vec<Vec<Sequence>> = groups.iter().flatten().map(asked).collect();
         let all: Vec<&Sequence> = asked.iter().flatten().collect();
-        let mut scores = self.score_all(None, &all)?.into_iter();
+        let policy = self.student.decoder();
+        let mut scores = self.score_all(Some(policy), &all)?.into_iter();
         let of_sample = |asked: &Vec<Sequence>| scores.by_ref().take(asked.len()).collect();
         Ok(asked.iter().map(of_sample).collect())
     }
 
-    /// What the recipe reads of the weights besides rewards: those of the policy, its reference and the critic.
+    /// What the recipe reads of the weights besides rewards: those of the policy, its reference and the critic. None drops anything.
     ///
     /// # Errors
     /// [`RankError`] when a rank is lost.
@@ -84,7 +86,7 @@ impl Learner {
         let mut readings = Readings::default();
         let reads_shifts = self.recipe.reads_shifts();
         if let Some(reference) = self.reference.as_ref().filter(|_| reads_shifts) {
-            let now = self.score_all(None, &sequences)?;
+            let now = self.score_all(Some(self.student.decoder()), &sequences)?;
             let before = self.score_all(Some(reference), &sequences)?;
             let shifts = |(now, before): (&Scores, &Scores)| {
                 let pairs = now.logprobs.iter().zip(&before.logprobs);
@@ -162,16 +164,17 @@ impl Learner {
         Ok(found.into_iter().map(|scores| scores.logprobs).collect())
     }
 
-    /// Scores of the targets of each sequence, under the reference or else the current weights, computed by all ranks together.
+    /// Scores of the targets of each sequence, computed by all ranks together: under these weights, or else as an update computes them
+    /// under the current ones, with the masks of dropout that were drawn.
     fn score_all(
         &self,
-        reference: Option<&Decoder>,
+        weights: Option<&Decoder>,
         sequences: &[&Sequence],
     ) -> Result<Vec<Scores>, RankError> {
         let student = &self.student;
         let found = self.on_all_ranks(sequences, targets, |batch| {
-            let scores = match reference {
-                Some(reference) => student.scores(reference, batch),
+            let scores = match weights {
+                Some(weights) => student.scores(weights, batch),
                 None => student.scores(&student.decoder_of(batch), batch),
             };
             [scores.logprobs, scores.entropies]

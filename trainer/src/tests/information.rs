@@ -14,10 +14,12 @@ use super::common::problem::{ENGINE, checkpoint, problem_of, settings};
 use crate::generate::EngineConfig;
 use crate::learner::{Learner, UpdateConfig};
 use crate::logprobs::token_logprobs;
+use crate::lora::{self, LoraConfig, Targets};
 use crate::model::RopeTables;
 use crate::run::{Problem, group_jobs};
 use crate::sample::Sample;
 use crate::sequence::Sequence;
+use crate::weights::Checkpoint;
 use crate::workers::Workers;
 
 /// Episodes of the oracle over the questions of `problem`.
@@ -39,15 +41,13 @@ async fn shown(problem: &Problem, tokenizer: Arc<dyn Tokenizer>) -> Vec<Episode>
     rollout.run(jobs).await
 }
 
-#[tokio::test]
-async fn a_turn_is_paid_what_it_told_of_the_gold_answer() {
-    let start = checkpoint(1);
+/// Episodes of the oracle, and who learns from them by information gain, from `start` on.
+async fn taught(start: Checkpoint) -> (Vec<Episode>, Learner) {
     let mut long = settings();
     long["max_turn_tokens"] = json!(200);
     long["max_episode_tokens"] = json!(2000);
     let problem = problem_of(&start, &[("em", 1.0)], long);
-    let tokenizer: Arc<dyn Tokenizer> = Arc::new(start.tokenizer.clone());
-    let episodes = shown(&problem, Arc::clone(&tokenizer)).await;
+    let episodes = shown(&problem, Arc::new(start.tokenizer.clone())).await;
     let objective = json!({"algorithm": "grpo", "credit": {"information_gain": {"gamma": 1.0}}});
     let update = UpdateConfig {
         answer_lead: Some("<answer> ".to_owned()),
@@ -61,6 +61,14 @@ async fn a_turn_is_paid_what_it_told_of_the_gold_answer() {
         ..ENGINE
     };
     let learner = Learner::new(start, update, engine, Workers::new(2));
+    (episodes, learner)
+}
+
+#[tokio::test]
+async fn a_turn_is_paid_what_it_told_of_the_gold_answer() {
+    let start = checkpoint(1);
+    let tokenizer: Arc<dyn Tokenizer> = Arc::new(start.tokenizer.clone());
+    let (episodes, learner) = taught(start).await;
     let plain: Vec<Sample> = episodes.iter().filter_map(Sample::of).collect();
     let mut groups = vec![plain.clone()];
     learner.prepare(&mut groups).unwrap();
@@ -118,4 +126,29 @@ async fn a_turn_is_paid_what_it_told_of_the_gold_answer() {
         let is_nothing = |reward: &f32| reward.abs() == 0.0;
         assert!(sample.turn_rewards.iter().all(is_nothing), "{sample:?}");
     }
+}
+
+#[tokio::test]
+async fn what_a_turn_told_is_asked_without_dropout() {
+    let mut start = checkpoint(1);
+    let adapter = LoraConfig {
+        rank: 2,
+        alpha: 4.0,
+        rank_stabilised: false,
+        dropout: 0.5,
+        targets: Targets::AllLinear,
+        base: "base".to_owned(),
+    };
+    start.adapt(adapter, Seed::root(2)).unwrap();
+    lora::shift(&mut start.decoder, 0.1);
+    let (episodes, mut learner) = taught(start).await;
+    let paid = |learner: &Learner| -> Vec<Vec<f32>> {
+        let mut groups: Vec<Vec<Sample>> = vec![episodes.iter().filter_map(Sample::of).collect()];
+        learner.prepare(&mut groups).unwrap();
+        let samples = groups.remove(0).into_iter();
+        samples.map(|sample| sample.turn_rewards).collect()
+    };
+    let without = paid(&learner);
+    assert!(learner.draw_masks());
+    assert_eq!(paid(&learner), without);
 }
