@@ -125,8 +125,8 @@ pub fn replay_files(
 /// The groups of episodes as recorded and as played again.
 #[derive(Default)]
 struct Batches {
-    /// File and number of each group, in the order they begin.
-    groups: Vec<(usize, u64)>,
+    /// File, number and question of each group, in the order they begin.
+    groups: Vec<(usize, u64, String)>,
     sides: [Vec<Vec<Sample>>; 2],
     /// Episodes whose token ids nobody knows.
     without_ids: usize,
@@ -134,7 +134,7 @@ struct Batches {
 
 impl Batches {
     fn add(&mut self, file: usize, sides: [&Episode; 2]) {
-        let group = (file, sides[0].group);
+        let group = (file, sides[0].group, sides[0].task.name());
         let place = self.groups.iter().position(|known| *known == group);
         let place = place.unwrap_or_else(|| {
             self.groups.push(group);

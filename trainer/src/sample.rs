@@ -355,8 +355,8 @@ pub(crate) fn check_vocabulary(sequence: &Sequence, vocab_size: usize) -> Result
 }
 
 impl Sample {
-    /// Reads a file of recorded rollouts, JSON lines of token lists with masks, episodes or their records, as groups in the order they begin.
-    /// Episodes that an infrastructure fault ended are left out. `vocab_size` and `context`: of the model that learns.
+    /// Reads a file of rollouts, JSON lines of token lists with masks, episodes or their records, as groups in the order they begin,
+    /// episodes by their question too. Those that a fault of ours ended are left out. `vocab_size` and `context`: of the model that learns.
     ///
     /// # Errors
     /// [`LessonError`], which names the line.
@@ -371,7 +371,7 @@ impl Sample {
 
 fn read_lines(path: &Path, vocab_size: usize, context: usize) -> Result<Vec<Vec<Sample>>, Fault> {
     let text = std::fs::read_to_string(path).map_err(Fault::unread)?;
-    let mut order: BTreeMap<u64, usize> = BTreeMap::new();
+    let mut order: BTreeMap<Group, usize> = BTreeMap::new();
     let mut groups: Vec<Vec<Sample>> = Vec::new();
     for (index, line) in text
         .lines()
@@ -402,16 +402,22 @@ fn read_lines(path: &Path, vocab_size: usize, context: usize) -> Result<Vec<Vec<
     Ok(groups)
 }
 
+/// The number of a group, and its question where a line says it: the files of a run's steps number their groups alike.
+type Group = (u64, Option<[String; 2]>);
+
 /// `number` tells this line from the others.
-fn parse(line: &str, number: u64) -> Result<Option<(u64, Sample)>, Fault> {
+fn parse(line: &str, number: u64) -> Result<Option<(Group, Sample)>, Fault> {
     let value: Value =
         serde_json::from_str(line).map_err(|error| Fault::because("is not JSON", error))?;
     match Line::of(value)? {
         Line::Episode(episode) if episode.score.is_some() && !episode.tokens.has_ids() => {
             Err("has no token ids: a server that tells text alone played it, and `forage sft` alone learns from text".into())
         }
-        Line::Episode(episode) => Ok(Sample::of(&episode).map(|sample| (episode.group, sample))),
-        Line::Recorded(recorded) => Ok(Some((recorded.group, recorded.sample(number)?))),
+        Line::Episode(episode) => {
+            let asked = [episode.task.name(), episode.task.question.clone()];
+            Ok(Sample::of(&episode).map(|sample| ((episode.group, Some(asked)), sample)))
+        }
+        Line::Recorded(recorded) => Ok(Some(((recorded.group, None), recorded.sample(number)?))),
     }
 }
 
@@ -419,6 +425,7 @@ fn parse(line: &str, number: u64) -> Result<Option<(u64, Sample)>, Fault> {
 mod tests {
     use forage_contracts::environment::TurnKind;
     use forage_contracts::policy::Finish;
+    use forage_contracts::{Score, Task};
 
     use super::*;
 
@@ -437,13 +444,23 @@ mod tests {
 
     #[test]
     fn an_episode_of_text_alone_is_refused() {
-        use forage_contracts::{Score, Task};
         let mut episode = Episode::new(Task::new("1", "Who?"));
         episode.score = Some(Score::default());
         episode.tokens.push_counted(3, Provenance::Policy, Some(0));
         let line = serde_json::to_string(&EpisodeRecord::from(episode)).unwrap();
         let error = read(&[line]).unwrap_err().to_string();
         assert!(error.contains("line 1 has no token ids"), "{error}");
+    }
+
+    #[test]
+    fn episodes_of_other_questions_are_of_other_groups() {
+        let line = |question: &str| {
+            let mut episode = Episode::new(Task::new(question, "Who?"));
+            episode.score = Some(Score::default());
+            serde_json::to_string(&EpisodeRecord::from(episode)).unwrap()
+        };
+        let groups = read(&[line("1"), line("2"), line("1")]).unwrap();
+        assert_eq!(groups.iter().map(Vec::len).collect::<Vec<_>>(), [2, 1]);
     }
 
     #[test]
@@ -509,8 +526,6 @@ mod tests {
 
     #[test]
     fn turns_that_sampled_nothing_give_to_the_turn_before() {
-        use forage_contracts::{Score, Task};
-
         let turn = |policy: &str, reward| Turn {
             policy: policy.to_owned(),
             finish: Finish::Stop,
