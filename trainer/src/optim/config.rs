@@ -117,7 +117,7 @@ impl AdamWConfig {
 
     /// Learning rate of the step that is number `step`, counted from 0.
     pub fn rate(&self, step: u64) -> f64 {
-        let warmup = self.warmup_steps.max(1);
+        let warmup = self.warmup_steps;
         if step < warmup {
             return self.learning_rate * (step + 1) as f64 / warmup as f64;
         }
@@ -130,5 +130,33 @@ impl AdamWConfig {
                 Curve::Linear => 1.0 - done,
                 Curve::Cosine => f64::midpoint(1.0, (std::f64::consts::PI * done).cos()),
             }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_falls_from_the_end_of_its_warm_up_on() {
+        let close = |warmup_steps, curve, expected: [f64; 5]| {
+            let config = AdamWConfig {
+                learning_rate: 1.0,
+                warmup_steps,
+                decay: Some(Decay { curve, steps: 4 }),
+                ..AdamWConfig::default()
+            };
+            for (step, expected) in (0..).zip(expected) {
+                let found = config.rate(step);
+                let gap = (found - expected).abs();
+                assert!(
+                    gap < 1e-6,
+                    "{curve:?}, step {step}: {found}, not {expected}"
+                );
+            }
+        };
+        close(0, Curve::Linear, [1.0, 0.75, 0.5, 0.25, 0.0]);
+        close(0, Curve::Cosine, [1.0, 0.853_553, 0.5, 0.146_447, 0.0]);
+        close(2, Curve::Linear, [0.5, 1.0, 1.0, 0.5, 0.0]);
     }
 }
