@@ -8,7 +8,6 @@ use std::time::Instant;
 use forage_contracts::policy::Sampling;
 use forage_contracts::seed::Seed;
 use forage_env::registry;
-use forage_trainer::Sample;
 use forage_trainer::doctor::Check;
 use forage_trainer::run::group_jobs;
 
@@ -104,8 +103,7 @@ impl Resolved {
         let rollout = session.rollout(learner.policy(), Sampling::FULL)?;
         let tasks = first(&data.train, Some(groups));
         let seed = Seed::root(config.seed).child("audit", &[]);
-        let size = config.grpo.group_size;
-        let mut jobs = group_jobs(&tasks, size, seed);
+        let mut jobs = group_jobs(&tasks, config.grpo.group_size, seed);
         config.grpo.update.temper(&mut jobs);
         observer.say(&format!("playing {} episodes", jobs.len()));
         let started = Instant::now();
@@ -119,12 +117,8 @@ impl Resolved {
             seconds,
         };
         add("rollouts", played.checks());
-        let samples: Vec<Vec<Sample>> = episodes
-            .chunks(size)
-            .map(|group| group.iter().filter_map(Sample::of).collect())
-            .collect();
         observer.say("taking a first update apart");
-        let found = learner.examine(samples);
+        let found = learner.examine(episodes, &config.grpo);
         add("update", found.context("the first update failed")?);
         Ok(checks)
     }

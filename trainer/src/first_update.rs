@@ -2,10 +2,13 @@
 
 use std::fmt::Write as _;
 
+use forage_contracts::Episode;
+
 use crate::device::is_processor;
 use crate::doctor::Check;
 use crate::grads::NamedGrads;
 use crate::learner::Learner;
+use crate::run::GrpoConfig;
 use crate::sample::Sample;
 use crate::student::LearnError;
 use crate::update::{GroupCounts, Scored};
@@ -18,13 +21,29 @@ const MISMATCH: f64 = 0.02;
 const ROUNDING: f64 = 1e-4;
 
 impl Learner {
-    /// Takes a first update on groups of rollouts and says what is to be seen of it: groups with a direction, the ratio that the loss
-    /// begins with, tokens without loss, the gradient, and whether what was rewarded becomes likelier. The weights change. What
-    /// holds and has a `fix` should be looked at.
+    /// Takes a first update on the episodes of groups, which stand one after the other, as a run of `config` would, and says what is to be
+    /// seen of it: groups with a direction, the ratio that the loss begins with, tokens without loss, the gradient, and whether what was
+    /// rewarded becomes likelier. The weights change. What holds and has a `fix` should be looked at.
     ///
     /// # Errors
     /// [`LearnError::Ranks`] when a rank is lost.
-    pub fn examine(&mut self, groups: Vec<Vec<Sample>>) -> Result<Vec<Check>, LearnError> {
+    pub fn examine(
+        &mut self,
+        mut episodes: Vec<Episode>,
+        config: &GrpoConfig,
+    ) -> Result<Vec<Check>, LearnError> {
+        config.treat(&mut episodes);
+        let samples =
+            |group: &[Episode]| -> Vec<Sample> { group.iter().filter_map(Sample::of).collect() };
+        let groups = episodes.chunks(config.group_size).map(samples);
+        self.examine_groups(groups.collect())
+    }
+
+    /// As [`Self::examine`], on groups of rollouts.
+    pub(crate) fn examine_groups(
+        &mut self,
+        groups: Vec<Vec<Sample>>,
+    ) -> Result<Vec<Check>, LearnError> {
         self.draw_masks();
         let (mut scored, counts, _) = self.advantages(groups)?;
         let mut checks = vec![directed(counts)];

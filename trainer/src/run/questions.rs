@@ -33,6 +33,14 @@ impl GrpoConfig {
         Err(SettingError::new("refills", fault))
     }
 
+    /// Marks which of the episodes of groups, which stand one after the other, are not learned from as they were scored.
+    pub(crate) fn treat(&self, episodes: &mut [Episode]) {
+        self.endings.mark(episodes);
+        if self.confident_wrong {
+            keep_confident(episodes, self.group_size);
+        }
+    }
+
     /// Returns whether every step asks as many questions as every other, in an order that follows from the seed alone.
     fn is_plain(&self) -> bool {
         self.refills == 0 && self.curriculum.is_uniform()
@@ -153,11 +161,8 @@ impl Run<'_> {
     /// Marks the episodes that are not learned from as they were scored, and remembers what became of the step's questions from its `first`
     /// on.
     fn take_in(&mut self, first: usize, episodes: &mut [Episode], step: u64) {
-        self.config.endings.mark(episodes);
+        self.config.treat(episodes);
         let size = self.config.group_size;
-        if self.config.confident_wrong {
-            keep_confident(episodes, size);
-        }
         if self.config.solved > 0 {
             self.solved.keep(episodes.chunks(size), self.config.solved);
         }

@@ -3,17 +3,18 @@
 use forage_contracts::Episode;
 use forage_contracts::policy::Sampling;
 use forage_contracts::seed::Seed;
+use serde_json::{Value, json};
 
 use super::common::problem::{checkpoint, learner, problem};
 use crate::doctor::Check;
 use crate::learner::{Learner, UpdateConfig};
 use crate::objective::Algorithm;
 use crate::optim::AdamWConfig;
-use crate::run::{group_jobs, rollout};
+use crate::run::{GrpoConfig, group_jobs, rollout};
 use crate::sample::Sample;
 
-/// The checks of an update on three groups of four, rewarded by `reward`.
-async fn examined(algorithm: &str, reward: &str, change: impl Fn(&mut Sample)) -> Vec<Check> {
+/// Who learns, and episodes of three groups of four, rewarded by `reward`.
+async fn played(algorithm: &str, reward: &str) -> (Learner, Vec<Episode>) {
     let start = checkpoint(1);
     let problem = problem(&start, &[(reward, 1.0)]);
     let update = UpdateConfig {
@@ -25,15 +26,21 @@ async fn examined(algorithm: &str, reward: &str, change: impl Fn(&mut Sample)) -
         },
         ..UpdateConfig::default()
     };
-    let mut learner: Learner = learner(start, update);
+    let learner: Learner = learner(start, update);
     let jobs = group_jobs(&problem.train[..3], 4, Seed::root(1));
-    let episodes: Vec<Episode> = rollout(&learner, &problem, Sampling::FULL).run(jobs).await;
+    let episodes = rollout(&learner, &problem, Sampling::FULL).run(jobs).await;
+    (learner, episodes)
+}
+
+/// The checks of an update on such groups.
+async fn examined(algorithm: &str, reward: &str, change: impl Fn(&mut Sample)) -> Vec<Check> {
+    let (mut learner, episodes) = played(algorithm, reward).await;
     let mut groups: Vec<Vec<Sample>> = episodes
         .chunks(4)
         .map(|group| group.iter().filter_map(Sample::of).collect())
         .collect();
     groups.iter_mut().flatten().for_each(change);
-    learner.examine(groups).unwrap()
+    learner.examine_groups(groups).unwrap()
 }
 
 fn of<'a>(checks: &'a [Check], name: &str) -> &'a Check {
@@ -64,6 +71,26 @@ async fn groups_that_earn_the_same_have_no_direction() {
     };
     assert!(only.holds && only.fix.is_some(), "{only:?}");
     assert!(only.found.starts_with("0 of 3 groups"), "{only:?}");
+}
+
+#[tokio::test]
+async fn episodes_are_treated_as_in_a_run() {
+    let kinds = "answered out_of_turns out_of_tokens context_full out_of_time malformed";
+    let nothing: serde_json::Map<String, Value> = kinds
+        .split(' ')
+        .map(|kind| (kind.to_owned(), "zero".into()))
+        .collect();
+    for (endings, is_nothing) in [(json!({}), false), (json!(nothing), true)] {
+        let (mut learner, episodes) = played("dapo", "random").await;
+        let config = GrpoConfig {
+            group_size: 4,
+            endings: serde_json::from_value(endings).unwrap(),
+            ..GrpoConfig::default()
+        };
+        let checks = learner.examine(episodes, &config).unwrap();
+        let none = checks[0].found.starts_with("0 of 3 groups");
+        assert_eq!(none, is_nothing, "{checks:?}");
+    }
 }
 
 #[tokio::test]
