@@ -335,7 +335,12 @@ impl<'a> Running<'a> {
         }
         let end = tokenizer.encode(self.rollout.presentation.end());
         let written = match completion.tokens.split_last() {
-            Some((&last, before)) if last == tokenizer.eos() || end == [last] => before,
+            // A checkpoint may list more end tokens than its tokenizer's.
+            Some((&last, before))
+                if completion.finish == Finish::Eos || last == tokenizer.eos() || end == [last] =>
+            {
+                before
+            }
             _ => &completion.tokens,
         };
         let mut text = std::mem::take(&mut self.forced_prefix);

@@ -1,6 +1,7 @@
 //! The rollout driver: endings, faults, budgets, the token log.
 
-use forage_contracts::policy::Policy;
+use async_trait::async_trait;
+use forage_contracts::policy::{Completion, Finish, GenerateRequest, Policy, PolicyError};
 use forage_contracts::scripted::Cast;
 use forage_contracts::{
     Boundary, ByteTokenizer, Ending, Episode, Limit, Provenance, Task, Tokenizer,
@@ -285,6 +286,37 @@ async fn invalid_turns_follow_the_setting() {
         assert_eq!(episode.turns[0].observation, shown);
         assert_eq!(episode.ending, Ending::Answered);
     }
+}
+
+/// Ends its turn with a token that its checkpoint lists beside the tokenizer's own.
+struct OtherEnd;
+
+#[async_trait]
+impl Policy for OtherEnd {
+    fn version(&self) -> u64 {
+        0
+    }
+
+    async fn generate(&self, _: GenerateRequest) -> Result<Completion, PolicyError> {
+        let tokens = ByteTokenizer.encode("<think>a</think><answer>velm</answer>\u{3}");
+        Ok(Completion {
+            logprobs: vec![-0.5; tokens.len()],
+            tokens,
+            finish: Finish::Eos,
+            version: 0,
+        })
+    }
+}
+
+#[tokio::test]
+async fn whatever_token_ends_a_turn_is_no_part_of_its_text() {
+    let episode = play(Arc::new(OtherEnd), settings()).await;
+    let text = "<think>a</think><answer>velm</answer>";
+    assert_eq!(episode.turns[0].policy, text);
+    let score = episode.score.as_ref().expect("scored");
+    assert!((score.parts["format"] - 1.0).abs() < f32::EPSILON);
+    // It was sampled, and is learned.
+    assert!(text_of(&episode, Provenance::Policy).ends_with('\u{3}'));
 }
 
 #[tokio::test]
