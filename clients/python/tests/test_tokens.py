@@ -9,6 +9,7 @@ from policy import Bytes, agrees, script, written
 
 from forage import Client, Infra
 from forage.tokens import Codec, Episode, play
+from forage.trl import _cut, _ends
 
 CODEC = Codec(Bytes())
 
@@ -39,6 +40,14 @@ def test_a_chat_template_goes_around_the_prompt(client):
     episode = Episode(client, Codec(Bytes(), chat=True), client.info(), task_index=0)
     assert bytes(episode.context).decode() == f"[user]{episode.observation.text}[assistant]"
     episode.close()
+
+
+def test_a_turn_ends_at_whichever_end_token_the_model_lists():
+    # What follows is padding.
+    turn = _cut(SimpleNamespace(room=9), [97, 98, 7, 7, 7], [-0.5] * 5, Bytes(), (), _ends([256, 7], 256))
+    assert (turn.ids, turn.logprobs, turn.finish) == ([97, 98, 7], [-0.5] * 3, "eos")
+    assert CODEC.decode(turn.ids, ended=True) == "ab"
+    assert _ends(None, 256) == _ends(256, None) == {256}
 
 
 def test_no_room_ends_an_episode_as_truncated(client, world):

@@ -112,7 +112,7 @@ def _finish(how: dict[str, Any], ids: list[int], eos: int | None) -> Finish:
     """SGLang's reason: `stop` has what matched, a string or a token's id."""
     if how["type"] == "length":
         return "length"
-    return "eos" if ids and ids[-1] == eos else "stop"
+    return "eos" if isinstance(how.get("matched"), int) or (ids and ids[-1] == eos) else "stop"
 
 
 def _fill(sample: Any, transcript: Transcript, codec: Codec) -> None:

@@ -60,9 +60,9 @@ class Codec:
         """Ids of text in the middle of an episode."""
         return list(self._tokenizer.encode(text, add_special_tokens=False))
 
-    def decode(self, ids: Sequence[int]) -> str:
-        """Text of what the policy sampled, without the end-of-sequence token."""
-        kept = ids[:-1] if ids and ids[-1] == self.eos else ids
+    def decode(self, ids: Sequence[int], *, ended: bool = False) -> str:
+        """Text of what the policy sampled, without the end-of-sequence token, or whichever token `ended` it."""
+        kept = ids[:-1] if ids and (ended or ids[-1] == self.eos) else ids
         return self._tokenizer.decode(kept, skip_special_tokens=False)
 
 
@@ -178,7 +178,7 @@ class Episode:
             Fault: the episode is over and has no reward.
         """
         finish = generation.finish
-        written = self._codec.decode(generation.ids)
+        written = self._codec.decode(generation.ids, ended=finish == "eos")
         if finish == "length" and any(stop in written for stop in self._info.stop):
             finish = "stop"
         if finish == "length" and len(generation.ids) >= self.room < self._info.max_turn_tokens:

@@ -282,21 +282,30 @@ def sample(trainer: Any, episodes: list[Episode], stop: tuple[str, ...]) -> list
         model.eval()
         done = model.generate(input_ids=ids, attention_mask=seen, tokenizer=tokenizer, **settings)
         model.train(was_training)
+        ends = _ends(model.generation_config.eos_token_id, tokenizer.eos_token_id)
     new = done.sequences[:, width:]
     scores = torch.stack(done.scores, dim=1).float().log_softmax(-1)
     logprobs = scores.gather(-1, new.unsqueeze(-1)).squeeze(-1)
     return [
-        _cut(episode, tokens, values, tokenizer, stop)
+        _cut(episode, tokens, values, tokenizer, stop, ends)
         for episode, tokens, values in zip(episodes, new.tolist(), logprobs.tolist(), strict=True)
     ]
 
 
-def _cut(episode: Episode, ids: list[int], logprobs: list[float], tokenizer: Any, stop: tuple[str, ...]) -> Generation:
+def _ends(listed: int | list[int] | None, own: int | None) -> set[int]:
+    """Every token at which the model stops: those that it lists, and the tokenizer's own."""
+    all_ends = [*listed, own] if isinstance(listed, list) else [listed, own]
+    return {token for token in all_ends if token is not None}
+
+
+def _cut(
+    episode: Episode, ids: list[int], logprobs: list[float], tokenizer: Any, stop: tuple[str, ...], ends: set[int]
+) -> Generation:
     """What belongs to this episode of a row that is as long as the batch's longest."""
     finish: Finish = "length"
     length = min(len(ids), episode.room)
     for place in range(length):
-        if ids[place] == tokenizer.eos_token_id:
+        if ids[place] in ends:
             length, finish = place + 1, "eos"
             break
         # A stop string is a few tokens long; it ends with the token that completes it.
