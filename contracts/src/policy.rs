@@ -99,7 +99,7 @@ pub struct GenerateRequest {
 pub enum Finish {
     /// A stop string was completed.
     Stop,
-    /// The end-of-sequence token was sampled (and is the last token).
+    /// An end-of-sequence token was sampled (and is the last token).
     Eos,
     /// `max_tokens` were generated.
     Length,

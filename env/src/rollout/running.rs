@@ -334,13 +334,12 @@ impl<'a> Running<'a> {
             self.log.push_forced(&[tokenizer.eos()]);
         }
         let end = tokenizer.encode(self.rollout.presentation.end());
+        // A model may have several end tokens, of which the tokenizer names one.
+        let is_end = |last: u32| {
+            completion.finish == Finish::Eos || last == tokenizer.eos() || end == [last]
+        };
         let written = match completion.tokens.split_last() {
-            // A checkpoint may list more end tokens than its tokenizer's.
-            Some((&last, before))
-                if completion.finish == Finish::Eos || last == tokenizer.eos() || end == [last] =>
-            {
-                before
-            }
+            Some((&last, before)) if is_end(last) => before,
             _ => &completion.tokens,
         };
         let mut text = std::mem::take(&mut self.forced_prefix);
