@@ -38,15 +38,24 @@ fn read(mut row: Row<'_>) -> Result<Vec<Passage>, RowFault> {
 }
 
 /// Title and text of `contents`: the first line is the title, as upstream reads it, unless another one is given; contents of
-/// one line are all text.
+/// one line are all text. The quotes around a title go, those that are part of it stay: `""Heroes" (album)"`.
 pub(crate) fn split_contents(given: &str, contents: Cow<'_, str>) -> (String, String) {
     let Some((line, text)) = contents.split_once('\n') else {
         return (given.to_owned(), contents.into_owned());
     };
-    let title = line.trim_end_matches('\r').trim_matches('"');
-    if given.is_empty() || given.trim().trim_matches('"') == title.trim() {
+    let title = unquoted(line.trim_end_matches('\r'));
+    let same = |given: &str| given == title.trim();
+    if given.is_empty() || same(given.trim()) || same(unquoted(given.trim())) {
         (title.to_owned(), text.to_owned())
     } else {
         (given.to_owned(), contents.into_owned())
     }
+}
+
+/// A text without the pair of quotes around it.
+fn unquoted(text: &str) -> &str {
+    let inside = text.strip_prefix('"');
+    inside
+        .and_then(|inside| inside.strip_suffix('"'))
+        .unwrap_or(text)
 }
