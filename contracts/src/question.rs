@@ -47,9 +47,9 @@ impl QuestionRow<'_> {
         self.fields.get(field)
     }
 
-    /// Tells whether there is such a field, even a null one.
+    /// Tells whether a field has a value. Null is none: tables have it where a row lacks what others have.
     pub fn has(&self, field: &str) -> bool {
-        self.fields.contains_key(field)
+        self.get(field).is_some_and(|value| !value.is_null())
     }
 
     /// A required string, or a number in its written form.
@@ -104,17 +104,20 @@ impl QuestionRow<'_> {
         self.answers_in(self.either(["answer", "answers"])?)
     }
 
-    /// The one of two fields that the row has, the first where it has both.
+    /// The one of two fields that has a value, the first where both have one; else the one that is there.
     fn either(&self, fields: [&'static str; 2]) -> Result<&'static str, RowFault> {
+        let there = |field: &&str| self.fields.contains_key(*field);
         let found = fields.into_iter().find(|field| self.has(field));
-        found.ok_or_else(|| {
-            let [one, other] = fields;
-            let what = format!("neither `{one}` nor `{other}` is there");
-            RowFault::new(
-                what,
-                format!("write the field that other rows have, `{one}` say"),
-            )
-        })
+        found
+            .or_else(|| fields.into_iter().find(there))
+            .ok_or_else(|| {
+                let [one, other] = fields;
+                let what = format!("neither `{one}` nor `{other}` is there");
+                RowFault::new(
+                    what,
+                    format!("write the field that other rows have, `{one}` say"),
+                )
+            })
     }
 
     /// The accepted answers in a field.

@@ -110,6 +110,24 @@ fn formats_are_told_apart_by_their_fields() {
 }
 
 #[test]
+fn a_null_is_no_value() {
+    let rows = [
+        r#"{"_id":"a","text":"t","question":null,"answer":null,"answers":"A","answer_aliases":null,"gold":null}"#,
+        r#"{"question":"t","reward_model":null,"reward_spec":{"ground_truth":{"target":["A"]}}}"#,
+        r#"{"problem":null,"answer":null,"Problem":"t","Answer":"A"}"#,
+    ];
+    for row in rows {
+        let task = read(row).expect("a value for each").remove(0);
+        assert_eq!(
+            (task.question.as_str(), task.golds),
+            ("t", vec!["A".to_owned()]),
+            "{row}"
+        );
+        assert!(task.evidence.is_empty());
+    }
+}
+
+#[test]
 fn native_rows_keep_everything_and_their_split() {
     let mut task = read("{\"question\":\"q\",\"answer\":\"a\"}")
         .expect("plain")

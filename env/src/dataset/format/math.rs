@@ -2,7 +2,6 @@
 //! one of several names. What else a row has (`solution`, `subject`, `level`, `url`) is not read.
 
 use forage_contracts::{RowFault, Task};
-use serde_json::Value;
 
 use super::{QuestionEntry, QuestionRow};
 
@@ -20,13 +19,12 @@ pub(super) const ENTRY: QuestionEntry = QuestionEntry {
 };
 
 fn read(row: &QuestionRow<'_>) -> Result<Task, RowFault> {
-    let [problem, answer] = if row.has("problem") {
-        ["problem", "answer"]
-    } else {
+    let [problem, answer] = if row.has("Problem") {
         ["Problem", "Answer"]
+    } else {
+        ["problem", "answer"]
     };
-    let is_given = |field: &&str| row.get(field).is_some_and(|value| *value != Value::Null);
-    let id = match IDS.into_iter().find(is_given) {
+    let id = match IDS.into_iter().find(|field| row.has(field)) {
         Some(field) => row.id(field)?,
         None => row.id_or_line()?,
     };

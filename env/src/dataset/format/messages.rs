@@ -20,8 +20,7 @@ const ANSWERS: [&str; 9] = [
 
 /// The answer of a row with a prompt: a column, or one in `info`, which may be JSON as text.
 pub(super) fn answer_of(row: &QuestionRow<'_>) -> Result<Vec<String>, RowFault> {
-    let has_value = |field: &&&str| row.get(field).is_some_and(|value| !value.is_null());
-    if let Some(field) = ANSWERS.iter().find(has_value) {
+    if let Some(field) = ANSWERS.iter().find(|field| row.has(field)) {
         return row.answers_in(field);
     }
     let info: Option<Map<String, Value>> = match row.get("info") {

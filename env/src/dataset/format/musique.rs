@@ -21,10 +21,7 @@ fn read(row: &QuestionRow<'_>) -> Result<Task, RowFault> {
         ));
     }
     let mut golds = row.answers()?;
-    if row
-        .get("answer_aliases")
-        .is_some_and(|aliases| !aliases.is_null())
-    {
+    if row.has("answer_aliases") {
         golds.extend(row.list("answer_aliases")?);
     }
     let golds =

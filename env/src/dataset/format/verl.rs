@@ -14,10 +14,11 @@ pub(super) const ENTRY: QuestionEntry = QuestionEntry {
 };
 
 fn read(row: &QuestionRow<'_>) -> Result<Task, RowFault> {
-    let field = if row.has("reward_model") {
-        "reward_model"
-    } else {
+    let is_spec = !row.has("reward_model") && row.has("reward_spec");
+    let field = if is_spec {
         "reward_spec"
+    } else {
+        "reward_model"
     };
     let place = format!("{field}.ground_truth");
     let truth = row.get(field).and_then(|model| model.get("ground_truth"));
