@@ -51,7 +51,7 @@ pub enum ReadError {
     /// A folder without anything to read.
     #[error(
         "`{}` holds no corpus; pass a file, or a folder with corpus.jsonl or with files of one kind: .jsonl(.gz), \
-         .parquet or .md",
+         .parquet, .md, .json, .tsv or .csv",
         path.display()
     )]
     NoCorpus {

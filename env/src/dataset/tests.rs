@@ -316,6 +316,13 @@ fn files_named_after_splits_are_those_splits() {
     let splits = read_all(folder.path()).expect("both");
     let splits: Vec<Split> = splits.into_iter().map(|task| task.split).collect();
     assert_eq!(splits, [Split::Test, Split::Train]);
+    let folder = tempfile::tempdir().expect("temporary folder");
+    for name in ["train.json", "test.json"] {
+        let row = format!("[{{\"question\":\"{name}?\",\"answer\":\"a\"}}]");
+        std::fs::write(folder.path().join(name), row).expect("write");
+    }
+    let tasks = read_tasks(folder.path(), Split::Test).expect("lists where there is nothing else");
+    assert_eq!(tasks[0].question, "test.json?");
 }
 
 #[test]

@@ -214,6 +214,27 @@ fn a_comment_in_code_is_no_title() {
 }
 
 #[test]
+fn a_folder_of_tables_or_lists_is_read_where_it_has_nothing_else() {
+    let folder = tempfile::tempdir().unwrap();
+    write(&folder, "dataset_infos.json", b"{}");
+    write(&folder, "b.tsv", b"id\ttext\ttitle\n2\ty\tU\n");
+    write(&folder, "a.tsv", b"id\ttext\ttitle\n1\tx\tT\n");
+    let expected = vec![Passage::new("1", "T", "x"), Passage::new("2", "U", "y")];
+    let format = CorpusFormat::detect(folder.path()).unwrap();
+    assert_eq!(read(folder.path(), format).unwrap(), expected);
+    let json = br#"[{"id":"3","title":"V","text":"z"}]"#;
+    write(&folder, "c.json", json);
+    let message = read(folder.path(), format).unwrap_err().to_string();
+    assert!(
+        message.contains("holds both .json and .tsv files"),
+        "{message}"
+    );
+    write(&folder, "d.jsonl", &json[1..json.len() - 1]);
+    let expected = vec![Passage::new("3", "V", "z")];
+    assert_eq!(read(folder.path(), format).unwrap(), expected);
+}
+
+#[test]
 fn markdown_files_are_pages() {
     let folder = tempfile::tempdir().unwrap();
     write(&folder, "b.md", b"# Heading\n\nText.\n");

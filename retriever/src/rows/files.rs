@@ -7,9 +7,11 @@ use std::path::{Path, PathBuf};
 use super::reader::{RowReader, open_failure};
 use crate::error::ReadError;
 
-/// Ends of the names of files that hold rows, and the kind of file that each means. A part of a folder that is packed otherwise than
-/// with gzip is an error of its reader, and is not passed over.
-const ENDS: [(&str, &str); 8] = [
+/// Ends of names of files, and the kind of file that each means.
+type Ends = [(&'static str, &'static str)];
+
+/// Files of rows and pages. A part of a folder that is packed otherwise than with gzip is an error of its reader, and is not passed over.
+const ENDS: &Ends = &[
     (".jsonl", ".jsonl"),
     (".jsonl.gz", ".jsonl"),
     (".jsonl.zst", ".jsonl"),
@@ -21,12 +23,24 @@ const ENDS: [(&str, &str); 8] = [
 ];
 const MARKDOWN: &str = ".md";
 
+/// Files that hold the rows of a folder where it has none of the above; else they describe them.
+const OTHER_ENDS: &Ends = &[
+    (".json", ".json"),
+    (".json.gz", ".json"),
+    (".tsv", ".tsv"),
+    (".tsv.gz", ".tsv"),
+    (".csv", ".csv"),
+    (".csv.gz", ".csv"),
+];
+/// What the hub's tools write beside the rows.
+const DESCRIPTION: &str = "dataset_infos.json";
+
 /// The kind of a file by its name; hidden files have none.
-fn kind(path: &Path) -> Option<&'static str> {
+fn kind(path: &Path, ends: &Ends) -> Option<&'static str> {
     let name = path.file_name()?.to_string_lossy();
-    let ends = |end: &str| name.len() > end.len() && name.ends_with(end);
-    let (_, kind) = ENDS.into_iter().find(|(end, _)| ends(end))?;
-    (!is_hidden(path)).then_some(kind)
+    let is = |end: &str| name.len() > end.len() && name.ends_with(end);
+    let (_, kind) = ends.iter().find(|(end, _)| is(end))?;
+    (!is_hidden(path) && name != DESCRIPTION).then_some(*kind)
 }
 
 fn is_hidden(path: &Path) -> bool {
@@ -40,16 +54,16 @@ fn is_part(path: &Path) -> bool {
 }
 
 pub(super) fn is_markdown(path: &Path) -> bool {
-    kind(path) == Some(MARKDOWN)
+    kind(path, ENDS) == Some(MARKDOWN)
 }
 
-/// The files of a folder that hold rows, in the byte order of their names, each with its kind.
-fn listed(folder: &Path) -> Result<Vec<(PathBuf, &'static str)>, ReadError> {
+/// The files of a folder with these ends, in the byte order of their names, each with its kind.
+fn listed(folder: &Path, ends: &Ends) -> Result<Vec<(PathBuf, &'static str)>, ReadError> {
     let fail = |source| open_failure(folder, source);
     let mut files = Vec::new();
     for entry in std::fs::read_dir(folder).map_err(fail)? {
         let file = entry.map_err(fail)?.path();
-        if let Some(kind) = kind(&file).filter(|_| is_part(&file)) {
+        if let Some(kind) = kind(&file, ends).filter(|_| is_part(&file)) {
             files.push((file, kind));
         }
     }
@@ -88,7 +102,7 @@ fn pages_below(folder: &Path) -> Result<Vec<PathBuf>, ReadError> {
 
 impl RowReader {
     /// The files of a path: itself, or the `.parquet` and `.jsonl` files of a folder in the byte order of their names, hidden
-    /// ones and subfolders aside.
+    /// ones and subfolders aside; of a folder without any its `.json`, `.tsv` and `.csv` files.
     ///
     /// # Errors
     /// When a folder cannot be read.
@@ -96,9 +110,12 @@ impl RowReader {
         if !path.is_dir() {
             return Ok(vec![path.to_owned()]);
         }
-        let files = listed(path)?.into_iter();
-        let rows = files.filter(|(_, kind)| *kind != MARKDOWN);
-        Ok(rows.map(|(file, _)| file).collect())
+        let mut files = listed(path, ENDS)?;
+        files.retain(|(_, kind)| *kind != MARKDOWN);
+        if files.is_empty() {
+            files = listed(path, OTHER_ENDS)?;
+        }
+        Ok(files.into_iter().map(|(file, _)| file).collect())
     }
 }
 
@@ -106,7 +123,7 @@ impl RowReader {
 ///
 /// A file stands for itself. A folder stands for its `corpus.jsonl`, `corpus.jsonl.gz` or `corpus.parquet`, the first
 /// there is; without one, for all its `.jsonl` and `.jsonl.gz` or its `.parquet` files in the byte order of their names,
-/// hidden ones and subfolders aside, or for all `.md` files in it and below it.
+/// hidden ones and subfolders aside, or for all `.md` files in it and below it, or else for its `.json`, `.tsv` or `.csv` files.
 pub(crate) fn corpus_files(path: &Path) -> Result<Vec<PathBuf>, ReadError> {
     if !path.is_dir() {
         return Ok(vec![path.to_owned()]);
@@ -115,15 +132,17 @@ pub(crate) fn corpus_files(path: &Path) -> Result<Vec<PathBuf>, ReadError> {
     if let Some(file) = named.into_iter().find(|file| file.exists()) {
         return Ok(vec![file]);
     }
-    let (files, mut kinds): (Vec<_>, Vec<_>) = listed(path)?.into_iter().unzip();
-    kinds.sort_unstable();
-    kinds.dedup();
-    if kinds.iter().all(|kind| *kind == MARKDOWN) {
+    let mut found = listed(path, ENDS)?;
+    if found.iter().all(|(_, kind)| *kind == MARKDOWN) {
         let pages = pages_below(path)?;
         if !pages.is_empty() {
             return Ok(pages);
         }
+        found = listed(path, OTHER_ENDS)?;
     }
+    let (files, mut kinds): (Vec<_>, Vec<_>) = found.into_iter().unzip();
+    kinds.sort_unstable();
+    kinds.dedup();
     let path = path.to_owned();
     match kinds[..] {
         [] => Err(ReadError::NoCorpus { path }),
