@@ -98,7 +98,7 @@ pub(crate) fn shared_questions([train, dev, test]: [&Tasks; 3]) -> Vec<String> {
 const LOOKED_UP: usize = 1000;
 
 impl Corpus {
-    /// Says of how many questions the evidence is not in the index, by the first questions of each split; a page is there as the
+    /// Says of how many questions the evidence is no id in the index, by the first questions of each split; a page is there as the
     /// passages that it was cut into too. None where all of it is there, or no index is at hand.
     ///
     /// # Errors
@@ -124,8 +124,8 @@ impl Corpus {
         }
         Ok(example.map(|example| {
             format!(
-                "the evidence of {without} of {asked} questions is not in the index, {example} for instance: no search finds it, and \
-                 recall counts it as missed; evidence names passages by their ids"
+                "the evidence of {without} of {asked} questions is not in the index, {example} for instance: unless it is the title of \
+                 a passage, no search finds it, and recall counts it as missed"
             )
         }))
     }

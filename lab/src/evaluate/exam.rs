@@ -1,6 +1,6 @@
 //! An evaluation from its first episode to its findings.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -11,12 +11,12 @@ use forage_contracts::seed::Seed;
 use forage_env::reward::RewardSet;
 use forage_env::{Alarm, InfraBudget, Probe, Rollout};
 use forage_eval::{Answers, Bootstrap, EvalSummary, RetrievalReport, Telemetry};
-use forage_retriever::{Query, Retriever, RetrieverError};
 use serde_json::Value;
 
 use super::play::{Evaluated, Out, Sets, Way};
 use super::player::{Opening, Player};
 use super::probes::{Plain, Probed};
+use super::questions::question_retrieval;
 use crate::config::{EnvironmentConfig, Resolved};
 use crate::data::{Corpus, Tasks, check_golds};
 use crate::error::{Context, Result, RunError};
@@ -217,13 +217,12 @@ impl Exam<'_> {
             let with = |answers: Answers| answers.with_grades(&graded, bootstrap);
             answers = answers.map(with).transpose()?;
         }
-        let retriever = self.corpus.retriever.as_ref();
         let found = Evaluation {
             alarms: Telemetry::from_episodes(&greedy, bootstrap)?.alarms,
             greedy: EvalSummary::from_episodes(&greedy, bootstrap)?,
             sampled: EvalSummary::from_episodes(&sampled, bootstrap)?,
             answers,
-            question_retrieval: question_retrieval(retriever, &self.tasks, bootstrap)?,
+            question_retrieval: question_retrieval(&self.corpus, &self.tasks, bootstrap)?,
             probes,
             caveat: self.player.policy.caveat(),
         };
@@ -278,43 +277,6 @@ impl Exam<'_> {
             .map(|(attempt, graded)| (attempt, Rollout::grade(graded)))
             .collect())
     }
-}
-
-/// Ranks at which the questions themselves are scored as queries.
-const CUTOFFS: [usize; 3] = [1, 5, 10];
-
-/// The ranking metrics of the questions, sent as they are; `None` when no task names its evidence, or there is nothing to search.
-fn question_retrieval(
-    retriever: &dyn Retriever,
-    tasks: &Tasks,
-    bootstrap: Bootstrap,
-) -> Result<Option<RetrievalReport>> {
-    let mut rankings = BTreeMap::new();
-    let mut qrels = BTreeMap::new();
-    let depth = CUTOFFS[CUTOFFS.len() - 1];
-    let asked: Vec<_> = tasks
-        .iter()
-        .filter(|task| !task.judgments().is_empty())
-        .collect();
-    let queries: Vec<Query> = asked
-        .iter()
-        .map(|task| Query::new(task.question.as_str()))
-        .collect();
-    let found = match runtime()?.block_on(retriever.search(&queries, depth)) {
-        // An environment without a retriever may have questions that name their evidence.
-        Err(RetrieverError::NoPassages) => return Ok(None),
-        found => found?,
-    };
-    for (task, hits) in asked.into_iter().zip(found) {
-        let ranking = hits.into_iter().map(|hit| hit.id).collect();
-        rankings.insert(task.name(), ranking);
-        qrels.insert(task.name(), task.judgments().into_owned());
-    }
-    if qrels.is_empty() {
-        return Ok(None);
-    }
-    let report = RetrievalReport::of(&rankings, &qrels, &CUTOFFS, bootstrap)?;
-    Ok(Some(report))
 }
 
 #[cfg(test)]

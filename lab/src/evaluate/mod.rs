@@ -4,6 +4,7 @@ mod exam;
 mod play;
 mod player;
 mod probes;
+mod questions;
 mod run;
 
 pub use exam::{EvaluateOptions, Evaluation};

@@ -1,0 +1,115 @@
+//! What the questions of an evaluation find as queries, sent as they are.
+
+use std::collections::BTreeMap;
+
+use forage_eval::{Bootstrap, RetrievalReport};
+use forage_retriever::{Hit, Index, Query, RetrieverError};
+
+use crate::data::{Corpus, Tasks};
+use crate::error::Result;
+use crate::runtime::runtime;
+
+/// Ranks at which the questions are scored.
+const CUTOFFS: [usize; 3] = [1, 5, 10];
+
+/// The ranking metrics of the questions; `None` when no task names its evidence, or there is nothing to search.
+pub(super) fn question_retrieval(
+    corpus: &Corpus,
+    tasks: &Tasks,
+    bootstrap: Bootstrap,
+) -> Result<Option<RetrievalReport>> {
+    let mut rankings = BTreeMap::new();
+    let mut qrels = BTreeMap::new();
+    let depth = CUTOFFS[CUTOFFS.len() - 1];
+    let asked: Vec<_> = tasks
+        .iter()
+        .filter(|task| !task.judgments().is_empty())
+        .collect();
+    let queries: Vec<Query> = asked
+        .iter()
+        .map(|task| Query::new(task.question.as_str()))
+        .collect();
+    let found = match runtime()?.block_on(corpus.retriever.search(&queries, depth)) {
+        // An environment without a retriever may have questions that name their evidence.
+        Err(RetrieverError::NoPassages) => return Ok(None),
+        found => found?,
+    };
+    for (task, hits) in asked.into_iter().zip(found) {
+        let judged = task.judgments().into_owned();
+        let mut ranking: Vec<String> = Vec::with_capacity(hits.len());
+        for hit in hits {
+            let name = name_of(hit, &judged, corpus.index.as_deref())?;
+            // Of several passages of a page the first counts.
+            if !ranking.contains(&name) {
+                ranking.push(name);
+            }
+        }
+        rankings.insert(task.name(), ranking);
+        qrels.insert(task.name(), judged);
+    }
+    if qrels.is_empty() {
+        return Ok(None);
+    }
+    let report = RetrievalReport::of(&rankings, &qrels, &CUTOFFS, bootstrap)?;
+    Ok(Some(report))
+}
+
+/// The name by which a passage is judged: its id, or, as published questions name their evidence, that of its page or its title.
+fn name_of(hit: Hit, judged: &BTreeMap<String, i32>, index: Option<&Index>) -> Result<String> {
+    if judged.contains_key(&hit.id) {
+        return Ok(hit.id);
+    }
+    let cut = hit.id.rsplit_once('#');
+    let page = cut.filter(|(_, number)| number.parse::<usize>().is_ok());
+    let page = page.map(|(page, _)| page);
+    for name in page.into_iter().chain([hit.title.as_str()]) {
+        // What is the id of another passage means that one.
+        let is_id = |index: &Index| index.ordinal_of(name).map(|found| found.is_some());
+        if judged.contains_key(name) && !index.map_or(Ok(false), is_id)? {
+            return Ok(name.to_owned());
+        }
+    }
+    Ok(hit.id)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use forage_contracts::Task;
+    use forage_retriever::CorpusFormat;
+
+    use super::*;
+    use crate::retrieval::RetrieverConfig;
+
+    #[test]
+    fn evidence_is_found_by_id_page_or_title() {
+        let folder = tempfile::tempdir().unwrap();
+        let rows = [
+            r#"{"_id":"7","title":"Orlen","text":"a town on the Tay"}"#,
+            r#"{"_id":"velm#0","title":"Velm","text":"a village on the Tay"}"#,
+            r#"{"_id":"velm#1","title":"Velm","text":"its mayor lives by the Tay"}"#,
+            r#"{"_id":"8","title":"7","text":"a number"}"#,
+        ];
+        let path = folder.path().join("corpus.jsonl");
+        std::fs::write(&path, rows.join("\n")).unwrap();
+        let retrieval = RetrieverConfig::default();
+        let passages = Some((path.as_path(), CorpusFormat::BEIR));
+        let corpus = Corpus::searchable(None, passages, &retrieval, folder.path()).unwrap();
+        let recall = |question: &str, evidence: &str| {
+            let task = Task {
+                evidence: vec![evidence.to_owned()],
+                ..Task::new("t", question)
+            };
+            let tasks: Tasks = Arc::from([Arc::new(task)]);
+            let found = question_retrieval(&corpus, &tasks, Bootstrap::new(1)).unwrap();
+            found.unwrap().mean("recall@10").unwrap().estimate
+        };
+        for evidence in ["7", "Orlen", "velm", "velm#1", "Velm"] {
+            let found = recall("Tay", evidence);
+            assert!((found - 1.0).abs() < 1e-9, "{evidence}: {found}");
+        }
+        assert!(recall("Tay", "Ostrava").abs() < 1e-9);
+        assert!(recall("number", "7").abs() < 1e-9, "the title of another");
+    }
+}
