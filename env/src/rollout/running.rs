@@ -272,10 +272,27 @@ impl<'a> Running<'a> {
             tokens: self.log.ids().to_vec(),
             max_tokens,
             ignore_eos: false,
-            stop: self.rollout.factory.spec().stop.clone(),
+            stop: self.stops(),
             sampling: self.sampling(),
             seed: self.job.seed.child("turn", &[turn as u64]),
         }
+    }
+
+    /// The environment's stop strings, and the token that ends a message in the chat template where it is another than the tokenizer's:
+    /// a base model that was fine-tuned on chats writes it, and its engine goes on.
+    fn stops(&self) -> Vec<String> {
+        let Rollout {
+            tokenizer,
+            factory,
+            presentation,
+            ..
+        } = self.rollout;
+        let mut stops = factory.spec().stop.clone();
+        let end = presentation.end();
+        if matches!(tokenizer.encode(end)[..], [one] if one != tokenizer.eos()) {
+            stops.push(end.to_owned());
+        }
+        stops
     }
 
     async fn generate(&mut self, turn: usize, max_tokens: usize) -> Result<Completion, Fault> {
@@ -328,18 +345,18 @@ impl<'a> Running<'a> {
             completion.version,
             sampling,
         );
+        let end = tokenizer.encode(self.rollout.presentation.end());
+        let is_whole = completion.tokens.last().is_some_and(|&last| end == [last]);
         let spec = self.rollout.factory.spec();
         let room = self.log.len() < spec.max_episode_tokens;
-        if spec.append_eos_after_stop && completion.finish == Finish::Stop && room {
+        let stopped = completion.finish == Finish::Stop && !is_whole;
+        if spec.append_eos_after_stop && stopped && room {
             self.log.push_forced(&[tokenizer.eos()]);
         }
-        let end = tokenizer.encode(self.rollout.presentation.end());
         // A model may have several end tokens, of which the tokenizer names one.
-        let is_end = |last: u32| {
-            completion.finish == Finish::Eos || last == tokenizer.eos() || end == [last]
-        };
+        let is_end = |last: u32| completion.finish == Finish::Eos || last == tokenizer.eos();
         let written = match completion.tokens.split_last() {
-            Some((&last, before)) if is_end(last) => before,
+            Some((&last, before)) if is_whole || is_end(last) => before,
             _ => &completion.tokens,
         };
         let mut text = std::mem::take(&mut self.forced_prefix);

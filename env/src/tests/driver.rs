@@ -10,7 +10,10 @@ use forage_contracts::{
 use super::common::{
     Broken, Down, Recorder, factory, jobs, library, lines, rollout, settings, task,
 };
-use forage_env::rollout::{EpisodeRecord, EpisodeWriter, InfraBudget, RecordError};
+use forage_env::chat::{ChatTemplate, SpecialTokens};
+use forage_env::rollout::{
+    ChatSettings, EpisodeRecord, EpisodeWriter, InfraBudget, Presentation, RecordError, Rollout,
+};
 use forage_env::search_r1::{self, ClosingTurn, SearchR1Settings};
 use forage_env::settings::OnInvalid;
 use std::collections::HashMap;
@@ -329,6 +332,25 @@ async fn the_end_token_may_follow_stops_as_forced() {
     assert_eq!(episode.tokens.count(Provenance::Forced), 2);
     assert_eq!(episode.tokens.ids().last(), Some(&ByteTokenizer.eos()));
     assert_eq!(episode.turns[1].policy, "<answer>x</answer>");
+}
+
+#[tokio::test]
+async fn a_turn_ends_where_the_chat_template_ends_messages() {
+    let source = "{% for message in messages %}{{ message.role }}: {{ message.content }}${% endfor %}\
+                  {% if add_generation_prompt %}assistant: {% endif %}";
+    let template = ChatTemplate::from_source(source, SpecialTokens::default()).expect("sound");
+    let settings = SearchR1Settings {
+        append_eos_after_stop: true,
+        ..settings()
+    };
+    let chat = Rollout {
+        presentation: Presentation::chat(template, ChatSettings::default()).expect("it appends"),
+        ..rollout(lines(&["nothing$user: more"]), factory(settings, library()))
+    };
+    let episode = chat.run(jobs(task(), 1)).await.remove(0);
+    assert_eq!(episode.turns[0].policy, "nothing");
+    assert!(text_of(&episode, Provenance::Policy).starts_with("nothing$nothing$"));
+    assert_eq!(episode.tokens.count(Provenance::Forced), 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
