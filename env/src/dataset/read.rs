@@ -105,13 +105,16 @@ fn read_rows(path: &Path, split: Split) -> Result<Vec<Task>, DatasetError> {
     Ok(tasks)
 }
 
-/// The split that a file of a published folder is named after, as in `test-00000-of-00001.parquet`.
+/// The split that a file of a published folder is named after, as in `test-00000-of-00001.parquet` and `musique_ans_v1.0_dev.jsonl`; none
+/// where the words of its name are of several.
 fn split_named(file: &Path) -> Option<Split> {
     let name = file.file_name()?.to_str()?;
-    match name.split(['-', '.', '_']).next()? {
+    let mut named = name.split(['-', '.', '_']).filter_map(|word| match word {
         "train" => Some(Split::Train),
         "dev" | "validation" | "valid" | "val" => Some(Split::Dev),
         "test" => Some(Split::Test),
         _ => None,
-    }
+    });
+    let first = named.next()?;
+    named.all(|other| other == first).then_some(first)
 }

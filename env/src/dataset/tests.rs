@@ -323,6 +323,16 @@ fn files_named_after_splits_are_those_splits() {
     }
     let tasks = read_tasks(folder.path(), Split::Test).expect("lists where there is nothing else");
     assert_eq!(tasks[0].question, "test.json?");
+    let folder = tempfile::tempdir().expect("temporary folder");
+    for name in ["set_v1.0_train.jsonl", "set_v1.0_dev.jsonl"] {
+        let row = format!("{{\"question\":\"{name}?\",\"answer\":\"a\"}}");
+        std::fs::write(folder.path().join(name), row).expect("write");
+    }
+    let tasks = read_tasks(folder.path(), Split::Dev).expect("named at the end");
+    assert_eq!(
+        (tasks.len(), tasks[0].question.as_str()),
+        (1, "set_v1.0_dev.jsonl?")
+    );
 }
 
 #[test]
