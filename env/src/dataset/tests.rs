@@ -336,6 +336,19 @@ fn files_named_after_splits_are_those_splits() {
 }
 
 #[test]
+fn a_split_without_answers_leaves_the_others_readable() {
+    let folder = tempfile::tempdir().expect("temporary folder");
+    for (name, answer) in [("test.jsonl", "null"), ("train.jsonl", "\"a\"")] {
+        let row = format!("{{\"question\":\"q\",\"answer\":{answer}}}");
+        std::fs::write(folder.path().join(name), row).expect("write");
+    }
+    let tasks = read_tasks(folder.path(), Split::Train).expect("answers");
+    assert_eq!((tasks.len(), tasks[0].id.as_str()), (1, "line-2"));
+    let error = read_tasks(folder.path(), Split::Test).expect_err("none");
+    assert!(error.to_string().contains("`answer` is null"), "{error}");
+}
+
+#[test]
 fn rows_without_a_data_set_are_of_their_file() {
     let commit = "0123456789abcdef0123456789abcdef01234567";
     let hub = |repository: &str, file: &str| {
