@@ -200,7 +200,7 @@ impl Run {
     /// A run that begins from the checkpoint has one of its own.
     fn fork(&self) {
         let other = self.folder().join("other");
-        match fork(&self.checkpoint, &other, "other") {
+        match fork(&self.checkpoint, &other, "other", &[]) {
             Ok(_) => match newest(&other) {
                 Ok(found) => assert!(found.is_some(), "the copy is lost"),
                 // JSON has no word for what is too large for an f32.

@@ -16,6 +16,12 @@ pub(crate) const CONTROL: &str = "control";
 pub(crate) const START: &str = "start";
 /// The parts of a quickstart, in the order people read them.
 pub(crate) const PARTS: [&str; 3] = [START, TRAINED, CONTROL];
+/// The sentinel's alarms of a run.
+const ALARMS: &str = "alarms.jsonl";
+/// The conduct of a run's policy.
+const TELEMETRY: &str = "telemetry.jsonl";
+/// The names of files with rows by steps, beside the trainer's metrics.
+pub(crate) const STEP_RECORDS: [&str; 2] = [ALARMS, TELEMETRY];
 /// End of the stems of files with sampled episodes, beside those with greedy ones.
 const SAMPLED: &str = ".sampled";
 
@@ -51,12 +57,12 @@ impl RunLayout {
 
     /// The sentinel's alarms.
     pub fn alarms(&self) -> PathBuf {
-        self.0.join("alarms.jsonl")
+        self.0.join(ALARMS)
     }
 
     /// The conduct of the policy, step by step.
     pub fn telemetry(&self) -> PathBuf {
-        self.0.join("telemetry.jsonl")
+        self.0.join(TELEMETRY)
     }
 
     /// The folder of recorded rollouts.

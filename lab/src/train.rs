@@ -12,7 +12,7 @@ use crate::config::{Resolved, RunConfig};
 use crate::data::Data;
 use crate::error::{Context, Result, RunError, bail};
 use crate::grpo::{Experience, Grpo, digest, keep_settings};
-use crate::layout::RunLayout;
+use crate::layout::{RunLayout, STEP_RECORDS};
 use crate::lint::unvalidated;
 use crate::lock::FileLock;
 use crate::memory::{self, Start};
@@ -205,7 +205,10 @@ fn train_in(config: &Resolved, options: &TrainOptions, observer: &dyn Observer) 
         (None, None) => bail!("there is nothing to learn from"),
     };
     let forked = match &options.from {
-        Some(other) => Some(fork(other, layout.folder(), &digest(config, experience)?)?),
+        Some(other) => {
+            let digest = digest(config, experience)?;
+            Some(fork(other, layout.folder(), &digest, &STEP_RECORDS)?)
+        }
         None => None,
     };
     let resume = options.resume || forked.is_some();

@@ -6,6 +6,7 @@
 //! `optimizer.safetensors`. `BLAKE3SUMS` has the digests of all of them, which are checked before anything is read. It is
 //! written under another name and renamed at the end, so a run killed or out of disk leaves no half checkpoint.
 
+mod fork;
 mod kept;
 mod sums;
 
@@ -13,6 +14,7 @@ use std::path::{Path, PathBuf};
 
 use forage_contracts::Episode;
 use forage_env::{EpisodeRecord, EpisodeWriter, RecordError};
+pub use fork::fork;
 use serde::{Deserialize, Serialize};
 
 use crate::critic::{self, Critic};
@@ -357,59 +359,6 @@ pub fn newest(place: &Path) -> Result<Option<PathBuf>, CheckpointError> {
     Ok(newest)
 }
 
-/// Copies a checkpoint, and the metrics up to it, into the new folder `run`, as one of settings with digest `config_digest`.
-/// `other` is the folder of a run, of which the newest is taken, or of one of its checkpoints. Episodes that were played ahead are taken
-/// over where the settings are the same. Returns its step.
-///
-/// # Errors
-/// [`CheckpointError`] that names the file; a half copy is not taken for a checkpoint.
-pub fn fork(other: &Path, run: &Path, config_digest: &str) -> Result<u64, CheckpointError> {
-    let (newest, other) = match other.parent().and_then(Path::parent) {
-        Some(whole) if other.join("state.json").exists() => (other.to_owned(), whole),
-        _ => {
-            let newest = list(other)?.pop().ok_or_else(|| CheckpointError::File {
-                path: other.join("checkpoints"),
-                message: "holds no checkpoint; name the folder of a run that has saved one, or of a checkpoint"
-                    .to_owned(),
-            })?;
-            (newest, other)
-        }
-    };
-    let mut state = read_state(&newest)?;
-    let is_same = state.config_digest == config_digest;
-    config_digest.clone_into(&mut state.config_digest);
-    let folder = run.join("checkpoints");
-    let partial = staging(&folder, state.step);
-    copy(&newest, &partial)?;
-    let ahead = partial.join(AHEAD);
-    if !is_same && ahead.exists() {
-        // They are of the questions and groups of other settings.
-        std::fs::remove_file(&ahead).map_err(at(&ahead))?;
-    }
-    write_state(&partial, &state)?;
-    sums::seal(&partial)?;
-    // A run can be resumed from the moment that its checkpoint is there, and needs the rows of all steps before it.
-    let (metrics, rows) = (other.join("metrics.jsonl"), run.join("metrics.jsonl"));
-    std::fs::copy(&metrics, &rows).map_err(at(&metrics))?;
-    let synced = std::fs::File::open(&rows).and_then(|file| file.sync_all());
-    synced.map_err(at(&rows))?;
-    sync_folder(run)?;
-    let target = folder.join(name(state.step));
-    publish(run, &partial, &target)?;
-    Ok(state.step)
-}
-
-fn copy(from: &Path, to: &Path) -> Result<(), CheckpointError> {
-    let (files, _) = sums::content(from)?;
-    for (name, path) in files {
-        let place = to.join(name);
-        let folder = place.parent().unwrap_or(to);
-        std::fs::create_dir_all(folder).map_err(at(folder))?;
-        std::fs::copy(&path, &place).map_err(at(&path))?;
-    }
-    Ok(())
-}
-
 fn write_state(folder: &Path, state: &RunState) -> Result<(), CheckpointError> {
     let path = folder.join("state.json");
     let text = format!("{:#}\n", serde_json::json!(state));
@@ -528,37 +477,6 @@ mod tests {
         clear_partial(run.path()).unwrap();
         let left = std::fs::read_dir(run.path().join("checkpoints")).unwrap();
         assert_eq!(left.count(), names.len() + 2);
-    }
-
-    #[test]
-    fn a_fork_has_no_checkpoint_without_the_rows_before_it() {
-        let (run, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let state = RunState {
-            format: FORMAT,
-            step: 3,
-            updates: 3,
-            seed: 1,
-            config_digest: "old".to_owned(),
-            sentinel: None,
-            anchor: None,
-            averages: None,
-            critic_updates: None,
-        };
-        let saved = other.path().join("checkpoints").join(name(3));
-        std::fs::create_dir_all(&saved).unwrap();
-        write_state(&saved, &state).unwrap();
-        sums::seal(&saved).unwrap();
-        let fork = || fork(other.path(), run.path(), "new");
-        // As a process that is killed before the rows are there.
-        let error = fork().unwrap_err();
-        assert!(matches!(error, CheckpointError::Io { .. }), "{error}");
-        assert!(newest(run.path()).unwrap().is_none());
-        std::fs::write(other.path().join("metrics.jsonl"), "{\"step\":2}\n").unwrap();
-        assert_eq!(fork().unwrap(), 3);
-        let found = newest(run.path()).unwrap().unwrap();
-        assert_eq!(read_state(&found).unwrap().config_digest, "new");
-        let rows = std::fs::read_to_string(run.path().join("metrics.jsonl")).unwrap();
-        assert_eq!(rows, "{\"step\":2}\n");
     }
 
     #[test]
