@@ -254,6 +254,14 @@ impl RunLayout {
 
     fn check_content(&self, resume: bool) -> Result<()> {
         let used = self.holds_run();
+        let has_settings = self.config().exists() || self.sft_settings().exists();
+        if used && !has_settings && self.saved_steps() == 0 {
+            bail!(
+                "{} holds the beginning of a run that was stopped before its settings and a checkpoint were there, as --from leaves it; \
+                 remove it, or give another --out",
+                self.0.display()
+            );
+        }
         if used && !resume {
             bail!(
                 "{} holds a run; give another --out, or --resume to continue it",
@@ -302,4 +310,31 @@ impl RunLayout {
 
 pub(crate) fn make_folder(folder: &Path) -> Result<()> {
     std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_copied_in_part_is_not_resumed_as_a_run() {
+        let folder = tempfile::tempdir().unwrap();
+        let layout = RunLayout::new(folder.path().join("run"));
+        let refused = |resume: bool| layout.check(resume).unwrap_err().to_string();
+        make_folder(&layout.checkpoints().join(".partial-step-000003-7")).unwrap();
+        std::fs::write(layout.metrics(), "{\"step\":2}\n").unwrap();
+        for resume in [true, false] {
+            let words = refused(resume);
+            assert!(words.contains("holds the beginning of a run"), "{words}");
+        }
+        // A run that was stopped before its first checkpoint begins anew.
+        for settings in [layout.config(), layout.sft_settings()] {
+            std::fs::write(&settings, "").unwrap();
+            layout.check(true).unwrap();
+            assert!(refused(false).contains("--resume to continue it"));
+            std::fs::remove_file(settings).unwrap();
+        }
+        make_folder(&layout.checkpoints().join("step-000003")).unwrap();
+        layout.check(true).unwrap();
+    }
 }

@@ -198,7 +198,6 @@ fn train_in(config: &Resolved, options: &TrainOptions, observer: &dyn Observer) 
             "warning: the {text} is not the one that the config's [stamp] names: its text has changed since"
         ));
     }
-    keep_settings(config, &layout, digests, chat.as_ref(), options.resume)?;
     let experience = match (&options.rollouts, &data) {
         (Some(file), _) => Experience::Recorded(file),
         (None, Some(data)) => Experience::Data(data),
@@ -211,6 +210,8 @@ fn train_in(config: &Resolved, options: &TrainOptions, observer: &dyn Observer) 
         }
         None => None,
     };
+    // The settings of a run that begins with another's checkpoint come after that: a run with settings and no checkpoint begins anew.
+    keep_settings(config, &layout, digests, chat.as_ref(), options.resume)?;
     let resume = options.resume || forked.is_some();
     // The first update changes the start in place where nobody else holds it; else its old weights would stay.
     let learn = |name: &str,

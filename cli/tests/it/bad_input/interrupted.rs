@@ -180,6 +180,31 @@ fn interrupted_training_saves_and_resumes() {
     assert_eq!(rows(&run), before + 2);
 }
 
+#[test]
+fn a_fork_that_was_stopped_is_not_gone_on_with_from_the_untrained_policy() {
+    let folder = tempfile::tempdir().unwrap();
+    let [first, second] = ["first", "second"].map(|name| folder.path().join(name));
+    let config = smoke();
+    done(&[
+        "train",
+        &config,
+        "--out",
+        text(&first),
+        "--set",
+        "grpo.steps=1",
+    ]);
+    // Its checkpoint is copied and its rows cannot be.
+    std::fs::remove_file(first.join("metrics.jsonl")).unwrap();
+    let begin = ["train", &config, "--out", text(&second)];
+    let (_, error) = fails(&[&begin[..], &["--from", text(&first)]].concat());
+    assert!(error.contains("metrics.jsonl"), "{error}");
+    for more in [&["--resume"] as &[&str], &["--from", text(&first)]] {
+        let (_, error) = fails(&[&begin[..], more].concat());
+        assert!(error.contains("holds the beginning of a run"), "{error}");
+    }
+    assert!(!second.join("config.toml").exists());
+}
+
 /// A small file system of its own; `None` where mounting is not allowed.
 struct SmallDisk(tempfile::TempDir);
 
