@@ -8,7 +8,7 @@ use forage_contracts::Episode;
 use forage_env::Alarm;
 use forage_env::chat::ChatTemplate;
 use forage_env::reward::judge::JudgeSettings;
-use forage_trainer::device::{ComputeType, DeviceSpec};
+use forage_trainer::device::{Adapter, ComputeType, DeviceSpec};
 use forage_trainer::memory::Workload;
 use forage_trainer::metrics::Row;
 use forage_trainer::run::{
@@ -285,12 +285,14 @@ pub(crate) fn control(stop: bool) -> Control {
     }
 }
 
-/// The settings that shape a run. What may change between the processes that work on it (length, threads, parts of the gradient, who
-/// keeps which moments, evaluation, how often it saves, where a judge is and what it may cost, where a sampler is and how it is asked,
-/// how another server is asked, where a server of the environment is) is left out.
+/// The settings that shape a run. What may change between the processes that work on it (length, threads, which card of a kind, parts of
+/// the gradient, who keeps which moments, evaluation, how often it saves, where a judge is and what it may cost, where a sampler is and how
+/// it is asked, how another server is asked, where a server of the environment is) is left out.
 pub(crate) fn shape(config: &Resolved) -> RunConfig {
     let mut shape = (**config).clone();
     shape.threads = 0;
+    shape.device = first_of_kind(shape.device);
+    shape.retriever.device = first_of_kind(shape.retriever.device);
     shape.grpo.steps = 0;
     shape.grpo.checkpoint_every = 0;
     shape.grpo.keep_checkpoints = 0;
@@ -314,6 +316,22 @@ pub(crate) fn shape(config: &Resolved) -> RunConfig {
     }
     shape.evaluation = EvaluationConfig::default();
     shape
+}
+
+/// The first device of the same kind: which card of a machine computes says nothing of what comes out.
+pub(crate) fn first_of_kind(device: DeviceSpec) -> DeviceSpec {
+    let first = |adapter| match adapter {
+        Adapter::Gpu(_) => Adapter::Gpu(0),
+        Adapter::Software => Adapter::Software,
+    };
+    match device {
+        DeviceSpec::Cpu => DeviceSpec::Cpu,
+        DeviceSpec::Cuda(_) => DeviceSpec::Cuda(0),
+        DeviceSpec::Rocm(_) => DeviceSpec::Rocm(0),
+        DeviceSpec::Wgpu(adapter) => DeviceSpec::Wgpu(first(adapter)),
+        DeviceSpec::Vulkan(adapter) => DeviceSpec::Vulkan(first(adapter)),
+        DeviceSpec::Metal(adapter) => DeviceSpec::Metal(first(adapter)),
+    }
 }
 
 /// Writes the settings that a run begins or goes on with into its folder. Where a checkpoint is there, settings that it cannot be resumed
@@ -447,6 +465,25 @@ mod tests {
         let moved = of("url = \"http://b:1\", context = 320, dtype = \"bf16\", retries = 9");
         assert_eq!(first, moved);
         assert_ne!(first, of("url = \"http://a\", context = 321"));
+    }
+
+    #[test]
+    fn another_card_of_a_kind_may_go_on() {
+        let of = |device: &str| {
+            digest_with(&[
+                &format!("device=\"{device}\""),
+                &format!("retriever.device=\"{device}\""),
+                // A card that is not here has no types of its own.
+                "engine.dtype=\"f32\"",
+                "grpo.update.dtype=\"f32\"",
+            ])
+        };
+        for kind in ["cuda", "rocm", "wgpu", "vulkan", "metal"] {
+            let first = of(&format!("{kind}:0"));
+            assert_eq!(first, of(&format!("{kind}:3")), "{kind}");
+            assert_ne!(first, of("cpu"), "{kind}");
+        }
+        assert_ne!(of("wgpu:0"), of("wgpu:cpu"));
     }
 
     #[test]

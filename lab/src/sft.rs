@@ -10,12 +10,12 @@ use forage_trainer::{
     BatchSize, Checkpoint, DemonstrationChoice, Demonstrations, Lessons, Precision, SftConfig,
     Workers, run_sft,
 };
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::config::{LoraSection, version};
 use crate::error::{Context, Result, RunError};
-use crate::grpo::{control, hash_file};
+use crate::grpo::{control, first_of_kind, hash_file};
 use crate::layout::RunLayout;
 use crate::memory;
 use crate::observer::{Observer, line};
@@ -194,6 +194,9 @@ impl SftOptions {
 fn shape(mut settings: Value) -> Value {
     settings["learning"]["checkpoint_every"] = 0.into();
     settings["demonstrations"] = Value::Null;
+    if let Ok(device) = DeviceSpec::deserialize(&settings["device"]) {
+        settings["device"] = json!(first_of_kind(device));
+    }
     if let Some(settings) = settings.as_object_mut() {
         settings.remove("stamp");
     }
@@ -216,4 +219,16 @@ fn describe(found: &Demonstrations) -> String {
          {faults} ended by faults",
         sequences.len()
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_card_of_a_kind_may_go_on() {
+        let of = |device: &str| shape(json!({ "device": device, "learning": {} }));
+        assert_eq!(of("cuda:1"), of("cuda:0"));
+        assert_ne!(of("cuda:1"), of("cpu"));
+    }
 }

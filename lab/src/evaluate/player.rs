@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use crate::config::{EnvironmentConfig, Generation, Resolved};
 use crate::data::Tasks;
 use crate::error::{Context, Result, RunError};
+use crate::grpo::first_of_kind;
 use crate::policy::{PolicyFormat, is_server, open_policy, weights_digest};
 use crate::runtime::runtime;
 
@@ -108,7 +109,7 @@ impl<'a> Opening<'a> {
             "model": self.model,
             "tokens_of": self.tokens_of,
             "chat": self.chat,
-            "device": self.generation.device,
+            "device": first_of_kind(self.generation.device),
             "bf16": self.generation.bf16,
             "context_tokens": self.generation.sizes.context_tokens,
         }))
