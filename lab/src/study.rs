@@ -5,6 +5,7 @@ use std::slice::from_ref;
 
 use forage_contracts::Episode;
 use forage_eval::{Bootstrap, Course, SeedEpisodes};
+use forage_trainer::metrics::Row;
 use forage_trainer::{Checkpoint, Workers};
 use serde_json::json;
 
@@ -55,6 +56,9 @@ pub fn study(
         .iter()
         .map(|run| Resolved::read(&RunLayout::new(run).config(), overrides, None))
         .collect::<Result<Vec<_>>>()?;
+    for (run, config) in runs.iter().zip(&configs) {
+        check_ends(&RunLayout::new(run), config.grpo.steps)?;
+    }
     let bootstrap = configs.first().context("name a run folder")?.bootstrap();
     let at_a_time = at_a_time(runs, &configs)?;
     let judged = side_by_side(at_a_time, runs.len(), observer, |place, observer| {
@@ -228,7 +232,6 @@ fn evaluated(
     observer: &dyn Observer,
 ) -> Result<Judged> {
     let folder = run.folder().display();
-    let twins = finished_twins(run)?;
     let scratch = tempfile::tempdir().context("cannot make a temporary folder")?;
     let data = Data::load(config, scratch.path())?;
     let tasks = first(&data.test, limit);
@@ -242,7 +245,7 @@ fn evaluated(
     let start_name = start_in(config, run)?;
     let untrained = start_at(config, &start_name)?;
     let mut policies = vec![(TRAINED.to_owned(), run.clone())];
-    policies.extend(twins);
+    policies.extend(run.twins());
     let generation = config.generation();
     let mut about = settings(
         &config.environment,
@@ -307,16 +310,36 @@ fn evaluated(
     })
 }
 
-/// The twins of a run, all of which have come to their ends.
-fn finished_twins(run: &RunLayout) -> Result<Vec<(String, RunLayout)>> {
-    let found = run.twins();
-    if let Some((name, _)) = found.iter().find(|(_, twin)| !twin.policy().exists()) {
+/// Refuses a run that has more steps to take, or a twin of it that has: a policy that is there is of an earlier end.
+fn check_ends(run: &RunLayout, steps: u64) -> Result<()> {
+    let folder = run.folder().display();
+    if let Some(done) = behind(&run.trained(), steps)? {
         bail!(
-            "twin {name} of {} has not come to its end; `forage train --resume` with the same --twins ends it",
-            run.folder().display()
+            "{folder} has not come to its end: {done} of {steps} steps are done; `forage train --resume` ends it"
         );
     }
-    Ok(found)
+    for (name, twin) in run.twins() {
+        let done = behind(&twin, steps)?;
+        if done.is_some() || !twin.policy().exists() {
+            let done = done.map_or_else(String::new, |done| {
+                format!(": {done} of {steps} steps are done")
+            });
+            bail!(
+                "twin {name} of {folder} has not come to its end{done}; `forage train --resume` with the same --twins ends it"
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Steps that a run has saved, or recorded where its checkpoints were removed, if they are fewer than it is to take.
+fn behind(run: &RunLayout, steps: u64) -> Result<Option<u64>> {
+    let mut done = run.saved_steps();
+    if done == 0 && run.metrics().exists() {
+        let rows = Row::read_all(&run.metrics())?;
+        done = rows.last().map_or(0, |row| row.step() + 1);
+    }
+    Ok((1..steps).contains(&done).then_some(done))
 }
 
 #[cfg(test)]
@@ -346,5 +369,37 @@ mod tests {
         let words = refused(&twice);
         assert!(words.contains("one is named twice"), "{words}");
         drop(claim(&runs).unwrap());
+    }
+
+    #[test]
+    fn a_run_that_goes_on_beyond_an_earlier_end_is_not_judged_by_what_that_left() {
+        let folder = tempfile::tempdir().unwrap();
+        let run = RunLayout::new(folder.path());
+        let twin = run.twin("random");
+        let saved = |run: &RunLayout, step: u64| {
+            make_folder(&run.checkpoints().join(format!("step-{step:06}"))).unwrap();
+        };
+        let refused = |steps: u64| check_ends(&run, steps).unwrap_err().to_string();
+        saved(&run, 2);
+        check_ends(&run, 2).unwrap();
+        let words = refused(4);
+        assert!(words.contains("2 of 4 steps are done"), "{words}");
+        saved(&run, 4);
+        saved(&twin, 2);
+        make_folder(&twin.policy()).unwrap();
+        let words = refused(4);
+        assert!(words.contains("twin random of"), "{words}");
+        assert!(words.contains("2 of 4 steps are done"), "{words}");
+        saved(&twin, 4);
+        check_ends(&run, 4).unwrap();
+        std::fs::remove_dir(twin.policy()).unwrap();
+        assert!(refused(4).contains("has not come to its end"));
+        // Who needs the space removes checkpoints of what is done.
+        make_folder(&twin.policy()).unwrap();
+        std::fs::remove_dir_all(twin.checkpoints()).unwrap();
+        std::fs::write(twin.metrics(), "{\"step\":2}\n").unwrap();
+        assert!(refused(4).contains("3 of 4 steps are done"));
+        std::fs::write(twin.metrics(), "{\"step\":3}\n").unwrap();
+        check_ends(&run, 4).unwrap();
     }
 }
