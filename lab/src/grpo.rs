@@ -287,11 +287,12 @@ pub(crate) fn control(stop: bool) -> Control {
 
 /// The settings that shape a run. What may change between the processes that work on it (length, threads, which card of a kind, parts of
 /// the gradient, who keeps which moments, evaluation, how often it saves, where a judge is and what it may cost, where a sampler is and how
-/// it is asked, how another server is asked, where a server of the environment is) is left out.
+/// it is asked, how another server is asked, where servers of the environment and of passages are) is left out.
 pub(crate) fn shape(config: &Resolved) -> RunConfig {
     let mut shape = (**config).clone();
     shape.threads = 0;
     shape.device = first_of_kind(shape.device);
+    shape.retriever = shape.retriever.without_address();
     shape.retriever.device = first_of_kind(shape.retriever.device);
     shape.grpo.steps = 0;
     shape.grpo.checkpoint_every = 0;
@@ -502,6 +503,29 @@ mod tests {
         let first = of("url = [\"http://127.0.0.1:35269\"], max_turn_tokens = 9");
         assert_eq!(first, of("url = \"http://a:1\", max_turn_tokens = 9"));
         assert_ne!(first, of("url = \"http://a:1\", max_turn_tokens = 8"));
+    }
+
+    #[test]
+    fn a_server_of_passages_may_move_between_processes() {
+        let of = |remote: &str| digest_with(&[&format!("retriever={{ remote = {{ {remote} }} }}")]);
+        let first = of("kind = \"search-r1\", url = \"http://a\"");
+        let moved = "kind = \"search-r1\", url = \"http://b:1\", batch_queries = 8, http = { timeout_ms = 9, attempts = 9 }";
+        assert_eq!(first, of(moved));
+        assert_ne!(
+            first,
+            of("kind = \"search-r1\", url = \"http://a\", mode = \"boolean\"")
+        );
+        let shards = of("kind = \"shards\", urls = [\"http://a\", \"http://b\"]");
+        assert_eq!(
+            shards,
+            of("kind = \"shards\", urls = [\"http://b\", \"http://c\"]")
+        );
+        let of_index = |index: &str| {
+            of(&format!(
+                "kind = \"elasticsearch\", url = \"http://a\", index = \"{index}\""
+            ))
+        };
+        assert_ne!(of_index("one"), of_index("two"));
     }
 
     #[test]

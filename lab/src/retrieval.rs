@@ -11,6 +11,7 @@ use forage_retriever::{
 use forage_trainer::device::DeviceSpec;
 use forage_trainer::{BertEncoder, BertReranker};
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 use crate::error::{Context, Result, bail, refuse};
 use crate::policy::hub;
@@ -72,6 +73,16 @@ impl RetrieverConfig {
             refuse!("rerank_depth is 0: the cross-encoder would see nothing");
         }
         Ok(())
+    }
+
+    /// The same without what changes no ranking: what is kept of answers, where a server is and how it is asked. Whether a server at
+    /// another address has the same passages says its fingerprint.
+    pub(crate) fn without_address(&self) -> Self {
+        Self {
+            cache_entries: 0,
+            remote: self.remote.as_ref().map(without_address),
+            ..self.clone()
+        }
     }
 
     /// The retriever of an index folder, or of a TOML file that names a remote one.
@@ -230,6 +241,21 @@ fn model_folder(named: &Path) -> Result<PathBuf> {
             .fetch(address)
             .with_context(|| format!("the model {} cannot be had", named.display())),
     }
+}
+
+fn without_address(remote: &RemoteSpec) -> RemoteSpec {
+    let mut settings = json!(remote);
+    if let Some(settings) = settings.as_object_mut() {
+        settings.remove("http");
+        settings.remove("batch_queries");
+        for (key, nowhere) in [("url", json!("")), ("urls", json!([]))] {
+            if let Some(address) = settings.get_mut(key) {
+                *address = nowhere;
+            }
+        }
+    }
+    // A kind from outside may read its keys otherwise.
+    RemoteSpec::deserialize(settings).unwrap_or_else(|_| remote.clone())
 }
 
 fn read_remote(file: &Path) -> Result<RemoteSpec> {
