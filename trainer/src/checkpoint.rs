@@ -23,7 +23,7 @@ use crate::file_error::FileError;
 use crate::model::Decoder;
 use crate::objective::RankMetrics;
 use crate::optim::{AdamW, AdamWConfig};
-use crate::ranks::{Ranks, Shard};
+use crate::ranks::{Ranks, Shard, sample};
 use crate::watch::Sentinel;
 use crate::weights::{Checkpoint, WeightsError, adapter, load_decoder_like};
 
@@ -54,6 +54,9 @@ pub(crate) struct RunState {
     /// Optimizer updates of the critic; only runs that have one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) critic_updates: Option<u64>,
+    /// See [`base_of`]; only runs that train an adapter have it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) base: Option<u64>,
 }
 
 /// Format this version writes.
@@ -359,6 +362,12 @@ pub fn newest(place: &Path) -> Result<Option<PathBuf>, CheckpointError> {
     Ok(newest)
 }
 
+/// Digest of a sample of the weights beneath an adapter, of which a checkpoint has none; `None` where all weights are trained.
+pub(crate) fn base_of(model: &Checkpoint) -> Option<u64> {
+    model.lora.as_ref()?;
+    Some(sample(&model.decoder.clone().without_adapter()))
+}
+
 fn write_state(folder: &Path, state: &RunState) -> Result<(), CheckpointError> {
     let path = folder.join("state.json");
     let text = format!("{:#}\n", serde_json::json!(state));
@@ -417,6 +426,16 @@ pub(crate) fn load(
     let model = folder.join("model");
     let device = start.decoder.device();
     let decoder = if let Some(lora) = &start.lora {
+        if state.base.is_some() && state.base != base_of(start) {
+            return Err(CheckpointError::File {
+                path: folder.join("state.json"),
+                message: format!(
+                    "is of an adapter on other weights than those of {} now; give the run the weights that it was started with, or \
+                     start a new one",
+                    lora.base
+                ),
+            });
+        }
         let mut decoder = start.decoder.clone().without_adapter();
         adapter::load_on(lora, &mut decoder, &model)?;
         decoder

@@ -228,6 +228,7 @@ impl<'a> Records<'a> {
             anchor: snapshot.anchor,
             averages: snapshot.averages,
             critic_updates: snapshot.critic.map(|(_, optimizer)| optimizer.steps()),
+            base: checkpoint::base_of(&snapshot.model),
         };
         // A resumed run needs the rows of all steps before its checkpoint.
         self.metrics.sync()?;

@@ -35,6 +35,8 @@ pub fn fork(
     let mut state = read_state(&newest)?;
     let is_same = state.config_digest == config_digest;
     config_digest.clone_into(&mut state.config_digest);
+    // Under other settings the base of an adapter may be of another precision.
+    state.base = state.base.filter(|_| is_same);
     let folder = run.join("checkpoints");
     let partial = staging(&folder, state.step);
     copy(&newest, &partial)?;
@@ -94,6 +96,7 @@ mod tests {
             anchor: None,
             averages: None,
             critic_updates: None,
+            base: None,
         };
         let saved = other.path().join("checkpoints").join(name(3));
         std::fs::create_dir_all(&saved).unwrap();

@@ -6,15 +6,20 @@ use forage_contracts::seed::Seed;
 
 use super::common::{assert_bounded, fixtures, floats, json, parameters};
 use super::reference::{FAMILIES, assert_close, left, tiny, tokens};
+use super::resume;
 use crate::backward;
+use crate::checkpoint::CheckpointError;
 use crate::grads::{NamedGrads, track};
 use crate::logprobs::{ScoreGrads, token_logprobs};
 use crate::lora::{self, LoraConfig, Targets};
 use crate::model::{Batch, Decoder, ModelConfig, RopeTables};
 use crate::optim::{AdamW, AdamWConfig};
 use crate::ranks::Ranks;
+use crate::records::RunError;
 use crate::sequence::Sequence;
-use crate::weights::{Precision, SaveOptions, adapter, load_decoder_as, save_decoder_as};
+use crate::weights::{
+    Checkpoint, Precision, SaveOptions, adapter, load_decoder_as, save_decoder_as,
+};
 use crate::workers::KEPT_BYTES;
 use burn::module::{Module, ModuleMapper, Param};
 use burn::tensor::{DType, Device, Tensor};
@@ -529,4 +534,36 @@ fn inputs(name: &str, config: &ModelConfig) -> usize {
         name if name.contains("down_proj") => config.intermediate_size,
         _ => config.hidden_size,
     }
+}
+
+#[tokio::test]
+async fn an_adapter_is_not_gone_on_with_on_other_weights_of_its_base() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = resume::config();
+    let run = async |start: Checkpoint, resumes: bool| {
+        let (ran, _) = resume::run_as(&config, start, folder.path(), resumes, 2).await;
+        ran
+    };
+    let ran = run(resume::adapted(), false).await;
+    assert!(
+        matches!(ran, Err(RunError::Interrupted { step: 2, .. })),
+        "{ran:?}"
+    );
+    let mut other = resume::adapted();
+    other.decoder = other.decoder.scaled(1.5);
+    match run(other, true).await {
+        Err(RunError::Checkpoint(CheckpointError::File { path, message })) => {
+            assert!(path.ends_with("step-000002/state.json"), "{path:?}");
+            assert!(
+                message.contains("other weights than those of base now"),
+                "{message}"
+            );
+        }
+        ran => panic!("{ran:?}"),
+    }
+    let ran = run(resume::adapted(), true).await;
+    assert!(
+        matches!(ran, Err(RunError::Interrupted { step: 4, .. })),
+        "{ran:?}"
+    );
 }
