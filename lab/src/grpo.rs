@@ -18,16 +18,17 @@ use forage_trainer::{
     Checkpoint, Learner, Patience, RankSettings, RemoteConfig, RemotePolicy, Sample,
     SentinelConfig, Workers,
 };
+use serde_json::Value;
 
 use crate::config::{Digests, EvaluationConfig, Resolved, RunConfig, Stamp};
 use crate::data::Data;
-use crate::error::{Context, Result, RunError};
+use crate::error::{Context, Result, RunError, bail};
 use crate::layout::{RunLayout, make_folder};
 use crate::memory;
 use crate::observer::{Observer, line};
 use crate::policy::start_of;
 use crate::records::RunRecords;
-use crate::resumed::explained;
+use crate::resumed::{differences, explained};
 use crate::run_folder::settings;
 use crate::runtime::runtime;
 use crate::session::Session;
@@ -162,12 +163,7 @@ impl Grpo<'_> {
     /// The error of the run, with the settings that keep it from being resumed.
     fn refused(&self, error: TrainerError) -> RunError {
         let record = record_of(self.layout);
-        let text = |config: &Resolved| shape(config).to_toml().ok();
-        let shapes = || {
-            let before = Resolved::read(&record, &[], None).ok()?;
-            Some([text(&before)?, text(self.config)?].map(|text| settings(&text)))
-        };
-        explained(error, &record, shapes)
+        explained(error, &record, || shapes(&record, self.config))
     }
 
     /// The learner of this process, and, with several devices, those that are ranks beside it, each on a device of its own.
@@ -317,6 +313,29 @@ pub(crate) fn shape(config: &Resolved) -> RunConfig {
     }
     shape.evaluation = EvaluationConfig::default();
     shape
+}
+
+/// The settings that shape a run, of its record and of a config; `None` where the record cannot be read.
+fn shapes(record: &Path, config: &Resolved) -> Option<[Value; 2]> {
+    let text = |config: &Resolved| shape(config).to_toml().ok();
+    let before = Resolved::read(record, &[], None).ok()?;
+    Some([text(&before)?, text(config)?].map(|text| settings(&text)))
+}
+
+/// Refuses a config under which a run that has a checkpoint cannot go on.
+///
+/// # Errors
+/// When it has other settings than the record in the run's folder; they are named.
+pub(crate) fn check_settings(config: &Resolved, layout: &RunLayout) -> Result<()> {
+    let record = layout.config();
+    let both = shapes(&record, config).filter(|_| layout.has_checkpoint());
+    match both.and_then(|[before, now]| differences(&before, &now)) {
+        None => Ok(()),
+        Some(others) => bail!(
+            "{} has other settings: {others}; use the config the run was started with, or start a new run with another --out",
+            record.display()
+        ),
+    }
 }
 
 /// The first device of the same kind: which card of a machine computes says nothing of what comes out.

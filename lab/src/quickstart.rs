@@ -16,7 +16,7 @@ use crate::config::{Digests, Resolved, RunConfig};
 use crate::data::Data;
 use crate::error::{Context, Result, bail};
 use crate::evaluate::{Evaluated, evaluate_checkpoint};
-use crate::grpo::{Experience, Grpo, has_others, keep_settings};
+use crate::grpo::{Experience, Grpo, check_settings, has_others, keep_settings};
 use crate::layout::{CONTROL, RunLayout, START, TRAINED, make_folder};
 use crate::lock::RunLock;
 use crate::observer::Observer;
@@ -78,6 +78,8 @@ pub fn quickstart(
             );
         }
     }
+    // Before anything is played: the control would name its own reward among the settings that differ.
+    check_settings(config, &layout)?;
     let folder = layout.folder().display();
     observer.say(&format!("building the world and its index in {folder}"));
     let resumed = options.resume && layout.start().exists();
@@ -395,6 +397,29 @@ mod tests {
             assert!(layout.start().join("model.safetensors").exists());
             assert!(first == adapter());
         }
+    }
+
+    #[test]
+    fn a_resumed_quickstart_names_what_was_changed_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let layout = RunLayout::new(folder.path());
+        let options = QuickstartOptions {
+            folder: folder.path().to_owned(),
+            from_scratch: false,
+            resume: true,
+        };
+        let began = config(&[]);
+        keep_settings(&began, &layout, None, None, false).unwrap();
+        let changed = config(&["grpo.group_size=3", "grpo.steps=9"]);
+        check_settings(&changed, &layout).unwrap();
+        make_folder(&layout.part(CONTROL).checkpoints().join("step-000001")).unwrap();
+        check_settings(&began, &layout).unwrap();
+        let error = quickstart(&changed, &options, &()).unwrap_err().to_string();
+        let told = format!(
+            "config.toml has other settings: grpo.group_size was {} and is 3; use",
+            began.grpo.group_size
+        );
+        assert!(error.contains(&told), "{error}");
     }
 
     #[test]
