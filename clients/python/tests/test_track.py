@@ -155,6 +155,33 @@ def test_the_runs_of_a_quickstart_are_a_group(tracker, tmp_path):
     assert control["config"]["grpo"]["steps"] == 3
 
 
+def test_runs_side_by_side_are_opened_once(tmp_path, monkeypatch):
+    """As those of a quickstart, of which each look finds rows of both."""
+    opened, finished = [], []
+
+    def init(**about):
+        name = about["name"]
+        opened.append(name)
+        return SimpleNamespace(id=name, log=lambda numbers, step: None, finish=lambda: finished.append(name))
+
+    monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(Settings=lambda **_: None, init=init))
+    quickstart, looks = tmp_path / "quick", iter([2, 3, 4])
+
+    def taken(steps):
+        for part in ("trained", "control"):
+            run_of(quickstart / part, range(steps), config=None)
+
+    def goes_on(folder):
+        steps = next(looks)
+        taken(steps)
+        return steps < 4
+
+    taken(1)
+    monkeypatch.setattr(tracking, "_goes_on", goes_on)
+    assert track(quickstart, every=0.0) == 8
+    assert sorted(opened) == sorted(finished) == ["quick/control", "quick/trained"]
+
+
 def test_training_is_followed(tracker, world, tmp_path):
     config = Path(__file__).parents[3] / "configs/smoke.toml"
     command = [BINARY, "train", str(config), "--set", "grpo.steps=3", "--out", str(tmp_path / "run")]

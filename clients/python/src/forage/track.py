@@ -68,7 +68,7 @@ def track(
     folder = Path(run)
     _begun(folder, wait, every)
     logged = 0
-    log: _Log | None = None
+    logs: dict[Path, _Log] = {}
     try:
         while True:
             # Asked before the rows are read: those of the last step are there when nobody works on the run any more.
@@ -78,19 +78,19 @@ def track(
                 rows = [row for row in part.metrics if row["step"] > book.step]
                 if not rows:
                     continue
-                if log is None or log.folder != part.folder:
-                    # The runs of a folder are trained one after the other, and trackio has one open at a time.
-                    if log is not None:
-                        log.finish()
-                    log = _Log(package, to, part, whole, book, name, init)
+                log = logs.get(part.folder)
+                if log is None:
+                    if to == "trackio":
+                        # It has one run open at a time.
+                        _finish(logs)
+                    log = logs[part.folder] = _Log(package, to, part, whole, book, name, init)
                 log.write(rows)
                 logged += len(rows)
             if not goes_on:
                 return logged
             time.sleep(every)
     finally:
-        if log is not None:
-            log.finish()
+        _finish(logs)
 
 
 def _package(to: Tracker) -> ModuleType:
@@ -175,7 +175,6 @@ class _Log:
         name: str | None,
         init: Mapping[str, Any],
     ) -> None:
-        self.folder = part.folder
         self._book = book
         place = whole.folder.resolve().name
         is_part = part.folder != whole.folder
@@ -204,6 +203,11 @@ class _Log:
             # Ctrl-C may come between two rows.
             if self._book.step > before:
                 self._book.write()
+
+
+def _finish(logs: dict[Path, _Log]) -> None:
+    while logs:
+        logs.popitem()[1].finish()
 
 
 def _in_wandb(wandb: ModuleType, known: str | None, about: dict[str, Any]) -> tuple[Any, Callable[[], None]]:
