@@ -1,4 +1,4 @@
-//! Curricula: which questions a step asks, by what became of those that were asked before.
+//! Curricula: which questions a step asks, given the outcomes of those asked before.
 
 use std::sync::Arc;
 
@@ -27,8 +27,8 @@ pub struct CurriculumEntry {
     pub about: &'static str,
     /// The settings that it reads from its table in a configuration, at most four.
     pub settings: &'static [Setting],
-    /// The questions to ask, by their places, as many as are wanted; one may come twice. The last argument puts a figure into the
-    /// step's row. A function of its arguments alone: a resumed run draws again what it had drawn.
+    /// Draws the questions to ask, as indices, as many as are wanted; one may occur twice. The last argument sets a figure in the step's
+    /// row. Must be a function of its arguments alone, so that a resumed run draws the same questions again.
     pub draw: DrawQuestions,
 }
 
@@ -60,9 +60,8 @@ impl Entry for CurriculumEntry {
 pub struct CurriculumInputs<'a> {
     /// The training questions of the run; never empty.
     pub questions: &'a [Arc<Task>],
-    /// Questions asked so far, in the order in which they were asked, those of batches that are still in play included. When a step draws
-    /// again to fill its batch, so are those of its first draw; where steps are played ahead, what fills a batch stands behind the first
-    /// questions of later steps.
+    /// Questions asked so far, in order, including those of batches still in play. When a step draws again to fill its batch, they
+    /// include its first draw; where steps are played ahead, questions that fill a batch come after the first questions of later steps.
     pub asked: &'a [Asked],
     /// The number of questions drawn before: that of `asked`, except for the default curriculum, of which nothing is kept.
     pub drawn: usize,
@@ -74,10 +73,10 @@ pub struct CurriculumInputs<'a> {
     pub seed: Seed,
 }
 
-/// A question that was asked, and what became of it.
+/// A question that was asked, and its outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Asked {
-    /// Its place among the training questions.
+    /// Index among the training questions.
     pub question: usize,
     /// The step that asked it.
     pub step: u64,

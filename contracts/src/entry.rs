@@ -1,4 +1,4 @@
-//! The entry of an environment: everything that is peculiar to it, as values and functions.
+//! The entry of an environment: everything specific to it, as values and functions.
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -32,7 +32,7 @@ pub struct Resources {
     pub tokenizer: Arc<dyn Tokenizer>,
     /// The source of whole pages, if there is one.
     pub wiki: Option<OpenWiki>,
-    /// Hears what takes long.
+    /// Receives notices about work that takes long.
     pub notice: fn(&str),
 }
 
@@ -76,14 +76,14 @@ impl Resources {
 type MakeQuestions =
     fn(settings: Value, split: Split, count: usize, seed: Seed) -> Result<Vec<Task>, RegistryError>;
 
-/// Hands numbers about a step's episodes over, each by its name.
+/// Emits numbers about a step's episodes, each with its name.
 type StepMetrics = fn(&[&Episode], &mut dyn FnMut(&str, f64));
 
-/// Hands numbers about an episode over, each by its name.
+/// Emits numbers about an episode, each with its name.
 type Measures = fn(&Episode, &mut dyn FnMut(&'static str, f64));
 
-/// One registered environment: everything that is peculiar to it, reached from here. [`EnvEntry::new`] takes what every
-/// environment has; the other fields have defaults.
+/// One registered environment, with everything specific to it. [`EnvEntry::new`] takes what every environment has; the other fields have
+/// defaults.
 ///
 /// ```
 /// # use forage_contracts::{EnvEntry, RegistryError};
@@ -106,7 +106,7 @@ pub struct EnvEntry {
     pub about: &'static str,
     /// Builds its factory from settings as written.
     pub make: fn(Value, Resources) -> Result<Arc<dyn EnvFactory>, RegistryError>,
-    /// Spells settings out, with what else follows from them.
+    /// Resolves settings: fills in defaults, and derives what follows from them.
     pub resolve: fn(Value) -> Result<Resolved, RegistryError>,
     /// JSON schema of its settings (`schemars::schema_for!`), for the reference of a config's keys; without it keys and defaults are
     /// those that [`Self::resolve`] spells out, and nobody says what they mean.
@@ -116,7 +116,7 @@ pub struct EnvEntry {
     /// The reason why a reward of this name, which fits the outcome, cannot judge episodes under these settings (as resolved), and what to do
     /// instead; `None` where it can.
     pub refuses: fn(&str, &Value) -> Option<&'static str>,
-    /// The setting, of these (as resolved), by which episodes learn from the gold answers whatever the reward is; `None` where there is none.
+    /// The setting (of these, as resolved) by which episodes learn from the gold answers whatever the reward is; `None` without one.
     pub tells_golds: fn(&Value) -> Option<&'static str>,
     /// The first `count` questions of a split, for an environment that brings its own; a function of the settings, the split and the
     /// seed. Splits share nothing.
@@ -127,15 +127,14 @@ pub struct EnvEntry {
     pub vocabulary: Vocabulary,
     /// The config of `forage quickstart`, as TOML.
     pub quickstart: Option<&'static str>,
-    /// Numbers of a training step's metrics row that mean something for its episodes alone; each is handed over by its name. Episodes that
-    /// a fault of the infrastructure ended are not among them.
+    /// Metrics of a training step for this environment's episodes alone, each emitted with its name. Episodes that an infrastructure
+    /// fault ended are not among them.
     pub metrics: StepMetrics,
-    /// Numbers of one scored episode that mean something for its episodes alone, each handed over by its name; nothing for
-    /// episodes of other environments.
+    /// Measures of one scored episode of this environment, each emitted with its name; none for episodes of other environments.
     pub measures: Measures,
-    /// The metrics that [`Self::metrics`] and [`Self::measures`] hand over.
+    /// The metrics that [`Self::metrics`] and [`Self::measures`] emit.
     pub declares: &'static [Metric],
-    /// Items of telemetry of its own, and how the common ones read its turns.
+    /// Its own items of telemetry, and how the common ones read its turns.
     pub telemetry: EnvTelemetry,
     /// For the checker: a turn that is valid under the default settings and, where episodes have several turns, does not end
     /// the episode.
@@ -157,16 +156,16 @@ pub struct Resolved {
     pub wordings: Vec<Value>,
     /// The files that the settings name, with the key of each, for configs to be checked before they are opened.
     pub files: Vec<(String, PathBuf)>,
-    /// The use that is made of the passages that are found.
+    /// How the environment uses the passages that are found.
     pub passages: Passages,
 }
 
-/// The use that an environment makes of the passages that its retriever finds: which changes to them reach the policy.
+/// How an environment uses the passages that its retriever finds, which decides which changes to them reach the policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Passages {
     /// The policy reads them.
     Read,
-    /// They lead to pages, which the policy reads: passages can be hidden or exchanged, not invented.
+    /// The policy reads the pages that they lead to: passages can be hidden or exchanged, not invented.
     LeadToPages,
     /// The policy reads none of them.
     Unread {
@@ -213,7 +212,7 @@ impl Resolved {
 }
 
 impl EnvEntry {
-    /// An environment without anything that is optional. `probe` is a turn that is valid under the default settings.
+    /// An environment without optional parts. `probe` is a turn that is valid under the default settings.
     pub const fn new(
         id: &'static str,
         about: &'static str,
@@ -268,7 +267,7 @@ impl EnvEntry {
             })
     }
 
-    /// The names it is found by: the id, the id without its namespace, and that without its version.
+    /// The names under which it is found: the id, the id without its namespace, and that without its version.
     pub fn names(&self) -> [&'static str; 3] {
         let versioned = self.id.rsplit_once('/').map_or(self.id, |(_, name)| name);
         let short = versioned
@@ -340,7 +339,7 @@ pub enum RegistryError {
     /// The sandbox cannot be opened.
     #[error("open the sandbox")]
     Sandbox(#[source] Box<dyn Error + Send + Sync>),
-    /// What an environment from outside stands on cannot be used.
+    /// A resource of an environment from outside cannot be used.
     #[error("set up the environment")]
     Own(#[source] Box<dyn Error + Send + Sync>),
 }

@@ -23,8 +23,8 @@ pub use tool::{TurnForm, TurnTool};
 pub struct Observation {
     /// The text; empty on the last step.
     pub text: String,
-    /// What calls of tools returned, one by one, without the text around them: messages where episodes are chats, in the
-    /// place of the text. Empty where the turn called none.
+    /// Results of tool calls, one by one, without the text around them: the messages of episodes that are chats, in place of `text`.
+    /// Empty where the turn called no tool.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub results: Vec<String>,
 }
@@ -38,7 +38,7 @@ impl Observation {
         }
     }
 
-    /// Adds a sentence at the end, of the last result too.
+    /// Appends a sentence to the text and to the last result.
     pub fn add(&mut self, sentence: &str) {
         self.text.push_str(sentence);
         if let Some(last) = self.results.last_mut() {
@@ -54,12 +54,13 @@ pub struct Action {
     pub text: String,
     /// Why the completion ended.
     pub finish: Finish,
-    /// Turns that the driver allows after this one. After the last one nobody reads an observation, so none needs work.
+    /// Turns that the driver allows after this one. After the last turn nobody reads the observation, so the environment need not produce
+    /// one.
     pub turns_left: usize,
 }
 
 impl Action {
-    /// A turn that ended by itself and has others after it.
+    /// A turn that ended by itself and is not the last.
     pub fn new(text: impl Into<String>) -> Self {
         Self {
             text: text.into(),
@@ -85,8 +86,8 @@ pub struct Step {
     pub terminated: bool,
     /// The turn as it was understood.
     pub kind: TurnKind,
-    /// Text the driver puts into the policy's mouth before its next turn, logged as forced and never trained on.
-    /// The next [`Action::text`] begins with it.
+    /// Text with which the driver begins the policy's next turn, logged as forced and never trained on. The next [`Action::text`] begins
+    /// with it.
     pub forced_prefix: Option<String>,
 }
 
@@ -148,10 +149,10 @@ pub enum Boundary {
     Reward,
 }
 
-/// A fault of the environment or what stands behind it. Never a reward of zero.
+/// A fault of the environment or of a system that it uses; never counted as a reward of 0.
 #[derive(Debug, thiserror::Error)]
 pub enum EnvError {
-    /// Something that the environment stands on failed.
+    /// A system that the environment uses failed.
     #[error("{}", match boundary {
         Boundary::Retriever => "search failed",
         Boundary::Sandbox => "the code cannot be run",
@@ -163,14 +164,14 @@ pub enum EnvError {
         /// The reason.
         source: Box<dyn Error + Send + Sync>,
     },
-    /// The task does not say what would be right.
+    /// The task lacks what its episodes are judged by.
     #[error("task `{task}` (`{question}`) {missing}")]
     Task {
         /// The task's id.
         task: String,
         /// Its question.
         question: String,
-        /// What it lacks, and the fix.
+        /// The missing part, and the fix.
         missing: String,
     },
     /// `step` was called before `reset`.
@@ -222,11 +223,11 @@ pub trait EnvFactory: Send + Sync {
     /// A fresh environment for one episode at a time.
     fn make(&self) -> Box<dyn Environment>;
 
-    /// What every environment it makes has in common.
+    /// The facts common to all environments it makes.
     fn spec(&self) -> &EnvSpec;
 
-    /// Its actions as tools, for clients that call tools; none where turns can only be written as text. The last one says what the episode
-    /// is to end with, an answer for instance: a client's last message is taken for it.
+    /// Its actions as tools, for clients that call tools; empty where turns can only be written as text. The last one is what an episode
+    /// is to end with, an answer for instance, and receives a client's final message.
     fn tools(&self) -> Vec<TurnTool> {
         Vec::new()
     }

@@ -31,9 +31,9 @@ pub enum Limit {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "how")]
 pub enum Ending {
-    /// The policy gave an answer, or what it was asked to rank by.
+    /// The policy gave its answer, or the query or ranking it was asked for.
     Answered,
-    /// A limit ended it.
+    /// A limit was reached.
     Truncated {
         /// Which.
         limit: Limit,
@@ -43,7 +43,7 @@ pub enum Ending {
         /// What was wrong.
         fault: String,
     },
-    /// Something of ours failed: no reward, outside every group statistic, counted.
+    /// The infrastructure failed. Such an episode has no reward, is outside every group statistic, and is counted.
     Infra {
         /// What failed.
         boundary: Boundary,
@@ -131,28 +131,28 @@ pub struct Score {
 }
 
 impl Score {
-    /// What a published grader paid beyond what its rule pays for what the policy did, before weighting; below 0 where it paid less,
-    /// `None` where none graded.
+    /// The reward of a published grader beyond what its own rule allows, before weighting; below 0 where it paid less, `None` without
+    /// such a grader.
     pub fn published_excess(&self) -> Option<f32> {
         let part = |name: &str| self.parts.get(name).copied();
         Some(part("published")? - part("published_correct")?)
     }
 }
 
-/// Where an episode left another of its group.
+/// The point at which an episode branched off another of its group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Branch {
-    /// The other's index within the group.
+    /// Index within the group of the episode it branched from.
     pub member: u64,
-    /// The turns both share.
+    /// Number of turns that both share.
     pub turns: usize,
-    /// The member that the other's tree began with, where the other is a branch itself.
+    /// Index of the tree's root, where the episode it branched from is a branch itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub root: Option<u64>,
 }
 
 impl Branch {
-    /// The member that the tree began with.
+    /// Index of the tree's root within the group.
     pub fn tree(self) -> u64 {
         self.root.unwrap_or(self.member)
     }
@@ -167,10 +167,10 @@ pub struct Episode {
     pub group: u64,
     /// Index within the group.
     pub member: u64,
-    /// Where it left another; none of an episode played from the beginning.
+    /// Where it branched off another; `None` for an episode played from the beginning.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub branch: Option<Branch>,
-    /// Turns at its beginning that it was given as a hint: another wrote them, and their tokens are forced.
+    /// Number of turns at its beginning that were given as a hint: the policy did not write them, and their tokens are forced.
     #[serde(default, skip_serializing_if = "is_default")]
     pub hinted: usize,
     /// Id of the environment that it was played in; empty where nobody recorded it.
@@ -180,9 +180,9 @@ pub struct Episode {
     pub prompt: String,
     /// Turns in order.
     pub turns: Vec<Turn>,
-    /// All tokens with authorship; of a policy that reads text their number alone.
+    /// All tokens with their authors; for a policy that reads text, only their number.
     pub tokens: TokenLog,
-    /// The messages of a chat with a policy that reads text, and the tools it was shown: the form of a demonstration.
+    /// The messages and tools of a chat with a policy that reads text, in the form of a demonstration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conversation: Option<Map<String, Value>>,
     /// How it ended.
@@ -214,7 +214,8 @@ impl Episode {
         }
     }
 
-    /// Whether its tokens are bytes, as those of a script are that writes in no policy's tokens: they begin with the prompt's.
+    /// Whether its tokens are bytes, as those of a script without a policy's tokenizer are: its tokens begin with the bytes of the
+    /// prompt.
     pub fn is_in_bytes(&self) -> bool {
         let (bytes, ids) = (self.prompt.as_bytes(), self.tokens.ids());
         let same = |(byte, id): (&u8, &u32)| u32::from(*byte) == *id;

@@ -1,7 +1,7 @@
-//! Losses and advantages over plain slices: their entries, what these get and what they give.
+//! Losses and advantages over plain slices: their entries, inputs and outputs.
 //!
-//! Log-probabilities are in nats. Slices over tokens hold policy tokens only, in order. Inputs and outputs are `f32`, arithmetic
-//! may be `f64`. Losses are minimised.
+//! Log-probabilities are in nats. Slices over tokens hold policy tokens only, in order. Inputs and outputs are `f32`, arithmetic may be
+//! `f64`. Losses are minimised.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -255,9 +255,9 @@ pub struct LossEntry {
     pub tokens: fn(&Settings, &TokenInputs) -> TokenTerms,
     /// Returns whether tokens without advantage have a loss.
     pub penalises: fn(&Settings) -> bool,
-    /// `true` where a ratio weighs tokens that another policy wrote, as replayed rollouts need.
+    /// `true` where a ratio weighs tokens of another policy, which replayed rollouts need.
     pub has_ratio: bool,
-    /// `true` where it reads where sentences end; else each turn may count as one.
+    /// `true` where it reads the ends of sentences; otherwise each turn may count as one sentence.
     pub reads_sentences: bool,
 }
 
@@ -293,9 +293,10 @@ impl Entry for LossEntry {
 pub struct TokenInputs<'a> {
     /// Log-probabilities under the weights being trained, nats.
     pub logprobs: &'a [f32],
-    /// Under the weights at the start of the step, recomputed by the trainer; the sampler's where it computes none.
+    /// Old log-probabilities, nats, the denominator of the ratio: recomputed by the trainer under the weights at the start of the step,
+    /// else the sampler's.
     pub proximal: &'a [f32],
-    /// As the sampler reported them.
+    /// Log-probabilities that the sampler reported, nats.
     pub sampler: &'a [f32],
     /// Advantages.
     pub advantages: &'a [f32],
@@ -312,7 +313,7 @@ pub struct TokenTerms {
     pub values: Vec<f32>,
     /// `[n]`: derivative by the token's own log-probability, per nat.
     pub gradients: Vec<f32>,
-    /// Tokens at which a bound of the loss acts.
+    /// Tokens at which the loss is clipped.
     pub bounded: usize,
 }
 
@@ -325,10 +326,10 @@ pub struct AdvantageEntry {
     pub about: &'static str,
     /// The settings that it reads from its table in a configuration, at most four.
     pub settings: &'static [Setting],
-    /// One outcome per group, in order. Groups that teach nothing still count in the statistics of the batch, as in the systems
-    /// named; a group of one counts where its reward needs no baseline.
+    /// One outcome per group, in order. Groups without a gradient still count in the statistics of the batch, as in the systems named; a
+    /// group of one counts where its reward needs no baseline.
     pub of_batch: fn(&Settings, &[Group]) -> Vec<GroupOutcome>,
-    /// `true` where it compares members by the mean of their group alone, which credit by turn builds on.
+    /// `true` where it compares members with the mean of their group alone, as credit by turn requires.
     pub by_mean: bool,
     /// `true` where it reads how far the policy has left its reference.
     pub reads_reference: bool,
@@ -377,7 +378,7 @@ pub struct Group<'a> {
 pub enum GroupOutcome<T = Vec<f32>> {
     /// One advantage per member; after credit by turn one list per member.
     Learn(T),
-    /// Every member earned the same: no direction.
+    /// Every member has the same reward, so that there is no gradient.
     ZeroVariance,
     /// Fewer than two members finished, and the advantage compares members.
     TooSmall,
@@ -400,7 +401,7 @@ impl GroupOutcome {
 }
 
 impl<T> GroupOutcome<T> {
-    /// The same outcome with `learn` of the advantages.
+    /// Applies `learn` to the advantages.
     pub fn map<U>(self, learn: impl FnOnce(T) -> U) -> GroupOutcome<U> {
         match self {
             Self::Learn(advantages) => GroupOutcome::Learn(learn(advantages)),

@@ -121,16 +121,16 @@ pub struct Completion {
     pub version: u64,
 }
 
-/// What a policy that reads text wrote.
+/// A turn of a policy that reads text.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reply {
     /// The turn as environments read it: up to its stop string, which is kept, with calls of tools as Hermes models write them.
     pub text: String,
-    /// The same as a message of the assistant, to be part of the conversation from now on.
+    /// The turn as a message of the assistant, to be appended to the conversation.
     pub message: Value,
     /// Why it ended.
     pub finish: Finish,
-    /// Tokens read, as whoever runs the model counts them: the whole conversation before it.
+    /// Tokens read, as counted by the server that runs the model: the whole conversation before it.
     pub prompt_tokens: usize,
     /// Tokens written, counted likewise.
     pub completion_tokens: usize,

@@ -33,7 +33,7 @@ pub trait Reward: Send + Sync {
     /// [`RewardError`] when no score could be computed.
     async fn score(&self, task: &Task, episode: &Episode) -> Result<f32, RewardError>;
 
-    /// The score and what it is made of, each piece logged as `NAME_PIECE`. Most rewards are of one piece.
+    /// The score and its pieces, each logged as `NAME_PIECE`. Most rewards have one piece.
     ///
     /// # Errors
     /// As [`Reward::score`].
@@ -89,7 +89,7 @@ pub type Pieces = Vec<(String, f32)>;
 pub struct RewardEntry {
     /// The name in configs and records.
     pub name: &'static str,
-    /// When it is earned, in a few words.
+    /// What it rewards, in a few words.
     pub about: &'static str,
     /// Whether it is computed and logged without a weight.
     pub always: bool,
@@ -121,11 +121,11 @@ impl Entry for RewardEntry {
 /// What a reward is built from.
 #[derive(Clone, Debug)]
 pub struct Making {
-    /// What the episodes end in.
+    /// Outcome of the episodes.
     pub outcome: Outcome,
     /// Start of the streams of rewards that draw.
     pub seed: Seed,
-    /// As written.
+    /// Settings as written.
     pub settings: Map<String, Value>,
     /// The registered rewards, for one that is made of another.
     pub registered: &'static Registry<RewardEntry>,
@@ -160,11 +160,11 @@ impl Making {
 /// How a reward is built.
 #[derive(Clone, Copy, Debug)]
 pub enum Make {
-    /// Without settings.
+    /// Builds a reward without settings.
     Plain(fn(Seed) -> Box<dyn Reward>),
-    /// From its settings.
+    /// Builds a reward from its settings.
     Configured(fn(&Making) -> Result<Box<dyn Reward>, SettingError>),
-    /// From its settings: one that compares the episodes of a group.
+    /// Builds a reward that compares the episodes of a group, from its settings.
     Group(fn(&Making) -> Result<Box<dyn GroupReward>, SettingError>),
 }
 

@@ -38,14 +38,14 @@ impl Provenance {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Treatment {
-    /// It is learned from as it was scored.
+    /// Learned from as it was scored.
     #[default]
     Train,
-    /// Its tokens carry no loss; its reward stays among those of its group.
+    /// Without loss on its tokens; its reward stays in its group.
     Mask,
-    /// It counts as having earned nothing, in its turns neither.
+    /// Counted as having earned nothing, in its turns neither.
     Zero,
-    /// So much is taken off its reward.
+    /// Learned from with this subtracted from its reward.
     Penalty(f32),
 }
 

@@ -81,7 +81,7 @@ fn job(task: &Arc<Task>, group: u64, member: u64) -> Job {
         group,
         member,
         seed: Seed::root(7).child("episode", &[member]),
-        leaves: None,
+        branches_from: None,
         hint: None,
         temperature: None,
     }

@@ -22,7 +22,7 @@ pub enum CheckFailure {
         /// The error.
         message: String,
     },
-    /// The same task, seed and turns gave something else the second time.
+    /// The same task, seed and turns gave another result the second time.
     #[error("task {task}: two runs with the same seed differ at {place}")]
     Nondeterministic {
         /// The task's id.

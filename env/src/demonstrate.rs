@@ -36,7 +36,7 @@ pub async fn demonstrate(
         group,
         member: 0,
         seed: seed.child("demonstration", &[group]),
-        leaves: None,
+        branches_from: None,
         hint: None,
         temperature: None,
     });

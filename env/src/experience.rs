@@ -47,7 +47,7 @@ struct Experience {
 /// A file of experience, searched by its questions.
 pub(crate) struct Memory {
     experiences: Vec<Experience>,
-    /// Of each line's question, as far as two must differ to be two.
+    /// The question of each line, normalised so that equal questions are equal.
     questions: Vec<String>,
     /// Passages are questions, their ids the places of their lines.
     index: Bm25Retriever,

@@ -1,9 +1,9 @@
-//! Entries from outside: environments, rewards, question and corpus formats, search modes and retrievers, each a file with
-//! an entry, registered in a line.
+//! Plug-ins: environments, rewards, question and corpus formats, search modes and retrievers from outside, each a file with an entry,
+//! registered in one line.
 //!
-//! Every kind of entry has a list ([`forage_contracts::Registry`]) whose beginning is built in. A program that brings its own
-//! entries adds them once, before anything is looked up; from then on they are found wherever a built-in one is: configs,
-//! commands, `inverse` and `noisy`, suggestions, help texts.
+//! Every kind of entry has a list ([`forage_contracts::Registry`]) that begins with the built-in ones. A program adds its own entries
+//! once, before anything is looked up; from then on they are found wherever a built-in one is: in configs, commands, `inverse` and
+//! `noisy`, suggestions and help texts.
 
 use forage_contracts::question::QuestionEntry;
 use forage_contracts::retriever::RetrieverEntry;

@@ -89,7 +89,7 @@ pub enum ProbeError {
     Unknown {
         /// As written.
         name: String,
-        /// Those there are.
+        /// The probes that exist.
         known: String,
     },
     /// The environment has nothing the probe could change.
@@ -162,7 +162,7 @@ struct Recipe {
 
 struct Factory {
     recipe: Arc<Recipe>,
-    /// Without the probe: what all its environments have in common.
+    /// The unchanged factory, whose spec is that of the probe.
     plain: Arc<dyn EnvFactory>,
 }
 

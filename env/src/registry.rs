@@ -122,7 +122,7 @@ pub fn find(id: &str) -> Result<&'static EnvEntry, RegistryError> {
     })
 }
 
-/// Reads a text as a turn of every environment under every profile: it is an action or a fault.
+/// Parses a text as a turn of every environment under every profile: the result is an action or a fault.
 pub(crate) fn read_everywhere(text: &str) {
     static SEARCH: LazyLock<[search_r1::SearchR1Settings; 10]> =
         LazyLock::new(|| search_r1::Profile::ALL.map(search_r1::Profile::settings));

@@ -143,7 +143,7 @@ impl Wiki {
 }
 
 impl Pages for Wiki {
-    /// By binary search and without a copy.
+    /// Finds a page by binary search, without a copy.
     fn page(&self, id: &str) -> Result<Option<Page<'_>>, RetrieverError> {
         let Some(ordinal) = self.index.ordinal_of(id)? else {
             return Ok(None);

@@ -70,7 +70,7 @@ impl Answers {
         }))
     }
 
-    /// The same with sampled episodes ranked by the policy's own grades, 0 to 1, where it gave one.
+    /// Adds the ranking of sampled episodes by the policy's own grades, 0 to 1, where it gave one.
     ///
     /// # Errors
     /// [`StatsError`] for settings out of range.

@@ -38,7 +38,7 @@ pub struct Difference {
     /// Two-sided sign-flip test over questions.
     #[serde(default)]
     pub p: f64,
-    /// The same after Holm's adjustment for the number of metrics compared.
+    /// The p-value after Holm's adjustment for the number of metrics compared.
     #[serde(default)]
     pub p_adjusted: f64,
     /// The same after Holm's adjustment for the number of policies, of a metric in which several are compared with the same one.
@@ -96,7 +96,7 @@ pub struct Comparison {
     /// Means over the data sets that have a metric, each counted once, where there are several.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) macro_average: BTreeMap<String, MacroDifference>,
-    /// On exact match; absent when questions have several samples or there is no `em`.
+    /// The exact test on right and wrong answers ([`McNemar`]); absent when questions have several samples or there is no `em`.
     pub(crate) mcnemar: Option<McNemar>,
     /// Questions with a scored episode on both sides.
     pub questions: usize,

@@ -43,7 +43,7 @@ impl<T: Copy> Parts<T> {
         }
     }
 
-    /// In the order of [`PARTS`].
+    /// The parts in the order of [`PARTS`].
     pub(crate) fn in_order(&self) -> [T; 4] {
         [self.search, self.found, self.read, self.guess]
     }
@@ -65,7 +65,7 @@ pub(crate) struct Chances {
 pub(crate) struct Decomposition {
     /// The policy before and after.
     pub policies: [Chances; 2],
-    /// The same by the number of hops, where questions have several.
+    /// The probabilities by number of hops, where questions have several.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub by_hops: BTreeMap<u8, [Chances; 2]>,
     /// The share of the gain that each part explains, with bootstrap intervals over questions; of several seeds the mean of theirs,

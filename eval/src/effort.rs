@@ -12,9 +12,10 @@ use crate::stats::{Bootstrap, Interval, StatsError, bootstrap_statistic, mean};
 /// Pearson's correlation of a question's hops with the searches of its episodes, before and after training.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Effort {
-    /// Of the start, with a bootstrap interval over questions, each drawn under all seeds that asked it; none where either does not vary.
+    /// Correlation at the start, with a bootstrap interval over questions, each drawn under all seeds that asked it; `None` where either
+    /// quantity does not vary.
     pub start: Option<Interval>,
-    /// Of the trained policy.
+    /// Correlation of the trained policy.
     pub trained: Option<Interval>,
 }
 

@@ -23,7 +23,7 @@ pub struct Labelled {
 pub struct Agreement {
     /// Answers judged.
     pub answers: usize,
-    /// Those that are labelled right.
+    /// Number of answers labelled right.
     pub right: usize,
     /// Share of verdicts equal to the label.
     pub accuracy: Interval,

@@ -38,7 +38,7 @@ impl Mistake {
         Self::Copying,
     ];
 
-    /// In words.
+    /// The name of the class in sentences.
     fn name(self) -> &'static str {
         match self {
             Self::NoAnswer => "no answer",
@@ -129,7 +129,7 @@ impl MistakeShare {
         Mistake::ALL.into_iter().map(share).collect()
     }
 
-    /// Those that are made at all.
+    /// The classes that occur at all.
     pub(crate) fn made(all: &[Self]) -> impl Iterator<Item = &Self> {
         let made = |share: &&Self| share.start > 0.0 || share.trained > 0.0;
         all.iter().filter(made)
@@ -140,7 +140,7 @@ impl MistakeShare {
         self.mistake.name()
     }
 
-    /// Those that are made in a sentence; `None` where none is.
+    /// A sentence about the classes that occur; `None` where none does.
     pub(crate) fn words(all: &[Self], confidence: f64) -> Option<String> {
         let one = |share: &Self| {
             format!(

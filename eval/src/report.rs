@@ -270,7 +270,7 @@ impl Report {
         }
     }
 
-    /// The same without curves and trajectories, as Markdown with tables.
+    /// The report as Markdown with tables, without curves and trajectories.
     pub fn to_markdown(&self) -> String {
         markdown::render(self)
     }

@@ -1,8 +1,8 @@
-//! Learning across seeds, beside spurious twins: is the gain real, and is it the reward's?
+//! Studies across seeds, beside spurious twins: is the gain real, and is it due to the reward?
 //!
-//! A study holds runs of several seeds. Each seed has a start, a trained policy and any number of twins trained on a reward
-//! without information (Shao et al. 2025, "Spurious rewards"), all evaluated on that seed's held-out questions. Every seed is
-//! compared by itself ([`Comparison`]); a [`Verdict`](crate::verdict::Verdict) is the study of one seed, kept in a file.
+//! A study holds runs of several seeds. Each seed has a start, a trained policy and any number of twins trained on a reward without
+//! information (Shao et al. 2025, "Spurious rewards"), all evaluated on that seed's held-out questions. Every seed is compared by itself
+//! ([`Comparison`]); a [`Verdict`](crate::verdict::Verdict) is the study of one seed, kept in a file.
 
 mod chosen;
 mod cost;
@@ -41,7 +41,7 @@ pub struct SeedEpisodes {
     pub start: Vec<Episode>,
     /// Episodes of each arm by name: the trained policy first, then its twins.
     pub arms: Vec<(String, Vec<Episode>)>,
-    /// Episodes of each baseline by name: other ways to the same end, which are no twins and take nothing from the reward.
+    /// Episodes of each baseline by name. Unlike twins, baselines say nothing about the reward.
     pub baselines: Vec<(String, Vec<Episode>)>,
 }
 
@@ -52,7 +52,7 @@ pub(crate) struct SeedGain {
     pub seed: u64,
     /// Mean over the seed's questions before training.
     pub start: f64,
-    /// The same after it.
+    /// The measure after training.
     pub score: f64,
     /// `score - start`, with its paired interval over the seed's questions.
     pub gain: Interval,
@@ -68,7 +68,7 @@ pub(crate) struct Lead {
     pub improvement: Option<Interval>,
     /// Two-sided p-value as that of `Arm::p`.
     pub p: f64,
-    /// The same after Holm's adjustment for the number of twins, or of baselines.
+    /// The p-value after Holm's adjustment for the number of twins, or of baselines.
     pub p_adjusted: f64,
 }
 
@@ -79,17 +79,17 @@ pub(crate) struct Arm {
     pub name: String,
     /// Each seed by itself.
     pub seeds: Vec<SeedGain>,
-    /// Mean gain. The interval is the wider, on each side, of two: Student's t over the seeds' gains, which speaks of other
-    /// seeds, and the bootstrap over questions, which speaks of other questions. With one seed it is that of the comparison.
+    /// Mean gain. The interval is the wider, on each side, of two: Student's t over the seeds' gains, which generalises to other seeds,
+    /// and the bootstrap over questions, which generalises to other questions. With one seed it is that of the comparison.
     pub gain: Interval,
-    /// Two-sided p-value of the gain: of several seeds Student's t-test, whose unit is the seed; of one seed the sign-flip test
+    /// Two-sided p-value of the gain: with several seeds of Student's t-test, whose unit is the seed; with one seed of the sign-flip test
     /// over questions.
     pub p: f64,
     /// Share of seeds whose score exceeds each tenth.
     pub profile: Vec<ProfilePoint>,
     /// The lead of the trained policy over this arm; absent for itself.
     pub lead: Option<Lead>,
-    /// What its training has taken, where that is known.
+    /// Cost of its training, where that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<Cost>,
 }
@@ -104,7 +104,7 @@ pub struct Study {
     /// The baselines.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) baselines: Vec<Arm>,
-    /// The shares of the gain by searching, finding, reading and guessing; only where episodes end in answers.
+    /// The shares of the gain due to searching, finding, reading and guessing; only where episodes end in answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) parts: Option<Decomposition>,
     /// The mistakes of episodes that fail; only where they end in answers.
@@ -116,14 +116,14 @@ pub struct Study {
     /// Searches per episode against hops, where questions differ in them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) effort: Option<Effort>,
-    /// By seed, the share of the reward's rise that came after the first quarter of the steps.
+    /// Share of the reward's rise that came after the first quarter of the steps, by seed.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) late_gain: BTreeMap<u64, Interval>,
     /// The same arms on each data set (and split, as [`EvalSummary`](crate::EvalSummary) has it), where there are several.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) by_source: BTreeMap<String, Vec<Arm>>,
-    /// The gain of each arm over its data sets, each counted once, where there are several. The interval is as that of `Arm::gain`:
-    /// Student's is of each seed's own mean over the data sets, which share its runs.
+    /// Macro-average gain of each arm over its data sets, where there are several. The interval is as that of `Arm::gain`: Student's is
+    /// of each seed's own mean over the data sets, which share its runs.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) macro_gain: BTreeMap<String, Interval>,
     /// The interquartile mean of each arm's scores over seeds and data sets, with its bootstrap interval over runs; of several seeds.
@@ -157,17 +157,17 @@ pub(crate) enum Claim {
     NotAhead,
 }
 
-/// Runs that make no study.
+/// Runs that cannot form a study.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StudyError {
     /// There is no seed.
     #[error("there is no run to study")]
     Empty,
-    /// Two runs of one seed, whose randomness is the same.
+    /// Two runs with the same seed, and so the same randomness.
     #[error("seed {0} comes twice; give each run a seed of its own")]
     Twice(u64),
-    /// Seeds with other arms.
+    /// Seeds with different arms.
     #[error(
         "seed {seed} has {found}, the first seed {expected}; train the same twins under every seed, and ask for the same baselines"
     )]
@@ -176,7 +176,7 @@ pub enum StudyError {
         seed: u64,
         /// Its arms.
         found: String,
-        /// Those of the first.
+        /// The questions of the first.
         expected: String,
     },
     /// Episodes of a seed that do not fit together.
@@ -236,7 +236,7 @@ impl SeedEpisodes {
         self.arms.iter().chain(&self.baselines)
     }
 
-    /// Compares each arm with the start, and the trained policy with each twin; then the same of the baselines.
+    /// Compares each arm, then each baseline, with the start, and the trained policy with each of them.
     pub(crate) fn compare(
         &self,
         measure: &'static str,
@@ -283,7 +283,8 @@ impl Compared {
 }
 
 impl Study {
-    /// Judges the seeds; the first arm of each is the trained policy. With one seed the figures are those of its comparisons.
+    /// Makes the study of some seeds; the first arm of each is the trained policy. With one seed the figures are those of its
+    /// comparisons.
     ///
     /// # Errors
     /// [`StudyError`] when seeds differ in their arms, repeat, or hold episodes that do not fit together.
@@ -311,7 +312,7 @@ impl Study {
                         sets.push(differences(&starts, &of_arm(&part, index, measure)));
                     }
                 }
-                // Under some seed all of its questions were lost, or it was not asked.
+                // Under some seed the data set was not asked, or all of its questions were lost.
                 Err(StudyError::Compare {
                     source: CompareError::NothingScored { .. } | CompareError::Empty,
                     ..
@@ -342,7 +343,7 @@ impl Study {
         })
     }
 
-    /// Adds what the courses of the trained policies show, each with its seed.
+    /// Adds findings from the courses of training, each with its seed.
     #[must_use]
     pub fn with_courses(mut self, courses: &[(u64, Course)]) -> Self {
         let late = courses.iter();
@@ -351,8 +352,8 @@ impl Study {
         self
     }
 
-    /// Says that the gain is shown, and is the reward's: of the twins, of which there is at least one, every one is beaten and none
-    /// has an interval of its gain above 0.
+    /// Returns whether the gain is shown and due to the reward: there is a twin, every twin is beaten, and no twin's gain has an interval
+    /// above 0.
     pub fn holds(&self) -> bool {
         self.claim() == Claim::Holds
     }
@@ -434,7 +435,7 @@ fn arms(
 }
 
 impl Arm {
-    /// An arm by its seeds, without a profile; gain and lead are those of the first. `None` without seeds.
+    /// An arm from its seeds, without a profile; gain and lead are those of the first. `None` without seeds.
     pub(crate) fn of(name: &str, figures: &[Figures]) -> Option<Self> {
         let Figures { gain, lead, .. } = figures.first()?;
         let seeds = figures.iter().map(|found| SeedGain {
@@ -459,7 +460,7 @@ impl Arm {
         })
     }
 
-    /// Takes gain and lead over several seeds.
+    /// Sets gain and lead from several seeds.
     fn pool(
         &mut self,
         [starts, own, trained]: [&[Scores]; 3],
@@ -473,35 +474,35 @@ impl Arm {
         Ok(())
     }
 
-    /// The direction in which it is shown to differ from the start.
+    /// The direction of a shown difference from the start.
     fn direction(&self) -> Ordering {
         self.gain.shown(self.p)
     }
 
-    /// Says that a gain is shown.
+    /// Returns whether a gain is shown.
     fn has_gained(&self) -> bool {
         self.direction() == Ordering::Greater
     }
 
-    /// Says that the trained policy is ahead of this twin.
+    /// Returns whether the trained policy is ahead of this twin.
     fn is_beaten(&self) -> bool {
         self.lead.as_ref().is_some_and(Lead::is_shown)
     }
 }
 
 impl Lead {
-    /// The direction in which the trained policy is shown to differ, by the adjusted test.
+    /// The direction of the trained policy's shown difference, by the adjusted test.
     fn direction(&self) -> Ordering {
         self.difference.shown(self.p_adjusted)
     }
 
-    /// Says that the trained policy is ahead.
+    /// Returns whether the trained policy is ahead.
     fn is_shown(&self) -> bool {
         self.direction() == Ordering::Greater
     }
 }
 
-/// Names of the arms and of the baselines, the same for every seed.
+/// Checks that every seed has the same arms and baselines, and returns their names.
 fn check(seeds: &[SeedEpisodes]) -> Result<Vec<String>, StudyError> {
     let names = |seed: &SeedEpisodes| seed.all().map(|(name, _)| name.clone()).collect::<Vec<_>>();
     let expected = seeds
@@ -555,7 +556,7 @@ fn scores(episodes: &[Episode], measure: &str) -> Scores {
         .collect()
 }
 
-/// Holm's adjustment for the number of leads.
+/// Sets the p-values of leads adjusted by Holm for their number.
 pub(crate) fn adjust(arms: &mut [Arm]) -> Result<(), StatsError> {
     let mut leads: Vec<&mut Lead> = arms
         .iter_mut()

@@ -46,9 +46,9 @@ pub struct EvalSummary {
     pub infra: usize,
     /// Every metric by name (`docs/metrics.md`).
     pub metrics: BTreeMap<String, Metric>,
-    /// The same by number of hops; 0 means unknown.
+    /// The metrics by number of hops; 0 means unknown.
     pub(crate) by_hops: BTreeMap<u8, GroupSummary>,
-    /// The same by data set; by data set and split (`nq, dev`) where the questions are of several splits.
+    /// The metrics by data set; by data set and split (`nq, dev`) where the questions are of several splits.
     #[serde(default)]
     pub(crate) by_source: BTreeMap<String, GroupSummary>,
     /// Means over the data sets that have a metric, each counted once whatever its number of questions; where there are several.

@@ -42,7 +42,7 @@ pub struct Verdict {
     /// Exact match, or what [`Self::outcome`] is measured in, before reinforcement learning.
     #[serde(alias = "em_start")]
     pub start: f64,
-    /// The same after it.
+    /// The measure after reinforcement learning.
     #[serde(alias = "em_trained")]
     pub trained: f64,
     /// `trained - start`.
@@ -69,13 +69,13 @@ pub struct Verdict {
     pub minimum_detectable_effect: Option<f64>,
     /// The comparisons the figures above come from: one greedy episode per question.
     pub(crate) greedy: Detail,
-    /// The same with sampled episodes.
+    /// The comparisons of sampled episodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) sampled: Option<Detail>,
-    /// The shares of the gain by searching, finding, reading and guessing; only where episodes end in answers.
+    /// The shares of the gain due to searching, finding, reading and guessing; only where episodes end in answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) parts: Option<Decomposition>,
-    /// The same of sampled episodes.
+    /// The shares of the gain of sampled episodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) sampled_parts: Option<Decomposition>,
     /// The mistakes of greedy episodes that fail; only where they end in answers.
@@ -93,7 +93,7 @@ pub struct Verdict {
     /// The reward that the control learned from alone, where that was written down.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub control_reward: Option<String>,
-    /// What training has taken, where that is known.
+    /// Cost of training, where that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) cost: Option<Cost>,
     /// The alarms of telemetry about the trained policy, in training and on the held-out questions.
@@ -208,7 +208,7 @@ impl Verdict {
         })
     }
 
-    /// Adds what the course of the trained policy shows: its alarms, and when the gain was made.
+    /// Adds findings from the course of training: its alarms, and when the gain was made.
     #[must_use]
     pub fn with_course(mut self, course: &Course) -> Self {
         self.alarms.extend(course.alarms.iter().cloned());
@@ -216,7 +216,7 @@ impl Verdict {
         self
     }
 
-    /// Adds what training has taken: episodes and seconds by the name of a policy, `trained` or a baseline's.
+    /// Adds the cost of training: episodes and seconds by the name of a policy, `trained` or a baseline's.
     #[must_use]
     pub fn with_costs(mut self, costs: &[(String, [f64; 2])]) -> Self {
         self.cost = Cost::of("trained", costs);
@@ -261,12 +261,12 @@ impl Verdict {
         }
     }
 
-    /// Says that the gain is shown, and is the reward's ([`Study::holds`]).
+    /// Returns whether the gain is shown and due to the reward ([`Study::holds`]).
     pub fn holds(&self) -> bool {
         self.study().holds()
     }
 
-    /// Says whether training is shown to have raised the outcome or lowered it; `Equal` where neither is.
+    /// Returns whether training is shown to have raised the outcome or lowered it; `Equal` where neither is.
     pub fn direction(&self) -> Ordering {
         self.direction_of(Some(&self.greedy.gain))
     }
@@ -277,12 +277,12 @@ impl Verdict {
             .map_or(Ordering::Equal, Difference::direction)
     }
 
-    /// Says that the control's gain has its interval above 0: enough for suspicion.
+    /// Returns whether the interval of the control's gain lies above 0: enough for suspicion.
     pub fn control_gained(&self) -> bool {
         self.control_interval.is_some_and(|[low, _]| low > 0.0)
     }
 
-    /// Honest sentences: gain, control, the same of sampled episodes, size of the sample.
+    /// The verdict in sentences: gain, control, the same for sampled episodes, size of the sample.
     pub fn words(&self) -> Vec<String> {
         let mut sentences = vec![self.gain_words()];
         sentences.extend(self.control_words());

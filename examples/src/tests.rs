@@ -97,7 +97,7 @@ async fn an_oracle_is_always_right_and_its_episodes_replay() {
         group,
         member: 0,
         seed: Seed::root(group),
-        leaves: None,
+        branches_from: None,
         hint: None,
         temperature: None,
     };
@@ -136,7 +136,7 @@ async fn an_oracle_is_always_right_and_its_episodes_replay() {
         group: 0,
         member: 0,
         seed: Seed::root(0),
-        leaves: None,
+        branches_from: None,
         hint: None,
         temperature: None,
     };
@@ -166,7 +166,7 @@ async fn alarms(turns: &'static [&'static str]) -> Vec<(String, String)> {
         group,
         member: 0,
         seed: Seed::root(group),
-        leaves: None,
+        branches_from: None,
         hint: None,
         temperature: None,
     };

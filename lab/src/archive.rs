@@ -30,7 +30,7 @@ const MARK: &str = ".archive";
 struct Entry {
     name: String,
     deflated: bool,
-    /// Of the content.
+    /// Checksum of the content.
     crc: u32,
     /// Bytes in the archive, and of the content.
     sizes: [u64; 2],

@@ -48,7 +48,7 @@ enum AuditRow {
         gold: Golds,
         /// The answer.
         answer: String,
-        /// It is right.
+        /// Whether the answer is right.
         label: bool,
     },
     /// Two answers, which are judged in both orders.

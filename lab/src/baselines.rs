@@ -1,5 +1,5 @@
-//! What a trained policy is held against besides its start and twins: other ways to spend as many episodes, or as many seconds, on the
-//! same start, and ways to spend none.
+//! Baselines that a trained policy is compared with, besides its start and twins: other ways to spend as many episodes, or as many
+//! seconds, on the same start, and ways that spend none.
 
 mod taught;
 
@@ -17,7 +17,8 @@ use crate::config::{Baseline, Resolved};
 use crate::data::{Data, Tasks};
 use crate::error::{Context, Result, RunError};
 use crate::evaluate::{
-    Evaluated, Opening, Out, Player, Sets, Way, evaluate_checkpoint, evaluate_policy, fault_budget,
+    EpisodeFile, Evaluated, Opening, PlaySettings, Player, Sets, evaluate_checkpoint,
+    evaluate_policy, fault_budget,
 };
 use crate::forced::Forced;
 use crate::layout::RunLayout;
@@ -30,7 +31,7 @@ use taught::Method;
 /// Episodes and seconds of the training of policies, by their names.
 pub(crate) type Costs = Vec<(String, [f64; 2])>;
 
-/// Episodes that a run has played, and the seconds of its steps, validations and checkpoints aside; `None` where it has recorded no
+/// Episodes that a run has played, and the seconds of its steps without validations and checkpoints; `None` where it has recorded no
 /// times.
 pub(crate) fn cost_of(run: &RunLayout) -> Result<Option<[f64; 2]>> {
     if !run.metrics().exists() {
@@ -57,14 +58,14 @@ pub(crate) struct Baselines<'a> {
     pub(crate) start_name: String,
     /// Its episodes on the questions.
     pub(crate) before: &'a Evaluated,
-    /// The record of the evaluation, where it can be gone on with.
+    /// The record of the evaluation, where it can be resumed.
     pub(crate) unfinished: Option<&'a Unfinished<Sets>>,
     pub(crate) observer: &'a dyn Observer,
 }
 
 impl Baselines<'_> {
-    /// Makes every baseline that the config asks for and plays the questions with it, as the trained policy plays them; those that
-    /// learn have a cost. What a folder holds already of the same config and budget is not trained again. Blocks.
+    /// Makes every baseline that the config asks for and plays the questions with it, as with the trained policy; those that learn have a
+    /// cost. A baseline of the same config and budget that is in the folder already is not trained again. Blocks.
     ///
     /// # Errors
     /// When a baseline cannot be made, or it is stopped on the way.
@@ -84,7 +85,7 @@ impl Baselines<'_> {
     fn one(&self, name: &str, baseline: Baseline) -> Result<(Evaluated, Option<[f64; 2]>)> {
         let file = self.run.unfinished_set(name);
         let unfinished = self.unfinished;
-        let out = unfinished.map(|unfinished| Out {
+        let out = unfinished.map(|unfinished| EpisodeFile {
             file: &file,
             unfinished,
         });
@@ -97,13 +98,13 @@ impl Baselines<'_> {
             Baseline::Demonstrations(budget) => (Method::Demonstrations, budget),
         };
         let (key, policy, cost) = self.taught(name, method, budget)?;
-        // Of other settings it is another policy, whose episodes are not this one's.
+        // Other settings make another policy, with episodes of its own.
         let file = self.run.unfinished_set(&key);
-        let out = out.map(|out| Out { file: &file, ..out });
+        let out = out.map(|out| EpisodeFile { file: &file, ..out });
         Ok((self.checkpoint(&policy, out)?, Some(cost)))
     }
 
-    fn checkpoint(&self, policy: &Checkpoint, out: Option<Out<'_>>) -> Result<Evaluated> {
+    fn checkpoint(&self, policy: &Checkpoint, out: Option<EpisodeFile<'_>>) -> Result<Evaluated> {
         let Self {
             config,
             data,
@@ -120,7 +121,7 @@ impl Baselines<'_> {
         Session::of(self.config, &self.data.corpus, self.start, self.observer)
     }
 
-    fn forced_search(&self, out: Option<Out<'_>>) -> Result<Evaluated> {
+    fn forced_search(&self, out: Option<EpisodeFile<'_>>) -> Result<Evaluated> {
         let session = self.session()?;
         let entry = registry::find(&self.config.environment.id)?;
         let opening = Forced::opening(entry, &session.factory.spec().stop);
@@ -143,7 +144,7 @@ impl Baselines<'_> {
         )
     }
 
-    /// One of the start's samples of each question: it stands for a greedy and for a sampled episode.
+    /// One of the start's samples of each question, used as both the greedy and the sampled episode.
     fn chosen(&self, choose: fn(usize, &[Episode]) -> Vec<Episode>) -> Evaluated {
         let greedy = choose(Baseline::SAMPLES, &self.before.sampled);
         Evaluated {
@@ -152,8 +153,8 @@ impl Baselines<'_> {
         }
     }
 
-    /// A script plays in bytes, and the same way each time.
-    fn script(&self, name: &str, out: Option<Out<'_>>) -> Result<Evaluated> {
+    /// A script writes bytes and plays the same way each time.
+    fn script(&self, name: &str, out: Option<EpisodeFile<'_>>) -> Result<Evaluated> {
         let generation = self.config.generation();
         let opening = Opening::of(self.config, Some(name), &generation);
         let Player {
@@ -167,13 +168,13 @@ impl Baselines<'_> {
         let corpus = &self.data.corpus;
         let session = Session::new(&environment, rewards, corpus, format, self.observer)?;
         let rollout = session.rollout(policy, Sampling::GREEDY)?;
-        let way = Way {
+        let settings = PlaySettings {
             in_flight,
             budget: fault_budget(self.config),
             out,
             observer: self.observer,
         };
-        let greedy = way.play_greedily(&rollout, self.tasks, self.config.seed, name)?;
+        let greedy = settings.play_greedily(&rollout, self.tasks, self.config.seed, name)?;
         let sampled = match self.config.evaluation.samples {
             0 => Vec::new(),
             _ => greedy.clone(),

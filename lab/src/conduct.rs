@@ -1,4 +1,4 @@
-//! The conduct of a run's policy, step by step: `telemetry.jsonl` in its folder.
+//! The behaviour of a run's policy, step by step: `telemetry.jsonl` in its folder.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ use crate::error::{Context, Result, bail};
 use crate::layout::{CONTROL, RunLayout, TRAINED};
 use crate::run_folder::RunFolder;
 
-/// Writes a line for each step; a resumed run cuts off those it plays again.
+/// Writes a line for each step; a resumed run removes the lines of steps that it plays again.
 pub(crate) struct Log {
     path: PathBuf,
     writer: Option<MetricsWriter>,
@@ -25,7 +25,7 @@ impl Log {
         }
     }
 
-    /// Recorded rollouts are no episodes and leave no line.
+    /// Recorded rollouts have no episodes and leave no line.
     pub(crate) fn write(&mut self, step: u64, episodes: &[Episode]) -> Result<()> {
         if episodes.is_empty() {
             return Ok(());

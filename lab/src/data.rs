@@ -86,7 +86,7 @@ impl Corpus {
         })
     }
 
-    /// The same corpus; what its retriever answers is kept in the file `tape`, where one is named.
+    /// The corpus with its retriever's answers recorded in the file `tape`, where one is named.
     pub(crate) fn recorded(self, tape: Option<&Path>) -> Result<Self> {
         Ok(Self {
             retriever: recorded(self.retriever, tape)?,
@@ -173,7 +173,7 @@ impl Data {
         }
     }
 
-    /// The same data with labels of a config for its training questions.
+    /// The data with a config's labels for the training questions.
     pub(crate) fn relabelled(&self, config: &Resolved) -> Result<Self> {
         Ok(Self {
             train: relabelled(&self.train, &config.data.labels, config.seed)?,

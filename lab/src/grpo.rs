@@ -44,7 +44,7 @@ pub(crate) enum Experience<'a> {
 
 /// One GRPO run.
 pub(crate) struct Grpo<'a> {
-    /// Shown with the progress.
+    /// Name shown with the progress.
     pub(crate) name: &'a str,
     pub(crate) config: &'a Resolved,
     pub(crate) layout: &'a RunLayout,
@@ -126,7 +126,7 @@ impl Grpo<'_> {
         };
         let runtime = runtime()?;
         let (ran, followed) = std::thread::scope(|scope| {
-            // All that people or files are told is told by the first, in whose folder the others read where the run goes on.
+            // Only the first rank reports and writes files; the others read its folder where the run is resumed.
             let follow = |mut learner: Learner| {
                 let place = &place;
                 scope.spawn(move || -> Result<()> {
@@ -137,13 +137,13 @@ impl Grpo<'_> {
                 })
             };
             let followers: Vec<_> = followers.into_iter().map(follow).collect();
-            // It belongs to this closure: where it panics, its end is what the others learn of it by.
+            // Moved into this closure, so that a panic drops it and the other ranks notice.
             let mut learner = learner;
             let run = run_grpo(&mut learner, source, &config.grpo, &place, watch);
             let ran = runtime
                 .block_on(run)
                 .map(|()| (learner.checkpoint(), learner.work()));
-            // None of the others waits for it any longer, however it ended.
+            // Dropped, so that no other rank waits for it, however it ended.
             drop(learner);
             let ended = followers.into_iter().zip(self.beside).enumerate();
             let ended = ended.map(|(place, (follower, device))| {
@@ -166,7 +166,7 @@ impl Grpo<'_> {
         explained(error, &record, || shapes(&record, self.config))
     }
 
-    /// The learner of this process, and, with several devices, those that are ranks beside it, each on a device of its own.
+    /// The learner of this process and, with several devices, one more for each of the others, which are ranks beside it.
     fn learners(
         &self,
         start: Checkpoint,
@@ -204,7 +204,7 @@ impl Grpo<'_> {
     }
 }
 
-/// The record of the settings that a run was started with; a part of a quickstart has it in the folder around its own.
+/// The record of the settings that a run was started with; for a part of a quickstart it is in the quickstart's folder.
 fn record_of(layout: &RunLayout) -> PathBuf {
     let own = layout.config();
     let around = layout.folder().parent().map(RunLayout::new);
@@ -281,9 +281,9 @@ pub(crate) fn control(stop: bool) -> Control {
     }
 }
 
-/// The settings that shape a run. What may change between the processes that work on it (length, threads, which card of a kind, parts of
-/// the gradient, who keeps which moments, evaluation, how often it saves, where a judge is and what it may cost, where a sampler is and how
-/// it is asked, how another server is asked, where servers of the environment and of passages are) is left out.
+/// The settings that shape a run, without those that may differ between the processes that work on it: length, threads, which card of a
+/// kind, parts of the gradient, sharding of moments, evaluation, saving, the address and budget of a judge, the address and patience of a
+/// sampler or another server, and the addresses of servers of the environment and of passages.
 pub(crate) fn shape(config: &Resolved) -> RunConfig {
     let mut shape = (**config).clone();
     shape.threads = 0;
@@ -354,8 +354,8 @@ pub(crate) fn first_of_kind(device: DeviceSpec) -> DeviceSpec {
     }
 }
 
-/// Writes the settings that a run begins or goes on with into its folder. Where a checkpoint is there, settings that it cannot be resumed
-/// with leave the record of those before, by which they are refused; a run without one begins anew, with these.
+/// Writes the settings that a run begins or continues with into its folder. Where there is a checkpoint that cannot be resumed with them,
+/// the earlier record stays, by which they are refused; a run without a checkpoint begins anew, with these.
 pub(crate) fn keep_settings(
     config: &Resolved,
     layout: &RunLayout,
@@ -370,7 +370,7 @@ pub(crate) fn keep_settings(
     layout.record(&file, &config.record(digests, chat)?, keep)
 }
 
-/// Returns true where the settings in a run's folder are not those of `config` on questions with these digests, in what shapes the run.
+/// Returns whether the settings in a run's folder differ from those of `config`, on questions with these digests, in what shapes the run.
 pub(crate) fn has_others(layout: &RunLayout, config: &Resolved, digests: Option<&Digests>) -> bool {
     let shaped = |config: &Resolved| shape(config).to_toml().ok();
     let Ok(before) = Resolved::read(&layout.config(), &[], None) else {

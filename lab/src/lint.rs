@@ -75,7 +75,7 @@ impl RunConfig {
             .collect()
     }
 
-    /// The same of the policy alone.
+    /// As [`Self::missing`], for the policy alone.
     pub(crate) fn missing_policy(&self) -> Option<String> {
         let name = &self.policy.checkpoint;
         let gone = is_folder(name) && !Path::new(name).exists();

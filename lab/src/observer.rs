@@ -8,15 +8,15 @@ pub trait Observer: Sync {
     /// A sentence or two that people should read.
     fn say(&self, _line: &str) {}
 
-    /// A sentence about what may be wrong, for people who asked to hear of nothing else too.
+    /// A sentence about what may be wrong, also for people who want to read nothing else.
     fn warn(&self, line: &str) {
         self.say(line);
     }
 
-    /// A task has done some of its steps; `shown` are the numbers of the last one.
+    /// Reports that a task has done some of its steps; `shown` are the numbers of the last one.
     fn progress(&self, _task: &str, _done: u64, _total: u64, _shown: &str) {}
 
-    /// Tells a run to stop after this step, with a checkpoint.
+    /// Tells whether the run is to stop after this step, with a checkpoint.
     fn is_stopped(&self) -> bool {
         false
     }
@@ -30,7 +30,7 @@ pub trait Observer: Sync {
 /// Listens to nothing.
 impl Observer for () {}
 
-/// Passes on who stops a run, and says nothing of its own: another process says it.
+/// Passes on requests to stop, and reports nothing: another process does.
 pub(crate) struct Quiet<'a>(pub(crate) &'a dyn Observer);
 
 impl Observer for Quiet<'_> {

@@ -64,7 +64,7 @@ pub struct PolicyFormat {
     pub(crate) tokenizer: Arc<dyn Tokenizer>,
     /// Tokens that an episode may have; `None` for scripts and servers.
     pub(crate) window: Option<usize>,
-    /// Without the tools of an environment.
+    /// The presentation, without an environment's tools.
     pub(crate) presentation: Presentation,
 }
 

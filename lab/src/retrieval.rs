@@ -1,4 +1,4 @@
-//! From a mode, model folders and addresses to something that searches.
+//! Opens retrievers from modes, model folders and addresses.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -264,7 +264,7 @@ fn read_remote(file: &Path) -> Result<RemoteSpec> {
     toml::from_str(&text).in_config(format!("remote retriever {} is not usable", file.display()))
 }
 
-/// The same retriever, with a tape of what it answers where one is asked for.
+/// The retriever, with a recording of its answers where one is asked for.
 pub(crate) fn recorded(
     retriever: Arc<dyn Retriever>,
     tape: Option<&Path>,

@@ -1,4 +1,4 @@
-//! Everything that episodes are played with but who plays them, put together in one place.
+//! Everything that episodes are played with except the policy, put together in one place.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -72,7 +72,7 @@ impl Session {
         Self::new(&config.environment, rewards, corpus, format, observer)
     }
 
-    /// The same session with other settings of its environment.
+    /// A copy of the session with other settings of its environment.
     pub(crate) fn with_settings(&self, settings: Map<String, Value>) -> Result<Self> {
         let environment = EnvironmentConfig {
             id: self.environment.id.clone(),
@@ -86,7 +86,7 @@ impl Session {
         })
     }
 
-    /// The same session with other environments.
+    /// A copy of the session with other environments.
     pub(crate) fn with_factory(&self, factory: Arc<dyn EnvFactory>) -> Self {
         Self {
             factory,
@@ -117,7 +117,7 @@ impl Session {
         })
     }
 
-    /// Refuses episodes none of which could begin: their prompts alone have all the tokens that an episode may have.
+    /// Refuses episodes of which none could begin, because their prompts alone exceed the tokens of an episode.
     ///
     /// # Errors
     /// When that is so.
@@ -189,7 +189,7 @@ impl EnvironmentConfig {
         })
     }
 
-    /// The settings without the address of a server, which may be another one for every process that works on the same thing.
+    /// The settings without the address of a server, which may differ between processes that work on the same run.
     pub(crate) fn without_address(&self) -> Map<String, Value> {
         let mut settings = self.settings.clone();
         settings.remove("url");

@@ -34,7 +34,7 @@ impl Observer for Beside<'_> {
     }
 }
 
-/// Does `job` for 0..`jobs`, `at_a_time` of them at once, and returns the results in order.
+/// Runs `job` for 0..`jobs`, `at_a_time` of them at once, and returns the results in order.
 ///
 /// # Errors
 /// The first failure in time: those that it stops fail as well, for a lesser reason.

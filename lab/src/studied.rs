@@ -9,14 +9,14 @@ use crate::layout::RunLayout;
 /// The findings of a study.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Studied {
-    /// From greedy episodes.
+    /// The study of greedy episodes.
     pub greedy: Study,
-    /// From sampled episodes, where all runs have some.
+    /// The study of sampled episodes, where all runs have some.
     pub sampled: Option<Study>,
 }
 
 impl Studied {
-    /// Of the greedy and the sampled episodes of each seed, the courses of their trained policies, and what training has taken.
+    /// Studies the greedy and the sampled episodes of each seed, with the courses of their trained policies and the cost of training.
     pub(crate) fn of(
         greedy: &[SeedEpisodes],
         sampled: &[SeedEpisodes],

@@ -1,4 +1,4 @@
-//! A study: what is left of the gain of runs beside their spurious twins and baselines, over one seed or several.
+//! Studies of runs: their gain beside that of their spurious twins and baselines, over one seed or several.
 
 use std::path::PathBuf;
 use std::slice::from_ref;
@@ -14,7 +14,7 @@ use crate::conduct::course;
 use crate::config::Resolved;
 use crate::data::{Data, first};
 use crate::error::{Context, Result, bail};
-use crate::evaluate::{Evaluated, Opening, Out, evaluate_checkpoint};
+use crate::evaluate::{EpisodeFile, Evaluated, Opening, evaluate_checkpoint};
 use crate::layout::{RunLayout, START, TRAINED, make_folder};
 use crate::lock::RunLock;
 use crate::memory::Start;
@@ -50,7 +50,7 @@ pub fn study(
         let begun = records.iter().find(|record| record.exists());
         check(begun.unwrap_or(first))?;
     }
-    // To the end, since each run keeps its unfinished episodes until all of them are evaluated.
+    // Held to the end, since each run keeps its unfinished episodes until all runs are evaluated.
     let _locks = claim(runs)?;
     let configs = runs
         .iter()
@@ -87,7 +87,7 @@ pub fn study(
         Ok([alone]) => alone,
         Err(_) => together(found, bootstrap)?,
     };
-    // Those of the first run too only now: a study that is stopped in a later one has its episodes.
+    // Only now those of the first run too: a study that is stopped in a later run still has its episodes.
     for run in runs {
         let place = RunLayout::new(run).unfinished();
         let removed = std::fs::remove_dir_all(&place);
@@ -96,8 +96,8 @@ pub fn study(
     Ok(studied)
 }
 
-/// The number of runs that are evaluated at the same time: where the processor trains several micro-batches of such a policy at once, a
-/// policy of this size plays faster on a core of its own than on all of them; a larger one fills them, and is in memory once.
+/// Number of runs to evaluate at a time. Where several micro-batches of such a policy are trained at once on the processor, a policy of
+/// this size plays faster on one core than on all; a larger one uses all cores, and is in memory once.
 fn at_a_time(runs: &[PathBuf], configs: &[Resolved]) -> Result<usize> {
     let (Some(run), Some(config)) = (runs.first(), configs.first()) else {
         return Ok(1);
@@ -115,7 +115,7 @@ fn at_a_time(runs: &[PathBuf], configs: &[Resolved]) -> Result<usize> {
     Ok(Start::of(&trained, true)?.map_or(1, small))
 }
 
-/// The observer of one run of a study, which begins every line with the run's name.
+/// The observer of one run of a study; it begins every line with the run's name.
 struct Named<'a> {
     observer: &'a dyn Observer,
     run: String,
@@ -144,11 +144,11 @@ impl Observer for Named<'_> {
     }
 }
 
-/// Everything that a study has of one run.
+/// The part of one run in a study.
 struct RunStudy {
     greedy: SeedEpisodes,
     sampled: SeedEpisodes,
-    /// With the seed; none where the run has recorded no steps.
+    /// The course with its seed; empty where the run has recorded no steps.
     course: Vec<(u64, Course)>,
     costs: Costs,
 }
@@ -174,7 +174,7 @@ fn together(runs: Vec<RunStudy>, bootstrap: Bootstrap) -> Result<Studied> {
     Studied::of(&greedy, &sampled, &courses, &costs, bootstrap)
 }
 
-/// Claims the folders of runs that have come to their ends.
+/// Locks the folders of the runs, which must be complete.
 fn claim(runs: &[PathBuf]) -> Result<Vec<RunLock>> {
     for (place, run) in runs.iter().enumerate() {
         let (layout, folder) = (RunLayout::new(run), run.display());
@@ -191,21 +191,21 @@ fn claim(runs: &[PathBuf]) -> Result<Vec<RunLock>> {
     runs.iter().map(|run| RunLock::take(run)).collect()
 }
 
-/// The stem of the record of a run's evaluation; the names of its sets of episodes are others.
+/// File stem of the record of a run's evaluation, different from the names of its sets of episodes.
 const EVALUATION: &str = "evaluation";
 
-/// Everything that a run is judged by.
+/// The evaluations of everything that a run is judged by.
 struct Judged {
     start: Evaluated,
     /// The trained policy, then its twins.
     arms: Vec<(String, Evaluated)>,
     baselines: Vec<(String, Evaluated)>,
-    /// What the training of arms and baselines has taken.
+    /// Cost of training arms and baselines.
     costs: Costs,
 }
 
 impl Judged {
-    /// One seed of a study.
+    /// The run as one seed of a study.
     fn seed(&self, seed: u64, pick: fn(&Evaluated) -> &Vec<Episode>) -> SeedEpisodes {
         let picked = |policies: &[(String, Evaluated)]| -> Vec<(String, Vec<Episode>)> {
             policies
@@ -269,7 +269,7 @@ fn evaluated(
     let evaluate = |name: &str, policy: &Checkpoint| -> Result<Evaluated> {
         observer.say(&format!("{name} on {} questions", tasks.len()));
         let file = run.unfinished_set(name);
-        let out = Out {
+        let out = EpisodeFile {
             file: &file,
             unfinished: &unfinished,
         };

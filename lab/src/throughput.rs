@@ -27,7 +27,7 @@ struct Sheets {
 #[derive(Deserialize)]
 struct Assumed {
     prompt_tokens: f64,
-    /// Of an episode; all but the last one search.
+    /// Turns of an episode; all but the last one search.
     turns: f64,
     turn_tokens: f64,
     observation_tokens: f64,
@@ -36,9 +36,9 @@ struct Assumed {
     bandwidth_share: f64,
     rate_share: f64,
     launch_us: f64,
-    /// Of a layer and decode step.
+    /// Launches of a layer in a decode step.
     decode_launches: f64,
-    /// Of a layer and micro-batch.
+    /// Launches of a layer in a micro-batch.
     training_launches: f64,
     /// Between machines, GB/s.
     network_gb: f64,
@@ -49,7 +49,7 @@ struct Assumed {
 struct Card {
     name: String,
     bandwidth_tb: f64,
-    /// Of dense products.
+    /// Rate of dense products in bf16, Tflop/s.
     bf16_tflops: f64,
 }
 
@@ -67,7 +67,7 @@ struct Work<'a> {
     group: f64,
     /// Sequences that decode at a time.
     rows: f64,
-    /// Of an episode.
+    /// Tokens of the prompt of an episode.
     prompt: f64,
     written: f64,
     read: f64,
@@ -89,7 +89,7 @@ struct Work<'a> {
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Times {
     rollouts: f64,
-    /// Of the rollouts, the part in which the longest turn decodes alone.
+    /// The part of the rollouts in which the longest turn decodes alone.
     tail: f64,
     update: f64,
     push: f64,

@@ -1,5 +1,5 @@
-//! Spurious twins: the same run under a reward, or labels, that cannot teach the task (Shao et al. 2025). What a twin gains as
-//! well is not a gain of the reward.
+//! Spurious twins: the same run under a reward, or labels, that cannot teach the task (Shao et al. 2025). A gain that a twin makes as
+//! well is not due to the reward.
 
 use std::str::FromStr;
 
@@ -10,7 +10,7 @@ use forage_env::registry;
 use crate::config::Resolved;
 use crate::error::{Context, Result, RunError};
 
-/// Rewards that a twin learns from alone, with weight 1.
+/// Rewards that are a twin's only one, with weight 1.
 const REWARDS: [&str; 6] = [
     "random",
     "format_only",
@@ -48,7 +48,7 @@ impl Twin {
         self.0
     }
 
-    /// The config of the twin of a run. The sentinel does not stop it: being ruined is what it is for.
+    /// The config of a run's twin. The sentinel does not stop a twin, which is meant to fail.
     ///
     /// # Errors
     /// When the environment's episodes are not graded by labels, or the twin would learn from the true answers all the same.
@@ -72,13 +72,13 @@ impl Twin {
 }
 
 impl Twin {
-    /// Refuses a config by which the twin would be told what is right apart from its reward or labels.
+    /// Refuses a config that reveals to the twin what is right in other ways than by its reward or labels.
     fn check_ignorance(self, config: &Resolved, entry: &EnvEntry, relabelled: bool) -> Result<()> {
         let settings = config.environment.resolved()?.settings;
         let told = if config.grpo.has_hints() {
             Some(("grpo.hints".to_owned(), "shows it the oracle's way"))
         } else if relabelled {
-            // What reads the answers reads the false ones.
+            // With false labels, everything that reads answers reads the false ones.
             None
         } else if let Some(setting) = (entry.tells_golds)(&settings) {
             let key = format!("environment.settings.{setting}");

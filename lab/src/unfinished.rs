@@ -1,4 +1,4 @@
-//! Work that was stopped on its way: the settings that it was begun with, and how far it has come.
+//! Interrupted work: the settings that it was begun with, and its progress.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -15,7 +15,7 @@ use crate::grpo::shape;
 use crate::observer::Observer;
 use crate::resumed::differences;
 
-/// The record of work that is not at its end, a file that is there from its beginning to its end.
+/// The record of unfinished work: a file that exists from the beginning of the work to its end.
 #[derive(Debug)]
 pub(crate) struct Unfinished<T> {
     path: PathBuf,
@@ -24,7 +24,7 @@ pub(crate) struct Unfinished<T> {
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Record<T> {
-    /// What decides the results.
+    /// Settings that determine the results.
     settings: Value,
     done: T,
 }
@@ -34,7 +34,7 @@ pub(crate) fn record_of(file: &Path) -> PathBuf {
     file.with_extension("resume.json")
 }
 
-/// Refuses to resume what was not begun, or has come to its end.
+/// Refuses to resume work that was not begun or is complete.
 pub(crate) fn check(record: &Path) -> Result<()> {
     if record.exists() {
         return Ok(());
@@ -46,7 +46,7 @@ pub(crate) fn check(record: &Path) -> Result<()> {
 }
 
 impl<T: Clone + Default + Serialize + DeserializeOwned> Unfinished<T> {
-    /// Begins work with these settings, or goes on with it.
+    /// Begins work with these settings, or resumes it.
     ///
     /// # Errors
     /// When there is nothing to resume or the record is of other settings, and without `resume` when it is of the same ones.
@@ -61,7 +61,7 @@ impl<T: Clone + Default + Serialize + DeserializeOwned> Unfinished<T> {
         }
         let mut done = T::default();
         if path.exists() {
-            // As it is read from a file, which may hold another last digit of a number.
+            // Parsed as from a file, which may change the last digit of a number.
             let now: Value = serde_json::from_str(&settings.to_string())?;
             let shown = path.display();
             let damaged = || format!("{shown} is damaged; remove it to begin anew");
@@ -92,13 +92,13 @@ impl<T: Clone + Default + Serialize + DeserializeOwned> Unfinished<T> {
         &self.path
     }
 
-    /// How far the work has come.
+    /// The progress of the work.
     pub(crate) fn done(&self) -> T {
         let record = self.record.lock().unwrap_or_else(PoisonError::into_inner);
         record.done.clone()
     }
 
-    /// Keeps how far the work has come.
+    /// Records the progress of the work.
     pub(crate) fn keep(&self, done: T) -> Result<()> {
         let mut record = self.record.lock().unwrap_or_else(PoisonError::into_inner);
         record.done = done;
@@ -114,14 +114,14 @@ impl<T: Clone + Default + Serialize + DeserializeOwned> Unfinished<T> {
         write_atomic(&self.path, &text).with_context(failed)
     }
 
-    /// Removes the record: the work is at its end.
+    /// Removes the record of complete work.
     pub(crate) fn end(self) -> Result<()> {
         let removed = std::fs::remove_file(&self.path);
         removed.with_context(|| format!("cannot remove {}", self.path.display()))
     }
 }
 
-/// What decides how questions are played and scored, whoever plays them.
+/// The settings that determine how questions are played and scored, without the policy.
 pub(crate) fn settings(
     environment: &EnvironmentConfig,
     config: Option<&Resolved>,

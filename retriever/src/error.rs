@@ -296,7 +296,7 @@ pub enum IndexError {
     Io {
         /// The action: `create`, `write`, `rename`.
         action: &'static str,
-        /// On which path.
+        /// The path.
         path: PathBuf,
         /// The cause.
         #[source]

@@ -42,7 +42,7 @@ fn find_matches(text: &str, query: &str) -> Vec<Match> {
     matches
 }
 
-/// From the first to the last match of the best window, by two pointers over the matches.
+/// The span from the first to the last match of the best window, found by two pointers over the matches.
 fn best_span(text: &str, matches: &[Match], max_chars: usize) -> Range<usize> {
     let terms = matches
         .iter()

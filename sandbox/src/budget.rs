@@ -32,9 +32,9 @@ pub(crate) struct Budget {
     /// Whether a person chose the size.
     chosen: bool,
     turns_mib: usize,
-    /// In MiB.
+    /// Memory that turns may use, MiB.
     turns: Arc<Semaphore>,
-    /// In KiB.
+    /// Memory kept between turns, KiB.
     kept: Arc<Semaphore>,
     hot: Arc<Semaphore>,
     pub(crate) spill: Spill,

@@ -69,7 +69,7 @@ impl Default for EngineOptions {
 pub enum Notice {
     /// The interpreter is compiled, which takes a while: it is the first time here.
     Compiling,
-    /// It could not be kept and will be compiled again the next time.
+    /// The machine code could not be stored and will be compiled again the next time.
     NotKept {
         /// The intended place.
         folder: PathBuf,

@@ -72,7 +72,7 @@ impl ToolSpec {
         }
     }
 
-    /// The same function with one more parameter, which has a default.
+    /// Adds a parameter with a default.
     #[must_use]
     pub fn with_default(mut self, name: &str, default: Value) -> Self {
         self.parameters.push(Parameter {

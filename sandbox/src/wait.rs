@@ -24,7 +24,7 @@ impl Wait {
         (caller, wait)
     }
 
-    /// The same wait, up to a time; without one, for ever.
+    /// The same wait with a deadline; without one, for ever.
     pub(crate) fn until(&self, until: Option<Instant>) -> Self {
         Self {
             caller: self.caller.clone(),

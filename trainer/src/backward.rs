@@ -1,12 +1,11 @@
-//! Gradients layer by layer, so that memory holds the activations of as many layers as it has room for, and of one at least.
+//! Gradients layer by layer, so that memory holds the activations of one layer, or of as many as there is room for.
 //!
-//! A forward pass keeps the input of each layer and the output of its attention, and the activations of as many layers as fit the
-//! bytes that it is given (`Workers::kept_bytes`). Log-probabilities come from it in chunks of tokens, and the derivative of the
-//! loss by them goes back through the softmax. Then, from the last layer down, the activations of one layer at a time are computed
-//! again where they were not kept, and the gradient goes back through it (activation checkpointing, Chen et al. 2016, with every
-//! layer a segment). The gradients by a layer's parameters are added to the sum over micro-batches then. Every derivative is written out
-//! (`LayerBackward`), so that no graph is built; tests hold them equal to one graph of Burn's autodiff through the whole decoder, and to
-//! `PyTorch`.
+//! A forward pass keeps the input of each layer and the output of its attention, and all activations of as many layers as fit the given
+//! bytes (`Workers::kept_bytes`). Log-probabilities are computed from it in chunks of tokens, and the derivative of the loss goes back
+//! through the softmax. Then, from the last layer down, the activations of one layer at a time are computed again where they were not
+//! kept, and the gradient goes back through it (activation checkpointing, Chen et al. 2016, with every layer a segment). The gradients of
+//! a layer's parameters are then added to the sum over micro-batches. Every derivative is written out (`LayerBackward`), so that no graph
+//! is built; tests hold them equal to one graph of Burn's autodiff through the whole decoder, and to `PyTorch`.
 
 use burn::tensor::{DType, IndexingUpdateOp, Int, Tensor, TensorData};
 
@@ -19,7 +18,7 @@ use crate::model::{
 };
 use crate::sequence::{BatchSize, Sequence, ids};
 
-/// Gradient of a loss of the log-probabilities of `sequences` by themselves, as [`add_gradients`] finds it.
+/// Gradient of a loss of the log-probabilities of `sequences`, as [`add_gradients`] computes it.
 pub(crate) fn gradients<T>(
     decoder: &Decoder,
     config: &ModelConfig,
@@ -33,15 +32,15 @@ pub(crate) fn gradients<T>(
     Some((sum, rest))
 }
 
-/// Adds the gradient of a loss of the log-probabilities of `sequences` to a sum, and returns the rest of what `loss` returned; `None`, and
-/// nothing is added, when no sequence has a target.
+/// Adds the gradient of a loss of the log-probabilities of `sequences` to a sum and returns the loss's other result; `None`, with nothing
+/// added, when no sequence has a target.
 ///
-/// The gradients of a layer are added as soon as they are there, so that beside the sum there are those of one layer at a time, and of the
-/// embedding where it is the head as well.
+/// Gradients of a layer are added as soon as they are complete, so that memory holds, beside the sum, those of one layer at a time, and
+/// of the embedding where it is tied to the head.
 ///
-/// `decoder` is on a plain device; beside an adapter its base gets no gradients. `loss` is given log-probabilities and entropies of
-/// all targets, in order, and returns the derivative of the loss by each. At most `kept_bytes` of activations are kept instead of being
-/// computed again, which changes no number.
+/// `decoder` is on a device without autodiff; beside an adapter its base gets no gradients. `loss` is given log-probabilities and
+/// entropies of all targets, in order, and returns the derivative of the loss by each. At most `kept_bytes` of activations are kept
+/// instead of being computed again, which changes no number.
 pub(crate) fn add_gradients<T>(
     sum: &mut NamedGrads,
     decoder: &Decoder,
@@ -62,7 +61,7 @@ pub(crate) fn add_gradients<T>(
     )
 }
 
-/// As [`add_gradients`], of a loss of what the value head says before each target.
+/// As [`add_gradients`], for a loss of the value head's outputs before each target.
 pub(crate) fn add_value_gradients<T>(
     sum: &mut NamedGrads,
     (decoder, head): (&Decoder, &Linear),
@@ -140,7 +139,7 @@ fn forward(
 ) -> (Vec<Kept>, Tensor<2>) {
     let mut input = decoder.embed(batch.ids());
     let mut kept = Vec::new();
-    // The last ones: what is kept of them is gone before the others are computed again.
+    // The last layers, whose activations are freed before those of the others are computed again.
     let numbers = limit / input.dtype().size();
     let sizes = decoder.layer_sizes(config);
     let depth = decoder.depth();
@@ -161,19 +160,19 @@ pub(crate) fn kept_layers(
     tokens: usize,
     numbers: usize,
 ) -> usize {
-    // A run may have had nothing to learn from.
+    // The batch may be empty.
     (numbers / (sizes.activations * tokens).max(1)).min(depth)
 }
 
 /// Bytes that [`gradients`] holds of one micro-batch on the processor, beside weights.
 pub(crate) struct Held {
-    /// Of the layers, from the forward pass on.
+    /// Bytes of the layers, from the forward pass on.
     pub(crate) kept: usize,
     /// While the gradient goes through the feed-forward part of a layer.
     pub(crate) layer: usize,
-    /// While it goes through its attention: projections.
+    /// While it goes through the attention's projections.
     pub(crate) projections: usize,
-    /// While it goes through its attention: weights of blocks of queries.
+    /// While it goes through the attention weights of blocks of queries.
     pub(crate) attention: usize,
     /// The logits of a chunk.
     pub(crate) logits: usize,
@@ -265,7 +264,7 @@ struct Backward<'a> {
 }
 
 impl Backward<'_> {
-    /// Adds what is complete to a sum: all but the gradient of the embedding, which is complete last.
+    /// Adds all complete gradients to a sum: all but that of the embedding, which is complete last.
     fn settle(&mut self, sum: &mut NamedGrads) {
         let total = &mut self.parameters.total;
         let embedding = total.remove_entry(EMBEDDING);
@@ -273,7 +272,8 @@ impl Backward<'_> {
         total.extend(embedding);
     }
 
-    /// Through a loss of log-probabilities: its derivative by the hidden states of the targets, and the rest of what it returned.
+    /// Goes back through a loss of log-probabilities: returns its derivative by the hidden states of the targets, and the loss's other
+    /// result.
     fn logprobs<T>(
         &mut self,
         targets: &Targets,
@@ -285,7 +285,7 @@ impl Backward<'_> {
         (self.head(targets, &mut logits, &grads), rest)
     }
 
-    /// The same of values, in f32 whatever the decoder computes in. The head learns beside an adapter too.
+    /// Goes back through a loss of values, in f32 whatever the decoder computes in. The head learns beside an adapter too.
     fn values<T>(
         &mut self,
         head: &Linear,
@@ -324,7 +324,7 @@ impl Backward<'_> {
         Tensor::cat(parts, 0)
     }
 
-    /// Through the embedding as the head.
+    /// Goes back through the embedding as the head.
     fn tied(&mut self, weight: &Tensor<2>, hidden: Tensor<2>, grad: Tensor<2>) -> Tensor<2> {
         if self.parameters.base_learns() {
             self.parameters.add(
@@ -337,7 +337,7 @@ impl Backward<'_> {
         self.parameters.kernels.product(grad, weight.clone())
     }
 
-    /// Into the rows of the embedding, unless it is frozen.
+    /// Adds the gradient of the rows of the embedding, unless it is frozen.
     fn embed(&mut self, batch: &Batch, grad: Tensor<2>) {
         if self.parameters.base_learns() {
             let shape = self.decoder.embedding().shape();

@@ -24,14 +24,14 @@ pub struct WeightChange {
     pub parameter: String,
     /// Its numbers.
     pub entries: usize,
-    /// Those that differ.
+    /// Numbers that differ.
     pub changed: usize,
-    /// Those that still differ when both are rounded to bf16, as published checkpoints are kept: the others changed by less than is seen
-    /// there.
+    /// Numbers that still differ when both are rounded to bf16, as published checkpoints are kept: the other changes are too small to
+    /// show there.
     pub changed_in_bf16: usize,
     /// Euclidean norm of the first.
     pub norm: f64,
-    /// That of the difference.
+    /// Norm of the difference.
     pub difference: f64,
     /// Stable rank of the difference of two matrices: the square of its Frobenius norm over that of its largest singular value, between 1
     /// and its rank. `None` of vectors, and where nothing changed.

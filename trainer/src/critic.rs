@@ -1,8 +1,7 @@
-//! The critic of PPO: a model of its own that says before each token what the policy is yet to earn.
+//! The critic of PPO: a separate model that estimates, before each token, the reward still to come.
 //!
-//! It begins as a copy of the policy's start with a linear map to one number in place of the vocabulary's, as Search-R1's and verl's
-//! does, and learns from the batches that the policy learns from, with an optimizer of its own. Beside an adapter its base is the
-//! policy's, and it has an adapter of its own.
+//! It begins as a copy of the initial policy with a linear map to one number in place of the output head, as in Search-R1 and verl, and
+//! learns from the policy's batches with its own optimizer. Beside an adapter it shares the policy's base and has an adapter of its own.
 
 use std::path::Path;
 
@@ -27,13 +26,13 @@ use crate::weights::{Checkpoint, SaveOptions, WeightsError, adapter, save_decode
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct CriticConfig {
-    /// Its learning rate after warm-up. All else of its `AdamW` is as the policy's (`grpo.update.optimizer`).
+    /// Its learning rate after warm-up. Its other `AdamW` settings are the policy's (`grpo.update.optimizer`).
     pub learning_rate: f64,
     /// Optimizer steps of linear warm-up of its rate from zero.
     pub warmup_steps: u64,
-    /// Distance from the old value beyond which a value is not moved on: verl's `cliprange_value`.
+    /// Distance from the old value beyond which a value is not moved further: verl's `cliprange_value`.
     pub clip: f64,
-    /// Optimizer steps that it takes before the policy's first: until a batch begins with so many done, the critic alone learns. verl's
+    /// Optimizer steps of the critic before the policy's first: until a batch begins with that many done, only the critic learns. verl's
     /// `critic_warmup` counts batches.
     pub head_start: u64,
 }
@@ -50,7 +49,7 @@ impl Default for CriticConfig {
 }
 
 impl CriticConfig {
-    /// Its optimizer beside that of the policy.
+    /// Settings of its optimizer, from those of the policy's.
     pub(crate) fn optimizer(&self, policy: AdamWConfig) -> AdamWConfig {
         AdamWConfig {
             learning_rate: self.learning_rate,
@@ -101,14 +100,14 @@ pub(crate) struct Critic {
 }
 
 impl Critic {
-    /// A critic that begins at `start`, the policy's; `student` makes one that learns from a model and an optimizer.
+    /// Makes a critic from `start`, the initial policy; `student` makes the trainable form of a model and an optimizer.
     pub(crate) fn new(
         start: &Checkpoint,
         config: CriticConfig,
         student: impl FnOnce(Checkpoint) -> Student,
     ) -> Self {
         let mut model = start.clone();
-        // No head of the vocabulary's size is in its files.
+        // Its files hold no output head.
         model.config.tie_word_embeddings = true;
         model.decoder = model.decoder.with_fresh_value_head(Seed::root(0));
         if let Some(lora) = &mut model.lora {
@@ -144,12 +143,12 @@ impl Critic {
         self.student.optimizer = optimizer;
     }
 
-    /// Returns whether it is to learn before the policy does.
+    /// Returns whether it still has its head start on the policy.
     pub(crate) fn has_head_start(&self) -> bool {
         self.student.optimizer.steps() < self.config.head_start
     }
 
-    /// Its value of each target of some sequences, in order, before the target is written.
+    /// The value before each target of some sequences, in order.
     pub(crate) fn values(&self, sequences: &[&Sequence]) -> Vec<f32> {
         let student = &self.student;
         let (decoder, config) = (student.decoder(), &student.checkpoint().config);
@@ -219,7 +218,7 @@ impl Critic {
         Ok((gradients, total))
     }
 
-    /// Reads what [`save`] wrote of this critic after so many updates; moments of this shard alone, where the config says so.
+    /// Reads what [`save`] wrote after so many `updates`; keeps the moments of this shard alone where the config shards them.
     ///
     /// # Errors
     /// [`WeightsError`] that names the file.

@@ -29,7 +29,7 @@ pub struct Choice {
 /// The demonstrations of a file.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Demonstrations {
-    /// In the order of the file; each has a target.
+    /// Sequences in the order of the file; each has a target.
     pub sequences: Vec<Sequence>,
     /// Lines left out because they are too long.
     pub too_long: usize,

@@ -323,7 +323,7 @@ impl Workspace {
         logits: 1 << 24,
     };
 
-    /// That of an open device.
+    /// The memory of an open device.
     pub(crate) fn of(device: &Device) -> Self {
         #[cfg(feature = "gpu")]
         if let Some(memory) = runtime::memory(device) {
@@ -333,7 +333,7 @@ impl Workspace {
         Self::PROCESSOR
     }
 
-    /// That of a card with so many bytes.
+    /// The memory of a card with `bytes` bytes.
     pub(crate) fn of_card(bytes: u64) -> Self {
         Self::with_memory(Memory {
             bytes,

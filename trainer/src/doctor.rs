@@ -1,4 +1,4 @@
-//! Comparison of a device with the processor: small checks that take seconds, for `forage doctor`.
+//! The checks of `forage doctor`: a device compared with the processor, in seconds.
 
 #[cfg(feature = "cuda")]
 mod cuda;
@@ -23,23 +23,23 @@ use crate::sequence::Sequence;
 use crate::weights::Checkpoint;
 use crate::workers::{KEPT_BYTES, Workers};
 
-/// The result of one check.
+/// Result of one check.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Check {
     /// The subject.
     pub name: &'static str,
     /// The finding, with the tolerance where there is one.
     pub found: String,
-    /// `true` where it is as it should be.
+    /// Whether the check passed.
     pub holds: bool,
-    /// The fix, where there is one of its own; of what holds and should be looked at, why.
+    /// The fix, where the check has one of its own; for a check that passed, what should still be looked at.
     pub fix: Option<&'static str>,
 }
 
 /// Largest difference from the processor's numbers, relative to the largest of them, that counts as rounding. TF32, with 10 bits, is
 /// off by more.
 const TOLERANCE_F32: f64 = 1e-4;
-/// The same for bf16, which has 7 bits.
+/// The tolerance of bf16, which has 7 bits.
 const TOLERANCE_BF16: f64 = 2e-2;
 
 /// Compares an open device with the processor and measures its speed.
@@ -78,7 +78,7 @@ fn kernels() -> Check {
     }
 }
 
-/// Products of two matrices with as few rows and as many as there are kernels for.
+/// Compares products of matrices with few rows and with many, which different kernels compute.
 fn product(device: &Device, dtype: DType) -> Check {
     let (name, tolerance) = match dtype {
         DType::BF16 => ("a bf16 product", TOLERANCE_BF16),
@@ -101,7 +101,7 @@ fn product(device: &Device, dtype: DType) -> Check {
     compared(name, &found, &expected, tolerance)
 }
 
-/// Log-probabilities and gradients of a small decoder.
+/// Compares log-probabilities and gradients of a small decoder.
 fn decoder(device: &Device) -> Check {
     let config = small_model();
     let sequences: Vec<Sequence> = (0..3)
@@ -141,7 +141,7 @@ fn decoder(device: &Device) -> Check {
     )
 }
 
-/// Tokens per second of the engine.
+/// Measures the engine's tokens per second.
 fn speed(device: &Device) -> Check {
     let name = "generation";
     match generate(device) {
@@ -201,7 +201,7 @@ fn generate(device: &Device) -> Result<f64, PolicyError> {
         let all = futures::future::try_join_all(requests.map(|request| engine.generate(request)));
         futures::executor::block_on(all).map(drop)
     };
-    // The first compiles kernels.
+    // The first round compiles kernels.
     round(0)?;
     let start = Instant::now();
     round(1)?;

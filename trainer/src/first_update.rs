@@ -17,7 +17,7 @@ use crate::update::{GroupCounts, Scored};
 const RATIO: f64 = 1e-3;
 /// Mean difference of sampler and trainer, nats per token, up to which they may compute the same weights in bf16.
 const MISMATCH: f64 = 0.02;
-/// Of the norm of a gradient, what the order of sums on a device may change.
+/// Largest relative change of a gradient's norm by the order of sums on a device.
 const ROUNDING: f64 = 1e-4;
 
 impl Learner {

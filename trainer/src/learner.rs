@@ -1,4 +1,4 @@
-//! The learner: weights, optimizer and engine, improved by scored token logs. It does not know what the task was.
+//! The learner: weights, optimizer and engine, trained on scored token logs. It knows nothing of tasks.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -35,12 +35,12 @@ pub use crate::update_config::{OldLogprobs, UpdateConfig};
 use crate::weights::Checkpoint;
 use crate::workers::Workers;
 
-/// Weights that learn, with the engine that samples from them.
+/// The weights being trained, with their optimizer and the engine or server that samples from them.
 pub struct Learner {
     pub(crate) student: Student,
     /// The value model, kept only where the objective reads one.
     pub(crate) critic: Option<Box<Critic>>,
-    /// The frozen start, kept only when the objective refers to it; of an adapted start its base, which is shared.
+    /// The frozen initial policy, kept only when the objective reads a reference; beside an adapter the shared base.
     pub(crate) reference: Option<Decoder>,
     pub(crate) config: UpdateConfig,
     pub(crate) recipe: Recipe,
@@ -48,14 +48,14 @@ pub struct Learner {
     pub(crate) context: usize,
     /// Whether each token id ends a sentence; empty unless the loss reads it.
     sentence_ends: Vec<bool>,
-    /// Entropy of the run's first batch that learned something, nats, where the objective holds entropy there.
+    /// Entropy of the run's first batch with a gradient, nats, where the objective holds entropy there.
     anchor: Option<f32>,
     /// Moving averages of the metrics of hidden states, where the objective shapes advantages by them.
     averages: Option<RankMetrics>,
-    /// Of the gradients of the newest batch, where some of them were looked at.
+    /// Spectra of gradients of the newest batch, where they are measured.
     pub(crate) spectra: Vec<GradientSpectrum>,
     sampler: Sampler,
-    /// Of the steps so far, without what was played.
+    /// The training work so far, without rollouts.
     work: Workload,
     /// The ranks that it learns with.
     pub(crate) ranks: Arc<Ranks>,
@@ -63,21 +63,21 @@ pub struct Learner {
 
 /// The sampler of rollouts.
 enum Sampler {
-    /// Engines in this process, one for each version of the weights that is in play. They take the copy that updates compute with where
-    /// they compute in the same type.
+    /// Engines in this process, one for each version of the weights that is in play. They share the copy that updates compute with where
+    /// both compute in the same type.
     Own {
         engines: Vec<Arc<Engine>>,
-        /// The place of the one with the newest weights; the one behind it, around the end, has the oldest.
+        /// Index of the engine with the newest weights; the next index, modulo the number of engines, has the oldest.
         newest: usize,
         sizes: EngineConfig,
         shares_copy: bool,
     },
-    /// A server.
+    /// Rollout servers.
     Remote(Pusher),
 }
 
 impl Learner {
-    /// Takes a checkpoint loaded on a plain device and starts an engine on it.
+    /// Makes a learner of a checkpoint on a device without autodiff, and starts an engine on it.
     pub fn new(
         mut checkpoint: Checkpoint,
         config: UpdateConfig,
@@ -85,7 +85,7 @@ impl Learner {
         workers: Workers,
     ) -> Self {
         if checkpoint.lora.is_some() {
-            // The base stays as it is: arranged for the engine now, it is held once.
+            // The base is frozen, so engine and learner can share one copy, arranged for the engine.
             checkpoint.decoder = checkpoint.decoder.arranged();
         }
         if config.dtype == Some(ComputeType::Bf16) {
@@ -104,8 +104,8 @@ impl Learner {
         Self::with_sampler(checkpoint, config, engine.context, workers, sampler)
     }
 
-    /// Takes a checkpoint loaded on a plain device; a server samples, and reads new weights from folders made in `folder`.
-    /// `context`: most tokens of a sequence.
+    /// Makes a learner of a checkpoint on a device without autodiff, with servers as samplers, which read new weights from folders made
+    /// in `folder`. `context`: most tokens of a sequence.
     pub fn remote(
         checkpoint: Checkpoint,
         config: UpdateConfig,
@@ -129,7 +129,7 @@ impl Learner {
         let recipe = config.objective.recipe(context);
         let in_bf16 = config.dtype == Some(ComputeType::Bf16);
         if in_bf16 {
-            // Before anything else is made of it.
+            // Before anything else holds it.
             checkpoint.decoder = checkpoint.decoder.sharing_base(DType::BF16);
         }
         let sentence_ends = if recipe.loss.reads_sentences() {
@@ -171,8 +171,8 @@ impl Learner {
         }
     }
 
-    /// Makes room for so many versions of the weights under which episodes are in play at a time: an episode is sampled to its end by the
-    /// weights that it began with, until as many newer ones were published.
+    /// Makes room for `versions` versions of the weights in play at a time: an episode is sampled to its end by the weights it began
+    /// with, until that many newer versions were published.
     ///
     /// # Errors
     /// [`SettingError`] where a server has one set of whole weights.
@@ -198,8 +198,8 @@ impl Learner {
         Ok(())
     }
 
-    /// Makes learners of this process the ranks of one run, in their order: the next [`crate::run::run_grpo`] of each, on a thread of
-    /// its own, is of all of them. CUDA's devices then sum gradients between them, in an order of additions that is NCCL's.
+    /// Joins learners of this process as ranks of one run, in their order: the next [`crate::run::run_grpo`] calls, each on a thread of
+    /// its own, form that run. CUDA devices sum gradients among themselves, in NCCL's order of additions.
     ///
     /// # Errors
     /// When the system gives no connections within this machine.
@@ -212,7 +212,7 @@ impl Learner {
         Ok(())
     }
 
-    /// Learns with these ranks from now on, which share the moments where the config says so.
+    /// Sets the ranks to learn with, and keeps the moments of its own shard where the config shards them.
     pub(crate) fn join(&mut self, ranks: Arc<Ranks>) {
         self.student.optimizer.deal(ranks.shard());
         if let Some(critic) = &mut self.critic {
@@ -221,7 +221,7 @@ impl Learner {
         self.ranks = ranks;
     }
 
-    /// Begins what learning draws at the run's seed.
+    /// Seeds everything that training draws.
     pub(crate) fn set_seed(&mut self, seed: Seed) {
         self.student.set_seed(seed);
         if let Some(critic) = &mut self.critic {
@@ -229,8 +229,8 @@ impl Learner {
         }
     }
 
-    /// Draws the masks of dropout, if there are any, for the steps on a batch: the same for all of them, so that ratios between them
-    /// are of the weights alone. Returns whether there are any.
+    /// Draws the dropout masks, if any, for the steps on a batch: the same for all of them, so that ratios compare weights alone. Returns
+    /// whether there are any.
     pub(crate) fn draw_masks(&mut self) -> bool {
         self.student.draw_masks();
         self.student.drops()
@@ -242,18 +242,18 @@ impl Learner {
     }
 
     /// Digest of a sample of the weights.
-    pub(crate) fn sample(&self) -> u64 {
+    pub(crate) fn weights_digest(&self) -> u64 {
         let own = sample(&self.student.checkpoint().decoder);
         let critic = self.critic_state().map(|(model, _)| sample(&model.decoder));
         critic.map_or(own, |critic| own ^ critic.rotate_left(1))
     }
 
-    /// Weights and moments of the critic, for checkpoints, where there is one.
+    /// Weights and moments of the critic, if there is one, for checkpoints.
     pub(crate) fn critic_state(&self) -> Option<(&Checkpoint, &AdamW)> {
         self.critic.as_deref().map(Critic::state)
     }
 
-    /// The policy to roll out: the weights that were published last.
+    /// The policy to roll out, under the weights published last.
     pub fn policy(&self) -> Arc<dyn Policy> {
         match &self.sampler {
             Sampler::Own {
@@ -268,7 +268,7 @@ impl Learner {
         self.student.checkpoint().clone()
     }
 
-    /// The work so far, for comparison of an estimate of memory with the truth.
+    /// The work so far, to compare an estimate of memory with the measured peak.
     pub fn work(&self) -> Workload {
         let played_tokens = match &self.sampler {
             Sampler::Own { engines, .. } => {
@@ -295,7 +295,7 @@ impl Learner {
         &self.student.optimizer
     }
 
-    /// Sends rank 0 the moments that this rank keeps for it, while it writes a checkpoint: the policy's, then the critic's.
+    /// Sends this rank's moments to rank 0, which is writing a checkpoint: the policy's, then the critic's.
     ///
     /// # Errors
     /// [`RankError`] when a rank is lost.
@@ -364,8 +364,8 @@ impl Learner {
         self.student.imitate(sequences)
     }
 
-    /// Hands the current weights to whoever samples; their version is the number of optimizer steps done. Returns what was seen of
-    /// a push, where a server samples.
+    /// Hands the current weights to the sampler; their version is the number of optimizer steps done. Returns the findings of a push
+    /// where servers sample.
     ///
     /// # Errors
     /// [`LearnError`] when the sampler is gone, the weights cannot be saved for a server, or a server has others afterwards.
@@ -396,7 +396,7 @@ impl Learner {
         Ok(pushed)
     }
 
-    /// Tells a server the weights the run begins with; an engine of this process has them.
+    /// Pushes the initial weights to servers; an engine of this process has them already.
     ///
     /// # Errors
     /// As `Self::publish`.
@@ -407,8 +407,8 @@ impl Learner {
         Ok(())
     }
 
-    /// Advantages of groups, one per token of what is learned from, with turns paid for what they told; what became of the groups; and the
-    /// means of the metrics of hidden states over the groups that are learned from, where the objective reads them.
+    /// Advantages of groups, one per token of what is learned from, with turns paid for what they told; the counts of groups by outcome;
+    /// and, where the objective reads them, the mean metrics of hidden states over the groups that are learned from.
     ///
     /// # Errors
     /// [`LearnError::Ranks`] when a rank is lost.
@@ -417,7 +417,7 @@ impl Learner {
         mut groups: Vec<Vec<Sample>>,
     ) -> Result<(Vec<Scored>, GroupCounts, Option<RankMetrics>), LearnError> {
         self.prepare(&mut groups)?;
-        // What does not say how it was drawn was drawn at the run's one temperature.
+        // Rollouts that record no temperature were drawn at the run's one temperature.
         let temperature = self.config.one_temperature().unwrap_or(1.0);
         let anchored = self.recipe.entropy.anchored;
         for Sample { sequence, .. } in groups.iter_mut().flatten() {
@@ -450,7 +450,7 @@ impl Learner {
         Ok((scored, counts, rank_means(&learned)))
     }
 
-    /// Returns whether the critic is to learn without the policy.
+    /// Returns whether only the critic learns for now.
     pub(crate) fn waits_for_critic(&self) -> bool {
         self.critic.as_deref().is_some_and(Critic::has_head_start)
     }
@@ -469,12 +469,12 @@ impl Learner {
         learned.transpose()
     }
 
-    /// Passes over a batch.
+    /// Number of epochs per batch.
     pub(crate) fn epochs(&self) -> usize {
         self.config.epochs
     }
 
-    /// The sequences of each optimizer step of a batch, weighted.
+    /// Cuts a scored batch into minibatches, one optimizer step each, with their token weights.
     pub(crate) fn minibatches(&mut self, scored: Vec<Scored>) -> Vec<Vec<Scored>> {
         let mut steps = minibatches(scored, self.config.minibatches, &self.recipe);
         if let Some(anchored) = self.recipe.entropy.anchored {
@@ -483,8 +483,7 @@ impl Learner {
         steps
     }
 
-    /// Puts the log-probabilities in place that ratios compare with, where they are not the sampler's, and restrains the tokens that the
-    /// objective chooses by them.
+    /// Sets the old log-probabilities, which are the sampler's or recomputed by the trainer, and applies Clip-Cov and KL-Cov to them.
     ///
     /// # Errors
     /// [`LearnError::Ranks`] when a rank is lost.
@@ -508,8 +507,8 @@ impl Learner {
         Ok((self.student.apply(gradients, &self.ranks)?, rate))
     }
 
-    /// Gradients of the loss of an optimizer step, micro-batch by micro-batch, with its sums over tokens. The cut is that of the
-    /// whole step on every rank, which runs the micro-batches of its parts.
+    /// Gradient of the loss of an optimizer step, summed over micro-batches, with the sums over its tokens. All ranks cut the step in the
+    /// same way, and each runs the micro-batches of its own parts.
     ///
     /// # Errors
     /// [`LearnError::Ranks`] when a rank is lost.

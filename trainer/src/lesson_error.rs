@@ -1,4 +1,4 @@
-//! Errors of files that are learned from.
+//! Errors in files of training data.
 
 use std::error::Error;
 use std::path::Path;

@@ -142,8 +142,8 @@ pub(crate) struct Targets {
 }
 
 impl Targets {
-    /// Those of the sequences of `batch`, run through `decoder`; `None` when there are none. A row that sequences share may
-    /// predict several.
+    /// The targets of the sequences of `batch`, run through `decoder`; `None` without any. A row that sequences share may predict
+    /// several.
     pub(crate) fn of(sequences: &[&Sequence], batch: &Batch, decoder: &Decoder) -> Option<Self> {
         let (mut rows, mut ids, mut inverses) = (Vec::new(), Vec::new(), Vec::new());
         for (sequence, span) in sequences.iter().zip(batch.spans()) {
@@ -364,7 +364,7 @@ impl<'a> Logits<'a> {
         (targets.min(at_once) * vocab_size, targets.div_ceil(at_once))
     }
 
-    /// Of the `targets` with these hidden states, for both passes.
+    /// The logits of `targets` with these hidden states, for the forward and the backward pass.
     pub(crate) fn new(targets: &Targets, decoder: &'a Decoder, hidden: &'a Tensor<2>) -> Self {
         let whole = targets.chunks(decoder.vocab_size()).nth(1).is_none();
         Self {
@@ -384,7 +384,7 @@ impl<'a> Logits<'a> {
         self.whole.clone().unwrap_or_else(make)
     }
 
-    /// The same for the last time.
+    /// The logits of a chunk that is not needed again.
     pub(crate) fn take(&mut self, chunk: &Range<usize>) -> Tensor<2> {
         let logits = self.of(chunk);
         self.whole = None;

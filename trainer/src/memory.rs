@@ -74,7 +74,7 @@ pub struct MemoryPlan<'a> {
     pub moments_in_8_bits: bool,
     /// Ranks that train together, of which this is the first.
     pub ranks: usize,
-    /// They have a share of the moments each.
+    /// Whether each rank keeps only a share of the moments.
     pub sharded: bool,
     /// Optimizer steps between two times that the engine gets the weights.
     pub updates: usize,
@@ -152,7 +152,7 @@ pub struct MemoryEstimate {
 }
 
 impl MemoryEstimate {
-    /// Without what takes nothing.
+    /// The parts that take any memory.
     fn of(mut always: Vec<Part>, mut moments: Vec<Moment>, layers_kept: [usize; 2]) -> Self {
         always.retain(|part| part.bytes > 0);
         for moment in &mut moments {

@@ -42,7 +42,7 @@ struct Moments {
 enum Kept {
     Full(Moments),
     EightBit(EightBit),
-    /// Of 8 bits, on a device with kernels of our own.
+    /// Moments of 8 bits, on a device with our own kernels.
     #[cfg(feature = "gpu")]
     Packed(Packed),
 }
@@ -345,9 +345,9 @@ struct Factors {
     beta1: f64,
     beta2: f64,
     epsilon: f64,
-    /// The divisor of the first moment: its bias.
+    /// The divisor that corrects the bias of the first moment.
     first: f64,
-    /// The same of the second.
+    /// The divisor that corrects the bias of the second moment.
     second: f64,
     rate: f64,
     /// The factor of the weights.

@@ -43,7 +43,7 @@ const ROUGHER: f64 = 2.0;
 /// Factors of the last norm and of the head by which whole weights are changed on purpose. The first that moves log-probabilities far
 /// enough is pushed; flat logits come before steep ones, which round more.
 const FACTORS: [f64; 6] = [0.5, 0.25, 2.0, 4.0, 8.0, 16.0];
-/// The same of an adapter: the largest number that is added to its second matrices.
+/// Largest numbers added to the second matrices of an adapter that is changed on purpose.
 const SHIFTS: [f64; 9] = [
     0.015_625, 0.031_25, 0.062_5, 0.125, 0.25, 0.5, 1.0, 2.0, 4.0,
 ];
@@ -151,7 +151,7 @@ struct Given<'a> {
     student: &'a Student,
     checkpoint: &'a Checkpoint,
     version: u64,
-    /// They are changed on purpose, to be seen; nobody samples under them.
+    /// Whether the weights are changed on purpose, to be recognised; nobody samples under them.
     proof: bool,
 }
 
@@ -167,7 +167,7 @@ impl Given<'_> {
 
 /// What became of weights that were handed over.
 struct Handed<'a> {
-    /// Of each server that was seen to have them.
+    /// Gaps of the servers that were seen to have them.
     seen: Vec<Gap>,
     /// Servers that did not answer.
     lost: Vec<(&'a Server, RemoteError)>,

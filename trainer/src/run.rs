@@ -1,4 +1,4 @@
-//! A GRPO run: roll out, score, improve, log, checkpoint; resumable at every checkpoint.
+//! A GRPO run: plays episodes, scores them, improves the policy, logs and writes checkpoints, from each of which it can be resumed.
 
 mod ahead;
 mod config;
@@ -82,13 +82,13 @@ impl Problem {
 pub enum Source<'a> {
     /// The policy plays.
     Play(&'a Problem),
-    /// They were recorded: each step takes the next groups, around and around.
+    /// Recorded rollouts: each step takes the next groups, starting over at the end.
     Recorded(&'a [Vec<Sample>]),
 }
 
-/// Runs GRPO to its last step. `watch` sees each step's metrics row, its episodes (recorded rollouts have none) and the alarms
-/// it raised. Where the place has ranks, or the learner was put [together](Learner::together) with others, it begins when all have
-/// come, and stops with all of them.
+/// Runs GRPO to its last step. `watch` is called after each step with its metrics row, its episodes (none for recorded rollouts) and the
+/// alarms it raised. With several ranks, of the place or of learners put [together](Learner::together), the run begins when all have
+/// connected and stops when any one stops.
 ///
 /// # Errors
 /// [`RunError`]; what was checkpointed can be resumed.
@@ -137,14 +137,14 @@ pub async fn run_grpo(
         held: None,
     };
     let mut records = None;
-    // A large future: whoever waits for a run keeps a pointer to it.
+    // Boxed because the future is large.
     let ran = Box::pin(run.steps(&mut records, watch)).await;
     let ran = ran.map_err(|error| run.given_up(error, records.as_mut()));
     run.part(ran.as_ref().err());
     ran
 }
 
-/// The step's line in the log.
+/// Writes the step's line to the log.
 fn describe_step(row: &Row, episodes: usize) {
     let [rollout_s, update_s, reward] =
         ["time/rollout_s", "time/update_s", "reward/mean"].map(|name| row.get(name));
@@ -159,24 +159,24 @@ struct Run<'a> {
     place: &'a RunPlace,
     ranks: Arc<Ranks>,
     sentinel: Sentinel,
-    /// Who gives hints, where episodes begin with any.
+    /// The source of hints, where episodes begin with hints.
     hints: Option<Hints>,
-    /// Batches of coming steps, the next one first.
+    /// Batches played ahead, that of the next step first.
     ahead: VecDeque<Batch>,
-    /// Groups of earlier steps; empty where none are learned from later.
+    /// Groups of earlier steps; empty where none are replayed.
     buffer: Buffer,
     /// Right episodes of earlier steps; empty where none are kept.
     solved: Solved,
-    /// What was asked; not kept where nothing reads it.
+    /// The questions asked and their outcomes; `None` where no curriculum reads them.
     memory: Option<Memory>,
-    /// Steps that all ranks have done.
+    /// Steps that all ranks have completed.
     done: u64,
-    /// The state before the step under way, for a checkpoint when a rank is lost in it; at rank 0 of several alone.
+    /// The state before the current step, for a checkpoint when a rank is lost during it; kept only by rank 0 of several.
     held: Option<Held>,
 }
 
 impl<'a> Run<'a> {
-    /// Every step that is left. `records` are kept by rank 0.
+    /// Runs the remaining steps. Only rank 0 keeps `records`.
     async fn steps(
         &mut self,
         records: &mut Option<Records<'a>>,
@@ -196,7 +196,7 @@ impl<'a> Run<'a> {
                 step: first,
                 source,
             })?;
-        // Of another start nothing good can come.
+        // Ranks that begin with different weights must not go on.
         self.agree(first, Vote::default())?;
         let saving = Saving {
             every: config.checkpoint_every,
@@ -262,8 +262,8 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// The groups that a step learns from: those just played, then those replayed, or the next recorded ones. The played are
-    /// kept for later steps.
+    /// The groups that a step learns from: those just played, then replayed ones; or the next recorded ones. Groups just played are kept
+    /// for replay.
     fn groups(&mut self, episodes: &[Episode], step: u64, row: &mut Row) -> Vec<Vec<Sample>> {
         if let Source::Recorded(groups) = self.source {
             let count = self.config.prompts_per_step.min(groups.len());
@@ -304,8 +304,8 @@ impl<'a> Run<'a> {
         groups
     }
 
-    /// The oldest groups that wait, to be learned from with what was left out of them, where the schedule has a batch of those. The groups
-    /// just played wait from now on.
+    /// The compensation batch, if the schedule has one for this step: of the oldest waiting groups, the members that were left out
+    /// before. The groups just played are put in the queue.
     fn left_out(&mut self, episodes: &[Episode], step: u64, row: &mut Row) -> Vec<Vec<Sample>> {
         let Some(recomposition) = self.config.recomposition else {
             return Vec::new();
@@ -330,8 +330,7 @@ impl<'a> Run<'a> {
         drawn.into_iter().filter_map(left).collect()
     }
 
-    /// Plays this rank's share of a group of episodes per question, under the weights that were published last. Groups are numbered
-    /// from `first` on.
+    /// Plays this rank's share of one group of episodes per question, under the weights published last. Groups are numbered from `first`.
     fn play(
         &self,
         problem: &Problem,
@@ -356,7 +355,7 @@ impl<'a> Run<'a> {
         play_own(rollout, self.hints.clone(), jobs, &self.ranks)
     }
 
-    /// The episodes of all ranks in these groups.
+    /// Gathers the episodes of these groups from all ranks.
     fn collect(
         &self,
         own: Played,
@@ -371,7 +370,7 @@ impl<'a> Run<'a> {
         episodes.map_err(lost_at(step))
     }
 
-    /// Hands changed weights to whoever samples. Recorded rollouts were sampled before, and nobody samples beside them.
+    /// Hands changed weights to the sampler; recorded rollouts have none.
     async fn sync_weights(
         &mut self,
         stats: &UpdateStats,
@@ -389,7 +388,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Plays the development questions greedily when it is time to.
+    /// Plays the development questions greedily if an evaluation is due.
     async fn evaluate(&self, step: u64, row: &mut Row) -> Result<(), RunError> {
         let Source::Play(problem) = self.source else {
             return Ok(());
@@ -447,7 +446,7 @@ impl<'a> Run<'a> {
         let read = [replays, self.config.solved > 0];
         restored.check_lengths(&newest, self.learner.context, read)?;
         if is_sent && !self.ranks.is_first() {
-            // It was a copy, which nobody needs any more.
+            // Removes the received copy.
             let _ = std::fs::remove_dir_all(&newest);
         }
         let step = restored.state.step;
@@ -501,7 +500,7 @@ pub(crate) async fn evaluate(
     Ok(describe_validation(row, &episodes, measure))
 }
 
-/// What the scored episodes of a group teach.
+/// The samples of a group's scored episodes.
 fn samples(group: &[Episode]) -> Vec<Sample> {
     group.iter().filter_map(Sample::of).collect()
 }
@@ -531,7 +530,7 @@ fn play_own(
     }
 }
 
-/// Group and member of each job.
+/// Group and member numbers of each job.
 fn names(jobs: &[Job]) -> Vec<(u64, u64)> {
     jobs.iter().map(|job| (job.group, job.member)).collect()
 }
@@ -544,7 +543,7 @@ fn lost_at(step: u64) -> impl Fn(RankError) -> RunError {
     }
 }
 
-/// One rollout setup on the learner's current weights.
+/// The rollout setup for the learner's current weights.
 pub(crate) fn rollout(learner: &Learner, problem: &Problem, sampling: Sampling) -> Rollout {
     Rollout {
         policy: learner.policy(),

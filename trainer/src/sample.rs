@@ -1,4 +1,4 @@
-//! Finished rollouts as the learner sees them: tokens, who wrote them, and what they earned.
+//! Finished rollouts as the learner sees them: tokens, their authors and their rewards.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -21,26 +21,26 @@ pub struct Sample {
     pub sequence: Sequence,
     /// Log-probabilities of the policy's tokens as the sampler reported them at the sequence's temperatures, one per target, nats.
     pub logprobs: Vec<f32>,
-    /// Policy tokens of each generation, in order; their sum is the number of targets.
+    /// Policy tokens of each turn, in order; their sum is the number of targets.
     pub turns: Vec<usize>,
-    /// `[turns]`: what each earned, apart from the reward.
+    /// `[turns]`: reward of each turn, not part of `reward`.
     pub turn_rewards: Vec<f32>,
-    /// The common mark of rollouts that left one another: the member that was played from the beginning.
+    /// Common number of the rollouts of one tree: the member that was played from the beginning.
     pub tree: u64,
     /// The training reward: the score at the end.
     pub reward: f32,
-    /// 1 where the answer was right, 0 where it was wrong; the reward where nothing says.
+    /// 1 for a right answer, 0 for a wrong one; the reward where correctness is unknown.
     pub accuracy: f32,
-    /// Its tokens carry no loss, because of how it ended; its reward counts in its group.
+    /// Whether its tokens carry no loss because of how it ended; its reward still counts in its group.
     pub masked: bool,
-    /// Nothing is paid for its turns, because of how it ended.
+    /// Whether its turns earn nothing because of how it ended.
     pub unpaid: bool,
-    /// The first gold answer of its question; empty where nothing says.
+    /// The first gold answer of its question; empty where unknown.
     pub gold: String,
 }
 
 impl Sample {
-    /// The sample of an episode, treated as the spans of its tokens say; `None` when an infrastructure fault left it without a score.
+    /// The sample of an episode, treated as its token spans say; `None` when an infrastructure fault left it without a score.
     pub fn of(episode: &Episode) -> Option<Self> {
         let score = episode.score.as_ref()?;
         let mut sequence = Sequence::from_log(&episode.tokens);
@@ -58,7 +58,7 @@ impl Sample {
             .filter(|span| span.provenance == Provenance::Policy);
         let turns: Vec<usize> = policy.map(|span| span.end - span.start.max(1)).collect();
         let treatment = episode.tokens.treatment();
-        // What a hint's turns earned was not earned by the policy.
+        // The policy did not earn the rewards of a hint's turns.
         let own = episode.turns.get(episode.hinted..).unwrap_or_default();
         let earned: Vec<f32> = episode.turn_rewards().skip(episode.hinted).collect();
         let mut turn_rewards = turn_rewards(own, &earned, turns.len());
@@ -80,8 +80,8 @@ impl Sample {
         })
     }
 
-    /// What the policy had read before each of its turns, followed by `lead` and the gold answer, whose tokens are the targets, as far
-    /// as that fits into `context` tokens; nothing without a gold answer.
+    /// One sequence per turn that asks for the gold answer: what the policy had read before the turn, then `lead` and the gold answer,
+    /// whose tokens are the targets. Stops before the first that exceeds `context` tokens; empty without a gold answer.
     pub(crate) fn asked(&self, lead: &[u32], gold: &[u32], context: usize) -> Vec<Sequence> {
         if gold.is_empty() {
             return Vec::new();
@@ -107,7 +107,8 @@ impl Sample {
             .collect()
     }
 
-    /// Tokens of each sentence of the policy's, in order. `ends`: whether each token id ends one; a turn ends one in any case.
+    /// Number of tokens of each sentence that the policy wrote, in order. `ends`: whether each token id ends a sentence; a turn ends one
+    /// in any case.
     pub(crate) fn sentences(&self, ends: &[bool]) -> Vec<usize> {
         let mut found = Vec::new();
         let mut targets = self.sequence.targets.iter();
@@ -121,7 +122,7 @@ impl Sample {
         found
     }
 
-    /// The episode as a credit sees it.
+    /// The rollout as input of credit assignment.
     pub(crate) fn member(&self) -> Member<'_> {
         let mut states = Vec::with_capacity(self.turns.len());
         let (mut first, mut read) = (0, 0);
@@ -145,7 +146,7 @@ impl Sample {
     }
 }
 
-/// `[count]`: the rewards of the turns that sampled something; one that sampled nothing gives its own to the turn before.
+/// `[count]`: rewards of the turns with policy tokens; a turn without any gives its reward to the turn before.
 fn turn_rewards(turns: &[Turn], earned: &[f32], count: usize) -> Vec<f32> {
     let mut silent = turns.len().saturating_sub(count);
     let mut rewards: Vec<f32> = Vec::with_capacity(count);
@@ -165,8 +166,7 @@ fn turn_rewards(turns: &[Turn], earned: &[f32], count: usize) -> Vec<f32> {
     rewards
 }
 
-/// A line of a file of recorded rollouts. An episode and a record of one, as runs keep them under `rollouts/`, are lines as
-/// well.
+/// A line of a file of recorded rollouts. Episodes and their records, as runs keep them under `rollouts/`, are accepted too.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Recorded {

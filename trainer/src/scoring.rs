@@ -1,5 +1,5 @@
-//! What the weights say of a batch before it is learned from: log-probabilities to compare with, how far the policy has left its
-//! reference, and what each turn told it about the answer.
+//! Forward passes over a batch before it is learned from: old log-probabilities, the distance from the reference, and the information
+//! gain of each turn.
 
 use burn::tensor::{Int, Tensor};
 use forage_contracts::Tokenizer;
@@ -15,7 +15,7 @@ use crate::student::Student;
 use crate::update::{Readings, Scored};
 
 impl Learner {
-    /// Leaves out what is not learned from, and pays turns for what they told, where the config asks for it.
+    /// Drops samples that are not learned from, and adds the information gain to the rewards of turns where the config asks for it.
     ///
     /// # Errors
     /// [`RankError`] when a rank is lost.
@@ -32,9 +32,8 @@ impl Learner {
         }
     }
 
-    /// Adds to what each turn but the last was paid the gain in the probability of the gold answer that its observation brought.
-    /// Of what would not fit the context nothing is asked, and nothing is paid for it; nor is it in an episode that counts as having
-    /// earned nothing.
+    /// Adds to the reward of each turn but the last how much its observation raised the probability of the gold answer. Nothing is
+    /// measured or paid beyond the context, or in an episode that counts as having earned nothing.
     fn pay_information(&self, groups: &mut [Vec<Sample>], lead: &str) -> Result<(), RankError> {
         let asked = self.ask_for_gold(groups, lead)?;
         let all = groups.iter_mut().flatten().zip(asked);
@@ -50,7 +49,7 @@ impl Learner {
         Ok(())
     }
 
-    /// `[samples][turns]`: scores of the gold answer's tokens where each turn begins, as far as that fits the context, under the policy that
+    /// `[samples][turns]`: scores of the gold answer's tokens before each turn, as far as that fits the context, under the policy that
     /// plays, which drops nothing.
     fn ask_for_gold(
         &self,
@@ -58,7 +57,7 @@ impl Learner {
         lead: &str,
     ) -> Result<Vec<Vec<Scores>>, RankError> {
         let tokenizer = &self.student.checkpoint().tokenizer;
-        // Tokenizers make a word and the space before it one token, which is what a policy writes.
+        // Tokenizers join a word with the space before it, as in text that a policy writes.
         let (lead, space) = lead.split_at(lead.trim_end_matches(' ').len());
         let lead = tokenizer.encode(lead);
         let asked = |sample: &Sample| {
@@ -76,7 +75,7 @@ impl Learner {
         Ok(asked.iter().map(of_sample).collect())
     }
 
-    /// What the recipe reads of the weights besides rewards: those of the policy, its reference and the critic. None drops anything.
+    /// Everything that the recipe reads besides rewards: measurements under the policy, its reference and the critic. None drops anything.
     ///
     /// # Errors
     /// [`RankError`] when a rank is lost.
@@ -109,7 +108,7 @@ impl Learner {
         Ok(readings)
     }
 
-    /// `[samples]`: metrics of the hidden states that each response is predicted from, by a forward pass of its own without the head.
+    /// `[samples]`: metrics of the hidden states that predict each response, by a forward pass without the output head.
     ///
     /// # Errors
     /// [`RankError`] when a rank is lost.
@@ -130,8 +129,8 @@ impl Learner {
         Ok(found.into_iter().map(metrics).collect())
     }
 
-    /// Puts the trainer's own log-probabilities in place of the sampler's, keeps entropies where the objective reads them, and drops
-    /// the policy loss of tokens that the entropy mask leaves out.
+    /// Replaces the sampler's log-probabilities by the trainer's, keeps entropies where the objective reads them, and removes the policy
+    /// loss of tokens outside the entropy mask.
     pub(crate) fn recompute(&self, scored: &mut [Scored]) -> Result<(), RankError> {
         let all: Vec<&Sequence> = scored.iter().map(|scored| &scored.sequence).collect();
         let found = self.score_all(None, &all)?;
@@ -186,8 +185,7 @@ impl Learner {
         Ok(found.into_iter().map(scores).collect())
     }
 
-    /// `N` lists of as many numbers of each sequence as `count` says, which `job` finds for the sequences of a micro-batch, on all ranks
-    /// together.
+    /// Runs `job` over micro-batches on all ranks together: `N` lists of numbers, of which each sequence has as many as `count` says.
     ///
     /// # Errors
     /// [`RankError`] when a rank is lost.
@@ -236,7 +234,7 @@ fn rank_metrics(student: &Student, shaping: &RankShaping, sequences: &[&Sequence
     let mut rows = Vec::new();
     for (sequence, span) in sequences.iter().zip(batch.spans()) {
         let places = shaping.places(sequence.targets.len()).into_iter();
-        // A token is predicted from what stands before it.
+        // A token is predicted from the position before it.
         rows.extend(places.map(|place| span.row(sequence.targets[place] - 1) as i32));
     }
     if rows.is_empty() {

@@ -14,12 +14,12 @@ pub struct Sequence {
     pub targets: Vec<usize>,
     /// `[targets]`: softmax temperature of the log-probability of each; empty where it is 1, or that of the update.
     pub temperatures: Vec<f32>,
-    /// Entropies are those of the most likely tokens that have this much of the probability together, of all where it is 0.
+    /// Nucleus of entropies: they are taken over the most likely tokens with this much probability together, over all where it is 0.
     pub nucleus: f32,
 }
 
 impl Sequence {
-    /// The policy's tokens of an episode, as the token log says; a policy token at position 0 has nothing before it.
+    /// An episode's tokens with the policy's as targets; a policy token at position 0 has nothing before it and is not a target.
     pub fn from_log(log: &TokenLog) -> Self {
         let mask = log.loss_mask();
         let targets = (1..log.len()).filter(|&position| mask[position]).collect();
@@ -60,8 +60,8 @@ impl BatchSize {
         }
     }
 
-    /// The largest micro-batch of `count` sequences of up to `longest` tokens, and how many there are when all are that long and
-    /// share nothing: as a step is cut for `budget` rows. Every token may carry loss.
+    /// The largest micro-batch, and the number of micro-batches, of `count` sequences of `longest` tokens each that share no prefix, as a
+    /// step is cut for `budget` rows. Every token may carry loss.
     pub fn largest(count: usize, longest: usize, budget: usize) -> (Self, usize) {
         let fit = (budget / longest.max(1)).clamp(1, count.max(1));
         let tokens = (count * longest).min(budget.max(longest));
@@ -77,11 +77,11 @@ impl BatchSize {
 /// Indices of the sequences of one forward and backward pass, in its order.
 pub(crate) type MicroBatch = Vec<usize>;
 
-/// Cuts a step into as few micro-batches of at most `budget` rows each as there can be (a longer sequence is a batch of its own), the
-/// largest as small as that allows.
+/// Cuts a step into the fewest micro-batches of at most `budget` rows each (a longer sequence is a batch of its own), the largest as
+/// small as that allows.
 ///
-/// Sequences are sorted by their tokens, so that those that begin alike are neighbours: what one has in common with the one
-/// before it takes no rows (`model::Batch`). The cut depends on the tokens and the budget alone.
+/// Sequences are sorted by their tokens, so that those with a common prefix are neighbours: the prefix that a sequence shares with the
+/// one before takes no rows (`model::Batch`). The cut depends on the tokens and the budget alone.
 pub(crate) fn cut(sequences: &[&[u32]], budget: usize) -> Vec<Vec<usize>> {
     let mut order: Vec<usize> = (0..sequences.len()).collect();
     order.sort_by_key(|&index| (sequences[index], index));
@@ -129,7 +129,7 @@ pub(crate) fn ids<'a>(sequences: impl IntoIterator<Item = &'a Sequence>) -> Vec<
         .collect()
 }
 
-/// 0..`count` in the order that `seed` gives.
+/// The numbers 0..`count`, shuffled by `seed`.
 pub(crate) fn shuffled(count: usize, seed: Seed) -> Vec<usize> {
     use rand::seq::SliceRandom;
     let mut order: Vec<usize> = (0..count).collect();
@@ -137,7 +137,7 @@ pub(crate) fn shuffled(count: usize, seed: Seed) -> Vec<usize> {
     order
 }
 
-/// The number of tokens that two sequences have in common at their beginning.
+/// Length of the common prefix of two sequences, tokens.
 pub(crate) fn alike(one: &[u32], other: &[u32]) -> usize {
     one.iter()
         .zip(other)

@@ -14,7 +14,7 @@ pub(crate) struct Gram {
 }
 
 impl Gram {
-    /// Of the rows of a matrix, `[rows, width]`.
+    /// The Gram matrix of the rows of a matrix, `[rows, width]`.
     pub(crate) fn of_rows(matrix: &[f32], width: usize) -> Self {
         let wide: Vec<f64> = matrix.iter().map(|&number| f64::from(number)).collect();
         let rows: Vec<&[f64]> = wide.chunks_exact(width.max(1)).collect();
@@ -35,7 +35,7 @@ impl Gram {
         roots(self.products.clone(), self.size)
     }
 
-    /// Those of its first `count` rows less their mean.
+    /// The Gram matrix of its first `count` rows less their mean.
     pub(crate) fn centred(&self, count: usize) -> Vec<f64> {
         let row = |place: usize| &self.products[place * self.size..][..count];
         let mean = |numbers: &[f64]| numbers.iter().sum::<f64>() / count as f64;

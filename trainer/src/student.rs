@@ -1,4 +1,4 @@
-//! Weights that learn, with the optimizer and the threads of a step: what every kind of training shares.
+//! Weights, optimizer and worker threads of a training step, shared by GRPO, fine-tuning and the critic.
 
 use std::borrow::Cow;
 use std::sync::OnceLock;
@@ -22,7 +22,7 @@ use crate::watch::{NonFinite, first_non_finite};
 use crate::weights::{Checkpoint, WeightsError};
 use crate::workers::{Parts, Workers};
 
-/// An update that must not be applied, or weights that cannot be handed over.
+/// A refused update, or weights that cannot be handed to the sampler.
 #[derive(Debug, thiserror::Error)]
 pub enum LearnError {
     /// The gradient is not finite; the weights are as before.
@@ -62,7 +62,7 @@ pub enum LearnError {
 }
 
 impl LearnError {
-    /// The same error, of a critic's step.
+    /// The same error as that of a critic's step.
     pub(crate) fn of_critic(self) -> Self {
         match self {
             Self::NonFinite { norm, source } => Self::Critic { norm, source },
@@ -104,7 +104,7 @@ pub(crate) struct Student {
     is_tidy: bool,
     /// Start of the masks of dropout.
     seed: Seed,
-    /// That of the update under way, where the adapter learns with dropout.
+    /// Dropout of the current update, where the adapter learns with it.
     dropout: Option<Dropout>,
     pub(crate) optimizer: AdamW,
     pub(crate) rope: RopeTables,
@@ -135,9 +135,9 @@ impl Student {
         }
     }
 
-    /// The same, computing in bf16 beside the weights in f32 if `in_bf16`: products and activations are in bf16, and sums within
-    /// norms, softmax and loss, gradients of parameters and moments in f32 (Micikevicius et al. 2018, without the scaling of the
-    /// loss, which bf16 has the range to do without).
+    /// Makes steps compute in bf16, beside weights in f32, if `in_bf16`: products and activations are in bf16; sums within norms, softmax
+    /// and loss, gradients of parameters and moments are in f32 (Micikevicius et al. 2018, without scaling of the loss, which the range
+    /// of bf16 makes unnecessary).
     #[must_use]
     pub(crate) fn computing_in(mut self, in_bf16: bool) -> Self {
         self.in_bf16 = in_bf16;
@@ -326,7 +326,7 @@ impl Student {
         self.imitate_seen(sequences, |_, _| ())
     }
 
-    /// The same; `see` is shown the gradient before it is applied.
+    /// As [`Self::imitate`]; calls `see` with the gradient before it is applied.
     ///
     /// # Errors
     /// As [`Self::imitate`].

@@ -1,4 +1,4 @@
-//! From groups of rollouts to the sequences of each optimizer step: plain numbers, no tensors.
+//! Scoring of a batch: from groups of rollouts to the sequences of each optimizer step, in plain numbers without tensors.
 
 use forage_contracts::objective::{GroupOutcome, TokenInputs};
 use forage_contracts::seed::Seed;
@@ -10,14 +10,14 @@ use crate::objective::{
 use crate::sample::Sample;
 use crate::sequence::Sequence;
 
-/// The number of a batch's groups by what became of them.
+/// Number of a batch's groups by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct GroupCounts {
     /// Groups seen.
     pub groups: usize,
-    /// Groups with a direction.
+    /// Groups whose advantages give a gradient.
     pub directed: usize,
-    /// Groups, of whichever kind, that the objective's filter dropped.
+    /// Groups dropped by the objective's filter, whatever their outcome.
     pub filtered: usize,
     /// Groups whose members all earned the same.
     pub zero_variance: usize,
@@ -27,28 +27,28 @@ pub(crate) struct GroupCounts {
     pub no_direction: usize,
 }
 
-/// What weights say of the policy tokens of each sample before a batch is learned from. Without samples where nothing reads it.
+/// Quantities computed by forward passes before a batch is learned from. Each list is empty where the recipe does not read it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Readings {
     /// `[samples][tokens]`: log-probability less that under the reference, nats.
     pub shifts: Vec<Vec<f32>>,
     /// `[samples][tokens]`: the critic's values.
     pub values: Vec<Vec<f32>>,
-    /// `[samples][turns]`: potentials before each turn, as far as they were asked for.
+    /// `[samples][turns]`: potentials before each turn, as far as they were measured.
     pub potentials: Vec<Vec<f32>>,
-    /// `[samples]`: what the shaping by hidden states adds to an advantage at most.
+    /// `[samples]`: largest amount that the shaping by hidden states adds to an advantage.
     pub bonuses: Vec<f32>,
 }
 
-/// What else a batch's rewards say of the policy tokens of a sample.
+/// The critic's targets for a sample, and the KL penalty that was part of its reward.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Lesson {
     /// `[n]`: the critic's values before the batch is learned from; empty without a critic.
     pub values: Vec<f32>,
-    /// `[n]`: what it is to say; empty without a critic.
+    /// `[n]`: returns, the critic's targets; empty without a critic.
     pub returns: Vec<f32>,
-    /// Sum of the estimates of a penalty that was part of the reward, nats.
-    pub paid: f64,
+    /// Sum of the KL estimates of a penalty that is part of the reward, nats.
+    pub kl_in_reward: f64,
 }
 
 impl Lesson {
@@ -56,41 +56,41 @@ impl Lesson {
         Self {
             values: member.values.to_vec(),
             returns: recipe.returns(member),
-            paid: recipe.paid(member),
+            kl_in_reward: recipe.kl_in_reward(member),
         }
     }
 }
 
-/// A sequence with all that its loss needs besides its current log-probabilities.
+/// A sequence with everything that its loss needs besides its current log-probabilities.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Scored {
     /// Tokens and targets.
     pub sequence: Sequence,
-    /// The number of its group.
+    /// Index of its group in the batch.
     pub group: u64,
-    /// `[n]`, nats: what the sampler reported.
+    /// `[n]`, nats: log-probabilities that the sampler reported.
     pub sampler: Vec<f32>,
-    /// `[n]`, nats: what the ratio compares with.
+    /// `[n]`, nats: old log-probabilities, the denominator of the ratio.
     pub proximal: Vec<f32>,
-    /// `[n]`.
+    /// `[n]`: advantages.
     pub advantages: Vec<f32>,
-    /// What the critic learns, and what was paid for leaving the reference.
+    /// Targets of the critic, and the KL penalty in the reward.
     pub lesson: Lesson,
-    /// Of each of its tokens in the step's loss.
+    /// Weight of each of its tokens in the step's loss.
     pub weight: f32,
-    /// Tokens of each sentence, in order; each turn is one unless the loss reads them.
+    /// Number of tokens of each sentence, in order; each turn is one sentence unless the loss reads sentences.
     pub sentences: Vec<usize>,
     /// `[n]`, nats: entropies before the batch is learned from; empty unless the objective holds entropy.
     pub entropies: Vec<f32>,
-    /// `[n]`: derivative of the step's loss by each entropy, the bonus apart; empty where there is none.
+    /// `[n]`: derivative of the step's loss by each entropy, without the bonus; empty where there is none.
     pub entropy_slopes: Vec<f32>,
-    /// `[n]`: tokens that the objective holds where they were; empty where there is none.
+    /// `[n]`: whether KL-Cov holds the token at its old log-probability; empty where none is held.
     pub held: Vec<bool>,
 }
 
 impl Scored {
-    /// A member of the group at a position with its advantages, `[n]`; one that is masked keeps no target. `sentence_ends`: whether
-    /// each token id ends a sentence.
+    /// A sample with its advantages, `[n]`, as a member of group `group`. A masked one keeps no targets. `sentence_ends`: whether each
+    /// token id ends a sentence.
     fn of(
         mut sample: Sample,
         (mut advantages, mut lesson): (Vec<f32>, Lesson),
@@ -116,8 +116,8 @@ impl Scored {
         }
     }
 
-    /// Returns whether its loss is constant, and there is nothing for a critic to learn, so that running it is a waste; it has counted
-    /// in the step's weights by then.
+    /// Returns whether the loss is constant and the critic has nothing to learn, so that no pass is needed. The sequence has already
+    /// counted in the step's weights.
     fn is_inert(&self, recipe: &Recipe) -> bool {
         let moves = recipe.penalty().is_some()
             || recipe.entropy.moves()
@@ -146,8 +146,8 @@ impl Recipe {
     }
 }
 
-/// Advantages of a batch of groups, given to tokens. Groups that teach nothing are left out and counted. `sentence_ends`: whether
-/// each token id ends a sentence; empty where the recipe does not read it.
+/// Scores a batch: the advantage of each policy token. Groups without a gradient are counted and left out. `sentence_ends`: whether each
+/// token id ends a sentence; empty where the recipe does not read it.
 pub(crate) fn score(
     groups: Vec<Vec<Sample>>,
     recipe: &Recipe,
@@ -196,7 +196,7 @@ pub(crate) fn score(
         let advantages = match outcome {
             GroupOutcome::TooSmall => continue,
             GroupOutcome::Learn(advantages) => recipe.shaped(advantages, &bonuses),
-            // It still counts in means over the step, and in the penalty.
+            // The group still counts in the step's means and in the penalty.
             GroupOutcome::ZeroVariance | GroupOutcome::NoDirection => group
                 .iter()
                 .map(|sample| vec![0.0; sample.sequence.targets.len()])
@@ -213,7 +213,7 @@ pub(crate) fn score(
     (scored, counts)
 }
 
-/// Cuts a batch into `count` optimizer steps of whole groups, as equal in groups as can be, and weighs each one's tokens.
+/// Cuts a batch into at most `count` minibatches of whole groups, as equal in number of groups as possible, and sets their token weights.
 pub(crate) fn minibatches(scored: Vec<Scored>, count: usize, recipe: &Recipe) -> Vec<Vec<Scored>> {
     let mut groups: Vec<Vec<Scored>> = Vec::new();
     for sequence in scored {
@@ -237,7 +237,7 @@ pub(crate) fn minibatches(scored: Vec<Scored>, count: usize, recipe: &Recipe) ->
         .collect()
 }
 
-/// Holds entropy at the `anchor`, that of these optimizer steps together where there is none yet. Returns the anchor.
+/// Sets the derivatives that pull entropy towards `anchor`, by default the level of this batch. Returns the anchor.
 pub(crate) fn hold_entropy(
     steps: &mut [Vec<Scored>],
     anchored: &AnchoredEntropy,
@@ -259,7 +259,7 @@ pub(crate) fn hold_entropy(
     Some(anchor)
 }
 
-/// Takes the policy loss off some tokens of a batch and marks those that are held, where the objective asks for it.
+/// Applies Clip-Cov and KL-Cov: removes the policy loss of some tokens of a batch and marks the tokens to hold.
 pub(crate) fn restrain(rows: &mut [Scored], terms: &EntropyTerms, seed: Seed) {
     if terms.clip_cov.is_none() && terms.kl_cov.is_none() {
         return;
@@ -283,7 +283,7 @@ pub(crate) fn restrain(rows: &mut [Scored], terms: &EntropyTerms, seed: Seed) {
     }
 }
 
-/// Weights come from the whole step, so how it is cut into micro-batches cannot matter.
+/// Sets the token weights from the whole step, so that its cut into micro-batches does not matter.
 fn weigh(step: &mut [Scored], recipe: &Recipe) {
     let tokens: Vec<usize> = step
         .iter()
@@ -298,10 +298,10 @@ fn weigh(step: &mut [Scored], recipe: &Recipe) {
     }
 }
 
-/// Sums over the tokens of some sequences.
+/// Sums over the policy tokens of some sequences, which add up over micro-batches.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct TokenSums {
-    /// Of the objective.
+    /// Counts and sums of the objective.
     pub objective: ObjectiveStats,
     /// The step's share of the loss, with penalty and bonus.
     pub loss: f64,
@@ -326,14 +326,14 @@ impl std::ops::AddAssign for TokenSums {
     }
 }
 
-/// Sums over the policy tokens of some sequences, of a critic.
+/// The critic's sums over the policy tokens of some sequences.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct ValueSums {
     /// Policy tokens.
     pub tokens: usize,
     /// The step's share of the loss.
     pub loss: f64,
-    /// Tokens at which the bound of the loss acts.
+    /// Tokens at which the value loss is clipped.
     pub clipped: usize,
 }
 
@@ -345,14 +345,14 @@ impl std::ops::AddAssign for ValueSums {
     }
 }
 
-/// Numbers of a critic's updates on one batch.
+/// Statistics of a critic's updates on one batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct ValueStats {
     /// Optimizer steps done.
     pub updates: usize,
-    /// Mean over the steps of the loss.
+    /// Mean loss over the steps.
     pub loss: f64,
-    /// Share of tokens at which the bound of the loss acted.
+    /// Share of tokens at which the value loss was clipped.
     pub clip_frac: f64,
     /// Share of the returns' variance that its values explained before it learned from them.
     pub explained_variance: f64,
@@ -362,7 +362,7 @@ pub(crate) struct ValueStats {
 }
 
 impl ValueStats {
-    /// Those of before the first step on these sequences.
+    /// The statistics before the first step on these sequences.
     pub(crate) fn of<'a>(rows: impl Iterator<Item = &'a Scored>) -> Self {
         let pairs = rows.flat_map(|row| {
             let values = row.lesson.values.iter().copied();
@@ -385,28 +385,28 @@ impl ValueStats {
     }
 }
 
-/// Numbers of the updates on one batch; means are over the policy tokens that were run.
+/// Statistics of the updates on one batch. Means are over the policy tokens that passed through the model.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct UpdateStats {
-    /// The groups by what became of them.
+    /// Groups by outcome.
     pub(crate) groups: GroupCounts,
-    /// The policy computed with masks of dropout, which the sampler knew nothing of: [`Self::mismatch`] is not of the two alone.
+    /// Whether dropout was on in the trainer and not in the sampler, so that [`Self::mismatch`] measures dropout as well.
     pub(crate) masked: bool,
-    /// The objective penalises distance from the reference: without a penalty [`Self::kl_reference`] is not measured.
+    /// Whether the objective has a KL penalty; [`Self::kl_reference`] is measured only then.
     pub(crate) penalised: bool,
-    /// Those of the critic, if there is one.
+    /// Statistics of the critic, if there is one.
     pub(crate) values: Option<ValueStats>,
     /// Means of the metrics of hidden states, where the objective reads them.
     pub(crate) ranks: Option<RankMetrics>,
-    /// Optimizer steps done: 0 when no group had a direction, or the critic has its head start.
+    /// Optimizer steps done: 0 when no group has a gradient, or while the critic has its head start.
     pub updates: usize,
-    /// Policy tokens that were run, over all passes.
+    /// Policy tokens that passed through the model, over all epochs.
     pub tokens: usize,
-    /// Mean over the steps of the loss with penalty and bonus.
+    /// Mean loss over the steps, with penalty and bonus.
     pub loss: f64,
-    /// Mean over the steps of the policy loss alone.
+    /// Mean policy loss over the steps, without penalty and bonus.
     pub policy_loss: f64,
-    /// Share of tokens at which a bound of the loss acted.
+    /// Share of tokens at which the policy loss was clipped.
     pub clip_frac: f64,
     /// Mean of old - current log-probability, nats: the k1 estimate of the KL from the policy of the batch's start.
     pub approx_kl_old: f64,
@@ -418,7 +418,7 @@ pub struct UpdateStats {
     pub mismatch: f64,
     /// Largest |ratio to the sampler - 1| at the first step.
     pub ratio_deviation_max: f64,
-    /// Share of tokens whose weight the correction cut.
+    /// Share of tokens whose weight the correction truncated.
     pub correction_truncated_frac: f64,
     /// Share of tokens that the correction dropped.
     pub correction_masked_frac: f64,
@@ -429,8 +429,8 @@ pub struct UpdateStats {
 }
 
 impl UpdateStats {
-    /// These with the optimizer steps of a batch that was learned from next; the figures of the policy are the other's where this batch
-    /// had no step.
+    /// Counts the optimizer steps of the step's next batch as well; the policy's figures are those of `next` where `self` has no
+    /// optimizer step.
     pub(crate) fn followed_by(self, next: Self) -> Self {
         if self.updates == 0 && next.updates > 0 {
             return Self {
@@ -476,11 +476,11 @@ impl UpdateStats {
     }
 }
 
-/// Loss and derivative of some sequences of a step: `scores` are those of all their targets, in order, under the weights
-/// being trained, `reference` those under the reference, `[n]`, read only if the loss has a penalty.
+/// Loss of some sequences of a step, and its derivative. `scores`: of all their targets, in order, under the weights being trained;
+/// `reference`: `[n]`, nats, log-probabilities under the reference, read only if the loss has a penalty.
 ///
 /// # Panics
-/// When numbers differ, or a recipe with a penalty is given no reference.
+/// When lengths differ, or a recipe with a penalty is given no reference.
 pub(crate) fn loss(
     rows: &[&Scored],
     recipe: &Recipe,
@@ -510,7 +510,7 @@ pub(crate) fn loss(
         if let Some(kl_cov) = recipe.entropy.kl_cov {
             kl_cov.hold(&mut found, [logprobs, &row.proximal], &row.held, row.weight);
         }
-        found.stats.kl += row.lesson.paid;
+        found.stats.kl += row.lesson.kl_in_reward;
         let entropies = &scores.entropies[range];
         let entropy: f64 = entropies.iter().map(|&entropy| f64::from(entropy)).sum();
         let held: f64 = row

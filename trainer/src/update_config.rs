@@ -146,7 +146,7 @@ impl UpdateConfig {
         self.check_critic()
     }
 
-    /// The same with what names and defaults stand for. `max_tokens`: see [`ObjectiveConfig::recipe`].
+    /// The config with names and defaults spelled out. `max_tokens`: see [`ObjectiveConfig::recipe`].
     #[must_use]
     pub fn spelled_out(&self, max_tokens: usize) -> Self {
         Self {

@@ -38,8 +38,8 @@ impl Workers {
         }
     }
 
-    /// The same, keeping so many bytes of the activations of each micro-batch instead of computing them again: time and memory, not
-    /// meaning. A [`MemoryPlan`](crate::memory::MemoryPlan) says how many there is room for.
+    /// Keeps up to `kept_bytes` of each micro-batch's activations instead of computing them again: this trades memory for time and
+    /// changes no result. A [`MemoryPlan`](crate::memory::MemoryPlan) says how much there is room for.
     #[must_use]
     pub fn keeping(self, kept_bytes: usize) -> Self {
         Self { kept_bytes, ..self }
@@ -50,9 +50,9 @@ impl Workers {
         self.kept_bytes
     }
 
-    /// As suits a model and its device. On the processor, a small model has a micro-batch per thread; a large one has one
-    /// micro-batch at a time, whose memory is then held once, and splits its products. Another device works on one
-    /// micro-batch at a time, whose kernels fill it.
+    /// The workers that suit a model and its device. On the processor a small model has one micro-batch per thread; a large one has one
+    /// micro-batch at a time, which bounds memory, and splits its products over threads. Another device works on one micro-batch at a
+    /// time, which fills it.
     ///
     /// # Panics
     /// When the operating system cannot start a thread.
@@ -208,7 +208,7 @@ struct Sum<'a, T> {
     next: usize,
     early: BTreeMap<usize, (NamedGrads, Option<T>)>,
     parts: &'a Parts,
-    /// Of the parts that were begun; of folded ones that of all complete ones, and of the one under way.
+    /// Sums of the parts that were begun; for folded parts, that of all complete ones and that of the current one.
     totals: Vec<NamedGrads>,
     rests: Vec<T>,
 }

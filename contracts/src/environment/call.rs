@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// One call of a tool as it is recorded; a search is one too.
+/// The record of one tool call; a search is one too.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Call {
     /// The tool: `search`, `python`, `sql`.
@@ -70,7 +70,7 @@ pub enum TurnKind {
         /// The answer as parsed.
         answer: String,
     },
-    /// Nothing the protocol knows.
+    /// Text that the protocol does not define.
     Invalid {
         /// The reason.
         fault: String,
@@ -121,7 +121,7 @@ impl TurnKind {
         queries.map(String::as_str)
     }
 
-    /// Removes from the record what a limit kept from the policy.
+    /// Removes from the record what the policy did not see because of a limit.
     pub fn hide(&mut self) {
         if let Self::Calls { calls } = self {
             for call in calls {
@@ -145,7 +145,7 @@ enum Recorded {
     Invalid {
         fault: String,
     },
-    // The three that follow are of records made before every turn was calls.
+    // The next three are in records made before every turn was a list of calls.
     Search {
         query: String,
         #[serde(default)]

@@ -1,4 +1,4 @@
-//! What episodes are for.
+//! The purpose of an environment's episodes.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,7 +6,7 @@ use super::EnvError;
 use crate::episode::{Ending, Episode, Score};
 use crate::task::Task;
 
-/// What an environment's episodes are for: which rewards judge them and what a task must know.
+/// The purpose of an environment's episodes, which decides which rewards judge them and what a task must know.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
@@ -35,7 +35,7 @@ impl Outcome {
         }
     }
 
-    /// What scored episodes were for, by the parts of their scores; answers when there are none.
+    /// The outcome of scored episodes, by the parts of their scores; answers when there are none.
     pub fn of(episodes: &[Episode]) -> Self {
         let scores = episodes.iter().find_map(|episode| episode.score.as_ref());
         let has = |part: &str| scores.is_some_and(|score| score.parts.contains_key(part));
@@ -46,8 +46,8 @@ impl Outcome {
         }
     }
 
-    /// Whether a demonstration is one to learn from: it reached its end, and a careful one earned what it was for in full. A hasty
-    /// one may fail, and where a ranking is asked for it may break the protocol: that is part of what it shows.
+    /// Whether a demonstration is worth learning from: it reached its end, and a careful one earned full marks. A hasty one may fail and,
+    /// in rankings, break the protocol: that is part of what it shows.
     pub fn teaches(self, episode: &Episode, careful: bool) -> bool {
         let ended = match episode.ending {
             Ending::Answered => true,

@@ -115,7 +115,7 @@ struct Moment {
     day: i64,
     /// The day of the year, from 1.
     ordinal: i64,
-    /// From Sunday, 0.
+    /// Day of the week, 0 for Sunday.
     weekday: usize,
     second: i64,
 }

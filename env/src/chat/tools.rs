@@ -157,7 +157,7 @@ impl Tool {
 /// The fault of a call, in words for the policy that made it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum CallFault {
-    /// It cannot be read.
+    /// A tool call that cannot be parsed.
     #[error("{0}")]
     Malformed(#[from] Fault),
     /// No tool has the name.

@@ -45,7 +45,7 @@ fn separate(out: &mut String, place: usize) {
     }
 }
 
-/// In single quotes, unless that would need escapes and double quotes would not.
+/// Writes a text in single quotes, or in double quotes where only single ones would need escapes.
 fn write_text(out: &mut String, text: &str) {
     let quote = if text.contains('\'') && !text.contains('"') {
         '"'

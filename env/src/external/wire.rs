@@ -67,7 +67,7 @@ impl Server {
         })
     }
 
-    /// The same server, asked in the way that it wants.
+    /// The same server, asked in the form that it announces.
     pub(super) fn taking(self, info: &Info) -> Self {
         Self {
             takes_tasks: info.takes_tasks,

@@ -15,7 +15,7 @@ const LONGEST: usize = 512;
 /// Stands in a recorded answer before the gold that it is not.
 const BESIDE: &str = " ≢ ";
 
-/// From a mark of ASCII to its wide form.
+/// Offset from an ASCII mark to its full-width form.
 const WIDER: u32 = 0xFEE0;
 
 /// Spellings of one thing, and the one that stays. In order: the first is replaced first.

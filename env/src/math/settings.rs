@@ -45,7 +45,7 @@ impl MathPrompt {
         })
     }
 
-    /// The same instructions in other words, as values of the setting `prompt`; none where there are none.
+    /// The instructions in other words, as values of the setting `prompt`; empty where there are none.
     pub(crate) fn wordings(&self) -> Vec<Value> {
         match self {
             Self::Math => WORDINGS.map(|text| json!({ "text": text })).to_vec(),

@@ -87,7 +87,7 @@ pub struct Example {
 }
 
 impl Example {
-    /// In a line: `step 4, ID (QUESTION): EXCERPT`.
+    /// One line: `step 4, ID (QUESTION): EXCERPT`.
     pub fn to_text(&self) -> String {
         let Self {
             step,

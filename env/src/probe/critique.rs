@@ -12,7 +12,7 @@ use forage_contracts::{Episode, Task};
 
 use super::Probe;
 
-/// By data set and id: what the policy wrote at its first attempt.
+/// What the policy wrote in its first attempt, by data set and id.
 type Attempts = HashMap<(String, String), String>;
 
 impl Probe {

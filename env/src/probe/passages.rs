@@ -23,14 +23,14 @@ const PASSAGES_PER_PAGE: usize = 8;
 #[derive(Clone, Debug)]
 enum Change {
     Nothing,
-    /// Those of another question, but none of these pages.
+    /// Passages of another question, without those of these pages.
     Of {
         question: String,
         but: BTreeSet<String>,
     },
     /// All but those of these pages.
     But(BTreeSet<String>),
-    /// Before them, one that asserts an answer to the question.
+    /// The passages after one that asserts an answer to the question.
     After {
         question: String,
         answer: String,
@@ -54,7 +54,7 @@ impl Change {
 #[derive(Clone, Debug)]
 pub struct PassageProbe {
     probe: Probe,
-    /// By data set and id.
+    /// Changes by data set and id of the question.
     changes: HashMap<(String, String), Change>,
 }
 

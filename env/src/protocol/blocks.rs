@@ -21,9 +21,9 @@ pub(crate) const RESULT: &str = "{\"result\": ";
 pub(crate) struct Block<'a> {
     /// The text between the tags.
     pub(crate) content: &'a str,
-    /// Where the opening tag begins.
+    /// Start of the opening tag, in bytes.
     pub(crate) start: usize,
-    /// Where the closing tag ends.
+    /// End of the closing tag, in bytes.
     pub(crate) end: usize,
 }
 

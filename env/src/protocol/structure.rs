@@ -22,7 +22,7 @@ pub(crate) struct Segment<'a> {
     pub text: &'a str,
 }
 
-/// Where in a response the machine stands.
+/// State of the machine that reads a response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum State {
     #[default]

@@ -95,7 +95,7 @@ fn keyword_bag(reading: &Reading<'_>) -> Option<Sign> {
     })
 }
 
-/// Over [`LONG`] words for each of the question's.
+/// Finds a query of more than [`LONG`] words for each word of the question.
 fn long_query(reading: &Reading<'_>) -> Option<Sign> {
     let question = &reading.episode.task.question;
     let asked = question.split_whitespace().count().max(1);

@@ -109,7 +109,7 @@ async fn play(
         group,
         member: 0,
         seed: Seed::root(3).child("job", &[group]),
-        leaves: None,
+        branches_from: None,
         hint: None,
         temperature: None,
     });

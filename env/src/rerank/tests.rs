@@ -61,7 +61,7 @@ async fn play(policy: Arc<dyn Policy>, settings: RerankSettings, tasks: &[Task])
         group,
         member: 0,
         seed: Seed::root(3).child("job", &[group]),
-        leaves: None,
+        branches_from: None,
         hint: None,
         temperature: None,
     });

@@ -15,7 +15,7 @@ pub(super) const RANK: &str = "rank";
 pub(super) struct RankTurn {
     /// What was mended. Empty: the turn was written as it was asked for.
     repairs: Vec<Fault>,
-    /// Of the last turn: ids of the candidates as the first stage ranks them.
+    /// Ids of the candidates as the first stage ranks them; in the last turn only.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     baseline: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! Controls made of another reward: `inverse` turns it round, `noisy` turns it round now and then.
+//! Controls derived from another reward: `inverse` inverts it, `noisy` inverts it at random.
 
 use async_trait::async_trait;
 use forage_contracts::seed::Seed;

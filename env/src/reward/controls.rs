@@ -1,4 +1,4 @@
-//! Controls that pay for something other than being right: `constant`, `any_search`, `format_only` and `contains`.
+//! Control rewards for something other than a right answer: `constant`, `any_search`, `format_only` and `contains`.
 //!
 //! The last two are `format`, `box_only_format` and `contain_python_wo_backticks` of Spurious Rewards (Shao et al. 2025).
 
@@ -104,7 +104,7 @@ impl Reward for Constant {
     }
 }
 
-/// 1 for an episode with a search in it: what conduct alone is worth, without reading or being right.
+/// 1 for an episode with a search in it: pays for the behaviour alone, without reading or being right.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct AnySearch;
 
@@ -227,11 +227,10 @@ impl Default for ContainsSettings {
     }
 }
 
-/// 1 where the policy wrote `enough` of the phrases anywhere, and of fewer their share; what it read does not count.
+/// 1 where the policy wrote `enough` of the phrases anywhere, a share for fewer; what it read does not count.
 ///
-/// With phrases of reasoning ("first, I need to") it is the reasoning pattern reward of The Climb Carves Wisdom Deeper Than the
-/// Summit (Lv et al. 2025), which counts that they appear and not whether the answer is right; that the same phrase counts once
-/// is assumed.
+/// With phrases of reasoning ("first, I need to") it is the reasoning pattern reward of The Climb Carves Wisdom Deeper Than the Summit
+/// (Lv et al. 2025), which counts that they appear and not whether the answer is right; that the same phrase counts once is assumed.
 #[derive(Clone, Debug)]
 pub(crate) struct Contains {
     /// In lower case.

@@ -103,8 +103,8 @@ fn holds(turns: &[Turn]) -> bool {
     }))
 }
 
-/// What the policy and the environment wrote in a turn, in the tags of searches. Whether an observation is information its turn decides:
-/// what stands around it, what a limit cut off and what is said behind it are not the policy's doing.
+/// What the policy and the environment wrote in a turn, in the tags of searches. Which part of an observation is information follows from
+/// the turn: the text around it, what a limit cut off and what follows it are not the policy's doing.
 fn texts(turn: &Turn) -> [Cow<'_, str>; 2] {
     let said = after_thoughts(&turn.policy);
     let thoughts = &turn.policy[..turn.policy.len() - said.len()];

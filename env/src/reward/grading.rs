@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-/// What counts as a letter or number for word boundaries, as in Python's `re`: no combining marks.
+/// A letter or number for word boundaries, as in Python's `re`: no combining marks.
 static LETTER_OR_NUMBER: LazyLock<Option<Regex>> =
     LazyLock::new(|| Regex::new(r"^[\p{L}\p{N}]$").ok());
 
@@ -86,9 +86,9 @@ pub fn exact_match(prediction: &str, golds: &[impl AsRef<str>]) -> bool {
         .any(|gold| normalize(gold.as_ref()) == prediction)
 }
 
-/// Whether some normalised gold stands in the normalised prediction.
+/// Whether some normalised gold occurs in the normalised prediction.
 ///
-/// A gold that normalises to nothing stands in nothing but an empty prediction; otherwise every prediction would match it.
+/// A gold that normalises to nothing occurs only in an empty prediction; otherwise every prediction would match it.
 pub fn sub_exact_match(prediction: &str, golds: &[impl AsRef<str>]) -> bool {
     let prediction = normalize(prediction);
     golds
@@ -96,7 +96,7 @@ pub fn sub_exact_match(prediction: &str, golds: &[impl AsRef<str>]) -> bool {
         .any(|gold| stands_in(&normalize(gold.as_ref()), &prediction))
 }
 
-/// Whether the normalised `gold` stands in the normalised `text`; a gold of nothing only in a text of nothing.
+/// Whether the normalised `gold` occurs in the normalised `text`; an empty gold only in an empty text.
 pub(crate) fn stands_in(gold: &str, text: &str) -> bool {
     if gold.is_empty() {
         text.is_empty()

@@ -41,7 +41,7 @@ impl Reward for Retrieval {
     }
 }
 
-/// Whether some gold stands in something the policy read.
+/// Whether some gold answer occurs in what the policy read.
 pub(super) fn was_read(task: &Task, episode: &Episode) -> bool {
     let golds: Vec<String> = task
         .golds
@@ -73,8 +73,8 @@ pub fn shown(turn: &Turn) -> Option<String> {
     Some(passages(text, turn.kind.queries()))
 }
 
-/// What an observation holds of passages: without the queries repeated above them, which the policy wrote itself, and as it was
-/// before it became JSON.
+/// The passages in an observation: without the queries repeated above them, which the policy wrote itself, and with the escapes of JSON
+/// undone.
 pub(crate) fn passages<'a>(text: &str, queries: impl Iterator<Item = &'a str>) -> String {
     let text = unescaped(text);
     let (mut kept, mut rest) = (String::with_capacity(text.len()), &*text);

@@ -11,8 +11,8 @@ use super::settings::Weighting;
 use crate::registry::{REWARD_REGISTRY, rewards as registered};
 
 impl RewardSet {
-    /// What is weighted where nobody says: exact match; for rankings mostly true NDCG, some of it only as far as it beats the
-    /// baseline, and a little for writing what was asked for and for finding anything relevant at all.
+    /// The default weights: exact match for answers; for rankings mostly true NDCG, part of it only as far as it beats the baseline, and
+    /// a little for valid output and for finding anything relevant.
     pub fn default_weights(outcome: Outcome) -> BTreeMap<String, f32> {
         let weights: &[(&str, f32)] = match outcome {
             Outcome::Answer => &[("em", 1.0)],
@@ -31,7 +31,7 @@ impl RewardSet {
     }
 }
 
-/// Weights that make no reward.
+/// Weights that do not form a reward.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RewardSetError {
@@ -79,13 +79,13 @@ struct Part {
 }
 
 impl Part {
-    /// Tells whether it pays turns and not the whole.
+    /// Tells whether it rewards turns instead of the episode.
     fn pays_turns(&self) -> bool {
         matches!(&self.reward, Built::Alone(reward) if reward.pays_turns())
     }
 
-    /// Adds what was found to the score of an episode of so many turns: the value weighted to the total, or the pieces to the turns;
-    /// value and pieces to the log.
+    /// Adds a part to the score of an episode with `turns` turns: its weighted value to the total, or its weighted pieces to the turns;
+    /// the unweighted values to the log.
     fn add(
         &self,
         score: &mut Score,
@@ -236,7 +236,7 @@ impl RewardSet {
     pub fn measure(outcome: Outcome) -> Self {
         let entries = registered().filter(|entry| entry.always && entry.fits(outcome));
         let parts = entries.filter_map(|entry| {
-            // What is always computed takes no settings.
+            // Parts that are always computed take no settings.
             let Make::Plain(make) = entry.make else {
                 return None;
             };
@@ -255,7 +255,7 @@ impl RewardSet {
         }
     }
 
-    /// Nothing: for episodes that are not graded.
+    /// The empty set, for episodes that are not graded.
     pub(crate) fn nothing() -> Self {
         Self {
             outcome: Outcome::Answer,
@@ -281,7 +281,7 @@ impl RewardSet {
             .map(|part| part.reward.name())
     }
 
-    /// Names of the weighted parts that pay turns and not the whole.
+    /// Names of the weighted parts that reward turns instead of the episode.
     pub fn turn_parts(&self) -> impl Iterator<Item = &'static str> {
         self.parts
             .iter()
@@ -289,7 +289,7 @@ impl RewardSet {
             .map(|part| part.reward.name())
     }
 
-    /// Refuses a task that does not say what would be right, where a weighted part has to know it: everything would earn 0.
+    /// Refuses a task without the labels that a weighted part needs: everything would earn 0.
     ///
     /// # Errors
     /// [`EnvError::Task`], which names the task and what needs it.
@@ -314,7 +314,7 @@ impl RewardSet {
         self.outcome == Outcome::Answer && task.golds.is_empty() && part.reward.needs_golds(task)
     }
 
-    /// Tells whether a part is left out of the scores of a task: one that is logged alone and would compare with nothing.
+    /// Tells whether a part is left out of a task's scores: one that is only logged and has nothing to compare with.
     fn leaves_out(&self, part: &Part, task: &Task) -> bool {
         part.weight == 0.0 && self.lacks_gold(part, task)
     }

@@ -1,4 +1,4 @@
-//! How `[reward]` is written: a weight, or a table with a weight and the reward's own settings.
+//! The form of `[reward]`: a weight, or a table with a weight and the reward's own settings.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -36,7 +36,7 @@ impl Weighting {
         }
     }
 
-    /// Forgets settings.
+    /// Removes these settings.
     pub fn without(&mut self, keys: &[&str]) {
         if let Self::Table { settings, .. } = self {
             settings.retain(|key, _| !keys.contains(&key.as_str()));

@@ -1,11 +1,11 @@
-//! How many infrastructure faults a batch of episodes may hold.
+//! The budget of infrastructure faults in a batch of episodes.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use forage_contracts::{Boundary, Ending, Episode};
 
-/// The share of episodes of a batch that may end in an infrastructure fault before the run must stop.
+/// Largest share of a batch's episodes that may end in infrastructure faults before the run stops.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct InfraBudget {
@@ -22,7 +22,7 @@ impl Default for InfraBudget {
 /// More infrastructure faults than allowed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BudgetExceeded {
-    /// Faults by what is down.
+    /// Number of faults by the part that failed.
     pub faults: BTreeMap<Boundary, usize>,
     /// Most faults allowed.
     pub allowed: usize,
@@ -57,7 +57,7 @@ impl fmt::Display for BudgetExceeded {
 impl std::error::Error for BudgetExceeded {}
 
 impl InfraBudget {
-    /// Counts the faults of a batch and returns their number.
+    /// Returns the number of faults in a batch.
     ///
     /// # Errors
     /// When there are more than the share allows, or when nothing but faults is left.

@@ -13,14 +13,14 @@ use tracing::Instrument;
 
 use super::frontier::Branching;
 use super::presentation::Presentation;
-use super::running::{Root, Running, Start};
+use super::running::{BranchPoint, Root, Running};
 use super::stage::judge_groups;
 use crate::reward::RewardSet;
 
-/// Everything an episode is played with. Cheap to clone.
+/// The policy, the environment and the rewards that episodes are played with. Cheap to clone.
 #[derive(Clone)]
 pub struct Rollout {
-    /// Writes the turns; batches behind its trait.
+    /// Writes the turns. It may batch the requests of many episodes.
     pub policy: Arc<dyn Policy>,
     /// The policy's tokenizer.
     pub tokenizer: Arc<dyn Tokenizer>,
@@ -45,26 +45,26 @@ pub struct Job {
     pub member: u64,
     /// Start of the episode's random streams; each turn draws from a child of it.
     pub seed: Seed,
-    /// Index, among the jobs played together, of the episode that this one leaves after some of its turns, and how these are chosen;
-    /// that one leaves none. By the frontier the whole group is the tree, and any job before this one may be left in its stead. Where
-    /// nothing but a last turn was played, both share the prompt alone.
-    pub leaves: Option<(usize, Branching)>,
-    /// A finished episode of the same task, and the number of its turns that this one begins with. Another wrote them, so their tokens are
-    /// forced; turns, tokens and environment go on from there. Not read beside `leaves`.
+    /// Where the episode branches off: the index, among the jobs played together, of a root (a job without this field), and the rule that
+    /// chooses the turn. Under [`Branching::Frontier`] the group is one tree, and the branch may leave from any earlier job of the group
+    /// instead. When the episode to branch from has a single turn, only the prompt is shared.
+    pub branches_from: Option<(usize, Branching)>,
+    /// A hint: a finished episode of the same task and the number of its turns to begin with. The policy did not write them, so their
+    /// tokens are logged as forced. Ignored beside `branches_from`.
     pub hint: Option<(Arc<Episode>, usize)>,
-    /// Softmax temperature of its turns; the rollout's where there is none.
+    /// Softmax temperature of its turns; by default the rollout's.
     pub temperature: Option<f32>,
 }
 
 impl Job {
-    /// An episode of no group.
+    /// The job of a single episode, outside any group.
     pub fn alone(task: Arc<Task>, seed: Seed) -> Self {
         Self {
             task,
             group: 0,
             member: 0,
             seed,
-            leaves: None,
+            branches_from: None,
             hint: None,
             temperature: None,
         }
@@ -81,38 +81,40 @@ impl Rollout {
             .await
     }
 
-    /// As [`Self::run`], with at most `in_flight` episodes at a time (at least one). `told` hears of each episode when it ends, in
-    /// whatever order they do and before judges of whole groups have scored it.
+    /// As [`Self::run`], with at most `in_flight` episodes at a time (at least one). Calls `on_end` with each episode as it ends, in any
+    /// order and before judges of whole groups have scored it.
     pub async fn run_bounded(
         &self,
         jobs: Vec<Job>,
         in_flight: usize,
-        told: &(dyn Fn(&Episode) + Sync),
+        on_end: &(dyn Fn(&Episode) + Sync),
     ) -> Vec<Episode> {
-        self.go_on(jobs, HashMap::new(), in_flight, told).await
+        self.resume(jobs, HashMap::new(), in_flight, on_end).await
     }
 
-    /// As [`Self::run_bounded`], where some of the jobs were played before: `played` has their episodes, as `told` heard of them then,
-    /// by the index of the job. No job may leave one of them.
-    pub async fn go_on(
+    /// As [`Self::run_bounded`] after an interruption: `played` holds the episodes that ended before, as `on_end` received them, by the
+    /// index of their job. No job may branch off one of them.
+    pub async fn resume(
         &self,
         jobs: Vec<Job>,
         mut played: HashMap<usize, Episode>,
         in_flight: usize,
-        told: &(dyn Fn(&Episode) + Sync),
+        on_end: &(dyn Fn(&Episode) + Sync),
     ) -> Vec<Episode> {
         let permits = Arc::new(Semaphore::new(in_flight.clamp(1, Semaphore::MAX_PERMITS)));
         let mut tasks = JoinSet::new();
         let mut index_of = HashMap::with_capacity(jobs.len());
-        let waits: Vec<Vec<usize>> = (0..jobs.len()).map(|index| before(&jobs, index)).collect();
+        let waits: Vec<Vec<usize>> = (0..jobs.len())
+            .map(|index| roots_of(&jobs, index))
+            .collect();
         let mut awaited = vec![false; jobs.len()];
         for &index in waits.iter().flatten() {
             awaited[index] = true;
         }
         let mut finished: HashMap<usize, watch::Receiver<Option<Arc<Root>>>> = HashMap::new();
         let mut order: Vec<usize> = (0..jobs.len()).collect();
-        // Roots first, so that those which leave them find where to wait.
-        order.sort_by_key(|&index| jobs[index].leaves.is_some());
+        // Roots first: a branch looks up the channels of the jobs that it waits for.
+        order.sort_by_key(|&index| jobs[index].branches_from.is_some());
         let mut episodes: Vec<Option<Episode>> = vec![None; jobs.len()];
         for index in order {
             episodes[index] = played.remove(&index);
@@ -120,34 +122,31 @@ impl Rollout {
                 continue;
             }
             let (rollout, permits, job) = (self.clone(), Arc::clone(&permits), jobs[index].clone());
-            let told = awaited[index].then(|| watch::channel(None));
-            let (tell, told) = told.map_or((None, None), |(tell, told)| (Some(tell), Some(told)));
-            finished.extend(told.map(|told| (index, told)));
-            let earlier = waits[index]
-                .iter()
-                .map(|index| finished.get(index).cloned());
+            let (sender, receiver) = awaited[index].then(|| watch::channel(None)).unzip();
+            finished.extend(receiver.map(|receiver| (index, receiver)));
+            let earlier = waits[index].iter();
+            let earlier = earlier.filter_map(|index| finished.get(index).cloned());
             let earlier: Vec<_> = earlier.collect();
             let (group, member) = (job.group, job.member);
             let span = tracing::debug_span!("episode", group, member, task = %job.task.name());
             let played = async move {
-                // Before the permit, or those that wait would keep it from those they wait for.
+                // Waits before it takes a permit, or waiting episodes would keep permits from those that they wait for.
                 let mut played: Vec<Option<Arc<Root>>> = Vec::with_capacity(earlier.len());
-                for told in earlier {
-                    let Some(mut told) = told else { continue };
-                    // Nobody tells where a root was lost.
-                    let found = told
+                for mut receiver in earlier {
+                    // The channel closes without a value when the task of a root panics.
+                    let found = receiver
                         .wait_for(Option::is_some)
                         .await
                         .ok()
                         .and_then(|found| found.clone());
                     played.push(found);
                 }
-                let start = Start::of(&job, played, rollout.factory.spec().max_turns);
+                let start = BranchPoint::of(&job, played, rollout.factory.spec().max_turns);
                 // The semaphore is never closed, so a permit always comes.
                 let _permit = permits.acquire_owned().await;
                 let (episode, starts) = Running::new(&rollout, &job).play(start.as_ref()).await;
-                if let Some(tell) = tell {
-                    tell.send_replace(Some(Arc::new(Root {
+                if let Some(sender) = sender {
+                    sender.send_replace(Some(Arc::new(Root {
                         episode: episode.clone(),
                         starts,
                     })));
@@ -160,7 +159,7 @@ impl Rollout {
         while let Some(joined) = tasks.join_next_with_id().await {
             match joined {
                 Ok((_, (index, episode))) => {
-                    told(&episode);
+                    on_end(&episode);
                     episodes[index] = Some(episode);
                 }
                 Err(error) => {
@@ -180,22 +179,22 @@ impl Rollout {
     }
 }
 
-/// The jobs whose episodes one may leave, which it waits for.
-fn before(jobs: &[Job], index: usize) -> Vec<usize> {
-    match jobs[index].leaves {
+/// The jobs that a job may branch from, and so waits for.
+fn roots_of(jobs: &[Job], index: usize) -> Vec<usize> {
+    match jobs[index].branches_from {
         None => Vec::new(),
         Some((root, Branching::Random)) => vec![root],
         Some((_, branching)) => {
-            let leaves_branches = matches!(branching, Branching::Frontier { .. });
+            let from_branches = matches!(branching, Branching::Frontier { .. });
             (0..index)
                 .filter(|&other| jobs[other].group == jobs[index].group)
-                .filter(|&other| leaves_branches || jobs[other].leaves.is_none())
+                .filter(|&other| from_branches || jobs[other].branches_from.is_none())
                 .collect()
         }
     }
 }
 
-/// The episode of a task that was lost as a whole.
+/// The episode recorded for a job whose task (of Tokio) panicked or was cancelled.
 fn lost(job: &Job, message: String) -> Episode {
     Episode {
         group: job.group,

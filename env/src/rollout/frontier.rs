@@ -1,4 +1,4 @@
-//! Where an episode leaves another of its group.
+//! The turn at which an episode branches off another of its group.
 
 use std::sync::Arc;
 
@@ -123,8 +123,8 @@ impl Branching {
         Ok(())
     }
 
-    /// Chooses, of the episodes `played` so far, the place of the one to leave and the turns that both share; `None` where there is none
-    /// to leave. `seed` is the branch's, `most` the turns that an episode can have.
+    /// Chooses the episode to branch from, as its index in `played`, and the number of turns to share with it; `None` where no episode
+    /// can be branched from. `seed` is the branch's; `most` is the most turns that an episode can have.
     pub(super) fn choose(
         self,
         played: &[Option<Arc<Root>>],
@@ -133,7 +133,7 @@ impl Branching {
     ) -> Option<(usize, usize)> {
         match self {
             Self::Random => {
-                let last = played.first()?.as_ref()?.last();
+                let last = played.first()?.as_ref()?.turns();
                 let turns = if last > 1 {
                     seed.child("branch", &[]).rng().random_range(1..last)
                 } else {
@@ -144,7 +144,7 @@ impl Branching {
             Self::Best { alpha, least } => {
                 let earned = |(place, root): (usize, &Option<Arc<Root>>)| {
                     let root = root.as_ref()?;
-                    Some((place, root.last(), root.episode.reward()?))
+                    Some((place, root.turns(), root.episode.reward()?))
                 };
                 let earned = played.iter().enumerate().filter_map(earned);
                 let (place, last, reward) =
@@ -172,16 +172,16 @@ impl Branching {
                         + depth * (state.turns as f64 / most as f64).sqrt()
                 };
                 let open = || tree.states.iter().filter(|state| state.is_open);
-                let least = open().map(|state| state.left).min();
+                let least = open().map(|state| state.branches).min();
                 let mut best: Option<(f64, &State)> = None;
-                for state in open().filter(|state| Some(state.left) == least) {
+                for state in open().filter(|state| Some(state.branches) == least) {
                     let score = score(state);
-                    // The first of equals.
+                    // Among equals the first wins.
                     if best.is_none_or(|(highest, _)| score > highest) {
                         best = Some((score, state));
                     }
                 }
-                // Where every episode is a single turn, one is started over.
+                // Where every episode has a single turn, the branch starts over from the prompt.
                 let started_over =
                     || Some((tree.paths.iter().position(|path| !path.is_empty())?, 0));
                 best.map(|(_, state)| (state.place, state.turns))
@@ -191,8 +191,8 @@ impl Branching {
     }
 }
 
-/// A number from 1 to `most` by the weights 1, `alpha`, `alpha`^2, ...: the first up to which these add up to more than the `share` of
-/// their sum.
+/// The number from 1 to `most`, under weights 1, `alpha`, `alpha`^2, ...: at which their running sum first exceeds `share` of the
+/// total.
 fn decayed(most: usize, alpha: f64, share: f64) -> usize {
     let weights = (0..most).map(|turn| alpha.powi(turn as i32));
     let most_weight = share * weights.clone().sum::<f64>();
@@ -204,23 +204,23 @@ fn decayed(most: usize, alpha: f64, share: f64) -> usize {
     (passed.count() + 1).min(most)
 }
 
-/// What a policy had read and written before one of its turns, or at the end.
+/// A node of the tree: what the policy had read and written before one of its turns, or at the end.
 struct State {
-    /// The state before the turn that led here; none of a prompt.
+    /// The parent, before the turn that led here; `None` at the prompt.
     before: Option<usize>,
-    /// The place of the episode that came here first.
+    /// Index of the episode that reached it first.
     place: usize,
-    /// Turns until here.
+    /// Depth in turns.
     turns: usize,
     /// Mean surprisal of the turn that led here, nats.
     surprisal: f64,
-    /// Whether a branch can leave here.
+    /// Whether an episode can branch off here.
     is_open: bool,
-    /// Branches that left here.
-    left: usize,
-    /// The sum of what episodes gave back.
+    /// Episodes that branched off here.
+    branches: usize,
+    /// Sum of the values backed up by episodes.
     value: f64,
-    /// Episodes that came through.
+    /// Episodes through it.
     visits: usize,
 }
 
@@ -228,7 +228,7 @@ struct State {
 #[derive(Default)]
 struct Tree {
     states: Vec<State>,
-    /// `[episodes][turns + 1]`: the states of each; empty where it was lost or has no score.
+    /// `[episodes][turns + 1]`: the states of each episode; empty where the episode was lost or has no score.
     paths: Vec<Vec<usize>>,
 }
 
@@ -248,7 +248,7 @@ impl Tree {
         tree
     }
 
-    /// Adds the states that an episode was the first to come to; returns all of its states.
+    /// Adds the states that an episode reached first; returns all of its states.
     fn grow(&mut self, place: usize, root: &Root, played: &[Option<Arc<Root>>]) -> Vec<usize> {
         let Root { episode, starts } = root;
         let mut path = episode
@@ -256,7 +256,7 @@ impl Tree {
             .and_then(|branch| self.shared(branch, played))
             .unwrap_or_default();
         if let Some(&state) = path.last() {
-            self.states[state].left += 1;
+            self.states[state].branches += 1;
         }
         let surprisal = |&start: &usize| episode.tokens.surprisal(|span| span.start == start);
         for turns in path.len()..=episode.turns.len() {
@@ -267,8 +267,8 @@ impl Tree {
                 place,
                 turns,
                 surprisal: start.and_then(surprisal).unwrap_or(0.0),
-                is_open: turns > 0 && turns < root.last(),
-                left: 0,
+                is_open: turns > 0 && turns < root.turns(),
+                branches: 0,
                 value: 0.0,
                 visits: 0,
             });
@@ -276,18 +276,18 @@ impl Tree {
         path
     }
 
-    /// The states that a branch shares with the episode that it left.
+    /// The states that a branch shares with the episode that it branched from.
     fn shared(&self, branch: Branch, played: &[Option<Arc<Root>>]) -> Option<Vec<usize>> {
-        let is_left = |root: &Option<Arc<Root>>| {
+        let is_parent = |root: &Option<Arc<Root>>| {
             let root = root.as_ref();
             root.is_some_and(|root| root.episode.member == branch.member)
         };
-        let path = self.paths.get(played.iter().position(is_left)?)?;
+        let path = self.paths.get(played.iter().position(is_parent)?)?;
         Some(path.get(..=branch.turns)?.to_vec())
     }
 
-    /// Backs an outcome up along a path. A state on the way to a right answer never turns bad: a wrong end takes nothing from it, and a
-    /// right one wipes out what wrong ones left.
+    /// Backs an outcome up along a path. A state on the way to a right answer never turns negative: a wrong outcome subtracts nothing
+    /// there, and a right one replaces whatever wrong ones left.
     fn give_back(&mut self, path: &[usize], outcome: f64, floor: f64) {
         for (turns, &state) in path.iter().enumerate() {
             let share = ((turns + 1) as f64 / path.len() as f64).max(floor);

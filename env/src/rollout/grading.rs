@@ -1,4 +1,4 @@
-//! A policy that grades episodes of its own.
+//! Self-grading: a policy that grades its own episodes.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::protocol::last_closed;
 use crate::reward::RewardSet;
 use crate::reward::judge::self_grading;
 
-/// Most tokens of a grade and what is thought before it.
+/// Most tokens of a grade and of the reasoning before it.
 const TOKENS: usize = 512;
 
 /// Tokens that a chat template may add to a prompt.
@@ -25,7 +25,7 @@ const TEMPLATE: usize = 128;
 /// The highest grade.
 const TOP: f64 = 10.0;
 
-/// Most characters of an attempt that are shown, by turns until the prompt fits.
+/// Most characters of an attempt to show; smaller limits are tried in turn until the prompt fits.
 const SHOWN: [usize; 7] = [12_000, 8_000, 4_000, 2_000, 1_000, 500, 100];
 
 impl Rollout {
@@ -79,7 +79,7 @@ impl Rollout {
         (0.0..=TOP).contains(&grade).then_some(grade / TOP)
     }
 
-    /// What is asked about an attempt, with as much of it as fits.
+    /// The prompt about an attempt, with as much of the attempt as fits.
     fn prompt(&self, attempt: &Episode, room: usize) -> String {
         let mut prompt = String::new();
         for chars in SHOWN {
@@ -94,7 +94,7 @@ impl Rollout {
 
 struct Shared {
     spec: EnvSpec,
-    /// By the id of the task.
+    /// Prompts by the id of the task.
     prompts: HashMap<String, String>,
 }
 

@@ -60,7 +60,7 @@ pub(super) struct Chat {
     pub(super) tools: Vec<Value>,
 }
 
-/// Stands for a message when a template is tried out.
+/// The message with which templates are tested.
 const PROBE: &str = "probe-51c0e2";
 
 impl Chat {
@@ -175,7 +175,7 @@ impl Presentation {
         })))
     }
 
-    /// The same presentation for an environment whose tools the template is to show: `forage_contracts::environment::EnvSpec::tools`.
+    /// Adds the tools of an environment, which the template shows: `forage_contracts::environment::EnvSpec::tools`.
     ///
     /// # Errors
     /// When there are tools and episodes are plain text, or the template shows nothing of tools or of their results.

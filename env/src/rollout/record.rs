@@ -129,8 +129,8 @@ impl EpisodeWriter {
         })
     }
 
-    /// Goes on with the partial file of an interrupted run, or starts one where there is none. Returns the first `most` episodes in
-    /// it too; what follows them is cut off, as is a last line without its end.
+    /// Continues the partial file of an interrupted run, or starts one where there is none. Returns the first `most` episodes of the file
+    /// and cuts off what follows them, as well as an unfinished last line.
     ///
     /// # Errors
     /// When the file cannot be read or written, or a line is not a record.

@@ -6,15 +6,15 @@ use std::collections::HashSet;
 use forage_contracts::{Episode, Provenance};
 use serde::{Deserialize, Serialize};
 
-/// What is kept of the episodes of a question that earned enough.
+/// The rule by which episodes of a question that earned enough are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Keep {
     /// The one of the highest reward; among equals the one in which the policy wrote the fewest tokens, then the first.
     Best,
-    /// Those of the highest reward that differ, long ones too.
+    /// All distinct ones of the highest reward, whatever their length.
     Bests,
-    /// All that differ.
+    /// All distinct ones.
     All,
 }
 
@@ -27,11 +27,11 @@ pub struct RejectionCounts {
     pub episodes: usize,
     /// Episodes kept.
     pub kept: usize,
-    /// Questions of which something was kept.
+    /// Questions with at least one kept episode.
     pub answered: usize,
-    /// Episodes that would have been kept, had not one of the same question and text been.
+    /// Episodes dropped because one of the same question and text was kept.
     pub duplicates: usize,
-    /// Episodes that a fault of ours ended: never kept, whatever the policy wrote.
+    /// Episodes ended by infrastructure faults: never kept.
     pub faults: usize,
 }
 
@@ -40,7 +40,7 @@ pub struct RejectionCounts {
 pub struct Rejection {
     keep: Keep,
     min_reward: f32,
-    /// Question and text of the policy of everything kept, white space aside.
+    /// Question and policy text of everything kept, with white space normalised.
     seen: HashSet<(String, String)>,
     counts: RejectionCounts,
 }
@@ -56,7 +56,7 @@ impl Rejection {
         }
     }
 
-    /// Goes on after another process, which kept these episodes and counted so many.
+    /// Continues from another process's counts and kept episodes.
     #[must_use]
     pub fn after(mut self, counts: RejectionCounts, kept: &[Episode]) -> Self {
         self.seen.extend(kept.iter().map(key));
@@ -64,7 +64,7 @@ impl Rejection {
         self
     }
 
-    /// The episodes of one question that are kept, in their order.
+    /// Chooses the episodes of one question to keep, in their order.
     pub fn choose(&mut self, episodes: Vec<Episode>) -> Vec<Episode> {
         self.counts.questions += 1;
         self.counts.episodes += episodes.len();
@@ -105,7 +105,7 @@ impl Rejection {
     }
 }
 
-/// Of the last of equals `max_by` is the last, so places count backwards.
+/// `max_by` returns the last of equals, so places count backwards.
 fn best(episodes: Vec<Episode>) -> Option<Episode> {
     let rank = |place: usize, episode: &Episode| {
         (

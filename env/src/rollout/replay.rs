@@ -7,7 +7,7 @@ use forage_contracts::{Ending, Episode, Limit, Score, Turn};
 use super::stage::{Fault, Stage};
 use crate::reward::RewardSet;
 
-/// Something that came out otherwise than it was recorded.
+/// A difference between a record and its replay.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Difference {
     /// Where: `prompt`, `turn 2 observation`, `score em`, `ending`.

@@ -18,7 +18,7 @@ use serde_json::{Map, Value};
 use super::driver::{Job, Rollout};
 use super::stage::{Fault, Stage, guarded, judge};
 
-/// Names episodes towards engines; unique within the process, part of no result.
+/// Number of the next episode, by which engines tell episodes apart; unique within the process and part of no result.
 static NEXT_EPISODE: AtomicU64 = AtomicU64::new(0);
 
 /// Tells the policy that the episode is over, however it ended.
@@ -34,7 +34,7 @@ impl Drop for Release<'_> {
     }
 }
 
-/// A finished episode that others may leave.
+/// A finished episode that others may branch from.
 pub(super) struct Root {
     pub(super) episode: Episode,
     /// Length of the log before each completion.
@@ -42,23 +42,23 @@ pub(super) struct Root {
 }
 
 impl Root {
-    /// The turns that a branch may share are fewer.
-    pub(super) fn last(&self) -> usize {
+    /// Number of turns; a branch shares fewer.
+    pub(super) fn turns(&self) -> usize {
         self.episode.turns.len().min(self.starts.len())
     }
 }
 
-/// Where an episode leaves another.
-pub(super) struct Start {
+/// The episode that another branches off, and where.
+pub(super) struct BranchPoint {
     root: Arc<Root>,
-    /// The turns both share.
+    /// Number of turns that both share.
     turns: usize,
 }
 
-impl Start {
-    /// Chooses among the episodes `played` before a job; `most` is the turns that an episode can have.
+impl BranchPoint {
+    /// Chooses among the episodes `played` before a job; `most` is the most turns that an episode can have.
     pub(super) fn of(job: &Job, mut played: Vec<Option<Arc<Root>>>, most: usize) -> Option<Self> {
-        let (_, branching) = job.leaves?;
+        let (_, branching) = job.branches_from?;
         let (place, turns) = branching.choose(&played, job.seed, most)?;
         let root = played.swap_remove(place)?;
         Some(Self { root, turns })
@@ -70,17 +70,17 @@ pub(super) struct Running<'a> {
     rollout: &'a Rollout,
     job: &'a Job,
     episode: u64,
-    /// Once the environment has opened the episode.
+    /// The environment and its record; `None` before the episode is opened.
     stage: Option<Stage>,
     log: TokenLog,
-    /// What was said to a policy that reads text.
+    /// The conversation so far, for a policy that reads text.
     conversation: Map<String, Value>,
-    /// What the driver put at the beginning of the coming turn.
+    /// Text that the driver puts at the beginning of the next turn.
     forced_prefix: String,
     /// Length of the log before each completion.
     starts: Vec<usize>,
     branch: Option<Branch>,
-    /// Turns that it was given.
+    /// Number of turns given as a hint.
     hinted: usize,
 }
 
@@ -100,9 +100,10 @@ impl<'a> Running<'a> {
         }
     }
 
-    /// Plays and scores, from where another is left if there is one; with the length of the log before each completion.
-    pub(super) async fn play(mut self, start: Option<&Start>) -> (Episode, Vec<usize>) {
-        // What two share they read from the same environment.
+    /// Plays and scores the episode, from a branch point if there is one; also returns the length of the log before each completion.
+    pub(super) async fn play(mut self, start: Option<&BranchPoint>) -> (Episode, Vec<usize>) {
+        // A branch, or an episode with a hint, replays shared turns in the environment that first answered them, so it takes that
+        // episode's seed.
         let left = start.map(|start| &start.root.episode);
         let shown = left.or(self.hint().map(|(shown, _)| shown));
         let seed = shown
@@ -129,7 +130,7 @@ impl<'a> Running<'a> {
             prompt,
             turns,
             tokens: self.log,
-            // Running text stands in prompt and turns.
+            // A running text can be put together from prompt and turns.
             conversation: self
                 .conversation
                 .contains_key("messages")
@@ -150,7 +151,11 @@ impl<'a> Running<'a> {
         (episode, self.starts)
     }
 
-    async fn run_turns(&mut self, start: Option<&Start>, seed: Seed) -> Result<Ending, Fault> {
+    async fn run_turns(
+        &mut self,
+        start: Option<&BranchPoint>,
+        seed: Seed,
+    ) -> Result<Ending, Fault> {
         let Rollout {
             factory, rewards, ..
         } = self.rollout;
@@ -163,9 +168,9 @@ impl<'a> Running<'a> {
         let opening = self.rollout.presentation.opening(stage.prompt())?;
         self.log = TokenLog::with_prompt(&self.rollout.tokenizer.encode(&opening));
         if let Some(start) = start {
-            self.follow(start).await?;
+            self.branch_from(start).await?;
         } else if let Some((shown, turns)) = self.hint() {
-            self.take(shown, turns).await?;
+            self.force_hint(shown, turns).await?;
         }
         loop {
             let spec = factory.spec();
@@ -189,9 +194,9 @@ impl<'a> Running<'a> {
         }
     }
 
-    /// Takes the turns that are shared with another, and brings the environment there.
-    async fn follow(&mut self, start: &Start) -> Result<(), Fault> {
-        let Start {
+    /// Copies the turns shared with another episode, and replays them in the environment.
+    async fn branch_from(&mut self, start: &BranchPoint) -> Result<(), Fault> {
+        let BranchPoint {
             root,
             turns: shared,
         } = start;
@@ -202,7 +207,7 @@ impl<'a> Running<'a> {
             turns: shared,
             root: branch.map(Branch::tree),
         });
-        self.walk(&root.episode.turns[..shared]).await?;
+        self.replay_turns(&root.episode.turns[..shared]).await?;
         self.starts.extend_from_slice(&root.starts[..shared]);
         if shared > 0 {
             self.log = root.episode.tokens.before(root.starts[shared]);
@@ -210,14 +215,14 @@ impl<'a> Running<'a> {
         Ok(())
     }
 
-    /// The hint that it begins with, if it is given any turns.
+    /// The hint, if it has any turns.
     fn hint(&self) -> Option<(&'a Episode, usize)> {
         let hint = self.job.hint.as_ref().filter(|(_, turns)| *turns > 0);
         hint.map(|(shown, turns)| (shown.as_ref(), *turns))
     }
 
-    /// Takes the first turns of an episode that another wrote, as forced tokens, and brings the environment there.
-    async fn take(&mut self, shown: &Episode, turns: usize) -> Result<(), Fault> {
+    /// Logs the turns of a hint as forced tokens, and replays them in the environment.
+    async fn force_hint(&mut self, shown: &Episode, turns: usize) -> Result<(), Fault> {
         let spans = shown.tokens.spans();
         let written = |span: &&Span| span.provenance == Provenance::Policy;
         let starts = spans.iter().filter(written).map(|span| span.start);
@@ -229,7 +234,7 @@ impl<'a> Running<'a> {
                 return Err(Fault::contract(Boundary::Policy, fault));
             }
         };
-        self.walk(&shown.turns[..turns]).await?;
+        self.replay_turns(&shown.turns[..turns]).await?;
         self.starts.extend_from_slice(&starts[..turns]);
         for span in spans.iter().take_while(|span| span.end <= end) {
             let ids = &shown.tokens.ids()[span.start..span.end];
@@ -243,8 +248,8 @@ impl<'a> Running<'a> {
         Ok(())
     }
 
-    /// Brings the environment to where these turns led before.
-    async fn walk(&mut self, turns: &[Turn]) -> Result<(), Fault> {
+    /// Replays turns in the environment, which must react as it did before.
+    async fn replay_turns(&mut self, turns: &[Turn]) -> Result<(), Fault> {
         for turn in turns {
             let Some(stage) = &mut self.stage else { break };
             let reaction = stage.react(turn.policy.clone(), turn.finish).await?;
@@ -257,7 +262,7 @@ impl<'a> Running<'a> {
         Ok(())
     }
 
-    /// How the policy draws the tokens of this episode.
+    /// Sampling parameters of this episode.
     fn sampling(&self) -> Sampling {
         let sampling = self.rollout.sampling;
         Sampling {
@@ -314,10 +319,10 @@ impl<'a> Running<'a> {
         Err(Fault::contract(Boundary::Policy, fault))
     }
 
-    /// Logs a completion, lets the environment react and logs that; returns the ending if this was the last turn.
+    /// Logs a completion and the environment's reaction to it; returns the ending if this was the last turn.
     async fn react(&mut self, completion: &Completion) -> Result<Option<Ending>, Fault> {
         let text = self.log_completion(completion);
-        // Taken out while its reaction is logged.
+        // Taken out of `self`, which logs the reaction.
         let Some(mut stage) = self.stage.take() else {
             return Err(Fault::contract(
                 Boundary::Environment,
@@ -335,7 +340,7 @@ impl<'a> Running<'a> {
         kept
     }
 
-    /// Returns the turn's text: the forced prefix and what was sampled, without the token that ends a turn.
+    /// Logs a completion. Returns the turn's text: the forced prefix and what was sampled, without the token that ends a turn.
     fn log_completion(&mut self, completion: &Completion) -> String {
         let tokenizer = &self.rollout.tokenizer;
         let sampling = Some(self.sampling());
@@ -364,13 +369,13 @@ impl<'a> Running<'a> {
         text
     }
 
-    /// Logs what the policy reads next; `false`, and nothing logged, when that is beyond the token budget.
+    /// Logs what the policy reads next. Returns `false`, with nothing logged, when that exceeds the token budget.
     fn log_observation(&mut self, step: &Step) -> Result<bool, Fault> {
         let tokenizer = &self.rollout.tokenizer;
         let delta = self.rollout.presentation.following(&step.observation)?;
         let mut end = tokenizer.encode(&delta.end);
         if self.log.ids().ends_with(&end) {
-            // Sampled, or forced after a stop string.
+            // Already in the log: sampled, or forced after a stop string.
             end.clear();
         }
         let observation = tokenizer.encode(&delta.rest);

@@ -1,4 +1,4 @@
-//! What an environment makes of an episode's turns, whoever writes them: the driver's policy, or a client far away.
+//! An environment and the record of its turns, whoever writes them: the driver's policy or a remote client.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -15,7 +15,7 @@ use futures::future::join_all;
 use crate::chat::ChatError;
 use crate::reward::RewardSet;
 
-/// Something of ours failed.
+/// A failure of the infrastructure, which ends an episode without a score.
 #[derive(Clone, Debug)]
 pub(crate) struct Fault {
     pub(crate) boundary: Boundary,
@@ -102,7 +102,7 @@ where
     }
 }
 
-/// An environment in the middle of an episode, and the turns so far.
+/// An environment during an episode, and the turns so far.
 pub(crate) struct Stage {
     env: Box<dyn Environment>,
     max_turns: usize,
@@ -110,7 +110,7 @@ pub(crate) struct Stage {
     turns: Vec<Turn>,
 }
 
-/// What the environment did with a turn that is not yet part of the record.
+/// The environment's reaction to a turn that is not yet part of the record.
 pub(crate) struct Reaction {
     action: Action,
     pub(crate) step: Step,
@@ -118,7 +118,7 @@ pub(crate) struct Reaction {
 }
 
 impl Reaction {
-    /// A limit keeps what the environment wrote, and what it paid for it, from the policy.
+    /// Ends the episode at a limit: the policy sees neither the observation nor the reward of this turn.
     pub(crate) fn cut(&mut self, limit: Limit) {
         self.ending = Some(Ending::Truncated { limit });
         self.step.reward = 0.0;
@@ -223,7 +223,7 @@ impl Stage {
         ending
     }
 
-    /// Ends the episode at a limit that shows when the policy is asked again: what the environment wrote last did not reach it.
+    /// Ends the episode at a limit that was noticed when the policy was asked again: the last observation did not reach it.
     pub(crate) fn cut_last(&mut self, limit: Limit) -> Ending {
         if let Some(last) = self.turns.last_mut() {
             last.observation.clear();
@@ -239,7 +239,7 @@ impl Stage {
     }
 }
 
-/// Scores a finished episode, unless a fault ended it; a reward that fails is a fault too.
+/// Scores a finished episode unless a fault ended it; a reward that fails turns the ending into a fault.
 pub(crate) async fn judge(rewards: &RewardSet, mut episode: Episode) -> Episode {
     if !episode.ending.is_infra() {
         match guarded(Boundary::Reward, rewards.score(&episode.task, &episode)).await {

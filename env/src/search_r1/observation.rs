@@ -93,7 +93,7 @@ pub(super) struct Found<'a> {
 /// What the policy reads of one call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Rendered {
-    /// Without the wrapper.
+    /// The passages without the wrapper.
     pub(super) content: String,
     /// With it.
     pub(super) text: String,
@@ -101,7 +101,7 @@ pub(super) struct Rendered {
     pub(super) shown: usize,
 }
 
-/// In the place of a middle that was cut.
+/// Replaces a middle that was cut.
 const TRUNCATED: &str = "...(truncated)...";
 
 impl ObservationSettings {

@@ -47,9 +47,9 @@ struct ResetOptions {
 struct ResetBody {
     env_id: Option<String>,
     env_ids: Option<Vec<String>>,
-    /// Of a batch, one for each or one for all: then member `i` has the seed plus `i`, as Gymnasium's vectors do.
+    /// Seeds of a batch, one for each or one for all: then member `i` has the seed plus `i`, as in Gymnasium's vectors.
     seed: Option<OneOrMany<u64>>,
-    /// Of a batch, one for each or one for all.
+    /// Options of a batch, one for each or one for all.
     options: Option<OneOrMany<ResetOptions>>,
 }
 

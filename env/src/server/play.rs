@@ -58,7 +58,7 @@ pub(super) struct Info {
 pub(super) struct Reply {
     /// What the policy reads next.
     pub(super) text: String,
-    /// Of the turn, with the score on the last one; `None` after a reset.
+    /// Reward of the turn, with the score added to the last; `None` after a reset.
     pub(super) reward: Option<f32>,
     pub(super) view: View,
     /// The memory that it takes, about, and at least as many bytes as it has in JSON.

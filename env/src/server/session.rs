@@ -15,15 +15,15 @@ use super::play::{Play, Reply};
 /// Closed sessions that are remembered, each with its last answer; as many as may be open where those are more.
 const REMEMBERED: usize = 1024;
 
-/// Where a session stands. Whoever works on it holds its lock, and whoever finds it held is refused.
+/// State of a session. Whoever works on it holds its lock, and whoever finds it locked is refused.
 #[derive(Default)]
 pub(super) enum Slot {
     /// No episode: none was begun, or a fault ended it.
     #[default]
     Empty,
-    /// In the middle of one.
+    /// During an episode.
     Playing(Box<Playing>),
-    /// At the end of one.
+    /// After an episode.
     Over(Box<Last>),
     /// After a fault that ended one, in the step that a request with a name was for.
     Failed(Box<Failed>),

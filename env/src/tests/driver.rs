@@ -391,7 +391,7 @@ async fn jobs_that_were_played_before_are_not_played_again() {
             .script("random", Cast::new(Arc::new(ByteTokenizer), []))
             .expect("a script");
         rollout(policy, factory(settings(), library()))
-            .go_on(jobs(task(), 8), played, 8, &|episode| {
+            .resume(jobs(task(), 8), played, 8, &|episode| {
                 told.lock().expect("no panic").push(episode.member);
             })
             .await

@@ -71,7 +71,7 @@ impl Stage {
             group,
             member: 0,
             seed: Seed::root(2).child("job", &[group]),
-            leaves: None,
+            branches_from: None,
             hint: None,
             temperature: None,
         };

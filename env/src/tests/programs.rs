@@ -59,7 +59,7 @@ async fn play(
         group,
         member: 0,
         seed: Seed::root(5).child("play", &[group]),
-        leaves: None,
+        branches_from: None,
         hint: None,
         temperature: None,
     };

@@ -49,7 +49,7 @@ const FRONTIER: Branching = Branching::Frontier {
 
 fn tree(size: u64, roots: u64, branching: Branching) -> Vec<Job> {
     let job = |(member, job)| Job {
-        leaves: (member >= roots).then(|| ((member % roots) as usize, branching)),
+        branches_from: (member >= roots).then(|| ((member % roots) as usize, branching)),
         temperature: None,
         ..job
     };

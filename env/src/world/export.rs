@@ -34,7 +34,7 @@ pub struct QuestionCounts {
 }
 
 impl QuestionCounts {
-    /// The same number for every split.
+    /// `count` questions for every split.
     pub fn each(count: u64) -> Self {
         Self {
             train: count,

@@ -15,7 +15,7 @@ pub(super) struct Wording {
     pub(super) ask_other: &'static [&'static str],
     /// Phrase for the value inside a longer question, with the keyword; empty when the value is not an entity.
     pub(super) phrase: &'static str,
-    /// The same phrase without the keyword.
+    /// The phrase in other words, without the keyword.
     pub(super) phrase_other: &'static str,
     /// Other accepted forms of the value.
     pub(super) aliases: &'static [&'static str],

@@ -177,7 +177,7 @@ impl CurveComparison {
         Self::over_seeds([(a, b)], settings)
     }
 
-    /// The same over several seeds, each with the episodes of both policies. The intervals of the differences are then those of a
+    /// As [`Self::of`], over several seeds, each with the episodes of both policies. The intervals of the differences are then those of a
     /// study's gains: the wider of Student's over seeds and the bootstrap's over questions.
     ///
     /// # Errors

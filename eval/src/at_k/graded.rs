@@ -17,7 +17,7 @@ type Graded = (Option<f64>, bool);
 pub(crate) struct SelfGraded {
     /// Accuracy of the best-graded of k samples, ties split evenly.
     pub(crate) best_at_k: Vec<CurvePoint>,
-    /// That of the largest k less that of a majority of as many samples, paired by question.
+    /// Accuracy at the largest k less that of a majority of as many samples, paired by question.
     pub(crate) less_majority: Interval,
     /// Share of the samples that have an answer and a grade.
     pub(crate) graded_frac: f64,

@@ -43,14 +43,14 @@ pub struct Trend {
     pub metric: String,
     /// Mean over the first tenth of the steps that have the metric; with several runs the mean of theirs and its interval.
     pub first: Interval,
-    /// The same over the last tenth.
+    /// The mean over the last tenth.
     pub last: Interval,
     /// Runs that have it. One run has no interval over runs: its ends are its estimate.
     pub runs: usize,
 }
 
 impl Arm {
-    /// Those of its metrics that people look at first, with their words.
+    /// The metrics that people look at first, with their words.
     pub fn headline_metrics(&self) -> Vec<(String, String)> {
         super::headline_metrics(std::slice::from_ref(self))
     }

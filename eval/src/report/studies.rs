@@ -11,9 +11,9 @@ use crate::study::{Cost, Study};
 /// A run's own study.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Studies {
-    /// Of greedy episodes.
+    /// The study of greedy episodes.
     pub(super) greedy: Study,
-    /// Of sampled ones, where there are some.
+    /// The study of sampled episodes, where there are some.
     pub(super) sampled: Option<Study>,
 }
 

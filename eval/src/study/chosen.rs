@@ -23,8 +23,8 @@ impl SeedEpisodes {
         })
     }
 
-    /// Of the first `k` samples of each question one with the answer that most of them give, among equals that which was given
-    /// first (Wang et al. 2023, "Self-consistency"). Samples without an answer cast no vote.
+    /// Chooses, of the first `k` samples of each question, one with the answer that most of them give, the first given among equals (Wang
+    /// et al. 2023, "Self-consistency"). Samples without an answer cast no vote.
     pub fn majority_of(k: usize, samples: &[Episode]) -> Vec<Episode> {
         chosen(k, samples, |scored| {
             // Each answer with its first sample, in the order in which they were given.

@@ -12,12 +12,12 @@ use crate::stats::{Interval, LEVEL, mean};
 use crate::summary::number;
 use crate::text;
 
-/// Fewer seeds than this carry a warning: an interval over seeds is then wide, or absent.
+/// Number of seeds below which there is a warning: an interval over seeds is then wide, or absent.
 const FEW_SEEDS: usize = 5;
 
 impl Study {
-    /// A row per arm: start, score, gain and lead over all seeds, each seed's gain; then how start and trained policy come to be right,
-    /// why they fail, and the gains on each data set, where there are several.
+    /// A table with a row per arm (start, score, gain and lead over all seeds, and each seed's gain); then how start and trained policy
+    /// come to be right, why they fail, and the gains on each data set, where there are several.
     pub fn to_text(&self) -> String {
         let has_costs = self.has_costs();
         let rows = self.arms.iter().chain(&self.baselines).map(|arm| {
@@ -96,7 +96,7 @@ impl Study {
         text::table(&headers, parts.rows().into_iter().map(row).collect())
     }
 
-    /// The mistakes that are made; empty where none is.
+    /// The classes of mistakes that occur; empty without any.
     fn mistakes_text(&self) -> String {
         let row = |share: &MistakeShare| {
             let [start, trained] = [share.start, share.trained].map(number);
@@ -217,7 +217,7 @@ impl Study {
         let gained: Vec<String> = gained
             .map(|seed| format!("{} ({})", seed.seed, signed(seed.gain.estimate)))
             .collect();
-        // Of a twin's gain the interval alone is enough for suspicion.
+        // For a twin the interval of the gain alone is enough for suspicion.
         let state = if twin.gain.is_positive() {
             "gained as well, and what it gained is not the reward's"
         } else if twin.direction() == Ordering::Less {
@@ -339,7 +339,7 @@ impl Study {
         sentences
     }
 
-    /// What is one observation of the p-values.
+    /// The unit of observation of the p-values.
     fn unit_of_p(&self) -> &'static str {
         if self.seeds() > 1 {
             "seeds"
@@ -358,7 +358,7 @@ impl Study {
 }
 
 impl Arm {
-    /// A baseline in a sentence: its score, what it has taken, and who is ahead.
+    /// A sentence about a baseline: its score, its cost, and who is ahead.
     pub(crate) fn baseline_words(&self, unit: &str, confidence: f64) -> String {
         let evidence = |found: Interval| {
             format!(
@@ -386,7 +386,7 @@ impl Arm {
     }
 }
 
-/// The share of the reward's rise after the first quarter of the steps in a sentence, of so many `seeds`; `None` where no run has one.
+/// A sentence about the share of the reward's rise after the first quarter of the steps, over `seeds` seeds; `None` where no run has one.
 pub(crate) fn late_words(by_seed: &BTreeMap<u64, Interval>, seeds: usize) -> Option<String> {
     let shares: Vec<f64> = by_seed.values().map(|share| share.estimate).collect();
     let evidence = match by_seed.values().collect::<Vec<_>>().as_slice() {

@@ -31,7 +31,7 @@ pub(crate) struct Failure {
     pub words: &'static str,
     /// Its share of the scored episodes on both sides; p-values are adjusted for the number of ways.
     pub difference: Difference,
-    /// The same by data set, where there are several.
+    /// The differences by data set, where there are several.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub by_source: BTreeMap<String, Difference>,
     /// Each data set counted once, where there are several.
@@ -44,7 +44,7 @@ pub(crate) struct Failure {
 /// The ways in which one side fails.
 #[derive(Default)]
 struct Counted {
-    /// By item and question, 1 for each episode that shows it and 0 for each other.
+    /// Values by item and question: 1 for each episode that shows the item, 0 for each other.
     values: BTreeMap<String, BTreeMap<QuestionKey, Vec<f64>>>,
     examples: BTreeMap<&'static str, Vec<Example>>,
 }

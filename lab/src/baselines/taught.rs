@@ -25,7 +25,7 @@ use crate::runtime::runtime;
 use crate::sft::{SftOptions, sft};
 use crate::tracked::seconds;
 
-/// Rounds in which a run's episodes are played: each plays an equal share of them with what the last has learned.
+/// Number of rounds in which a run's episodes are played: each plays an equal share of them with the policy of the round before.
 const ROUNDS: usize = 4;
 /// Most rounds of a budget of seconds.
 const MOST_ROUNDS: usize = 256;
@@ -34,7 +34,7 @@ const DEMONSTRATED: usize = 512;
 /// Digits of a digest in the name of a folder.
 const DIGITS: usize = 12;
 
-/// What the episodes of a round come from.
+/// The source of a round's episodes.
 #[derive(Clone, Copy)]
 pub(super) enum Method {
     /// Groups of the policy's own episodes, of which the best are kept (Dong et al. 2023, "RAFT").
@@ -46,9 +46,9 @@ pub(super) enum Method {
 /// The questions of the rounds.
 #[derive(Clone, Copy, Debug)]
 struct Plan {
-    /// Of all rounds, where episodes are the budget.
+    /// Episodes of all rounds, where episodes are the budget.
     total: usize,
-    /// Of a round.
+    /// Episodes of a round.
     each: usize,
     /// The budget in seconds, where it is one.
     seconds: Option<f64>,
@@ -66,7 +66,7 @@ impl Plan {
             return self.each;
         };
         let spent: f64 = rounds.iter().map(|round| round.seconds).sum();
-        // What is below 0, or no number, becomes 0.
+        // Negative numbers and NaN become 0.
         let left = ((budget - spent) * last.questions as f64 / last.seconds) as usize;
         if rounds.len() == MOST_ROUNDS || left < self.each.div_ceil(ROUNDS) {
             return 0;
@@ -75,7 +75,7 @@ impl Plan {
     }
 }
 
-/// What a round has taken.
+/// The record of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 struct Played {
     /// Training questions asked.
@@ -89,7 +89,7 @@ struct Played {
 }
 
 impl Baselines<'_> {
-    /// The policy that a method leaves within a budget, with the name of its folder and the episodes and seconds of its training.
+    /// The policy that a method reaches within a budget, with the name of its folder and the episodes and seconds of its training.
     pub(super) fn taught(
         &self,
         name: &str,
@@ -146,7 +146,7 @@ impl Baselines<'_> {
             Method::Demonstrations => questions.saturating_mul(grpo.group_size),
         };
         let each = match (method, budget) {
-            // The oracle learns nothing from round to round.
+            // The oracle does not change from round to round.
             (Method::Demonstrations, Budget::Episodes) => total,
             _ => total.div_ceil(ROUNDS),
         };
@@ -179,14 +179,14 @@ impl Baselines<'_> {
         Ok(digest.chars().take(DIGITS).collect())
     }
 
-    /// Some of the training questions from a place on, over again where they end.
+    /// `count` training questions from an index on, starting over at the end.
     fn training(&self, from: usize, count: usize) -> Tasks {
         let train = self.data.train.iter().cycle();
         let place = from.checked_rem(self.data.train.len()).unwrap_or(0);
         train.skip(place).take(count).cloned().collect()
     }
 
-    /// The play of a round, which is kept in its folder.
+    /// Plays a round, or reads it from its folder.
     fn played(
         &self,
         run: &RunLayout,
@@ -236,7 +236,7 @@ impl Baselines<'_> {
             token_file: None,
             samples: self.config.grpo.group_size,
             out: run.demonstrations(),
-            // One of equals would be the shortest: a lucky guess before an answer that was looked up.
+            // Of equal episodes a single one would be the shortest: a lucky guess before an answer that was looked up.
             keep: Keep::Bests,
             min_reward: f32::MIN_POSITIVE,
             temperature: None,

@@ -1,4 +1,4 @@
-//! `evaluation.baselines`: what a trained policy is held against besides its start and twins.
+//! `evaluation.baselines`: policies that the trained one is compared with, besides its start and twins.
 
 use forage_contracts::environment::Outcome;
 use forage_contracts::{EnvEntry, nearest};
@@ -6,7 +6,7 @@ use forage_contracts::{EnvEntry, nearest};
 use super::RunConfig;
 use crate::error::{Result, RunError};
 
-/// Another way to the same end, by its name in `evaluation.baselines`.
+/// A baseline, by its name in `evaluation.baselines`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Baseline {
     /// The start, whose first turn is made to open a search.
@@ -23,7 +23,7 @@ pub(crate) enum Baseline {
     Script(&'static str),
 }
 
-/// What a baseline that learns may spend.
+/// The budget of a baseline that learns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Budget {
     /// As many episodes as the run.
@@ -53,10 +53,10 @@ const METHODS: [(&str, Baseline); 7] = [
 ];
 
 impl Baseline {
-    /// Samples of the start that the best or the majority is taken of.
+    /// Number of samples of the start among which the best or the majority is chosen.
     pub(crate) const SAMPLES: usize = 8;
 
-    /// The baselines that a config asks for, each with its name; that of a script tells it apart from a twin.
+    /// The baselines that a config asks for, each with its name, which for a script differs from a twin's.
     ///
     /// # Errors
     /// A sentence that names what cannot be made under this config, and the fix.

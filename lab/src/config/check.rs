@@ -12,7 +12,7 @@ use crate::error::{Context, Result, RunError, causes, refuse};
 use crate::retrieval::RetrieverConfig;
 
 impl RunConfig {
-    /// Refuses what no run can be made of, whatever the device.
+    /// Refuses a config that cannot be run on any device.
     ///
     /// # Errors
     /// For every part at fault a sentence that names the key and the fix.
@@ -95,7 +95,7 @@ impl RunConfig {
         };
         sampler.check().in_config("[sampler]")?;
         let update = &self.grpo.update;
-        // That loss is about what the sampler said, whichever engine it is.
+        // That loss reads the sampler's log-probabilities, whichever engine it is.
         let is_free = update.objective.recipe(1).loss.name() != "a_lol";
         if is_free && update.old_logprobs == Some(OldLogprobs::Sampler) {
             refuse!(
@@ -117,7 +117,7 @@ impl RunConfig {
         }
         RewardSet::configured(entry.outcome, &self.reward, Seed::root(self.seed))
             .in_config("[reward]")?;
-        // Settings that cannot be read are told as such.
+        // Another check reports settings that cannot be read.
         let Ok(resolved) = self.environment.resolved() else {
             return Ok(());
         };
@@ -173,7 +173,7 @@ impl RunConfig {
         Ok(())
     }
 
-    /// Refuses a retriever beside questions that bring nothing to search: it would not be asked.
+    /// Refuses a retriever beside questions that have no corpus to search: it would never be used.
     fn check_unsearched(&self) -> Result<()> {
         let plain = RetrieverConfig {
             device: self.retriever.device,

@@ -40,7 +40,7 @@ pub struct DataConfig {
 }
 
 impl DataConfig {
-    /// The most questions of each split that are taken: train, dev and test.
+    /// Most questions to take of each split: train, dev and test.
     pub(crate) fn counts(&self) -> [usize; 3] {
         let usual = match self.files {
             Some(_) => [usize::MAX; 3],
@@ -141,7 +141,7 @@ pub struct FilesConfig {
 }
 
 impl FilesConfig {
-    /// Refuses rules of splitting that exclude each other.
+    /// Refuses contradictory rules of splitting.
     pub(super) fn check(&self) -> Result<()> {
         if self.train.is_empty() {
             refuse!("train names no file; write one, or a list of them");

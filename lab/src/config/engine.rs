@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct EngineSection {
-    /// Episodes in one pass of the model; more wait their turn.
+    /// Episodes in one pass of the model; others wait.
     pub sequences: usize,
     /// Tokens per episode; 0, the default, is the environment's `max_episode_tokens`.
     pub context_tokens: usize,

@@ -1,4 +1,4 @@
-//! Configs: as they are written, and as they are run.
+//! Configs: `RunConfig` as it is written, and `Resolved` as it is run.
 
 mod baseline;
 mod check;

@@ -1,4 +1,4 @@
-//! `[policy]`: where a policy starts, and what of it learns.
+//! `[policy]`: the initial policy, and which of its weights are trained.
 
 use std::path::Path;
 

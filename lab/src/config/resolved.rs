@@ -14,8 +14,8 @@ use super::run::unusable;
 use super::{Base, Digests, EngineSection, RunConfig};
 use crate::error::{Context, Result, RunError};
 
-/// A config that was checked for its device, with what follows from the device written down. Nothing changes it any more:
-/// another one is made by [`Resolved::vary`].
+/// A config that was checked for its device, with everything that depends on the device filled in. It never changes: [`Resolved::vary`]
+/// makes another one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Resolved(RunConfig);
 
@@ -28,7 +28,7 @@ impl Deref for Resolved {
 }
 
 impl RunConfig {
-    /// Checks everything and settles what depends on the device: `device` instead of the config's, where one is given.
+    /// Checks everything and fills in what depends on the device: `device`, or by default the config's.
     ///
     /// # Errors
     /// A sentence that names the key at fault and the fix.
@@ -55,8 +55,8 @@ impl RunConfig {
         Ok(Resolved(self))
     }
 
-    /// Writes down what the engine and updates compute in where a card decides, so that every rank, and a resumed run on another card,
-    /// computes in the same. `prefers_bf16`: of the device.
+    /// Fills in the types that the engine and updates compute in where the device decides them, so that every rank, and a resumed run on
+    /// another device, computes in the same. `prefers_bf16`: of the device.
     pub(super) fn name_types(&mut self, prefers_bf16: bool) {
         if self.generates_in_bf16(prefers_bf16) {
             self.engine.dtype = Some(ComputeType::Bf16);
@@ -96,7 +96,7 @@ impl Resolved {
         config.resolve(device).in_config(unusable(path))
     }
 
-    /// The config of a run that differs from this one.
+    /// A changed copy of this config, checked again.
     ///
     /// # Errors
     /// As [`RunConfig::resolve`].
@@ -106,7 +106,7 @@ impl Resolved {
         config.resolve(None)
     }
 
-    /// The record of a run on questions with these digests, of a policy with this chat template, as TOML.
+    /// The TOML record of a run, with the digests of its questions and the policy's chat template.
     pub(crate) fn record(
         &self,
         digests: Option<&Digests>,
@@ -126,7 +126,7 @@ impl Resolved {
         }
     }
 
-    /// The intervals of the final evaluation.
+    /// The bootstrap of the final evaluation.
     pub(crate) fn bootstrap(&self) -> Bootstrap {
         Bootstrap {
             resamples: self.evaluation.resamples,
@@ -139,7 +139,7 @@ impl Resolved {
         std::thread::available_parallelism().map_or(1, usize::from)
     }
 
-    /// The generation of text under this config.
+    /// The settings of generation under this config.
     pub fn generation(&self) -> Generation {
         Generation {
             sizes: self.engine,
@@ -150,21 +150,21 @@ impl Resolved {
     }
 }
 
-/// The generation of text: sizes, numbers, place.
+/// Settings of generation: sizes, number type and device.
 #[derive(Clone, Copy, Debug)]
 pub struct Generation {
     /// Sizes of the engine.
     pub sizes: EngineSection,
     /// The device of the weights.
     pub device: DeviceSpec,
-    /// The engine computes in bf16.
+    /// Whether the engine computes in bf16.
     pub bf16: bool,
     /// Threads of the engine on the processor.
     pub threads: usize,
 }
 
 impl Generation {
-    /// Generation on a device where no config gives sizes.
+    /// Default settings of generation on a device, without a config.
     pub(crate) fn on(device: DeviceSpec) -> Self {
         Self {
             sizes: EngineSection {
@@ -179,7 +179,7 @@ impl Generation {
         }
     }
 
-    /// Tokens of an episode that fit into the engine and the model.
+    /// Most tokens of an episode that fit into both the engine and the model.
     pub fn window(&self, model: &ModelConfig) -> usize {
         self.sizes.context_tokens.min(model.max_position_embeddings)
     }

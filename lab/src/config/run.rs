@@ -98,7 +98,7 @@ fn default_environment() -> String {
 }
 
 impl EnvironmentConfig {
-    /// Every setting, defaults and profile included, and what follows from them.
+    /// All settings, defaults and profile included, and what follows from them.
     pub(crate) fn resolved(&self) -> Result<forage_contracts::Resolved> {
         let entry = registry::find(&self.id).in_config("environment.id")?;
         let written = serde_json::Value::Object(self.settings.clone());
@@ -120,13 +120,13 @@ impl EnvironmentConfig {
 #[serde(deny_unknown_fields, default)]
 pub struct EvaluationConfig {
     /// Sampled episodes per question at temperature 1, beside one greedy episode. With two or more a verdict has pass@k of start and
-    /// trained policy. Controls, twins and baselines, whose pass@k nobody compares, are sampled 8 times at most.
+    /// trained policy. Controls, twins and baselines, whose pass@k is not compared, are sampled 8 times at most.
     pub samples: usize,
     /// Resamples of each bootstrap interval.
     pub resamples: usize,
-    /// Other ways to the same end that the trained policy is held against, in a study and in the verdict of a quickstart:
-    /// `forced_search`, `best_of_8`, `majority_of_8`, `rejection_sampling` and `demonstrations` (as many episodes as the run),
-    /// `rejection_sampling_timed` and `demonstrations_timed` (as many seconds), and scripts of the environment.
+    /// Baselines that the trained policy is compared with, in a study and in the verdict of a quickstart: `forced_search`, `best_of_8`,
+    /// `majority_of_8`, `rejection_sampling` and `demonstrations` (as many episodes as the run), `rejection_sampling_timed` and
+    /// `demonstrations_timed` (as many seconds), and scripts of the environment.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("default" = []))]
     pub baselines: Vec<String>,

@@ -13,9 +13,9 @@ use forage_env::{Alarm, InfraBudget, Probe, Rollout};
 use forage_eval::{Answers, Bootstrap, EvalSummary, RetrievalReport, Telemetry};
 use serde_json::Value;
 
-use super::play::{Evaluated, Out, Sets, Way};
+use super::play::{EpisodeFile, Evaluated, PlaySettings, Sets};
 use super::player::{Opening, Player};
-use super::probes::{Plain, Probed};
+use super::probes::{ProbeBase, Probed};
 use super::questions::question_retrieval;
 use crate::config::{EnvironmentConfig, Resolved};
 use crate::data::{Corpus, Tasks, check_golds};
@@ -27,7 +27,7 @@ use crate::runtime::runtime;
 use crate::session::Session;
 use crate::unfinished::{Unfinished, check, record_of, settings};
 
-/// The policy of an evaluation, its extent and its files.
+/// Options of an evaluation: its policy, its extent and its files.
 #[derive(Clone, Debug, Default)]
 pub struct EvaluateOptions {
     /// A folder, a name on the hub, a server of `OpenAI`'s protocol by its address, a script of the environment or
@@ -86,7 +86,7 @@ impl EvaluateOptions {
         Ok(locks)
     }
 
-    /// Refuses to write over an evaluation that came to its end, or beside what is left of one.
+    /// Refuses to overwrite a finished evaluation.
     fn keep_finished(&self, out: &Path) -> Result<()> {
         let finished = [out.to_owned(), beside(out, SAMPLED), beside(out, GRADES)]
             .into_iter()
@@ -102,7 +102,7 @@ impl EvaluateOptions {
         }
     }
 
-    /// What tells the policy apart from others, where an evaluation may be gone on with.
+    /// The identity of the policy, for an evaluation that can be resumed; null for others.
     pub(super) fn identity(&self, opening: &Opening<'_>) -> Result<Value> {
         if self.out.is_none() {
             return Ok(Value::Null);
@@ -135,11 +135,11 @@ pub struct Evaluation {
     pub alarms: Vec<Alarm>,
     /// Findings of the probes, in the order they were asked for.
     pub probes: Vec<Probed>,
-    /// What the policy did not do as it was asked to, if anything.
+    /// A note on what the policy did not do as asked, if anything.
     pub caveat: Option<String>,
 }
 
-/// An evaluation that is ready to begin.
+/// An evaluation with everything that it needs to begin.
 pub(super) struct Exam<'a> {
     pub(super) environment: EnvironmentConfig,
     pub(super) rewards: Arc<RewardSet>,
@@ -149,10 +149,10 @@ pub(super) struct Exam<'a> {
     pub(super) trained: Tasks,
     pub(super) config: Option<&'a Resolved>,
     pub(super) player: Player,
-    /// What tells the player apart from others.
+    /// Identity of the player.
     pub(super) identity: Value,
     pub(super) samples: usize,
-    /// The faults of ours that the episodes may hold.
+    /// The budget of infrastructure faults.
     pub(super) budget: InfraBudget,
     pub(super) seed: u64,
     pub(super) threads: usize,
@@ -193,22 +193,22 @@ impl Exam<'_> {
         }
         let unfinished = self.begin()?;
         let out = options.out.as_deref().zip(unfinished.as_ref());
-        let way = Way {
+        let settings = PlaySettings {
             in_flight: self.player.in_flight,
             budget: self.budget,
-            out: out.map(|(file, unfinished)| Out { file, unfinished }),
+            out: out.map(|(file, unfinished)| EpisodeFile { file, unfinished }),
             observer: self.observer,
         };
         let Evaluated { greedy, sampled } =
-            way.play(&rollout, &self.tasks, self.seed, self.samples)?;
+            settings.play(&rollout, &self.tasks, self.seed, self.samples)?;
         Session::check_begun(&rollout, &greedy)?;
-        let plain = Plain {
+        let base = ProbeBase {
             exam: &self,
             session: &session,
             episodes: &greedy,
             unfinished: unfinished.as_ref(),
         };
-        let probes = options.probes.iter().map(|probe| plain.under(*probe));
+        let probes = options.probes.iter().map(|probe| base.probe(*probe));
         let probes = probes.collect::<Result<_>>()?;
         let bootstrap = Bootstrap::new(self.seed);
         let mut answers = Answers::of(&greedy, &sampled, bootstrap)?;
@@ -229,10 +229,8 @@ impl Exam<'_> {
         unfinished.map(Unfinished::end).transpose()?;
         Ok(found)
     }
-}
 
-impl Exam<'_> {
-    /// Begins the evaluation, or goes on with one that was stopped, where there is a file for its episodes.
+    /// Begins the evaluation, or resumes one, where there is a file for its episodes.
     fn begin(&self) -> Result<Option<Unfinished<Sets>>> {
         let Some(out) = &self.options.out else {
             return Ok(None);
@@ -245,8 +243,7 @@ impl Exam<'_> {
         Unfinished::begin(record_of(out), about, resume, self.observer).map(Some)
     }
 
-    /// The sampled episodes with the policy's own grades of them; those that a fault took, or the grading of which one did, are left
-    /// out.
+    /// The sampled episodes with the policy's own grades. Left out are those whose playing or grading a fault ended.
     fn graded<'a>(
         &self,
         session: &Session,

@@ -9,7 +9,7 @@ mod run;
 
 pub use exam::{EvaluateOptions, Evaluation};
 pub(crate) use play::{
-    Evaluated, Out, Sets, Way, evaluate_checkpoint, evaluate_policy, fault_budget,
+    EpisodeFile, Evaluated, PlaySettings, Sets, evaluate_checkpoint, evaluate_policy, fault_budget,
 };
 pub(crate) use player::{Opening, Player, is_script};
 pub use probes::Probed;

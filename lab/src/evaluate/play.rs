@@ -24,10 +24,10 @@ use crate::runtime::runtime;
 use crate::session::Session;
 use crate::unfinished::Unfinished;
 
-/// Name of the episodes at temperature 0, for whoever follows.
+/// Name of the greedy episodes in progress reports.
 const GREEDY: &str = "greedy";
 
-/// Time between two looks at whether to stop.
+/// Interval between two checks whether to stop.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Episodes of one policy on the same questions.
@@ -35,27 +35,27 @@ const LOOK: Duration = Duration::from_millis(100);
 pub(crate) struct Evaluated {
     /// One episode of each question.
     pub(crate) greedy: Vec<Episode>,
-    /// The samples of each question, at temperature 1.
+    /// The samples of all questions, at temperature 1.
     pub(crate) sampled: Vec<Episode>,
 }
 
-/// The sets of episodes of an evaluation that were begun, by the names of their files, and whether each is complete.
+/// The sets of an evaluation's episodes that have begun, by file name, and whether each is complete.
 pub(crate) type Sets = BTreeMap<String, bool>;
 
-/// A file for episodes, and the record by which an evaluation that was stopped goes on.
+/// A file for episodes, and the record from which a stopped evaluation is resumed.
 #[derive(Clone, Copy)]
-pub(crate) struct Out<'a> {
+pub(crate) struct EpisodeFile<'a> {
     pub(crate) file: &'a Path,
     pub(crate) unfinished: &'a Unfinished<Sets>,
 }
 
-impl Out<'_> {
+impl EpisodeFile<'_> {
     fn name(&self) -> String {
         let name = self.file.file_name().unwrap_or_default();
         name.to_string_lossy().into_owned()
     }
 
-    /// Keeps in the record that the set was begun, or is complete.
+    /// Records that the set has begun, or is complete.
     fn mark(&self, complete: bool) -> Result<()> {
         let mut sets = self.unfinished.done();
         sets.insert(self.name(), complete);
@@ -79,11 +79,11 @@ impl Out<'_> {
         Ok(Some(episodes))
     }
 
-    /// Opens the file for the episodes of a set as they end. Returns those that were kept before by the indices of their jobs; what a
-    /// fault of ours took is played again.
+    /// Opens the file for the episodes of a set as they end. Returns those kept before, by the index of their job, without those lost to
+    /// faults, which are played again.
     fn open(&self, jobs: &[Job]) -> Result<(EpisodeWriter, HashMap<usize, Episode>)> {
         if !self.unfinished.done().contains_key(&self.name()) {
-            // What an evaluation of other settings left is cleared before the set counts as begun.
+            // Creating the file clears what an evaluation with other settings left, before the set counts as begun.
             let writer = EpisodeWriter::create(self.file)?;
             self.mark(false)?;
             return Ok((writer, HashMap::new()));
@@ -110,9 +110,9 @@ impl Out<'_> {
         ))
     }
 
-    /// Gives the file its name, with the episodes in the order of the questions and with the scores of judges of whole groups.
+    /// Writes the complete file: the episodes in the order of the questions, with the scores of judges of whole groups.
     fn finish(&self, episodes: &[Episode]) -> Result<()> {
-        // Beside the episodes as they ended, which stay until that is done.
+        // Written beside the partial file, which stays until the rename is done.
         let ordered = with_ending(self.file, ".ordered");
         write_episodes(&ordered, episodes.iter().cloned())?;
         let named = std::fs::rename(&ordered, self.file);
@@ -121,7 +121,7 @@ impl Out<'_> {
         self.clear()
     }
 
-    /// Removes the episodes of a complete set as they ended, unless the process that completed it has.
+    /// Removes the partial file of a complete set, unless the process that completed the set has.
     fn clear(&self) -> Result<()> {
         let partial = with_ending(self.file, ".partial");
         let removed = match std::fs::remove_file(&partial) {
@@ -132,7 +132,7 @@ impl Out<'_> {
     }
 }
 
-/// A path with something behind it.
+/// The path with `ending` appended.
 fn with_ending(path: &Path, ending: &str) -> PathBuf {
     let mut path = path.as_os_str().to_owned();
     path.push(ending);
@@ -145,7 +145,7 @@ pub(crate) fn evaluate_checkpoint(
     checkpoint: &Checkpoint,
     data: &Data,
     (tasks, samples): (&Tasks, usize),
-    out: Option<Out<'_>>,
+    out: Option<EpisodeFile<'_>>,
     observer: &dyn Observer,
 ) -> Result<Evaluated> {
     let session = Session::of(config, &data.corpus, checkpoint, observer)?;
@@ -153,48 +153,48 @@ pub(crate) fn evaluate_checkpoint(
     evaluate_policy(config, &session, policy, (tasks, samples), out, observer)
 }
 
-/// The same with any policy that writes in the tokens of a session. Blocks.
+/// As [`evaluate_checkpoint`], with any policy that writes in the session's tokens. Blocks.
 pub(crate) fn evaluate_policy(
     config: &Resolved,
     session: &Session,
     policy: Arc<dyn Policy>,
     (tasks, samples): (&Tasks, usize),
-    out: Option<Out<'_>>,
+    out: Option<EpisodeFile<'_>>,
     observer: &dyn Observer,
 ) -> Result<Evaluated> {
     let rollout = session.rollout(policy, Sampling::GREEDY)?;
-    let way = Way {
+    let settings = PlaySettings {
         in_flight: usize::MAX,
         budget: fault_budget(config),
         out,
         observer,
     };
-    way.play(&rollout, tasks, config.seed, samples)
+    settings.play(&rollout, tasks, config.seed, samples)
 }
 
-/// The share of faults of ours that the episodes of a config's policy may hold, in training and wherever else they are played.
+/// The budget of infrastructure faults in the episodes of a config's policy, in training and elsewhere.
 pub(crate) fn fault_budget(config: &Resolved) -> InfraBudget {
     InfraBudget {
         share: config.grpo.fault_share,
     }
 }
 
-/// The way in which questions are played.
+/// Settings that questions are played with.
 #[derive(Clone, Copy)]
-pub(crate) struct Way<'a> {
+pub(crate) struct PlaySettings<'a> {
     /// Most episodes at a time.
     pub(crate) in_flight: usize,
-    /// The faults of ours that the episodes may hold.
+    /// The budget of infrastructure faults.
     pub(crate) budget: InfraBudget,
-    /// File for the episodes, those at temperature 1 beside it. A process that is killed leaves those that had ended, with the ending
-    /// `.partial`, and another goes on with them.
-    pub(crate) out: Option<Out<'a>>,
-    /// Hears how many have ended.
+    /// File for the episodes, with those at temperature 1 beside it. A killed process leaves the episodes that had ended, with the ending
+    /// `.partial`, from which another resumes.
+    pub(crate) out: Option<EpisodeFile<'a>>,
+    /// Receives the number of episodes that have ended.
     pub(crate) observer: &'a dyn Observer,
 }
 
-impl Way<'_> {
-    /// Plays `tasks` once greedily and `samples` times sampled. Seeds depend on the task's place and sample alone, so two
+impl PlaySettings<'_> {
+    /// Plays `tasks` once greedily and `samples` times sampled. Seeds depend only on the task's index and the sample's, so that two
     /// policies meet the same randomness. Blocks.
     pub(crate) fn play(
         self,
@@ -206,16 +206,16 @@ impl Way<'_> {
         let greedy = self.play_greedily(rollout, tasks, seed, GREEDY)?;
         let beside = self.out.map(|out| beside(out.file, SAMPLED));
         let out = self.out.zip(beside.as_deref()).filter(|_| samples > 0);
-        let way = Way {
-            out: out.map(|(out, file)| Out { file, ..out }),
+        let settings = PlaySettings {
+            out: out.map(|(out, file)| EpisodeFile { file, ..out }),
             ..self
         };
         let jobs = group_jobs(tasks, samples, stream(seed));
-        let sampled = way.set(rollout, Sampling::FULL, jobs, SAMPLED)?;
+        let sampled = settings.play_jobs(rollout, Sampling::FULL, jobs, SAMPLED)?;
         Ok(Evaluated { greedy, sampled })
     }
 
-    /// Plays `tasks` once greedily, under a name for whoever follows. Blocks.
+    /// Plays `tasks` once greedily; progress is reported under `name`. Blocks.
     pub(crate) fn play_greedily(
         self,
         rollout: &Rollout,
@@ -224,10 +224,10 @@ impl Way<'_> {
         name: &str,
     ) -> Result<Vec<Episode>> {
         let jobs = group_jobs(tasks, 1, stream(seed));
-        self.set(rollout, Sampling::GREEDY, jobs, name)
+        self.play_jobs(rollout, Sampling::GREEDY, jobs, name)
     }
 
-    fn set(
+    fn play_jobs(
         self,
         rollout: &Rollout,
         sampling: Sampling,
@@ -258,7 +258,7 @@ impl Way<'_> {
         }
         let done = AtomicU64::new(played.len() as u64);
         let kept: Mutex<Result<_, RecordError>> = Mutex::new(Ok(writer));
-        let told = |episode: &Episode| {
+        let on_end = |episode: &Episode| {
             let done = done.fetch_add(1, Ordering::Relaxed) + 1;
             self.observer.progress(name, done, total, "");
             let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
@@ -268,12 +268,12 @@ impl Way<'_> {
                 *kept = Err(error);
             }
         };
-        // What is played cannot be kept any more: the rest would be lost too.
+        // Once an episode cannot be written, those that follow would be lost too.
         let is_lost = || {
             let kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
             kept.is_err()
         };
-        let playing = rollout.go_on(jobs, played, self.in_flight, &told);
+        let playing = rollout.resume(jobs, played, self.in_flight, &on_end);
         let ended = runtime()?.block_on(async {
             tokio::select! {
                 episodes = playing => Some(episodes),
@@ -301,7 +301,7 @@ impl Way<'_> {
     }
 }
 
-/// Completes once this is so.
+/// Completes once `holds` returns true.
 async fn until(holds: impl Fn() -> bool) {
     while !holds() {
         tokio::time::sleep(LOOK).await;
@@ -380,16 +380,16 @@ mod tests {
             ..rollout.unwrap()
         };
         let unfinished = Unfinished::begin(record_of(&file), json!({}), false, &()).unwrap();
-        let way = Way {
+        let settings = PlaySettings {
             in_flight: usize::MAX,
             budget: InfraBudget::default(),
-            out: Some(Out {
+            out: Some(EpisodeFile {
                 file: &file,
                 unfinished: &unfinished,
             }),
             observer: &(),
         };
-        let played = way.play_greedily(&rollout, &tasks, 1, GREEDY);
+        let played = settings.play_greedily(&rollout, &tasks, 1, GREEDY);
         let words = played.unwrap_err().to_string();
         assert!(words.contains("write episode records"), "{words}");
     }

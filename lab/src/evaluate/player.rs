@@ -1,4 +1,4 @@
-//! Policies that can be asked: checkpoints, servers and scripts.
+//! Policies that can play: checkpoints, servers and scripts.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::grpo::first_of_kind;
 use crate::policy::{PolicyFormat, is_server, open_policy, weights_digest};
 use crate::runtime::runtime;
 
-/// Begins the name of the policy that always gives one answer.
+/// Prefix of the name of a policy that always gives one answer.
 const CONSTANT: &str = "constant:";
 
 /// Tells whether a policy of this name is a script, whose tokens are bytes.
@@ -32,12 +32,12 @@ pub(crate) struct Player {
     pub(crate) policy: Arc<dyn Policy>,
     pub(crate) format: PolicyFormat,
     pub(crate) weights: Option<Checkpoint>,
-    /// Most episodes at a time: an engine here lets others wait by itself, servers are not to be flooded.
+    /// Most episodes at a time: an engine queues requests by itself, while a server is not to be flooded.
     pub(crate) in_flight: usize,
 }
 
 impl Player {
-    /// A checkpoint, played here.
+    /// A checkpoint, sampled in this process.
     pub(crate) fn here(
         checkpoint: &Checkpoint,
         chat: Option<&ChatSettings>,
@@ -55,7 +55,7 @@ impl Player {
 /// A policy to be opened for an environment.
 pub(crate) struct Opening<'a> {
     pub(crate) name: &'a str,
-    /// The server that has the policy's weights, where it is not its name.
+    /// The server that samples the policy, where it is not the policy's name.
     pub(crate) sampler: Option<&'a RemoteConfig>,
     /// The model to ask for, where the name is a server.
     pub(crate) model: Option<&'a str>,
@@ -65,12 +65,12 @@ pub(crate) struct Opening<'a> {
     pub(crate) environment: &'a str,
     pub(crate) chat: Option<&'a ChatSettings>,
     pub(crate) generation: &'a Generation,
-    /// For a probe that reads them; else they are the engine's alone.
+    /// Whether to keep the weights for a probe that reads them; otherwise only the engine has them.
     pub(crate) keep_weights: bool,
 }
 
 impl<'a> Opening<'a> {
-    /// The policy of this name as a config has it, the config's own without a name: played by its `[sampler]` where it has one.
+    /// The policy of this name under a config, or by default the config's own, sampled by its `[sampler]` if it has one.
     pub(crate) fn of(
         config: &'a Resolved,
         name: Option<&'a str>,
@@ -90,7 +90,7 @@ impl<'a> Opening<'a> {
         }
     }
 
-    /// What tells the policy apart from others: its name, and what it plays with.
+    /// The identity of the policy: its name, and the settings that it plays with.
     pub(crate) fn identity(&self) -> Result<Value> {
         let sampler = self.sampler.map(|sampler| {
             json!({
@@ -115,7 +115,7 @@ impl<'a> Opening<'a> {
         }))
     }
 
-    /// The environment with limits in the tokens that the policy is counted in.
+    /// The environment, with limits in the tokens that the policy counts.
     pub(crate) fn limits(&self, environment: &EnvironmentConfig) -> Result<EnvironmentConfig> {
         if is_script(self.name) && self.tokens_of.is_none() {
             environment.for_bytes()
@@ -168,7 +168,7 @@ impl<'a> Opening<'a> {
         }
     }
 
-    /// The script that is nearest to a name which no folder and nothing on the hub has.
+    /// The script whose name is nearest to one that no folder and no repository of the hub has.
     fn script_meant(&self) -> Result<Option<&'static str>> {
         if self.name.contains(['/', ':']) || Path::new(self.name).exists() {
             return Ok(None);
@@ -178,7 +178,7 @@ impl<'a> Opening<'a> {
         Ok((!near.is_empty()).then_some(near))
     }
 
-    /// A policy in tokens of its own, which a server samples.
+    /// A policy with a tokenizer of its own that a server samples.
     fn sampled(&self, sampler: &RemoteConfig) -> Result<Player> {
         let policy = runtime()?.block_on(RemotePolicy::connect(sampler));
         Ok(Player {
@@ -189,7 +189,7 @@ impl<'a> Opening<'a> {
         })
     }
 
-    /// A server that tells text alone.
+    /// A server that exchanges text only.
     fn served(&self) -> Result<Player> {
         let token_file = self.token_file.clone();
         let policy = RemotePolicy::text(self.name, self.model, token_file, self.patience);

@@ -1,4 +1,4 @@
-//! Probes: the same questions under a change.
+//! Probes: the same questions asked under a change, and compared with the unchanged evaluation.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::exam::{Exam, beside};
-use super::play::{Out, Sets, Way};
+use super::play::{EpisodeFile, PlaySettings, Sets};
 use crate::error::{Context, Result, RunError};
 use crate::session::Session;
 use crate::unfinished::Unfinished;
@@ -41,8 +41,8 @@ impl Probed {
     }
 }
 
-/// An evaluation that probes are held against.
-pub(super) struct Plain<'a> {
+/// The unchanged evaluation that probes are compared with.
+pub(super) struct ProbeBase<'a> {
     pub(super) exam: &'a Exam<'a>,
     pub(super) session: &'a Session,
     /// Its greedy episodes.
@@ -51,16 +51,16 @@ pub(super) struct Plain<'a> {
     pub(super) unfinished: Option<&'a Unfinished<Sets>>,
 }
 
-impl Plain<'_> {
+impl ProbeBase<'_> {
     /// Plays the questions greedily under a probe.
-    pub(super) fn under(&self, probe: Probe) -> Result<Probed> {
+    pub(super) fn probe(&self, probe: Probe) -> Result<Probed> {
         let unfit = || format!("--probe {}", probe.name());
         let seed = Seed::root(self.exam.seed);
         let passages = PassageProbe::new(probe, &self.exam.tasks, seed).in_config(unfit())?;
         let Some(passages) = passages else {
             return match probe {
-                Probe::SelfCritique => self.again().map(Probed::Critique),
-                _ => self.reworded().map(Probed::Wordings),
+                Probe::SelfCritique => self.self_critique().map(Probed::Critique),
+                _ => self.paraphrased().map(Probed::Wordings),
             };
         };
         let environment = &self.session.environment;
@@ -75,7 +75,7 @@ impl Plain<'_> {
     }
 
     /// Plays the questions under each wording of the instructions.
-    fn reworded(&self) -> Result<Sensitivity> {
+    fn paraphrased(&self) -> Result<Sensitivity> {
         let name = Probe::ParaphrasedPrompt.name();
         let environment = &self.session.environment;
         let settings = Value::Object(environment.settings.clone());
@@ -97,9 +97,9 @@ impl Plain<'_> {
         })
     }
 
-    /// Log-probabilities of the policy's tokens of each wording's episode after the prompt of each wording, with what it read in
-    /// between, `[question][prompt][response][token]`, nats. Questions that a fault took under some wording, to which nothing was
-    /// written or which do not fit the model are left out.
+    /// `[question][prompt][response][token]`, nats: log-probabilities of the policy's tokens of each wording's episode when they follow
+    /// the prompt of each wording, observations included. Left out are questions that a fault ended under some wording, that got no
+    /// response or that do not fit the model.
     fn logprobs(&self, weights: &Checkpoint, sets: &[Vec<Episode>]) -> Vec<Vec<Vec<Vec<f32>>>> {
         let wordings = sets.len();
         let longest = weights.config.max_position_embeddings;
@@ -134,8 +134,8 @@ impl Plain<'_> {
         )
     }
 
-    /// Asks for another way than that of the first attempt, and compares how certain the policy is along both.
-    fn again(&self) -> Result<Critique> {
+    /// Asks for a second attempt that differs from the first, and compares how certain the policy is in both.
+    fn self_critique(&self) -> Result<Critique> {
         let name = Probe::SelfCritique.name();
         let Some(weights) = &self.exam.player.weights else {
             return Err(RunError::config_because(
@@ -186,17 +186,17 @@ impl Plain<'_> {
         } = self.exam;
         let file = options.out.as_ref().map(|out| beside(out, name));
         let out = file.as_deref().zip(self.unfinished);
-        let way = Way {
+        let settings = PlaySettings {
             in_flight: self.exam.player.in_flight,
             budget: *budget,
-            out: out.map(|(file, unfinished)| Out { file, unfinished }),
+            out: out.map(|(file, unfinished)| EpisodeFile { file, unfinished }),
             observer: *observer,
         };
-        way.play_greedily(&rollout, tasks, *seed, name)
+        settings.play_greedily(&rollout, tasks, *seed, name)
     }
 }
 
-/// An episode's tokens after the prompt of another one, the policy's as targets.
+/// An episode's tokens moved behind the prompt of another; the policy's are the targets.
 fn reprompted(response: &TokenLog, prompt: &TokenLog) -> Sequence {
     let opening = |log: &TokenLog| {
         let first = log.spans().first();

@@ -23,7 +23,7 @@ use super::{QUERIES_PER_CALL, Qrels, Ranking, judgments_of, search};
 use crate::config::Resolved;
 use crate::data::{Corpus, Tasks};
 use crate::error::{Context, Result, bail, refuse};
-use crate::evaluate::{Opening, Way, fault_budget};
+use crate::evaluate::{Opening, PlaySettings, fault_budget};
 use crate::observer::Observer;
 use crate::retrieval::RetrieverConfig;
 use crate::session::Session;
@@ -255,13 +255,13 @@ impl Player {
             .lists
             .lock()
             .unwrap_or_else(PoisonError::into_inner) = shown;
-        let way = Way {
+        let settings = PlaySettings {
             in_flight: self.in_flight,
             budget: self.budget,
             out: None,
             observer: &(),
         };
-        let episodes = way.play_greedily(&self.rollout, &self.tasks, self.seed, POLICY)?;
+        let episodes = settings.play_greedily(&self.rollout, &self.tasks, self.seed, POLICY)?;
         let mut rankings = BTreeMap::new();
         for episode in &episodes {
             if let Some(ranking) = episode.ranking() {
@@ -288,7 +288,7 @@ impl Player {
 /// The lists of the stage before, as the retriever of the policy's environment.
 #[derive(Default)]
 struct Candidates {
-    /// By the text of the query.
+    /// Candidates by the text of the query.
     lists: Mutex<BTreeMap<String, Vec<Hit>>>,
     /// Passages handed out so far.
     shown: AtomicUsize,

@@ -121,7 +121,7 @@ enum Scale {
     Share(Arc<Bm25Retriever>),
     /// From -1 to 1; beyond that, which only vectors of other norms than 1 give, cut off.
     Cosine,
-    /// By the logistic function.
+    /// Scores mapped by the logistic function.
     Logit,
 }
 

@@ -11,7 +11,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(30);
 /// The consequence of a failed attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Again {
-    /// It is not: the failure would be the same.
+    /// Not at all: the failure would be the same.
     Never,
     /// After the wait of the policy.
     Soon,

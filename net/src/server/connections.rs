@@ -103,7 +103,7 @@ impl Connection {
         Arc::new(connection)
     }
 
-    /// From now on it waits for its client.
+    /// Marks the connection as waiting for its client.
     pub(super) fn waits(&self) {
         let mut age = self.age.lock().unwrap_or_else(PoisonError::into_inner);
         if age.is_none() {
@@ -115,7 +115,7 @@ impl Connection {
         }
     }
 
-    /// From now on it is being answered.
+    /// Marks the connection as being answered.
     pub(super) fn works(&self) {
         let mut age = self.age.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(number) = age.take() {

@@ -1,4 +1,4 @@
-//! From query text to ranked documents.
+//! Scoring: from query text to ranked documents.
 
 use std::collections::BTreeMap;
 use std::io;

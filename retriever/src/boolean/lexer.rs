@@ -1,4 +1,4 @@
-//! From query text to tokens. What is not an operator is a word: apostrophes are letters, an unknown `name:` is a word.
+//! The lexer of boolean queries. What is not an operator is a word: apostrophes are letters, an unknown `name:` is a word.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! From what servers store to hits.
+//! Conversion of servers' records into hits.
 
 use std::collections::HashSet;
 

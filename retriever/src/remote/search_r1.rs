@@ -226,9 +226,9 @@ fn is_too_much(error: &(dyn Error + Send + Sync + 'static)) -> bool {
 /// The description that a server of this crate gives of itself; any page may hold more.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub(super) struct Info {
-    /// Of its default mode. Foreign servers have none.
+    /// Fingerprint of its default mode; `None` from foreign servers.
     fingerprint: Option<Fingerprint>,
-    /// By mode.
+    /// Fingerprints by mode.
     #[serde(default)]
     fingerprints: BTreeMap<String, Fingerprint>,
     pub(super) analyzer: Option<Value>,

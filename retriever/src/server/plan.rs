@@ -1,4 +1,4 @@
-//! From a request to its answer: which retriever, in which jobs.
+//! The plan of a request: which retriever answers it, in which jobs.
 
 use std::sync::Arc;
 use std::time::Instant;

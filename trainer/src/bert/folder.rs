@@ -14,7 +14,7 @@ use crate::file_error::FileError;
 pub(super) struct FolderSettings {
     /// From `1_Pooling/config.json`.
     pub(super) pooling: Option<Pooling>,
-    /// From `modules.json`: whether it lists `Normalize`.
+    /// Whether `modules.json` lists `Normalize`.
     pub(super) normalise: Option<bool>,
     /// From `sentence_bert_config.json`.
     pub(super) max_tokens: Option<usize>,

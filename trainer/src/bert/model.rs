@@ -21,7 +21,7 @@ pub(super) struct Affine {
 }
 
 impl Affine {
-    /// From tensors in the checkpoint's layout, `[output, input]`; several are laid side by side.
+    /// A map from tensors in the checkpoint's layout, `[output, input]`; several are laid side by side.
     pub(super) fn new(parts: &[(Vec<f32>, Vec<f32>)], input: usize, device: &Device) -> Self {
         let mut bias: Vec<f32> = parts.iter().flat_map(|(_, bias)| bias).copied().collect();
         let rows = parts

@@ -5,8 +5,8 @@ use crate::device::cuda::{
     Card, CudaFault, Installation, NCCL_FIX, VERSIONS_FIX, Version, nccl_version, too_new,
 };
 
-/// The parts of CUDA that a run on NVIDIA GPUs needs: driver, compiler, headers, NCCL between several, and cards. What does not hold
-/// is missing.
+/// Looks for the parts of CUDA that a run on NVIDIA GPUs needs: driver, compiler, headers, NCCL for several GPUs, and the GPUs. A check
+/// that fails is a missing part.
 pub fn cuda() -> Vec<Check> {
     let installed = Installation::find();
     let place = installed

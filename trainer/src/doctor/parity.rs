@@ -1,7 +1,7 @@
-//! Everything that training and generation run on a device, against the processor: `forage bench parity`.
+//! The parity suite, `forage bench parity`: everything that training and generation run on a device, compared with the processor.
 //!
-//! Both sides have the same weights, drawn on the processor. Numbers are compared within a tolerance that is stated beside each
-//! check, greedy tokens exactly.
+//! Both sides have the same weights, drawn on the processor. Numbers are compared within the tolerance stated beside each check, greedy
+//! tokens exactly.
 
 mod adapters;
 mod optimizer;
@@ -25,16 +25,17 @@ use crate::model::{
 use crate::sequence::{Sequence, ids};
 use crate::workers::{KEPT_BYTES, Workers};
 
-/// Of sums of products in f32, relative to the largest number compared.
+/// Tolerance of sums of products in f32, relative to the largest number compared.
 const FORWARD: f64 = 1e-4;
-/// Of derivatives, which are sums over all tokens.
+/// Tolerance of derivatives, which are sums over all tokens.
 const BACKWARD: f64 = 5e-4;
-/// Of what learns with moments of 8 bits: the last bit of a product decides between two codes where a moment is halfway between them.
+/// Tolerance of learning with moments of 8 bits: the last bit of a product decides between two codes where a moment is halfway between
+/// them.
 const CODES: f64 = 5e-3;
-/// Of what is computed in bf16, whose numbers have 8 bits.
+/// Tolerance of computation in bf16, whose numbers have 8 bits.
 const HALF: f64 = 5e-2;
 
-/// Runs every check; each is handed over as soon as it is done.
+/// Runs every check and calls `each` with its result.
 ///
 /// # Panics
 /// Where the runtime of the device does.
@@ -92,7 +93,7 @@ const CUTS: Sampling = Sampling {
     min_p: 0.01,
 };
 
-/// Numbers of one side.
+/// Computes the numbers of one side.
 type Compute = fn(&Model) -> Vec<f32>;
 
 const NUMBERS: &[(&str, f64, Compute)] = &[
@@ -194,7 +195,7 @@ const NUMBERS: &[(&str, f64, Compute)] = &[
     ),
 ];
 
-/// Sizes are those that kernels treat in different ways: odd counts, a head narrower than the width, groups of queries.
+/// A shape whose sizes kernels treat in different ways: odd counts, a head narrower than the width, groups of queries.
 fn shape(architecture: Architecture) -> ModelConfig {
     ModelConfig {
         architecture,
@@ -221,12 +222,12 @@ const ROOMY: EngineConfig = EngineConfig {
     bf16: false,
 };
 
-/// One side.
+/// One side of the comparison.
 struct Model {
     config: ModelConfig,
     decoder: Decoder,
     rope: RopeTables,
-    /// Some begin alike, one has a single token.
+    /// Some share a prefix, and one has a single token.
     sequences: Vec<Sequence>,
 }
 
@@ -254,7 +255,7 @@ impl Model {
         }
     }
 
-    /// The same of another shape, with weights of its own.
+    /// A model of another shape, with weights of its own, on the same device.
     fn shaped(&self, config: ModelConfig) -> Self {
         let device = self.decoder.device();
         Self {
@@ -359,7 +360,7 @@ impl Model {
             sequence.temperatures = vec![0.7 + 0.1 * row as f32; sequence.targets.len()];
         }
         let rows: Vec<&Sequence> = sequences.iter().collect();
-        // And every layer computed again.
+        // Once more with the activations of every layer computed again.
         let found = backward::gradients(&decoder, &config, &rope, &rows, 0, grads);
         all(found.expect("there are targets").0)
     }
@@ -485,7 +486,7 @@ fn scaled(mut values: Vec<f32>) -> Vec<f32> {
         for value in &mut values {
             *value /= largest;
         }
-        // What it was scaled by counts too.
+        // The scale is compared as well.
         values.push(largest.ln() / 20.0);
     }
     values
@@ -517,7 +518,7 @@ fn greedy(name: &'static str, there: &Model, here: &Model, sizes: EngineConfig) 
     }
 }
 
-/// Sampled tokens flip where rounding decides, so only what comes before the first difference is compared.
+/// Compares sampled tokens up to the first difference, since rounding may decide between two tokens.
 fn sampled(name: &'static str, there: &Model, here: &Model, sampling: Sampling) -> Check {
     let (found, logprobs, _) = there.episodes(ROOMY, sampling);
     let (expected, expected_logprobs, _) = here.episodes(ROOMY, sampling);
@@ -532,7 +533,7 @@ fn sampled(name: &'static str, there: &Model, here: &Model, sampling: Sampling) 
     check
 }
 
-/// An engine that computes in bf16.
+/// Compares an engine that computes in bf16.
 fn half(there: &Model, here: &Model) -> Check {
     let score = |model: &Model, bf16: bool| {
         let engine = model.engine(EngineConfig { bf16, ..ROOMY });

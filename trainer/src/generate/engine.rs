@@ -1,7 +1,7 @@
-//! The handle of the engine: requests go to one thread that owns the model and runs everything in flight together.
+//! The engine's handle: requests go to one thread, which owns the model and runs all of them together.
 //!
-//! Requests join and leave at any pass. An episode's tokens depend on its own tokens, seed and weights alone, not on its
-//! neighbours: on the processor to the bit.
+//! Requests join and leave at any pass. An episode's tokens depend on its own tokens, seed and weights alone, not on other requests: on
+//! the processor to the bit.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,7 +25,7 @@ use crate::weights::Checkpoint;
 pub struct EngineConfig {
     /// Most tokens of one sequence; the model and the cache may allow fewer.
     pub context: usize,
-    /// Tokens of the whole cache; what does not fit waits, or is run again later.
+    /// Tokens of the whole cache; sequences that do not fit wait, or run again later.
     pub cache_tokens: usize,
     /// Most tokens in one pass: prompts are cut into chunks beside the sequences that decode.
     pub step_tokens: usize,
@@ -99,7 +99,7 @@ pub struct EngineStats {
     pub cache_tokens: u64,
     /// Prompt tokens asked for.
     pub prompt_tokens: u64,
-    /// Those of them that another sequence, or an earlier turn, had left in the cache.
+    /// Prompt tokens that another sequence, or an earlier turn, had left in the cache.
     pub cached_prompt_tokens: u64,
     /// Tokens drawn.
     pub generated_tokens: u64,
@@ -109,12 +109,12 @@ pub struct EngineStats {
     pub cancelled: u64,
     /// Bytes that attention on a device has read and written, by the arithmetic of its kernels; 0 on the processor.
     pub attention_bytes: u64,
-    /// Those of the keys and values that its passes had to read, each once per pass.
+    /// Bytes of the keys and values that passes had to read, each once per pass.
     pub live_cache_bytes: u64,
 }
 
 pub(super) enum Message {
-    /// With the tokens to continue, which stand in place of the request's.
+    /// A request, with the tokens to continue in place of its own.
     Generate(Arc<[u32]>, GenerateRequest, Reply),
     Score(Vec<u32>, f32, ScoreReply),
     Release(u64),
@@ -133,7 +133,7 @@ pub(super) struct Shared {
 pub struct Engine {
     sender: Option<mpsc::UnboundedSender<Message>>,
     shared: Arc<Shared>,
-    /// Places for tokens that streams' readers have not taken yet.
+    /// Permits for tokens that readers of streams have not taken yet.
     unread: Arc<Semaphore>,
     thread: Option<JoinHandle<()>>,
 }

@@ -7,7 +7,7 @@ use rayon::prelude::*;
 use super::sampler::{Answer, Question};
 use crate::model::{Decoder, KvCache, ModelConfig, Pass, RopeTables};
 
-/// Rows of logits that exist at once: with a vocabulary of 150,000 they are the largest thing of a pass.
+/// Number of rows of logits that exist at once: with a vocabulary of 150,000 they are the largest tensor of a pass.
 const HEAD_ROWS: usize = 256;
 
 /// The model with its cache.
@@ -28,7 +28,7 @@ pub(crate) fn pass_bytes(config: &ModelConfig, rows: usize, sequences: usize) ->
 }
 
 impl Runner {
-    /// Runs a pass and answers what is asked of some of its rows, in order; `None` where a logit of the row is not finite.
+    /// Runs a pass and answers the questions to some of its rows, in order; `None` where a logit of the row is not finite.
     pub(super) fn run(
         &mut self,
         pass: &Pass<'_>,
@@ -47,7 +47,7 @@ impl Runner {
         Ok(answers)
     }
 
-    /// Answers by `logits`, `[questions, vocab]`: on the device where it can, else on the processor, by rows in parallel.
+    /// Answers from `logits`, `[questions, vocab]`: on the device where it can, else on the processor, by rows in parallel.
     fn answer(
         &self,
         logits: Tensor<2>,

@@ -18,7 +18,7 @@ pub(super) struct Sampled {
     pub(super) logprob: f32,
 }
 
-/// What is asked of a row of logits.
+/// A question to a row of logits.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Question {
     pub(super) token: Wanted,
@@ -43,7 +43,7 @@ pub(super) struct Answer {
 }
 
 impl Question {
-    /// The answer by a row of logits, `[vocab]`; `None` when one is not finite.
+    /// The answer from a row of logits, `[vocab]`; `None` when one is not finite.
     pub(super) fn answer(&self, logits: &[f32]) -> Option<Answer> {
         let temperature = match self.token {
             Wanted::Draw(sampling, ..) => sampling.temperature,
@@ -64,8 +64,8 @@ impl Question {
         Some(Answer { sampled, top })
     }
 
-    /// The same question to the kernels of a device; `None` where they have no answer: lists of the most likely tokens are made
-    /// on the processor.
+    /// The question in the form of a device's kernels; `None` where they cannot answer it: lists of the most likely tokens are made on
+    /// the processor.
     #[cfg(feature = "gpu")]
     pub(super) fn on_device(&self) -> Option<crate::model::Choice> {
         use crate::model::{Choice, Cuts, Wanted as There};
@@ -183,7 +183,7 @@ impl<'a> Distribution<'a> {
         if most == vocab && top_p >= 1.0 && min_p <= 0.0 {
             return None;
         }
-        // A nucleus is small as a rule: the vocabulary is ranked as far as it takes.
+        // A nucleus is usually small, so the vocabulary is ranked only as far as needed.
         let mut size = if top_p < 1.0 { most.min(256) } else { most };
         let mass = |tokens: &[usize]| {
             tokens

@@ -22,7 +22,7 @@ pub(super) struct Limits {
     pub(super) tokens: usize,
 }
 
-/// The demand of a sequence.
+/// What a sequence needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// Nothing until its next turn.
@@ -39,7 +39,7 @@ struct Sequence {
     /// Tokens whose keys and values are in the cache.
     computed: usize,
     blocks: Vec<u32>,
-    /// Of its full blocks, from when it first runs.
+    /// Names of its full blocks, from when it first runs.
     names: Vec<BlockName>,
     state: State,
     /// `true` where blocks of others may be used: not for a sequence that needs the hidden state of every token.
@@ -62,13 +62,13 @@ pub(super) struct Planned {
     pub(super) last: bool,
 }
 
-/// Counts since the start.
+/// Counters since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Counts {
     pub(super) preemptions: u64,
-    /// Tokens that were wanted.
+    /// Prompt tokens that were asked for.
     pub(super) prompt_tokens: u64,
-    /// Those of them that were in the cache already.
+    /// Prompt tokens that were in the cache already.
     pub(super) cached_prompt_tokens: u64,
 }
 
@@ -80,7 +80,7 @@ pub(super) struct Scheduler {
     sequences: BTreeMap<u64, Sequence>,
     /// Sequences by order of arrival.
     waiting: BTreeMap<u64, u64>,
-    /// In order of arrival.
+    /// Running sequences in order of arrival.
     running: Vec<u64>,
     pass: u64,
     arrivals: u64,
@@ -180,7 +180,7 @@ impl Scheduler {
             .map_or(0, |sequence| sequence.tokens.len())
     }
 
-    /// A token was drawn: it is the next to run.
+    /// Appends a drawn token, which runs next.
     pub(super) fn push(&mut self, id: u64, token: u32) {
         if let Some(sequence) = self.sequences.get_mut(&id) {
             sequence.tokens.push(token);
@@ -188,7 +188,7 @@ impl Scheduler {
         }
     }
 
-    /// The turn is over; the blocks stay for the next one.
+    /// Ends the turn and keeps the blocks for the next one.
     pub(super) fn keep(&mut self, id: u64) {
         if let Some(sequence) = self.sequences.get_mut(&id) {
             match sequence.state {
@@ -202,7 +202,7 @@ impl Scheduler {
         }
     }
 
-    /// The sequence is over.
+    /// Ends the sequence.
     pub(super) fn release(&mut self, id: u64) {
         self.keep(id);
         if let Some(sequence) = self.sequences.remove(&id) {
@@ -210,7 +210,7 @@ impl Scheduler {
         }
     }
 
-    /// The sequence is over, and what it wrote may be wrong.
+    /// Ends the sequence and drops the blocks that it filled, which may be wrong.
     pub(super) fn discard(&mut self, id: u64) {
         if let Some(sequence) = self.sequences.get(&id) {
             self.pool.distrust(&sequence.blocks);
@@ -218,7 +218,7 @@ impl Scheduler {
         self.release(id);
     }
 
-    /// The weights changed: nothing in the cache is valid any more. Sequences stay and run again.
+    /// Drops the whole cache after a change of weights. Sequences stay and run again.
     pub(super) fn forget(&mut self) {
         for (&id, sequence) in &mut self.sequences {
             self.pool.release(&sequence.blocks, id);
@@ -247,7 +247,7 @@ impl Scheduler {
         let mut plan: Vec<Planned> = Vec::new();
         let mut chunks: Vec<Planned> = Vec::new();
         let mut budget = self.limits.tokens.max(self.running.len());
-        // In order of arrival: the one that has to give way is the one that came last.
+        // In order of arrival: the newest has to give way.
         for id in self.running.clone() {
             let rest = self.skip_filled(id);
             if rest == 1 && self.prepare(id, 1, &plan, &chunks) {
@@ -289,7 +289,7 @@ impl Scheduler {
         }
     }
 
-    /// The planned tokens went through the model.
+    /// Records that the planned tokens went through the model.
     pub(super) fn commit(&mut self, plan: &[Planned]) {
         for part in plan {
             let Some(sequence) = self.sequences.get_mut(&part.id) else {
@@ -315,12 +315,12 @@ impl Scheduler {
                 return;
             };
             if let Some(sequence) = self.sequences.get_mut(&id) {
-                // Not before: until then it has no memory of its own beside the others of its prompt.
+                // Only now: until then it has no memory of its own beside the others with its prompt.
                 extend_names(&mut sequence.names, &sequence.tokens);
             }
             while self.pool.available() < self.missing_blocks(id) && self.evict_idle() {}
             let needed = self.missing_blocks(id);
-            // Alone, a sequence may take everything: that it fits was checked when it came.
+            // A sequence alone may take everything: it was checked on arrival that it fits.
             if self.pool.available() < needed && !self.running.is_empty() {
                 return;
             }
@@ -336,7 +336,7 @@ impl Scheduler {
         }
     }
 
-    /// Blocks a sequence would take from the free ones.
+    /// Number of free blocks that a sequence would take.
     fn missing_blocks(&self, id: u64) -> usize {
         let sequence = &self.sequences[&id];
         let total = sequence.tokens.len().div_ceil(BLOCK_POSITIONS);
@@ -376,7 +376,7 @@ impl Scheduler {
         }
     }
 
-    /// Moves over blocks that others have filled; returns the tokens still to run. The last token always runs.
+    /// Skips blocks that others have filled; returns the tokens still to run. The last token always runs.
     fn skip_filled(&mut self, id: u64) -> usize {
         let Self {
             sequences,
@@ -398,7 +398,7 @@ impl Scheduler {
             {
                 break;
             }
-            // Not what a sequence that gave way finds of its own when it runs again.
+            // Without what a preempted sequence finds of its own blocks when it runs again.
             counts.cached_prompt_tokens +=
                 next.saturating_sub(sequence.counted.max(sequence.computed)) as u64;
             sequence.counted = sequence.counted.max(next);
@@ -428,7 +428,8 @@ impl Scheduler {
         position.min(sequence.computed + count) - sequence.computed
     }
 
-    /// Makes sure there are blocks for the next `count` tokens; others give way. False when this one gave way itself.
+    /// Reserves blocks for the next `count` tokens, for which others may have to give way. Returns false when this sequence gave way
+    /// itself.
     fn prepare(&mut self, id: u64, count: usize, singles: &[Planned], chunks: &[Planned]) -> bool {
         if self.sequences[&id].state != State::Running {
             return false;
@@ -446,7 +447,7 @@ impl Scheduler {
             if self.evict_idle() {
                 continue;
             }
-            // The newest gives way, never one that is in this pass already.
+            // The newest gives way, but never one that is in this pass already.
             let planned = |other: &u64| singles.iter().chain(chunks).any(|part| part.id == *other);
             let Some(newest) = self.running.iter().copied().rfind(|other| !planned(other)) else {
                 return false;

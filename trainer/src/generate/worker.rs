@@ -186,7 +186,7 @@ impl Worker {
         }
         let id = self.next_score;
         self.next_score += 1;
-        // The last token says nothing about one that is known.
+        // The last token predicts no known token.
         self.scheduler
             .submit(id, Arc::from(&tokens[..tokens.len() - 1]), false);
         self.jobs.insert(
@@ -237,7 +237,7 @@ impl Worker {
         fault.map(PolicyError::BadRequest)
     }
 
-    /// Requests nobody waits for any more give back what they hold.
+    /// Frees the memory of requests that nobody waits for any more.
     fn drop_abandoned(&mut self) {
         let abandoned: Vec<u64> = self
             .jobs
@@ -255,7 +255,7 @@ impl Worker {
     fn pass(&mut self) {
         let plan = self.scheduler.plan();
         if plan.is_empty() {
-            // Cannot happen while the scheduler keeps its promises; if it does, an error is better than silence.
+            // Cannot happen while the scheduler keeps its contract; if it does, an error is better than silence.
             for id in self.jobs.keys().copied().collect::<Vec<_>>() {
                 self.fail(
                     id,
@@ -289,7 +289,7 @@ impl Worker {
         }
     }
 
-    /// What is asked of which rows of a pass, and for each the sequence and the place of the token that it is about.
+    /// The questions to the rows of a pass, and for each the sequence and the position of the token that it is about.
     fn questions(&self, plan: &[Planned]) -> (Vec<(usize, Question)>, Vec<Owner>) {
         let (mut questions, mut owners) = (Vec::new(), Vec::new());
         let mut first = 0;
@@ -389,7 +389,7 @@ impl Worker {
         }
     }
 
-    /// A failed pass is not trusted: the sequence gives its blocks back.
+    /// Does not trust a failed pass: the sequence gives its blocks back.
     fn fail(&mut self, id: u64, error: PolicyError) {
         self.scheduler.discard(id);
         if let Some(job) = self.jobs.remove(&id) {

@@ -1,4 +1,4 @@
-//! What a config of updates may say.
+//! Tests of what a config of updates may say.
 
 use super::*;
 

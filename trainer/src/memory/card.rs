@@ -1,4 +1,4 @@
-//! The same on a GPU: what its memory holds, not the processor's.
+//! Memory on a GPU: what a card holds, not the processor.
 
 use super::{DROPPED, F32, MemoryEstimate, MemoryPlan, Moment, Part, part, sum};
 use crate::device::Workspace;

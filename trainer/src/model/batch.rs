@@ -17,7 +17,7 @@ pub(crate) struct Batch {
     spans: Vec<Span>,
 }
 
-/// Where a sequence stands among the rows of its batch.
+/// The rows of a sequence in its batch.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Span {
     /// Rows of what it has in common with sequences before it, in order.

@@ -184,7 +184,7 @@ impl Decoder {
         self.lm_head.as_ref()
     }
 
-    /// The same model with a head of its own: where it is tied, the embedding under the head's name. Nothing is copied.
+    /// The model with an output head of its own: a tied embedding also gets the head's name. Nothing is copied.
     #[must_use]
     pub(crate) fn untied(mut self) -> Self {
         if self.lm_head.is_none() {
@@ -195,7 +195,7 @@ impl Decoder {
         self
     }
 
-    /// The same model with other logits: its last norm and the matrix of its logits times `factor`.
+    /// The model with other logits: its last norm and the matrix of its logits times `factor`.
     #[must_use]
     pub(crate) fn scaled(mut self, factor: f64) -> Self {
         self.model.norm.gamma = self.model.norm.gamma.map(|gamma| gamma * factor);
@@ -208,7 +208,7 @@ impl Decoder {
         self
     }
 
-    /// The same model with a value head in place of its own: a linear map to one number, in f32. `weight`: `[hidden]`.
+    /// The model with a value head in place of its output head: a linear map to one number, in f32. `weight`: `[hidden]`.
     #[must_use]
     pub(crate) fn with_value_head(mut self, weight: Vec<f32>, bias: f32) -> Self {
         let (device, inputs) = (self.device(), weight.len());
@@ -221,7 +221,7 @@ impl Decoder {
         self
     }
 
-    /// The same model without a head of its own.
+    /// The model without an output head of its own.
     #[must_use]
     pub(crate) fn without_head(mut self) -> Self {
         self.lm_head = None;
@@ -241,7 +241,7 @@ impl Decoder {
         }
     }
 
-    /// The same in f32, whatever type the hidden states are of: what losses and draws are made of.
+    /// The logits in f32, whatever the type of the hidden states, for losses and sampling.
     pub(crate) fn precise_logits(&self, hidden: Tensor<2>) -> Tensor<2> {
         if hidden.dtype() == DType::F32 {
             return self.logits(hidden);
@@ -329,7 +329,7 @@ impl Decoder {
         cast.joined()
     }
 
-    /// The same model with the matrices joined that have the same input, where the device has kernels for it.
+    /// The model with matrices of the same input joined, where the device has kernels for it.
     fn joined(self) -> Self {
         #[cfg(feature = "gpu")]
         if self.kernels() == Kernels::Cube {
@@ -340,8 +340,8 @@ impl Decoder {
         self
     }
 
-    /// On the processor, the same model with its wide matrices in the order generation wants; elsewhere the model itself. A
-    /// frozen base that is arranged once is shared by training and generation.
+    /// The model arranged for generation: on the processor, with its wide matrices in the order that generation wants; elsewhere
+    /// unchanged. A frozen base that is arranged once is shared by training and generation.
     #[must_use]
     pub(crate) fn arranged(self) -> Self {
         if is_processor(&self.device()) {

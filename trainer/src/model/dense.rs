@@ -23,7 +23,7 @@ pub(crate) struct Dense {
     pub(super) kernels: Kernels,
     cos: Tensor<3>,
     sin: Tensor<3>,
-    /// The same of the opposite angles, by which derivatives are rotated.
+    /// Sines of the opposite angles, by which derivatives are rotated.
     minus_sin: Tensor<3>,
     spans: Vec<Span>,
     /// Additive mask of a block of queries, `[block, longest + block]`: in row i, columns up to `longest + i` are seen. The
@@ -31,7 +31,7 @@ pub(crate) struct Dense {
     mask: Tensor<2>,
     longest: usize,
     block: usize,
-    /// In place of blocks, on a device that has kernels of our own.
+    /// Replaces the blocks on a device with our own kernels.
     #[cfg(feature = "gpu")]
     pub(super) packed: Option<Packed>,
 }

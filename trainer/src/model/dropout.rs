@@ -44,7 +44,7 @@ pub(crate) struct Mask {
 }
 
 impl Mask {
-    /// That of the map called `name`.
+    /// The mask of the map called `name`.
     pub(super) fn new(dropout: Dropout, name: &str, rows: &Arc<[u64]>) -> Self {
         Self {
             rate: dropout.rate,

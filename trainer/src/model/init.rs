@@ -38,7 +38,7 @@ const QUICK: Source = Source {
 };
 
 struct Init {
-    /// At its start; every number has its own place in the stream.
+    /// A generator at the start of its stream; every number has its own position in it.
     rng: ChaCha8Rng,
     source: Source,
     half: bool,
@@ -162,7 +162,7 @@ impl Decoder {
         filled(config, NORMAL, seed, Precision::Full, device)
     }
 
-    /// The same model with a fresh value head, drawn as the matrices of [`Self::random`] are.
+    /// The model with a fresh value head, drawn as the matrices of [`Self::random`] are.
     #[must_use]
     pub(crate) fn with_fresh_value_head(self, seed: Seed) -> Self {
         let [hidden] = self.norm().gamma.val().dims();

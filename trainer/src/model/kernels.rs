@@ -1,5 +1,5 @@
-//! The operations of a decoder, each with its derivative: kernels of [`host`] on the processor, Burn's operations on other
-//! devices and where a graph is built.
+//! The operations of a decoder, each with its derivative: kernels of [`host`] on the processor, kernels of `cube` on other devices, and
+//! Burn's operations where a graph is built or neither has a kernel.
 
 use burn::nn::RmsNorm;
 use burn::tensor::activation::{sigmoid, silu};
@@ -15,17 +15,17 @@ use crate::device::is_processor;
 pub(crate) enum Kernels {
     /// The kernels of [`host`], which carry no graph.
     Processor,
-    /// Kernels of our own for the devices of `CubeCL`, where there are some; Burn's operations elsewhere.
+    /// Our own kernels for the devices of `CubeCL`, where they exist; Burn's operations elsewhere.
     #[cfg(feature = "gpu")]
     Cube,
-    /// Burn's operations, which build graphs. Whatever type numbers are kept in, what stands between products is computed in f32, as
-    /// in the kernels of a device.
+    /// Burn's operations, which build graphs. Whatever the type of stored numbers, everything between products is computed in f32, as in
+    /// the kernels of a device.
     Burn,
 }
 
 impl Kernels {
-    /// The kernels of a device that computes in numbers of type `dtype`; the processor's autodiff device builds graphs, and its own
-    /// kernels know f32 alone.
+    /// Chooses the kernels of a device that computes in numbers of type `dtype`. The processor's autodiff device builds graphs, and the
+    /// processor's own kernels compute in f32 only.
     pub(crate) fn of_type(device: &Device, dtype: DType) -> Self {
         match Self::of(device) {
             Self::Processor if dtype != DType::F32 => Self::Burn,
@@ -33,7 +33,7 @@ impl Kernels {
         }
     }
 
-    /// The kernels of a device that computes in f32.
+    /// Chooses the kernels of a device that computes in f32.
     pub(crate) fn of(device: &Device) -> Self {
         match (is_processor(device), device.is_autodiff()) {
             (true, false) => Self::Processor,

@@ -78,7 +78,7 @@ pub(super) struct Gated {
 /// The part of a layer that training keeps between its forward pass and its derivative.
 pub(crate) enum Kept {
     Parts(Box<KeptParts>),
-    /// Of a layer whose matrices are joined.
+    /// Activations of a layer whose matrices are joined.
     #[cfg(feature = "gpu")]
     Joined(Box<KeptJoined>),
 }
@@ -437,7 +437,7 @@ impl LayerBackward<'_> {
         grad + self.attention(input, heads, &mixed, &by_mixed)
     }
 
-    /// Through the feed-forward part: the gradient by its input.
+    /// Goes back through the feed-forward part; returns the gradient by its input.
     fn feed_forward(&mut self, Gated { x, gate, up }: Gated, grad: Tensor<2>) -> Tensor<2> {
         let (mlp, norms) = (&self.layer.mlp, self.layer.feed_forward_norms());
         let kernels = self.dense.kernels;
@@ -493,7 +493,7 @@ impl LayerBackward<'_> {
         self.parameters.linear(&path, map, x, grad)
     }
 
-    /// Through a norm, where there is one: the gradient by what it normalises, `x`.
+    /// Goes back through a norm, where there is one; returns the gradient by what it normalises, `x`.
     fn norm(
         &mut self,
         norm: Option<NamedNorm<'_>>,
@@ -507,7 +507,7 @@ impl LayerBackward<'_> {
         self.parameters.norm(&path, norm, x(), grad)
     }
 
-    /// Through the norm of queries or keys, where there is one.
+    /// Goes back through the norm of queries or keys, where there is one.
     fn head_norm(
         &mut self,
         name: &str,

@@ -25,7 +25,7 @@ impl ParameterGrads {
         }
     }
 
-    /// Those of maps of an adapter.
+    /// The gradients of an adapter's maps.
     #[cfg(test)]
     pub(super) fn of_adapter(kernels: Kernels) -> Self {
         Self {

@@ -121,7 +121,7 @@ impl Quantised {
         self.widened_to(DType::F32)
     }
 
-    /// The same in floats of type `dtype`.
+    /// The matrix in floats of type `dtype`.
     pub(super) fn widened_to(&self, dtype: DType) -> Tensor<2> {
         let (numbers, scales) = (self.numbers.clone(), self.scales.clone());
         #[cfg(feature = "gpu")]

@@ -11,7 +11,7 @@ use super::{ModelConfig, RopeScaling, host};
 pub(crate) struct RopeTables {
     /// `[positions, head_dim]`: cosines, then sines.
     angles: Tensor<2>,
-    /// The same numbers where kernels of the processor reach them.
+    /// The numbers in host memory, for the processor's kernels.
     host: Arc<(Vec<f32>, Vec<f32>)>,
     half: usize,
 }

@@ -28,7 +28,7 @@ impl Entry for AdvantageEntry {
 pub(crate) type Advantage = Choice<AdvantageEntry>;
 
 impl Advantage {
-    /// Returns whether it compares members by the mean of their group alone.
+    /// Returns whether it compares members with the mean of their group alone.
     pub(super) fn by_mean(&self) -> bool {
         self.entry.by_mean
     }

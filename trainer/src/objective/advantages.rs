@@ -16,7 +16,7 @@ const BATCH_EPSILON: f64 = 1e-4;
 /// The number that verl adds to the standard deviation of a pass@k group.
 const PASS_K_EPSILON: f64 = 1e-6;
 
-/// Added to a standard deviation, in units of reward.
+/// The number added to a standard deviation, in units of reward.
 const EPSILON: Setting = Setting::number("epsilon", "0 or more", |_, epsilon| epsilon >= 0.0);
 
 /// Every built-in advantage.
@@ -285,7 +285,7 @@ fn pass_k(group: &Compared, by_std: bool) -> Option<Vec<f32>> {
     (lead > 0.0).then_some(advantages)
 }
 
-/// Without any policy token the baseline is the plain mean.
+/// The reward less the mean weighted by policy tokens; without any policy token, less the plain mean.
 fn opo(group: &Compared) -> Vec<f32> {
     let total: usize = group.tokens.iter().sum();
     let pairs = group.rewards.iter().zip(group.tokens);

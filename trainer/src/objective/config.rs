@@ -88,7 +88,7 @@ impl ObjectiveConfig {
             kl: self
                 .kl
                 .or(base.kl)
-                // One that is no number stays, for the check to name.
+                // A coefficient that is not a number stays, so that the check names it.
                 .filter(|penalty| penalty.coefficient.abs() != 0.0),
             rank_shaping: self.rank_shaping.or(base.rank_shaping),
             entropy: self.entropy.unwrap_or(base.entropy),
@@ -96,7 +96,7 @@ impl ObjectiveConfig {
         }
     }
 
-    /// The same objective with every part spelled out.
+    /// The objective with every part spelled out.
     #[must_use]
     pub fn spelled_out(&self, max_tokens: usize) -> Self {
         let recipe = self.recipe(max_tokens);
@@ -141,12 +141,12 @@ impl ObjectiveConfig {
         {
             return range("kl.coefficient", penalty.coefficient, "0 or more");
         }
-        if let Some(toll) = recipe.toll() {
+        if let Some(penalty) = recipe.reward_penalty() {
             if !recipe.credit.reads_token_rewards() {
                 let fault = "takes it off the reward of each token; set credit to gae or reward_to_go, or leave it out";
                 return Err(SettingError::new("kl.in_reward", fault));
             }
-            if toll.unbiased {
+            if penalty.unbiased {
                 let fault = "weighs a penalty of the loss; leave it out beside in_reward";
                 return Err(SettingError::new("kl.unbiased", fault));
             }

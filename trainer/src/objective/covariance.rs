@@ -34,7 +34,7 @@ pub(crate) struct KlCov {
     pub(crate) coefficient: f64,
 }
 
-/// So many of `tokens` tokens, one at least.
+/// The number of tokens that is `share` of `tokens`, at least one.
 fn count(share: f64, tokens: usize) -> usize {
     ((share * tokens as f64) as usize).max(1)
 }

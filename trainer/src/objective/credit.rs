@@ -24,7 +24,7 @@ pub enum Credit {
         /// Discount per turn, 0 to 1.
         gamma: f64,
     },
-    /// A + T at every policy token: T compares an episode with those of its tree, which left one another after some turns
+    /// A + T at every policy token: T compares an episode with those of its tree, which branch off one another after some turns
     /// (`grpo.trees`), as the recipe's advantage compares members; 0 alone. Tree-GRPO (arXiv 2509.21240).
     Tree,
     /// The sum of the normalised rewards of a token's turn and of the turns after it, where the rewards of all turns of all
@@ -241,7 +241,7 @@ pub(super) fn whiten(sequences: &[Vec<f32>]) -> Option<Vec<Vec<f32>>> {
     )
 }
 
-/// Mean and spread of weighed values.
+/// Mean and variance of weighted values.
 pub(super) struct Moments {
     count: f64,
     squares: f64,
@@ -253,7 +253,7 @@ impl Moments {
         Self::weighted(values.iter().map(|&value| (value, 1)))
     }
 
-    /// Of values that occur a number of times each; without any the mean is 0.
+    /// The moments of values with their numbers of occurrences; without any the mean is 0.
     pub(super) fn weighted(values: impl Iterator<Item = (f64, usize)>) -> Self {
         let values: Vec<(f64, f64)> = values.map(|(value, times)| (value, times as f64)).collect();
         let count: f64 = values.iter().map(|(_, times)| times).sum();
@@ -281,7 +281,7 @@ impl Moments {
         (self.squares / (self.count - 1.0).max(1.0)).sqrt()
     }
 
-    /// The factor of whitening; `None` without variance. Rounding of equal values leaves some 1e-16 of them.
+    /// The factor of whitening; `None` without variance. Equal values have one of about 1e-16, from rounding.
     pub(super) fn whitening_scale(&self) -> Option<f64> {
         let std = self.unbiased_std();
         (std > 1e-12 * self.mean.abs().max(1.0)).then(|| 1.0 / (std * std + WHITEN_EPSILON).sqrt())

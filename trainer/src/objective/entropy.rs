@@ -40,7 +40,7 @@ impl Default for EntropyTerms {
 }
 
 impl EntropyTerms {
-    /// Returns whether tokens have a loss of their entropy.
+    /// Returns whether the loss has a term of the entropy.
     pub(crate) fn moves(&self) -> bool {
         self.bonus.abs() > 0.0 || self.anchored.is_some()
     }

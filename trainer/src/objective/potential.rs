@@ -1,5 +1,5 @@
-//! Credit by the potential of turns: what each added to a certain and right answer, less for what comes after it was known: SPAE (Step
-//! Potential Advantage Estimation, arXiv 2601.03823).
+//! Credit by the potential of turns: how much closer each came to a right and certain answer, less a penalty for turns after the answer
+//! was known: SPAE (Step Potential Advantage Estimation, arXiv 2601.03823).
 
 use forage_contracts::objective::GroupOutcome;
 
@@ -42,7 +42,7 @@ impl Potentials {
     }
 }
 
-/// What each turn changed of the potential, as far as it is known after the turn.
+/// Change of the potential over each turn, where the potential after it is known.
 fn gains<'a>(member: &Member<'a>) -> impl Iterator<Item = f64> + use<'a> {
     let pairs = member.potentials.windows(2);
     pairs.map(|pair| f64::from(pair[1]) - f64::from(pair[0]))
@@ -91,7 +91,7 @@ impl Recipe {
                     let pairs = group.iter().zip(advantages);
                     found.extend(pairs.map(|(member, &advantage)| of_member(member, advantage)));
                 }
-                // Turns may differ where whole episodes do not.
+                // The turns may differ although the episodes do not.
                 GroupOutcome::ZeroVariance | GroupOutcome::NoDirection => {
                     found.extend(group.iter().map(|member| of_member(member, 0.0)));
                 }

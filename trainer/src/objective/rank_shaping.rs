@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::algorithm::Recipe;
 use crate::spectrum::{Gram, effective_rank};
 
-/// Of a response: the effective rank of its hidden states, and the velocity and acceleration of that rank.
+/// Metrics of a response: the effective rank of its hidden states, and the velocity and acceleration of that rank.
 pub(crate) type RankMetrics = [f32; 3];
 
 /// Adds min(max(0, Phi), |A| / `clip`) to each advantage A of a response, where Phi = b tanh(d(rank)) + (1 - b) tanh(d(velocity)) and

@@ -15,11 +15,11 @@ pub(crate) struct ObjectiveStats {
     pub tokens: usize,
     /// Weighed policy loss, correction included, penalty excluded: sums to the step's policy loss.
     pub policy_loss: f64,
-    /// Tokens at which a bound of the policy loss acts.
+    /// Tokens at which the policy loss is clipped.
     pub bounded: usize,
     /// Sum over tokens of the KL estimate, nats; divide by `tokens`.
     pub kl: f64,
-    /// The work of the correction.
+    /// Counts of the correction.
     pub correction: CorrectionCounts,
 }
 
@@ -57,16 +57,16 @@ impl Recipe {
 
     /// Returns whether advantages read how far the policy has left its reference.
     pub(crate) fn reads_shifts(&self) -> bool {
-        self.advantage.reads_reference() || self.toll().is_some()
+        self.advantage.reads_reference() || self.reward_penalty().is_some()
     }
 
-    /// The penalty, where it is part of the loss.
+    /// The KL penalty, if it is part of the loss.
     pub(crate) fn penalty(&self) -> Option<KlPenalty> {
         self.kl.filter(|penalty| !penalty.in_reward)
     }
 
-    /// The penalty, where it is part of the reward.
-    pub(crate) fn toll(&self) -> Option<KlPenalty> {
+    /// The KL penalty, if it is part of the reward.
+    pub(crate) fn reward_penalty(&self) -> Option<KlPenalty> {
         self.kl.filter(|penalty| penalty.in_reward)
     }
 

@@ -1,4 +1,4 @@
-//! A batch of groups to one advantage per policy token, by the rule of the recipe's [`Credit`].
+//! Credit assignment: from a batch of groups to one advantage per policy token, by the recipe's [`Credit`].
 
 use std::collections::BTreeMap;
 
@@ -9,30 +9,30 @@ use super::bounds::TurnBounds;
 use super::credit::{Credit, discounted, gae, reward_to_go, spread_turns, whiten};
 use super::potential::Potentials;
 
-/// One episode of a group as a credit sees it.
+/// One episode of a group, as input of credit assignment.
 #[derive(Clone, Debug)]
 pub(crate) struct Member<'a> {
     /// The score at the end.
     pub(crate) reward: f32,
-    /// `[turns]`: what the environment paid for each, apart from the score.
+    /// `[turns]`: the environment's reward for each, not part of `reward`.
     pub(crate) turn_rewards: &'a [f32],
-    /// `[turns]`: policy tokens of each.
+    /// `[turns]`: number of policy tokens of each.
     pub(crate) turns: &'a [usize],
     /// `[turns]`: the tokens read just before each; the prompt before the first.
     pub(crate) states: Vec<&'a [u32]>,
-    /// The same for members that left one another.
+    /// Number that the members of one tree share.
     pub(crate) tree: u64,
     /// `[tokens]`: log-probability of each policy token under the policy less that under the reference, nats; empty unless the recipe
     /// reads it.
     pub(crate) shifts: &'a [f32],
     /// `[tokens]`: the critic's value of each policy token; empty unless the credit reads it.
     pub(crate) values: &'a [f32],
-    /// `[turns]`, or fewer: the potential before each turn, as far as it was asked for; empty unless the credit reads it.
+    /// `[turns]`, or fewer: the potential before each turn, as far as it was measured; empty unless the credit reads it.
     pub(crate) potentials: &'a [f32],
 }
 
 impl Member<'_> {
-    /// `[turns]`: the rewards of each within `bounds`, with the score on the last.
+    /// `[turns]`: the reward of each turn within `bounds`, with the score added to the last.
     fn earned(&self, bounds: TurnBounds) -> Vec<f32> {
         let mut earned = bounds.of(self.turn_rewards);
         if let Some(last) = earned.last_mut() {
@@ -57,7 +57,7 @@ impl Member<'_> {
 pub(super) type TokenOutcome = GroupOutcome<Vec<Vec<f32>>>;
 
 impl Recipe {
-    /// The reward of an episode: the score, with what turns earned where the credit reads it.
+    /// The reward of an episode: the score, plus the rewards of turns where the credit reads them.
     pub(crate) fn reward_of(&self, member: &Member) -> f32 {
         if self.credit.reads_turns() {
             member.reward + self.turn_bounds.of(member.turn_rewards).iter().sum::<f32>()
@@ -66,7 +66,7 @@ impl Recipe {
         }
     }
 
-    /// What the credit reads of an episode: its turns that earned something, where it reads those, and the reward.
+    /// The rewards that the credit reads: those of turns, where it reads turns, and the episode's.
     pub(crate) fn earned(&self, member: &Member) -> Vec<f32> {
         let mut earned = Vec::new();
         if self.credit.reads_turns() {
@@ -143,8 +143,8 @@ impl Recipe {
         }
     }
 
-    /// `[tokens]`: what the critic is to say of each policy token of an episode, the advantage as it is before it is whitened and the
-    /// value together; empty where the credit reads no values.
+    /// `[tokens]`: the critic's target at each policy token, which is the advantage before whitening plus the value; empty where the
+    /// credit reads no values.
     pub(crate) fn returns(&self, member: &Member) -> Vec<f32> {
         let Credit::Gae { gamma, lambda } = self.credit else {
             return Vec::new();
@@ -154,18 +154,18 @@ impl Recipe {
         both.map(|(advantage, value)| advantage + value).collect()
     }
 
-    /// The estimates of the penalty that the policy tokens of an episode have paid together, nats; 0 where it is part of the loss.
-    pub(crate) fn paid(&self, member: &Member) -> f64 {
-        let toll = self.toll();
-        toll.map_or(0.0, |toll| toll.estimates(member.shifts).sum())
+    /// Sum over the policy tokens of the KL estimates that are part of the reward, nats; 0 where the penalty is part of the loss.
+    pub(crate) fn kl_in_reward(&self, member: &Member) -> f64 {
+        let penalty = self.reward_penalty();
+        penalty.map_or(0.0, |penalty| penalty.estimates(member.shifts).sum())
     }
 
     fn unwhitened(&self, member: &Member, gamma: f64, lambda: f64) -> Vec<f32> {
         gae(&self.token_rewards(member), member.values, gamma, lambda)
     }
 
-    /// `[tokens]`: what each policy token earned: a turn's rewards at its last, or the last one before where it has none, less the
-    /// penalty where it is part of the reward.
+    /// `[tokens]`: reward of each policy token. A turn's reward belongs to its last token (to the token before, where the turn has none);
+    /// a penalty that is part of the reward is subtracted.
     fn token_rewards(&self, member: &Member) -> Vec<f32> {
         let mut rewards: Vec<f32> = Vec::with_capacity(member.tokens());
         for (earned, &tokens) in member
@@ -178,9 +178,9 @@ impl Recipe {
                 *last += earned;
             }
         }
-        if let Some(toll) = self.toll() {
-            for (reward, estimate) in rewards.iter_mut().zip(toll.estimates(member.shifts)) {
-                *reward -= (toll.coefficient * estimate) as f32;
+        if let Some(penalty) = self.reward_penalty() {
+            for (reward, estimate) in rewards.iter_mut().zip(penalty.estimates(member.shifts)) {
+                *reward -= (penalty.coefficient * estimate) as f32;
             }
         }
         rewards
@@ -225,7 +225,7 @@ impl Recipe {
         group.iter().zip(advantages).map(tokens).collect()
     }
 
-    /// [`Credit::ProcessSupervision`] and, with what turns told paid to them, [`Credit::InformationGain`].
+    /// [`Credit::ProcessSupervision`] and, with the information gain added to the rewards of turns, [`Credit::InformationGain`].
     fn of_process(&self, group: &[Member], gamma: f64) -> TokenOutcome {
         if group.len() < 2 {
             return GroupOutcome::TooSmall;
@@ -251,7 +251,7 @@ impl Recipe {
             })
     }
 
-    /// [`Credit::Gigpo`], from what the comparison of episodes gave.
+    /// [`Credit::Gigpo`], from the outcome for whole episodes.
     fn of_states(
         &self,
         group: &[Member],
@@ -262,7 +262,7 @@ impl Recipe {
         let episodes = match episodes {
             GroupOutcome::TooSmall => return GroupOutcome::TooSmall,
             GroupOutcome::Learn(advantages) => advantages,
-            // Turns may differ where whole episodes do not.
+            // The turns may differ in reward although the episodes do not.
             GroupOutcome::ZeroVariance | GroupOutcome::NoDirection => vec![0.0; group.len()],
         };
         let steps = self.compare_states(group, gamma);
@@ -289,9 +289,9 @@ impl Recipe {
         )
     }
 
-    /// [`Credit::Tree`], from what the comparison of episodes gave.
+    /// [`Credit::Tree`], from the outcome for whole episodes.
     fn of_trees(&self, group: &[Member], episodes: GroupOutcome) -> TokenOutcome {
-        // Where the group as a whole does not vary, neither does a tree.
+        // Where the group's rewards do not vary, those of its trees do not either.
         episodes.map(|mut advantages| {
             let mut trees: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
             for (index, member) in group.iter().enumerate() {
@@ -319,7 +319,7 @@ impl Recipe {
         })
     }
 
-    /// `[members][turns]`: each return compared with those of the group's turns that read the same; 0 alone.
+    /// `[members][turns]`: advantage of each return among those of the group's turns after the same text; 0 where no other turn read it.
     fn compare_states(&self, group: &[Member], gamma: f64) -> Vec<Vec<f32>> {
         let returns: Vec<Vec<f32>> = group
             .iter()
@@ -567,7 +567,7 @@ mod tests {
         // Rewards -0.25, 0.25 + 0.5 and 1 - 0.125, and what follows.
         let expected = [1.375, 1.625, 0.875];
         assert_eq!(recipe.returns(&read), expected);
-        assert!((recipe.paid(&read) + 0.25).abs() < 1e-12);
+        assert!((recipe.kl_in_reward(&read) + 0.25).abs() < 1e-12);
         assert_eq!(algorithm("grpo").returns(&read), [0.0; 0]);
         let free = Recipe { kl: None, ..recipe };
         assert_eq!(free.returns(&read), [1.25, 1.25, 1.0]);

@@ -12,7 +12,7 @@ pub(crate) struct ValueTerms {
     pub(crate) loss: f64,
     /// `[n]`: derivative of `loss` by each value.
     pub(crate) gradients: Vec<f32>,
-    /// Tokens at which the bound acts.
+    /// Tokens at which the loss is clipped.
     pub(crate) clipped: usize,
 }
 

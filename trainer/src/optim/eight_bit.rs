@@ -30,7 +30,7 @@ pub(super) fn bytes(count: usize) -> usize {
     count + count.div_ceil(BLOCK) * size_of::<f32>()
 }
 
-/// The values that codes stand for.
+/// The values of the 256 codes.
 struct Code {
     /// `[256]`, ascending.
     values: Vec<f32>,
@@ -38,9 +38,9 @@ struct Code {
     middles: Vec<f32>,
 }
 
-/// Of first moments.
+/// The code of first moments.
 static SIGNED: LazyLock<Code> = LazyLock::new(|| Code::new(false));
-/// Of the roots of second moments.
+/// The code of the roots of second moments.
 static POSITIVE: LazyLock<Code> = LazyLock::new(|| Code::new(true));
 
 impl Code {
@@ -170,7 +170,7 @@ impl EightBit {
         }
     }
 
-    /// From moments in f32.
+    /// Quantises moments in f32.
     pub(super) fn of(first: &[f32], second: &[f32]) -> Self {
         let roots: Vec<f32> = second.iter().map(|number| number.sqrt()).collect();
         Self {
@@ -179,7 +179,7 @@ impl EightBit {
         }
     }
 
-    /// From what a file holds; `None` where its parts do not fit each other.
+    /// Moments read from a file; `None` where its parts do not fit each other.
     pub(super) fn from_parts(first: Quantised, root: Quantised) -> Option<Self> {
         let fit = first.codes.len() == root.codes.len();
         (fit && first.is_whole() && root.is_whole()).then_some(Self { first, root })

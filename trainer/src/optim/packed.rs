@@ -17,7 +17,7 @@ pub(super) struct Packed {
     pub(super) first: Codes,
     /// The root of the second.
     pub(super) root: Codes,
-    /// What codes stand for, as the kernel reads it: 4 KiB.
+    /// The values of the codes, as the kernel reads them: 4 KiB.
     tables: Tensor<1>,
 }
 
@@ -34,7 +34,7 @@ impl Packed {
         Self::of_codes(count, zeros().map(moment), device)
     }
 
-    /// The same moments as on the processor.
+    /// The processor's moments, moved to a device.
     pub(super) fn of(moments: &EightBit, device: &Device) -> Self {
         let moment = |moment: &Quantised| {
             let words: Vec<i32> = moment.codes.chunks(WORD).map(word).collect();

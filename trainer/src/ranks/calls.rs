@@ -20,7 +20,7 @@ const CALLERS: usize = 256;
 /// Time between two looks for callers.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// Those who call a listener. Each is heard on a thread of its own, so that one who says nothing keeps nobody waiting.
+/// Connections to a listener. Each is read on a thread of its own, so that a silent one delays nobody.
 pub(super) struct Callers<T> {
     listener: TcpListener,
     /// What they are told first, if anything.

@@ -19,7 +19,7 @@ const PARTS: u32 = 10;
 #[derive(Clone, Debug)]
 pub(super) struct Deadline {
     time: Duration,
-    /// By rank: it is at work on a sum, and does not wait for another one.
+    /// Whether each rank is working on a sum and not waiting for another one.
     at_work: Arc<[AtomicBool]>,
 }
 

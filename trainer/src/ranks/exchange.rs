@@ -7,7 +7,7 @@ use super::{RankError, Ranks};
 /// How a rank sees the end of a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Vote {
-    /// It was asked to stop.
+    /// The rank was asked to stop.
     pub stop: bool,
     /// A grave alarm was raised.
     pub pause: bool,

@@ -66,7 +66,7 @@ struct Hello {
     size: usize,
     version: String,
     digest: String,
-    /// Where the rank before it reaches it; 0 where none does.
+    /// Port at which the rank before it connects; 0 for none.
     port: u16,
     nonce: String,
     proof: String,
@@ -93,7 +93,7 @@ impl Hello {
 enum Answer {
     Welcome {
         session: String,
-        /// By rank; none of rank 0, whose address all know.
+        /// Addresses by rank; `None` for rank 0, whose address all know.
         peers: Vec<Option<SocketAddr>>,
         proof: String,
     },
@@ -430,9 +430,9 @@ impl Party<'_> {
 /// What rank 0 makes of a caller.
 enum Verdict {
     Right,
-    /// It does not know the secret.
+    /// A caller that does not know the secret.
     Stranger(String),
-    /// It does, and is of another run: nothing can come of this one.
+    /// A caller that knows the secret and belongs to another run, with which this one cannot begin.
     Other(String),
 }
 

@@ -46,7 +46,7 @@ const LIKELIEST: Draw = Draw {
 pub(super) struct Mark {
     pub(super) version: u64,
     texts: Vec<Vec<u32>>,
-    /// Of the likeliest token behind each, nats.
+    /// Log-probability of the likeliest token after each, nats.
     logprobs: Vec<f32>,
     /// Largest mean distance that rounding explains, nats.
     bound: f64,

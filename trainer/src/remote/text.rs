@@ -43,19 +43,19 @@ const BEYOND: [&str; 4] = [
     reason = "facts that are found one by one"
 )]
 struct Dialect {
-    /// It refuses the fields [`BEYOND`] `OpenAI`'s.
+    /// Whether the server refuses the fields [`BEYOND`] `OpenAI`'s.
     plain: bool,
-    /// It was seen to keep a stop string in its text, as it was asked to.
+    /// Whether it was seen to keep a stop string in its text, as it was asked to.
     keeps_stops: bool,
-    /// It cuts stop strings off, or refuses them: completions run on, and are cut here.
+    /// Whether it cuts stop strings off, or refuses them: completions then run on, and are cut here.
     cut_here: bool,
-    /// It refuses seeds.
+    /// Whether it refuses seeds.
     seedless: bool,
-    /// It takes `max_completion_tokens` in the place of `max_tokens`.
+    /// Whether it takes `max_completion_tokens` instead of `max_tokens`.
     renamed: bool,
-    /// It takes no temperature, as reasoning models do not.
+    /// Whether it refuses a temperature, as reasoning models do.
     own_temperature: bool,
-    /// It takes no nucleus, or none beside a temperature.
+    /// Whether it refuses a nucleus, or one beside a temperature.
     own_top_p: bool,
 }
 
@@ -155,9 +155,9 @@ struct Answer {
 
 #[derive(Debug, Deserialize)]
 struct Choice {
-    /// Of a completion.
+    /// Text of a completion.
     text: Option<String>,
-    /// Of a chat.
+    /// Message of a chat.
     message: Option<Message>,
     finish_reason: Option<String>,
 }

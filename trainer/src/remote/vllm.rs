@@ -39,7 +39,7 @@ struct Body<'a> {
     include_stop_str_in_output: bool,
     ignore_eos: bool,
     skip_special_tokens: bool,
-    /// Of the drawn tokens only.
+    /// Log-probabilities of the drawn tokens only.
     logprobs: u32,
     return_token_ids: bool,
     #[serde(skip_serializing_if = "std::ops::Not::not")]

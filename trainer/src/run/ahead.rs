@@ -1,9 +1,9 @@
-//! Batches that are played before their step: `grpo.lookahead`.
+//! Batches that are played ahead of their step: `grpo.lookahead`.
 //!
-//! With a depth of k the batch of step s + k begins at step s, under the weights that the steps before s have made; those of the first k
-//! begin at step 0. Whatever is published meanwhile, it is sampled to its end by the weights that it began with: each version in play
-//! has an engine, or an adapter of a server. New weights go to the engine whose batches are over, which is waited for. So what samples
-//! a batch follows from its step and the depth, and never from the clock.
+//! With depth k, the batch of step s + k begins during step s, under the weights made by the steps before s; the batches of the first k
+//! steps begin during step 0. Each batch is sampled to its end under the weights it began with, whatever is published meanwhile: every
+//! version in play has its own engine, or adapter on a server. New weights go to the engine with the oldest version, once its batches
+//! have ended. Which weights sample a batch therefore depends on its step and the depth, and never on the clock.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -24,13 +24,13 @@ use crate::metrics::Row;
     expecting = "lookahead is a number of steps from 0 on, true for 1, or false for 0"
 )]
 pub(super) enum Written {
-    /// Whether the next step is played ahead.
+    /// `true` for one step, `false` for none.
     Whether(bool),
-    /// Steps that are.
+    /// The number of steps played ahead.
     Steps(u64),
 }
 
-/// Writes 0 and 1 in the form of versions that knew no more: a run's digest stays what it was.
+/// Writes 0 and 1 as booleans, as earlier versions did, so that the digests of their runs stay the same.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks by reference")]
 pub(super) fn serialize<S: Serializer>(depth: &u64, serializer: S) -> Result<S::Ok, S::Error> {
     let written = match *depth {
@@ -49,8 +49,8 @@ pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<
 }
 
 impl GrpoConfig {
-    /// Checks that what is older than one step is weighed by importance, and that so many ranks can play as far ahead; `on_gpus` tells
-    /// that they are GPUs of one process, between which gradients are summed.
+    /// Checks that rollouts older than one step are weighted by importance, and that these ranks can play so far ahead; `on_gpus`:
+    /// whether they are GPUs of one process, which sum gradients among themselves.
     ///
     /// # Errors
     /// [`SettingError`], which names the key or what is at fault, and the fix.
@@ -92,20 +92,20 @@ pub(super) fn prepare(
 
 /// The batch of a coming step.
 pub(super) enum Batch {
-    /// In play.
+    /// Still being played.
     Begun(JoinHandle<Played>),
-    /// Over.
+    /// Complete.
     Over(Vec<Episode>),
 }
 
-/// The batches of which a checkpoint holds the episodes, one after the other: each begins with the first member of its first group.
+/// Splits a checkpoint's episodes, one batch after the other, into batches; each begins with the first member of its first group.
 pub(super) fn restored(episodes: &[Episode]) -> VecDeque<Batch> {
     let batches = episodes.chunk_by(|_, next| (next.group, next.member) != (0, 0));
     batches.map(|batch| Batch::Over(batch.to_vec())).collect()
 }
 
 impl Run<'_> {
-    /// Starts the batches of the steps up to the depth that have not begun, under the weights before this step's update.
+    /// Starts the batches up to the depth that have not begun, under the weights before this step's update.
     pub(super) fn look_ahead(&mut self, step: u64) -> Result<(), RunError> {
         let Source::Play(problem) = self.source else {
             return Ok(());
@@ -120,7 +120,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Waits for the batch of the next step, whose weights the coming ones replace.
+    /// Waits for the next step's batch, since publishing replaces the weights that it is played with.
     pub(super) async fn wait_for_next(&mut self, step: u64, row: &mut Row) -> Result<(), RunError> {
         if !self.ahead.is_empty() {
             let started = Instant::now();
@@ -130,7 +130,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Waits for the batches of the next `count` steps, as far as they have begun.
+    /// Waits for those of the next `count` steps' batches that have begun.
     pub(super) async fn settle(&mut self, step: u64, count: usize) -> Result<(), RunError> {
         for place in 0..count.min(self.ahead.len()) {
             if let Some(batch) = self.ahead.remove(place) {
@@ -142,7 +142,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// The episodes of a step's batch, once it is over.
+    /// The episodes of a step's batch, awaited if necessary.
     pub(super) async fn episodes_of(
         &self,
         batch: Batch,
@@ -159,7 +159,7 @@ impl Run<'_> {
         }
     }
 
-    /// The batches played ahead, of which all are over.
+    /// The batches played ahead, all of which are complete.
     pub(super) fn batches(&self) -> impl Iterator<Item = &[Episode]> {
         self.ahead.iter().filter_map(|batch| match batch {
             Batch::Begun(_) => None,

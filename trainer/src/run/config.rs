@@ -16,26 +16,28 @@ use crate::watch::SentinelConfig;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct GrpoConfig {
-    /// Batches of rollouts; each is learned from in `grpo.update.minibatches` x `grpo.update.epochs` optimizer steps.
+    /// Batches of rollouts, with `grpo.update.minibatches` x `grpo.update.epochs` optimizer steps each.
     pub steps: u64,
     /// Questions per step, those of replayed groups included.
     pub prompts_per_step: usize,
     /// Episodes per question.
     pub group_size: usize,
-    /// Episodes of a group that begin at the question. Each of the others branches off one of them after a number of its turns that is
-    /// drawn. By default every episode begins at the question.
+    /// Episodes of a group that begin at the question. Each of the others branches off one of them after a randomly drawn number of its
+    /// turns. By default every episode begins at the question.
     pub trees: Option<usize>,
     /// Where the others branch off.
     #[serde(skip_serializing_if = "Branching::is_random")]
     #[schemars(extend("default" = "random"))]
     pub(crate) branching: Branching,
-    /// Questions solved last of which a right episode is kept: when one is asked again, its group is played without trees, and the
-    /// episode joins it unless the group has a right one of its own, which is then kept instead (`DeepSearch`, arXiv 2509.25454).
+    /// Number of the most recently solved questions of which a right episode is kept. When one is asked again, its group is played
+    /// without trees, and the kept episode joins the group unless that has a right one of its own, which is then kept instead
+    /// (`DeepSearch`, arXiv 2509.25454).
     #[serde(skip_serializing_if = "crate::is_default")]
     #[schemars(extend("default" = 0))]
     pub(crate) solved: usize,
-    /// Of each group's wrong episodes the one that the policy drew with the least mean surprisal is learned from alone; the others count
-    /// in the group without loss (`DeepSearch`, arXiv 2509.25454). Wrong: an accuracy below a half, the reward where nothing says.
+    /// Learns from only one of each group's wrong episodes, the one that the policy sampled with the least mean surprisal; the others
+    /// count in the group without loss (`DeepSearch`, arXiv 2509.25454). Wrong: an accuracy below a half, or a reward below a half where
+    /// nothing says what is right.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     #[schemars(extend("default" = false))]
     pub(crate) confident_wrong: bool,
@@ -47,9 +49,10 @@ pub struct GrpoConfig {
     pub keep_checkpoints: usize,
     /// Steps between greedy evaluations on the development questions; 0 for none.
     pub evaluate_every: u64,
-    /// Steps that are played ahead while one is learned from; `true` is 1. The episodes of a step are sampled to their end by the weights
-    /// of so many steps before, for which the ratio (and a correction, if the objective has one) makes up. From 2 on it has to, this
-    /// process holds as many engines, and a server must sample from adapters. Several GPUs of one process play no step ahead.
+    /// Steps played ahead while one is learned from; `true` is 1. A step's episodes are sampled to their end by the weights of that many
+    /// steps before; the ratio (and a correction, if the objective has one) makes up for the difference. From 2 on the update must weigh
+    /// rollouts by importance, this process holds as many engines, and a server must sample from adapters. Several GPUs of one process
+    /// play no step ahead.
     #[serde(with = "super::ahead")]
     #[schemars(with = "super::ahead::Written")]
     pub lookahead: u64,
@@ -57,13 +60,13 @@ pub struct GrpoConfig {
     #[serde(skip_serializing_if = "Curriculum::is_uniform")]
     #[schemars(extend("default" = "uniform"))]
     pub(crate) curriculum: Curriculum,
-    /// Times that a step may ask more questions in place of the groups that the objective's filter drops (DAPO's dynamic sampling,
-    /// arXiv 2503.14476), until its batch is full. By default it learns from what is left.
+    /// Times that a step may ask more questions to replace the groups that the objective's filter drops (DAPO's dynamic sampling, arXiv
+    /// 2503.14476), until its batch is full. By default it learns from the groups that remain.
     #[serde(skip_serializing_if = "crate::is_default")]
     #[schemars(extend("default" = 0))]
     pub(crate) refills: usize,
-    /// Begins episodes with turns of the environment's oracle, as many as bring the policy's accuracy to a target (SEELE, arXiv
-    /// 2509.06923). By default no episode is given any.
+    /// Begins episodes with turns of the environment's oracle, as many as raise the policy's accuracy to a target (SEELE, arXiv
+    /// 2509.06923). By default there are no hints.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) hints: Option<HintConfig>,
     /// Takes a part of each batch from earlier steps. By default nothing is replayed.
@@ -77,7 +80,7 @@ pub struct GrpoConfig {
     #[serde(skip_serializing_if = "is_usual")]
     #[schemars(extend("default" = InfraBudget::default().share))]
     pub fault_share: f64,
-    /// How an episode counts by the way it ended. By default all count as they were scored.
+    /// How episodes count, by the way they ended. By default all count as they were scored.
     #[serde(skip_serializing_if = "Endings::are_plain")]
     pub(crate) endings: Endings,
     /// The settings of alarms, and whether a grave one stops the run.
@@ -120,15 +123,14 @@ fn is_usual(share: &f64) -> bool {
 }
 
 impl GrpoConfig {
-    /// How many faults of ours a batch may hold.
+    /// The budget of infrastructure faults in a batch.
     pub(super) fn fault_budget(&self) -> InfraBudget {
         InfraBudget {
             share: self.fault_share,
         }
     }
 
-    /// The first key, if one is set, that tells the right episodes of a question from the wrong ones by their accuracy, whatever the
-    /// reward is.
+    /// The first key in use, if any, that separates right from wrong episodes by accuracy, whatever the reward is.
     pub fn sorts_by_accuracy(&self) -> Option<&'static str> {
         let is_frontier = matches!(self.branching, Branching::Frontier { .. });
         let keys = [
@@ -141,7 +143,7 @@ impl GrpoConfig {
         set.map(|(key, _)| key)
     }
 
-    /// The faults of the settings, each with the part that it is in; those of the update and of the numbers of questions and episodes apart.
+    /// Faults of the settings, each with its section, without those of the update and of the numbers of questions and episodes.
     pub fn check(&self) -> Vec<SettingError> {
         let checked = [
             ("[grpo]", self.check_trees()),
@@ -159,12 +161,12 @@ impl GrpoConfig {
         faults.collect()
     }
 
-    /// Refuses what has no meaning where recorded rollouts are learned from, and temperatures that these do not know.
+    /// Refuses settings that mean nothing for recorded rollouts, and temperatures that these do not record.
     pub(super) fn check_recorded(&self, groups: &[Vec<Sample>]) -> Result<(), SettingError> {
         let all = "recorded rollouts";
         let in_order = "is set, and recorded rollouts come in their own order; leave it out";
         let played = "is set, and recorded rollouts were played before; leave it out";
-        // A credit may go by the trees that they were recorded in.
+        // A credit may use the recorded trees.
         let grows = self.trees.is_some() && self.update.objective.recipe(1).credit != Credit::Tree;
         for (part, is_set, key, fault) in [
             (
@@ -232,7 +234,7 @@ impl GrpoConfig {
         Err(SettingError::new("fault_share", fault))
     }
 
-    /// Questions that a step plays: those per step without the replayed.
+    /// Questions that a step plays: those per step without replayed ones.
     pub fn prompts_played(&self) -> usize {
         self.prompts_per_step
             - self
@@ -240,7 +242,7 @@ impl GrpoConfig {
                 .map_or(0, |replay| replay.groups(self.prompts_per_step))
     }
 
-    /// Checks that trees and the credit fit the group, and what is asked of trees.
+    /// Checks that trees fit the group and the credit.
     pub(super) fn check_trees(&self) -> Result<(), SettingError> {
         self.check_search()?;
         let credit = self.update.objective.recipe(1).credit;
@@ -253,21 +255,21 @@ impl GrpoConfig {
                 Err(SettingError::new("trees", fault))
             }
             None if credit == Credit::Tree => {
-                let fault = "tree compares episodes that left one another; set grpo.trees";
+                let fault = "tree compares episodes that branch off one another; set grpo.trees";
                 Err(SettingError::new("credit", fault))
             }
             _ => Ok(()),
         }
     }
 
-    /// Checks what is replayed, if anything is.
+    /// Checks the replay, if there is any.
     fn check_replay(&self) -> Result<(), SettingError> {
         self.replay.map_or(Ok(()), |replay| {
             replay.check(self.prompts_per_step, &self.update)
         })
     }
 
-    /// Checks how batches are put together anew, if they are.
+    /// Checks the recomposition, if there is any.
     fn check_recomposition(&self) -> Result<(), SettingError> {
         let Some(recomposition) = self.recomposition else {
             return Ok(());

@@ -38,7 +38,7 @@ fn treatment(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
             {
                 "type": "object",
                 "properties": {
-                    "penalty": { "type": "number", "description": "What is taken off its reward." }
+                    "penalty": { "type": "number", "description": "The number subtracted from its reward." }
                 },
                 "required": ["penalty"],
                 "additionalProperties": false
@@ -80,7 +80,7 @@ impl Endings {
         })
     }
 
-    /// Refuses penalties that are none.
+    /// Refuses penalties that are not above 0.
     pub(super) fn check(&self) -> Result<(), SettingError> {
         for (key, rule) in self.by_key() {
             if let Treatment::Penalty(penalty) = rule
@@ -95,7 +95,7 @@ impl Endings {
         Ok(())
     }
 
-    /// Writes the rule for each episode's ending into the spans that its policy wrote, where samples find it.
+    /// Writes the rule for each episode's ending into the spans that the policy wrote, where samples read it.
     pub(super) fn mark(&self, episodes: &mut [Episode]) {
         for episode in episodes {
             let key = Self::key(&episode.ending);

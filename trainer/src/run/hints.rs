@@ -82,7 +82,7 @@ impl HintConfig {
             return Err(SettingError::range("target", target, "above 0 and below 1"));
         }
         if grpo.trees.is_some() {
-            let fault = "begin episodes that do not leave one another; remove grpo.trees";
+            let fault = "begin episodes that do not branch off one another; remove grpo.trees";
             return Err(SettingError::new("hints", fault));
         }
         if grpo.recomposition.is_some() {

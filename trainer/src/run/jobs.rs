@@ -1,4 +1,4 @@
-//! The episodes that a step plays: functions of the run's seed and the step.
+//! The jobs of a step, as functions of the run's seed and the step.
 
 use std::sync::Arc;
 
@@ -8,14 +8,14 @@ use forage_env::{Branching, Job};
 
 use crate::ranks::Ranks;
 
-/// `group_size` jobs per task, in order, each an episode of its own.
+/// `group_size` independent jobs per task, in order.
 pub fn group_jobs(tasks: &[Arc<Task>], group_size: usize, seed: Seed) -> Vec<Job> {
     let trees = (group_size, Branching::Random);
     tree_jobs(tasks, 0, group_size, |_| trees, seed)
 }
 
-/// `group_size` jobs per task, in order: the first of them, as many as `trees` says of the task, are episodes of their own, the others
-/// leave them in turn, as it says too. Groups are numbered from `first` on.
+/// `group_size` jobs per task, in order. `trees` gives, for a task, how many of them begin at the question and how the others branch off
+/// these. Groups are numbered from `first`.
 pub(super) fn tree_jobs(
     tasks: &[Arc<Task>],
     first: usize,
@@ -32,7 +32,7 @@ pub(super) fn tree_jobs(
             group: number,
             member,
             seed: seed.child("episode", &[number, member]),
-            leaves: (member as usize >= trees)
+            branches_from: (member as usize >= trees)
                 .then(|| (group * group_size + member as usize % trees, branching)),
             hint: None,
             temperature: None,
@@ -41,18 +41,21 @@ pub(super) fn tree_jobs(
     tasks.iter().enumerate().flat_map(members).collect()
 }
 
-/// The jobs of the groups that a rank plays; whole groups, because members leave each other and are compared.
+/// The jobs that a rank plays: whole groups, because members branch off each other and are compared.
 pub(super) fn dealt(jobs: Vec<Job>, ranks: &Ranks) -> Vec<Job> {
     let mut places = vec![0; jobs.len()];
     let mut own: Vec<Job> = Vec::new();
     for (index, job) in jobs.into_iter().enumerate() {
         if ranks.plays(ranks.rank(), job.group) {
             places[index] = own.len();
-            // Who is left stands before who leaves it.
-            let leaves = job
-                .leaves
+            // A job stands after the one that it branches from.
+            let branches_from = job
+                .branches_from
                 .map(|(root, branching)| (places[root], branching));
-            own.push(Job { leaves, ..job });
+            own.push(Job {
+                branches_from,
+                ..job
+            });
         }
     }
     own

@@ -1,4 +1,4 @@
-//! The questions of a step, and the episodes that are played of them.
+//! The questions of a step, and the rollouts on them.
 
 use std::time::Instant;
 
@@ -47,7 +47,7 @@ impl GrpoConfig {
     }
 }
 
-/// The memory of a run before its first step, where it keeps one.
+/// The initial memory of a run; `None` where nothing reads it.
 pub(super) fn memory(source: Source<'_>, config: &GrpoConfig) -> Option<Memory> {
     match source {
         Source::Play(problem) if !config.is_plain() => Some(Memory::of(&problem.train)),
@@ -56,8 +56,8 @@ pub(super) fn memory(source: Source<'_>, config: &GrpoConfig) -> Option<Memory> 
 }
 
 impl Run<'_> {
-    /// The places of the questions that a step asks first; none where rollouts are recorded. They follow from what was asked before them,
-    /// and from the outcomes up to the step at which they are played, so that the look-ahead draws the same as the step itself.
+    /// Indices of the questions that a step asks first; empty for recorded rollouts. They depend on the questions asked before and their
+    /// outcomes up to the step at which they are played, so that look-ahead draws the same ones as the step itself.
     pub(super) fn questions(&mut self, step: u64, row: &mut Row) -> Result<Vec<usize>, RunError> {
         let Source::Play(problem) = self.source else {
             return Ok(Vec::new());
@@ -101,7 +101,7 @@ impl Run<'_> {
         drawn.map_err(|error| RunError::Setting(error.in_table("grpo")))
     }
 
-    /// Plays a group of episodes per question, unless that was done while earlier steps were learned from, and refills the batch.
+    /// Plays one group of episodes per question, unless look-ahead has, and refills the batch.
     pub(super) async fn rollouts(
         &mut self,
         questions: &[usize],
@@ -149,7 +149,7 @@ impl Run<'_> {
             Hints::describe(row, &episodes);
         }
         if let Ok(entry) = registry::find(&problem.factory.spec().id) {
-            // An episode that a fault of ours ended says nothing of the policy.
+            // An infrastructure fault says nothing about the policy.
             let played = episodes.iter().filter(|one| !one.ending.is_infra());
             let played: Vec<&Episode> = played.collect();
             (entry.metrics)(&played, &mut |name, value| row.set(name, value));
@@ -158,8 +158,7 @@ impl Run<'_> {
         Ok(episodes)
     }
 
-    /// Marks the episodes that are not learned from as they were scored, and remembers what became of the step's questions from its `first`
-    /// on.
+    /// Applies the rules for endings to episodes, and remembers the outcomes of the step's questions from number `first` on.
     fn take_in(&mut self, first: usize, episodes: &mut [Episode], step: u64) {
         self.config.treat(episodes);
         let size = self.config.group_size;
@@ -171,7 +170,7 @@ impl Run<'_> {
         }
     }
 
-    /// Groups that a batch lacks, because the filter will drop some of those that were played.
+    /// Number of groups that the batch lacks, because the filter will drop some of those played.
     fn missing(&self, episodes: &[Episode]) -> usize {
         let kept = episodes.chunks(self.config.group_size).filter(|group| {
             let samples = group.iter().filter_map(Sample::of);
@@ -182,8 +181,7 @@ impl Run<'_> {
     }
 }
 
-/// Mean accuracy of the scored episodes of a group that began without a hint: those with one are as often right as was aimed at. None where
-/// there is none.
+/// Mean accuracy of a group's scored episodes without a hint; those with one are as often right as the hints aim for. `None` without any.
 fn accuracy(group: &[Episode]) -> Option<f32> {
     let unaided = group.iter().filter(|episode| episode.hinted == 0);
     let scores = unaided.filter_map(|episode| episode.score.as_ref());

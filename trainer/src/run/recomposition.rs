@@ -71,7 +71,7 @@ impl RecompositionConfig {
         if !(0.0..=1.0).contains(&compensation) {
             return Err(SettingError::range("compensation", compensation, "0 to 1"));
         }
-        // Of one right and one wrong nothing is left out.
+        // With one right and one wrong member nothing would be left out.
         if group_size < 3 {
             let fault = "chooses among the episodes of a group; set grpo.group_size to 3 or more";
             return Err(SettingError::new("share", fault));
@@ -96,7 +96,7 @@ impl RecompositionConfig {
     fn chosen(&self, group: &[Sample]) -> Vec<bool> {
         let mut chosen = vec![false; group.len()];
         for right in [true, false] {
-            // What ended in a way that is not learned from takes nobody's place.
+            // Episodes whose ending is not learned from take nobody's place.
             let of_kind = |&member: &usize| {
                 !group[member].masked && Outcome::is_right(group[member].accuracy) == right
             };
@@ -114,8 +114,8 @@ impl RecompositionConfig {
         chosen
     }
 
-    /// Takes the loss off the members of a group that a batch leaves out: those of the compensation batch where it is the priority batch,
-    /// and the other way round. Returns the number of those that are left.
+    /// Removes the loss from the members of a group that do not belong to this batch, the priority or the compensation batch. Returns the
+    /// number of those that remain.
     pub(super) fn recompose(&self, group: &mut [Sample], is_priority: bool) -> usize {
         let chosen = self.chosen(group);
         for (sample, chosen) in group.iter_mut().zip(chosen) {

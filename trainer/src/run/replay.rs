@@ -67,7 +67,7 @@ pub(super) fn check_reuse(update: &UpdateConfig) -> Result<(), SettingError> {
 pub(super) struct Buffer(Vec<Vec<Episode>>);
 
 impl Buffer {
-    /// Of the episodes of groups that stand one after the other, each from its member 0 on.
+    /// Splits consecutive episodes into groups, each from its member 0 on.
     pub(super) fn of(episodes: &[Episode]) -> Self {
         Self(
             episodes
@@ -81,7 +81,7 @@ impl Buffer {
         &self.0
     }
 
-    /// At most `count` groups, each at most once, any as likely as any other; oldest first.
+    /// Draws at most `count` groups uniformly without replacement; oldest first.
     pub(super) fn draw(&self, count: usize, seed: Seed) -> Vec<&[Episode]> {
         let mut chosen = shuffled(self.0.len(), seed);
         chosen.truncate(count);
@@ -92,7 +92,7 @@ impl Buffer {
             .collect()
     }
 
-    /// The oldest `count` groups, which leave; none where there are fewer.
+    /// Removes and returns the oldest `count` groups; none where there are fewer.
     pub(super) fn take(&mut self, count: usize) -> Vec<Vec<Episode>> {
         if self.0.len() < count {
             return Vec::new();
@@ -100,7 +100,7 @@ impl Buffer {
         self.0.drain(..count).collect()
     }
 
-    /// Keeps the groups of a step that have something to teach by `recipe`, and of all the newest `capacity`.
+    /// Keeps the groups of a step whose rewards differ under `recipe`, and drops the oldest beyond `capacity`.
     pub(super) fn keep<'a>(
         &mut self,
         groups: impl Iterator<Item = &'a [Episode]>,
@@ -114,7 +114,7 @@ impl Buffer {
     }
 }
 
-/// Returns whether two of the scored episodes earned differently, by the rules for their endings and what the credit reads.
+/// Returns whether two scored episodes have different rewards, under the rules for their endings and as the credit reads them.
 fn differs(group: &[Episode], recipe: &Recipe) -> bool {
     let earned = |sample: Sample| -> Vec<u32> {
         let earned = recipe.earned(&sample.member());

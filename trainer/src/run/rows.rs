@@ -7,11 +7,11 @@ use forage_contracts::{Ending, Episode, Metric, Provenance, Score};
 use crate::metrics::Row;
 use crate::update::UpdateStats;
 
-/// Rewards that are as close are the same.
+/// Rewards that differ by less are counted as equal.
 const SAME_PAY: f64 = 1e-6;
 
-/// Sets rewards, lengths and behaviour of a step's episodes; of those lost to infrastructure faults the number alone.
-/// `version`: optimizer steps that the weights about to learn have done.
+/// Sets the metrics of a step's episodes: rewards, lengths and behaviour. Episodes lost to infrastructure faults are only counted.
+/// `version`: optimizer steps done by the weights that are about to learn.
 pub(super) fn describe_episodes(row: &mut Row, episodes: &[Episode], version: u64) {
     let scored: Vec<&Episode> = episodes
         .iter()
@@ -105,8 +105,8 @@ pub(super) fn describe_episodes(row: &mut Row, episodes: &[Episode], version: u6
     );
 }
 
-/// Sets the mean of a part of the score over the development questions and their number, the mean of each data set, where there are
-/// several, and the mean of these. Returns the first; `None` without a scored episode.
+/// Sets the mean of a part of the score over the development questions, their number and, where there are several data sets, the mean of
+/// each and the mean of these. Returns the first; `None` without a scored episode.
 pub(super) fn describe_validation(
     row: &mut Row,
     episodes: &[Episode],
@@ -140,8 +140,8 @@ pub(super) fn describe_validation(
     Some(all)
 }
 
-/// Share of the searches that showed no document; none where no call searched. The searches of programs, of which the policy is
-/// shown what the program prints, and of turns that a limit cut are left out.
+/// Share of searches that showed no document; `None` without a search. Left out are the searches of programs, whose output is all that
+/// the policy sees, and of turns that a limit cut.
 fn empty_frac(episodes: &[&Episode]) -> Option<f64> {
     let searched = episodes
         .iter()
@@ -154,8 +154,8 @@ fn empty_frac(episodes: &[&Episode]) -> Option<f64> {
     (all > 0).then(|| empty as f64 / all as f64)
 }
 
-/// Share of an episode's 4-grams of policy tokens that occurred before in it. A loop comes close to 1; the tags of a protocol
-/// alone stay well under a third. 4-grams do not reach over what the environment wrote between turns.
+/// Share of an episode's 4-grams of policy tokens that occurred in it before. A loop comes close to 1; the tags of a protocol alone stay
+/// well below a third. 4-grams do not cross an observation.
 fn repeated_frac(episode: &Episode) -> f64 {
     let ids = episode.tokens.ids();
     let (mut seen, mut total) = (HashSet::new(), 0_usize);
@@ -169,7 +169,7 @@ fn repeated_frac(episode: &Episode) -> f64 {
     (total - seen.len()) as f64 / total.max(1) as f64
 }
 
-/// Sets the number of groups of earlier steps that are learned from again, and the age of their episodes.
+/// Sets the number of replayed groups and the age of their episodes.
 pub(super) fn describe_replay(row: &mut Row, groups: &[&[Episode]], version: u64) {
     row.set(Metric::REPLAY_GROUPS, groups.len() as f64);
     let ages: Vec<f64> = groups
@@ -190,7 +190,7 @@ pub(super) fn describe_replay(row: &mut Row, groups: &[&[Episode]], version: u64
     }
 }
 
-/// Updates between the oldest weights that wrote in an episode and the weights of `version`.
+/// Optimizer steps between the oldest weights that wrote in an episode and those of `version`.
 fn policy_age(episode: &Episode, version: u64) -> f64 {
     let oldest = episode
         .tokens

@@ -1,4 +1,4 @@
-//! The checkpoint that a run goes on from, sent by rank 0 to the other processes: they need no file system in common.
+//! The checkpoint that a run resumes from, sent by rank 0 to the other processes, which need no shared file system.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -14,7 +14,7 @@ use crate::student::LearnError;
 /// Bytes of a file that are sent at a time.
 const PIECE: u64 = 8 << 20;
 
-/// What rank 0 is about to send.
+/// The announcement of the files that rank 0 is about to send.
 #[derive(Serialize, Deserialize)]
 struct Parcel {
     /// The checkpoint's own name; none where the run begins anew.
@@ -23,7 +23,7 @@ struct Parcel {
     files: Vec<(String, u64)>,
 }
 
-/// Sends the checkpoint `newest` of rank 0 to the others, which keep it under their `run`. Returns where it is then.
+/// Sends rank 0's checkpoint `newest` to the others, which store it under their `run`. Returns its path on this rank.
 pub(super) fn share(
     ranks: &Ranks,
     newest: Option<PathBuf>,
@@ -80,7 +80,7 @@ pub(super) fn share(
                 read.map_err(at(&path))?;
             }
             let piece = ranks.of_first(piece).map_err(failed)?;
-            // A file that shrinks on its way would have no end.
+            // A file that shrinks meanwhile would never be complete.
             if piece.is_empty() || piece.len() as u64 > left {
                 return Err(unreadable());
             }

@@ -1,5 +1,5 @@
-//! What `DeepSearch` (arXiv 2509.25454) adds to trees besides their frontier: which wrong episodes are learned from, and answers of
-//! questions that need no tree any more.
+//! The parts of `DeepSearch` (arXiv 2509.25454) beside the frontier of its trees: which wrong episodes are learned from, and kept answers
+//! to questions that need no tree any more.
 
 use forage_contracts::environment::Outcome;
 use forage_contracts::{Episode, SettingError, Task, Treatment};
@@ -14,8 +14,8 @@ fn is_right(episode: &Episode) -> Option<bool> {
     Some(Outcome::is_right(Outcome::accuracy(score)))
 }
 
-/// The most confident of some episodes: that of the least mean surprisal, the first of equals. One without tokens of the policy has nothing
-/// to be confident of, or to learn from.
+/// The most confident of some episodes: that of the least mean surprisal, the first of equals. Episodes without policy tokens do not
+/// count.
 fn most_confident<'a>(episodes: impl Iterator<Item = &'a Episode>) -> Option<&'a Episode> {
     let surprise = |episode: &&Episode| {
         let surprisal = episode.tokens.surprisal(|_| true);
@@ -24,7 +24,7 @@ fn most_confident<'a>(episodes: impl Iterator<Item = &'a Episode>) -> Option<&'a
     episodes.min_by(|a, b| surprise(a).total_cmp(&surprise(b)))
 }
 
-/// Leaves, of the wrong episodes of each group that no rule for endings treats, the most confident to be learned from; the tokens of the
+/// Keeps the loss of only the most confident of each group's wrong episodes (those that no rule for endings treats); the tokens of the
 /// others carry no loss, and their rewards stay in the group.
 pub(super) fn keep_confident(episodes: &mut [Episode], group_size: usize) {
     let is_wrong = |episode: &Episode| {
@@ -41,7 +41,7 @@ pub(super) fn keep_confident(episodes: &mut [Episode], group_size: usize) {
     }
 }
 
-/// A right episode of each of the questions that were solved last, oldest first.
+/// A right episode of each of the questions solved last, oldest first.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Solved(Vec<Episode>);
 
@@ -59,7 +59,7 @@ impl Solved {
         self.0.iter().find(|episode| episode.task == *task)
     }
 
-    /// Keeps the most confident right episode of each group, in the place of that of an earlier step; of all, the newest `capacity`.
+    /// Keeps the most confident right episode of each group in place of one from an earlier step; drops all but the newest `capacity`.
     pub(super) fn keep<'a>(
         &mut self,
         groups: impl Iterator<Item = &'a [Episode]>,
@@ -78,14 +78,14 @@ impl Solved {
         self.0.drain(..surplus);
     }
 
-    /// The sample that joins a group of a solved question, which has none of its own that is right: what it found is kept in the place of
-    /// what was kept before, unless another group of the step asked the same.
+    /// The kept sample that joins a group of a solved question without a right episode of its own. A right episode of the group replaces
+    /// the kept one instead, unless another group of the step asked the same.
     pub(super) fn sample(&self, group: &[Episode]) -> Option<Sample> {
         let kept = self.find(&group.first()?.task)?;
         if group.iter().any(|episode| is_right(episode) == Some(true)) {
             return None;
         }
-        // Members of the group that left one another are no relations of this one.
+        // The sample belongs to none of the group's trees.
         let tree = u64::MAX;
         Sample::of(kept).map(|sample| Sample { tree, ..sample })
     }
@@ -95,7 +95,7 @@ impl GrpoConfig {
     /// Checks what is asked of trees and of the answers found in them.
     pub(super) fn check_search(&self) -> Result<(), SettingError> {
         self.branching.check()?;
-        let fault = "is set, and no episode leaves another; set grpo.trees, or leave it out";
+        let fault = "is set, and no episode branches off another; set grpo.trees, or leave it out";
         if self.trees.is_none() && !self.branching.is_random() {
             return Err(SettingError::new("branching", fault));
         }

@@ -15,8 +15,8 @@ use crate::student::LearnError;
 use crate::update::UpdateStats;
 
 impl Run<'_> {
-    /// Step `step`: rollouts, an update on them, and the weights to whoever samples next. Returns the metrics row and the
-    /// episodes; recorded rollouts have none.
+    /// Runs one step: rollouts, an update on them, and the new weights to the sampler. Returns the metrics row and the episodes (none for
+    /// recorded rollouts).
     pub(super) async fn step(&mut self, step: u64) -> Result<(Row, Vec<Episode>), RunError> {
         let mut row = Row::new(step);
         let questions = self.questions(step, &mut row)?;
@@ -35,7 +35,7 @@ impl Run<'_> {
                 spectra = std::mem::take(&mut self.learner.spectra);
             }
         }
-        // Once per step, whatever it learned from besides.
+        // Once per step, however many batches it learned from.
         self.learner.average(stats.ranks);
         describe_update(&mut row, &stats);
         GradientSpectrum::describe(&mut row, &spectra);
@@ -49,7 +49,7 @@ impl Run<'_> {
 
 impl Learner {
     /// Improves the weights on groups of rollouts: one optimizer step per minibatch and epoch, the critic's before the policy's. Groups
-    /// that teach nothing are counted; when none is left nothing changes. Whoever samples keeps the old weights until `publish`.
+    /// without a gradient are counted; when no other is left nothing changes. The sampler keeps the old weights until `publish`.
     ///
     /// # Errors
     /// [`LearnError::NonFinite`] and [`LearnError::Critic`]; earlier steps on the same batch stay. [`LearnError::Ranks`] when a rank is lost.
@@ -59,7 +59,7 @@ impl Learner {
         Ok(stats)
     }
 
-    /// As [`Self::improve`], for one batch of a step that may have several: the averages of hidden states stay as they are.
+    /// As [`Self::improve`], for one of several batches of a step: leaves the moving averages of hidden states as they are.
     fn learn_from(&mut self, groups: Vec<Vec<Sample>>) -> Result<UpdateStats, LearnError> {
         self.spectra.clear();
         let masked = self.draw_masks();

@@ -1,4 +1,4 @@
-//! A run with other ranks: how it begins, what all agree on after a step, and what is left when one is lost.
+//! A run of several ranks: how it begins, what all agree on after a step, and what is saved when a rank is lost.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,8 +17,8 @@ use crate::student::LearnError;
 use crate::watch::Sentinel;
 use crate::weights::Checkpoint;
 
-/// Waits for all ranks of the run, each of which has the same settings. Those of one process have met before, and a learner by itself is
-/// one.
+/// Waits for all ranks of the run, which must have the same settings. Those of one process are connected already, and a learner by itself
+/// is one rank.
 pub(super) fn meet(
     config: &GrpoConfig,
     place: &RunPlace,
@@ -30,14 +30,14 @@ pub(super) fn meet(
     let mut hasher = blake3::Hasher::new();
     hasher.update(place.config_digest.as_bytes());
     hasher.update(&place.seed.to_le_bytes());
-    // What the digest of a run leaves out decides when all exchange and when all stop.
+    // Settings outside the run's digest decide when all ranks exchange data and stop.
     hasher.update(serde_json::json!(config).to_string().as_bytes());
     let digest = hasher.finalize().to_hex();
     let ranks = Ranks::join(settings, &digest).map_err(RunError::Meeting)?;
     Ok(Arc::new(ranks))
 }
 
-/// The state of a run between two steps, kept while the next one is under way.
+/// The state of a run between two steps, kept during the next.
 pub(super) struct Held {
     /// Steps done.
     step: u64,
@@ -54,8 +54,8 @@ pub(super) struct Held {
 }
 
 impl Run<'_> {
-    /// Keeps the state before a step: the update changes weights and moments in place, and a rank may be lost after it. Their
-    /// numbers are shared until then. Of moments that a lost rank takes with it there is nothing to keep.
+    /// Keeps the state before a step, since the update changes weights and moments in place and a rank may be lost after it. Numbers are
+    /// shared, not copied, until then. A lost rank's moments cannot be kept.
     pub(super) fn hold(&mut self, step: u64) {
         let is_whole = !self.learner.optimizer().is_sharded();
         if self.ranks.size() > 1 && self.ranks.is_first() && is_whole {
@@ -78,18 +78,17 @@ impl Run<'_> {
         }
     }
 
-    /// What all ranks make of a step, after which their weights must be equal.
+    /// Lets all ranks agree on how to go on after a step, and checks that their weights are equal.
     pub(super) fn agree(&self, step: u64, own: Vote) -> Result<Vote, RunError> {
         if self.ranks.size() == 1 {
             return Ok(own);
         }
-        let weights = self.learner.sample();
+        let weights = self.learner.weights_digest();
         let agreed = self.ranks.agree(Vote { weights, ..own });
         agreed.map_err(lost_at(step))
     }
 
-    /// The error of a checkpoint that is not written. Where a rank was lost with moments that belong into it, the fault is not the
-    /// file's.
+    /// The error of a failed checkpoint: where a rank was lost with moments that belong to it, that is the cause, not the file.
     pub(super) fn unsaved(&self, error: RunError, done: u64) -> RunError {
         let misses_moments =
             matches!(error, RunError::Checkpoint(_)) && self.learner.optimizer().is_sharded();
@@ -97,8 +96,8 @@ impl Run<'_> {
         lost.map_or(error, lost_at(done))
     }
 
-    /// The error of a run that cannot go on. Where a rank was lost, rank 0 keeps the state of the last step that all have done, unless
-    /// a part of it is gone.
+    /// The error of a run that cannot go on. Where a rank was lost, rank 0 first saves the state after the last step that all completed,
+    /// unless a part of it is gone.
     pub(super) fn given_up(
         &mut self,
         error: RunError,
@@ -111,7 +110,7 @@ impl Run<'_> {
         else {
             return error;
         };
-        // The others need not wait for the disk.
+        // Releases the other ranks before writing to disk.
         self.ranks.leave(Some(&source.to_string()));
         let again = if self.place.ranks.is_some() {
             "start all ranks again with --resume, as many of them as you like"
@@ -150,7 +149,7 @@ impl Run<'_> {
         RunError::Ranks { step, fix, source }
     }
 
-    /// Where a run goes on after a rank was lost with its share of the moments, in words.
+    /// The checkpoint that a run resumes from after a rank was lost with its share of the moments, in words.
     fn left(&self) -> String {
         if !self.ranks.is_first() {
             return "rank 0 keeps the last checkpoint that was due".to_owned();
@@ -163,7 +162,7 @@ impl Run<'_> {
         }
     }
 
-    /// The checkpoint of the held state, which is written unless it is there; none of a run that has done nothing.
+    /// The checkpoint of the held state, written unless it exists; `None` before the first step.
     fn keep(&self, records: &mut Records<'_>, held: &Held) -> Result<Option<PathBuf>, RunError> {
         if held.step == 0 {
             return Ok(None);
@@ -192,7 +191,7 @@ impl Run<'_> {
         records.save(held.step, &snapshot).map(Some)
     }
 
-    /// Takes leave of the other ranks. An end that all have agreed on is none that the others need to be told.
+    /// Leaves the other ranks. They are not told of an end that all agreed on.
     pub(super) fn part(&mut self, error: Option<&RunError>) {
         let failed = error.filter(|error| {
             let agreed = matches!(
@@ -202,7 +201,7 @@ impl Run<'_> {
             !agreed
         });
         self.ranks.leave(failed.map(described).as_deref());
-        // A share of the moments stays what it is, and is of no use to one process.
+        // A share of the moments is of no use to one process.
         self.learner.join(Arc::new(Ranks::alone()));
     }
 }

@@ -63,7 +63,7 @@ impl Serialize for Top {
 }
 
 impl Logprobs {
-    /// Of tokens whose text begins `before` characters into the answer's.
+    /// The log-probabilities of tokens whose text begins `before` characters into the answer's.
     pub(super) fn new(tokenizer: &HfTokenizer, tokens: &[Told], before: usize) -> Self {
         let mut logprobs = Self::default();
         for told in tokens {

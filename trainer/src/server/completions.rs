@@ -123,7 +123,7 @@ pub(super) async fn answer(app: &Arc<App>, place: Ticket, job: Job) -> Result<An
 struct Echo {
     text: String,
     chars: usize,
-    /// Of the prompt's tokens, when log-probabilities are asked for.
+    /// Log-probabilities of the prompt's tokens, if they were asked for.
     told: Option<Vec<Told>>,
 }
 

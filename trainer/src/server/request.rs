@@ -106,7 +106,7 @@ pub(super) enum Prompt {
 #[derive(Debug, Clone)]
 pub(super) struct CompletionRequest {
     pub(super) common: Common,
-    /// In the order of the answer.
+    /// Prompts in the order of the answer.
     pub(super) prompts: Vec<Prompt>,
     /// 0 only with `echo`.
     pub(super) max_tokens: usize,

@@ -56,7 +56,7 @@ fn config() -> GrpoConfig {
     }
 }
 
-/// A group: its question, whether members left one another, whether one was right, and how many carry loss though they were wrong.
+/// A group: its question, whether members branch off one another, whether one was right, and how many carry loss though they were wrong.
 type Played = (String, bool, bool, usize);
 
 fn is_right(episode: &Episode) -> bool {

@@ -12,7 +12,7 @@ use forage_net::Client;
 use self::server::{Fault, MOST_TEXT, Server, is_commit};
 use super::files::{INDEX, SINGLE, shard_names};
 
-/// Where names are looked up.
+/// The Hugging Face hub: where names are looked up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hub {
     /// Folder of the cache, laid out as `huggingface_hub` does: `models--ORG--NAME/{blobs,refs,snapshots}`.
@@ -186,7 +186,7 @@ impl Hub {
         self.found(name, Part::Whole)
     }
 
-    /// The same where only the texts beside the weights are read, such as the tokenizer: no weights are fetched.
+    /// Fetches only the texts beside the weights, such as the tokenizer.
     ///
     /// # Errors
     /// [`HubError`].

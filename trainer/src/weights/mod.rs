@@ -197,7 +197,7 @@ impl Checkpoint {
         })
     }
 
-    /// The same model without an adapter: its changes are added to the weights.
+    /// The model with its adapter merged into the weights.
     #[must_use]
     pub fn merge(mut self) -> Self {
         lora::merge(&mut self.decoder);
@@ -205,7 +205,7 @@ impl Checkpoint {
         self
     }
 
-    /// The same model with a head of its own, equal to the embedding where it was tied.
+    /// The model with an output head of its own, equal to the embedding where it was tied.
     #[must_use]
     pub(crate) fn untied(mut self) -> Self {
         self.decoder = self.decoder.untied();

@@ -56,9 +56,9 @@ const PAIR_REPLY: &str =
 /// Most characters of what others wrote; the middle of a longer text is left out.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Room {
-    /// Of an episode.
+    /// Characters of the episode.
     pub(super) transcript: usize,
-    /// Of an answer.
+    /// Characters of the answer.
     pub(super) answer: usize,
 }
 

@@ -23,7 +23,7 @@ pub struct JudgeSettings {
     /// Longest time one try may take, s.
     #[serde(default = "a_minute")]
     pub timeout_s: f64,
-    /// Most tries of one verdict, replies that are none included.
+    /// Most attempts at one verdict, replies without a verdict included.
     #[serde(default = "three")]
     pub attempts: u32,
     /// Most calls in flight at once.

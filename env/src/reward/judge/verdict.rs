@@ -27,7 +27,7 @@ pub(super) enum Form {
 }
 
 impl Form {
-    /// That of a verdict by a rubric of so many principles, or without one.
+    /// The form of a verdict by a rubric of `principles` principles, or without a rubric.
     pub(super) fn of(principles: usize) -> Self {
         match principles {
             0 => Self::Answer,
@@ -66,14 +66,14 @@ impl Form {
 /// What a judge found.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Verdict {
-    /// Of an answer and the way to it.
+    /// A verdict on an answer and the approach to it.
     Answer {
         /// Whether the answer is right.
         correct: bool,
         /// How good the way to it was, 0 to 100.
         approach: f32,
     },
-    /// Of a rubric.
+    /// A verdict by a rubric.
     Rubric {
         /// Whether each principle holds, in order.
         holds: Vec<bool>,

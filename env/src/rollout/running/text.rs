@@ -1,4 +1,4 @@
-//! An episode with a policy that reads text: a conversation that grows, and a log of counts.
+//! An episode of a policy that reads text: a growing conversation, and a log of token counts.
 
 use std::time::Instant;
 
@@ -11,14 +11,14 @@ use super::super::stage::{Fault, guarded};
 use super::Running;
 
 impl Running<'_> {
-    /// Plays to the end. What the policy reads is counted when it answers: an observation beyond the token budget of the episode
-    /// ends it then, as if the policy had not been asked.
+    /// Plays to the end. Tokens that the policy reads are known only from its reply, so an observation beyond the episode's token budget
+    /// ends the episode after the fact, as if the policy had not been asked.
     pub(super) async fn converse(&mut self, branches: bool) -> Result<Ending, Fault> {
         if branches {
             let fault = "episodes branch by their tokens, and this policy reads text";
             return Err(Fault::contract(Boundary::Policy, fault));
         }
-        self.begin();
+        self.open_conversation();
         let spec = self.rollout.factory.spec();
         loop {
             let turn = self.stage.as_ref().map_or(0, |stage| stage.turns().len());
@@ -50,7 +50,7 @@ impl Running<'_> {
             }
             self.log
                 .push_counted(tokens, Provenance::Policy, Some(reply.version));
-            if let Some(ending) = self.hear(reply).await? {
+            if let Some(ending) = self.react_to(reply).await? {
                 return Ok(ending);
             }
         }
@@ -64,7 +64,7 @@ impl Running<'_> {
     }
 
     /// Opens the conversation with the environment's prompt.
-    fn begin(&mut self) {
+    fn open_conversation(&mut self) {
         let prompt = self.stage.as_ref().map_or("", |stage| stage.prompt());
         let Some(chat) = self.rollout.presentation.as_chat() else {
             self.conversation.insert("prompt".to_owned(), prompt.into());
@@ -85,7 +85,7 @@ impl Running<'_> {
     }
 
     /// Lets the environment react to a reply; returns the ending if it was the last one.
-    async fn hear(&mut self, reply: Reply) -> Result<Option<Ending>, Fault> {
+    async fn react_to(&mut self, reply: Reply) -> Result<Option<Ending>, Fault> {
         let mut text = std::mem::take(&mut self.forced_prefix);
         text.push_str(&reply.text);
         let Some(mut stage) = self.stage.take() else {
@@ -96,15 +96,15 @@ impl Running<'_> {
         };
         let reaction = stage.react(text, reply.finish).await;
         let kept = reaction.and_then(|reaction| {
-            self.say(&reply, reaction.ending.is_none().then_some(&reaction.step))?;
+            self.append(&reply, reaction.ending.is_none().then_some(&reaction.step))?;
             Ok(stage.keep(reaction))
         });
         self.stage = Some(stage);
         kept
     }
 
-    /// Adds a reply to the conversation, and what follows it unless it was the last.
-    fn say(&mut self, reply: &Reply, step: Option<&Step>) -> Result<(), Fault> {
+    /// Appends a reply to the conversation and, unless it was the last, what the environment answered.
+    fn append(&mut self, reply: &Reply, step: Option<&Step>) -> Result<(), Fault> {
         let forced = step.and_then(|step| step.forced_prefix.as_deref());
         if let Some(Value::String(prompt)) = self.conversation.get_mut("prompt") {
             prompt.push_str(&reply.text);

@@ -192,7 +192,7 @@ pub(crate) fn jobs(task: Task, count: u64) -> Vec<Job> {
         group: 0,
         member,
         seed: Seed::root(1).child("job", &[member]),
-        leaves: None,
+        branches_from: None,
         hint: None,
         temperature: None,
     };

@@ -15,7 +15,7 @@ use crate::device::DeviceError;
 pub(super) const ON_A_DEVICE: &str = "the caller checked that the tensor is on a device of CubeCL";
 /// Numbers of 4 bytes to which views of a part of a tensor are aligned on every device.
 const ALIGNED: usize = 128;
-/// Units of a cube that works on a row.
+/// Units (threads) of a cube that works on a row.
 pub(super) const UNITS: usize = 256;
 
 pub(super) fn stored<const D: usize>(x: Tensor<D>) -> CubeTensor {
@@ -53,7 +53,7 @@ pub(super) fn tensor<const D: usize>(x: CubeTensor) -> Tensor<D> {
     Tensor::from_primitive::<CubeBackend>(x)
 }
 
-/// Memory beside that of `like`, for the launch that fills it.
+/// Uninitialised memory on the device of `like`, for a launch to fill.
 pub(super) fn empty<const D: usize>(
     like: &CubeTensor,
     shape: [usize; D],
@@ -83,7 +83,7 @@ pub(super) fn cubes(x: usize, y: usize, z: usize) -> CubeCount {
     CubeCount::Static(x as u32, y as u32, z as u32)
 }
 
-/// Cubes of [`UNITS`] units for so many numbers. A grid has at most 65,535 cubes per dimension.
+/// Cubes of [`UNITS`] units for `numbers` numbers. A grid has at most 65,535 cubes per dimension.
 pub(super) fn elementwise(numbers: usize) -> CubeCount {
     let count = numbers.div_ceil(UNITS);
     let across = count.min(1 << 15);
@@ -94,7 +94,7 @@ pub(super) fn units(count: usize) -> CubeDim {
     CubeDim::new_1d(count as u32)
 }
 
-/// The same matrix, `[inputs, outputs]`, kept row by output: then no product has to copy it.
+/// The same matrix, `[inputs, outputs]`, stored by output, so that no product has to copy it.
 pub(crate) fn by_output(matrix: Tensor<2>) -> Tensor<2> {
     tensor::<2>(stored(matrix.swap_dims(0, 1))).swap_dims(0, 1)
 }
@@ -119,7 +119,7 @@ pub(crate) fn rms_norm(x: Tensor<2>, gamma: Tensor<1>, epsilon: f64) -> Tensor<2
     tensor(out)
 }
 
-/// The sums of squares of stretches of `x`, always the same ones and each added up in one order.
+/// Sums of squares of fixed stretches of `x`, each added up in one order.
 pub(crate) fn sums_of_squares(x: Tensor<1>) -> Tensor<1> {
     let [count] = x.dims();
     let x = stored(x);
@@ -354,7 +354,8 @@ pub(super) fn rotate_and_store(
     tensor(queries)
 }
 
-/// The same where nothing is cached: queries, keys and values, `[n, heads, head_dim]`; `places` ends with the rows' own numbers.
+/// As [`rotate_and_store`], where nothing is cached: queries, keys and values, `[n, heads, head_dim]`; `places` ends with the rows' own
+/// numbers.
 pub(super) fn rotate_to_rows(
     both: Tensor<2>,
     extra: &Extra<'_>,
@@ -381,7 +382,7 @@ pub(super) fn rotate_to_rows(
 pub(super) struct Tiles {
     /// Four numbers each; see [`attention::attend`].
     pub(super) places: Vec<[usize; 4]>,
-    /// The same on the device.
+    /// The numbers on the device.
     pub(super) items: Tensor<1, Int>,
     /// Rows of a tile at most.
     pub(super) tile: usize,

@@ -58,7 +58,7 @@ pub(in super::super) struct JoinedLayer<'a> {
     joined: &'a Joined,
     packed: &'a Packed,
     config: &'a ModelConfig,
-    /// Of attention's input and of the feed-forward part's.
+    /// Norms of the inputs of attention and of the feed-forward part.
     norms: [&'a RmsNorm; 2],
     qkv: Map<'a>,
     output: Map<'a>,

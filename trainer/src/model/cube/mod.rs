@@ -1,7 +1,4 @@
-//! Generation on a device: a pass of about ten launches per layer, over kernels of our own and products by `CubeK`.
-//!
-//! The kernels run wherever `CubeCL` does (CUDA, `ROCm`, Metal, Vulkan, `WebGPU`) and build no graph. Training reaches them through
-//! [`super::Kernels`] and [`super::Dense`]; their derivatives are kernels too ([`training`]).
+//! Generation on a device: a pass of about ten launches per layer, with our own kernels and products by `CubeK`.
 
 mod kernels;
 mod launch;
@@ -33,7 +30,7 @@ const _: () = assert!(BLOCK == kernels::attention::BLOCK && BLOCK_INPUTS == kern
 
 /// Positions that one cube attends to in a decode step: long sequences are spread over the device.
 const SPAN: usize = 256;
-/// Query heads of a tile of several tokens, which a unit keeps a sum for each of.
+/// Query heads of a tile of several tokens; each unit keeps a sum for each of them.
 const TILE_HEADS: usize = 32;
 
 /// The frozen matrices of a layer that are joined, of which the layer's own are views.
@@ -48,10 +45,10 @@ pub(super) struct Base {
 /// The matrices of a layer that are multiplied together because they have the same input, and what is added to products.
 #[derive(Clone, Debug)]
 pub(super) struct Joined {
-    /// That of [`Base`]; none where queries, keys and values are normalised over their whole width, or adapted or of 8 bits without
-    /// a base that is joined.
+    /// The map of [`Base`]; `None` where queries, keys and values are normalised over their whole width, or adapted or of 8 bits without
+    /// a joined base.
     pub(super) qkv: Option<Linear>,
-    /// The same; none as above.
+    /// The map of [`Base`]; `None` in the same cases.
     pub(super) gate_up: Option<Linear>,
     /// Low-rank changes beside a joined base.
     changes: AllChanges,
@@ -231,7 +228,7 @@ impl Traffic {
     }
 }
 
-/// Where the tokens of a pass stand, on the device.
+/// Positions of the tokens of a pass, on the device.
 struct Places {
     /// The position of every row, then its slot in the cache.
     numbers: Tensor<1, Int>,

@@ -21,7 +21,7 @@ use cubek::std::InputBinding;
 
 use super::launch::{ON_A_DEVICE, element, empty, tensor};
 
-/// Tiles of one row of fragments per plane, or of several.
+/// Settings with one row of fragments per plane, or several.
 const fn rows(multi_rows: bool) -> SimpleArgs {
     SimpleArgs {
         multi_rows,
@@ -29,7 +29,7 @@ const fn rows(multi_rows: bool) -> SimpleArgs {
     }
 }
 
-/// With `specialized`, some planes load tiles and the others multiply.
+/// Settings of double buffering; with `specialized`, some planes load tiles and the others multiply.
 const fn double(specialized: bool) -> DoubleBufferingArgs {
     DoubleBufferingArgs {
         specialized,
@@ -115,14 +115,14 @@ fn launch(
     )
 }
 
-/// Rows up to which a product takes small tiles or none: those of a decode step.
+/// Largest number of rows for which products use small tiles or none: those of a decode step.
 const FEW: usize = 64;
 
-/// Kernels for a product of matrices of type `dtype` whose left one has so many rows, best first. One that the device cannot run is
-/// passed over; the last runs everywhere.
+/// Kernels for a product of matrices of type `dtype` whose left one has `rows_of_a` rows, best first. A kernel that the device cannot run
+/// is skipped; the last one runs everywhere.
 ///
-/// f32 is multiplied in f32, not in TF32. Nothing is tuned where it runs: whoever compares kernels has to compile them, NVRTC compiles
-/// one for tensor cores for one to seven seconds, and a model has some twenty sizes of products. `bench/gpu/products.py` compares them.
+/// f32 is multiplied in f32, not in TF32. There is no tuning at run time: comparing kernels means compiling them, NVRTC takes one to
+/// seven seconds for a tensor-core kernel, and a model has some twenty sizes of products. `bench/gpu/products.py` compares them.
 pub(crate) fn product_kernels(rows_of_a: usize, dtype: DType) -> Vec<Strategy> {
     let few = rows_of_a <= FEW;
     let plain = Strategy::Gemm(Inferred(GemmStrategy::default()));
@@ -141,14 +141,14 @@ pub(crate) fn product_kernels(rows_of_a: usize, dtype: DType) -> Vec<Strategy> {
     kernels
 }
 
-/// `a b`, `[rows, inner]` and `[inner, columns]` or stacks of as many, of one type. Rows of the result stand side by side: Burn's own
-/// product pads them on CUDA, and the next kernel would have to copy them together.
+/// `a b`, of `[rows, inner]` and `[inner, columns]`, or of equally many of each in a batch, of one type. The rows of the result are
+/// contiguous: Burn's own product pads them on CUDA, so that the next kernel would have to copy them.
 pub(crate) fn product<const D: usize>(a: Tensor<D>, b: Tensor<D>) -> Tensor<D> {
     let dtype = a.dtype();
     product_of_type(a, b, dtype)
 }
 
-/// The same in f32, whatever the type of both.
+/// As [`product`], with a result in f32 whatever the type of both.
 pub(crate) fn product_in_f32(a: Tensor<2>, b: Tensor<2>) -> Tensor<2> {
     product_of_type(a, b, DType::F32)
 }
@@ -174,7 +174,7 @@ fn product_of_type<const D: usize>(a: Tensor<D>, b: Tensor<D>, dtype: DType) -> 
     panic!("no kernel multiplies {of_a:?} by {of_b:?}: {fault:?}")
 }
 
-/// Launches one of the [`all_product_kernels`] on `a b` and returns the result, or why this kernel cannot compute it.
+/// Computes `a b` by one of the [`all_product_kernels`], or returns why that kernel cannot.
 pub(crate) fn product_by(
     strategy: &Strategy,
     a: Tensor<2>,

@@ -53,7 +53,7 @@ pub(super) struct Partial {
 }
 
 impl Partial {
-    /// Of `width` sums over `rows` rows, beside the memory of `like`.
+    /// Memory for partial sums of `width` columns over `rows` rows, on the device of `like`.
     fn new(like: &CubeTensor, rows: usize, width: usize) -> Self {
         let each = rows.div_ceil(MOST_CUBES).max(1);
         Self {
@@ -155,7 +155,7 @@ fn norm_back(
     (tensor(by_x), tensor(normed))
 }
 
-/// From the derivative by `silu(gate) * up`, `[n, width]`, that by `[gate, up]`, `[n, 2 width]`, and the value.
+/// Computes, from the derivative by `silu(gate) * up`, `[n, width]`, that by `[gate, up]`, `[n, 2 width]`, and the value.
 pub(super) fn swiglu_joined_backward(both: Tensor<2>, grad: Sum) -> (Tensor<2>, Tensor<2>) {
     let [rows, both_widths] = both.dims();
     let width = both_widths / 2;
@@ -401,7 +401,7 @@ pub(crate) fn adamw_of_8_bits<const D: usize>(
     (tensor(parameter), codes)
 }
 
-/// Where the sequences of a batch stand among its rows, as kernels read it.
+/// The rows of a batch's sequences, as kernels read them.
 pub(crate) struct Packed {
     /// Four numbers per tile of queries, then the rows of the tokens of every sequence.
     queries: Tensor<1, Int>,

@@ -24,9 +24,9 @@ pub enum QkNorm {
 /// Position of the two norms of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NormPlacement {
-    /// On the inputs of attention and the feed-forward part.
+    /// Norms on the inputs of attention and of the feed-forward part.
     Before,
-    /// On their outputs, before these are added to the residual stream.
+    /// Norms on their outputs, before these are added to the residual stream.
     After,
 }
 

@@ -101,7 +101,7 @@ struct Task<'a, 'out> {
     run: Run<'a>,
     kv_head: usize,
     layer: &'a Layer<'a>,
-    /// Of each token, `[group, head_dim]`.
+    /// Output of each token, `[group, head_dim]`.
     outs: Vec<&'out mut [f32]>,
 }
 
@@ -323,7 +323,7 @@ impl<S: Simd> Mix<'_, '_, '_, S> {
         1
     }
 
-    /// Where row `r` of the tile goes, `[head_dim]`.
+    /// Output of row `r` of the tile, `[head_dim]`.
     #[inline(always)]
     fn out(&mut self, r: usize) -> &mut [f32] {
         let (group, dim) = (self.task.group(), self.task.layer.head_dim);

@@ -121,7 +121,7 @@ struct Matrices {
     stored: FlexTensor,
     first: usize,
     count: usize,
-    /// From one matrix to the next.
+    /// Numbers from one matrix to the next.
     step: usize,
     rows: usize,
     columns: usize,

@@ -83,7 +83,7 @@ pub(crate) async fn stage_of(servers: usize, kind: RemoteKind, timeout: f64) -> 
             group: group as u64,
             member,
             seed: Seed::root(1).child("job", &[group as u64, member]),
-            leaves: None,
+            branches_from: None,
             hint: None,
             temperature: None,
         })

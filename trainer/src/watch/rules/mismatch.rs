@@ -9,7 +9,7 @@ use crate::logprobs::ROUNDED_GAP;
 /// compute the same weights in bf16 are about 0.01 apart, in f32 less than 1e-4.
 const GAP: [f64; 2] = [0.4 * ROUNDED_GAP, ROUNDED_GAP];
 
-/// The same of the largest distance of a ratio from 1: rounding makes tokens of some thousandths twice as likely, or half.
+/// Thresholds of the largest distance of a ratio from 1: rounding makes tokens of some thousandths twice as likely, or half.
 const DEVIATION: [f64; 2] = [100.0, 1000.0];
 
 /// The room for the update that lies between sampler and trainer where episodes are played ahead.

@@ -61,7 +61,7 @@ pub(in super::super) const ANSWER: usize = 3;
 /// Numbers per row of what is to be chosen, which stand behind the answers of all rows in one table: the inverse of the temperature; the uniform number of the draw; the token, or
 /// [`DRAW`] or [`BEST`]; top-k (0 for all), top-p and min-p.
 pub(in super::super) const SETTINGS: usize = 6;
-/// In place of a token that was not found.
+/// Marks a token that was not found.
 const NONE: f32 = -1.0;
 /// The token is drawn.
 pub(in super::super) const DRAW: f32 = -1.0;
