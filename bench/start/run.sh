@@ -2,12 +2,12 @@
 # Makes the starts of the quickstarts and says how well they read: policies that copy names into queries and read passages, whose conduct
 # is mediocre. Prints a table of them and a line of JSON with the bars of bench/start/bars.py, `held` where every start meets its own.
 # Usage: bench/start/run.sh SCRATCH_FOLDER [START...]
-# `search`, `code` and `query` are the starts of search-r1, code-search and query-writer. All are made unless some are named, side by side,
-# one a core. `search` is made by configs/quickstart.toml as it stands, and is `builtin:quickstart`. An hour or two on two cores. A start
-# that is done is not made again; one that was cut off in its warm start begins anew, and goes on where it was after that.
+# `search`, `code` and `query` are the starts of search-r1, code-search and query-writer: the policies `builtin:quickstart`,
+# `builtin:quickstart-code` and `builtin:query-writer`, made by the configs of these names. All are made unless some are named, side by side,
+# one a core: some 40 minutes on two. A start that is done is not made again; one that was cut off in its warm start begins anew, and goes on
+# where it was after that.
 # SCRATCH_FOLDER/starts/START is the policy in bf16, whose reading is measured.
 # Every choice is made on development worlds. SPLIT=test measures reading on names and a world that served for none; do that once, at the end.
-# CHECK=1 checks the configs and makes nothing.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 scratch=${1:?usage: bench/start/run.sh SCRATCH_FOLDER [START...]}
@@ -24,20 +24,7 @@ scratch=$(cd "$scratch" && pwd)
 . bench/side_by_side.sh
 
 # A step of GRPO, because the verdict has the conduct of the start; on a world that no result is taken from.
-measured=(--set data.world.seed=2000001 --set grpo.steps=1 --set evaluation.samples=1)
-asked=(--set data.train_questions=200 --set data.test_questions=300)
-difficulty() { # TABLE HOPS NEAR_NAMES PARAPHRASE
-  echo "$1={hops=$2,near_names=$3,paraphrase=$4}"
-}
-task=(--set environment.settings.max_generations=4 --set "$(difficulty data.world.difficulty '[0.35,0.4,0.25,0.0]' 0.3 0.5)")
-code=(--set environment.settings.max_episode_tokens=448 --set engine.context_tokens=448)
-warm=(--set warm_start.world.pages=60000 --set warm_start.learning.evaluate_every=100)
-spaced=(--set 'warm_start.learning.style="spaced"')
-three_hops=(--set "$(difficulty warm_start.world.difficulty '[0.45,0.35,0.2,0.0]' 0.3 0.5)")
-stages() { echo "warm_start.learning.stages=[$1]"; }
-all() { echo "{steps=$1,learned=\"all\",learning_rate=$2},"; }
-own() { echo "{steps=$1,learned=\"oracle\",learning_rate=$2${3:+,$3}},"; } # STEPS RATE [HASTE OR NUMBERS]
-
+measured=(--set data.world.seed=2000001 --set data.test_questions=300 --set grpo.steps=1)
 declare -A environments=([search]=search-r1 [code]=code-search [query]=query-writer)
 measure() { # NAME
   local name=$1 environment=${environments[$1]} start=$scratch/starts/$1 world=$scratch/world-$split found=$scratch/$1.$split.json
@@ -60,11 +47,6 @@ make() { # NAME CONFIG ARGUMENTS
   local name=$1 config=$2 run=$scratch/$1 what again=()
   shift 2
   [[ " $wanted " == *" $name "* ]] || return 0
-  if [ -n "${CHECK:-}" ]; then
-    # The policy that a config trains on is made here.
-    "$forage" config check "$config" "$@" --set policy.checkpoint=builtin:quickstart
-    return 0
-  fi
   # The program is left out: hours of work outlive a build.
   what=$(printf '%s\n' "$@" | cat "$config" - | sha256sum)
   if [ -e "$run/start/model.safetensors" ] && [ "$(cat "$run.made" 2>/dev/null)" != "$what" ]; then
@@ -82,18 +64,10 @@ make() { # NAME CONFIG ARGUMENTS
   fi
 }
 
-mediocre='numbers=0.3,haste={guess=0.08,early=0.72,silent=0.05,broken=0.05}'
 # The one that takes longest first.
-beside make code configs/quickstart-code.toml "${measured[@]}" "${asked[@]}" "${task[@]}" "${code[@]}" "${warm[@]}" "${spaced[@]}" \
-  "${three_hops[@]}" \
-  --set "$(stages "$(all 700 2e-3)$(all 200 7e-4)$(own 400 1e-3)$(own 250 1e-3 numbers=1.0)$(own 120 3e-4 numbers=0.3)$(own 100 4e-4 "$mediocre")$(own 50 1e-4 "$mediocre")")"
-beside make search configs/quickstart.toml "${measured[@]}" "${asked[@]}"
-mediocre='haste={guess=0.25,skim=0.45,silent=0.05,broken=0.1}'
-beside make query configs/query-writer.toml "${measured[@]}" "${warm[@]}" \
-  --set "$(difficulty data.world.difficulty '[1.0,0.0,0.0,0.0]' 0.5 0.75)" \
-  --set "$(difficulty warm_start.world.difficulty '[1.0,0.0,0.0,0.0]' 0.5 0.75)" \
-  --set "$(stages "$(all 900 2e-3)$(all 300 6e-4)$(own 200 2e-4)$(own 70 4e-4 "$mediocre")$(own 30 1e-4 "$mediocre")")"
+beside make code configs/quickstart-code.toml "${measured[@]}"
+beside make search configs/quickstart.toml "${measured[@]}"
+beside make query configs/query-writer.toml "${measured[@]}"
 together
-[ -z "${CHECK:-}" ] || exit 0
 for name in $wanted; do measure "$name"; done
 python3 bench/start/bars.py "$scratch" "$split"
