@@ -75,8 +75,8 @@ impl RetrieverConfig {
         Ok(())
     }
 
-    /// The same without what changes no ranking: what is kept of answers, where a server is and how it is asked. Whether a server at
-    /// another address has the same passages says its fingerprint.
+    /// A copy without the settings that change no ranking: the size of the cache, and the address of a server and how it is asked. Its
+    /// fingerprint tells whether a server has the same passages at another address; only forage's own servers have one without it.
     pub(crate) fn without_address(&self) -> Self {
         Self {
             cache_entries: 0,

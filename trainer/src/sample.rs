@@ -188,7 +188,7 @@ pub(crate) struct Recorded {
     /// `[runs of 1 in the mask]`: what the environment paid for each turn, apart from the reward; nothing by default.
     #[serde(default)]
     pub(crate) turn_rewards: Option<Vec<f32>>,
-    /// The common mark of rollouts of a group that left one another; nothing by default.
+    /// Common number of the rollouts of a group that branch off one another; none by default.
     #[serde(default)]
     pub(crate) tree: Option<u64>,
     /// 1 where its answer was right, 0 where it was wrong; the reward by default.

@@ -15,7 +15,7 @@ use crate::student::Student;
 use crate::update::{Readings, Scored};
 
 impl Learner {
-    /// Drops samples that are not learned from, and adds the information gain to the rewards of turns where the config asks for it.
+    /// Where the config asks for it, takes text in a tag out of what is learned, and adds the information gain to the rewards of turns.
     ///
     /// # Errors
     /// [`RankError`] when a rank is lost.
