@@ -338,7 +338,7 @@ pub(crate) fn check_settings(config: &Resolved, layout: &RunLayout) -> Result<()
     }
 }
 
-/// The first device of the same kind: which card of a machine computes says nothing of what comes out.
+/// The first device of the same kind: results do not depend on which card of a machine computes them.
 pub(crate) fn first_of_kind(device: DeviceSpec) -> DeviceSpec {
     let first = |adapter| match adapter {
         Adapter::Gpu(_) => Adapter::Gpu(0),

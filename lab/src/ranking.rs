@@ -96,7 +96,7 @@ impl Ranking<'_> {
     }
 }
 
-/// Reads judgments of the passages of an index. Refuses those of which it has no relevant passage: every figure would be 0, whatever ranks.
+/// Reads judgments of the passages of an index. Refuses those of which it has no relevant passage: every metric would be 0.
 fn judgments_of(index: &Index, path: &Path) -> Result<Qrels> {
     let qrels = read_qrels(path)?;
     let mut missing = None;

@@ -111,7 +111,7 @@ impl RetrieverConfig {
         self.finish((self.mode.open)(&searched)?)
     }
 
-    /// The same settings for the remote retriever that a TOML file names.
+    /// The settings with the remote retriever that a TOML file names.
     fn at(&self, file: &Path) -> Result<Self> {
         Ok(Self {
             remote: Some(read_remote(file)?),
@@ -125,7 +125,7 @@ impl RetrieverConfig {
         first.map(|first| self.finish(first)).transpose()
     }
 
-    /// The same, whose hits are neither ordered anew nor kept.
+    /// As [`Self::connect`], without reranker and cache.
     fn connect_alone(&self) -> Result<Option<Arc<dyn Retriever>>> {
         self.check()?;
         let Some(spec) = &self.remote else {

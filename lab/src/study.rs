@@ -310,7 +310,7 @@ fn evaluated(
     })
 }
 
-/// Refuses a run that has more steps to take, or a twin of it that has: a policy that is there is of an earlier end.
+/// Refuses a run with steps left to take, or with a twin that has some: the policy in its folder is that of an earlier end.
 fn check_ends(run: &RunLayout, steps: u64) -> Result<()> {
     let folder = run.folder().display();
     if let Some(done) = behind(&run.trained(), steps)? {

@@ -21,9 +21,9 @@ const MISMATCH: f64 = 0.02;
 const ROUNDING: f64 = 1e-4;
 
 impl Learner {
-    /// Takes a first update on the episodes of groups, which stand one after the other, as a run of `config` would, and says what is to be
-    /// seen of it: groups with a direction, the ratio that the loss begins with, tokens without loss, the gradient, and whether what was
-    /// rewarded becomes likelier. The weights change. What holds and has a `fix` should be looked at.
+    /// Takes a first update on the episodes of groups, one group after the other, as a run of `config` would, and examines it: groups with
+    /// a gradient, the ratio that the loss begins with, tokens without loss, the gradient, and whether rewarded tokens become likelier. The
+    /// weights change. A check that passed and has a `fix` should be looked at.
     ///
     /// # Errors
     /// [`LearnError::Ranks`] when a rank is lost.

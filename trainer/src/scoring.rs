@@ -49,8 +49,8 @@ impl Learner {
         Ok(())
     }
 
-    /// `[samples][turns]`: scores of the gold answer's tokens before each turn, as far as that fits the context, under the policy that
-    /// plays, which drops nothing.
+    /// `[samples][turns]`: scores of the gold answer's tokens before each turn, as far as that fits the context, under the policy without
+    /// dropout.
     fn ask_for_gold(
         &self,
         groups: &[Vec<Sample>],
@@ -75,7 +75,7 @@ impl Learner {
         Ok(asked.iter().map(of_sample).collect())
     }
 
-    /// Everything that the recipe reads besides rewards: measurements under the policy, its reference and the critic. None drops anything.
+    /// Everything that the recipe reads besides rewards: measurements under the policy, its reference and the critic, without dropout.
     ///
     /// # Errors
     /// [`RankError`] when a rank is lost.

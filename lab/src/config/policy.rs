@@ -32,8 +32,8 @@ pub struct PolicyConfig {
 }
 
 impl PolicyConfig {
-    /// Tells whether the adapter that learns drops some of what it reads: a fresh one by its table, that of a folder by its file, whose
-    /// faults are told where it is opened.
+    /// Tells whether the adapter that is trained has dropout: a fresh one by its table, that of a folder by its file, whose faults are
+    /// reported when it is opened.
     pub(super) fn drops(&self) -> bool {
         if let Some(lora) = &self.lora {
             return lora.dropout > 0.0;

@@ -106,7 +106,7 @@ impl BertTokenizer {
 
     /// Token ids of the pairs of `first` with each of `seconds`.
     pub(super) fn pairs(&self, first: &str, seconds: &[&str]) -> Result<Vec<Tokens>, ModelFault> {
-        // Which of the two is the longer one decides where a pair is cut, so that a second text stays longer than the first.
+        // Where a pair is cut depends on which text is the longer one, so the second has to stay longer than the first.
         let most = self.max_tokens + first.len();
         seconds
             .par_iter()
@@ -134,8 +134,8 @@ impl BertTokenizer {
     }
 }
 
-/// The part of a text that its first tokens come from: as many words with a letter or a digit, each of which gives one at least. All of a
-/// passage of megabytes would be taken apart in a hundred times its memory, and nearly all of it be left out.
+/// The part of a text that its first tokens come from: as many words with a letter or a digit, each of which gives at least one. A whole
+/// passage of megabytes would take a hundred times its size in memory, only for nearly all of its tokens to be cut off.
 fn beginning(text: &str, tokens: usize) -> &str {
     let (mut words, mut is_word) = (0, false);
     for (at, byte) in text.bytes().enumerate() {

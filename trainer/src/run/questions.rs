@@ -33,7 +33,7 @@ impl GrpoConfig {
         Err(SettingError::new("refills", fault))
     }
 
-    /// Marks which of the episodes of groups, which stand one after the other, are not learned from as they were scored.
+    /// Applies the rules for endings and wrong answers to the episodes of groups, one group after the other.
     pub(crate) fn treat(&self, episodes: &mut [Episode]) {
         self.endings.mark(episodes);
         if self.confident_wrong {
