@@ -47,7 +47,7 @@ pub(crate) struct Baselines<'a> {
     pub(crate) config: &'a Resolved,
     /// The run's folder, in which baselines that learn are kept.
     pub(crate) run: &'a RunLayout,
-    /// The records of the trained policy, whose seconds are a budget.
+    /// The records of the trained policy, whose episodes and seconds are budgets.
     pub(crate) trained: &'a RunLayout,
     pub(crate) data: &'a Data,
     /// The questions of the evaluation.
