@@ -115,6 +115,7 @@ fn a_null_is_no_value() {
         r#"{"_id":"a","text":"t","question":null,"answer":null,"answers":"A","answer_aliases":null,"gold":null}"#,
         r#"{"question":"t","reward_model":null,"reward_spec":{"ground_truth":{"target":["A"]}}}"#,
         r#"{"problem":null,"answer":null,"Problem":"t","Answer":"A"}"#,
+        r#"{"prompt":"t","info":{"answer":null,"target":"A"}}"#,
     ];
     for row in rows {
         let task = read(row).expect("a value for each").remove(0);

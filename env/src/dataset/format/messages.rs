@@ -28,12 +28,11 @@ pub(super) fn answer_of(row: &QuestionRow<'_>) -> Result<Vec<String>, RowFault> 
         Some(Value::String(text)) => serde_json::from_str(text).ok(),
         _ => None,
     };
-    let fields = info.unwrap_or_default();
-    if let Some(field) = ANSWERS.iter().find(|field| fields.contains_key(**field)) {
-        let info = QuestionRow {
-            fields,
-            ..row.clone()
-        };
+    let info = QuestionRow {
+        fields: info.unwrap_or_default(),
+        ..row.clone()
+    };
+    if let Some(field) = ANSWERS.iter().find(|field| info.has(field)) {
         return info.answers_in(field);
     }
     let none_of = ANSWERS.join(", ");
