@@ -14,7 +14,7 @@ pub struct Page<'a> {
 }
 
 impl<'a> Page<'a> {
-    /// The lines of a markdown text with their line ends, each with whether a fence of code is open behind it.
+    /// The lines of a markdown text with their line ends, each with whether a fence of code is open after it.
     pub fn lines(content: &'a str) -> impl Iterator<Item = (&'a str, bool)> {
         let mut fence = None;
         content.split_inclusive('\n').map(move |line| {
@@ -24,7 +24,7 @@ impl<'a> Page<'a> {
     }
 }
 
-/// Opens a code fence, or closes the one that is open: by the same mark, at least as long. Backticks with others behind them in their line
+/// Opens a code fence, or closes the one that is open: by the same mark, at least as long. Backticks followed by others in their line
 /// are code within text.
 fn toggle(fence: &mut Option<(char, usize)>, line: &str) {
     let line = line.trim_start();

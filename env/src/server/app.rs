@@ -239,7 +239,7 @@ impl App {
             check_id("request_id", request)?;
         }
         let mut slot = match take(session) {
-            // It is sent again because its connection was lost; once it is done its answer is there.
+            // It was sent again because its connection was lost: its answer is there once it is done.
             Err(Fault::Busy(_)) if session.is_at(manner.request.as_deref()) => {
                 Arc::clone(&session.slot).lock_owned().await
             }

@@ -15,7 +15,8 @@ use super::play::{Play, Reply};
 /// Closed sessions that are remembered, each with its last answer; as many as may be open where those are more.
 const REMEMBERED: usize = 1024;
 
-/// State of a session. Whoever works on it holds its lock, and whoever finds it locked is refused.
+/// State of a session. Whoever works on it holds its lock. Who finds it locked is refused, but for a step that is sent again while it is
+/// done, which waits.
 #[derive(Default)]
 pub(super) enum Slot {
     /// No episode: none was begun, or a fault ended it.
@@ -100,7 +101,7 @@ impl Session {
         lock(&self.touched).elapsed()
     }
 
-    /// The work of a request begins.
+    /// Notes that the work of a request begins.
     pub(super) fn begin(&self, request: Option<String>) {
         *lock(&self.request) = request;
     }

@@ -99,7 +99,7 @@ async fn part(socket: &mut WebSocket, last: Vec<Message>) {
     drop(tokio::time::timeout(FAREWELL, told).await);
 }
 
-/// What comes over a connection; nothing once it has ended.
+/// What arrives over a connection; `None` once it has ended.
 type Heard = Option<Result<Message, axum::Error>>;
 
 /// Does work and listens meanwhile, for a client that asks for signs of life closes a connection that gives none. What else it

@@ -57,7 +57,7 @@ pub(super) fn turn(app: &App, name: &str, arguments: &Arguments) -> Result<Turn,
     let Some(argument) = argument else {
         return wrong(format!("{name} needs `{}`, a string", tool.parameter));
     };
-    // What ends a turn ends it in an argument too: a program that prints an answer in tags would be that answer.
+    // A stop string ends the turn within an argument too: a program that prints an answer in tags would be that answer.
     let stops = &app.served.factory.spec().stop;
     if let TurnForm::Tags { .. } = tool.form
         && let Some(stop) = stops.iter().find(|stop| argument.contains(stop.as_str()))
