@@ -6,9 +6,10 @@ from forage.tokens import Generation
 
 
 class Bytes:
-    """A byte is a token; 256 ends a sequence."""
+    """A byte is a token; 256 ends a sequence, and so may 3."""
 
     eos_token_id = 256
+    all_special_ids = (3, 256)
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         assert not add_special_tokens

@@ -9,6 +9,7 @@ import pytest
 from policy import Bytes, agrees, script, written
 
 from forage import Infra
+from forage.client import Session
 
 
 class AgentLoopBase:
@@ -84,6 +85,20 @@ def test_an_output_is_filled(verl, url, world):
     run(verl, engine, url, backend="sglang", task_index=0)
     assert engine.asked[0][2]["no_stop_trim"]
     assert "include_stop_str_in_output" not in engine.asked[0][2]
+
+
+def test_a_turn_ends_at_any_special_token(verl, url, monkeypatch):
+    taken, step = [], Session.step
+
+    def seen(session, text, finish=None):
+        taken.append((text, finish))
+        return step(session, text, finish)
+
+    monkeypatch.setattr(Session, "step", seen)
+    ids = [*b"I wonder", 3]
+    output = run(verl, Engine("", token_ids=ids, log_probs=[-0.5] * len(ids)), url, task_index=0)
+    assert taken[0] == ("I wonder", "eos")
+    assert output.response_ids[: len(ids)] == ids
 
 
 def test_a_fault_is_raised(verl, dead_url):

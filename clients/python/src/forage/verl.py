@@ -62,6 +62,8 @@ class ForageAgentLoop(AgentLoopBase):  # type: ignore[misc]
         super().__init__(*args, **kwargs)
         self._server = _server(base_url, os.environ.get("FORAGE_TOKEN"))
         self._codec = Codec(self.tokenizer, chat=chat)
+        # verl does not tell which token ended a turn. Models have others than the tokenizer's own, and all of them are special.
+        self._ends = {self._codec.eos, *self.tokenizer.all_special_ids}
         rollout = self.config.actor_rollout_ref.rollout
         self._prompt_length, self._response_length = int(rollout.prompt_length), int(rollout.response_length)
         # SGLang takes no parameter it does not know.
@@ -107,7 +109,7 @@ class ForageAgentLoop(AgentLoopBase):  # type: ignore[misc]
                 sampling_params=sampling_params | limits | {"logprobs": True},
             )
             sampled_s += time.monotonic() - begin
-            return _generation(output, episode.room, self._codec.eos)
+            return _generation(output, episode.room, self._ends)
 
         begin = time.monotonic()
         episode = await play(
@@ -128,7 +130,7 @@ class ForageAgentLoop(AgentLoopBase):  # type: ignore[misc]
         )
 
 
-def _generation(output: Any, room: int, eos: int | None) -> Generation:
+def _generation(output: Any, room: int, ends: set[int | None]) -> Generation:
     """From verl's `TokenOutput`.
 
     Raises:
@@ -141,5 +143,5 @@ def _generation(output: Any, room: int, eos: int | None) -> Generation:
         raise RuntimeError(
             "the engine gave no log-probabilities; set actor_rollout_ref.rollout.calculate_log_probs=true"
         )
-    finish: Finish = "eos" if ids and ids[-1] == eos else "length" if len(ids) >= room else "stop"
+    finish: Finish = "eos" if ids and ids[-1] in ends else "length" if len(ids) >= room else "stop"
     return Generation(ids, [float(logprob) for logprob in output.log_probs], finish)
