@@ -41,7 +41,7 @@ pub struct Difference {
     /// The p-value after Holm's adjustment for the number of metrics compared.
     #[serde(default)]
     pub p_adjusted: f64,
-    /// The same after Holm's adjustment for the number of policies, of a metric in which several are compared with the same one.
+    /// The p-value after Holm's adjustment for the number of policies, of a metric in which several are compared with the same one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p_of_several: Option<f64>,
 }

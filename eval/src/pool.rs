@@ -131,7 +131,7 @@ pub(crate) fn student_p(differences: &[Scores]) -> f64 {
     student(&by_seed(differences), least)
 }
 
-/// Student's interval of the seeds' values, with a standard error of at least `least_error`.
+/// Two-sided p-value of Student's t-test over the seeds' values, with a standard error of at least `least_error`.
 fn student(values: &[f64], least_error: f64) -> f64 {
     let count = values.len() as f64;
     let centre = mean(values);

@@ -176,7 +176,7 @@ pub enum StudyError {
         seed: u64,
         /// Its arms.
         found: String,
-        /// The questions of the first.
+        /// The arms of the first.
         expected: String,
     },
     /// Episodes of a seed that do not fit together.
