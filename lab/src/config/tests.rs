@@ -10,6 +10,8 @@ use forage_trainer::objective::{AdvantageEntry, AlgorithmEntry, Credit, Entry, L
 use super::RunConfig;
 
 const QUICKSTART: &str = include_str!("../../../configs/quickstart.toml");
+const RERANK: &str = include_str!("../../../configs/rerank.toml");
+const QUERY_WRITER: &str = include_str!("../../../configs/query-writer.toml");
 
 fn checked(text: &str, overrides: &[String]) -> anyhow::Result<RunConfig> {
     let config = RunConfig::parse(text, overrides)?;
@@ -23,10 +25,7 @@ fn every_config_of_the_repository_loads() {
     let mut seen = 0;
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
-        if path
-            .extension()
-            .is_some_and(|extension| extension == "toml")
-        {
+        if path.extension().is_some_and(|end| end == "toml") {
             std::fs::read_to_string(&path)
                 .map_err(anyhow::Error::from)
                 .and_then(|text| checked(&text, &[]))
@@ -68,20 +67,18 @@ fn the_config_of_the_bench_of_spurious_rewards_loads_with_what_it_changes() {
 fn a_reward_that_the_environment_has_nothing_for_is_refused_before_the_run() {
     let reward = "reward.score_distribution=0.5".to_owned();
     let form = |form: &str| format!("environment.settings.form=\"{form}\"");
-    let rerank = include_str!("../../../configs/rerank.toml");
-    checked(rerank, &[reward.clone(), form("groupwise")]).unwrap();
-    let query_writer = include_str!("../../../configs/query-writer.toml");
+    checked(RERANK, &[reward.clone(), form("groupwise")]).unwrap();
     for (text, overrides) in [
-        (rerank, vec![reward.clone(), form("listwise")]),
+        (RERANK, vec![reward.clone(), form("listwise")]),
         (
-            rerank,
+            RERANK,
             vec![
                 reward.clone(),
                 form("setwise"),
                 "environment.settings.window=3".to_owned(),
             ],
         ),
-        (query_writer, vec![reward.clone()]),
+        (QUERY_WRITER, vec![reward.clone()]),
     ] {
         let error = format!("{:#}", checked(text, &overrides).unwrap_err());
         assert!(
@@ -93,9 +90,7 @@ fn a_reward_that_the_environment_has_nothing_for_is_refused_before_the_run() {
 
 #[test]
 fn labels_that_rankings_are_not_graded_by_are_refused() {
-    let rerank = include_str!("../../../configs/rerank.toml");
-    let query_writer = include_str!("../../../configs/query-writer.toml");
-    for text in [rerank, query_writer] {
+    for text in [RERANK, QUERY_WRITER] {
         let labels = "data.labels=\"shuffled\"".to_owned();
         let error = format!("{:#}", checked(text, &[labels]).unwrap_err());
         assert!(error.contains("graded by passages"), "{error}");
