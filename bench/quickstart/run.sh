@@ -9,7 +9,7 @@ mkdir -p "$scratch"
 . bench/program.sh
 trap 'kill $(jobs -p) 2>/dev/null || true' EXIT
 for seed in 1 2 3; do
-  "$forage" quickstart --seed "$seed" --out "$scratch/seed-$seed" "$@" >"$scratch/seed-$seed.log" 2>&1 &
+  "$forage" quickstart --seed "$seed" --set data.world.seed=$((1000000 + seed)) --out "$scratch/seed-$seed" "$@" >"$scratch/seed-$seed.log" 2>&1 &
   run=$!
   peak=0
   while kill -0 "$run" 2>/dev/null; do
