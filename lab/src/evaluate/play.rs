@@ -204,8 +204,14 @@ impl PlaySettings<'_> {
         samples: usize,
     ) -> Result<Evaluated> {
         let greedy = self.play_greedily(rollout, tasks, seed, GREEDY)?;
+        if samples == 0 {
+            return Ok(Evaluated {
+                greedy,
+                sampled: Vec::new(),
+            });
+        }
         let beside = self.out.map(|out| beside(out.file, SAMPLED));
-        let out = self.out.zip(beside.as_deref()).filter(|_| samples > 0);
+        let out = self.out.zip(beside.as_deref());
         let settings = PlaySettings {
             out: out.map(|(out, file)| EpisodeFile { file, ..out }),
             ..self
@@ -276,8 +282,9 @@ impl PlaySettings<'_> {
         let playing = rollout.resume(jobs, played, self.in_flight, &on_end);
         let ended = runtime()?.block_on(async {
             tokio::select! {
-                episodes = playing => Some(episodes),
+                biased;
                 () = until(|| self.observer.is_stopped() || is_lost()) => None,
+                episodes = playing => Some(episodes),
             }
         });
         kept.into_inner().unwrap_or_else(PoisonError::into_inner)?;
