@@ -1,9 +1,11 @@
 //! The files of a config before a run begins: what they hold, the questions that two splits share, and evidence that is nowhere.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::Path;
+use std::sync::Arc;
 
-use forage_retriever::{CorpusFormat, Index};
+use forage_contracts::Task;
+use forage_retriever::{Bm25Retriever, CorpusFormat, Filter, Index, Query};
 
 use crate::archive::is_archive;
 use crate::config::RunConfig;
@@ -98,8 +100,9 @@ pub(crate) fn shared_questions([train, dev, test]: [&Tasks; 3]) -> Vec<String> {
 const LOOKED_UP: usize = 1000;
 
 impl Corpus {
-    /// Says of how many questions the evidence is no id in the index, by the first questions of each split; a page is there as the
-    /// passages that it was cut into too. None where all of it is there, or no index is at hand.
+    /// Says of how many questions the evidence is not in the index, by the first questions of each split. It is named by the id of a
+    /// passage, by that of a page, which is there as the passages that it was cut into too, or by a title. None where all of it is there,
+    /// or no index is at hand.
     ///
     /// # Errors
     /// When the index is damaged.
@@ -108,27 +111,48 @@ impl Corpus {
             return Ok(None);
         };
         let looked_up = splits.iter().flat_map(|tasks| tasks.iter().take(LOOKED_UP));
-        let (mut asked, mut without, mut example) = (0, 0, None);
-        for task in looked_up {
-            asked += 1;
-            let judgments = task.judgments();
-            for (id, _) in judgments.iter().filter(|(_, grade)| **grade > 0) {
-                let cut = format!("{id}#0");
-                if index.ordinal_of(id)?.is_some() || index.ordinal_of(&cut)?.is_some() {
-                    continue;
+        let looked_up: Vec<&Arc<Task>> = looked_up.collect();
+        let mut unknown = BTreeSet::new();
+        for task in &looked_up {
+            for (name, _) in task.judgments().iter().filter(|(_, grade)| **grade > 0) {
+                let cut = format!("{name}#0");
+                if index.ordinal_of(name)?.is_none() && index.ordinal_of(&cut)?.is_none() {
+                    unknown.insert(name.clone());
                 }
-                without += 1;
-                example.get_or_insert_with(|| format!("`{id}` of {}", task.name()));
-                break;
             }
         }
-        Ok(example.map(|example| {
+        let unknown = untitled(index, unknown)?;
+        let examples = looked_up.iter().filter_map(|task| {
+            let judgments = task.judgments();
+            let mut judged = judgments.iter();
+            let (name, _) = judged.find(|(name, grade)| **grade > 0 && unknown.contains(*name))?;
+            Some(format!("`{name}` of {}", task.name()))
+        });
+        let examples: Vec<String> = examples.collect();
+        Ok(examples.first().map(|example| {
             format!(
-                "the evidence of {without} of {asked} questions is not in the index, {example} for instance: unless it is the title of \
-                 a passage, no search finds it, and recall counts it as missed"
+                "the evidence of {} of {} questions is not in the index, {example} for instance, which is neither an id nor a title \
+                 there: no search finds it, and recall counts it as missed",
+                examples.len(),
+                looked_up.len()
             )
         }))
     }
+}
+
+/// Those of the names that are the title of no passage.
+fn untitled(index: &Arc<Index>, names: BTreeSet<String>) -> Result<BTreeSet<String>> {
+    let titled = |name: &String| {
+        let title = ("title".to_owned(), vec![name.clone()]);
+        Query::new(name.as_str()).filtered(Filter(BTreeMap::from([title])))
+    };
+    let queries: Vec<Query> = names.iter().map(titled).collect();
+    let found = Bm25Retriever::new(Arc::clone(index)).search_many(&queries, 1)?;
+    let found = names.into_iter().zip(found);
+    Ok(found
+        .filter(|(_, hits)| hits.is_empty())
+        .map(|(name, _)| name)
+        .collect())
 }
 
 #[cfg(test)]
@@ -185,7 +209,8 @@ mod tests {
                 "{{\"question\": \"{page}?\", \"answer\": \"a\", \"filename\": \"{page}.md\"}}\n"
             )
         };
-        let rows = [row("one"), row("two"), row("three")].concat();
+        // The last one names its page by the title.
+        let rows = [row("one"), row("two"), row("three"), row("One")].concat();
         let questions = write(folder.path(), "a.jsonl", &rows);
         let found = |format: &str| {
             let data = format!("corpus = {pages:?}, format = {format:?}, train = {questions:?}");
@@ -198,7 +223,7 @@ mod tests {
             let found = found(format).unwrap();
             assert!(
                 found.starts_with(
-                    "the evidence of 2 of 3 questions is not in the index, `two` of a/line-2 for"
+                    "the evidence of 2 of 4 questions is not in the index, `two` of a/line-2 for"
                 ),
                 "{found}"
             );
