@@ -9,6 +9,7 @@ use forage_trainer::{BatchSize, Checkpoint, LoraConfig, ModelConfig, Sample, Wor
 use crate::builtin;
 use crate::config::Resolved;
 use crate::error::{Context, Result, bail};
+use crate::miniature::family;
 use crate::policy::{hub, needs_weights};
 
 /// Facts about a policy before its weights are read, and who trains it.
@@ -79,9 +80,7 @@ impl Start {
         };
         let Some(mut folder) = place(name)? else {
             // A published shape is known without the files.
-            let plain = name.rsplit('/').next().unwrap_or(name);
-            let plain = plain.strip_suffix("-Instruct").unwrap_or(plain);
-            return Ok(ModelConfig::published(plain).ok().map(Self::of_shape));
+            return Ok(published_shape(name, config.engine.context_tokens).map(Self::of_shape));
         };
         let mut adapter = None;
         let settings = folder.join("adapter_config.json");
@@ -112,6 +111,20 @@ fn builtin_shape(name: &str) -> Result<Option<ModelConfig>> {
     let load =
         |builtin| builtin::load(builtin, &DeviceSpec::Cpu).map(|checkpoint| checkpoint.config);
     name.strip_prefix("builtin:").map(load).transpose()
+}
+
+/// The shape of a published model or of a variant of one, by its name. A variant such as `-2507` or `-Math` has sizes of its family and a
+/// window of its own, which its files tell: until then it is as long as the engine's.
+fn published_shape(name: &str, context: usize) -> Option<ModelConfig> {
+    let plain = name.rsplit('/').next().unwrap_or(name);
+    let plain = plain.strip_suffix("-Instruct").unwrap_or(plain);
+    let variant = || {
+        Some(ModelConfig {
+            max_position_embeddings: context,
+            ..family(name)?
+        })
+    };
+    ModelConfig::published(plain).ok().or_else(variant)
 }
 
 /// Bytes of the weight files of a folder.

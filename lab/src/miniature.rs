@@ -168,7 +168,7 @@ impl RunConfig {
 }
 
 /// The shape of the published model whose variant this is.
-fn family(name: &str) -> Option<ModelConfig> {
+pub(crate) fn family(name: &str) -> Option<ModelConfig> {
     let plain = name.rsplit('/').next().unwrap_or(name);
     let size = ["-Instruct", "-2507", "-Math", "-Coder", "-Base"]
         .iter()

@@ -381,7 +381,9 @@ impl Resolved {
             lines.extend(warnings.map(|warning| format!("# {warning}")));
         }
         let Some(start) = Start::of(self, false)? else {
-            lines.push("# memory: not known before the policy is fetched".to_owned());
+            let unknown =
+                "# memory: not known until the policy is fetched; `forage audit CONFIG` fetches it";
+            lines.push(unknown.to_owned());
             return Ok(lines.join("\n"));
         };
         let start = start.by_ranks(ranks);
@@ -494,6 +496,13 @@ mod tests {
         let config = resolve(&[away, "policy.checkpoint=\"no/such/policy\""]);
         let gone = ["policy.checkpoint: there is no no/such/policy"];
         assert_eq!(recorded.missing(&config), gone);
+
+        let config = resolve(&["policy.checkpoint=\"org/unheard-of\""]);
+        let plan = config.plan(&played, None).unwrap();
+        assert!(
+            plan.contains("; `forage audit CONFIG` fetches it"),
+            "{plan}"
+        );
 
         let twins = TrainOptions {
             twins: vec!["random".parse().unwrap()],
