@@ -70,7 +70,15 @@ impl RunConfig {
         named
             .into_iter()
             .filter(|(_, path)| gone(path))
-            .map(|(key, path)| format!("{key}: there is no {}", path.display()))
+            .map(|(key, path)| {
+                let path = path.display();
+                let fix = if key == "data.files.index" {
+                    format!(" (`forage index build --corpus CORPUS --out {path}` makes it)")
+                } else {
+                    String::new()
+                };
+                format!("{key}: there is no {path}{fix}")
+            })
             .chain(self.missing_policy())
             .collect()
     }
@@ -293,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_that_is_no_name_and_the_file_of_labels_must_be_here() {
+    fn a_policy_that_is_no_name_and_files_that_a_config_names_must_be_here() {
         let missing = |item: &str| resolved(&[item]).missing();
         let policy = |name: &str| missing(&format!("policy.checkpoint=\"{name}\""));
         for name in ["policy", "runs/sft/polcy", "~/models/x", "./x"] {
@@ -303,6 +311,10 @@ mod tests {
         for name in ["builtin:quickstart", "org/unheard-of", "org/name@main"] {
             assert_eq!(policy(name), [""; 0]);
         }
+        let found = missing("data={ files = { index = \"no/index\", train = \"q.jsonl\" } }");
+        let index = "data.files.index: there is no no/index (`forage index build --corpus CORPUS \
+                     --out no/index` makes it)";
+        assert_eq!(found, [index, "data.files.train: there is no q.jsonl"]);
         for kind in ["majority", "wrong-majority"] {
             let found = missing(&format!("data.labels=\"{kind}:no/such.jsonl\""));
             assert_eq!(found, ["data.labels: there is no no/such.jsonl"]);
