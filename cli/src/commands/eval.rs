@@ -353,7 +353,7 @@ impl Eval {
         }
         if let Some(found) = question_retrieval {
             out(&format!(
-                "the questions themselves as queries\n{}",
+                "how well the retriever finds the evidence when the question itself is the query\n{}",
                 found.to_text()
             ));
         }

@@ -53,7 +53,10 @@ fn a_report_of_two_evaluations_is_paired() {
             text(&index),
         ];
         let files = ["--questions", text(&questions), "--out", text(&out)];
-        done(&[&evaluation[..], &files[..]].concat());
+        let shown = done(&[&evaluation[..], &files[..]].concat());
+        let heading =
+            "\nhow well the retriever finds the evidence when the question itself is the query\n";
+        assert!(shown.contains(heading), "{shown}");
         out
     };
     let [title, oracle] = ["search-title", "oracle"].map(|policy| evaluate(policy, "20"));
