@@ -105,7 +105,7 @@ pub struct Comparison {
     /// Questions that the two sides were asked in other words: their prompts differ.
     #[serde(default, skip_serializing_if = "is_default")]
     pub(crate) other_prompts: usize,
-    /// Whether metrics that count tokens count bytes, on each side.
+    /// Whether counts of tokens are bytes, on each side.
     #[serde(default, skip_serializing_if = "is_default")]
     pub(crate) in_bytes: [bool; 2],
     /// The settings of the intervals.
@@ -247,11 +247,14 @@ impl Comparison {
         let side = match self.in_bytes {
             [false, false] => None,
             [true, true] => Some("on both sides"),
-            [true, false] => Some("of the first side alone"),
-            [false, true] => Some("of the second side alone"),
+            [true, false] => Some("on the first side alone"),
+            [false, true] => Some("on the second side alone"),
         };
         let bytes = side.map(|side| {
-            format!("What counts tokens counts bytes {side}: a script wrote in no policy's tokens.")
+            format!(
+                "Counts of tokens, such as policy_tokens, are bytes {side}: a script has no \
+                 tokenizer."
+            )
         });
         let lost = text::lost_questions(self.lost_to_infra);
         let said: Vec<String> = prompts.into_iter().chain(bytes).chain(lost).collect();

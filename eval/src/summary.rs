@@ -54,7 +54,7 @@ pub struct EvalSummary {
     /// Means over the data sets that have a metric, each counted once whatever its number of questions; where there are several.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) macro_average: BTreeMap<String, Interval>,
-    /// Whether metrics that count tokens count bytes: a script wrote the episodes, in no policy's tokens.
+    /// Whether counts of tokens are bytes: a script wrote the episodes, and has no tokenizer.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) in_bytes: bool,
     /// The settings of the intervals.
@@ -130,7 +130,7 @@ impl EvalSummary {
         }
         let table = text::table(&["metric", "mean", &interval, "questions"], rows);
         let bytes = if self.in_bytes {
-            "what counts tokens counts bytes: a script wrote in no policy's tokens\n"
+            "counts of tokens, such as policy_tokens, are bytes here: a script has no tokenizer\n"
         } else {
             ""
         };

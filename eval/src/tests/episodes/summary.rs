@@ -169,12 +169,12 @@ fn bytes_of_a_script_are_not_shown_as_tokens() -> TestResult {
     let (scripted, sampled) = ([scripted], [episode(0, true)]);
     let words =
         |set: &[Episode]| Ok::<_, StatsError>(EvalSummary::from_episodes(set, SETTINGS)?.to_text());
-    assert!(words(&scripted)?.contains("counts bytes"));
+    assert!(words(&scripted)?.contains("are bytes here"));
     assert!(!words(&sampled)?.contains("bytes"));
     let compared = Comparison::from_episodes(&sampled, &scripted, SETTINGS)?;
     let caveat = compared.caveat().unwrap_or_default();
     assert!(
-        caveat.contains("counts bytes of the second side alone"),
+        caveat.contains("are bytes on the second side alone"),
         "{caveat}"
     );
     Ok(())
