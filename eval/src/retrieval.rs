@@ -69,7 +69,9 @@ impl RetrievalReport {
 
     /// A table of the means with their intervals, a header line and one line of counts.
     pub fn to_text(&self) -> String {
-        let rows = self.metrics.iter().map(|(name, metric)| {
+        let mut metrics: Vec<(&String, &RetrievalMetric)> = self.metrics.iter().collect();
+        metrics.sort_by_key(|(name, _)| by_cutoff(name));
+        let rows = metrics.into_iter().map(|(name, metric)| {
             let Interval {
                 estimate,
                 low,
@@ -130,6 +132,12 @@ impl RetrievalReport {
     }
 }
 
+/// A metric's name and its cutoff, the order of tables: `mrr@3` stands before `mrr@10`.
+fn by_cutoff(metric: &str) -> (&str, Option<usize>) {
+    let (name, cutoff) = metric.split_once('@').unwrap_or((metric, ""));
+    (name, cutoff.parse().ok())
+}
+
 /// Every metric of one query by its name.
 fn query_metrics(
     ranked: &[String],
@@ -150,6 +158,18 @@ fn query_metrics(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn metrics_stand_in_the_order_of_their_cutoffs() -> Result<(), StatsError> {
+        let qrels = Qrels::from([("q".into(), BTreeMap::from([("a".into(), 1)]))]);
+        let run = Rankings::from([("q".into(), vec!["a".into()])]);
+        let report = RetrievalReport::of(&run, &qrels, &[1, 3, 5, 10, 100], Bootstrap::new(1))?;
+        let text = report.to_text();
+        let names = text.lines().filter_map(|line| line.split(' ').next());
+        let ranks: Vec<&str> = names.filter(|name| name.starts_with("mrr@")).collect();
+        assert_eq!(ranks, ["mrr@1", "mrr@3", "mrr@5", "mrr@10", "mrr@100"]);
+        Ok(())
+    }
 
     #[test]
     fn unanswered_queries_count_zero_and_unjudged_ones_nothing() -> Result<(), StatsError> {
