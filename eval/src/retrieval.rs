@@ -84,7 +84,7 @@ impl RetrievalReport {
         let table = text::table(&["metric", "mean", &interval, "high"], rows.collect());
         let (judged, unanswered, unjudged) = (self.queries.len(), self.unanswered, self.unjudged);
         format!(
-            "{table}{judged} judged queries ({unanswered} without results, counted as 0); {unjudged} unjudged left out\n"
+            "{table}{judged} judged queries ({unanswered} without results, counted as 0); {unjudged} without judgments left out\n"
         )
     }
 }
@@ -198,7 +198,10 @@ mod tests {
                 .is_some_and(|mean| (mean.estimate - 1.0 / 3.0).abs() < 1e-12)
         );
         assert_eq!(report.metrics.len(), 9);
-        assert!(report.to_text().contains("ndcg@10") && report.to_text().contains("1 unjudged"));
+        assert!(
+            report.to_text().contains("ndcg@10")
+                && report.to_text().contains("; 1 without judgments")
+        );
         let lost = |queries: &[&str]| queries.iter().map(|&query| query.to_owned()).collect();
         let without = report.without(&lost(&["q2", "q3"]))?;
         let metric = &without.metrics["mrr@10"];
