@@ -5,10 +5,10 @@ mod page;
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
-use std::io::Write as _;
+use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Error, Result};
+use anyhow::{Context, Error, Result, anyhow};
 use clap::{Args, Subcommand};
 use forage_contracts::nearest;
 use forage_env::registry;
@@ -101,8 +101,15 @@ impl Init {
         let text = self.text();
         // What is written here can be used, or is refused before it is written.
         RunConfig::parse(&text, &[])?.check()?;
-        let mut file = std::fs::File::create_new(&self.file)
-            .with_context(|| format!("cannot write {}", self.file.display()))?;
+        let mut file = std::fs::File::create_new(&self.file).map_err(|error| {
+            let file = self.file.display();
+            match error.kind() {
+                ErrorKind::AlreadyExists => {
+                    anyhow!("{file} is there already; name another file, or remove it")
+                }
+                _ => Error::new(error).context(format!("cannot write {file}")),
+            }
+        })?;
         file.write_all(text.as_bytes())
             .with_context(|| format!("cannot write {}", self.file.display()))?;
         let name = word(&self.file);

@@ -95,6 +95,9 @@ fn a_config_is_begun_and_checked() {
     done(&init);
     let again = forage(&init);
     assert_eq!(again.status.code(), Some(1));
+    let error = String::from_utf8(again.stderr).unwrap();
+    let fix = "mine.toml is there already; name another file, or remove it";
+    assert!(error.contains(fix), "{error}");
     let error = refused(&["config", "check", &file]);
     assert!(error.contains("data.files.corpus: there is no"), "{error}");
     // Whatever is wrong is told at once.
