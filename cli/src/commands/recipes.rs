@@ -13,7 +13,7 @@ use toml::{Table, Value};
 
 use crate::figures::columns;
 use crate::progress::Watch;
-use crate::terminal::out;
+use crate::terminal::{out, word};
 
 /// Shows published recipes as configs, compares or rehearses them.
 #[derive(Subcommand, Debug)]
@@ -223,7 +223,12 @@ pub(crate) fn named(name: &Path, overrides: &[String]) -> Result<RunConfig> {
             .with_context(|| format!("recipe {text} cannot be used")),
         None if name.exists() => Ok(RunConfig::read(name, overrides)?),
         None if name.extension().is_some() => {
-            Err(RunError::config(format!("there is no config file {text}")).into())
+            let wrong = format!(
+                "there is no config file {text}; check the path, begin one with `forage config init {}`, or take a name of \
+                 `forage recipes list`",
+                word(name)
+            );
+            Err(RunError::config(wrong).into())
         }
         None => {
             let wrong = format!("{}; a config file may stand in its place", unknown(&text));

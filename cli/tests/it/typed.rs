@@ -144,10 +144,8 @@ fn a_recipe_stands_where_a_config_does() {
         "{error}"
     );
     let (code, error) = run("nowhere.toml", "grpo.steps=3");
-    assert!(
-        code == Some(2) && error.contains("no config file nowhere.toml"),
-        "{error}"
-    );
+    let fix = "no config file nowhere.toml; check the path, begin one with `forage config init nowhere.toml`";
+    assert!(code == Some(2) && error.contains(fix), "{error}");
 }
 
 #[test]
