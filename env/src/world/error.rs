@@ -42,8 +42,8 @@ pub enum WorldError {
         /// Number that exists at the hop mix of the spec.
         available: u64,
     },
-    /// The export folder exists and holds something.
-    #[error("export folder `{}` exists and is not empty; name a new folder or empty it", path.display())]
+    /// The folder to export to holds something.
+    #[error("folder `{}` is not empty; name another with --out, or empty it", path.display())]
     NotEmpty {
         /// The folder.
         path: PathBuf,

@@ -414,7 +414,8 @@ fn export_round_trips_and_refuses_a_full_folder() {
         );
     }
     let again = world.export(&out, QuestionCounts::each(1), |_, _| ());
-    assert!(matches!(again, Err(WorldError::NotEmpty { .. })));
+    let again = again.expect_err("refused").to_string();
+    assert!(again.ends_with("is not empty; name another with --out, or empty it"));
     let left: Vec<_> = std::fs::read_dir(root.path().join("deep"))
         .expect("folder")
         .collect();
