@@ -132,7 +132,9 @@ const GROUPS: [(&str, &[&str]); 5] = [
 /// The command line, whose help lists the commands by groups.
 fn command() -> clap::Command {
     let command = Cli::command();
-    let mut help = "{about-with-newline}\n{usage-heading} {usage}\n".to_owned();
+    let mut help = "{about-with-newline}\n{usage-heading} {usage}\n\n\
+                    Begin with `forage quickstart`, which takes minutes; with `--config smoke` it takes seconds.\n"
+        .to_owned();
     for (group, names) in GROUPS {
         let _ = writeln!(help, "\n{group}:");
         for name in names {
@@ -255,7 +257,12 @@ mod tests {
             );
         }
         let help = super::command().render_help().to_string();
-        for part in ["Evaluate:\n  eval ", "Serve:\n  serve ", "--version"] {
+        for part in [
+            "Begin with `forage quickstart`",
+            "Evaluate:\n  eval ",
+            "Serve:\n  serve ",
+            "--version",
+        ] {
             assert!(help.contains(part), "{part}: {help}");
         }
     }

@@ -16,9 +16,9 @@ use crate::terminal::{hint, out, word};
 
 /// Goes from a generated world to a verdict in minutes.
 ///
-/// Builds a world and its index, takes the warm-started tiny policy, trains it
-/// with GRPO, trains a control that is paid for any search from the same start, evaluates all three on held-out entities, and
-/// writes verdict.json and report.html.
+/// Builds a world and its index, takes the warm-started tiny policy, trains it with GRPO, trains a control that is paid for any search
+/// from the same start, evaluates all three on held-out questions, and writes verdict.json and report.html. In search-r1 it takes 5 to 7
+/// minutes on two cores; with --config smoke it takes seconds, without a verdict worth reading.
 #[derive(Args, Debug)]
 pub(crate) struct Quickstart {
     /// Run folder: created; must be empty or absent unless --resume is given.
@@ -30,7 +30,7 @@ pub(crate) struct Quickstart {
     /// Environment to learn in: search-r1 (the config `quickstart`), code-search (`quickstart-code`) or query-writer.
     #[arg(long, default_value = "search-r1", conflicts_with = "config")]
     env: String,
-    /// Config to start from instead of a built-in one.
+    /// Config to start from instead of the environment's: a file, or a name such as smoke, which takes seconds.
     #[arg(long)]
     config: Option<PathBuf>,
     /// Change a config value: key.path=value; may be repeated.
