@@ -297,6 +297,12 @@ fn twins_of(config: &Resolved, twins: &[Twin]) -> Result<Vec<(&'static str, Reso
         .collect()
 }
 
+/// A number of things: `1 step`, `2 steps`.
+fn counted(count: u64, one: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} {one}{plural}")
+}
+
 /// Steps that a run should be able to take before it meets a question again.
 const STEPS_PER_PASS: usize = 10;
 
@@ -305,8 +311,10 @@ pub(crate) fn few_questions(questions: usize, config: &RunConfig) -> Option<Stri
     let groups = config.grpo.prompts_per_step;
     (questions < STEPS_PER_PASS * groups).then(|| {
         format!(
-            "warning: {questions} training questions for {groups} groups a step: each comes again every {:.1} steps, and a \
-             policy may learn the answers by heart; use {} questions or more",
+            "warning: {} for {} a step: each comes again every {:.1} steps, and a policy may learn the answers by heart; use \
+             {} questions or more",
+            counted(questions as u64, "training question"),
+            counted(groups as u64, "group"),
             questions as f64 / groups as f64,
             STEPS_PER_PASS * groups,
         )
@@ -352,18 +360,23 @@ impl Resolved {
         let episodes = questions * self.grpo.group_size;
         let again = match self.grpo.prompts_per_step - questions {
             0 => String::new(),
-            groups => format!(", {groups} groups of earlier steps again"),
+            groups => format!(
+                ", {} of earlier steps again",
+                counted(groups as u64, "group")
+            ),
         };
         let updates = self.grpo.update.minibatches * self.grpo.update.epochs;
-        let plural = if updates == 1 { "" } else { "s" };
         let steps = self.grpo.steps;
         let mut lines = vec![
             self.to_toml()?,
             format!(
-                "# {steps} steps of {questions} questions x {} episodes = {episodes} episodes and {updates} optimizer step{plural} \
-             each{again}; {} episodes in all",
-                self.grpo.group_size,
-                episodes as u64 * steps,
+                "# {} of {} x {} = {} and {} each{again}; {} in all",
+                counted(steps, "step"),
+                counted(questions as u64, "question"),
+                counted(self.grpo.group_size as u64, "episode"),
+                counted(episodes as u64, "episode"),
+                counted(updates as u64, "optimizer step"),
+                counted(episodes as u64 * steps, "episode"),
             ),
         ];
         lines.extend(
@@ -503,6 +516,19 @@ mod tests {
             plan.contains("; `forage audit CONFIG` fetches it"),
             "{plan}"
         );
+        let one = [
+            "grpo.steps=1",
+            "grpo.prompts_per_step=1",
+            "grpo.group_size=2",
+            "data.train_questions=1",
+        ];
+        let plan = resolve(&one).plan(&played, None).unwrap();
+        for words in [
+            "# 1 step of 1 question x 2 episodes = 2 episodes and 1 optimizer step each; 2 episodes in all",
+            "# warning: 1 training question for 1 group a step",
+        ] {
+            assert!(plan.contains(words), "{words}: {plan}");
+        }
 
         let twins = TrainOptions {
             twins: vec!["random".parse().unwrap()],
