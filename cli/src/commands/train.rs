@@ -1,5 +1,6 @@
 //! `forage train`: one GRPO run from a config.
 
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -11,7 +12,7 @@ use crate::config::read;
 use crate::environment::EnvironmentArgs;
 use crate::progress::Watch;
 use crate::ranks::RankArgs;
-use crate::terminal::{hint, out, word};
+use crate::terminal::{hint, note, out, word};
 
 /// Trains a policy with GRPO.
 ///
@@ -85,7 +86,14 @@ impl Train {
             beside: devices.collect(),
         };
         if self.dry_run {
-            out(&config.plan(&options, self.ranks.size(variable)?)?);
+            let plan = config.plan(&options, self.ranks.size(variable)?)?;
+            out(&plan);
+            // In a file they would be overlooked.
+            if !std::io::stdout().is_terminal() {
+                let comments = plan.lines().filter_map(|line| line.strip_prefix("# "));
+                let warnings = comments.filter(|line| line.starts_with("warning: "));
+                warnings.for_each(note);
+            }
             let missing = options.missing(&config);
             if !missing.is_empty() {
                 let what = format!("the run would not start: {}", missing.join("; "));

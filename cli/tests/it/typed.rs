@@ -306,6 +306,17 @@ fn misspelt_scripts_and_missing_questions_are_told_what_to_do() {
 }
 
 #[test]
+fn warnings_of_a_plan_that_goes_into_a_file_are_on_stderr_too() {
+    let few = ["--set", "data.train_questions=7"];
+    let planned = forage(&[&["train", "smoke", "--dry-run"][..], &few[..]].concat());
+    let written = [planned.stdout, planned.stderr];
+    let [plan, said] = written.map(|text| String::from_utf8(text).unwrap());
+    let warning = "warning: 7 training questions for 4 groups a step";
+    assert!(plan.contains(&format!("\n# {warning}")), "{plan}");
+    assert!(said.contains(warning), "{said}");
+}
+
+#[test]
 fn a_small_world_has_as_many_questions_as_fit() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("world");
