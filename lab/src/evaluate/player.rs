@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use forage_contracts::EnvEntry;
 use forage_contracts::policy::Policy;
 use forage_contracts::scripted::{Cast, Scripted};
-use forage_contracts::{EnvEntry, nearest};
 use forage_env::registry::environments;
 use forage_env::{ChatSettings, registry};
 use forage_trainer::{Checkpoint, Patience, Precision, RemoteConfig, RemotePolicy};
@@ -150,10 +150,10 @@ impl<'a> Opening<'a> {
             None if is_script(self.name) => self.script(tasks),
             None => {
                 let opened = open_policy(self.name, Precision::Full, &self.generation.device);
-                let checkpoint = match self.script_meant()? {
-                    Some(script) => opened.with_context(|| {
+                let checkpoint = match self.other_scripts()? {
+                    Some(scripts) => opened.with_context(|| {
                         format!(
-                            "no policy `{}`; did you mean `{script}`, a script of {}?",
+                            "no policy `{}`; the scripts of {} are {scripts} and `{CONSTANT}ANSWER`",
                             self.name, self.environment
                         )
                     })?,
@@ -168,14 +168,14 @@ impl<'a> Opening<'a> {
         }
     }
 
-    /// The script whose name is nearest to one that no folder and no repository of the hub has.
-    fn script_meant(&self) -> Result<Option<&'static str>> {
+    /// The scripts of the environment, one of which a name that is neither a path nor a repository of the hub may be meant for.
+    fn other_scripts(&self) -> Result<Option<String>> {
         if self.name.contains(['/', ':']) || Path::new(self.name).exists() {
             return Ok(None);
         }
         let scripts = registry::find(self.environment)?.scripts.iter();
-        let near = nearest(self.name, scripts.map(|script| script.name));
-        Ok((!near.is_empty()).then_some(near))
+        let names: Vec<String> = scripts.map(|script| format!("`{}`", script.name)).collect();
+        Ok((!names.is_empty()).then(|| names.join(", ")))
     }
 
     /// A policy with a tokenizer of its own that a server samples.
