@@ -253,21 +253,22 @@ fn last(path: &str) -> &str {
     path.rsplit_once('.').map_or(path, |(_, last)| last)
 }
 
+/// What may be written for a key, and what it is where nothing is written.
+fn form(key: &Key) -> String {
+    match &key.default {
+        Some(default) if !key.is_table => format!("{}, by default {default}", key.form),
+        None if key.required => format!("{}, required", key.form),
+        _ => key.form.clone(),
+    }
+}
+
 fn explained(key: &Key, keys: &[Key]) -> String {
     let path = key.path();
     let mut text = path.clone();
     if let Some(of) = &key.of {
         let _ = write!(text, ", of {of}");
     }
-    let _ = write!(text, "\n  {}", key.form);
-    match &key.default {
-        Some(default) if !key.is_table => {
-            let _ = write!(text, ", by default {default}");
-        }
-        None if key.required => text.push_str(", required"),
-        _ => {}
-    }
-    text.push('\n');
+    let _ = writeln!(text, "\n  {}", form(key));
     if !key.meaning.is_empty() {
         let _ = writeln!(text, "  {}", key.meaning);
     }
@@ -282,7 +283,8 @@ fn explained(key: &Key, keys: &[Key]) -> String {
     };
     for other in keys.iter().filter(|_| key.is_table).filter(inside) {
         if let Some(name) = other.path().strip_prefix(&under) {
-            let _ = writeln!(text, "    {name}  {}", other.meaning);
+            let colon = if other.meaning.is_empty() { "" } else { ": " };
+            let _ = writeln!(text, "    {name}  {}{colon}{}", form(other), other.meaning);
         }
     }
     let environment = key

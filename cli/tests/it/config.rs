@@ -57,7 +57,10 @@ fn a_key_is_explained_with_what_recipes_write() {
         );
     }
     let text = done(&["config", "explain", "grpo.update"]);
-    assert!(text.contains("  minibatches  Optimizer steps"), "{text}");
+    assert!(
+        text.contains("  minibatches  whole number, by default 1: Optimizer steps"),
+        "{text}"
+    );
     let error = refused(&["config", "explain", "grpo.group_sise"]);
     assert!(error.contains("did you mean `grpo.group_size`?"), "{error}");
 }
