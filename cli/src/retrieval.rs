@@ -18,7 +18,7 @@ pub(crate) struct RetrievalArgs {
     encoder: Option<PathBuf>,
     /// Folder of a BERT cross-encoder that orders the first hits anew.
     #[arg(long)]
-    reranker: Option<PathBuf>,
+    pub(crate) reranker: Option<PathBuf>,
     /// Hits the cross-encoder looks at.
     #[arg(long, default_value_t = RetrieverConfig::default().rerank_depth)]
     rerank_depth: usize,

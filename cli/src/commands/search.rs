@@ -52,24 +52,29 @@ impl Search {
             bail!("the query is empty; give the words to look for");
         }
         let query = Query::new(text).filtered(filter(&self.filters)?);
-        let hits = match &folder {
+        let repaired = match &folder {
             Some(folder) if self.retrieval.mode == Mode::BOOLEAN => {
                 let index = Arc::new(Index::open(folder)?);
                 let answer = Bm25Retriever::new(index).search_boolean(&query, self.k.get())?;
                 for issue in &answer.issues {
                     note(&format!("note: {}", issue.message));
                 }
-                answer.hits
+                Some(answer.hits)
             }
-            folder => {
-                let retriever = self
-                    .retrieval
-                    .config()
-                    .open(folder.as_deref(), self.remote.as_deref())?;
-                let found = runtime()?
-                    .block_on(retriever.search(std::slice::from_ref(&query), self.k.get()))?;
-                found.into_iter().flatten().collect()
-            }
+            _ => None,
+        };
+        // A cross-encoder reads more hits than are shown, and its retriever reports no repairs.
+        let reranked = self.retrieval.reranker.is_some();
+        let hits = if let Some(hits) = repaired.filter(|_| !reranked) {
+            hits
+        } else {
+            let retriever = self
+                .retrieval
+                .config()
+                .open(folder.as_deref(), self.remote.as_deref())?;
+            let found = runtime()?
+                .block_on(retriever.search(std::slice::from_ref(&query), self.k.get()))?;
+            found.into_iter().flatten().collect()
         };
         if let Some(folder) = folder.filter(|_| hits.is_empty() && !self.filters.is_empty()) {
             check_fields(&query.filter, &Index::open(folder)?.fields()?)?;

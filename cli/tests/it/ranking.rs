@@ -1,5 +1,6 @@
 //! Cascades and rankers under attack, from the command line.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
@@ -304,4 +305,41 @@ fn rankers_are_attacked_and_certified() {
         &[&["eval", "robustness"][..], &few[..]].concat(),
     );
     assert!(error.contains("a larger --depth"), "{error}");
+}
+
+#[test]
+fn a_cross_encoder_orders_what_a_boolean_query_finds() {
+    let place = place();
+    let search = |more: &[&str]| -> (Vec<Value>, String) {
+        let query = "(birthplace OR spouse OR employer";
+        let command = ["search", "index", query, "--mode", "boolean", "--json"];
+        let output = Command::new(env!("CARGO_BIN_EXE_forage"))
+            .args(command)
+            .args(["-k", "5"])
+            .args(more)
+            .current_dir(place.path())
+            .output()
+            .unwrap();
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success(), "{told}");
+        let hits = String::from_utf8(output.stdout).unwrap();
+        let hits = hits.lines().map(|line| serde_json::from_str(line).unwrap());
+        (hits.collect(), told)
+    };
+    let ids = |hits: &[Value]| -> BTreeSet<String> {
+        hits.iter().map(|hit| hit["id"].to_string()).collect()
+    };
+    let scores = |hits: &[Value]| -> BTreeSet<String> {
+        hits.iter().map(|hit| hit["score"].to_string()).collect()
+    };
+    let (first, told) = search(&[]);
+    let reranker = ["--reranker", CROSS_ENCODER, "--rerank-depth", "5"];
+    let (anew, told_anew) = search(&reranker);
+    assert_eq!(first.len(), 5);
+    assert_eq!(ids(&anew), ids(&first));
+    assert!(scores(&anew).is_disjoint(&scores(&first)));
+    // What was repaired in the query is told either way.
+    for told in [told, told_anew] {
+        assert!(told.contains("note: "), "{told}");
+    }
 }
