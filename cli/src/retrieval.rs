@@ -20,7 +20,7 @@ pub(crate) struct RetrievalArgs {
     #[arg(long)]
     pub(crate) reranker: Option<PathBuf>,
     /// Hits the cross-encoder looks at.
-    #[arg(long, default_value_t = RetrieverConfig::default().rerank_depth)]
+    #[arg(long, default_value_t = RetrieverConfig::default().rerank_depth, requires = "reranker")]
     rerank_depth: usize,
     /// Answers kept for queries that come again; 0 keeps none.
     #[arg(long, default_value_t = 0)]

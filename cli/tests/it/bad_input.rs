@@ -192,6 +192,23 @@ fn what_is_searched_and_how_is_a_configs_own_where_there_is_one() {
 }
 
 #[test]
+fn a_depth_of_reranking_that_nothing_would_read_is_refused() {
+    let cases: [(&[&str], &str); 4] = [
+        (&["search", "index", "query"], "--reranker"),
+        (&["serve", "env", "search-r1"], "--reranker"),
+        (&["serve", "retriever", "index"], "cannot be used with"),
+        (
+            &["serve", "retriever", "index", "--reranker", "folder"],
+            "cannot be used with",
+        ),
+    ];
+    for (command, words) in cases {
+        let (code, error) = fails(&[command, &["--rerank-depth", "5"]].concat());
+        assert!(code == 2 && error.contains(words), "{command:?}: {error}");
+    }
+}
+
+#[test]
 fn a_malformed_line_is_named_and_nothing_is_left() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("index");

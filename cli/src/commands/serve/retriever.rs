@@ -17,7 +17,9 @@ use crate::terminal::counted;
 ///
 /// It speaks the protocol of Search-R1's retrieval server, as slime, verl and SkyRL do, and has a search page for people at /, with
 /// /healthz, /readyz, /info and /metrics.
+// A request says how many hits the cross-encoder looks at.
 #[derive(Args, Debug)]
+#[command(mut_arg("rerank_depth", |depth| depth.hide(true).conflicts_with_all(["index", "remote"])))]
 pub(crate) struct Retriever {
     /// Index folder.
     index: Option<PathBuf>,
