@@ -123,7 +123,45 @@ pub(crate) fn parse_call(text: &str) -> Result<WrittenQuery, QueryFault> {
     })
 }
 
-/// A text as a phrase or value of the boolean syntax.
+/// A text as a phrase or value of the boolean syntax, where straight and curly quotes all end one.
 pub(crate) fn quoted(text: &str) -> String {
-    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
+    let mut quoted = String::from('"');
+    for letter in text.chars() {
+        if matches!(letter, '"' | '\u{201c}' | '\u{201d}' | '\\') {
+            quoted.push('\\');
+        }
+        quoted.push(letter);
+    }
+    quoted.push('"');
+    quoted
+}
+
+#[cfg(test)]
+mod tests {
+    use forage_contracts::Passage;
+    use forage_contracts::retriever::Query;
+    use forage_retriever::Bm25Retriever;
+
+    use super::*;
+
+    #[test]
+    fn a_quoted_text_may_hold_every_kind_of_quote() {
+        let ids = [
+            "ab",
+            "a\"b",
+            "a\u{201c}b",
+            "a\u{201d}b",
+            "a\\b",
+            "a\\\u{201d}",
+        ];
+        let passages = ids.map(|id| Passage::new(id, "Title", "text"));
+        let index = Bm25Retriever::in_memory(passages.to_vec()).unwrap();
+        for id in ids {
+            let query = Query::new(format!("id:{}", quoted(id)));
+            let answer = index.search_boolean(&query, ids.len()).unwrap();
+            let found: Vec<&str> = answer.hits.iter().map(|hit| hit.id.as_str()).collect();
+            assert_eq!(found, [id]);
+            assert!(answer.issues.is_empty(), "{id}: {:?}", answer.issues);
+        }
+    }
 }
