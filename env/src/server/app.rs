@@ -19,7 +19,7 @@ use super::fault::{Fault, boundary_name};
 use super::memory;
 use super::metrics::{Metrics, REQUESTS};
 use super::play::{Opening, Play, Reply, Turn};
-use super::session::{Failed, How, Last, Playing, Session, Sessions, Slot};
+use super::session::{Failed, How, Last, Playing, Request, Session, Sessions, Slot};
 use super::tasks::Tasks;
 use super::{Served, ServerConfig};
 use crate::ask::within;
@@ -55,11 +55,11 @@ impl Asked {
     }
 }
 
-/// The options of a step.
+/// How long a piece of an episode may take, and the request it is for where that may be sent again.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Manner {
     pub(super) timeout: Option<Duration>,
-    pub(super) request: Option<String>,
+    pub(super) request: Option<Request>,
 }
 
 pub(super) struct App {
@@ -194,7 +194,23 @@ impl App {
             seed,
             member,
         };
-        let mut slot = take(session)?;
+        let manner = Manner {
+            timeout: None,
+            request: Some(Request::Reset),
+        };
+        let mut slot = match take(session) {
+            // It was sent again because its connection was lost: it fails as the first did, or begins the episode anew.
+            Err(Fault::Busy(_)) if session.is_at(manner.request.as_ref()) => {
+                let slot = Arc::clone(&session.slot).lock_owned().await;
+                if let Slot::Failed(failed) = &*slot
+                    && failed.request == Request::Reset
+                {
+                    return Err(failed.fault.clone());
+                }
+                slot
+            }
+            taken => taken?,
+        };
         let room = self.sessions.room(memory::WRITTEN).or_else(|_| {
             // The episode before makes room.
             *slot = Slot::Empty;
@@ -208,7 +224,7 @@ impl App {
         })?;
         let app = Arc::clone(self);
         let before = std::mem::take(&mut *slot);
-        self.on_workers(session, slot, Manner::default(), async move {
+        self.on_workers(session, slot, manner, async move {
             drop(before);
             let (play, reply) = Play::open(&app.served, opening).await?;
             let last = Last {
@@ -235,12 +251,12 @@ impl App {
                 "the turn has {length} bytes, at most {most} are taken; write less"
             )));
         }
-        if let Some(request) = &manner.request {
-            check_id("request_id", request)?;
+        if let Some(Request::Step(name)) = &manner.request {
+            check_id("request_id", name)?;
         }
         let mut slot = match take(session) {
             // It was sent again because its connection was lost: its answer is there once it is done.
-            Err(Fault::Busy(_)) if session.is_at(manner.request.as_deref()) => {
+            Err(Fault::Busy(_)) if session.is_at(manner.request.as_ref()) => {
                 Arc::clone(&session.slot).lock_owned().await
             }
             taken => taken?,
@@ -257,12 +273,12 @@ impl App {
                 return Err(fault);
             }
             Slot::Over(last) => {
-                let again = last.again(manner.request.as_deref());
+                let again = last.again(manner.request.as_ref());
                 *slot = Slot::Over(last);
                 return again.ok_or_else(|| Fault::Over(session.id.clone()));
             }
             Slot::Playing(playing) => {
-                if let Some(reply) = playing.last.again(manner.request.as_deref()) {
+                if let Some(reply) = playing.last.again(manner.request.as_ref()) {
                     *slot = Slot::Playing(playing);
                     return Ok(reply);
                 }

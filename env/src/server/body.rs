@@ -14,6 +14,7 @@ use serde_json::value::RawValue;
 use super::app::{App, Manner};
 use super::fault::Fault;
 use super::play::Turn;
+use super::session::Request;
 
 /// The body as a type; an empty one is an empty object.
 pub(super) async fn read<T: DeserializeOwned + Send + 'static>(
@@ -140,5 +141,8 @@ pub(super) fn manner(timeout_s: Option<f64>, request: Option<String>) -> Result<
             }
         },
     };
-    Ok(Manner { timeout, request })
+    Ok(Manner {
+        timeout,
+        request: request.map(Request::Step),
+    })
 }

@@ -108,7 +108,7 @@ pub(super) async fn step(State(app): Shared, body: Body) -> Response {
             // The last answer of an episode may have been lost on its way.
             Err(fault) => {
                 let last = app.sessions.grave(&id).and_then(|grave| grave.last);
-                let again = last.and_then(|last| last.again(manner.request.as_deref()));
+                let again = last.and_then(|last| last.again(manner.request.as_ref()));
                 return named(room, result(&again.ok_or(fault)?), &id);
             }
         };

@@ -15,8 +15,8 @@ use super::play::{Play, Reply};
 /// Closed sessions that are remembered, each with its last answer; as many as may be open where those are more.
 const REMEMBERED: usize = 1024;
 
-/// State of a session. Whoever works on it holds its lock. Who finds it locked is refused, but for a step that is sent again while it is
-/// done, which waits.
+/// State of a session. Whoever works on it holds its lock. Who finds it locked is refused, but for a request that is sent again while it
+/// is done, which waits.
 #[derive(Default)]
 pub(super) enum Slot {
     /// No episode: none was begun, or a fault ended it.
@@ -26,13 +26,22 @@ pub(super) enum Slot {
     Playing(Box<Playing>),
     /// After an episode.
     Over(Box<Last>),
-    /// After a fault that ended one, in the step that a request with a name was for.
+    /// After a fault that ended one, in the work of a request that may be sent again.
     Failed(Box<Failed>),
+}
+
+/// A request that its client may send again, because the connection was lost before its answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Request {
+    /// A reset. It needs no name: whichever comes while one is being done is the same one.
+    Reset,
+    /// A step, by its `request_id`.
+    Step(String),
 }
 
 /// The fault that ended an episode, and the request it was the answer to.
 pub(super) struct Failed {
-    pub(super) request: String,
+    pub(super) request: Request,
     pub(super) fault: Fault,
 }
 
@@ -49,20 +58,20 @@ impl Playing {
     }
 }
 
-/// The last answer, and the request it was for where that had a name.
+/// The last answer, and the request it was for where that was a step with a name.
 #[derive(Clone)]
 pub(super) struct Last {
     pub(super) reply: Reply,
-    pub(super) request: Option<String>,
+    pub(super) request: Option<Request>,
     /// The memory of the episode; once that is over, of this answer alone.
     pub(super) room: Arc<Room>,
 }
 
 impl Last {
     /// The answer, when `request` is the one it was for: it was sent again because the answer was lost.
-    pub(super) fn again(&self, request: Option<&str>) -> Option<Reply> {
+    pub(super) fn again(&self, request: Option<&Request>) -> Option<Reply> {
         request
-            .filter(|&request| self.request.as_deref() == Some(request))
+            .filter(|&request| self.request.as_ref() == Some(request))
             .map(|_| self.reply.clone())
     }
 }
@@ -85,8 +94,8 @@ pub(super) struct Session {
     /// Whether it outlives its episodes, as a connection or a handle does.
     pub(super) lasting: bool,
     pub(super) slot: Arc<tokio::sync::Mutex<Slot>>,
-    /// The request whose work was begun last, where that had a name.
-    request: Mutex<Option<String>>,
+    /// The request whose work was begun last, where that may be sent again.
+    request: Mutex<Option<Request>>,
     touched: Mutex<Instant>,
     _place: Place,
 }
@@ -102,13 +111,13 @@ impl Session {
     }
 
     /// Notes that the work of a request begins.
-    pub(super) fn begin(&self, request: Option<String>) {
+    pub(super) fn begin(&self, request: Option<Request>) {
         *lock(&self.request) = request;
     }
 
-    /// Whether the work that was begun last is that of a request of this name.
-    pub(super) fn is_at(&self, request: Option<&str>) -> bool {
-        request.is_some() && lock(&self.request).as_deref() == request
+    /// Whether the work that was begun last is that of this request.
+    pub(super) fn is_at(&self, request: Option<&Request>) -> bool {
+        request.is_some() && lock(&self.request).as_ref() == request
     }
 }
 

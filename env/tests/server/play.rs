@@ -1,10 +1,16 @@
 //! Episodes by every protocol are those of the rollout driver: same observations, same records, same scores.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
-use forage_contracts::Ending;
-use forage_contracts::environment::{EnvFactory, EnvSpec, Environment};
-use forage_env::server::ServerConfig;
+use async_trait::async_trait;
+use forage_contracts::environment::{
+    Action, EnvError, EnvFactory, EnvSpec, Environment, Observation, Step,
+};
+use forage_contracts::seed::Seed;
+use forage_contracts::{Ending, Task};
+use forage_env::server::{Served, ServerConfig};
 use serde_json::{Value, json};
 
 use super::support::{Server, assert_same_end, played, search, served};
@@ -272,6 +278,69 @@ async fn a_lost_answer_can_be_asked_for_again() {
     assert_eq!(
         (&state["status"], &state["score"]["total"]),
         (&json!("over"), &json!(1.0))
+    );
+}
+
+/// Environments that take their time to begin, and how many were made; the first of them fails.
+struct Slow(Arc<dyn EnvFactory>, AtomicUsize);
+
+impl EnvFactory for Slow {
+    fn make(&self) -> Box<dyn Environment> {
+        let fails = self.1.fetch_add(1, Ordering::SeqCst) == 0;
+        Box::new(Slowly(self.0.make(), fails))
+    }
+
+    fn spec(&self) -> &EnvSpec {
+        self.0.spec()
+    }
+}
+
+/// One of them, and whether it fails.
+struct Slowly(Box<dyn Environment>, bool);
+
+#[async_trait]
+impl Environment for Slowly {
+    async fn reset(&mut self, task: &Task, seed: Seed) -> Result<Observation, EnvError> {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        if self.1 {
+            return Err(EnvError::own("out of order"));
+        }
+        self.0.reset(task, seed).await
+    }
+
+    async fn step(&mut self, action: &Action) -> Result<Step, EnvError> {
+        self.0.step(action).await
+    }
+
+    fn spec(&self) -> &EnvSpec {
+        self.0.spec()
+    }
+}
+
+#[tokio::test]
+async fn a_reset_that_is_sent_again_while_it_is_done_waits_for_its_answer() {
+    let served = search();
+    let slow = Arc::new(Slow(served.factory.clone(), AtomicUsize::new(0)));
+    let served = Served {
+        factory: slow.clone(),
+        ..served
+    };
+    let server = Server::start(served, ServerConfig::default()).await;
+    let id = server.ok("/gym/make", json!({})).await["env_id"].clone();
+    let reset = json!({"env_ids": [id, id], "seed": 7});
+    // A fault is the answer to both.
+    let failed = server.ok("/gym/reset", reset.clone()).await;
+    for error in failed["errors"].as_array().expect("a list") {
+        assert_eq!(error["cause"], "environment", "{failed}");
+    }
+    assert_eq!(slow.1.load(Ordering::SeqCst), 1);
+    let begun = server.ok("/gym/reset", reset).await;
+    assert_eq!(begun["errors"], json!([null, null]), "{begun}");
+    let step = json!({"env_id": id, "action": "<search>a</search>"});
+    let step = server.ok("/gym/step", step).await;
+    assert_eq!(
+        (&step["info"]["turn"], &step["info"]["seed"]),
+        (&json!(1), &json!(8))
     );
 }
 
