@@ -90,7 +90,7 @@ pub(super) async fn tool(
     body: Body,
 ) -> Response {
     let work = async {
-        if tools::all(&app).iter().all(|tool| tool.name != name) {
+        if !is_tool(&app, &name) {
             return Err(Refusal::NoRoute(format!("/{name}")).into());
         }
         let arguments: Arguments = body::read(&app, body).await?;
@@ -113,6 +113,19 @@ pub(super) async fn tool(
         )
     };
     app.observe("tool", work).await
+}
+
+/// Refuses what is no POST: a name is a route only where it is a tool's.
+pub(super) async fn unposted(State(app): Shared, Path(name): Path<String>) -> Response {
+    app.base.refuse(Fault::from(if is_tool(&app, &name) {
+        Refusal::Method
+    } else {
+        Refusal::NoRoute(format!("/{name}"))
+    }))
+}
+
+fn is_tool(app: &App, name: &str) -> bool {
+    tools::all(app).iter().any(|tool| tool.name == name)
 }
 
 /// What a model reads of a tool's turn.

@@ -49,7 +49,7 @@ pub(super) fn router(app: &Arc<App>) -> Router {
         .route("/seed_session", post(nemo::seed_session))
         .route("/verify", post(nemo::verify))
         .route("/aggregate_metrics", post(aggregate::aggregate_metrics))
-        .route("/{tool}", post(nemo::tool))
+        .route("/{tool}", post(nemo::tool).fallback(nemo::unposted))
         .route("/info", get(info))
         .route("/tasks", get(tasks))
         .layer(middleware::from_fn(nemo::keep_session))

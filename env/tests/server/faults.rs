@@ -113,8 +113,9 @@ async fn bad_requests_are_named() {
     }
     let (status, answer) = server.post_text("/reset", "{".to_owned()).await;
     assert_eq!((status, &answer["code"]), (422, &json!("INVALID_JSON")));
-    let (status, _) = server.get("/reset").await;
-    assert_eq!(status, 405);
+    for (route, status) in [("/reset", 405), ("/search", 405), ("/nothing", 404)] {
+        assert_eq!(server.get(route).await.0, status, "{route}");
+    }
     // Nothing of this touched the session.
     assert_eq!(
         server.ok("/step", step("<search>a</search>")).await["observation"]["turn"],
