@@ -423,6 +423,21 @@ async fn functions_are_called_directly() {
 }
 
 #[tokio::test]
+async fn a_search_that_raised_is_no_query() {
+    let call = |query: Value| {
+        let call = json!({"name": "search_pages", "arguments": {"query": query}});
+        format!("<tool_call>\n{call}\n</tool_call>")
+    };
+    let queries = [Value::Null, json!(["Ada"]), json!("Ada Brandt")];
+    let calls = queries.map(call).concat();
+    let steps = play(json!({"form": "function_calls"}), &[&calls]).await;
+    let errors = code(&steps[0]).calls.into_iter().map(|call| call.error);
+    let errors: Vec<bool> = errors.map(|error| error.is_some()).collect();
+    assert_eq!(errors, [true, true, false]);
+    assert_eq!(steps[0].kind.queries().collect::<Vec<_>>(), ["Ada Brandt"]);
+}
+
+#[tokio::test]
 async fn prompts_are_filled_in_once() {
     let mut env = made(json!({"prompt": {"text": "{question} {turns}"}})).make();
     let opening = env.reset(&task(), Seed::root(0)).await.expect("reset").text;

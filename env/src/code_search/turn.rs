@@ -74,9 +74,10 @@ impl CodeTurn {
         turns.filter_map(|turn| Self::of(&turn.kind))
     }
 
-    /// The turn as it is recorded.
+    /// The turn as it is recorded. A search that raised, `search_pages(None)` for instance, looked for nothing and is no query.
     pub fn record(self, gold_read: bool) -> TurnKind {
-        let searches = self.calls.iter().filter(|call| call.tool == SEARCH_TOOL);
+        let searched = |call: &&FunctionCall| call.tool == SEARCH_TOOL && call.error.is_none();
+        let searches = self.calls.iter().filter(searched);
         TurnKind::call(Call {
             queries: searches.map(|call| call.argument.clone()).collect(),
             gold_read,
