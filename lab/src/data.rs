@@ -510,7 +510,8 @@ pub(crate) fn file_splits(files: &FilesConfig) -> Result<[Tasks; 3]> {
         if let Some(twice) = read.iter().find(|task| !seen.insert(task.key())) {
             return Err(RunError::config_because(
                 format!("data.files: two files have the question {}", twice.name()),
-                "give rows a data_source, or name the files after their data sets",
+                "give rows a data_source, or name the files after their data sets; of parts of one data set name the folder, whose rows are \
+                 counted on",
             ));
         }
         Ok(match ids {

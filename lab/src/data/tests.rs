@@ -117,6 +117,22 @@ fn a_split_may_be_several_files() {
     assert_eq!(names, ["nq/test_0", "hotpotqa/test_0"]);
     let error = read(&[nq.clone(), nq]).err().unwrap().to_string();
     assert!(error.contains("the question nq/test_0"), "{error}");
+    // Rows without ids are numbered, anew in each file and on in a folder.
+    let parts = folder.path().join("popqa");
+    std::fs::create_dir(&parts).unwrap();
+    let [one, two] = [0, 1].map(|number| {
+        let path = parts.join(format!("test-0000{number}-of-00002.jsonl"));
+        std::fs::write(&path, r#"{"question": "q", "answer": "a"}"#).unwrap();
+        path
+    });
+    let error = crate::error::causes(&read(&[one, two]).err().unwrap());
+    assert!(
+        error.contains("the question popqa/line-1") && error.contains("name the folder"),
+        "{error}"
+    );
+    let [_, _, test] = read(&[parts]).unwrap();
+    let names: Vec<String> = test.iter().map(|task| task.name()).collect();
+    assert_eq!(names, ["popqa/line-1", "popqa/line-2"]);
 }
 
 #[test]
