@@ -235,6 +235,33 @@ fn a_folder_of_tables_or_lists_is_read_where_it_has_nothing_else() {
 }
 
 #[test]
+fn a_readme_beside_rows_is_no_page() {
+    let row = br#"{"id":"1","title":"T","text":"x"}"#.as_slice();
+    let files = [
+        ("data.jsonl", row.to_vec()),
+        (
+            "data.json",
+            [b"[".as_slice(), row, b"]".as_slice()].concat(),
+        ),
+        ("data.csv", b"id,title,text\n1,T,x\n".to_vec()),
+    ];
+    for (name, content) in files {
+        let folder = tempfile::tempdir().unwrap();
+        write(&folder, "README.md", b"# A data set\n\nOf rows.\n");
+        let format = CorpusFormat::detect(folder.path()).unwrap();
+        assert_eq!(format, CorpusFormat::PAGES, "alone it is a page");
+        write(&folder, name, &content);
+        let format = CorpusFormat::detect(folder.path()).unwrap();
+        let passages = read(folder.path(), format).unwrap();
+        assert_eq!(passages, [Passage::new("1", "T", "x")], "{name}");
+        // Among pages it is one.
+        write(&folder, "page.md", b"# Page\n\nText.\n");
+        let both = read(folder.path(), CorpusFormat::PAGES);
+        assert_eq!(both.is_ok(), name != "data.jsonl", "{name}");
+    }
+}
+
+#[test]
 fn markdown_files_are_pages() {
     let folder = tempfile::tempdir().unwrap();
     write(&folder, "b.md", b"# Heading\n\nText.\n");

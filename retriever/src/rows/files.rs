@@ -22,6 +22,8 @@ const ENDS: &Ends = &[
     (MARKDOWN, MARKDOWN),
 ];
 const MARKDOWN: &str = ".md";
+/// A page only where it is in a folder of pages: beside rows it describes them, as on the hub.
+const README: &str = "README.md";
 
 /// Files that hold the rows of a folder where it has none of the above; else they describe them.
 const OTHER_ENDS: &Ends = &[
@@ -124,6 +126,7 @@ impl RowReader {
 /// A file stands for itself. A folder stands for its `corpus.jsonl`, `corpus.jsonl.gz` or `corpus.parquet`, the first
 /// there is; without one, for all its `.jsonl` and `.jsonl.gz` or its `.parquet` files in the byte order of their names,
 /// hidden ones and subfolders aside, or for all `.md` files in it and below it, or else for its `.json`, `.tsv` or `.csv` files.
+/// Beside files of rows a `README.md` is none of them.
 pub(crate) fn corpus_files(path: &Path) -> Result<Vec<PathBuf>, ReadError> {
     if !path.is_dir() {
         return Ok(vec![path.to_owned()]);
@@ -132,13 +135,17 @@ pub(crate) fn corpus_files(path: &Path) -> Result<Vec<PathBuf>, ReadError> {
     if let Some(file) = named.into_iter().find(|file| file.exists()) {
         return Ok(vec![file]);
     }
+    let readme = path.join(README);
     let mut found = listed(path, ENDS)?;
     if found.iter().all(|(_, kind)| *kind == MARKDOWN) {
         let pages = pages_below(path)?;
-        if !pages.is_empty() {
+        found = listed(path, OTHER_ENDS)?;
+        let is_described = !found.is_empty() && pages.iter().all(|page| *page == readme);
+        if !(pages.is_empty() || is_described) {
             return Ok(pages);
         }
-        found = listed(path, OTHER_ENDS)?;
+    } else {
+        found.retain(|(file, _)| *file != readme);
     }
     let (files, mut kinds): (Vec<_>, Vec<_>) = found.into_iter().unzip();
     kinds.sort_unstable();
