@@ -9,9 +9,12 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
+use forage_contracts::Tokenizer;
 use forage_contracts::seed::Seed;
+use forage_env::chat::Renderer;
 use forage_net::{Base, Observed, Refusal, Refuse, Room, Service, Ticket};
 use futures::stream::{self, BoxStream, StreamExt};
+use serde_json::Map;
 
 use super::fault::Fault;
 use super::metrics::{Metrics, REQUESTS};
@@ -44,6 +47,8 @@ pub(super) struct App {
     pub(super) base: Arc<Base>,
     /// The memory for whole answers; each has a part of it.
     pub(super) room: Room,
+    /// The token that ends a turn in the chat template, and its text, where it is none of the model's own ends.
+    pub(super) turn_end: Option<(u32, String)>,
     /// Bytes of a prompt beyond which it cannot fit into the context.
     most_prompt_bytes: usize,
     /// Seconds since 1970 at which the server started.
@@ -66,6 +71,7 @@ impl App {
             base,
             metrics,
             room: Room::new(ANSWER_BYTES),
+            turn_end: turn_end(&model),
             most_prompt_bytes: most_prompt_bytes(&model),
             started: now(),
             seed: Seed::root(RandomState::new().hash_one(now())),
@@ -246,6 +252,17 @@ impl Service for App {
 
     fn ready(&self) -> bool {
         self.model.engine.is_alive()
+    }
+}
+
+/// As [`App::turn_end`]: a base model that was fine-tuned on chats writes it, and its engine goes on.
+fn turn_end(model: &Model) -> Option<(u32, String)> {
+    // A template that rewrites what it wrote ends turns in no one way.
+    let renderer = Renderer::new(model.chat.clone()?, Vec::new(), Map::new()).ok()?;
+    let end = renderer.end();
+    match model.tokenizer.encode(end)[..] {
+        [token] if !model.ends.contains(&token) => Some((token, end.to_owned())),
+        _ => None,
     }
 }
 

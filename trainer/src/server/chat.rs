@@ -29,7 +29,7 @@ pub(super) struct Job {
 }
 
 pub(super) fn prepare(app: &App, body: &[u8]) -> Result<Job, Fault> {
-    let request = ChatRequest::parse(body, app.model.sampling)?;
+    let mut request = ChatRequest::parse(body, app.model.sampling)?;
     app.check(&request.common, 1)?;
     let Some(template) = &app.model.chat else {
         let message = "the model has no chat template; use /v1/completions, or serve a folder with chat_template.jinja";
@@ -43,6 +43,10 @@ pub(super) fn prepare(app: &App, body: &[u8]) -> Result<Job, Fault> {
     app.check_text(&text, "messages")?;
     let tokens = app.model.tokenizer.encode(&text);
     app.check_prompt(&tokens, "messages", false)?;
+    if let Some((end, text)) = app.turn_end.as_ref().filter(|_| !request.common.ignore_eos) {
+        request.common.end = Some(*end);
+        request.common.stop.push(text.clone());
+    }
     let room = app.model.context - tokens.len();
     let max_tokens = request.max_tokens.unwrap_or(room);
     let order = Order {

@@ -67,6 +67,7 @@ pub(super) struct Choice {
     stream: TokenStream,
     episode: u64,
     ignore_eos: bool,
+    end: Option<u32>,
     detokenizer: Detokenizer,
     filter: StopFilter,
     /// Characters decoded so far.
@@ -100,6 +101,7 @@ impl Choice {
             stream,
             episode,
             ignore_eos: common.ignore_eos,
+            end: common.end,
             detokenizer: Detokenizer::default(),
             filter: StopFilter::new(common.stop.clone(), common.include_stop),
             decoded: 0,
@@ -146,7 +148,8 @@ impl Choice {
         }
         let offset = self.decoded;
         // The token that ends a completion is not text.
-        let text = if !self.ignore_eos && self.app.model.ends.contains(&event.token) {
+        let is_end = self.end == Some(event.token) || self.app.model.ends.contains(&event.token);
+        let text = if is_end && !self.ignore_eos {
             String::new()
         } else {
             let text = self

@@ -32,6 +32,8 @@ pub(super) struct Common {
     pub(super) include_stop: bool,
     pub(super) seed: Option<u64>,
     pub(super) ignore_eos: bool,
+    /// A token that ends completions beside the model's own.
+    pub(super) end: Option<u32>,
     pub(super) stream: bool,
     pub(super) include_usage: bool,
     pub(super) token_ids: bool,
@@ -88,6 +90,7 @@ impl Common {
                 .integer("seed", i64::MIN..=i64::MAX)?
                 .map(i64::cast_unsigned),
             ignore_eos: fields.flag("ignore_eos")?,
+            end: None,
             stream,
             include_usage,
             token_ids: fields.flag("return_token_ids")?,

@@ -1,9 +1,10 @@
 //! `/v1/chat/completions`.
 
 use forage_contracts::Tokenizer;
+use forage_trainer::server::ServerConfig;
 use serde_json::{Value, json};
 
-use super::support::{Running, joined, numbers};
+use super::support::{Running, joined, numbers, taught_base};
 use crate::tests::tool_caller::{ANSWER, FINDING, GREETING, PREAMBLE, QUESTION, finding, tools};
 
 const PATH: &str = "/v1/chat/completions";
@@ -31,6 +32,25 @@ async fn messages_are_answered() {
     let answer = server.answer(PATH, &parts).await;
     assert_eq!(answer["choices"][0]["finish_reason"], "length");
     assert_eq!(answer["usage"]["completion_tokens"], 4);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_templates_end_of_a_turn_ends_the_answer_of_a_base_model() {
+    let server = Running::start(ServerConfig::default(), taught_base()).await;
+    let mut body = hello();
+    body["max_tokens"] = json!(60);
+    let tokens = server.model.tokenizer.encode(GREETING.1).len() + 1;
+    for include in [false, true] {
+        body["include_stop_str_in_output"] = json!(include);
+        let answer = server.answer(PATH, &body).await;
+        let choice = &answer["choices"][0];
+        assert_eq!(choice["message"]["content"], GREETING.1);
+        assert_eq!(choice["finish_reason"], "stop");
+        assert_eq!(answer["usage"]["completion_tokens"], tokens);
+    }
+    body["ignore_eos"] = json!(true);
+    let answer = server.answer(PATH, &body).await;
+    assert_eq!(answer["choices"][0]["finish_reason"], "length");
 }
 
 #[tokio::test(flavor = "multi_thread")]

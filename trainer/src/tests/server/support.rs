@@ -79,13 +79,31 @@ pub(crate) fn without_stops() -> Model {
 
 /// A chat model that calls a tool.
 pub(crate) fn chat() -> Model {
+    model(&chat_folder(), "caller")
+}
+
+/// The chat model as a base model that learned chats: the token that ends its turns is not its own end.
+pub(crate) fn taught_base() -> Model {
+    let endless = EngineModel {
+        eos: Vec::new(),
+        ..EngineModel::from(&load(&chat_folder()))
+    };
+    let engine = Engine::of(endless, ENGINE, Workers::new(2).kernel_pool());
+    Model {
+        engine: Arc::new(engine),
+        ends: Vec::new(),
+        ..chat()
+    }
+}
+
+fn chat_folder() -> PathBuf {
     static FOLDER: OnceLock<tempfile::TempDir> = OnceLock::new();
     let folder = FOLDER.get_or_init(|| {
         let folder = tempfile::tempdir().unwrap();
         tool_caller::write(&folder.path().join("model"));
         folder
     });
-    model(&folder.path().join("model"), "caller")
+    folder.path().join("model")
 }
 
 fn load(folder: &Path) -> Checkpoint {
