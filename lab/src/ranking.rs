@@ -72,7 +72,7 @@ impl Ranking<'_> {
         let tag = format!("forage-{}", retrieval.mode);
         let mut rankings = BTreeMap::new();
         for chunk in queries.chunks(QUERIES_PER_CALL) {
-            let found = search(retriever.as_ref(), chunk, depth)?;
+            let found = search(retriever.as_ref(), chunk, &qrels, depth)?;
             for (query, hits) in chunk.iter().zip(found) {
                 if run.is_some() {
                     let scored = hits.iter().map(|hit| (hit.id.as_str(), hit.score));
@@ -119,15 +119,40 @@ fn judgments_of(index: &Index, path: &Path) -> Result<Qrels> {
     )
 }
 
-/// The best `depth` passages for each query. Blocks.
+/// The best `depth` passages for each query. One with the query's id is the query itself, as in `ArguAna` and Quora, and is left out,
+/// as BEIR's evaluation does it, unless it is judged. Blocks.
 fn search(
     retriever: &dyn Retriever,
     queries: &[QueryRecord],
+    qrels: &Qrels,
     depth: usize,
 ) -> Result<Vec<Vec<Hit>>> {
-    let asked = queries.iter().map(|query| Query::new(query.text.as_str()));
-    let asked: Vec<Query> = asked.collect();
-    Ok(runtime()?.block_on(retriever.search(&asked, depth))?)
+    let runtime = runtime()?;
+    let ask = |queries: &[&QueryRecord], depth: usize| {
+        let asked = queries.iter().map(|query| Query::new(query.text.as_str()));
+        let asked: Vec<Query> = asked.collect();
+        runtime.block_on(retriever.search(&asked, depth))
+    };
+    let all: Vec<&QueryRecord> = queries.iter().collect();
+    let mut lists = ask(&all, depth)?;
+    let is_query = |query: &QueryRecord, hit: &Hit| {
+        let judged = qrels.get(&query.id);
+        hit.id == query.id && judged.is_none_or(|judged| !judged.contains_key(&hit.id))
+    };
+    let found = |place: &usize| lists[*place].iter().any(|hit| is_query(all[*place], hit));
+    let places: Vec<usize> = (0..lists.len()).filter(found).collect();
+    if places.is_empty() {
+        return Ok(lists);
+    }
+    // One more each, so that as many are left.
+    let again: Vec<&QueryRecord> = places.iter().map(|&place| all[place]).collect();
+    let longer = ask(&again, depth.saturating_add(1))?;
+    for (place, mut list) in places.into_iter().zip(longer) {
+        list.retain(|hit| !is_query(all[place], hit));
+        list.truncate(depth);
+        lists[place] = list;
+    }
+    Ok(lists)
 }
 
 /// Adds one query's ranking as TREC run lines: `qid Q0 docid rank score tag`, ranks from 1.

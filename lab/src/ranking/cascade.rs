@@ -96,7 +96,7 @@ impl Ranking<'_> {
         let meter = Meter::start();
         let mut lists: Vec<Vec<Hit>> = Vec::with_capacity(queries.len());
         for chunk in queries.chunks(QUERIES_PER_CALL) {
-            lists.extend(search(retriever.as_ref(), chunk, depth)?);
+            lists.extend(search(retriever.as_ref(), chunk, &qrels, depth)?);
         }
         let cost = meter.stop(index.len() * queries.len());
         let mut reports = vec![(mode, cost, judged.report(&lists)?)];

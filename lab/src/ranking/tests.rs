@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 
 use forage_contracts::seed::Seed;
+use forage_retriever::{Bm25Retriever, Passage, QueryRecord};
 use serde::Deserialize;
 
 use super::attack::raise;
@@ -185,4 +186,23 @@ fn run_lines() {
     let ranking = [("d2", 1.5), ("d1", 0.1)];
     super::write_run(&mut out, "q1", ranking, "forage");
     assert_eq!(out, "q1 Q0 d2 1 1.5 forage\nq1 Q0 d1 2 0.1 forage\n");
+}
+
+#[test]
+fn a_query_does_not_find_itself() {
+    let passages = ["a", "b", "c"].map(|id| Passage::new(id, "", "the moon over a river"));
+    let index = Bm25Retriever::in_memory(passages.to_vec()).unwrap();
+    let queries = ["a", "b", "q"].map(|id| QueryRecord {
+        id: id.to_owned(),
+        text: "river moon".to_owned(),
+    });
+    // The second is judged.
+    let judged = |query: &str, passage: &str| {
+        let grades = BTreeMap::from([(passage.to_owned(), 1)]);
+        (query.to_owned(), grades)
+    };
+    let qrels = BTreeMap::from([judged("a", "b"), judged("b", "b")]);
+    let found = super::search(&index, &queries, &qrels, 2).unwrap();
+    let ids = found.iter().flatten().map(|hit| hit.id.as_str());
+    assert_eq!(ids.collect::<Vec<_>>(), ["b", "c", "a", "b", "a", "b"]);
 }
