@@ -118,11 +118,11 @@ class Bench(Programs):
         super().__init__(forage, self.scratch / "conditions.log")
 
     def evaluated(self, policy, settings, file):
-        """The greedy episodes of a policy on the held-out questions."""
+        """The greedy episodes of a policy on the held-out questions, without those that were lost to infrastructure faults."""
         if not file.exists():
             self.forage("eval", CONFIG, *ONE_THREAD, *settings, "--set", f"policy.checkpoint={policy}", "--out", file, *again(file))
         with open(file) as lines:
-            return [json.loads(line) for line in lines]
+            return [record for record in map(json.loads, lines) if record["episode"]["score"] is not None]
 
     def search(self, index, queries):
         """Ids of the first page for each query, as words alone."""
@@ -148,7 +148,7 @@ class Bench(Programs):
         records = {part: self.evaluated(policy, settings, files[part]) for part, policy in (("start", start), ("end", run / "policy"))}
         steps = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
         shares = operators(steps)
-        ndcg = lambda part: sum(record["episode"]["score"]["parts"]["ndcg"] for record in records[part] if record["episode"].get("score"))
+        ndcg = lambda part: sum(record["episode"]["score"]["parts"]["ndcg"] for record in records[part])
         return {
             **{part: judged(records[part], lambda queries: self.search(run / "index", queries)) for part in records},
             "ndcg": [ndcg(part) / max(len(records[part]), 1) for part in ("start", "end")],

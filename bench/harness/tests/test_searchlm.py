@@ -18,7 +18,11 @@ from searchlm import conditions, table
 def record(query, found, keywords=("b", "c"), relevant=("a",)):
     call = {"tool": "submit_query", "queries": [query], "shown": list(found), "payload": {"keywords_found": list(keywords)}}
     turn = {"kind": {"kind": "calls", "calls": [call]}}
-    return {"episode": {"task": {"evidence": list(relevant)}, "turns": [turn]}}
+    return {"episode": {"task": {"evidence": list(relevant)}, "turns": [turn], "score": {"parts": {"ndcg": 0.5}}}}
+
+
+# An episode that an infrastructure fault ended before its first turn.
+LOST = {"episode": {"task": {"evidence": ["a"]}, "turns": [], "score": None}}
 
 
 def end(useful, operators=0.9, words=0.1, keywords=0.2):
@@ -77,7 +81,7 @@ class Searchlm(unittest.TestCase):
                     (out / "policy").mkdir(parents=True)
                     (out / "metrics.jsonl").write_text('{"step": 0, "query/operator_frac": 0.8}\n{"step": 1}\n')
                 elif words[0] == "eval":
-                    out.write_text(json.dumps(record("a AND b", ["a"])) + "\n")
+                    out.write_text("".join(json.dumps(written) + "\n" for written in (record("a AND b", ["a"]), LOST)))
                 return '{"id": "b"}\n{"id": "a"}\n' if words[0] == "search" else ""
 
             def main(*more):
@@ -94,6 +98,8 @@ class Searchlm(unittest.TestCase):
             self.assertEqual((line["bench"], line["held"], list(line["figures"])), ("searchlm", True, ["published", "rate"]))
             self.assertEqual(line["figures"]["rate"][1]["course"], [0.8, 0.4])
             self.assertEqual(line["figures"]["rate"][1]["end"]["words"], 0.5)
+            of_rate = line["figures"]["rate"][1]
+            self.assertEqual((of_rate["end"]["share"], of_rate["ndcg"]), (1.0, [0.5, 0.5]), "without what is lost")
             of = lambda kind: [words for words in calls if words[0] == kind]
             self.assertEqual([len(of(kind)) for kind in ("train", "eval", "search")], [4, 8, 8])
             for words in of("train"):
