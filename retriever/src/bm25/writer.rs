@@ -20,6 +20,8 @@ const LONGEST_FILTER_TOKEN: usize = 512;
 pub(super) const FIELD_SEPARATOR: char = '\0';
 /// Passages between two looks at the memory in use.
 const MEMORY_CHECK: u32 = 32;
+/// Bytes of a passage behind which the memory in use is looked at without more passages.
+const LONG_PASSAGE: usize = 32 << 10;
 
 fn schema() -> Schema {
     let mut builder = Schema::builder();
@@ -63,6 +65,8 @@ pub(crate) struct PartWriter {
     fields: [Field; 3],
     memory_bytes: usize,
     added: u32,
+    /// Bytes of the passage that was added last, as they are indexed.
+    last_bytes: usize,
     text: String,
 }
 
@@ -92,6 +96,7 @@ impl PartWriter {
             fields,
             memory_bytes,
             added: 0,
+            last_bytes: 0,
             text: String::new(),
         })
     }
@@ -104,6 +109,7 @@ impl PartWriter {
         self.text.push_str(entry.title);
         self.text.push(' ');
         self.text.push_str(entry.text);
+        self.last_bytes = self.text.len();
         let mut document = TantivyDocument::default();
         document.add_text(contents, &self.text);
         // A corpus field of this name would be taken for the title, which every passage has.
@@ -111,6 +117,7 @@ impl PartWriter {
         let values = others.map(|(name, value)| (name.as_str(), value.as_str()));
         for (name, value) in std::iter::once((TITLE, entry.title)).chain(values) {
             if let Some(token) = filter_token(name, value) {
+                self.last_bytes += token.len();
                 document.add_text(fields, token);
             }
         }
@@ -121,7 +128,8 @@ impl PartWriter {
 
     /// Tells whether the part has outgrown its memory, so that another one should be begun.
     pub(crate) fn is_full(&self) -> bool {
-        self.added.is_multiple_of(MEMORY_CHECK) && self.writer.mem_usage() >= self.memory_bytes
+        let looks = self.added.is_multiple_of(MEMORY_CHECK) || self.last_bytes >= LONG_PASSAGE;
+        looks && self.writer.mem_usage() >= self.memory_bytes
     }
 
     pub(crate) fn finish(self) -> tantivy::Result<Part> {
@@ -230,6 +238,28 @@ mod tests {
                 .check_order()
                 .is_err()
         );
+    }
+
+    /// A few passages of megabytes take as much as thousands of others.
+    #[test]
+    fn the_memory_is_looked_at_behind_each_long_passage() {
+        // So little is outgrown at every look.
+        let mut writer = PartWriter::create(Box::new(RamDirectory::create()), 1 << 20).unwrap();
+        let mut full_after = |rank: u32, text: &str, fields: usize| {
+            let fields = (0..fields).map(|name| (name.to_string(), "x".repeat(500)));
+            let fields: BTreeMap<String, String> = fields.collect();
+            let entry = Entry {
+                title: "T",
+                text,
+                fields: &fields,
+            };
+            writer.add(rank, entry).unwrap();
+            writer.is_full()
+        };
+        assert!(!full_after(0, "short", 1));
+        assert!(full_after(1, &"long ".repeat(LONG_PASSAGE / 4), 0));
+        assert!(!full_after(2, "short", 1));
+        assert!(full_after(3, "short", 1 + LONG_PASSAGE / 500));
     }
 
     #[test]
