@@ -14,7 +14,7 @@ use crate::stats::{
     mean, minimum_detectable_effect, paired_bootstrap, paired_permutation,
 };
 use crate::summary::number;
-use crate::text;
+use crate::text::{self, figure, signed};
 
 /// Below this many questions figures carry a warning.
 pub(crate) const SMALL_N: usize = 100;
@@ -325,7 +325,8 @@ impl Comparison {
                     .minimum_detectable_effect
                     .map_or(String::new(), |effect| {
                         format!(
-                            " A true difference of {effect:.2} or more would probably have shown."
+                            " A true difference of {} or more would probably have shown.",
+                            figure(effect)
                         )
                     });
                 format!(
@@ -403,16 +404,6 @@ fn drawn(found: Interval) -> String {
         _ => ' ',
     };
     (-HALF..=HALF).map(cell).collect()
-}
-
-/// `+0.21`, `-0.04`, `+0.00`.
-pub(crate) fn signed(value: f64) -> String {
-    let text = format!("{value:+.2}");
-    if text == "-0.00" {
-        "+0.00".to_owned()
-    } else {
-        text.replace('-', "−")
-    }
 }
 
 /// Most questions that an error names.

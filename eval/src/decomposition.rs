@@ -10,11 +10,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use forage_contracts::Episode;
 use serde::{Deserialize, Serialize};
 
-use crate::compare::signed;
 use crate::measures::{QuestionKey, exact_match, is_searched, score};
 use crate::pool::wider;
 use crate::stats::{Bootstrap, Interval, StatsError, bootstrap_statistic, mean};
 use crate::summary::hops_label;
+use crate::text::signed;
 
 /// The parts in words, in their order.
 pub(crate) const PARTS: [&str; 4] = [

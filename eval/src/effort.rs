@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use forage_contracts::Episode;
 use serde::{Deserialize, Serialize};
 
-use crate::compare::signed;
 use crate::measures::{QuestionKey, by_question, score};
 use crate::stats::{Bootstrap, Interval, StatsError, bootstrap_statistic, mean};
+use crate::text::signed;
 
 /// Pearson's correlation of a question's hops with the searches of its episodes, before and after training.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

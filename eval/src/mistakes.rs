@@ -6,11 +6,12 @@ use forage_contracts::Episode;
 use forage_env::reward::{is_give_up, normalize};
 use serde::{Deserialize, Serialize};
 
-use crate::compare::{interval_words, signed};
+use crate::compare::interval_words;
 use crate::measures::{QuestionKey, exact_match, is_searched, score};
 use crate::pool::{Scores, by_seed, over_seeds};
 use crate::stats::{Bootstrap, Interval, StatsError, mean};
 use crate::telemetry::shown;
+use crate::text::{figure, signed};
 
 /// The mistake of an episode that was graded and is not right. The first that applies counts; answers, passages and questions are
 /// compared normalised, as exact match does.
@@ -144,10 +145,10 @@ impl MistakeShare {
     pub(crate) fn words(all: &[Self], confidence: f64) -> Option<String> {
         let one = |share: &Self| {
             format!(
-                "{} {:.2} and {:.2} (change {}, {})",
+                "{} {} and {} (change {}, {})",
                 share.name(),
-                share.start,
-                share.trained,
+                figure(share.start),
+                figure(share.trained),
                 signed(share.change.estimate),
                 interval_words(share.change, confidence)
             )

@@ -53,6 +53,30 @@ pub(crate) fn row(name: &str, interval: Interval) -> Vec<String> {
     vec![name.to_owned(), number(interval.estimate), ends(interval)]
 }
 
+/// Size below which a difference is what rounding leaves of none.
+const ROUNDING: f64 = 1e-6;
+
+/// A difference in a sentence: `+0.21`, `−0.04`, `+0.00`; where two decimals would leave nothing of it, its first two digits: `+0.0042`.
+pub(crate) fn signed(value: f64) -> String {
+    let size = value.abs();
+    let decimals = if (ROUNDING..0.005).contains(&size) {
+        (1.0 - size.log10().floor()) as usize
+    } else {
+        2
+    };
+    let text = format!("{value:+.decimals$}");
+    if text == "-0.00" {
+        "+0.00".to_owned()
+    } else {
+        text.replace('-', "−")
+    }
+}
+
+/// The same of a figure that is no difference: `0.21`.
+pub(crate) fn figure(value: f64) -> String {
+    signed(value).trim_start_matches('+').to_owned()
+}
+
 /// The caveat on so many questions without a score; `None` where there is none.
 pub(crate) fn lost_questions(count: usize) -> Option<String> {
     let (were, are) = match count {
@@ -105,6 +129,26 @@ mod tests {
             table(&["metric", "mean"], rows),
             "metric     mean\nem          0.5\nsearches  12.25\n"
         );
+    }
+
+    #[test]
+    fn small_figures_show_two_digits() {
+        let all = [
+            0.213, -0.04, 0.005, 0.0042, -0.001, 0.0003, -1e-17, 0.0, 1.5,
+        ];
+        let shown = [
+            "+0.21",
+            "−0.04",
+            "+0.01",
+            "+0.0042",
+            "−0.0010",
+            "+0.00030",
+            "+0.00",
+            "+0.00",
+            "+1.50",
+        ];
+        assert_eq!(all.map(signed), shown);
+        assert_eq!([0.0042, 0.5, 0.0].map(figure), ["0.0042", "0.50", "0.00"]);
     }
 
     #[test]

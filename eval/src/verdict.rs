@@ -10,14 +10,14 @@ use forage_env::Alarm;
 use serde::{Deserialize, Serialize};
 
 use crate::at_k::CurveComparison;
-use crate::compare::{Comparison, Difference, SMALL_N, few_questions, interval_words, signed};
+use crate::compare::{Comparison, Difference, SMALL_N, few_questions, interval_words};
 use crate::decomposition::Decomposition;
 use crate::effort::Effort;
 use crate::mistakes::MistakeShare;
 use crate::stats::{Bootstrap, Interval};
 use crate::study::{Arm, Cost, Figures, SeedEpisodes, Study, StudyError, adjust, late_words};
 use crate::telemetry::Course;
-use crate::text::{lost_questions, write_atomic};
+use crate::text::{figure, lost_questions, signed, write_atomic};
 
 /// The comparisons behind a verdict, for one way of sampling.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -340,10 +340,10 @@ impl Verdict {
     fn gain_words(&self) -> String {
         let [words, unit] = self.outcome.words();
         let evidence = format!(
-            "{} {unit}, from {:.2} to {:.2} ({}, n = {} questions)",
+            "{} {unit}, from {} to {} ({}, n = {} questions)",
             signed(self.gain),
-            self.start,
-            self.trained,
+            figure(self.start),
+            figure(self.trained),
             self.interval_words(self.gain_interval),
             self.n
         );
@@ -429,9 +429,9 @@ impl Verdict {
         let beside: Vec<String> = beside.collect();
         let [words, _] = self.outcome.words();
         Some(format!(
-            "Sampled at temperature 1, {words} went from {:.2} to {:.2}: {}{}.",
-            gain.a,
-            gain.b,
+            "Sampled at temperature 1, {words} went from {} to {}: {}{}.",
+            figure(gain.a),
+            figure(gain.b),
             evidence(gain),
             beside.concat()
         ))
@@ -444,9 +444,13 @@ impl Verdict {
         }
         sentences.extend(lost_questions(self.greedy.gain.lost_to_infra));
         match self.minimum_detectable_effect {
-            Some(effect) => sentences
-                .push(format!("With these questions a true gain of {effect:.2} or more shows with 80 % probability.")),
-            None => sentences.push("Every question changed by the same amount, so the interval says little.".into()),
+            Some(effect) => sentences.push(format!(
+                "With these questions a true gain of {} or more shows with 80 % probability.",
+                figure(effect)
+            )),
+            None => sentences.push(
+                "Every question changed by the same amount, so the interval says little.".into(),
+            ),
         }
         sentences
     }

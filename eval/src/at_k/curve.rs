@@ -7,10 +7,11 @@ use forage_contracts::Episode;
 use serde::{Deserialize, Serialize};
 
 use super::{Attempts, attempts_by_question, majority_at_k, pass_at_k};
-use crate::compare::{interval_words, signed};
+use crate::compare::interval_words;
 use crate::measures::QuestionKey;
 use crate::pool::{Scores, by_asked, over_seeds, paired_p};
 use crate::stats::{Bootstrap, Interval, StatsError, mean_interval};
+use crate::text::signed;
 
 /// The property that `k` samples of a question are tested for.
 #[derive(Clone, Copy, Debug)]

@@ -5,10 +5,11 @@ use maud::{Markup, html};
 use super::axis::Axis;
 use super::html::{colours, legend};
 use super::px;
-use crate::compare::{Comparison, signed};
+use crate::compare::Comparison;
 use crate::stats::Interval;
 use crate::study::{Arm, Study};
 use crate::summary::EvalSummary;
+use crate::text::signed;
 use crate::verdict::{Detail, Verdict};
 
 const WIDTH: f64 = 760.0;

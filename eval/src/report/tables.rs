@@ -6,7 +6,7 @@ use forage_env::{Alarm, Severity};
 use maud::{Markup, html};
 
 use super::{Paired, Recipe};
-use crate::compare::{Comparison, Difference, signed};
+use crate::compare::{Comparison, Difference};
 use crate::decomposition::{Decomposition, Row};
 use crate::measures::{display_rank, headline};
 use crate::mistakes::MistakeShare;
@@ -14,6 +14,7 @@ use crate::stats::Interval;
 use crate::study::{Claim, Cost};
 use crate::summary::{EvalSummary, Metric, hops_label, number};
 use crate::telemetry::Course;
+use crate::text::signed;
 use crate::verdict::Verdict;
 
 /// A table whose rows begin with their name, as the page and Markdown show it.

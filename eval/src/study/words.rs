@@ -4,13 +4,13 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use super::{Arm, Cost, Lead, Study};
-use crate::compare::{SMALL_N, few_questions, interval_words, signed};
+use crate::compare::{SMALL_N, few_questions, interval_words};
 use crate::decomposition::Row;
 use crate::effort::Effort;
 use crate::mistakes::MistakeShare;
 use crate::stats::{Interval, LEVEL, mean};
 use crate::summary::number;
-use crate::text;
+use crate::text::{self, figure, signed};
 
 /// Number of seeds below which there is a warning: an interval over seeds is then wide, or absent.
 const FEW_SEEDS: usize = 5;
@@ -377,9 +377,9 @@ impl Arm {
         });
         let cost = self.cost.map(|cost| format!(" {}", cost.words()));
         format!(
-            "Baseline `{}` reaches {:.2} {unit}{}, {} over the start{lead}.",
+            "Baseline `{}` reaches {} {unit}{}, {} over the start{lead}.",
             self.name,
-            average(self, |seed| seed.score),
+            figure(average(self, |seed| seed.score)),
             cost.unwrap_or_default(),
             evidence(self.gain)
         )

@@ -134,6 +134,26 @@ fn small_differences_and_few_questions_are_said() -> TestResult {
     Ok(())
 }
 
+/// Of 2,000 questions 8 and 4 more are right: two decimals would leave nothing of either.
+#[test]
+fn differences_of_less_than_a_hundredth_are_said_with_two_digits() -> TestResult {
+    let right = |count: usize| episodes(2000, |index| index < count);
+    let said = |count: usize| -> Result<String, CompareError> {
+        Ok(Comparison::from_episodes(&right(0), &right(count), SETTINGS)?.words("em", "A", "B"))
+    };
+    let shown = said(8)?;
+    assert!(
+        shown.starts_with("B beats A by +0.0040 EM (95 % interval +0.00"),
+        "{shown}"
+    );
+    let hidden = said(4)?;
+    assert!(
+        hidden.ends_with(" A true difference of 0.0028 or more would probably have shown."),
+        "{hidden}"
+    );
+    Ok(())
+}
+
 #[test]
 fn infra_faults_drop_their_question_from_both_sides() -> TestResult {
     let a = episodes(40, |index| index < 10);
