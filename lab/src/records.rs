@@ -43,7 +43,8 @@ impl<'a> RunRecords<'a> {
         })
     }
 
-    /// Writes what a step leaves. The first step removes what it and later ones left before the run went back to a checkpoint.
+    /// Writes what a step leaves. The first step removes what it and later ones left before the run went back to a checkpoint, the last
+    /// one the policy of an earlier end, which would pass for this one's until that is written.
     pub(crate) fn keep(&mut self, row: &Row, episodes: &[Episode], alarms: &[Alarm]) -> Result<()> {
         if self.is_new {
             remove_rollouts(self.layout, row.step())?;
@@ -55,6 +56,9 @@ impl<'a> RunRecords<'a> {
         self.conduct.write(row.step(), episodes)?;
         if self.is_new || !alarms.is_empty() {
             keep_alarms(&self.layout.alarms(), row.step(), alarms)?;
+        }
+        if row.step() + 1 == self.steps {
+            remove_policy(self.layout)?;
         }
         self.is_new = false;
         Ok(())
@@ -132,6 +136,17 @@ fn remove_rollouts(layout: &RunLayout, step: u64) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Removes the policy of a run, if there is one.
+fn remove_policy(layout: &RunLayout) -> Result<()> {
+    let policy = layout.policy();
+    let removed = std::fs::remove_dir_all(&policy);
+    let is_missing = |error: &std::io::Error| error.kind() == ErrorKind::NotFound;
+    if removed.as_ref().is_err_and(is_missing) {
+        return Ok(());
+    }
+    removed.with_context(|| format!("cannot remove {}", policy.display()))
 }
 
 /// Keeps the first group of a step, in a file of its own.
@@ -224,5 +239,20 @@ mod tests {
         std::fs::write(layout.rollouts_of(30), "").unwrap();
         step(&mut records, 21);
         assert!(layout.rollouts_of(30).exists(), "looked for once");
+    }
+
+    /// As a run of 2 steps that is resumed to take 4.
+    #[test]
+    fn the_policy_of_an_earlier_end_goes_with_the_last_step() {
+        let folder = tempfile::tempdir().unwrap();
+        let layout = RunLayout::new(folder.path());
+        make_folder(&layout.policy()).unwrap();
+        let mut records = RunRecords::open(&layout, None, 4).unwrap();
+        for (step, stays) in [(2, true), (3, false)] {
+            records.keep(&Row::new(step), &[], &[]).unwrap();
+            assert_eq!(layout.policy().exists(), stays, "step {step}");
+        }
+        // A run that comes to its end for the first time has none.
+        records.keep(&Row::new(3), &[], &[]).unwrap();
     }
 }
