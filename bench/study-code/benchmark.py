@@ -2,6 +2,4 @@
 
 from study.benchmark import study
 
-BENCHMARK = study(
-    "Programs over pages, beside twins and baselines, over ten seeds", "configs/quickstart-code.toml", "answer", {"seeds": "1 2", "samples": 8}
-)
+BENCHMARK = study("Programs over pages, beside twins and baselines, over ten seeds", "configs/quickstart-code.toml", "answer")

@@ -2,6 +2,4 @@
 
 from study.benchmark import study
 
-BENCHMARK = study(
-    "Boolean queries, beside twins and baselines, over ten seeds", "configs/query-writer.toml", "ranking", {"seeds": "1 2", "samples": 8}
-)
+BENCHMARK = study("Boolean queries, beside twins and baselines, over ten seeds", "configs/query-writer.toml", "ranking")

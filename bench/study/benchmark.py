@@ -16,6 +16,9 @@ HOPS, PARTS = (1, 2, 3), ("search", "found", "read", "right")
 KS = (1, 2, 4, 8, 16, 32, 64)
 PASSED = ("start", "trained", *(f"difference/{end}" for end in ENDS))
 UNITS = {"answer": "EM", "ranking": "NDCG@10"}
+# Settings of a rehearsal, of about the sizes of configs/smoke.toml.
+SMALL = ["data.train_questions=200", "data.dev_questions=10", "data.test_questions=30", "data.world.pages=300", "grpo.steps=4",
+         "grpo.prompts_per_step=4", "grpo.group_size=4", "grpo.checkpoint_every=2", "grpo.evaluate_every=2", "evaluation.resamples=1000"]
 # What only episodes that end in answers have.
 ANSWER_BARS = ["start, greedy", "trained, greedy", "sampled gain", "trained, two hops", "low end of trained, three hops",
                "low end of searches against hops", "largest k of pass@k"]
@@ -102,16 +105,23 @@ def tables(outcome):
     yield Table(("bar", "met"), [[name, Cell(f"study/bar {name}")] for name in names(outcome)])
 
 
-def study(title, config, outcome, rehearsal):
+def small(config):
+    """A config with the arguments of `forage train` that make it a rehearsal."""
+    return " --set ".join([config, *SMALL])
+
+
+def study(title, config, outcome):
     """The study of a config whose episodes end in `outcome`."""
     twins, baselines = bars.TWINS[outcome], [name.removeprefix("script-") for name in bars.BASELINES[outcome]]
 
     def sides(work):
         parameters = work.parameters
         asked = f"--set evaluation.samples={parameters['samples']} --set evaluation.baselines={json.dumps(baselines, separators=(',', ':'))}"
-        # Kept, so that hours of training go on where they were stopped; another program has a folder of its own.
-        folder = work.home / "study" / f"{digest(work.forage)[:12]}-{os.path.basename(parameters['config'])}"
-        command = [ROOT / "bench/study/run.sh", folder, parameters["config"], parameters["seeds"], ",".join(twins)]
+        config, *settings = parameters["config"].split()
+        # Kept, so that hours of training go on where they were stopped; another program has a folder of its own, and so have rehearsals.
+        folder = "-".join([digest(work.forage)[:12], *(["small"] if settings else []), os.path.basename(config)])
+        folder = work.home / "study" / folder
+        command = [ROOT / "bench/study/run.sh", folder, config, parameters["seeds"], ",".join(twins), *settings]
         folder.parent.mkdir(parents=True, exist_ok=True)
         return [[Command("study", command, read(outcome), os.environ | {"FORAGE_BIN": str(work.forage), "STUDY": asked})]]
 
@@ -119,7 +129,7 @@ def study(title, config, outcome, rehearsal):
         title=title,
         sides=sides,
         parameters={"config": config, "seeds": "1 2 3 4 5 6 7 8 9 10", "samples": 64},
-        rehearsal=rehearsal,
+        rehearsal={"config": small(config), "seeds": "1 2", "samples": 8},
         rounds=1,
         exact=True,
         figures=list(figures(outcome)),
@@ -128,5 +138,4 @@ def study(title, config, outcome, rehearsal):
     )
 
 
-REHEARSAL = {"config": "configs/smoke.toml", "seeds": "1 2", "samples": 8}
-BENCHMARK = study("A gain beside twins and baselines, over ten seeds", "configs/quickstart.toml", "answer", REHEARSAL)
+BENCHMARK = study("A gain beside twins and baselines, over ten seeds", "configs/quickstart.toml", "answer")

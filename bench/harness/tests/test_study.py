@@ -120,6 +120,23 @@ class Study(unittest.TestCase):
             seen |= {f"study/bar {name}": int(bar["met"]) for name, bar in shown.items()}
             self.assertLess(measure.figures(declared, seen)["bars met"], 1)
 
+    def test_a_rehearsal_trains_in_small_and_in_a_folder_of_its_own(self):
+        with tempfile.TemporaryDirectory() as home:
+            forage = Path(home, "forage")
+            forage.touch()
+            for name in ("study", "study-code", "study-query"):
+                declared = declare.load(name, ROOT)
+                commands = []
+                for parameters in (declared.parameters, declared.parameters | declared.rehearsal):
+                    work = mock.Mock(parameters=parameters, home=Path(home), forage=forage)
+                    commands.append(declared.sides(work)[0][0].command)
+                whole, small = commands
+                self.assertEqual(whole[2:4], [declared.parameters["config"], "1 2 3 4 5 6 7 8 9 10"])
+                self.assertEqual(len(whole), 5, "nothing but the config's own settings")
+                self.assertEqual((small[2], small[3]), (whole[2], "1 2"))
+                self.assertEqual(small[5:], [word for setting in benchmark.SMALL for word in ("--set", setting)])
+                self.assertNotEqual(small[1], whole[1])
+
     def test_conduct_is_counted_by_hops(self):
         three = bars.conduct(RECORDS)[3]
         self.assertEqual((three["questions"], three["found"], three["read"]), (3, 1.0, 0.5))
