@@ -209,10 +209,7 @@ impl Report {
         let results = html! {
             (self.by_run(|verdict: &Verdict| html! {
                 (intervals::gains(verdict))
-                @if let Some(table) = tables::gains(verdict) { (table.html()) }
-                @if let Some(table) = tables::baselines(verdict) { (table.html()) }
-                @if let Some(table) = tables::decomposition(verdict.parts.as_ref()) { (table.html()) }
-                @if let Some(table) = tables::mistakes(&verdict.mistakes) { (table.html()) }
+                @for table in tables::of_verdict(verdict) { (table.html()) }
                 (at_k::picture(verdict.pass_at_k.as_ref()))
             }, Studies::results))
             @if let Some(paired) = &self.paired {

@@ -21,13 +21,16 @@ pub(super) fn render(report: &Report) -> String {
             cell(run),
             cell(&verdict.words().join(" "))
         );
-        if let Some(table) = tables::baselines(verdict) {
+        for table in tables::of_verdict(verdict) {
             let _ = write!(text, "\n{}", shown(&table));
         }
     }
     for (run, study) in &report.studies {
-        let (words, table) = (study.words().join(" "), shown(&study.table()));
-        let _ = write!(text, "\n**{}**: {}\n\n{table}", cell(run), cell(&words));
+        let words = study.words().join(" ");
+        let _ = write!(text, "\n**{}**: {}\n", cell(run), cell(&words));
+        for table in study.tables() {
+            let _ = write!(text, "\n{}", shown(&table));
+        }
     }
     if let Some(paired) = &report.paired {
         let differences = shown(&tables::differences(paired));
@@ -47,8 +50,10 @@ pub(super) fn render(report: &Report) -> String {
             100.0 * first.bootstrap.confidence,
             shown(&tables::metrics(&report.evaluations))
         );
-        if let Some(table) = tables::by_source(&report.evaluations) {
-            let _ = write!(text, "\n{}", shown(&table));
+        let all = &report.evaluations;
+        let parts = [tables::by_source(all), tables::by_hops(all)];
+        for table in parts.iter().flatten() {
+            let _ = write!(text, "\n{}", shown(table));
         }
     }
     text.push_str(&training(report));

@@ -46,20 +46,26 @@ impl Studies {
 
     /// Gains, drawn and in a table; what they consist of; why episodes fail; pass@k.
     pub(super) fn results(&self) -> Markup {
-        let parts = tables::decomposition(self.greedy.parts.as_ref());
-        let mistakes = tables::mistakes(&self.greedy.mistakes);
         let curves = self.sampled.as_ref();
         html! {
             (intervals::arms(self.each()))
-            (self.table().html())
-            @if let Some(table) = &parts { (table.html()) }
-            @if let Some(table) = &mistakes { (table.html()) }
+            @for table in self.tables() { (table.html()) }
             (at_k::picture(curves.and_then(|study| study.pass_at_k.as_ref())))
         }
     }
 
+    /// The gains of all arms; what that of the trained policy consists of, and why episodes fail, where that is known.
+    pub(super) fn tables(&self) -> Vec<Table> {
+        let all = [
+            Some(self.table()),
+            tables::decomposition(self.greedy.parts.as_ref()),
+            tables::mistakes(&self.greedy.mistakes),
+        ];
+        all.into_iter().flatten().collect()
+    }
+
     /// Start, trained policy, twins and baselines: their scores, gains over the start and the lead of the trained policy.
-    pub(super) fn table(&self) -> Table {
+    fn table(&self) -> Table {
         let has_costs = self.greedy.has_costs();
         let row = |name, score, intervals, cost| {
             let cost = has_costs.then(|| Cost::cells(cost));

@@ -196,8 +196,19 @@ pub(super) fn by_source(evaluations: &[(String, EvalSummary)]) -> Option<Table> 
     })
 }
 
+/// What a verdict has of gains by data set, baselines, parts of the gain and mistakes.
+pub(super) fn of_verdict(verdict: &Verdict) -> Vec<Table> {
+    let all = [
+        gains(verdict),
+        baselines(verdict),
+        decomposition(verdict.parts.as_ref()),
+        mistakes(&verdict.mistakes),
+    ];
+    all.into_iter().flatten().collect()
+}
+
 /// The paired gain on each data set, their mean with each counted once, and that over all questions; `None` of one data set.
-pub(super) fn gains(verdict: &Verdict) -> Option<Table> {
+fn gains(verdict: &Verdict) -> Option<Table> {
     let (gain, measure) = (&verdict.greedy.gain, verdict.outcome.measure());
     sources(gain, measure, ["start", "trained", "gain"])
 }
@@ -313,7 +324,7 @@ pub(super) fn beside_head(what: &str, unit: &str, has_costs: bool) -> Vec<String
 
 /// Start, trained policy and baselines: their scores, gains over the start and the lead of the trained policy; `None` without
 /// baselines.
-pub(super) fn baselines(verdict: &Verdict) -> Option<Table> {
+fn baselines(verdict: &Verdict) -> Option<Table> {
     if verdict.greedy.baselines.is_empty() {
         return None;
     }
@@ -387,14 +398,13 @@ pub(super) fn differences(paired: &Paired) -> Table {
     }
 }
 
-/// The results as the page shows them: every metric, the main one by data set, and exact match by number of hops where there are at
-/// least two kinds.
-pub(super) fn results(evaluations: &[(String, EvalSummary)]) -> Markup {
+/// Exact match by number of hops; `None` where there are fewer than two kinds.
+pub(super) fn by_hops(evaluations: &[(String, EvalSummary)]) -> Option<Table> {
     let hops: BTreeSet<u8> = evaluations
         .iter()
         .flat_map(|(_, summary)| summary.by_hops.keys().copied())
         .collect();
-    let by_hops = Table {
+    (hops.len() > 1).then(|| Table {
         head: head("exact match by hops", evaluations),
         rows: hops
             .iter()
@@ -405,8 +415,12 @@ pub(super) fn results(evaluations: &[(String, EvalSummary)]) -> Markup {
             })
             .collect(),
         counts: Vec::new(),
-    };
-    let by_source = by_source(evaluations);
+    })
+}
+
+/// The results as the page shows them: every metric, the main one by data set, and exact match by hops.
+pub(super) fn results(evaluations: &[(String, EvalSummary)]) -> Markup {
+    let parts = [by_source(evaluations), by_hops(evaluations)];
     html! {
         @if let Some((_, first)) = evaluations.first() {
             (metrics(evaluations).html())
@@ -415,8 +429,7 @@ pub(super) fn results(evaluations: &[(String, EvalSummary)]) -> Markup {
                 " % intervals over questions. Shares lie between 0 and 1; response tokens include observations, \
                  policy tokens do not."
             }
-            @if let Some(table) = &by_source { (table.html()) }
-            @if hops.len() > 1 { (by_hops.html()) }
+            @for table in parts.iter().flatten() { (table.html()) }
         }
     }
 }
