@@ -120,7 +120,7 @@ fn judgments_of(index: &Index, path: &Path) -> Result<Qrels> {
 }
 
 /// The best `depth` passages for each query. One with the query's id is the query itself, as in `ArguAna` and Quora, and is left out,
-/// as BEIR's evaluation does it, unless it is judged. Blocks.
+/// as in BEIR's evaluation; but where it is judged, which BEIR does not look at, it stays. Blocks.
 fn search(
     retriever: &dyn Retriever,
     queries: &[QueryRecord],
