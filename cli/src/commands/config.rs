@@ -253,7 +253,7 @@ fn last(path: &str) -> &str {
     path.rsplit_once('.').map_or(path, |(_, last)| last)
 }
 
-/// What may be written for a key, and what it is where nothing is written.
+/// The form of a key's value, and its default or that it is required.
 fn form(key: &Key) -> String {
     match &key.default {
         Some(default) if !key.is_table => format!("{}, by default {default}", key.form),

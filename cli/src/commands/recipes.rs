@@ -224,7 +224,7 @@ pub(crate) fn named(name: &Path, overrides: &[String]) -> Result<RunConfig> {
         None if name.exists() => Ok(RunConfig::read(name, overrides)?),
         None if name.extension().is_some() => {
             let wrong = format!(
-                "there is no config file {text}; check the path, begin one with `forage config init {}`, or take a name of \
+                "there is no config file {text}; check the path, begin one with `forage config init {}`, or use a name from \
                  `forage recipes list`",
                 word(name)
             );
