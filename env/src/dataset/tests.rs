@@ -358,6 +358,11 @@ fn rows_without_a_data_set_are_of_their_file() {
     for (path, source) in [
         ("popqa.jsonl".to_owned(), "popqa"),
         ("train.jsonl".to_owned(), "train"),
+        ("./train.jsonl".to_owned(), "train"),
+        // A test runs in the folder of its crate.
+        (".".to_owned(), "env"),
+        ("src/../train.jsonl".to_owned(), "env"),
+        ("../nq/train.jsonl".to_owned(), "nq"),
         ("/sets/nq/train.jsonl.gz".to_owned(), "nq"),
         ("data/train.parquet".to_owned(), "data"),
         ("/sets/nq/test-00000-of-00001.parquet".to_owned(), "nq"),
