@@ -285,14 +285,16 @@ fn markdown_files_are_pages() {
     ];
     assert_eq!(passages, expected);
     // Folders below are read too, hidden ones aside.
-    for below in ["sub", ".hidden"] {
+    for below in ["sub", ".hidden", "_posts"] {
         std::fs::create_dir(folder.path().join(below)).unwrap();
     }
     write(&folder, "sub/e.md", b"Below.");
+    write(&folder, "_posts/_index.md", b"Posts.");
     write(&folder, ".hidden/f.md", b"Hidden.");
     let passages = read(folder.path(), CorpusFormat::WHOLE_PAGES).unwrap();
-    let ids: Vec<&str> = passages.iter().map(|page| page.id.as_str()).collect();
-    assert_eq!(ids, ["a", "b", "c", "e"]);
+    let mut ids: Vec<&str> = passages.iter().map(|page| page.id.as_str()).collect();
+    ids.sort_unstable();
+    assert_eq!(ids, ["_index", "a", "b", "c", "e"]);
     write(&folder, "sub/a.md", b"Twice.");
     let twice = read(folder.path(), CorpusFormat::PAGES).unwrap_err();
     assert!(twice.to_string().contains("would be one page"), "{twice}");

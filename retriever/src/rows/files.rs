@@ -45,9 +45,10 @@ fn kind(path: &Path, ends: &Ends) -> Option<&'static str> {
     (!is_hidden(path) && name != DESCRIPTION).then_some(*kind)
 }
 
+/// Tells whether a name begins with a dot. A `_` does not hide: generators of sites have pages in `_index.md` and `_posts`.
 fn is_hidden(path: &Path) -> bool {
     let name = path.file_name().map(OsStr::to_string_lossy);
-    name.is_some_and(|name| name.starts_with(['.', '_']))
+    name.is_some_and(|name| name.starts_with('.'))
 }
 
 /// Tells whether an entry of a folder is to be read. A link that leads nowhere is: opening it tells that a part is missing.
