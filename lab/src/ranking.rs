@@ -14,7 +14,7 @@ use std::sync::Arc;
 use forage_eval::{Bootstrap, RetrievalReport, write_atomic};
 use forage_retriever::{Hit, Index, Query, QueryRecord, Retriever, read_qrels};
 
-use crate::error::{Context, Result, refuse};
+use crate::error::{Context, Result, bail, refuse};
 use crate::lock::FileLock;
 use crate::retrieval::RetrieverConfig;
 use crate::runtime::runtime;
@@ -76,7 +76,7 @@ impl Ranking<'_> {
             for (query, hits) in chunk.iter().zip(found) {
                 if run.is_some() {
                     let scored = hits.iter().map(|hit| (hit.id.as_str(), hit.score));
-                    write_run(&mut lines, &query.id, scored, &tag);
+                    write_run(&mut lines, &query.id, scored, &tag)?;
                 }
                 let ids = hits.into_iter().map(|hit| hit.id).collect();
                 rankings.insert(query.id.clone(), ids);
@@ -157,16 +157,25 @@ fn search(
 
 /// Adds one query's ranking as TREC run lines: `qid Q0 docid rank score tag`, ranks from 1.
 ///
-/// `ranking` yields passage ids and scores, best first. Scores are printed so that they read back exactly.
+/// `ranking` yields passage ids and scores, best first. Scores are printed so that they read back exactly. Refuses ids that would be read
+/// back as several columns.
 fn write_run<'a>(
     out: &mut String,
     query_id: &str,
     ranking: impl IntoIterator<Item = (&'a str, f32)>,
     tag: &str,
-) {
+) -> Result<()> {
     for (rank, (document, score)) in (1..).zip(ranking) {
+        let mut ids = [query_id, document].into_iter();
+        if let Some(id) = ids.find(|id| id.contains(char::is_whitespace)) {
+            bail!(
+                "--run: the columns of a TREC run are separated by blanks, and the id {id:?} holds one; write it without, in queries or \
+                 corpus and in the judgments, or leave out --run"
+            );
+        }
         let _ = writeln!(out, "{query_id} Q0 {document} {rank} {score} {tag}");
     }
+    Ok(())
 }
 
 #[cfg(test)]

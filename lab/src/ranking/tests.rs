@@ -184,8 +184,12 @@ fn lines_that_cannot_be_used_are_named() {
 fn run_lines() {
     let mut out = String::new();
     let ranking = [("d2", 1.5), ("d1", 0.1)];
-    super::write_run(&mut out, "q1", ranking, "forage");
+    super::write_run(&mut out, "q1", ranking, "forage").unwrap();
     assert_eq!(out, "q1 Q0 d2 1 1.5 forage\nq1 Q0 d1 2 0.1 forage\n");
+    for (query, passage) in [("q 1", "d1"), ("q1", "My page#0"), ("q1", "d\u{a0}1")] {
+        let error = super::write_run(&mut out, query, [(passage, 1.0)], "forage").unwrap_err();
+        assert!(error.to_string().contains("blanks"), "{error}");
+    }
 }
 
 #[test]
