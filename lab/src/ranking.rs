@@ -47,7 +47,7 @@ impl Ranking<'_> {
     /// ranking is written to `run`, as a TREC run, when it is complete. Blocks; not to be called from async code.
     ///
     /// # Errors
-    /// When a file cannot be read or written, the index has none of the relevant passages, or a search fails.
+    /// When a file cannot be read or written, no query is judged, the index has none of the relevant passages, or a search fails.
     pub fn evaluate(&self, qrels: &Path, run: Option<&Path>) -> Result<RetrievalReport> {
         let Self {
             retrieval, depth, ..
@@ -65,6 +65,7 @@ impl Ranking<'_> {
             Some(index) => judgments_of(index, qrels)?,
             None => read_qrels(qrels)?,
         };
+        check_judged(&queries, &qrels, self.queries)?;
         // A device or a pipe is written to as it is.
         let file = run.filter(|place| place.is_file() || place.is_dir() || !place.exists());
         let _lock = file.map(FileLock::take).transpose()?;
@@ -116,6 +117,18 @@ fn judgments_of(index: &Index, path: &Path) -> Result<Qrels> {
          judged passages, or write their ids as it has them (in an index of several corpora the name of their own stands before them)",
         path.display(),
         index.place().display()
+    )
+}
+
+/// Refuses queries of which none is judged: every metric would be 0.
+fn check_judged(queries: &[QueryRecord], qrels: &Qrels, path: &Path) -> Result<()> {
+    if queries.iter().any(|query| qrels.contains_key(&query.id)) {
+        return Ok(());
+    }
+    let first = queries.first().map_or("", |query| query.id.as_str());
+    refuse!(
+        "no query of {} is judged, `{first}` for instance: name the queries of these judgments, or write their ids as the judgments have them",
+        path.display()
     )
 }
 

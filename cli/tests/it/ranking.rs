@@ -217,6 +217,21 @@ fn judgments_of_another_corpus_are_refused() {
 }
 
 #[test]
+fn queries_of_other_judgments_are_refused() {
+    let place = place();
+    let queries = "{\"_id\": \"17\", \"text\": \"Who sings?\"}\n";
+    std::fs::write(place.path().join("queries.jsonl"), queries).unwrap();
+    let mut command = RETRIEVAL;
+    command[5] = "queries.jsonl";
+    let ways: [&[&str]; 2] = [&[], &["--stages", "bm25:10"]];
+    for more in ways {
+        let error = refused(place.path(), &[&command[..], more].concat());
+        let part = "no query of queries.jsonl is judged, `17` for instance";
+        assert!(error.contains(part), "{error}");
+    }
+}
+
+#[test]
 fn rankers_are_attacked_and_certified() {
     let place = place();
     let write = |name: &str, text: &str| std::fs::write(place.path().join(name), text).unwrap();

@@ -19,10 +19,10 @@ use forage_retriever::{
 };
 use serde::Serialize;
 
-use super::{QUERIES_PER_CALL, Qrels, Ranking, judgments_of, search};
+use super::{QUERIES_PER_CALL, Qrels, Ranking, check_judged, judgments_of, search};
 use crate::config::Resolved;
 use crate::data::{Corpus, Tasks};
-use crate::error::{Context, Result, bail, refuse};
+use crate::error::{Context, Result, refuse};
 use crate::evaluate::{Opening, PlaySettings, fault_budget};
 use crate::observer::Observer;
 use crate::retrieval::RetrieverConfig;
@@ -59,10 +59,8 @@ impl Ranking<'_> {
         let index = Arc::new(Index::open(folder)?);
         let qrels = judgments_of(&index, qrels)?;
         let mut queries = QueryRecord::read_all(self.queries)?;
+        check_judged(&queries, &qrels, self.queries)?;
         queries.retain(|query| qrels.contains_key(&query.id));
-        if queries.is_empty() {
-            bail!("no query of {} is judged", self.queries.display());
-        }
         let first = RetrieverConfig {
             mode: mode
                 .parse::<Mode>()
