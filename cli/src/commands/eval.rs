@@ -1,6 +1,7 @@
 //! `forage eval`: any policy on held-out questions, or an index on judged queries.
 
 use std::fmt::Display;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use anyhow::Result;
@@ -135,8 +136,8 @@ struct Retrieval {
     #[arg(long)]
     qrels: PathBuf,
     /// Documents per query.
-    #[arg(short, long, default_value_t = 1000)]
-    k: usize,
+    #[arg(short, long, default_value = "1000")]
+    k: NonZeroUsize,
     /// Write the ranking as a TREC run.
     #[arg(long)]
     run: Option<PathBuf>,
@@ -377,7 +378,7 @@ impl Retrieval {
             index: self.index.as_deref(),
             remote: self.remote.as_deref(),
             queries: &self.queries,
-            depth: self.k,
+            depth: self.k.get(),
         };
         if !self.stages.is_empty() {
             let config = self.config.as_deref();

@@ -209,6 +209,14 @@ fn a_depth_of_reranking_that_nothing_would_read_is_refused() {
 }
 
 #[test]
+fn a_ranking_of_no_documents_is_refused() {
+    let files = ["--index", "i", "--queries", "q", "--qrels", "r"];
+    let command = [&["eval", "retrieval"][..], &files, &["-k", "0"]].concat();
+    let (code, error) = fails(&command);
+    assert!(code == 2 && error.contains("'--k <K>'"), "{error}");
+}
+
+#[test]
 fn a_malformed_line_is_named_and_nothing_is_left() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("index");
