@@ -81,7 +81,7 @@ struct Corpus {
     drop_duplicates: bool,
     /// Threads; all of them by default.
     #[arg(long)]
-    threads: Option<usize>,
+    threads: Option<NonZeroUsize>,
 }
 
 /// Makes one segment of all that was added.
@@ -324,7 +324,7 @@ impl Build {
             ..BuildRequest::new(&paths[0], format, &self.out)
         };
         request.sources = paths;
-        request.threads = corpus.threads.unwrap_or(request.threads);
+        request.threads = corpus.threads.map_or(request.threads, NonZeroUsize::get);
         let built = RetrieverIndex::build(&request, &mut show(&Watch::new()))?;
         print_summary(&built, self.json)?;
         next_search(&self.out);
@@ -341,7 +341,7 @@ impl Add {
             ..AddRequest::new(&paths[0], format, &self.index)
         };
         request.sources = paths;
-        request.threads = corpus.threads.unwrap_or(request.threads);
+        request.threads = corpus.threads.map_or(request.threads, NonZeroUsize::get);
         let grown = RetrieverIndex::add(&request, &mut show(&Watch::new()))?;
         print_summary(&grown, self.json)?;
         next_search(&self.index);

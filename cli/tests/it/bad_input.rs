@@ -217,6 +217,20 @@ fn a_ranking_of_no_documents_is_refused() {
 }
 
 #[test]
+fn an_index_is_built_on_some_threads_and_on_no_more_than_can_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let (corpus, out) = (corpus(folder.path(), GOOD), folder.path().join("index"));
+    let files = ["--corpus", text(&corpus), "--out", text(&out)];
+    let build = [&["index", "build"][..], &files].concat();
+    let (code, error) = fails(&[&build[..], &["--threads", "0"]].concat());
+    assert!(
+        code == 2 && error.contains("'--threads <THREADS>'"),
+        "{error}"
+    );
+    done(&[&build[..], &["--threads", "1000000"]].concat());
+}
+
+#[test]
 fn a_malformed_line_is_named_and_nothing_is_left() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("index");

@@ -13,6 +13,7 @@ use rayon::prelude::*;
 use tantivy::directory::{Directory, MmapDirectory};
 
 use super::feed::Feed;
+use super::request::available_threads;
 use super::staging::files_below;
 use crate::bm25::{Bm25Params, Entry, Part, PartWriter, Postings, Scorer, Totals, merge_parts};
 use crate::error::{IndexError, ReadError};
@@ -64,7 +65,8 @@ impl Plan<'_> {
     ) -> Result<Option<Written>, IndexError> {
         let path = self.path();
         fs::create_dir(&path).map_err(IndexError::io("write", &path))?;
-        let threads = self.threads.max(1);
+        // More than there are cores would take time to begin and save none.
+        let threads = self.threads.clamp(1, available_threads());
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
         let pool = pool.map_err(|cause| IndexError::io("write", &path)(io::Error::other(cause)))?;
         let started = Instant::now();
