@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
+use anyhow::Result;
 use clap::Args;
-use forage_lab::RetrieverConfig;
+use forage_lab::{RetrieverConfig, RunError};
 use forage_retriever::Mode;
 use forage_trainer::device::DeviceSpec;
 
@@ -40,6 +41,21 @@ impl RetrievalArgs {
         "cache_entries",
         "model-device",
     ];
+
+    /// The settings for an index that is searched by this mode alone.
+    ///
+    /// # Errors
+    /// For an encoder beside a mode that looks for words.
+    pub(crate) fn one_mode(&self) -> Result<RetrieverConfig> {
+        if self.encoder.is_some() && [Mode::BM25, Mode::BOOLEAN].contains(&self.mode) {
+            let what = format!(
+                "--encoder: mode {} does without; add --mode dense or --mode hybrid, or leave the encoder out",
+                self.mode
+            );
+            return Err(RunError::config(what).into());
+        }
+        Ok(self.config())
+    }
 
     pub(crate) fn config(&self) -> RetrieverConfig {
         RetrieverConfig {

@@ -257,12 +257,13 @@ impl Eval {
                 evaluate(&config, &options, &Watch::interruptible()?)?,
             )
         } else {
+            let retrieval = self.retrieval.one_mode()?;
             let sources = Sources {
                 environment: &self.env,
                 questions: self.questions.as_deref(),
                 index: self.index.as_deref(),
                 corpus: self.corpus.as_deref().zip(self.format),
-                retrieval: &self.retrieval.config(),
+                retrieval: &retrieval,
                 split: Split::Test,
                 limit: self.limit,
                 usual: QUESTIONS,
@@ -372,7 +373,11 @@ impl Eval {
 
 impl Retrieval {
     fn run(self) -> Result<()> {
-        let retrieval = self.how.config();
+        let retrieval = if self.stages.is_empty() && self.remote.is_none() {
+            self.how.one_mode()?
+        } else {
+            self.how.config()
+        };
         let ranking = Ranking {
             retrieval: &retrieval,
             index: self.index.as_deref(),

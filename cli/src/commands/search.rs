@@ -51,6 +51,10 @@ impl Search {
         if text.trim().is_empty() {
             bail!("the query is empty; give the words to look for");
         }
+        let retrieval = match &folder {
+            Some(_) => self.retrieval.one_mode()?,
+            None => self.retrieval.config(),
+        };
         let query = Query::new(text).filtered(filter(&self.filters)?);
         let repaired = match &folder {
             Some(folder) if self.retrieval.mode == Mode::BOOLEAN => {
@@ -68,10 +72,7 @@ impl Search {
         let hits = if let Some(hits) = repaired.filter(|_| !reranked) {
             hits
         } else {
-            let retriever = self
-                .retrieval
-                .config()
-                .open(folder.as_deref(), self.remote.as_deref())?;
+            let retriever = retrieval.open(folder.as_deref(), self.remote.as_deref())?;
             let found = runtime()?
                 .block_on(retriever.search(std::slice::from_ref(&query), self.k.get()))?;
             found.into_iter().flatten().collect()

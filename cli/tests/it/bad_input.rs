@@ -209,6 +209,30 @@ fn a_depth_of_reranking_that_nothing_would_read_is_refused() {
 }
 
 #[test]
+fn an_encoder_that_no_search_would_use_is_refused() {
+    let retrieval = "eval retrieval --index i --queries q --qrels r --encoder e";
+    for command in [
+        "search i query --encoder e",
+        "search i query --encoder e --mode boolean",
+        retrieval,
+        "eval --policy oracle --index i --questions q --encoder e",
+        "serve env search-r1 --index i --questions q --encoder e",
+    ] {
+        let (code, error) = fails(&command.split(' ').collect::<Vec<_>>());
+        let what = "add --mode dense or --mode hybrid";
+        assert!(code == 2 && error.contains(what), "{command}: {error}");
+    }
+    let (_, error) = fails(
+        &[
+            &retrieval.split(' ').collect::<Vec<_>>()[..],
+            &["--mode", "hybrid"],
+        ]
+        .concat(),
+    );
+    assert!(!error.contains("--mode"), "{error}");
+}
+
+#[test]
 fn a_ranking_of_no_documents_is_refused() {
     let files = ["--index", "i", "--queries", "q", "--qrels", "r"];
     let command = [&["eval", "retrieval"][..], &files, &["-k", "0"]].concat();

@@ -180,6 +180,18 @@ fn stages_that_cannot_be_are_refused() {
         );
         assert!(error.contains(part), "{stages}: {error}");
     }
+    // A model that would be of no use.
+    for (stages, model) in [
+        ("bm25:10,dense:5", ["--reranker", CROSS_ENCODER]),
+        ("boolean:10,bm25:5", ["--encoder", ENCODER]),
+    ] {
+        let error = refused(
+            place.path(),
+            &[&RETRIEVAL[..], &["--stages", stages], &model].concat(),
+        );
+        let part = format!("leave {} out", model[0]);
+        assert!(error.contains(&part), "{stages}: {error}");
+    }
     let answers = [
         "--stages",
         "bm25:10,policy:5",

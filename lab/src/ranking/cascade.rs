@@ -39,8 +39,8 @@ impl Ranking<'_> {
     /// policy of this name where there is one. Blocks; not to be called from async code.
     ///
     /// # Errors
-    /// When a stage is not known or lacks its model, no query or no passage of the index is judged, a file cannot be read, or a stage
-    /// fails.
+    /// When a stage is not known or lacks its model, a model has no stage, no query or no passage of the index is judged, a file cannot be
+    /// read, or a stage fails.
     pub fn cascade(
         &self,
         qrels: &Path,
@@ -53,6 +53,17 @@ impl Ranking<'_> {
         let Some((&(mode, depth), later)) = stages.split_first() else {
             refuse!("--stages: name at least one stage, such as bm25:100");
         };
+        let finds: Mode = mode
+            .parse()
+            .in_config("--stages: the first stage is a search mode")?;
+        let has = |name: &str| later.iter().any(|&(stage, _)| stage == name);
+        if self.retrieval.reranker.is_some() && !has(CROSS_ENCODER) {
+            refuse!("--stages: no stage is `{CROSS_ENCODER}`: add it, or leave --reranker out");
+        }
+        let words = [Mode::BM25, Mode::BOOLEAN].contains(&finds);
+        if self.retrieval.encoder.is_some() && words && !has("dense") {
+            refuse!("--stages: no stage is `dense` or `hybrid`: add one, or leave --encoder out");
+        }
         let Some(folder) = self.index else {
             refuse!("--stages: a cascade begins in an index folder; give --index");
         };
@@ -62,9 +73,7 @@ impl Ranking<'_> {
         check_judged(&queries, &qrels, self.queries)?;
         queries.retain(|query| qrels.contains_key(&query.id));
         let first = RetrieverConfig {
-            mode: mode
-                .parse::<Mode>()
-                .in_config("--stages: the first stage is a search mode")?,
+            mode: finds,
             reranker: None,
             cache_entries: 0,
             ..self.retrieval.clone()

@@ -167,12 +167,13 @@ impl Env {
             PolicyFormat::bytes()
         };
         let seed = self.seed.unwrap_or(1);
+        let retrieval = self.retrieval.one_mode()?;
         let sources = Sources {
             environment: id,
             questions: self.questions.as_deref(),
             index: self.index.as_deref(),
             corpus: self.corpus.as_deref().zip(self.format),
-            retrieval: &self.retrieval.config(),
+            retrieval: &retrieval,
             split: self.split,
             limit: self.limit,
             usual: QUESTIONS,
