@@ -44,10 +44,11 @@ impl Corpus {
     }
 
     /// The passages and pages of a generated world, searched in memory.
-    pub(crate) fn generated(world: &Arc<World>) -> Result<Self> {
+    pub(crate) fn generated(world: &Arc<World>, retrieval: &RetrieverConfig) -> Result<Self> {
         let pages = Arc::clone(world);
+        let passages = Bm25Retriever::in_memory(world.passages().collect())?;
         Ok(Self {
-            retriever: Arc::new(Bm25Retriever::in_memory(world.passages().collect())?),
+            retriever: retrieval.over(passages.index())?,
             wiki: Some(lazily(move || Ok(Wiki::of_world(&pages)?))),
             index: None,
         })

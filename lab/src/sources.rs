@@ -8,7 +8,7 @@ use forage_env::{World, WorldError, WorldSpec, read_tasks, registry};
 use forage_retriever::CorpusFormat;
 
 use crate::data::{Corpus, Tasks, own_questions};
-use crate::error::{Context, Result, bail};
+use crate::error::{Context, Result, bail, refuse};
 use crate::policy::fetch_file;
 use crate::retrieval::RetrieverConfig;
 
@@ -74,6 +74,13 @@ impl Sources<'_> {
             .pages
             .filter(|_| !searched)
             .context("give a config, or --questions with --index or --corpus")?;
+        if self.retrieval.mode.needs_encoder {
+            refuse!(
+                "mode {} searches vectors, and the passages of a generated world have none; give --questions, and --index \
+                 with one that has",
+                self.retrieval.mode
+            );
+        }
         let world = Arc::new(World::new(WorldSpec::new(pages, self.seed))?);
         let questions = match (world.questions(self.split, count as u64), self.limit) {
             // Nobody asked for so many: a small world has fewer.
@@ -83,6 +90,40 @@ impl Sources<'_> {
             (found, _) => found?,
         };
         let tasks = questions.map(Arc::new).collect();
-        Ok((Corpus::generated(&world)?, tasks))
+        Ok((Corpus::generated(&world, self.retrieval)?, tasks))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use forage_retriever::Mode;
+
+    use super::*;
+
+    #[test]
+    fn a_generated_world_is_searched_in_the_mode_that_is_asked_for() {
+        let open = |mode| {
+            let retrieval = RetrieverConfig {
+                mode,
+                ..RetrieverConfig::default()
+            };
+            let sources = Sources {
+                environment: "search-r1",
+                questions: None,
+                index: None,
+                corpus: None,
+                retrieval: &retrieval,
+                split: Split::Test,
+                limit: Some(2),
+                usual: 2,
+                pages: Some(100),
+                seed: 1,
+            };
+            let (corpus, _) = sources.open(Path::new("nowhere"))?;
+            Ok::<_, crate::RunError>(corpus.retriever.fingerprint())
+        };
+        assert_ne!(open(Mode::BOOLEAN).unwrap(), open(Mode::BM25).unwrap());
+        let error = open(Mode::DENSE).unwrap_err().to_string();
+        assert!(error.contains("a generated world have none"), "{error}");
     }
 }

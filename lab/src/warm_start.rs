@@ -20,6 +20,7 @@ use crate::grpo::control;
 use crate::memory;
 use crate::observer::{Observer, line};
 use crate::policy::{PolicyFormat, open_policy};
+use crate::retrieval::RetrieverConfig;
 use crate::runtime::runtime;
 use crate::session::Session;
 
@@ -59,7 +60,7 @@ impl Questions {
 
     fn corpus(&self) -> Result<Corpus> {
         match self {
-            Self::World(world) => Corpus::generated(world),
+            Self::World(world) => Corpus::generated(world, &RetrieverConfig::default()),
             Self::Own { .. } => Ok(Corpus::none()),
         }
     }
