@@ -14,7 +14,7 @@ pub struct Contamination {
     pub questions: usize,
     /// Questions they were held against; 0 when there were none.
     pub against: usize,
-    /// Questions that are asked more than once, white space, case, articles and punctuation aside.
+    /// Questions that are asked more than once, white space, case, articles and punctuation other than the signs of formulas aside.
     pub duplicates: Vec<Repeated>,
     /// Questions that hold an answer of theirs, yes and no aside.
     pub answer_in_question: Vec<String>,
@@ -67,7 +67,7 @@ impl Contamination {
         let mut asked: BTreeMap<String, Vec<&Task>> = BTreeMap::new();
         for task in tasks {
             asked
-                .entry(normalize(&task.question))
+                .entry(compared(&task.question))
                 .or_default()
                 .push(task);
         }
@@ -78,7 +78,7 @@ impl Contamination {
                 question: tasks[0].question.clone(),
                 ids: tasks.iter().map(|task| task.name()).collect(),
             });
-        let question = |task: &Task| BTreeSet::from([normalize(&task.question)]);
+        let question = |task: &Task| BTreeSet::from([compared(&task.question)]);
         let evidence = |task: &Task| {
             let judged = task
                 .qrels
@@ -110,6 +110,19 @@ impl Contamination {
             same_evidence: shared(tasks, others, evidence),
         }
     }
+}
+
+/// Punctuation by which formulas differ: `1+2` and `1-2`, `\frac{1}{23}` and `\frac{12}{3}`.
+const SIGNS: [char; 10] = ['+', '-', '*', '/', '=', '<', '>', '^', '_', '{'];
+
+/// A question as it is compared with others: its words as those of answers are, with the signs of formulas between them.
+fn compared(question: &str) -> String {
+    let mut found = String::with_capacity(question.len());
+    for part in question.split_inclusive(SIGNS) {
+        found.push_str(&normalize(part));
+        found.extend(part.chars().next_back().filter(|last| SIGNS.contains(last)));
+    }
+    found
 }
 
 /// The first thing that each task shares with one of the others.
@@ -201,5 +214,25 @@ mod tests {
         assert_eq!(alone.answer_in_prompt, ["v"]);
         let alone = Contamination::between(&train, &[]);
         assert!(!alone.leaks() && alone.duplicates.len() == 1);
+    }
+
+    #[test]
+    fn formulas_differ_by_their_signs() {
+        let asked = [
+            task("a", "What is $1+2$?", "3", &[]),
+            task("b", "What is $1-2$?", "-1", &[]),
+            task("c", "Compute $\\frac{1}{23}$.", "x", &[]),
+            task("d", "Compute $\\frac{12}{3}$.", "y", &[]),
+            task("e", "what is the $1 + 2$", "3", &[]),
+        ];
+        let found = Contamination::between(&asked, &asked[1..2]);
+        assert_eq!(found.duplicates.len(), 1);
+        assert_eq!(found.duplicates[0].ids, ["a", "e"]);
+        let same: Vec<&str> = found
+            .same_question
+            .iter()
+            .map(|leak| leak.id.as_str())
+            .collect();
+        assert_eq!(same, ["b"]);
     }
 }
