@@ -18,7 +18,7 @@ pub enum ReadError {
         path: PathBuf,
     },
     /// The operating system refused a read.
-    #[error("read `{}` near line {line}; check permissions and the disk", path.display())]
+    #[error("cannot read `{}`{}; check what is there, permissions and the disk", path.display(), near(*line))]
     Io {
         /// File being read.
         path: PathBuf,
@@ -165,6 +165,14 @@ pub enum ReadError {
         /// The formats there are.
         known: String,
     },
+}
+
+/// The place of a read that failed; none of a file that could not be opened.
+fn near(line: u64) -> String {
+    if line == 0 {
+        return String::new();
+    }
+    format!(" near line {line}")
 }
 
 /// The words for the file of a line, where it is another than the one that is named.

@@ -286,6 +286,17 @@ mod tests {
     }
 
     #[test]
+    fn a_folder_is_no_file_of_judgements() {
+        let folder = tempfile::tempdir().unwrap();
+        let message = read_qrels(folder.path()).unwrap_err().to_string();
+        let place = format!(
+            "cannot read `{}`; check what is there",
+            folder.path().display()
+        );
+        assert!(message.starts_with(&place), "{message}");
+    }
+
+    #[test]
     fn queries_ignore_other_fields() {
         let queries = with_file(
             "{\"_id\":\"1\",\"text\":\"a b\",\"answers\":[\"x\"]}\n",
