@@ -446,6 +446,7 @@ fn nothing() -> TurnOutput {
         stderr: String::new(),
         error: None,
         status: Status::Ok,
+        undone: false,
         calls: Vec::new(),
         wall_us: 0,
         redefined: Vec::new(),

@@ -59,7 +59,10 @@ impl Stop {
                 "the interpreter failed on this code".to_owned(),
             ),
         };
-        TurnOutput::stopped(status, kind, message, turn, wall_us)
+        TurnOutput {
+            undone: true,
+            ..TurnOutput::stopped(status, kind, message, turn, wall_us)
+        }
     }
 }
 

@@ -17,6 +17,8 @@ pub struct TurnOutput {
     pub error: Option<PyError>,
     /// The way it ended.
     pub status: Status,
+    /// Whether the interpreter was stopped, so that its state is that of before the turn.
+    pub undone: bool,
     /// Its calls of tools, in order.
     pub calls: Vec<CallRecord>,
     /// Its duration in microseconds, calls of tools included.
@@ -71,6 +73,7 @@ impl TurnOutput {
             stderr: text(turn.stderr),
             error: None,
             status,
+            undone: false,
             calls: turn.calls,
             wall_us,
             redefined: Vec::new(),

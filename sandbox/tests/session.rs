@@ -290,6 +290,31 @@ fn every_limit_has_its_status_and_leaves_the_session_usable() {
 }
 
 #[test]
+fn a_program_that_goes_on_calling_is_undone_and_one_that_stops_is_not() {
+    let limits = Limits {
+        calls: 3,
+        ..Limits::default()
+    };
+    let mut session = engine(limits).session(Arc::new(Wiki), 1);
+    for (code, undone) in [
+        ("x = 1\nfor i in range(9):\n    search_pages('a')", false),
+        (
+            "y = 1\nwhile True:\n    try:\n        search_pages('a')\n    except BaseException:\n        pass",
+            true,
+        ),
+    ] {
+        let output = run(&mut session, code);
+        assert_eq!(
+            (output.status, output.undone),
+            (Status::Calls, undone),
+            "{code}"
+        );
+    }
+    let kept = stdout(&mut session, "print(x, 'y' in globals())");
+    assert_eq!(kept, "1 False\n");
+}
+
+#[test]
 fn a_first_turn_that_is_stopped_leaves_a_fresh_session() {
     let limits = Limits {
         time: Duration::from_millis(200),

@@ -48,8 +48,8 @@ fn error_text(output: &TurnOutput, settings: &CodeSearchSettings) -> Option<Stri
         (Status::Ok, _) => return None,
         (Status::Exception, Some(error)) => exception(error, settings.observation.error),
         (Status::Exception, None) => "The program raised an exception.".to_owned(),
-        (limit, _) => {
-            let text = stopped(limit, settings);
+        _ => {
+            let text = stopped(output, settings);
             if settings.observation.error == ErrorForm::Alone {
                 format!("Error: {text}")
             } else {
@@ -75,7 +75,7 @@ fn exception(error: &PyError, form: ErrorForm) -> String {
 }
 
 /// Which limit stopped a program, in words.
-fn stopped(status: Status, settings: &CodeSearchSettings) -> String {
+fn stopped(output: &TurnOutput, settings: &CodeSearchSettings) -> String {
     let LimitSettings {
         time_ms,
         memory_mib,
@@ -83,7 +83,7 @@ fn stopped(status: Status, settings: &CodeSearchSettings) -> String {
         code_bytes,
         ..
     } = settings.limits;
-    let why = match status {
+    let why = match output.status {
         Status::Timeout => format!("it ran for more than {} s", time_ms as f64 / 1000.0),
         Status::Memory => format!("it used more than {memory_mib} MiB of memory"),
         Status::Stack => "its calls are nested too deep".to_owned(),
@@ -100,8 +100,7 @@ fn stopped(status: Status, settings: &CodeSearchSettings) -> String {
         }
         Status::Crash | Status::Ok | Status::Exception => "the interpreter failed on it".to_owned(),
     };
-    let stops_interpreter = !matches!(status, Status::Output | Status::Calls);
-    let undone = if stops_interpreter && settings.state == StateMode::Kept {
+    let undone = if output.undone && settings.state == StateMode::Kept {
         " What it did to variables is undone."
     } else {
         ""
@@ -120,6 +119,10 @@ mod tests {
             stderr: "noise".to_owned(),
             error,
             status,
+            undone: matches!(
+                status,
+                Status::Timeout | Status::Memory | Status::Stack | Status::Crash
+            ),
             calls: Vec::new(),
             wall_us: 1,
             redefined: Vec::new(),
@@ -203,6 +206,12 @@ mod tests {
             assert!(!seen.contains(&text));
             seen.push(text);
         }
+        let went_on = TurnOutput {
+            undone: true,
+            ..output("", Status::Calls, None)
+        };
+        let text = of_program(&went_on, &settings);
+        assert!(text.ends_with("64 times. What it did to variables is undone."));
     }
 
     #[test]

@@ -60,6 +60,7 @@ impl Toy {
             }
             "loop" => {
                 output.status = Status::Timeout;
+                output.undone = true;
                 return Ok(());
             }
             "import" => return Ok(()),

@@ -232,7 +232,7 @@ fn turn(session: &mut Session, code: &str) -> (TurnOutput, Vec<String>) {
 /// A turn that fits no expectation.
 fn nothing() -> TurnOutput {
     serde_json::from_value(
-        json!({"stdout": "", "stderr": "", "error": null, "status": "crash", "calls": [], "wall_us": 0,
+        json!({"stdout": "", "stderr": "", "error": null, "status": "crash", "undone": false, "calls": [], "wall_us": 0,
         "redefined": []}),
     )
     .unwrap()

@@ -117,6 +117,7 @@ mod tests {
                 stderr: String::new(),
                 error: Some(error),
                 status: Status::Exception,
+                undone: false,
                 calls: Vec::new(),
                 wall_us: 0,
                 redefined: Vec::new(),
