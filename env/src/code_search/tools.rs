@@ -375,16 +375,19 @@ impl PageTools {
 
     fn read(&self, arguments: &Map<String, Value>) -> Result<Outcome, Failure> {
         let section_id = text(READ_TOOL, arguments, "section_id")?;
+        let format = "Invalid section_id format. Expected: page_id:section_name";
         let Some((shortest, _)) = section_id.split_once(':') else {
-            return raise(
-                "ValueError",
-                "Invalid section_id format. Expected: page_id:section_name",
-            );
+            return raise("ValueError", format);
         };
-        let mode = self.settings.section_mode;
-        let meant = section::meant(self.finder.wiki().as_ref(), section_id, mode)?;
+        let (wiki, mode) = (self.finder.wiki(), self.settings.section_mode);
+        let meant = section::meant(wiki.as_ref(), section_id, mode)?;
+        let text = meant.and_then(|(page, key)| section::read(&page, key, mode));
+        // The id of a page alone, which may have colons.
+        if text.is_none() && wiki.page(section_id)?.is_some() {
+            return raise("ValueError", format);
+        }
         let (page, key) = meant.ok_or_else(|| self.no_page(shortest))?;
-        let Some(text) = section::read(&page, key, mode) else {
+        let Some(text) = text else {
             let message = format!("Section not found: {section_id}");
             return match self.settings.flavour {
                 Flavour::V0 => raise("ValueError", message),

@@ -188,6 +188,10 @@ fn ids_of_pages_may_have_colons() {
             Err("ValueError: Section not found: Help:Contents:nope"),
         ),
         ("No:Page:full", Err("ValueError: Page not found: No")),
+        (
+            "Help:Contents",
+            Err("ValueError: Invalid section_id format. Expected: page_id:section_name"),
+        ),
     ] {
         let read = read.map(Value::from).map_err(str::to_owned);
         assert_eq!(
