@@ -405,17 +405,19 @@ async fn functions_are_called_directly() {
 
     let wrong = [
         call("search_pages", json!({})),
+        call("search_pages", json!({"query": "x", "top_k": 3})),
         call("search", json!({})),
         "<tool_call>{</tool_call>".to_owned(),
     ];
     let steps = play(
         json!({"form": "function_calls"}),
-        &[&wrong.concat(), &wrong[2]],
+        &[&wrong.concat(), &wrong[3]],
     )
     .await;
     for message in [
         "missing 1 required positional argument: 'query'",
-        "there is no tool 'search'",
+        "unexpected keyword argument 'top_k'; it takes query, n\n",
+        "there is no tool 'search'; there are search_pages, view_sections, read_section\n",
         "is not JSON",
     ] {
         assert!(text(&steps[0]).contains(message), "{message}");

@@ -4,8 +4,8 @@ mod more;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use forage_contracts::Page;
 use forage_contracts::retriever::{CancelFlag, RetrieverError};
-use forage_contracts::{Page, nearest};
 use forage_sandbox::{CallRecord, ToolError, ToolSpec, Tools, Wait};
 use futures::FutureExt;
 use serde_json::{Map, Value, json};
@@ -457,26 +457,21 @@ fn bind(specs: &[ToolSpec], call: &ToolCall) -> Result<Map<String, Value>, Failu
     let name = &call.name;
     let Some(spec) = specs.iter().find(|spec| &spec.name == name) else {
         let known: Vec<&str> = specs.iter().map(|spec| spec.name.as_str()).collect();
-        let near = nearest(name, known.iter().copied());
         return raise(
             "TypeError",
-            format!(
-                "there is no tool '{name}'; did you mean '{near}'? There are {}",
-                known.join(", ")
-            ),
+            format!("there is no tool '{name}'; there are {}", known.join(", ")),
         );
     };
     let mut given = call.arguments.as_object().into_iter().flat_map(Map::keys);
     if let Some(unknown) = given.find(|key| spec.parameters.iter().all(|known| known.name != **key))
     {
-        let near = nearest(
-            unknown,
-            spec.parameters.iter().map(|known| known.name.as_str()),
-        );
+        let known = spec.parameters.iter().map(|known| known.name.as_str());
+        let known: Vec<&str> = known.collect();
         return raise(
             "TypeError",
             format!(
-                "{name}() got an unexpected keyword argument '{unknown}'. Did you mean '{near}'?"
+                "{name}() got an unexpected keyword argument '{unknown}'; it takes {}",
+                known.join(", ")
             ),
         );
     }

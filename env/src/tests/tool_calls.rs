@@ -300,7 +300,7 @@ async fn pages_are_read_by_calls() {
         "the template has its own: {text}"
     );
     assert!(
-        text.contains("unexpected keyword argument 'sectionid'. Did you mean 'section_id'?[end]"),
+        text.contains("unexpected keyword argument 'sectionid'; it takes section_id[end]"),
         "{text}"
     );
     assert!(text.contains("was born in Velm"), "{text}");
