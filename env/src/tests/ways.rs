@@ -175,6 +175,10 @@ async fn pages_are_opened_found_in_and_put_into_order() {
             "orlen has parts 1 to 1, and no part 2",
         ),
         (
+            call("open_page", json!({"page_id": "orlen", "part": -1})),
+            "orlen has parts 1 to 1, and no part -1",
+        ),
+        (
             call(
                 "find_in_page",
                 json!({"page_id": "orlen", "text": "ADA brandt"}),
@@ -195,6 +199,13 @@ async fn pages_are_opened_found_in_and_put_into_order() {
         (
             call("rank_pages", json!({"query": "x", "page_ids": "orlen"})),
             "must be list of str, not str",
+        ),
+        (
+            call(
+                "rank_pages",
+                json!({"query": "x", "page_ids": ["orlen", {"page_id": "velm"}]}),
+            ),
+            "rank_pages() argument 'page_ids[1]' must be str, not dict",
         ),
     ] {
         env.reset(&task(), Seed::root(1)).await.unwrap();

@@ -66,14 +66,15 @@ pub(super) fn functions(name: impl Fn(&str) -> String) -> [Tool; 3] {
 impl PageTools {
     pub(super) fn open(&self, arguments: &Map<String, Value>) -> Result<Outcome, Failure> {
         let id = text(OPEN_TOOL, arguments, "page_id")?;
-        let part = match arguments.get("part") {
-            None => 1,
-            Some(part) if part.is_i64() || part.is_u64() => part.as_u64().unwrap_or(0) as usize,
-            Some(other) => return Err(wrong_type(OPEN_TOOL, "part", "int", other)),
-        };
+        let first = Value::from(1);
+        let part = arguments.get("part").unwrap_or(&first);
+        if !(part.is_i64() || part.is_u64()) {
+            return Err(wrong_type(OPEN_TOOL, "part", "int", part));
+        }
         let page = self.page(id)?;
         let parts = parts(page.content);
-        let Some(found) = part.checked_sub(1).and_then(|index| parts.get(index)) else {
+        let index = part.as_u64().and_then(|part| part.checked_sub(1));
+        let Some(found) = index.and_then(|index| parts.get(index as usize)) else {
             return raise(
                 "ValueError",
                 format!("{id} has parts 1 to {}, and no part {part}", parts.len()),
@@ -116,10 +117,14 @@ impl PageTools {
         let query = text(RANK_TOOL, arguments, "query")?;
         ask::check(query)?;
         let given = arguments.get("page_ids").unwrap_or(&Value::Null);
-        let ids: Option<Vec<&str>> = given
-            .as_array()
-            .and_then(|ids| ids.iter().map(Value::as_str).collect());
-        let ids = ids.ok_or_else(|| wrong_type(RANK_TOOL, "page_ids", "list of str", given))?;
+        let wrong = || wrong_type(RANK_TOOL, "page_ids", "list of str", given);
+        let ids = given.as_array().ok_or_else(wrong)?.iter().enumerate();
+        // What a search found is a list of dictionaries.
+        let ids = ids.map(|(place, id)| {
+            let wrong = || wrong_type(RANK_TOOL, &format!("page_ids[{place}]"), "str", id);
+            id.as_str().ok_or_else(wrong)
+        });
+        let ids: Vec<&str> = ids.collect::<Result<_, Failure>>()?;
         if ids.len() > MAX_RANKED {
             return raise(
                 "ValueError",
