@@ -22,17 +22,27 @@ pub(crate) fn read<T: DeserializeOwned>(path: &Path, form: &str) -> Result<Vec<L
     let values = lines.filter_map(|(number, line)| {
         let number = number + 1;
         let place = || format!("{}, line {number}", path.display());
-        match line {
-            Ok(line) if line.trim().is_empty() => None,
-            Ok(line) => {
-                let value =
-                    serde_json::from_str(&line).with_context(|| format!("{}: not {form}", place()));
-                Some(value.map(|value| Line { number, value }))
-            }
-            Err(error) => Some(Err(error).with_context(place)),
+        let line = match line {
+            Ok(line) => line,
+            Err(error) => return Some(Err(error).with_context(place)),
+        };
+        let text = if number == 1 {
+            without_mark(&line)
+        } else {
+            line.as_str()
+        };
+        if text.trim().is_empty() {
+            return None;
         }
+        let value = serde_json::from_str(text).with_context(|| format!("{}: not {form}", place()));
+        Some(value.map(|value| Line { number, value }))
     });
     values.collect()
+}
+
+/// A text without the byte-order mark that editors on Windows begin a file with.
+pub(crate) fn without_mark(text: &str) -> &str {
+    text.strip_prefix('\u{feff}').unwrap_or(text)
 }
 
 /// A file that appears when it is complete. That it can be written is known before there is anything to write.

@@ -17,6 +17,7 @@ use forage_lab::RunError;
 use forage_retriever::{Bm25Retriever, CorpusFormat, Index, IndexError};
 use forage_sandbox::{EngineOptions, Notice, SandboxEngine, Session, Tools, TurnOutput};
 
+use crate::jsonl::without_mark;
 use crate::terminal::{hint, note};
 
 /// Makes the functions that the programs of one session call.
@@ -162,7 +163,7 @@ fn wiki(path: &Path) -> Result<Wiki> {
 /// Runs code that may not be text, which Python refuses as CPython does.
 fn run_bytes(session: &mut Session, code: &[u8]) -> Result<TurnOutput> {
     match std::str::from_utf8(code) {
-        Ok(code) => Ok(session.run_blocking(code)?),
+        Ok(code) => Ok(session.run_blocking(without_mark(code))?),
         Err(error) => bail!(
             "the program is not UTF-8 from byte {} on",
             error.valid_up_to()

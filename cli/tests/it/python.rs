@@ -24,6 +24,7 @@ fn a_program_prints_fails_and_leaves_as_pythons_do() {
     let folder = tempfile::tempdir().unwrap();
     let cases = [
         ("print(6 * 7)", 0, "42\n", ""),
+        ("\u{feff}print(6 * 7)", 0, "42\n", ""),
         (
             "import sys\nprint('out')\nprint('err', file=sys.stderr)\nsys.exit(3)",
             3,
@@ -99,6 +100,7 @@ fn many_programs_are_answered_in_order() {
         json!({"id": number, "code": format!("print({number})\n[][{number}]")}).to_string()
     };
     let programs = (0..20).map(program).collect::<Vec<_>>().join("\n");
+    let programs = ["\u{feff}", &programs].concat();
     std::fs::write(folder.path().join("in.jsonl"), programs).unwrap();
     let output = forage(
         folder.path(),
