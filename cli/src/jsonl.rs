@@ -49,7 +49,16 @@ pub(crate) fn without_mark(text: &str) -> &str {
 pub(crate) struct Output<'a>(&'a Path);
 
 impl<'a> Output<'a> {
-    pub(crate) fn create(path: &'a Path) -> Result<Self> {
+    /// The file at `path`, which is none of the files that its rows are made of.
+    pub(crate) fn create(path: &'a Path, inputs: &[impl AsRef<Path>]) -> Result<Self> {
+        let own = path.canonicalize().ok().filter(|_| path.is_file());
+        let is_own = |input: &Path| own.is_some() && input.canonicalize().ok() == own;
+        if inputs.iter().any(|input| is_own(input.as_ref())) {
+            bail!(
+                "cannot write {}: it is the file that is read; name another one",
+                path.display()
+            );
+        }
         let folder = path
             .parent()
             .filter(|folder| !folder.as_os_str().is_empty())

@@ -51,7 +51,7 @@ impl Experience {
             .judge
             .map(|judge| read(&judge, &[], None))
             .transpose()?;
-        let output = Output::create(&self.out)?;
+        let output = Output::create(&self.out, &self.files)?;
         let mut records = Vec::new();
         for file in &self.files {
             for record in EpisodeRecord::read_all(file)? {

@@ -254,7 +254,7 @@ impl Files {
         F: Future<Output = Result<T, PolicyError>> + Send + 'static,
     {
         let lines = Prompt::read(&self.input)?;
-        let output = Output::create(&self.output)?;
+        let output = Output::create(&self.output, &[&self.input])?;
         let model = self.policy.start(self.model.as_deref())?;
         let prompts = lines
             .into_iter()

@@ -136,7 +136,9 @@ fn wrong_input_is_named_and_writes_nothing() {
     )
     .unwrap();
     std::fs::write(folder.path().join("bytes.py"), b"print('\xff')").unwrap();
-    let cases: [(&[&str], i32, &str); 6] = [
+    let sound = "{\"id\": 1, \"code\": \"\"}\n";
+    std::fs::write(folder.path().join("sound.jsonl"), sound).unwrap();
+    let cases: [(&[&str], i32, &str); 7] = [
         (
             &["--jsonl", "in.jsonl", "--out", "out.jsonl"],
             1,
@@ -146,6 +148,11 @@ fn wrong_input_is_named_and_writes_nothing() {
             &["--jsonl", "none.jsonl", "--out", "out.jsonl"],
             1,
             "cannot read none.jsonl",
+        ),
+        (
+            &["--jsonl", "sound.jsonl", "--out", "./sound.jsonl"],
+            1,
+            "it is the file that is read; name another one",
         ),
         (&["none.py"], 1, "cannot read none.py"),
         (&["bytes.py"], 1, "not UTF-8 from byte 7 on"),
@@ -171,4 +178,6 @@ fn wrong_input_is_named_and_writes_nothing() {
         );
     }
     assert!(!folder.path().join("out.jsonl").exists());
+    let kept = std::fs::read_to_string(folder.path().join("sound.jsonl"));
+    assert_eq!(kept.unwrap(), sound);
 }

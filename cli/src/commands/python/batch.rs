@@ -43,7 +43,7 @@ impl Batch {
     pub(super) fn run(&self, input: &Path, out: &Path) -> Result<()> {
         let lines: Vec<Line<Program>> = jsonl::read(input, "{\"id\", \"code\"}")?;
         let programs: Vec<Program> = lines.into_iter().map(|line| line.value).collect();
-        let file = Output::create(out)?;
+        let file = Output::create(out, &[input])?;
         let outputs = self.outputs(&programs)?;
         let rows = programs.iter().zip(&outputs).map(|(program, output)| Row {
             id: &program.id,
