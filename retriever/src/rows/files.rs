@@ -42,10 +42,12 @@ fn kind(path: &Path, ends: &Ends) -> Option<&'static str> {
     let name = path.file_name()?.to_string_lossy();
     let is = |end: &str| name.len() > end.len() && name.ends_with(end);
     let (_, kind) = ends.iter().find(|(end, _)| is(end))?;
-    (!is_hidden(path) && name != DESCRIPTION).then_some(*kind)
+    // Writers of tables keep their own books in `_metadata.parquet`; generators of sites have pages in `_index.md` and `_posts`.
+    let is_books = *kind != MARKDOWN && name.starts_with('_');
+    (!is_hidden(path) && !is_books && name != DESCRIPTION).then_some(*kind)
 }
 
-/// Tells whether a name begins with a dot. A `_` does not hide: generators of sites have pages in `_index.md` and `_posts`.
+/// Tells whether a name begins with a dot.
 fn is_hidden(path: &Path) -> bool {
     let name = path.file_name().map(OsStr::to_string_lossy);
     name.is_some_and(|name| name.starts_with('.'))
