@@ -25,7 +25,7 @@ from forage.http import Http
 from forage.server import _Handler, _Server
 
 ENVIRONMENT = """
-import os, random, re, time
+import asyncio, os, random, re, time
 import forage
 
 
@@ -52,12 +52,20 @@ class Guess(forage.Environment):
         found = re.search(r"<answer>\\s*(-?\\w+)\\s*</answer>", turn)
         if "crash" in turn:
             raise ValueError("the number is gone")
+        if "cancelled" in turn:
+            raise asyncio.CancelledError("no time is left")
         if "wrong type" in turn:
             return turn
         if "no text" in turn:
             return forage.Reply(7)
         if "not finite" in turn:
             return forage.Reply("x", reward=float("nan"))
+        if "too large" in turn:
+            return forage.Reply("x", reward=10**400)
+        if "beyond" in turn:
+            return forage.Reply("x", reward=1e39)
+        if "no bool" in turn:
+            return forage.Reply("x", done=1)
         if "no JSON" in turn:
             return forage.Reply.call("guess", "x", numbers={7})
         if "no prefix" in turn:
@@ -175,9 +183,13 @@ def test_a_turn_has_a_limit_and_one_beyond_it_costs_no_episode(ask):
     ("turn", "told"),
     [
         ("crash", r"guess.py:\d+ in step: ValueError: the number is gone"),
+        ("cancelled", r"guess.py:\d+ in step: asyncio.exceptions.CancelledError: no time is left"),
         ("wrong type", "step returned str; return a forage.Reply"),
         ("no text", "step returned the text 7; it must be a str"),
         ("not finite", "the reward nan; it must be a finite number"),
+        ("too large", r"the reward 10{400}; it must be a finite number"),
+        ("beyond", r"the reward 1e\+39; it must be a finite number"),
+        ("no bool", "step returned done=1; it must be a bool"),
         ("no prefix", "the prefix 7; it must be a str or None"),
         ("no JSON", "a kind that is no JSON: Object of type set is not JSON serializable"),
     ],

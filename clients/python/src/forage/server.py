@@ -2,7 +2,6 @@
 
 import errno
 import json
-import math
 import os
 import re
 import socketserver
@@ -27,6 +26,8 @@ _IDLE_S = 600.0
 _KEPT = 1024
 _BODY_BYTES = 8 << 20
 _ACTION_BYTES = 256 << 10
+# The largest finite number of 32 bits.
+_MOST_REWARD = float.fromhex("0x1.fffffep127")
 # What clients and other trainers are told, who bring no questions and know further routes.
 _FOR_CLIENTS = "for clients and other trainers, serve it by `forage serve env --config CONFIG --env-command COMMAND`"
 # This machine as the `Host` of a request may name it.
@@ -231,8 +232,10 @@ class _Server(ThreadingHTTPServer):
             raise self._broken(session, f"step returned {type(reply).__name__}; return a forage.Reply")
         if not isinstance(reply.text, str):
             raise self._broken(session, f"step returned the text {reply.text!r}; it must be a str")
-        if not isinstance(reply.reward, Real) or not math.isfinite(reply.reward):
+        if not _is_finite(reply.reward):
             raise self._broken(session, f"step returned the reward {reply.reward!r}; it must be a finite number")
+        if not isinstance(reply.done, bool):
+            raise self._broken(session, f"step returned done={reply.done!r}; it must be a bool")
         if not isinstance(reply.forced_prefix, str | None):
             raise self._broken(session, f"step returned the prefix {reply.forced_prefix!r}; it must be a str or None")
         try:
@@ -341,8 +344,8 @@ class _Server(ThreadingHTTPServer):
         """What the environment's code returns; an exception of it is a fault, which ends the episode."""
         try:
             return work()
-        except (Exception, SystemExit) as error:
-            # The second ends a thread without a word.
+        except BaseException as error:
+            # Among them those that end a thread, or a task of asyncio, without a word. Ctrl-C reaches another thread.
             self._tell(error)
             words = traceback.format_exception_only(error)[-1].strip()
             raise self._broken(session, f"{_place(error)}: {words}") from error
@@ -360,6 +363,14 @@ class _Server(ThreadingHTTPServer):
         if session is not None:
             self._end(session)
         return _Refused(503, "EXECUTION_ERROR", "environment", what)
+
+
+def _is_finite(reward: object) -> bool:
+    """Tells whether a reward is a number that 32 bits hold, as forage keeps it."""
+    try:
+        return isinstance(reward, Real) and abs(float(reward)) <= _MOST_REWARD
+    except OverflowError:
+        return False
 
 
 def _place(error: BaseException) -> str:
