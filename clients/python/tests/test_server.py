@@ -25,7 +25,7 @@ from forage.http import Http
 from forage.server import _Handler, _Server
 
 ENVIRONMENT = """
-import asyncio, os, random, re, time
+import asyncio, json, os, random, re, time
 import forage
 
 
@@ -54,6 +54,8 @@ class Guess(forage.Environment):
             raise ValueError("the number is gone")
         if "cancelled" in turn:
             raise asyncio.CancelledError("no time is left")
+        if turn.startswith('"'):
+            return forage.Reply.call("read", json.loads(turn), read=json.loads(turn))
         if "wrong type" in turn:
             return turn
         if "no text" in turn:
@@ -168,6 +170,13 @@ def test_what_the_policy_writes_is_no_fault(ask):
     for text in ("", "<answer>" * 1000 + "\x00\ud7ff"):
         answer = step(ask, "policy", text)
         assert answer["observation"]["info"]["kind"] == {"kind": "invalid", "fault": "no number"}
+
+
+def test_half_a_surrogate_pair_is_marked(ask):
+    reset(ask, "half")
+    answer = step(ask, "half", r'"\ud800, \ud83d\ude00"')
+    assert answer["observation"]["text"] == "\ufffd, \U0001f600"
+    assert answer["observation"]["info"]["kind"]["calls"][0]["arguments"] == {"read": "\ufffd, \U0001f600"}
 
 
 def test_a_turn_has_a_limit_and_one_beyond_it_costs_no_episode(ask):

@@ -459,11 +459,12 @@ class _Handler(BaseHTTPRequestHandler):
                 what = f"there is no {self.command} {self.path} of this class; {_FOR_CLIENTS}"
                 raise _Refused(404, "VALIDATION_ERROR", "not_found", what)
             answer = route(body)
-            text = json.dumps(answer, allow_nan=False)
         except _Refused as refused:
             status = refused.status
-            text = json.dumps({"code": refused.code, "cause": refused.cause, "detail": str(refused)})
-        content = text.encode()
+            answer = {"code": refused.code, "cause": refused.cause, "detail": str(refused)}
+        # Half of a surrogate pair is a character in Python alone. A policy can write one, as `"\\ud800"` in JSON that a class reads.
+        text = json.dumps(answer, allow_nan=False, ensure_ascii=False)
+        content = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
         self.send_response_only(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(content)))
