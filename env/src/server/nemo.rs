@@ -143,7 +143,7 @@ pub(super) async fn verify(State(app): Shared, headers: HeaderMap, body: Body) -
         let response = row
             .get("response")
             .ok_or_else(|| Fault::Invalid("`response` is missing".to_owned()))?;
-        let last = last_message(response);
+        let last = last_message(&items(response)?);
         let room = app.room()?;
         let score = verified(&app, cookie(&headers), &row, last).await?;
         let written = |fault: serde_json::Error| Fault::Invalid(fault.to_string());
@@ -240,12 +240,23 @@ fn as_last_turn(app: &App, text: String) -> String {
     }
 }
 
-/// The text of the last message of a Responses object; `None` without one, as when the model was cut off in a call.
-fn last_message(response: &RawValue) -> Option<String> {
+/// The items of a Responses object.
+///
+/// # Errors
+/// [`Fault::Invalid`] for anything else: a score would blame the policy for it.
+fn items(response: &RawValue) -> Result<Vec<Box<RawValue>>, Fault> {
     #[derive(Deserialize)]
     struct Responses {
         output: Vec<Box<RawValue>>,
     }
+    let found: Option<Responses> = lenient(response);
+    let words = "`response` must be a Responses object, with its items in a list `output`";
+    let found = found.ok_or_else(|| Fault::Invalid(words.to_owned()))?;
+    Ok(found.output)
+}
+
+/// The text of the last message among the items of a response; `None` without one, as when the model was cut off in a call.
+fn last_message(items: &[Box<RawValue>]) -> Option<String> {
     #[derive(Deserialize)]
     struct Item {
         r#type: String,
@@ -255,8 +266,7 @@ fn last_message(response: &RawValue) -> Option<String> {
     struct Part {
         text: String,
     }
-    let Responses { output } = lenient(response)?;
-    let mut items = output.iter().rev().filter_map(|item| lenient::<Item>(item));
+    let mut items = items.iter().rev().filter_map(|item| lenient::<Item>(item));
     let content = items.find(|item| item.r#type == "message")?.content?;
     let text = lenient::<String>(&content).or_else(|| {
         let parts: Vec<Box<RawValue>> = lenient(&content)?;

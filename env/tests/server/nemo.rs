@@ -117,6 +117,17 @@ async fn rows_are_verified_without_a_session_too() {
             "{verified}"
         );
     }
+    for no_response in [
+        json!(null),
+        json!("Ada"),
+        json!({}),
+        json!({"output": gold}),
+    ] {
+        let row = json!({"task_id": task, "response": no_response});
+        let (status, refused, _) = send(&server, "/verify", None, row).await;
+        assert_eq!(status, 422, "{refused}");
+        assert!(refused["detail"].to_string().contains("`output`"));
+    }
     let (status, refused, _) = send(
         &server,
         "/verify",
@@ -137,7 +148,7 @@ async fn rows_are_verified_without_a_session_too() {
             &server,
             "/verify",
             Some("forage_session=nobody"),
-            json!({"response": {}})
+            json!({"response": response(&gold)})
         )
         .await
         .0,
