@@ -39,11 +39,28 @@ pub(super) fn query<T>(read: Result<Query<T>, QueryRejection>) -> Result<T, Faul
 pub(super) fn parse<'a, T: Deserialize<'a>>(text: &'a [u8]) -> Result<T, Fault> {
     serde_json::from_slice(text).map_err(|error| {
         if error.is_data() {
-            Fault::Invalid(error.to_string())
+            let field = field_of(text, &error).map(|name| format!("`{name}`: "));
+            Fault::Invalid(format!("{}{error}", field.unwrap_or_default()))
         } else {
             Fault::Json(error.to_string())
         }
     })
+}
+
+/// The field whose value an error is about, by the place where it was met; none where the error names one itself.
+fn field_of(text: &[u8], error: &serde_json::Error) -> Option<String> {
+    let fields: BTreeMap<String, &RawValue> = serde_json::from_slice(text).ok()?;
+    let lines = text.split_inclusive(|&byte| byte == b'\n');
+    let before: usize = lines
+        .take(error.line().checked_sub(1)?)
+        .map(<[u8]>::len)
+        .sum();
+    let read = before + error.column();
+    let (name, _) = fields.into_iter().find(|(_, value)| {
+        let start = value.get().as_ptr().addr() - text.as_ptr().addr();
+        (start + 1..=start + value.get().len()).contains(&read)
+    })?;
+    Some(name)
 }
 
 /// A value as a type.

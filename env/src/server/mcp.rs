@@ -192,8 +192,8 @@ impl Drop for Handler {
 impl Handler {
     /// Begins an episode; the one before is closed, and so is one that was begun at the same time.
     async fn begin(&self, arguments: Map<String, Value>) -> Result<Reply, Fault> {
-        let options: Options = serde_json::from_value(Value::Object(arguments))
-            .map_err(|error| Fault::Invalid(error.to_string()))?;
+        let arguments = Value::Object(arguments).to_string();
+        let options: Options = body::parse(arguments.as_bytes())?;
         let asked = self.app.ask(&options)?;
         if let Some(before) = self.current().take() {
             self.app.close(&before);

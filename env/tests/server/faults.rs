@@ -42,7 +42,13 @@ async fn bad_requests_are_named() {
             "there are 12 tasks",
         ),
         ("/reset", json!({"sed": 1}), 422, "unknown field `sed`"),
-        ("/reset", json!({"seed": -1}), 422, "invalid value"),
+        ("/reset", json!({"seed": -1}), 422, "`seed`: invalid value"),
+        (
+            "/step",
+            json!({"episode_id": true, "action": {"text": "x"}}),
+            422,
+            "`episode_id`: invalid type",
+        ),
         (
             "/reset",
             json!({"episode_id": "x".repeat(256)}),

@@ -122,6 +122,10 @@ async fn a_session_is_an_episode() {
             .expect("words")
             .contains("call new_question first")
     );
+    let wrong = json!({"seed": 1, "task_index": "two"});
+    let wrong = client.call("new_question", wrong).await;
+    let words = wrong["content"][0]["text"].as_str().expect("words");
+    assert!(words.starts_with("`task_index`: invalid type"), "{wrong}");
     let asked = client.call("new_question", json!({"task_index": 2})).await;
     assert_eq!(asked["content"][0]["text"], format!("Question: {question}"));
     let found = client.call("search", json!({"query": gold})).await;
