@@ -60,6 +60,7 @@ struct StepBody {
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct StateQuery {
     episode_id: Option<String>,
 }

@@ -82,6 +82,7 @@ async fn info(State(app): Shared) -> Response {
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Page {
     #[serde(default)]
     offset: usize,

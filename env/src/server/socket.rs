@@ -213,6 +213,7 @@ impl Said {
     /// The request in a message; `None` when the message says goodbye.
     fn read(text: &[u8]) -> Result<Option<Self>, Fault> {
         #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
         struct Envelope<'a> {
             #[serde(rename = "type", default)]
             kind: String,

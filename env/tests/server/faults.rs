@@ -151,6 +151,7 @@ async fn bad_messages_leave_the_connection_open() {
             "SESSION_ERROR",
         ),
         (r#"{"type": "step"}"#, "VALIDATION_ERROR"),
+        (r#"{"type": "reset", "seed": 7}"#, "VALIDATION_ERROR"),
         (
             r#"{"type": "reset", "data": {"task_id": "nonsense"}}"#,
             "VALIDATION_ERROR",
@@ -583,7 +584,8 @@ async fn an_episode_that_cannot_begin_holds_no_place() {
         (&json!(12), 2)
     );
     assert_eq!(tasks["tasks"][0].get("golds"), None);
-    for wrong in ["/tasks?offset=-1", "/state?episode_id=a&episode_id=b"] {
+    let twice = "/state?episode_id=a&episode_id=b";
+    for wrong in ["/tasks?offset=-1", "/tasks?ofset=1", twice] {
         let (status, refused): (_, Value) = server.get(wrong).await;
         assert_eq!(
             (status, &refused["cause"]),
