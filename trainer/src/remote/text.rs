@@ -135,7 +135,9 @@ impl Dialect {
             set("stop", request.stop.as_slice().into());
         }
         if !self.plain {
-            set("top_k", sampling.top_k.into());
+            // No cut is -1 to vLLM and SGLang; the latter refuses 0.
+            let cut = i64::try_from(sampling.top_k).ok().filter(|&cut| cut > 0);
+            set("top_k", cut.unwrap_or(-1).into());
             set("min_p", sampling.min_p.into());
             set("repetition_penalty", 1.0.into());
         }

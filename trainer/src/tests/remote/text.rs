@@ -124,7 +124,7 @@ async fn a_chat_and_a_running_text_are_asked_for_as_they_are() {
     assert_eq!(
         *body,
         json!({"messages": [{"role": "user", "content": "Who?"}], "model": "tiny", "temperature": 1.0, "top_p": 1.0,
-            "max_tokens": 100, "seed": Seed::root(3).0 >> 1, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0})
+            "max_tokens": 100, "seed": Seed::root(3).0 >> 1, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0})
     );
     let (path, body) = &asked[1];
     assert_eq!(
