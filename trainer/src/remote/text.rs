@@ -199,10 +199,15 @@ fn read(body: &[u8], request: &GenerateRequest) -> Result<Reply, RemoteFault> {
         (None, Some(text)) => (text, Vec::new()),
         (None, None) => return Err(malformed("neither `message` nor `text`")),
     };
-    let nothing = usage.completion_tokens == 0 && text.is_empty() && calls.is_empty();
+    let uncounted = usage.completion_tokens == 0;
+    let nothing = text.is_empty() && calls.is_empty();
+    if uncounted && !nothing {
+        let fault = "`usage` counts no tokens of what was written";
+        return Err(RemoteFault::Counts(fault.to_owned()));
+    }
     let finish = match choice.finish_reason.as_deref() {
         // Even a model that ends at once has drawn its last token.
-        Some("stop") if nothing => {
+        Some("stop") if uncounted => {
             return Err(RemoteFault::Counts("no tokens at all".to_owned()));
         }
         Some("stop") => Finish::Eos,
@@ -213,7 +218,8 @@ fn read(body: &[u8], request: &GenerateRequest) -> Result<Reply, RemoteFault> {
         Some("abort") => return Err(RemoteFault::Aborted("no reason given".to_owned())),
         other => {
             return Err(RemoteFault::Malformed(format!(
-                "`finish_reason` is {other:?}"
+                "`finish_reason` is `{}`",
+                other.unwrap_or("null")
             )));
         }
     };

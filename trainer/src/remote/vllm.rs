@@ -148,7 +148,8 @@ pub(super) fn sampled(
         Some("abort") => return Err(RemoteFault::Aborted("no reason given".to_owned())),
         other => {
             return Err(RemoteFault::Malformed(format!(
-                "`finish_reason` is {other:?}"
+                "`finish_reason` is `{}`",
+                other.unwrap_or("null")
             )));
         }
     };

@@ -407,7 +407,7 @@ async fn a_filter_on_what_is_written_cuts_a_turn_and_is_no_fault() {
 #[tokio::test]
 async fn failures_are_faults_and_never_turns() {
     type Case = (u16, Value, fn(&PolicyError) -> bool);
-    let cases: [Case; 9] = [
+    let cases: [Case; 10] = [
         (
             200,
             whole(json!({"text": "a", "finish_reason": "abort"})),
@@ -441,8 +441,14 @@ async fn failures_are_faults_and_never_turns() {
         ),
         (
             200,
+            json!({"choices": [{"text": "a", "finish_reason": "stop"}],
+                "usage": {"prompt_tokens": 7, "completion_tokens": 0}}),
+            |error| matches!(error, PolicyError::Malformed(words) if words.contains("counts no tokens")),
+        ),
+        (
+            200,
             whole(json!({"text": "a", "finish_reason": null})),
-            |error| matches!(error, PolicyError::Malformed(_)),
+            |error| matches!(error, PolicyError::Malformed(words) if words.contains("`null`")),
         ),
         (
             404,
