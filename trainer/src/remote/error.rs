@@ -12,7 +12,9 @@ pub enum RemoteFault {
     #[error("{fault}{hint}", fault = .0, hint = hint(.0))]
     Net(Fault),
     /// A body that is not of the protocol.
-    #[error("the answer does not fit the protocol ({0}); check `kind` and the server's version")]
+    #[error(
+        "the answer does not fit the protocol ({0}); check the address and the server's version, and `kind` in [sampler]"
+    )]
     Malformed(String),
     /// Token ids and log-probabilities that do not belong together, or not to the request.
     #[error("the answer contradicts itself or the request: {0}")]

@@ -396,6 +396,10 @@ impl Models {
     /// The one that is meant, or the only one.
     fn choose(&self, meant: Option<&str>) -> Result<String, RemoteError> {
         let names: Vec<&str> = self.data.iter().map(|model| model.id.as_str()).collect();
+        if names.is_empty() {
+            let what = "cannot be told: the server lists none; check the address, and that a model is loaded there";
+            return Err(RemoteError::setting("model", what));
+        }
         let found = match meant {
             Some(meant) => names.iter().find(|&&name| name == meant),
             None => names.first().filter(|_| names.len() == 1),

@@ -531,6 +531,12 @@ async fn a_server_that_cannot_be_used_is_named_with_the_fix() {
         matches!(&error, RemoteError::Setting { key: "model", what } if what.contains("`huge`") && what.contains("`tiny`")),
         "{error:?}"
     );
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let empty = format!("http://{}", listener.local_addr().unwrap());
+    let app = Router::new().fallback(|| async { Json(json!({"data": []})) });
+    tokio::spawn(async move { axum::serve(listener, app).await });
+    let error = refused(&empty, None, None).await.to_string();
+    assert!(error.contains("lists none"), "{error}");
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), "secret").unwrap();
     let path = file.path().to_str();
