@@ -11,6 +11,7 @@ use axum::response::Response;
 use forage_net::{Room, Service};
 use futures::future::join_all;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
@@ -48,9 +49,9 @@ struct ResetBody {
     env_id: Option<String>,
     env_ids: Option<Vec<String>>,
     /// Seeds of a batch, one for each or one for all: then member `i` has the seed plus `i`, as in Gymnasium's vectors.
-    seed: Option<OneOrMany<u64>>,
+    seed: Option<Box<RawValue>>,
     /// Options of a batch, one for each or one for all.
-    options: Option<OneOrMany<ResetOptions>>,
+    options: Option<Box<RawValue>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -71,11 +72,27 @@ struct CloseBody {
     env_ids: Option<Vec<String>>,
 }
 
-#[derive(Clone, Debug, Deserialize)]
-#[serde(untagged)]
 enum OneOrMany<T> {
     Many(Vec<Option<T>>),
     One(T),
+}
+
+impl<T: DeserializeOwned> OneOrMany<T> {
+    /// Reads the field `name` of a request.
+    fn read(name: &str, raw: Option<&RawValue>) -> Result<Option<Self>, Fault> {
+        let Some(raw) = raw else {
+            return Ok(None);
+        };
+        let read = if raw.get().starts_with('[') {
+            body::parse_value(raw).map(Self::Many)
+        } else {
+            body::parse_value(raw).map(Self::One)
+        };
+        read.map(Some).map_err(|fault| match fault {
+            Fault::Invalid(words) => Fault::Invalid(format!("`{name}`: {words}")),
+            fault => fault,
+        })
+    }
 }
 
 /// Which environments a request is for.
@@ -166,6 +183,9 @@ pub(super) async fn reset(State(app): Shared, body: Body) -> Response {
             seed,
             options,
         } = body::read(&app, body).await?;
+        let seed: Option<OneOrMany<u64>> = OneOrMany::read("seed", seed.as_deref())?;
+        let options: Option<OneOrMany<ResetOptions>> =
+            OneOrMany::read("options", options.as_deref())?;
         let room = app.room()?;
         match Which::of(&app, env_id, env_ids)? {
             Which::One(id) => {

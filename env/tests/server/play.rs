@@ -219,6 +219,22 @@ async fn a_batch_steps_many_and_keeps_faults_apart() {
         "the seed of member i is i more"
     );
     assert_eq!(reset["errors"], json!([null, null, null, null]));
+    for (mut body, words) in [
+        (json!({"seed": "x"}), "`seed`: invalid type"),
+        (
+            json!({"options": [null, {"sed": 1}]}),
+            "`options`: unknown field `sed`",
+        ),
+        (
+            json!({"options": {"task_index": "x"}}),
+            "`options`: `task_index`: invalid type",
+        ),
+    ] {
+        body["env_ids"] = json!(ids);
+        let (status, refused) = server.post("/gym/reset", body).await;
+        assert_eq!(status, 422);
+        assert!(refused["detail"].to_string().contains(words), "{refused}");
+    }
     let answer = |gold: &str| json!(format!("<answer>{gold}</answer>"));
     ids[2] = json!("nobody");
     let actions = json!([
