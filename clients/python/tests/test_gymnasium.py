@@ -54,6 +54,16 @@ def test_words_are_of_any_script():
     assert all(words.sample() in words for _ in range(100))
 
 
+def test_processes_read_whole_texts_or_say_why_not(url, world):
+    with pytest.raises(ValueError, match="shared_memory=False"):
+        gymnasium.make_vec(ID, num_envs=2, vectorization_mode="async", base_url=url)
+    kwargs = {"shared_memory": False, "context": "spawn"}
+    envs = gymnasium.make_vec(ID, num_envs=2, vectorization_mode="async", vector_kwargs=kwargs, base_url=url)
+    texts, _ = envs.reset(options={"task_index": 2})
+    assert all(world.questions[2] in text for text in texts)
+    envs.close()
+
+
 def test_a_vector_resets_what_is_over(url, world):
     envs = gymnasium.make_vec(ID, num_envs=3, vectorization_mode="vector_entry_point", base_url=url)
     texts, info = envs.reset(seed=5)

@@ -17,9 +17,10 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+from gymnasium.error import CustomSpaceError
 from gymnasium.spaces import Text
 from gymnasium.vector import AutoresetMode, VectorEnv
-from gymnasium.vector.utils import batch_space
+from gymnasium.vector.utils import batch_space, create_shared_memory
 
 from .client import Client
 from .errors import Fault
@@ -68,6 +69,12 @@ class Words(Text):
     def __repr__(self) -> str:
         """Short."""
         return f"Words({self.max_length})"
+
+
+@create_shared_memory.register(Words)
+def _unshared(space: Words, n: int = 1, ctx: Any = None) -> Any:
+    """Refuses: Gymnasium reads texts in shared memory once, before they are written, and every observation would be blank."""
+    raise CustomSpaceError("texts do not pass through shared memory")
 
 
 class BatchFault(Fault):
