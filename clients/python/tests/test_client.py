@@ -89,8 +89,13 @@ def test_numbers_of_other_kinds_are_numbers(client, world):
         assert (episode.observation.question, episode.observation.seed) == (world.questions[2], 2)
     with pytest.raises(TypeError, match="'object' object cannot be interpreted as an integer"):
         client.reset(task_index=object())
-    with client.make(2) as many, pytest.raises(TypeError, match="turns is a str"):
-        many.step("xy")
+    with client.make(2) as many:
+        for turns, told in (("xy", "turns is a str"), (["x", 5], "a turn is 5"), (["x", None], "a turn is None")):
+            with pytest.raises(TypeError, match=told):
+                many.step(turns)
+    for asked in (many.reset, lambda: many.step(["x", "y"])):
+        with pytest.raises(ValueError, match="closed"):
+            asked()
 
 
 def test_tools_write_turns(client, world):

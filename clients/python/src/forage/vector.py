@@ -52,6 +52,7 @@ class Vector(Closing):
 
         Raises:
             Refused: what was asked of a member was wrong.
+            ValueError: the environments are closed.
         """
         ids = self._ids(members)
         if not ids:
@@ -67,13 +68,17 @@ class Vector(Closing):
         that were not refused have taken their turn, and it gets their answers.
 
         Raises:
-            TypeError: `turns` is a string.
+            TypeError: `turns` is a string, or a turn is neither a string nor a pair.
+            ValueError: the environments are closed.
             Refused: a turn was wrong, or a member is not in the middle of an episode.
         """
         if isinstance(turns, str):
             raise TypeError("turns is a str, and not a list of them; write one for each member")
-        actions = [turn if isinstance(turn, str) else {"text": turn[0], "finish": turn[1]} for turn in turns]
-        body = {"env_ids": self._ids(members), "actions": actions, "request_id": f"step-{self._answered}"}
+        body = {
+            "env_ids": self._ids(members),
+            "actions": [_action(turn) for turn in turns],
+            "request_id": f"step-{self._answered}",
+        }
         answer = self._http.post("/gym/step", body)
         columns = ("observations", "rewards", "infos", "errors")
         steps: list[Step | Fault] = []
@@ -94,7 +99,17 @@ class Vector(Closing):
             self.env_ids = []
 
     def _ids(self, members: Sequence[int] | None) -> list[str]:
+        if not self.env_ids:
+            raise ValueError("the environments are closed; make others")
         return self.env_ids if members is None else [self.env_ids[member] for member in members]
+
+
+def _action(turn: Turn) -> str | dict[str, str]:
+    if isinstance(turn, str):
+        return turn
+    if not isinstance(turn, tuple) or len(turn) != 2:
+        raise TypeError(f"a turn is {turn!r}; it must be a str, or a str and why it ended")
+    return {"text": turn[0], "finish": turn[1]}
 
 
 def _list(values: Sequence[Any] | None) -> list[Any] | None:
