@@ -41,7 +41,8 @@ pub(crate) fn value_loss(
     };
     for ((&value, &old), &aim) in values.iter().zip(old).zip(returns) {
         let [value, old, aim] = [value, old, aim].map(f64::from);
-        let held = value.clamp(old - clip, old + clip);
+        // `clamp` would panic where a critic that has diverged gave no number; its gradient is none either, which is an error of the step.
+        let held = value.max(old - clip).min(old + clip);
         let (free, bound) = (value - aim, held - aim);
         let clipped = bound * bound > free * free;
         let distance = if clipped { bound } else { free };
@@ -80,6 +81,18 @@ mod tests {
         assert!((found.loss - expected).abs() < 1e-6, "{found:?}");
         for (found, expected) in found.gradients.iter().zip([0.0, -0.2, -1.6]) {
             assert!((found - expected).abs() < 1e-6);
+        }
+    }
+
+    #[test]
+    fn a_value_that_is_no_number_gives_no_gradient() {
+        let (none, some) = ([f32::NAN], [0.5]);
+        for (value, old, aim) in [(some, none, none), (none, some, some), (none, none, none)] {
+            let found = value_loss(&value, &old, &aim, 0.5, 1.0);
+            assert!(
+                found.gradients[0].is_nan() && found.loss.is_nan(),
+                "{found:?}"
+            );
         }
     }
 
