@@ -127,6 +127,8 @@ impl Learner {
         sampler: Sampler,
     ) -> Self {
         let recipe = config.objective.recipe(context);
+        // No sequence is longer than the model reads, however long an episode may be by the config.
+        let context = context.min(checkpoint.config.max_position_embeddings);
         let in_bf16 = config.dtype == Some(ComputeType::Bf16);
         if in_bf16 {
             // Before anything else holds it.

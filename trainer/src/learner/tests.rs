@@ -1,6 +1,7 @@
-//! Tests of what a config of updates may say.
+//! Tests of what a config of updates may say, and of a learner's room.
 
 use super::*;
+use crate::tests::common::problem::{ENGINE, checkpoint};
 
 #[test]
 fn what_cannot_go_together_is_named() {
@@ -142,5 +143,22 @@ fn recorded_rollouts_need_something_that_weighs_who_wrote_them() {
             };
             assert!(error.to_string().contains(fix), "{error}");
         }
+    }
+}
+
+#[test]
+fn a_learner_makes_room_for_no_more_tokens_than_the_model_reads() {
+    let longer = EngineConfig {
+        context: 4096,
+        ..ENGINE
+    };
+    for (engine, room) in [(ENGINE, 220), (longer, 256)] {
+        let learner = Learner::new(
+            checkpoint(1),
+            UpdateConfig::default(),
+            engine,
+            Workers::new(1),
+        );
+        assert_eq!(learner.context, room);
     }
 }
