@@ -33,6 +33,7 @@ impl RunConfig {
             self.check_evaluation(entry),
             self.check_warm_start(entry),
             self.check_engine(),
+            self.check_sizes(),
         ])
     }
 
@@ -173,6 +174,34 @@ impl RunConfig {
         Ok(())
     }
 
+    /// Refuses sizes that no machine has room for, which would end the program where it asks for the memory or the threads.
+    fn check_sizes(&self) -> Result<()> {
+        let Self {
+            grpo,
+            engine,
+            evaluation,
+            ..
+        } = self;
+        let rank = self.policy.lora.as_ref().map_or(1, |lora| lora.rank);
+        let parts = grpo.update.parts.unwrap_or(1);
+        all([
+            ("threads", self.threads, 4096),
+            ("policy.lora.rank", rank, 65_536),
+            ("engine.cache_mib", engine.cache_mib, 1 << 20),
+            ("grpo.prompts_per_step", grpo.prompts_per_step, 100_000),
+            ("grpo.group_size", grpo.group_size, 10_000),
+            ("grpo.update.parts", parts, 100_000),
+            ("evaluation.samples", evaluation.samples, 100_000),
+            ("evaluation.resamples", evaluation.resamples, 10_000_000),
+        ]
+        .map(|(key, size, most)| {
+            if size > most {
+                refuse!("{key} is {size}: write {most} or less");
+            }
+            Ok(())
+        }))
+    }
+
     /// Refuses a retriever beside questions that have no corpus to search: it would never be used.
     fn check_unsearched(&self) -> Result<()> {
         let plain = RetrieverConfig {
@@ -199,6 +228,37 @@ fn all(checks: impl IntoIterator<Item = Result<()>>) -> Result<()> {
             let mut texts: Vec<String> = faults.iter().map(causes).collect();
             texts.dedup();
             Err(RunError::config(texts.join("; ")))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_that_no_machine_has_room_for_are_refused_by_their_keys() {
+        let text = include_str!("../../../configs/smoke.toml");
+        for key in [
+            "threads",
+            "policy.lora.rank",
+            "engine.cache_mib",
+            "grpo.prompts_per_step",
+            "grpo.group_size",
+            "grpo.update.parts",
+            "evaluation.samples",
+            "evaluation.resamples",
+        ] {
+            let with = |size: u64| {
+                let mut overrides = vec![format!("{key}={size}")];
+                if key == "policy.lora.rank" {
+                    overrides.push("policy.lora.alpha=1.0".to_owned());
+                }
+                RunConfig::parse(text, &overrides).unwrap().check()
+            };
+            with(64).unwrap();
+            let error = with(1 << 62).unwrap_err().to_string();
+            assert!(error.contains(&format!("{key} is ")), "{error}");
         }
     }
 }
