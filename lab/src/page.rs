@@ -1,6 +1,7 @@
 //! The report on runs, from what they left in their folders.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use forage_contracts::Episode;
 use forage_eval::{Arm, Bootstrap, Comparison, EvalSummary, Recipe, Report, Telemetry};
@@ -39,7 +40,7 @@ pub fn page(paths: &[PathBuf], most: usize) -> Result<Report> {
         }
         for records in &run.records {
             let label = label(&runs, run, &records.name);
-            report = report.note(records.status());
+            report = report.note(records.status_as(&label, Duration::ZERO));
             report = report.alarms(&label, records.alarms.iter().cloned());
             if let Some(course) = &records.course {
                 report = report.course(label, course.clone());

@@ -377,8 +377,12 @@ impl Records {
 
     /// The same said some time after it was read.
     pub fn status_after(&self, since: Duration) -> String {
+        self.status_as(&self.name, since)
+    }
+
+    /// The same under the name that a page with several runs has for it.
+    pub(crate) fn status_as(&self, name: &str, since: Duration) -> String {
         let done = self.done();
-        let name = &self.name;
         let of = self
             .steps
             .map_or_else(String::new, |steps| format!(" of {steps}"));

@@ -51,6 +51,10 @@ fn a_quickstart_is_read_whole() {
         markdown.contains("| metric | start, greedy | start, sampled | trained, greedy |"),
         "{markdown}"
     );
+    // Beside another run the parts have its name before theirs.
+    let both = json(&["report", place, place])["notes"].to_string();
+    let status = format!("{place}: trained: all 4 steps are done.");
+    assert!(both.contains(&status), "{both}");
 
     let wrong = done(&["inspect", place, "--wrong", "-n", "3"]);
     assert!(
