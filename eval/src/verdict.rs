@@ -114,7 +114,9 @@ pub enum VerdictError {
         source: std::io::Error,
     },
     /// The file does not hold a verdict.
-    #[error("{path} does not hold a verdict")]
+    #[error(
+        "{path} does not hold a verdict; remove it, and what else is in the folder can be read"
+    )]
     Format {
         /// Its path.
         path: String,

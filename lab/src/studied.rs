@@ -51,8 +51,11 @@ impl Studied {
         if !file.exists() {
             return Ok(None);
         }
-        let named = || format!("cannot read {}", file.display());
-        let bytes = std::fs::read(&file).with_context(named)?;
-        serde_json::from_slice(&bytes).with_context(named).map(Some)
+        let shown = file.display();
+        let bytes = std::fs::read(&file).with_context(|| format!("cannot read {shown}"))?;
+        let parsed = serde_json::from_slice(&bytes).with_context(|| {
+            format!("{shown} does not hold a study; remove it, and forage eval --controls writes another")
+        });
+        parsed.map(Some)
     }
 }

@@ -308,6 +308,22 @@ fn what_is_no_run_is_one_clear_error() {
     let nowhere = folder.path().join("nowhere");
     let (code, said) = fails(&["inspect", text(&nowhere)]);
     assert!(code == 1 && said.contains("there is no "), "{said}");
+    // A record that is damaged, with what to do about it.
+    std::fs::write(folder.path().join("metrics.jsonl"), "").unwrap();
+    for (name, fix) in [
+        ("study.json", "forage eval --controls writes another"),
+        ("verdict.json", "what else is in the folder can be read"),
+    ] {
+        let record = folder.path().join(name);
+        std::fs::write(&record, "{\"greedy\": ").unwrap();
+        let (code, said) = fails(&["report", place, "--json"]);
+        assert!(code == 1 && said.contains(fix), "{said}");
+        assert!(
+            said.contains(&format!("{} does not hold", text(&record))),
+            "{said}"
+        );
+        std::fs::remove_file(&record).unwrap();
+    }
     let file = folder.path().join("words.jsonl");
     std::fs::write(&file, "not json\n").unwrap();
     let (_, said) = fails(&["report", text(&file), "--json"]);
