@@ -173,7 +173,7 @@ fn train_in(config: &Resolved, options: &TrainOptions, observer: &dyn Observer) 
     if let Some(warning) = options.unvalidated(config) {
         observer.warn(&warning);
     }
-    let twins = twins_of(config, &options.twins)?;
+    let twins = Twin::all(config, &options.twins)?;
     let here = 1 + options.beside.len();
     let ranks = options.ranks.as_ref().map_or(here, |ranks| ranks.size);
     let shape = Start::of(config, true)?.map(|start| start.by_ranks(ranks));
@@ -286,17 +286,6 @@ fn load(config: &Resolved, options: &TrainOptions, observer: &dyn Observer) -> R
     Ok(data)
 }
 
-/// The runs beside the real one, by their names.
-fn twins_of(config: &Resolved, twins: &[Twin]) -> Result<Vec<(&'static str, Resolved)>> {
-    if !twins.is_empty() && !config.data.labels.are_true() {
-        bail!("--twins stand beside a run with true labels; remove data.labels");
-    }
-    twins
-        .iter()
-        .map(|twin| Ok((twin.name(), twin.of(config)?)))
-        .collect()
-}
-
 /// A number of things: `1 step`, `2 steps`.
 fn counted(count: u64, one: &str) -> String {
     let plural = if count == 1 { "" } else { "s" };
@@ -351,7 +340,7 @@ impl Resolved {
     pub fn plan(&self, options: &TrainOptions, processes: Option<usize>) -> Result<String> {
         options.check_ranks(self, processes)?;
         options.check_recorded(self)?;
-        twins_of(self, &options.twins)?;
+        Twin::all(self, &options.twins)?;
         let fit = DeviceSpec::check_together(&options.devices(self));
         fit.in_config("the run cannot begin with its devices")?;
         let rollouts = options.rollouts.as_deref();

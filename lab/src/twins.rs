@@ -8,7 +8,7 @@ use forage_contracts::{EnvEntry, nearest};
 use forage_env::registry;
 
 use crate::config::Resolved;
-use crate::error::{Context, Result, RunError};
+use crate::error::{Context, Result, RunError, bail};
 
 /// Rewards that are a twin's only one, with weight 1.
 const REWARDS: [&str; 6] = [
@@ -46,6 +46,24 @@ impl Twin {
     /// Its name, and that of its folder.
     pub(crate) fn name(self) -> &'static str {
         self.0
+    }
+
+    /// The configs of a run's twins, with their names.
+    ///
+    /// # Errors
+    /// When the run's own labels are false, a twin is named twice, or as [`Twin::of`].
+    pub(crate) fn all(config: &Resolved, twins: &[Self]) -> Result<Vec<(&'static str, Resolved)>> {
+        if !twins.is_empty() && !config.data.labels.are_true() {
+            bail!("--twins stand beside a run with true labels; remove data.labels");
+        }
+        let mut all = Vec::new();
+        for (place, twin) in twins.iter().enumerate() {
+            if twins[..place].contains(twin) {
+                bail!("--twins names {} twice; name it once", twin.name());
+            }
+            all.push((twin.name(), twin.of(config)?));
+        }
+        Ok(all)
     }
 
     /// The config of a run's twin. The sentinel does not stop a twin, which is meant to fail.
@@ -198,6 +216,21 @@ mod tests {
             "grpo.update.objective.filter={ accuracy_band = { lowest = 0.2, highest = 0.8 } }",
         ]);
         assert!(Twin("random").of(&chosen).is_ok());
+    }
+
+    #[test]
+    fn a_twin_that_is_named_twice_is_refused_before_the_run() {
+        let named = |names: &[&'static str]| {
+            let twins: Vec<Twin> = names.iter().copied().map(Twin).collect();
+            Twin::all(&smoke(&[]), &twins)
+        };
+        let found = named(&["random", "wrong"]).unwrap();
+        let names: Vec<&str> = found.iter().map(|(name, _)| *name).collect();
+        assert_eq!(names, ["random", "wrong"]);
+        let error = named(&["random", "wrong", "random"])
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("--twins names random twice"), "{error}");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use forage_contracts::environment::Outcome;
 use forage_contracts::{EnvEntry, nearest};
 
 use super::RunConfig;
-use crate::error::{Result, RunError};
+use crate::error::{Result, RunError, refuse};
 
 /// A baseline, by its name in `evaluation.baselines`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,9 +61,14 @@ impl Baseline {
     /// # Errors
     /// A sentence that names what cannot be made under this config, and the fix.
     pub(crate) fn asked(config: &RunConfig, entry: &EnvEntry) -> Result<Vec<(String, Self)>> {
-        let names = config.evaluation.baselines.iter();
+        let names = &config.evaluation.baselines;
         names
-            .map(|name| {
+            .iter()
+            .enumerate()
+            .map(|(place, name)| {
+                if names[..place].contains(name) {
+                    refuse!("evaluation.baselines names {name} twice; name it once");
+                }
                 let baseline = Self::named(name, entry)?;
                 baseline.check(name, config, entry)?;
                 let shown = match baseline {

@@ -261,4 +261,17 @@ mod tests {
             assert!(error.contains(&format!("{key} is ")), "{error}");
         }
     }
+
+    #[test]
+    fn a_baseline_that_is_named_twice_is_refused() {
+        let text = include_str!("../../../configs/smoke.toml");
+        let with = |names: &str| {
+            let baselines = format!("evaluation.baselines={names}");
+            RunConfig::parse(text, &[baselines]).unwrap().check()
+        };
+        with("['random', 'oracle']").unwrap();
+        let error = with("['random', 'oracle', 'random']").unwrap_err();
+        let error = error.to_string();
+        assert!(error.contains("baselines names random twice"), "{error}");
+    }
 }
