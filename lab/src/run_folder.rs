@@ -464,7 +464,8 @@ pub(crate) fn settings(text: &str) -> Value {
         .unwrap_or_default()
 }
 
-fn forget_seeds(settings: &mut Value) {
+/// Leaves out what may differ between runs of one training: seeds, and the digests of questions that follow from them.
+pub(crate) fn forget_seeds(settings: &mut Value) {
     let Value::Object(table) = settings else {
         return;
     };

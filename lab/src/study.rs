@@ -7,7 +7,7 @@ use forage_contracts::Episode;
 use forage_eval::{Bootstrap, Course, SeedEpisodes};
 use forage_trainer::metrics::Row;
 use forage_trainer::{Checkpoint, Workers};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::baselines::{Baselines, Costs, cost_of};
 use crate::conduct::course;
@@ -15,6 +15,7 @@ use crate::config::Resolved;
 use crate::data::{Data, first};
 use crate::error::{Context, Result, bail};
 use crate::evaluate::{EpisodeFile, Evaluated, Opening, evaluate_checkpoint};
+use crate::grpo::shape;
 use crate::layout::{RunLayout, START, TRAINED, make_folder};
 use crate::lock::RunLock;
 use crate::memory::Start;
@@ -22,6 +23,8 @@ use crate::observer::Observer;
 use crate::policy::{open_saved, start_at, weights_digest};
 use crate::quickstart::start_in;
 use crate::records::write_episodes;
+use crate::resumed::differences;
+use crate::run_folder::{self, forget_seeds};
 use crate::side_by_side::side_by_side;
 use crate::studied::Studied;
 use crate::unfinished::{Unfinished, check, record_of, settings};
@@ -58,6 +61,9 @@ pub fn study(
         .collect::<Result<Vec<_>>>()?;
     for (run, config) in runs.iter().zip(&configs) {
         check_ends(&RunLayout::new(run), config.grpo.steps)?;
+    }
+    for warning in unlike(runs, &configs)? {
+        observer.warn(&warning);
     }
     let bootstrap = configs.first().context("name a run folder")?.bootstrap();
     let at_a_time = at_a_time(runs, &configs)?;
@@ -189,6 +195,39 @@ fn claim(runs: &[PathBuf]) -> Result<Vec<RunLock>> {
         }
     }
     runs.iter().map(|run| RunLock::take(run)).collect()
+}
+
+/// Warnings of runs that differ from the first in more than their seeds, and are judged as one training all the same.
+///
+/// # Errors
+/// When two runs have the same seed.
+fn unlike(runs: &[PathBuf], configs: &[Resolved]) -> Result<Vec<String>> {
+    let of = |config: &Resolved| -> Result<Value> {
+        let mut shape = shape(config);
+        shape.grpo.steps = config.grpo.steps;
+        let mut found = run_folder::settings(&shape.to_toml()?);
+        forget_seeds(&mut found);
+        Ok(found)
+    };
+    let mut warnings = Vec::new();
+    for (place, config) in configs.iter().enumerate() {
+        let run = runs[place].display();
+        let seed = config.seed;
+        if let Some(other) = configs[..place].iter().position(|other| other.seed == seed) {
+            bail!(
+                "{} and {run} have the same seed, {seed}; name one of them: a study is of runs that differ in their seeds",
+                runs[other].display()
+            );
+        }
+        if let Some(others) = differences(&of(&configs[0])?, &of(config)?) {
+            warnings.push(format!(
+                "warning: {run} has other settings than {} ({others}), and the figures are of both as if they differed in their seeds \
+                 alone; evaluate each by itself, or leave one out",
+                runs[0].display()
+            ));
+        }
+    }
+    Ok(warnings)
 }
 
 /// File stem of the record of a run's evaluation, different from the names of its sets of episodes.
@@ -345,6 +384,7 @@ fn behind(run: &RunLayout, steps: u64) -> Result<Option<u64>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::RunConfig;
 
     #[test]
     fn all_runs_of_a_study_belong_to_one_process() {
@@ -369,6 +409,35 @@ mod tests {
         let words = refused(&twice);
         assert!(words.contains("one is named twice"), "{words}");
         drop(claim(&runs).unwrap());
+    }
+
+    #[test]
+    fn runs_of_a_study_differ_in_their_seeds_alone() {
+        let text = include_str!("../../configs/smoke.toml");
+        let config = |overrides: &[&str]| {
+            let overrides: Vec<String> = overrides.iter().map(|&item| item.to_owned()).collect();
+            let config = RunConfig::parse(text, &overrides).unwrap();
+            config.resolve(None).unwrap()
+        };
+        let judged = |other: &[&str]| {
+            let runs = ["one", "two"].map(PathBuf::from);
+            unlike(&runs, &[config(&[]), config(other)])
+        };
+        let seeds = ["seed=2", "data.world.seed=2000001", "threads=1"];
+        assert_eq!(judged(&seeds).unwrap(), [""; 0]);
+        let warnings = judged(&["seed=2", "grpo.steps=9", "grpo.group_size=2"]).unwrap();
+        assert_eq!(warnings.len(), 1, "{warnings:?}");
+        for words in [
+            "two has other settings than one",
+            "grpo.group_size was 4 and is 2; grpo.steps was 4 and is 9",
+        ] {
+            assert!(warnings[0].contains(words), "{warnings:?}");
+        }
+        let error = judged(&["grpo.steps=9"]).unwrap_err().to_string();
+        assert!(
+            error.contains("one and two have the same seed, 1"),
+            "{error}"
+        );
     }
 
     #[test]
