@@ -10,8 +10,8 @@ use crate::measures::{
     QuestionKey, better, by_question, clusters, display_rank, headline, sources,
 };
 use crate::stats::{
-    Better, Bootstrap, Interval, NonInferiority, StatsError, holm, macro_average, mcnemar_exact,
-    mean, minimum_detectable_effect, paired_bootstrap, paired_permutation,
+    Better, Bootstrap, Interval, LEVEL, NonInferiority, StatsError, holm, macro_average,
+    mcnemar_exact, mean, minimum_detectable_effect, paired_bootstrap, paired_permutation,
 };
 use crate::summary::number;
 use crate::text::{self, figure, signed};
@@ -50,7 +50,12 @@ impl Difference {
     /// The direction in which B is shown to differ from A, by the interval and by the test, adjusted where there are several such
     /// policies. `Equal` says that neither is shown.
     pub fn direction(&self) -> Ordering {
-        self.difference.shown(self.p_of_several.unwrap_or(self.p))
+        self.difference.shown(self.p_of_direction())
+    }
+
+    /// The p-value that decides whether a difference is shown.
+    pub(crate) fn p_of_direction(&self) -> f64 {
+        self.p_of_several.unwrap_or(self.p)
     }
 }
 
@@ -379,6 +384,14 @@ impl Comparison {
             found.questions
         )
     }
+}
+
+/// What keeps a difference from being shown although its interval leaves 0 out: the p-value of its test.
+pub(crate) fn test_words([low, high]: [f64; 2], p: f64, unit: &str) -> String {
+    if low <= 0.0 && high >= 0.0 {
+        return String::new();
+    }
+    format!(", but p over {unit} is {p:.3}, and below {LEVEL} is asked")
 }
 
 /// An interval in words.

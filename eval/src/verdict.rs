@@ -10,7 +10,7 @@ use forage_env::Alarm;
 use serde::{Deserialize, Serialize};
 
 use crate::at_k::CurveComparison;
-use crate::compare::{Comparison, Difference, SMALL_N, few_questions, interval_words};
+use crate::compare::{Comparison, Difference, SMALL_N, few_questions, interval_words, test_words};
 use crate::decomposition::Decomposition;
 use crate::effort::Effort;
 use crate::mistakes::MistakeShare;
@@ -352,7 +352,14 @@ impl Verdict {
         match self.direction() {
             Ordering::Greater => format!("Training raised held-out {words} by {evidence}."),
             Ordering::Less => format!("Training made held-out {words} worse: {evidence}."),
-            Ordering::Equal => format!("No gain can be shown: {evidence}."),
+            Ordering::Equal => {
+                let found = self.greedy.gain.difference(self.outcome.measure());
+                let p = found.map_or(1.0, Difference::p_of_direction);
+                format!(
+                    "No gain can be shown: {evidence}{}.",
+                    test_words(self.gain_interval, p, "questions")
+                )
+            }
         }
     }
 

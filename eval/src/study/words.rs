@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use super::{Arm, Cost, Lead, Study};
-use crate::compare::{SMALL_N, few_questions, interval_words};
+use crate::compare::{SMALL_N, few_questions, interval_words, test_words};
 use crate::decomposition::Row;
 use crate::effort::Effort;
 use crate::mistakes::MistakeShare;
@@ -205,7 +205,10 @@ impl Study {
         match trained.direction() {
             Ordering::Greater => format!("Training gained {gain}."),
             Ordering::Less => format!("Training made it worse: {gain}."),
-            Ordering::Equal => format!("No gain can be shown: {gain}."),
+            Ordering::Equal => format!(
+                "No gain can be shown: {gain}{}.",
+                test_words(trained.gain.ends(), trained.p, self.unit_of_p())
+            ),
         }
     }
 
