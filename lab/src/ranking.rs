@@ -52,6 +52,18 @@ impl Ranking<'_> {
         let Self {
             retrieval, depth, ..
         } = *self;
+        let own = run.and_then(|run| run.canonicalize().ok());
+        let inputs = [self.queries, qrels];
+        if let Some(own) = own
+            && inputs
+                .iter()
+                .any(|input| input.canonicalize().is_ok_and(|input| input == own))
+        {
+            refuse!(
+                "--run: {} is a file that is read; name another one",
+                own.display()
+            );
+        }
         let index = match (self.index, self.remote) {
             (Some(folder), None) => Some(Arc::new(Index::open(folder)?)),
             _ => None,

@@ -244,6 +244,16 @@ fn queries_of_other_judgments_are_refused() {
 }
 
 #[test]
+fn a_ranking_is_not_written_over_the_files_that_it_is_made_of() {
+    let place = place();
+    let kept = std::fs::read(place.path().join(QUERIES)).unwrap();
+    let run = ["--run", "world/../world/beir/queries.jsonl"];
+    let error = refused(place.path(), &[&RETRIEVAL[..], &run].concat());
+    assert!(error.contains("is a file that is read"), "{error}");
+    assert_eq!(std::fs::read(place.path().join(QUERIES)).unwrap(), kept);
+}
+
+#[test]
 fn rankers_are_attacked_and_certified() {
     let place = place();
     let write = |name: &str, text: &str| std::fs::write(place.path().join(name), text).unwrap();
