@@ -112,8 +112,10 @@ class Bench(Programs):
         return self.compare(first, own)[2]
 
     def compare(self, before, after):
-        """Difference of exact match, with its interval over questions."""
-        found = json.loads(self.forage("compare", before, after, "--json"))["metrics"]["em"]
+        """Difference of exact match, with its interval over questions. Ends the script where episodes have none."""
+        metrics = json.loads(self.forage("compare", before, after, "--json"))["metrics"]
+        if not (found := metrics.get("em")):
+            sys.exit(f"episodes of {self.given.config} have no exact match ({', '.join(metrics)}); name one whose episodes end in answers")
         return found["a"], found["b"], found["difference"]
 
     def budget(self):
@@ -178,12 +180,14 @@ def main():
     kind = "seeds" if given.seeds > 1 else "questions"
     print(f"{given.steps} steps, {given.seeds} seeds, {given.budget} episodes a run; 95 % intervals over {kind}; exact match, greedy and "
           f"of {SAMPLES} samples a question; gains and leads are of the samples")
-    bench.side_by_side(lambda seed, name: bench.episodes(None, seed, name), [(seed, "start") for seed in seeds])
+    starts = bench.side_by_side(lambda seed, name: bench.episodes(None, seed, name), [(seed, "start") for seed in seeds])
+    # Before hours of training: whether there is what policies are compared by.
+    bench.compare(*[starts[1, "start"][0]] * 2)
     jobs = [(name, seed) for name in chosen for seed in seeds]
     found = bench.side_by_side(lambda name, seed: bench.measured(name, chosen[name], seed), jobs)
     leads = bench.side_by_side(lambda name, seed: bench.ahead(first, name, seed), [job for job in jobs if job[0] != first])
     figures, mean = {}, statistics.fmean
-    print(f"| method | episodes | steps | reward, last {LAST} | greedy | start | trained | gain | against {first} | minutes |")
+    print(f"| method | episodes | steps | reward in training, last {LAST} | greedy | start | trained | gain | against {first} | minutes |")
     print("|" + "---|" * 10)
     for name in chosen:
         runs = [found[name, seed] for seed in seeds]

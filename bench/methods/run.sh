@@ -2,8 +2,9 @@
 # Losses, advantages and curricula on one task: each line of methods.txt trains the quickstart's policy under several seeds, each a
 # world of its own, with as many episodes as every other, and is then held against the start and the first line on held-out
 # questions. Prints a table with 95 % intervals (over seeds, Student's t; of one seed over questions, bootstrap) and a line of JSON.
-# Runs go side by side, one a core; minutes are those of the steps that count. A run that came to its end is not trained again. A scratch
-# folder is of one config, TASK and number of steps.
+# The reward in training is by a method's own rewards, of the episodes that it learns from (some begin with hints, say): methods are compared
+# by exact match on held-out questions, which a config must have. Runs go side by side, one a core; minutes are those of the steps that
+# count. A run that came to its end is not trained again. A scratch folder is of one config, TASK and number of steps.
 # Usage: [STEPS=200] [SEEDS=3] [TASK=ARGUMENTS] bench/methods/run.sh SCRATCH_FOLDER [CONFIG [METHODS]]
 # METHODS are names of methods.txt; all without them. TASK holds arguments that every run and evaluation takes, without spaces inside.
 # Credits of turns where they matter, on questions of two and three hops:

@@ -4,6 +4,7 @@ import argparse
 import contextlib
 import io
 import json
+import shutil
 import sys
 import tempfile
 import unittest
@@ -51,6 +52,7 @@ class Methods(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             scratch, config, calls = Path(folder), Path(folder, "config.toml"), []
             config.write_text("seed = 1\n")
+            metric = "em"
             grpo = "[grpo]\nsteps = 100\nprompts_per_step = 16\ngroup_size = 8\n"
 
             def forage(bench, *arguments, log=None):
@@ -73,10 +75,10 @@ class Methods(unittest.TestCase):
                     scores = [{"start-1": 0.25, "start-2": 0.25, "dapo-1": 0.5, "dapo-2": 0.5}.get(Path(file).name.split(".")[0], 0.75)
                               for file in words[1:3]]
                     difference = dict.fromkeys(("estimate", "low", "high"), scores[1] - scores[0])
-                    return json.dumps({"metrics": {"em": {"a": scores[0], "b": scores[1], "difference": difference}}})
+                    return json.dumps({"metrics": {metric: {"a": scores[0], "b": scores[1], "difference": difference}}})
                 return grpo
 
-            def main():
+            def main(ends="^0$"):
                 calls.clear()
                 arguments = ["run.py", "--forage", "f", "--config", str(config), "--scratch", folder, "--steps", "100", "--seeds", "2"]
                 printed = io.StringIO()
@@ -84,7 +86,7 @@ class Methods(unittest.TestCase):
                         mock.patch.object(sys, "argv", [*arguments, "--methods", "dapo", "dapo-refills"]), \
                         mock.patch.object(run.Bench, "forage", forage), self.assertRaises(SystemExit) as ended:
                     run.main()
-                self.assertEqual(ended.exception.code, 0)
+                self.assertRegex(str(ended.exception.code), ends)
                 return printed.getvalue()
 
             printed = main()
@@ -95,13 +97,17 @@ class Methods(unittest.TestCase):
             self.assertEqual((line["bench"], line["held"], line["seeds"], line["steps"]), ("methods", True, 2, 100))
             self.assertEqual(line["figures"]["dapo-refills"]["episodes"], [12800, 12800])
             of = lambda kind: [words for words in calls if words[0] == kind and "--dry-run" not in words]
-            self.assertEqual([len(of(kind)) for kind in ("train", "eval", "compare")], [4, 6, 10])
+            self.assertEqual([len(of(kind)) for kind in ("train", "eval", "compare")], [4, 6, 11])
             for words in of("train"):
                 self.assertIn("threads=1", words)
                 self.assertIn(f"data.world.seed={1000000 + int(words[words.index('--out') + 1][-1])}", words)
             self.assertEqual([path.name for path in (scratch / "dapo-refills-1/checkpoints").iterdir()], ["step-000050"])
             self.assertEqual(main(), printed)
             self.assertEqual({words[0] for words in calls if "--dry-run" not in words}, {"compare"}, "what was made is not made again")
+            metric = "ndcg"
+            shutil.rmtree(scratch / "dapo-1")
+            main(ends=r"no exact match \(ndcg\); name one whose episodes end in answers")
+            self.assertNotIn("train", {words[0] for words in calls if "--dry-run" not in words})
 
     def test_methods_must_play_as_many_episodes_each(self):
         for episodes, held in {(100, 90): True, (100, 89): False, (100, 101): False, (): False}.items():
