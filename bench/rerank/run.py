@@ -295,6 +295,18 @@ def missing(data):
     return [path for _, folder, files in CORPORA.values() for path in (data / folder / file for file in files) if not path.exists()]
 
 
+def claim(given):
+    """Refuses a scratch folder of another config, data folder or cross-encoder, whose files would count as those of this one."""
+    kept = given.scratch / "task.json"
+    what = {"config": CONFIG.read_text(), "data folder": str(given.data)}
+    what |= {"cross-encoder": str(given.cross_encoder)} if given.cross_encoder else {}
+    before = json.loads(kept.read_text()) if kept.exists() else {}
+    if other := [name for name in what if before.get(name, what[name]) != what[name]]:
+        sys.exit(f"{given.scratch} is of another {', '.join(other)}; give another SCRATCH_FOLDER")
+    given.scratch.mkdir(parents=True, exist_ok=True)
+    kept.write_text(json.dumps(before | what))
+
+
 def main():
     given = arguments(sys.argv[1:])
     if gone := missing(given.data):
@@ -304,6 +316,7 @@ def main():
     if not given.cross_encoder:
         why = "one is named with FORAGE_CROSS_ENCODER, the folder of a BERT cross-encoder; random weights would show nothing"
         print(f"no row for a cross-encoder: {why}", file=sys.stderr)
+    claim(given)
     figures = {}
     for name in CORPORA:
         found = Bench(given, name).run()

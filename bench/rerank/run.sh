@@ -6,7 +6,8 @@
 # drawn. Differences have 95 % intervals, paired by question. Prints a table for each corpus and a line of JSON.
 # Usage: [FORAGE_BENCH_DATA=../shared/data] [FORAGE_CROSS_ENCODER=FOLDER] bench/rerank/run.sh SCRATCH_FOLDER [--rehearse]
 # FORAGE_CROSS_ENCODER is the folder of a BERT cross-encoder; without it its row is left out. --rehearse takes a few questions and
-# steps, whose figures mean nothing. What is in the folder already is not made again. `bench/run rerank` keeps the result.
+# steps, whose figures mean nothing. What is in the folder already is not made again; it is of one config, data folder and cross-encoder.
+# `bench/run rerank` keeps the result.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 scratch=${1:?usage: bench/rerank/run.sh SCRATCH_FOLDER [--rehearse]}

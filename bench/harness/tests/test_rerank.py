@@ -1,9 +1,11 @@
 """What bench/rerank trains and tests on, and what its line of JSON says of the aims."""
 
+import argparse
 import json
 import tempfile
 import unittest
 from pathlib import Path
+from unittest import mock
 
 from rerank import run
 
@@ -96,6 +98,21 @@ class Held(unittest.TestCase):
         self.assertEqual((full.test, small.test, full.steps, small.steps), (300, 12, 150, 2))
         self.assertNotEqual(full.scratch, small.scratch)
         self.assertEqual(run.arguments([*given, "--steps", "7"]).steps, 7)
+
+    def test_a_scratch_folder_is_of_one_cross_encoder_and_one_config(self):
+        scratch = Path(self.enterContext(tempfile.TemporaryDirectory())) / "sizes"
+        given = argparse.Namespace(scratch=scratch, data=Path("/data"), cross_encoder=None)
+        asked = lambda **changes: run.claim(argparse.Namespace(**vars(given) | changes))
+        asked()
+        # Its row may be added, and left out again.
+        asked(cross_encoder=Path("/one"))
+        asked()
+        with self.assertRaisesRegex(SystemExit, "of another cross-encoder; give another"):
+            asked(cross_encoder=Path("/two"))
+        other = scratch / "config.toml"
+        other.write_text("seed = 2\n")
+        with mock.patch.object(run, "CONFIG", other), self.assertRaisesRegex(SystemExit, "of another config, data folder;"):
+            asked(data=Path("/else"))
 
     def test_a_ranker_without_figures_has_no_row(self):
         found = {"scifact/questions": 2, "scifact/train": 3}
