@@ -19,7 +19,7 @@ export FORAGE_BIN="$(realpath "$FORAGE")" HF_HUB_OFFLINE=1 PYTHONDONTWRITEBYTECO
 export TRL_EXPERIMENTAL_SILENCE=1
 HELD=true
 FIGURES=
-TABLE="peer;version;what ran;passed;skipped;held"
+TABLE=$'peer\tversion\twhat ran\tpassed\tskipped\theld'
 
 wanted() {
     [[ ",$PARTS," == *,$1,* ]]
@@ -29,8 +29,7 @@ wanted() {
 row() {
     local versions
     versions="$("$VENV/bin/python" -c 'import sys; from importlib.metadata import version; print(", ".join(map(version, sys.argv[1:])))' $1)"
-    TABLE="$TABLE
-${1// /, };$versions;$2;$3;$4;$5"
+    TABLE+=$'\n'$(printf '%s\t' "${1// /, }" "$versions" "$2" "$3" "$4")$5
 }
 
 # part NAME PACKAGES WHAT TESTS...: runs tests of the package in VENV, with a line for each and a row for all.
@@ -108,6 +107,6 @@ if wanted nemo; then
     venv nemo-venv 'nemo_gym, pytest' nemo-gym==0.4.0 pytest==9.2.0
     part nemo nemo-gym "SimpleAgent, VLLMModel, rollout collection" tests/test_real_nemo_gym.py
 fi
-echo "$TABLE" | column -t -s ';'
+echo "$TABLE" | column -t -s $'\t'
 echo "{\"bench\": \"clients-environment\", \"held\": $HELD, \"figures\": {${FIGURES#, }}}"
 [ "$HELD" = true ]
