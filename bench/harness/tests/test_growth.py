@@ -264,6 +264,10 @@ class Vectors(unittest.TestCase):
         page = " ".join((ROOT / "docs/growth.md").read_text().split())
         self.assertIn(f"2 million of 768 numbers take up to {memory} and {disk}.", page)
 
+    def test_faiss_is_not_trained_for_what_no_search_asks_for(self):
+        # Distances by polysemous codes, which an index of products is trained for unless it is told not to.
+        self.assertRegex((ROOT / "bench/growth-dense/peer.py").read_text(), r'"PQ\{dimension // 4\}np"')
+
 
 class Updates(unittest.TestCase):
     def test_passages_are_added_for_as_long_as_the_load_lasts(self):
