@@ -164,17 +164,35 @@ impl Init {
             return String::new();
         }
         let of = registry::find(&self.env).ok().map(|entry| entry.id);
-        let is_prompt =
-            |key: &Key| key.path() == "environment.settings.prompt" && key.of.as_deref() == of;
-        let has_prompt = keys(&RunConfig::schema()).iter().any(is_prompt);
-        let prompt = if has_prompt {
+        let keys = keys(&RunConfig::schema());
+        let has = |name: &str| {
+            let path = format!("environment.settings.{name}");
+            let is_it = |key: &Key| key.path() == path && key.of.as_deref() == of;
+            keys.iter().any(is_it)
+        };
+        let prompt = if has("prompt") {
             "prompt = \"short\"\n"
         } else {
             ""
         };
+        // Whole passages or pages would leave no room for an answer.
+        let [found, shown] = if has("observation.limit_tokens") {
+            ["top_k = 1\n", "limit_tokens = 200\n"]
+        } else if has("observation.limit_chars") {
+            ["", "limit_chars = 240\n"]
+        } else {
+            [""; 2]
+        };
+        let observation = if shown.is_empty() {
+            ""
+        } else {
+            "\n[environment.settings.observation]\n"
+        };
         format!(
-            "\n# The built-in policies read 512 tokens: remove this table for another policy.\n[environment.settings]\n\
-             {prompt}max_turn_tokens = 56\nmax_episode_tokens = 512\n"
+            "\n# The built-in policies read 512 tokens: remove these tables for another policy.\n[environment.settings]\n\
+             {prompt}{found}max_turn_tokens = 56\nmax_episode_tokens = 512\n{observation}{shown}\n\
+             # Small policies learn at a higher rate than the default of 1e-6.\n\
+             [grpo.update.optimizer]\nlearning_rate = 5e-5\n"
         )
     }
 }
@@ -506,9 +524,16 @@ mod tests {
             let text = init("builtin:quickstart", environment).text();
             let config = RunConfig::parse(&text, &[]).unwrap();
             config.resolve(None).unwrap().check_window().unwrap();
+            for (limited, line) in [
+                ("search-r1", "limit_tokens = 200"),
+                ("code-search", "limit_chars = 240"),
+            ] {
+                assert_eq!(text.contains(line), environment == limited, "{text}");
+            }
         }
         let text = init("org/model", "search-r1").text();
         assert!(!text.contains("[environment.settings]"), "{text}");
+        assert!(!text.contains("learning_rate"), "{text}");
         let text = init("builtin:quickstart", "search-r1").text();
         let config = RunConfig::parse(&text, &[]).unwrap();
         config.check().unwrap();
