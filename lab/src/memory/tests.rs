@@ -17,7 +17,7 @@ fn a_run_that_cannot_fit_is_refused_with_the_fix() {
     assert!(table(&small, 1).contains("moments of AdamW"));
     // A policy this small is kept whole on any machine.
     assert!(table(&small, 1).contains("# activations of 4 of 4 layers are kept"));
-    let large = of(&["engine.cache_mib=100000000", "grpo.steps=100000000"]);
+    let large = of(&["engine.cache_mib=1000000", "grpo.steps=100000000"]);
     if available().is_some() {
         let error = check(&large, 1).unwrap_err().to_string();
         assert!(
