@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import BINARY
@@ -40,8 +41,10 @@ def run(tmp_path: Path) -> Path:
 class Terminal:
     """A pseudo-terminal and the program at it."""
 
-    def __init__(self, ours: int, its: int, process: subprocess.Popen[bytes]) -> None:
+    def __init__(self, ours: int, its: int, process: subprocess.Popen[bytes], before: list[Any]) -> None:
         self.ours, self.its, self.process = ours, its, process
+        # The attributes that the program found.
+        self.before = before
         self.written = ""
 
     def resize(self, columns: int, lines: int) -> None:
@@ -100,8 +103,9 @@ def watching(*arguments: str | Path) -> Iterator[Terminal]:
     try:
         fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("4H", 24, 80, 0, 0))
         environment = {**os.environ, "TERM": "xterm-256color"}
+        before = termios.tcgetattr(its)
         with subprocess.Popen([BINARY, "watch", *arguments], preexec_fn=login, env=environment) as process:
-            terminal = Terminal(ours, its, process)
+            terminal = Terminal(ours, its, process, before)
             try:
                 yield terminal
             finally:
@@ -114,7 +118,6 @@ def watching(*arguments: str | Path) -> Iterator[Terminal]:
 def test_a_terminal_is_taken_and_given_back(run):
     for leave in ["q", "\x1b", "\x03", signal.SIGINT, signal.SIGTERM]:
         with watching(run) as terminal:
-            before = termios.tcgetattr(terminal.its)
             lines = terminal.wait_for("q quit")
             assert TAKEN in terminal.written
             raw = termios.tcgetattr(terminal.its)
@@ -128,7 +131,7 @@ def test_a_terminal_is_taken_and_given_back(run):
             else:
                 terminal.press(leave)
             assert terminal.ended() == 0, leave
-            assert termios.tcgetattr(terminal.its) == before, leave
+            assert termios.tcgetattr(terminal.its) == terminal.before, leave
             for taken, back in [(TAKEN, GIVEN_BACK), (HIDDEN_CURSOR, CURSOR)]:
                 assert terminal.written.rindex(back) > terminal.written.rindex(taken), leave
 
@@ -150,8 +153,7 @@ def test_the_screen_follows_the_size_and_the_run(run):
 
 def test_a_folder_without_a_run_leaves_the_terminal_alone(tmp_path):
     with watching(tmp_path / "nothing") as terminal:
-        before = termios.tcgetattr(terminal.its)
         assert terminal.ended() != 0
         assert "nothing" in terminal.written
         assert TAKEN not in terminal.written
-        assert termios.tcgetattr(terminal.its) == before
+        assert termios.tcgetattr(terminal.its) == terminal.before
