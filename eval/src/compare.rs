@@ -386,7 +386,7 @@ impl Comparison {
     }
 }
 
-/// What keeps a difference from being shown although its interval leaves 0 out: the p-value of its test.
+/// The p-value of a test that does not show a difference although its interval leaves 0 out, in words; nothing where the interval holds 0.
 pub(crate) fn test_words([low, high]: [f64; 2], p: f64, unit: &str) -> String {
     if low <= 0.0 && high >= 0.0 {
         return String::new();

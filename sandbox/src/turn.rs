@@ -17,7 +17,7 @@ pub struct TurnOutput {
     pub error: Option<PyError>,
     /// The way it ended.
     pub status: Status,
-    /// Whether the interpreter was stopped, so that its state is that of before the turn.
+    /// True where the interpreter was stopped, which gives it back its state of before the turn.
     pub undone: bool,
     /// Its calls of tools, in order.
     pub calls: Vec<CallRecord>,

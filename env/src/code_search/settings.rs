@@ -86,11 +86,11 @@ pub(crate) enum StateMode {
 )]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum ErrorForm {
-    /// What was printed, then the traceback, which names the failing line. It stands at the end, and is cut where it is longer than
+    /// The printed text, then the traceback, which names the failing line. It stands at the end, and is cut where it is longer than
     /// 40 % of the limit.
     #[default]
     Traceback,
-    /// What was printed, then the exception's class and message, of a `SyntaxError` with the number of the line.
+    /// The printed text, then the exception's class and message, of a `SyntaxError` with the number of the line.
     LastLine,
     /// `Error: Type: message` in place of what was printed.
     Alone,
