@@ -62,8 +62,8 @@ impl CorpusReader {
     /// Opens a corpus: a file of JSON lines (plain or gzip), one JSON list or parquet, or a folder.
     ///
     /// A folder stands for its `corpus.jsonl`, `corpus.jsonl.gz` or `corpus.parquet`; without one, for all its `.jsonl`
-    /// and `.jsonl.gz` or its `.parquet` files, or for all `.md` files in it and below it, or else for its `.json`, `.tsv` or `.csv`
-    /// files, read in the byte order of their names.
+    /// and `.jsonl.gz` or its `.parquet` files, or for all `.md` and `.markdown` files in it and below it, or else for its `.json`,
+    /// `.tsv` or `.csv` files, read in the byte order of their names.
     ///
     /// # Errors
     /// When there is no such file, it cannot be opened, or a folder holds no corpus, files of several kinds or two pages of one name.

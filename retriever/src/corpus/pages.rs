@@ -6,8 +6,8 @@ use unicode_segmentation::UnicodeSegmentation;
 const FIX: &str =
     "page rows are {\"id\", \"title\", \"content\"}; fix the row or name another format";
 
-/// `id`, `title`, `content`, cut into passages named `page#n`; or a folder of `.md` files. Passages carry the fields `page`,
-/// the page's id, and `section`, the headings above them joined by ` > `.
+/// `id`, `title`, `content`, cut into passages named `page#n`; or a folder of markdown files. Passages carry the fields
+/// `page`, the page's id, and `section`, the headings above them joined by ` > `.
 pub(super) const ENTRY: CorpusEntry = CorpusEntry {
     name: "pages",
     about: "id, title, content in markdown, cut into passages",

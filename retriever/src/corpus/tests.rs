@@ -270,7 +270,7 @@ fn markdown_files_are_pages() {
         "a.md",
         b"---\ntitle: \"Given: one\"\nyear: 1999\ntags:\n  - x\n---\nText.\n\n## Part\n\nMore.\n",
     );
-    write(&folder, "c.md", b"---\nnot closed");
+    write(&folder, "c.markdown", b"---\nnot closed");
     let passages = read(folder.path(), CorpusFormat::detect(folder.path()).unwrap()).unwrap();
     let given = |id: &str, text: &str| {
         Passage::new(id, "Given: one", text)

@@ -20,6 +20,7 @@ const ENDS: &Ends = &[
     (".jsonl.lz4", ".jsonl"),
     (".parquet", ".parquet"),
     (MARKDOWN, MARKDOWN),
+    (".markdown", MARKDOWN),
 ];
 const MARKDOWN: &str = ".md";
 /// A page only where it is in a folder of pages: beside rows it describes them, as on the hub.
@@ -128,7 +129,8 @@ impl RowReader {
 ///
 /// A file stands for itself. A folder stands for its `corpus.jsonl`, `corpus.jsonl.gz` or `corpus.parquet`, the first
 /// there is; without one, for all its `.jsonl` and `.jsonl.gz` or its `.parquet` files in the byte order of their names,
-/// hidden ones and subfolders aside, or for all `.md` files in it and below it, or else for its `.json`, `.tsv` or `.csv` files.
+/// hidden ones and subfolders aside, or for all `.md` and `.markdown` files in it and below it, or else for its `.json`, `.tsv` or
+/// `.csv` files.
 /// Beside files of rows a `README.md` is none of them.
 pub(crate) fn corpus_files(path: &Path) -> Result<Vec<PathBuf>, ReadError> {
     if !path.is_dir() {

@@ -9,7 +9,7 @@ use super::list::read_text;
 use super::reader::{Place, Rows, Stop};
 use forage_contracts::{Cell, Page, Row, RowFault};
 
-/// One page: its id is the file's name without `.md`; its title the front matter's, else its first first-level heading,
+/// One page: its id is the file's name without its extension; its title the front matter's, else its first first-level heading,
 /// else the id. Further `name: value` lines of the front matter become columns.
 pub(super) struct MarkdownFile {
     id: String,

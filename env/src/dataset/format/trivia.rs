@@ -15,7 +15,7 @@ fn read(row: &QuestionRow<'_>) -> Result<Task, RowFault> {
     let mut task = row.task(row.id_or_line()?, row.answers()?)?;
     let file = row.text("filename")?;
     let name = file.rsplit(['/', '\\']).next().unwrap_or_default();
-    let page = [".md", ".txt", ".json"]
+    let page = [".md", ".markdown", ".txt", ".json"]
         .iter()
         .find_map(|end| name.strip_suffix(end))
         .unwrap_or(name);

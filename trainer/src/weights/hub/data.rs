@@ -10,7 +10,15 @@ const KIND: &str = "datasets/";
 /// Begins the names of branches that hold a conversion or a proposal, three parts long: `refs/convert/parquet`.
 const REFS: &str = "refs";
 /// Ends of the names of files that hold rows or pages.
-const ENDS: [&str; 6] = [".jsonl", ".json", ".parquet", ".tsv", ".csv", ".md"];
+const ENDS: [&str; 7] = [
+    ".jsonl",
+    ".json",
+    ".parquet",
+    ".tsv",
+    ".csv",
+    ".md",
+    ".markdown",
+];
 /// A file in a folder that is there as a whole: without it some of its files may be missing. It holds the path of the folder in
 /// which the files lie, seen from the snapshot.
 const WHOLE: &str = ".forage-whole";
@@ -243,7 +251,13 @@ mod tests {
 
     #[test]
     fn files_of_rows_and_pages_are_told_from_others() {
-        for data in ["a.jsonl", "data/train-0.parquet", "x.tsv.gz", "pages/b.md"] {
+        for data in [
+            "a.jsonl",
+            "data/train-0.parquet",
+            "x.tsv.gz",
+            "pages/b.md",
+            "pages/c.markdown",
+        ] {
             assert!(is_data(data), "{data}");
         }
         for other in [
