@@ -17,6 +17,7 @@ use serde_json::{Map, Value};
 
 use crate::config::{DataConfig, Digests, FilesConfig, OwnQuestions, Resolved, RunConfig};
 use crate::error::{Context, Result, RunError, bail};
+use crate::evidence::name_pages;
 use crate::layout::RunLayout;
 use crate::policy::fetch_file;
 use crate::retrieval::{RetrieverConfig, recorded};
@@ -450,7 +451,7 @@ fn load_files(
             ));
         }
     };
-    let splits = file_splits(files)?;
+    let splits = file_splits(files, index.as_deref())?;
     if let Some(index) = index.as_ref().filter(|_| corpora.is_empty()) {
         refuse_other_names(index, &splits)?;
     }
@@ -482,8 +483,8 @@ fn refuse_other_names(index: &Index, splits: &[Tasks; 3]) -> Result<()> {
     Ok(())
 }
 
-/// All questions of files, by their splits.
-pub(crate) fn file_splits(files: &FilesConfig) -> Result<[Tasks; 3]> {
+/// All questions of files, by their splits, with their pages named as in the index.
+pub(crate) fn file_splits(files: &FilesConfig, index: Option<&Index>) -> Result<[Tasks; 3]> {
     let ids = files.ids.clone().unwrap_or_default();
     let mut corpora = BTreeSet::new();
     if files.corpus.len() > 1 {
@@ -507,6 +508,7 @@ pub(crate) fn file_splits(files: &FilesConfig) -> Result<[Tasks; 3]> {
             }
             read.extend(own);
         }
+        name_pages(&mut read, index)?;
         let mut seen = HashSet::new();
         if let Some(twice) = read.iter().find(|task| !seen.insert(task.key())) {
             return Err(RunError::config_because(

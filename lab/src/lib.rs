@@ -18,6 +18,7 @@ mod config;
 mod data;
 mod error;
 mod evaluate;
+mod evidence;
 mod experience;
 mod follow;
 mod forced;

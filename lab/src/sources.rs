@@ -9,6 +9,7 @@ use forage_retriever::CorpusFormat;
 
 use crate::data::{Corpus, Tasks, own_questions};
 use crate::error::{Context, Result, bail, refuse};
+use crate::evidence::name_pages;
 use crate::policy::fetch_file;
 use crate::retrieval::RetrieverConfig;
 
@@ -49,16 +50,15 @@ impl Sources<'_> {
         if unsearched && registry::find(self.environment)?.questions.is_none() {
             bail!("--questions goes with --index or --corpus, what they are searched in");
         }
-        let tasks = read_tasks(&fetch_file(questions)?, self.split)?
-            .into_iter()
-            .take(self.limit.unwrap_or(usize::MAX))
-            .map(Arc::new)
-            .collect();
-        if unsearched {
-            return Ok((Corpus::none(), tasks));
-        }
-        let corpus = Corpus::searchable(self.index, self.corpus, self.retrieval, scratch)?;
-        Ok((corpus, tasks))
+        let mut tasks = read_tasks(&fetch_file(questions)?, self.split)?;
+        tasks.truncate(self.limit.unwrap_or(usize::MAX));
+        let corpus = if unsearched {
+            Corpus::none()
+        } else {
+            Corpus::searchable(self.index, self.corpus, self.retrieval, scratch)?
+        };
+        name_pages(&mut tasks, corpus.index.as_deref())?;
+        Ok((corpus, tasks.into_iter().map(Arc::new).collect()))
     }
 
     fn made(&self) -> Result<(Corpus, Tasks)> {

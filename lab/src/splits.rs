@@ -11,6 +11,7 @@ use crate::archive::is_archive;
 use crate::config::RunConfig;
 use crate::data::{Corpus, Tasks, file_splits, first};
 use crate::error::{Context, Result};
+use crate::evidence::is_there;
 
 impl RunConfig {
     /// Looks into the files of `[data.files]` that are on this machine. Gives a warning for each two splits that share questions.
@@ -58,7 +59,7 @@ pub(crate) fn questions_here(config: &RunConfig) -> Result<Option<[Tasks; 3]>> {
         return Ok(None);
     }
     let mut counts = config.data.counts().into_iter();
-    let splits = file_splits(files)?;
+    let splits = file_splits(files, None)?;
     Ok(Some(splits.map(|tasks| first(&tasks, counts.next()))))
 }
 
@@ -115,8 +116,7 @@ impl Corpus {
         let mut unknown = BTreeSet::new();
         for task in &looked_up {
             for (name, _) in task.judgments().iter().filter(|(_, grade)| **grade > 0) {
-                let cut = format!("{name}#0");
-                if index.ordinal_of(name)?.is_none() && index.ordinal_of(&cut)?.is_none() {
+                if !is_there(index, name)? {
                     unknown.insert(name.clone());
                 }
             }

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use forage_contracts::Passage;
 
 use crate::error::ReadError;
-use crate::rows::{RowReader, corpus_files};
+use crate::rows::{Part, RowReader, corpus_files};
 pub use format::CorpusFormat;
 pub(crate) use search_r1::split_contents;
 
@@ -47,7 +47,7 @@ pub struct CorpusReader {
     at: usize,
     rows: RowReader,
     /// Files still to be read, each with the place of its corpus.
-    files: std::vec::IntoIter<(PathBuf, usize)>,
+    files: std::vec::IntoIter<(Part, usize)>,
     /// Files that were opened, in order: the place of the corpus, the lines of it before the file, and its path.
     opened: Vec<(usize, u64, PathBuf)>,
     /// Lines of the files of this corpus read to their ends.
@@ -66,7 +66,8 @@ impl CorpusReader {
     /// `.tsv` or `.csv` files, read in the byte order of their names.
     ///
     /// # Errors
-    /// When there is no such file, it cannot be opened, or a folder holds no corpus, files of several kinds or two pages of one name.
+    /// When there is no such file, it cannot be opened, or a folder holds no corpus, files of several kinds or two pages of one
+    /// path.
     pub fn open(path: &Path, format: CorpusFormat) -> Result<Self, ReadError> {
         Self::open_all(&[path], format)
     }
@@ -102,9 +103,9 @@ impl CorpusReader {
             format,
             corpora,
             at,
-            rows: RowReader::open_scalars(&first)?,
+            rows: RowReader::open_part(&first)?,
             files,
-            opened: vec![(at, 0, first)],
+            opened: vec![(at, 0, first.path)],
             lines_before: 0,
             ready: Vec::new().into_iter(),
             yielded_any: false,
@@ -171,8 +172,8 @@ impl CorpusReader {
             } else {
                 (self.at, self.lines_before, self.yielded_any) = (of, 0, false);
             }
-            self.rows = RowReader::open_scalars(&file)?;
-            self.opened.push((of, self.lines_before, file));
+            self.rows = RowReader::open_part(&file)?;
+            self.opened.push((of, self.lines_before, file.path));
         }
     }
 }

@@ -68,9 +68,10 @@ pub enum ReadError {
         /// Another one.
         other: &'static str,
     },
-    /// Two files of a folder of markdown pages, in different folders below it, have one name.
+    /// Files of a folder of markdown pages differ in their extensions alone.
     #[error(
-        "`{}` and `{}` would be one page, as a page is called after its file; rename one of them",
+        "`{}` and `{}` would be one page, as a page is called after its file without the extension ({count} such in all); rename \
+         one of them, or write rows {{\"id\", \"title\", \"content\"}}",
         path.display(),
         first.display()
     )]
@@ -79,6 +80,8 @@ pub enum ReadError {
         path: PathBuf,
         /// The earlier one.
         first: PathBuf,
+        /// Number of files whose page an earlier one is.
+        count: usize,
     },
     /// Two corpora that are to be one carry one name, so that their ids would not stay apart.
     #[error("`{}` and another of the corpora are both called `{name}`; rename one of them", path.display())]

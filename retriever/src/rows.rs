@@ -8,7 +8,7 @@ mod parquet;
 mod reader;
 mod table;
 
-pub(crate) use files::corpus_files;
+pub(crate) use files::{Part, corpus_files};
 pub(crate) use lines::each_line;
 pub use reader::RowReader;
 pub(crate) use reader::is_parquet;

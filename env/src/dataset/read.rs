@@ -17,7 +17,8 @@ use super::format::detect;
 ///
 /// The fields of the first row decide the format. Only rows that forage wrote say which split they are in (a `split` field
 /// elsewhere is the publisher's and is not used), and files of a folder that are named after several splits; only those of
-/// `split` are returned. All other rows become `split`.
+/// `split` are returned. All other rows become `split`. A `filename` in a folder is the evidence `./guide/index`, as only the pages tell
+/// whether that one is called `guide/index` or `index`.
 ///
 /// # Errors
 /// [`DatasetError::Rows`] for a file that cannot be read, the first malformed row or an id that stands twice in one data set,

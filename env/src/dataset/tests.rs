@@ -110,6 +110,20 @@ fn formats_are_told_apart_by_their_fields() {
 }
 
 #[test]
+fn a_file_in_a_folder_keeps_its_path() {
+    for (file, page) in [
+        ("velm.md", "velm"),
+        ("guide/index.markdown", "./guide/index"),
+        ("guide\\\\api\\\\index.md", "./guide/api/index"),
+    ] {
+        let row = format!("{{\"question\":\"q\",\"answer\":\"a\",\"filename\":\"{file}\"}}");
+        assert_eq!(read(&row).expect("trivia")[0].evidence, [page]);
+    }
+    let nameless = "{\"question\":\"q\",\"answer\":\"a\",\"filename\":\"guide/.md\"}";
+    assert!(message(nameless).contains("`filename` is empty"));
+}
+
+#[test]
 fn a_null_is_no_value() {
     let rows = [
         r#"{"_id":"a","text":"t","question":null,"answer":null,"answers":"A","answer_aliases":null,"gold":null}"#,

@@ -109,7 +109,7 @@ fn a_split_may_be_several_files() {
         let mut files: FilesConfig = files.try_into().unwrap();
         files.train = vec![test[0].clone()];
         files.test = test.to_vec();
-        file_splits(&files)
+        file_splits(&files, None)
     };
     let (nq, hotpotqa) = (write("nq", "test_0"), write("hotpotqa", "test_0"));
     let [_, _, test] = read(&[nq.clone(), hotpotqa]).unwrap();
@@ -186,6 +186,6 @@ fn folders_with_the_same_ids_are_one_corpus() {
     load(&files).unwrap();
     // One alone keeps its ids.
     files.corpus.truncate(1);
-    let [train, _, _] = file_splits(&files).unwrap();
+    let [train, _, _] = file_splits(&files, None).unwrap();
     assert!(train.iter().all(|task| task.qrels.contains_key("1")));
 }

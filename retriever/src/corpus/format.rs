@@ -47,11 +47,11 @@ impl CorpusFormat {
     /// When the file cannot be read, is empty, or its first row fits no format.
     pub fn detect(path: &Path) -> Result<Self, ReadError> {
         for file in corpus_files(path)? {
-            let mut rows = RowReader::open_scalars(&file)?;
+            let mut rows = RowReader::open_part(&file)?;
             if let Some(row) = rows.next_row()? {
                 let fits = |entry: &&CorpusEntry| (entry.detect)(&row);
                 let undetected = || ReadError::UndetectedFormat {
-                    path: file.clone(),
+                    path: file.path.clone(),
                     fields: row.names().collect::<Vec<_>>().join(", "),
                     known: FORMATS.names(),
                 };

@@ -295,15 +295,39 @@ fn markdown_files_are_pages() {
     let mut ids: Vec<&str> = passages.iter().map(|page| page.id.as_str()).collect();
     ids.sort_unstable();
     assert_eq!(ids, ["_index", "a", "b", "c", "e"]);
-    write(&folder, "sub/a.md", b"Twice.");
-    let twice = read(folder.path(), CorpusFormat::PAGES).unwrap_err();
-    assert!(twice.to_string().contains("would be one page"), "{twice}");
     let message = read(&write(&folder, "d.md", b"\xff"), CorpusFormat::PAGES)
         .unwrap_err()
         .to_string();
     assert!(
         message.contains("d.md`: byte 1 is not UTF-8; convert"),
         "{message}"
+    );
+}
+
+#[test]
+fn pages_of_one_name_are_called_after_their_paths() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(folder.path().join("guide/api")).unwrap();
+    for name in ["index.md", "guide/index.md", "guide/api/index.markdown"] {
+        write(&folder, name, b"Text.");
+    }
+    write(&folder, "guide/setup.md", b"# Setup\n\nText.");
+    let pages = read(folder.path(), CorpusFormat::WHOLE_PAGES).unwrap();
+    let named = |page: &Passage| (page.id.clone(), page.title.clone());
+    let expected = [
+        ("guide/api/index", "guide/api/index"),
+        ("guide/index", "guide/index"),
+        ("setup", "Setup"),
+        ("index", "index"),
+    ];
+    let expected = expected.map(|(id, title)| (id.to_owned(), title.to_owned()));
+    assert_eq!(pages.iter().map(named).collect::<Vec<_>>(), expected);
+    write(&folder, "guide/setup.markdown", b"Twice.");
+    let twice = read(folder.path(), CorpusFormat::PAGES).unwrap_err();
+    let twice = twice.to_string();
+    assert!(
+        twice.contains("guide/setup.md` and `") && twice.contains("(1 such in all); rename"),
+        "{twice}"
     );
 }
 

@@ -4,8 +4,23 @@ use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-use super::reader::{RowReader, open_failure};
+use forage_contracts::RowFault;
+
+use super::reader::{Place, RowReader, open_failure, stopped};
 use crate::error::ReadError;
+
+/// A file of a corpus.
+pub(crate) struct Part {
+    pub(crate) path: PathBuf,
+    /// The id of the page that it holds, where that is not its name.
+    pub(super) page: Option<String>,
+}
+
+impl From<PathBuf> for Part {
+    fn from(path: PathBuf) -> Self {
+        Self { path, page: None }
+    }
+}
 
 /// Ends of names of files, and the kind of file that each means.
 type Ends = [(&'static str, &'static str)];
@@ -78,8 +93,9 @@ fn listed(folder: &Path, ends: &Ends) -> Result<Vec<(PathBuf, &'static str)>, Re
 }
 
 /// The markdown files of a folder and of the folders below it, in the order of their paths; hidden ones and links to folders aside.
-/// A page is called after its file, wherever that is, so no two have one name.
-fn pages_below(folder: &Path) -> Result<Vec<PathBuf>, ReadError> {
+/// A page is called after its file, and where several files have one name, each after its path below the folder: only those are renamed
+/// that could not be told apart, so that the ids of all others depend on no folder.
+fn pages_below(folder: &Path) -> Result<Vec<Part>, ReadError> {
     let (mut pages, mut folders) = (Vec::new(), vec![folder.to_owned()]);
     while let Some(folder) = folders.pop() {
         let fail = |source| open_failure(&folder, source);
@@ -94,16 +110,53 @@ fn pages_below(folder: &Path) -> Result<Vec<PathBuf>, ReadError> {
         }
     }
     pages.sort_unstable();
-    let mut named = HashMap::new();
+    let mut files = HashMap::new();
     for page in &pages {
-        if let Some(first) = named.insert(page.file_stem(), page) {
-            return Err(ReadError::SamePage {
-                path: page.clone(),
-                first: first.clone(),
-            });
+        *files.entry(page.file_stem()).or_insert(0_usize) += 1;
+    }
+    let mut parts = Vec::with_capacity(pages.len());
+    for path in &pages {
+        let is_shared = files[&path.file_stem()] > 1;
+        parts.push(Part {
+            path: path.clone(),
+            page: is_shared.then(|| path_below(path, folder)).transpose()?,
+        });
+    }
+    distinct(&parts)?;
+    Ok(parts)
+}
+
+/// The path of a page below a folder, without the extension: `guide/index`.
+fn path_below(page: &Path, folder: &Path) -> Result<String, ReadError> {
+    let below = page.strip_prefix(folder).unwrap_or(page);
+    let below = below.with_extension("");
+    let names: Option<Vec<&str>> = below.iter().map(OsStr::to_str).collect();
+    let names = names.ok_or_else(|| {
+        let fault = RowFault::new("the path is not UTF-8", "rename the file or its folder");
+        stopped(page, Place::File, fault.into())
+    })?;
+    Ok(names.join("/"))
+}
+
+/// Refuses files of one path that differ in their extensions alone, `a.md` and `a.markdown`.
+fn distinct(pages: &[Part]) -> Result<(), ReadError> {
+    let mut seen = HashMap::new();
+    let mut repeated = Vec::new();
+    for Part { path, page } in pages {
+        if let Some(id) = page
+            && let Some(first) = seen.insert(id, path)
+        {
+            repeated.push((first, path));
         }
     }
-    Ok(pages)
+    let Some((first, path)) = repeated.first() else {
+        return Ok(());
+    };
+    Err(ReadError::SamePage {
+        path: (*path).clone(),
+        first: (*first).clone(),
+        count: repeated.len(),
+    })
 }
 
 impl RowReader {
@@ -132,20 +185,20 @@ impl RowReader {
 /// hidden ones and subfolders aside, or for all `.md` and `.markdown` files in it and below it, or else for its `.json`, `.tsv` or
 /// `.csv` files.
 /// Beside files of rows a `README.md` is none of them.
-pub(crate) fn corpus_files(path: &Path) -> Result<Vec<PathBuf>, ReadError> {
+pub(crate) fn corpus_files(path: &Path) -> Result<Vec<Part>, ReadError> {
     if !path.is_dir() {
-        return Ok(vec![path.to_owned()]);
+        return Ok(vec![Part::from(path.to_owned())]);
     }
     let named = ["corpus.jsonl", "corpus.jsonl.gz", "corpus.parquet"].map(|name| path.join(name));
     if let Some(file) = named.into_iter().find(|file| file.exists()) {
-        return Ok(vec![file]);
+        return Ok(vec![Part::from(file)]);
     }
     let readme = path.join(README);
     let mut found = listed(path, ENDS)?;
     if found.iter().all(|(_, kind)| *kind == MARKDOWN) {
         let pages = pages_below(path)?;
         found = listed(path, OTHER_ENDS)?;
-        let is_described = !found.is_empty() && pages.iter().all(|page| *page == readme);
+        let is_described = !found.is_empty() && pages.iter().all(|page| page.path == readme);
         if !(pages.is_empty() || is_described) {
             return Ok(pages);
         }
@@ -158,7 +211,7 @@ pub(crate) fn corpus_files(path: &Path) -> Result<Vec<PathBuf>, ReadError> {
     let path = path.to_owned();
     match kinds[..] {
         [] => Err(ReadError::NoCorpus { path }),
-        [_] => Ok(files),
+        [_] => Ok(files.into_iter().map(Part::from).collect()),
         // The two that an alphabet puts first: a message that does not depend on the folder's order.
         [one, other, ..] => Err(ReadError::MixedFolder { path, one, other }),
     }

@@ -9,8 +9,8 @@ use super::list::read_text;
 use super::reader::{Place, Rows, Stop};
 use forage_contracts::{Cell, Page, Row, RowFault};
 
-/// One page: its id is the file's name without its extension; its title the front matter's, else its first first-level heading,
-/// else the id. Further `name: value` lines of the front matter become columns.
+/// One page: its id is the file's name without its extension, unless another is given; its title the front matter's, else its first
+/// first-level heading, else the id. Further `name: value` lines of the front matter become columns.
 pub(super) struct MarkdownFile {
     id: String,
     text: String,
@@ -18,14 +18,15 @@ pub(super) struct MarkdownFile {
 }
 
 impl MarkdownFile {
-    pub(super) fn open(path: &Path, file: File) -> Result<Self, Stop> {
+    pub(super) fn open(path: &Path, id: Option<&str>, file: File) -> Result<Self, Stop> {
         let text = read_text(
             file,
             MAX_RECORD_BYTES,
             ("a page", "cut it into several files"),
         )?;
         let stem = path.file_stem().and_then(|stem| stem.to_str());
-        let id = stem.ok_or_else(|| RowFault::new("the name is not UTF-8", "rename the file"))?;
+        let id = id.or(stem);
+        let id = id.ok_or_else(|| RowFault::new("the name is not UTF-8", "rename the file"))?;
         Ok(Self {
             id: id.to_owned(),
             text,

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{self, Read, Seek};
 use std::path::{Path, PathBuf};
 
-use super::files::is_markdown;
+use super::files::{Part, is_markdown};
 use super::lines::LineReader;
 use super::list::JsonList;
 use super::markdown::MarkdownFile;
@@ -100,19 +100,20 @@ impl RowReader {
     /// # Errors
     /// When it cannot be opened or is not what it begins as.
     pub fn open(path: &Path) -> Result<Self, ReadError> {
-        Self::open_with(path, false)
+        Self::open_with(path, None, false)
     }
 
-    /// As [`RowReader::open`], without the lists and maps of a parquet file, which stay on disk.
-    pub(crate) fn open_scalars(path: &Path) -> Result<Self, ReadError> {
-        Self::open_with(path, true)
+    /// As [`RowReader::open`] for a part of a corpus, without the lists and maps of a parquet file, which stay on disk.
+    pub(crate) fn open_part(part: &Part) -> Result<Self, ReadError> {
+        Self::open_with(&part.path, part.page.as_deref(), true)
     }
 
-    fn open_with(path: &Path, scalars: bool) -> Result<Self, ReadError> {
+    /// `page` is the id of a page, where that is not the file's name.
+    fn open_with(path: &Path, page: Option<&str>, scalars: bool) -> Result<Self, ReadError> {
         let rows = || -> Result<Box<dyn Rows>, Stop> {
             let mut file = File::open(path)?;
             if is_markdown(path) {
-                return Ok(Box::new(MarkdownFile::open(path, file)?));
+                return Ok(Box::new(MarkdownFile::open(path, page, file)?));
             }
             let start = first_bytes(&mut file)?;
             if let Some((_, form)) = PACKED.iter().find(|(begin, _)| start.starts_with(begin)) {

@@ -1,4 +1,5 @@
-//! Questions about wiki pages: `question`, `answer` and the page's `filename`, which is the evidence.
+//! Questions about wiki pages: `question`, `answer` and the page's `filename`, which is the evidence: `velm`, or with its folders
+//! `./guide/index`.
 
 use forage_contracts::{RowFault, Task};
 
@@ -14,18 +15,24 @@ pub(super) const ENTRY: QuestionEntry = QuestionEntry {
 fn read(row: &QuestionRow<'_>) -> Result<Task, RowFault> {
     let mut task = row.task(row.id_or_line()?, row.answers()?)?;
     let file = row.text("filename")?;
-    let name = file.rsplit(['/', '\\']).next().unwrap_or_default();
     let page = [".md", ".markdown", ".txt", ".json"]
         .iter()
-        .find_map(|end| name.strip_suffix(end))
-        .unwrap_or(name);
-    if page.is_empty() {
+        .find_map(|end| file.strip_suffix(end))
+        .unwrap_or(&file)
+        .replace('\\', "/");
+    let name = page.rsplit('/').next().unwrap_or_default();
+    if name.is_empty() {
         return Err(RowFault::new(
             "`filename` is empty",
             "write the page that the question is about",
         ));
     }
-    task.evidence = vec![page.to_owned()];
+    // Whether a page in a folder is called after its name or its path, only the pages tell.
+    task.evidence = vec![if page == name {
+        page
+    } else {
+        format!("./{page}")
+    }];
     task.hops = 1;
     Ok(task)
 }
