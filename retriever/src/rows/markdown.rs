@@ -73,7 +73,8 @@ fn front_matter(text: &str) -> (Row<'_>, &str) {
     let Some(mut rest) = text.strip_prefix("---").and_then(after_line_end) else {
         return (row, text);
     };
-    while let Some((line, after)) = rest.split_once('\n') {
+    while !rest.is_empty() {
+        let (line, after) = rest.split_once('\n').unwrap_or((rest, ""));
         rest = after;
         if line.trim_end() == "---" {
             return (row, rest);
@@ -95,4 +96,23 @@ fn front_matter(text: &str) -> (Row<'_>, &str) {
 fn after_line_end(text: &str) -> Option<&str> {
     text.strip_prefix("\r\n")
         .or_else(|| text.strip_prefix('\n'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn front_matter_is_closed_at_the_end_of_the_file_too() {
+        for closed in ["---\nstatus: draft\n---\n", "---\nstatus: draft\n---"] {
+            let (row, content) = front_matter(closed);
+            assert!(row.has("status"), "{closed}");
+            assert_eq!(content, "");
+        }
+        for open in ["---\nstatus: draft", "---\nstatus: draft\n--- x", "---\n"] {
+            let (row, content) = front_matter(open);
+            assert!(!row.has("status"));
+            assert_eq!(content, open);
+        }
+    }
 }
