@@ -14,7 +14,8 @@ use crate::error::{Context, Result};
 use crate::evidence::is_there;
 
 impl RunConfig {
-    /// Looks into the files of `[data.files]` that are on this machine. Gives a warning for each two splits that share questions.
+    /// Looks into the files of `[data.files]` that are on this machine. Gives a warning for each two splits that share questions, and for
+    /// evidence that the index does not have.
     ///
     /// # Errors
     /// When a file has no questions, a corpus is in no known format, or the index is not one.
@@ -22,16 +23,25 @@ impl RunConfig {
         let Some(files) = &self.data.files else {
             return Ok(Vec::new());
         };
-        if let Some(index) = files.index.as_ref().filter(|path| is_here(path)) {
-            Index::open(index).in_config("data.files.index")?;
-        }
+        let index = files.index.as_ref().filter(|path| is_here(path));
+        let index = index.map(Index::open).transpose();
+        let index = index.in_config("data.files.index")?.map(Arc::new);
         if files.format.is_none() {
             for corpus in files.corpus.iter().filter(|path| is_here(path)) {
                 CorpusFormat::detect(corpus).in_config("data.files.corpus")?;
             }
         }
-        let splits = questions_here(self).in_config("data.files")?;
-        Ok(splits.map_or_else(Vec::new, |splits| shared_questions(splits.each_ref())))
+        let splits = questions_here(self, index.as_deref()).in_config("data.files")?;
+        let Some(splits) = &splits else {
+            return Ok(Vec::new());
+        };
+        let splits = splits.each_ref();
+        let mut warnings = shared_questions(splits);
+        if let Some(index) = &index {
+            let unknown = Evidence::of(index, &splits)?.unknown;
+            warnings.extend(unknown.map(|found| format!("warning: {found}")));
+        }
+        Ok(warnings)
     }
 }
 
@@ -40,8 +50,12 @@ fn is_here(path: &Path) -> bool {
     path.exists() && !is_archive(path)
 }
 
-/// The questions that a run would take from files (train, dev and test), where all of the files are here.
-pub(crate) fn questions_here(config: &RunConfig) -> Result<Option<[Tasks; 3]>> {
+/// The questions that a run would take from files (train, dev and test), where all of the files are here, with their pages named as in the
+/// index.
+pub(crate) fn questions_here(
+    config: &RunConfig,
+    index: Option<&Index>,
+) -> Result<Option<[Tasks; 3]>> {
     let Some(files) = &config.data.files else {
         return Ok(None);
     };
@@ -59,7 +73,7 @@ pub(crate) fn questions_here(config: &RunConfig) -> Result<Option<[Tasks; 3]>> {
         return Ok(None);
     }
     let mut counts = config.data.counts().into_iter();
-    let splits = file_splits(files, None)?;
+    let splits = file_splits(files, index)?;
     Ok(Some(splits.map(|tasks| first(&tasks, counts.next()))))
 }
 
@@ -100,19 +114,27 @@ pub(crate) fn shared_questions([train, dev, test]: [&Tasks; 3]) -> Vec<String> {
 /// Questions of each split whose evidence is looked up: more would read much of a large index.
 const LOOKED_UP: usize = 1000;
 
-impl Corpus {
-    /// Says of how many questions the evidence is not in the index, by the first questions of each split. It is named by the id of a
-    /// passage, by that of a page, which is there as the passages that it was cut into too, or by a title. None where all of it is there,
-    /// or no index is at hand.
+/// What an index has of the evidence of questions.
+pub(crate) struct Evidence {
+    /// Questions whose evidence was looked up.
+    pub(crate) looked_up: usize,
+    /// Says of how many of them it is not there; none where all of it is.
+    pub(crate) unknown: Option<String>,
+}
+
+impl Evidence {
+    /// Looks up the evidence of the first questions of each split that name any. It is named by the id of a passage, by that of a page,
+    /// which is there as the passages that it was cut into too, or by a title.
     ///
     /// # Errors
     /// When the index is damaged.
-    pub(crate) fn unknown_evidence(&self, splits: &[&Tasks]) -> Result<Option<String>> {
-        let Some(index) = &self.index else {
-            return Ok(None);
+    pub(crate) fn of(index: &Arc<Index>, splits: &[&Tasks]) -> Result<Self> {
+        let is_named = |task: &&Arc<Task>| task.judgments().values().any(|grade| *grade > 0);
+        let named = |tasks: &&Tasks| -> Vec<Arc<Task>> {
+            let named = tasks.iter().filter(is_named).take(LOOKED_UP);
+            named.cloned().collect()
         };
-        let looked_up = splits.iter().flat_map(|tasks| tasks.iter().take(LOOKED_UP));
-        let looked_up: Vec<&Arc<Task>> = looked_up.collect();
+        let looked_up: Vec<Arc<Task>> = splits.iter().flat_map(named).collect();
         let mut unknown = BTreeSet::new();
         for task in &looked_up {
             for (name, _) in task.judgments().iter().filter(|(_, grade)| **grade > 0) {
@@ -129,14 +151,29 @@ impl Corpus {
             Some(format!("`{name}` of {}", task.name()))
         });
         let examples: Vec<String> = examples.collect();
-        Ok(examples.first().map(|example| {
+        let unknown = examples.first().map(|example| {
             format!(
                 "the evidence of {} of {} questions is not in the index, {example} for instance, which is neither an id nor a title \
                  there: no search finds it, and recall counts it as missed",
                 examples.len(),
                 looked_up.len()
             )
-        }))
+        });
+        Ok(Self {
+            looked_up: looked_up.len(),
+            unknown,
+        })
+    }
+}
+
+impl Corpus {
+    /// Says of how many questions the evidence is not in the index. None where all of it is there, or no index is at hand.
+    ///
+    /// # Errors
+    /// As [`Evidence::of`].
+    pub(crate) fn unknown_evidence(&self, splits: &[&Tasks]) -> Result<Option<String>> {
+        let found = self.index.as_ref().map(|index| Evidence::of(index, splits));
+        Ok(found.transpose()?.and_then(|found| found.unknown))
     }
 }
 
@@ -160,6 +197,7 @@ mod tests {
     use super::*;
     use crate::config::Resolved;
     use crate::data::Data;
+    use crate::layout::RunLayout;
 
     const ROW: &str = "{\"question\": \"Who sings?\", \"answer\": \"Ada\"}\n";
 
@@ -228,6 +266,15 @@ mod tests {
                 "{found}"
             );
         }
+        // Before a run an index tells it too.
+        let index = RunLayout::new(folder.path().join("pages")).index();
+        let data = format!("index = {index:?}, train = {questions:?}");
+        let warnings = config(&data).check_files().unwrap();
+        let expected = "warning: the evidence of 2 of 4 questions is not in the index";
+        assert!(
+            warnings.len() == 1 && warnings[0].starts_with(expected),
+            "{warnings:?}"
+        );
     }
 
     #[test]

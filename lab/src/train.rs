@@ -374,7 +374,7 @@ impl Resolved {
                 .map(|warning| format!("# {warning}")),
         );
         if rollouts.is_none() {
-            let splits = questions_here(self)?;
+            let splits = questions_here(self, None)?;
             let asked = self.data.counts()[0];
             let count = splits.as_ref().map_or(asked, |[train, ..]| train.len());
             let shared = splits.map(|splits| shared_questions(splits.each_ref()));

@@ -69,7 +69,7 @@ pub(crate) struct Explain {
 /// Checks a config without starting anything.
 ///
 /// Names every key that does not exist with the nearest one that does; else whatever else is wrong with it, files that are not there or
-/// hold something else, questions that two splits share, and settings that may be meant otherwise. Exit code 2 when it cannot be used. `forage train --dry-run` says besides what a run takes.
+/// hold something else, questions that two splits share, evidence that the index does not have, and settings that may be meant otherwise. Exit code 2 when it cannot be used. `forage train --dry-run` says besides what a run takes.
 #[derive(Args, Debug)]
 pub(crate) struct Check {
     /// Config file, or the name of a recipe.

@@ -10,6 +10,7 @@ use crate::config::Resolved;
 use crate::data::{Data, Tasks};
 use crate::error::Result;
 use crate::session::Session;
+use crate::splits::Evidence;
 use crate::train::few_questions;
 
 /// Questions whose text is put through the tokenizer.
@@ -56,14 +57,9 @@ pub(super) fn checks(config: &Resolved, entry: &EnvEntry, data: &Data) -> Result
             checks.push(leaks(name, &train, others));
         }
     }
-    if data.corpus.index.is_some() {
+    if let Some(index) = &data.corpus.index {
         let splits = [&data.train, &data.dev, &data.test];
-        let unknown = data.corpus.unknown_evidence(&splits)?;
-        let wrong = unknown.is_some();
-        let found = unknown.unwrap_or_else(|| "all that was looked up is in the index".to_owned());
-        let fix =
-            "name it as the index does, or search the corpus that the questions were made for";
-        checks.push(noted("evidence", found, wrong, fix));
+        checks.extend(evidence(Evidence::of(index, &splits)?));
     }
     checks.push(tags(entry, &train));
     Ok(checks)
@@ -139,6 +135,16 @@ fn leaks(name: &'static str, train: &[Task], others: &[Task]) -> Check {
     };
     let fix = "passages that answer training questions answer these too: fine where both search one encyclopedia, else split by passage";
     noted(name, text, evidence > 0, fix)
+}
+
+/// What the index has of the evidence; nothing where no question names any.
+fn evidence(Evidence { looked_up, unknown }: Evidence) -> Option<Check> {
+    let wrong = unknown.is_some();
+    let all =
+        || format!("that of {looked_up} questions was looked up, and all of it is in the index");
+    let found = unknown.unwrap_or_else(all);
+    let fix = "name it as the index does, or search the corpus that the questions were made for";
+    (looked_up > 0).then(|| noted("evidence", found, wrong, fix))
 }
 
 /// Tags of the protocol in what the policy is asked.
@@ -250,6 +256,21 @@ mod tests {
             (true, Some(_)) => "warn",
             (false, _) => "fail",
         }
+    }
+
+    #[test]
+    fn evidence_that_nobody_looked_up_passes_nothing() {
+        let found = |looked_up, unknown: Option<&str>| {
+            let unknown = unknown.map(str::to_owned);
+            evidence(Evidence { looked_up, unknown })
+        };
+        assert_eq!(found(0, None), None);
+        let check = found(2, None).unwrap();
+        assert!(
+            status(&check) == "pass" && check.found.contains("of 2 questions"),
+            "{check:?}"
+        );
+        assert_eq!(status(&found(2, Some("gone")).unwrap()), "warn");
     }
 
     #[test]
