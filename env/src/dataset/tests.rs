@@ -121,6 +121,10 @@ fn a_file_in_a_folder_keeps_its_path() {
     }
     let nameless = "{\"question\":\"q\",\"answer\":\"a\",\"filename\":\"guide/.md\"}";
     assert!(message(nameless).contains("`filename` is empty"));
+    let without = "{\"question\":\"q\",\"answer\":\"a\",\"filename\":\"velm.md\"}\n{\"question\":\"q\",\"answer\":\"a\"}";
+    assert!(message(without).ends_with(
+        "line 2: `filename` is missing; write `filename` as a string, or leave it out of every row"
+    ));
 }
 
 #[test]

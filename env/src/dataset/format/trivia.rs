@@ -14,7 +14,9 @@ pub(super) const ENTRY: QuestionEntry = QuestionEntry {
 
 fn read(row: &QuestionRow<'_>) -> Result<Task, RowFault> {
     let mut task = row.task(row.id_or_line()?, row.answers()?)?;
-    let file = row.text("filename")?;
+    let file = row.text("filename").map_err(|RowFault { what, fix }| {
+        RowFault::new(what, format!("{fix}, or leave it out of every row"))
+    })?;
     let page = [".md", ".markdown", ".txt", ".json"]
         .iter()
         .find_map(|end| file.strip_suffix(end))
