@@ -69,8 +69,8 @@ pub(crate) struct Add {
 /// The corpus to index.
 #[derive(Args, Debug)]
 struct Corpus {
-    /// Corpus file (JSON lines, .gz too, or parquet) or folder, or `hf://ORG/NAME[/PATH]` on the hub. Given again for each further one:
-    /// names of the folders are then the field `dataset` of passages, and before their ids.
+    /// Corpus file (JSON lines, .tsv or .csv, .gz too; a JSON list, parquet or markdown) or folder of such files, or `hf://ORG/NAME[/PATH]`
+    /// on the hub. Given again for each further one: names of the folders are then the field `dataset` of passages, and before their ids.
     #[arg(long = "corpus", value_name = "PATH", required = true)]
     paths: Vec<PathBuf>,
     /// The corpus format.
