@@ -404,9 +404,9 @@ fn show(watch: &Watch) -> impl FnMut(u64, u64) + '_ {
 }
 
 fn print_summary(summary: &BuildSummary, json: bool) -> Result<()> {
-    if summary.textless > 0 {
+    if let Some(first) = &summary.first_textless {
         note(&format!(
-            "warning: {} without a text: only titles can be found there",
+            "warning: {} without a text, `{first}` for instance: only titles can be found there",
             counted(summary.textless, "passage")
         ));
     }

@@ -60,7 +60,7 @@ impl Index {
             path: request.sources.first().cloned().unwrap_or_default(),
             what: "passages",
         })?;
-        let textless = feed.textless();
+        let (textless, first_textless) = feed.textless();
         let source = feed.into_source(&request.sources, request.format.name(), &written.digest);
         let mut counts = written.entry.counts;
         counts.dropped_duplicates = source.dropped_duplicates;
@@ -75,6 +75,7 @@ impl Index {
         let summary = BuildSummary::of(&request.out, manifest, counts.dropped_duplicates);
         Ok(BuildSummary {
             textless,
+            first_textless,
             ..summary
         })
     }
@@ -173,6 +174,7 @@ impl BuildSummary {
             tokens: manifest.counts.tokens,
             dropped_duplicates,
             textless: 0,
+            first_textless: None,
             segments: manifest.segments.len(),
             generation: manifest.generation,
             bytes: manifest.bytes(),

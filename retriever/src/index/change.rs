@@ -51,7 +51,7 @@ impl Index {
         let digest = written
             .as_ref()
             .map_or("", |written| written.digest.as_str());
-        let textless = feed.textless();
+        let (textless, first_textless) = feed.textless();
         let source = feed.into_source(&request.sources, request.format.name(), digest);
         let dropped = source.dropped_duplicates;
         manifest.counts.dropped_duplicates += dropped;
@@ -70,6 +70,7 @@ impl Index {
         let summary = BuildSummary::of(&request.index, manifest, dropped);
         Ok(BuildSummary {
             textless,
+            first_textless,
             ..summary
         })
     }

@@ -62,9 +62,11 @@ fn passages_without_a_text_are_counted() {
     let index = scratch.path().join("index");
     let built = build(&BuildRequest::new(file, FORMAT, &index)).unwrap();
     assert_eq!((built.passages, built.textless), (2, 1));
+    assert_eq!(built.first_textless.as_deref(), Some("a"));
     let more = corpus(scratch.path(), "b.jsonl", &[("c", " ")]);
     let grown = add(&AddRequest::new(more, FORMAT, &index)).unwrap();
     assert_eq!((grown.passages, grown.textless), (3, 1));
+    assert_eq!(grown.first_textless.as_deref(), Some("c"));
 }
 
 #[test]

@@ -30,6 +30,7 @@ pub(in crate::index) struct FileFeed<'a> {
     read: u64,
     dropped: u64,
     textless: u64,
+    first_textless: Option<String>,
 }
 
 impl<'a> FileFeed<'a> {
@@ -51,12 +52,13 @@ impl<'a> FileFeed<'a> {
             read: 0,
             dropped: 0,
             textless: 0,
+            first_textless: None,
         })
     }
 
-    /// Passages without a text among those that were given.
-    pub(in crate::index) fn textless(&self) -> u64 {
-        self.textless
+    /// Passages without a text among those that were given, and the id of the first.
+    pub(in crate::index) fn textless(&self) -> (u64, Option<String>) {
+        (self.textless, self.first_textless.clone())
     }
 
     /// The record of the corpus that was read. `stored_digest` is that of the passages this feed gave.
@@ -118,7 +120,11 @@ impl Feed for FileFeed<'_> {
                 }
                 .into());
             }
-            self.textless += u64::from(passage.text.trim().is_empty());
+            if passage.text.trim().is_empty() {
+                self.textless += 1;
+                self.first_textless
+                    .get_or_insert_with(|| passage.id.clone());
+            }
             return Ok(Some((line, passage)));
         }
         Ok(None)

@@ -103,6 +103,8 @@ pub struct BuildSummary {
     pub dropped_duplicates: u64,
     /// Passages without a text that were indexed this time: only their titles can be found.
     pub textless: u64,
+    /// The id of the first of them.
+    pub first_textless: Option<String>,
     /// Number of segments.
     pub segments: usize,
     /// Generation of the index.
