@@ -95,6 +95,19 @@ def test_settings_are_written_as_a_config_has_them(stand_in, tmp_path, capsys):
     assert given in capsys.readouterr().err
 
 
+def test_a_quickstart_has_the_options_of_the_command(stand_in, tmp_path, capsys):
+    stand_in('echo "$@" >&2')
+    (tmp_path / "metrics.jsonl").touch()
+    forage.quickstart(tmp_path)
+    forage.quickstart(tmp_path, env="query-writer", seed=0, from_scratch=True, resume=True)
+    forage.quickstart(tmp_path, config=Path("mine.toml"), settings={"grpo.steps": 2})
+    assert capsys.readouterr().err.splitlines() == [
+        f"quickstart --out {tmp_path}",
+        f"quickstart --out {tmp_path} --env query-writer --seed 0 --from-scratch --resume",
+        f"quickstart --out {tmp_path} --config mine.toml --set grpo.steps=2",
+    ]
+
+
 def test_what_a_server_says_before_it_listens_is_passed_on(stand_in, capsys):
     stand_in('echo "warning: slow" >&2; echo "listening on http://127.0.0.1:1, x" >&2; exec sleep 20')
     with forage.serving("env") as url:
@@ -180,6 +193,15 @@ def test_the_program(world, monkeypatch, tmp_path):
     monkeypatch.setenv("FORAGE_BIN", str(tmp_path / "nothing"))
     with pytest.raises(FileNotFoundError, match="FORAGE_BIN names"):
         forage.program()
+
+
+def test_a_quickstart_starts_from_a_config_and_is_resumed(world, tmp_path):
+    out, small = tmp_path / "run", {"grpo.steps": 1, "data.test_questions": 10, "evaluation.resamples": 100}
+    run = forage.quickstart(out, config="smoke", seed=3, settings=small)
+    assert run.config["seed"] == 3
+    assert forage.quickstart(out, config="smoke", seed=3, settings=small, resume=True).verdict == run.verdict
+    with pytest.raises(RuntimeError, match="cannot be used with"):
+        forage.quickstart(tmp_path / "other", env="code-search", config="smoke")
 
 
 def test_a_quickstart_that_fails_says_so(world, tmp_path, capsys):

@@ -54,15 +54,23 @@ def _brought() -> str | None:
 def quickstart(
     out: str | Path = "runs/quickstart",
     *,
-    env: str = "search-r1",
+    env: str | None = None,
+    config: str | Path | None = None,
+    seed: int | None = None,
     settings: Mapping[str, str | int | float | bool | Sequence[Any]] | None = None,
+    from_scratch: bool = False,
+    resume: bool = False,
 ) -> Run:
     """Goes from a generated world to a verdict, as `forage quickstart` does; what it says goes to the terminal.
 
     Args:
-        out: folder of the run, which must be empty or absent.
-        env: `search-r1` or `code-search`.
+        out: folder of the run, which must be empty or absent unless it is resumed.
+        env: environment to learn in: `search-r1` (the default), `code-search` or `query-writer`.
+        config: config to start from instead of the environment's: a file, or a name such as `smoke`, which takes seconds.
+        seed: of the rollouts and the statistics, and of the world of the built-in config.
         settings: values of the config to change, such as `{"grpo.steps": 20}`; a string stands as it would in `--set`.
+        from_scratch: train the starting policy too, instead of taking the built-in one.
+        resume: continue an interrupted quickstart in the same folder.
 
     Returns:
         The finished run, which has a `verdict`.
@@ -71,8 +79,11 @@ def quickstart(
         FileNotFoundError: there is no forage program.
         RuntimeError: it failed; with its error.
     """
-    changes = [word for key, value in (settings or {}).items() for word in ("--set", f"{key}={_written(value)}")]
-    _ran(["quickstart", "--out", str(out), "--env", env, *changes], None)
+    named = {"--out": out, "--env": env, "--config": config, "--seed": seed}
+    words = [word for name, value in named.items() if value is not None for word in (name, str(value))]
+    words += [word for key, value in (settings or {}).items() for word in ("--set", f"{key}={_written(value)}")]
+    words += [name for name, asked in (("--from-scratch", from_scratch), ("--resume", resume)) if asked]
+    _ran(["quickstart", *words], None)
     return Run(out)
 
 
