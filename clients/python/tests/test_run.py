@@ -59,8 +59,31 @@ def test_answers_are_graded(world):
     found = forage.grade_many([("The Velm.", "Velm"), ("Velm or Orlen", ["Orlen", "Sund"])])
     assert [(grades["em"], grades["sub_em"], grades["f1"]) for grades in found] == [(1.0, 1.0, 1.0), (0.0, 1.0, 0.5)]
     assert forage.grade("Velm", ["Orlen"])["search_r1_v01"] == 0.0
-    with pytest.raises(RuntimeError, match=r"forage judge ended with status \d:\n(?s:.)*write one as `gold`"):
-        forage.grade("Velm", [])
+    assert forage.grade_many([]) == []
+
+
+@pytest.mark.parametrize(
+    ("pair", "error", "told"),
+    [
+        ((float("nan"), "Velm"), TypeError, "answer is nan; it must be a str"),
+        ((None, "Velm"), TypeError, "answer is None; it must be a str"),
+        (("Velm", 150), TypeError, "golds is 150; it must be a str or a list of them"),
+        (("Velm", None), TypeError, "golds is None; it must be a str"),
+        (("Velm", ["Velm", 7]), TypeError, r"golds\[1\] is 7; it must be a str"),
+        (("Velm", []), ValueError, "golds is empty; give at least one"),
+    ],
+)
+def test_what_cannot_be_graded_is_named(pair, error, told):
+    with pytest.raises(error, match=f"^{told}"):
+        forage.grade(*pair)
+    with pytest.raises(error, match=rf"^answers\[1\]: {told}"):
+        forage.grade_many([("Velm", "Velm"), pair])
+
+
+@pytest.mark.parametrize("pair", ["ab", ("Velm",), 7, {"answer": "Velm", "gold": "Velm"}])
+def test_answers_are_pairs(pair):
+    with pytest.raises(TypeError, match=r"^answers\[0\] is .*; it must be a pair of an answer and its golds"):
+        forage.grade_many([pair])
 
 
 def test_a_server_runs_as_long_as_it_is_asked(world):
