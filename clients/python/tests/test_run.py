@@ -30,6 +30,9 @@ def test_a_run_is_read(run):
     assert (run.verdict, run.parts) == (None, {})
     assert run.alarms == [] or {"step", "metric"} & run.alarms[0].keys()
     assert repr(run).startswith("Run('")
+    recorded = list(run.episodes())
+    assert {episode["step"] for episode in recorded} == {0, 1}
+    assert {episode["episode"]["group"] for episode in recorded} == {0}
 
 
 def test_metrics_are_a_table(run):
@@ -163,12 +166,16 @@ def test_a_row_that_is_being_written_is_left_out(tmp_path):
     assert run.parts["trained"].metrics == [{"step": 1}]
     with pytest.raises(FileNotFoundError, match=r"run\.parts\['trained'\]"):
         _ = run.metrics
-    assert list(run.episodes()) == []
+    with pytest.raises(
+        FileNotFoundError, match=r"episodes are those of the runs within, as in run\.parts\['trained'\]"
+    ):
+        list(run.episodes())
+    assert list(run.parts["trained"].episodes()) == []
     rollouts = trained / "rollouts"
     rollouts.mkdir()
     (rollouts / "step-000010.jsonl").write_text('{"prompt": "b"}\n{"pro')
     (rollouts / "step-000000.jsonl").write_text('{"prompt": "a\u2028"}\n')
-    assert [episode["prompt"] for episode in run.parts["trained"].episodes()] == ["a\u2028", "b"]
+    assert list(run.parts["trained"].episodes()) == [{"step": 0, "prompt": "a\u2028"}, {"step": 10, "prompt": "b"}]
     assert run.verdict == {"gain": 0.5}
     assert run.policy is None
 

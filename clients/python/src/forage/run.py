@@ -65,11 +65,7 @@ class Run:
         Raises:
             FileNotFoundError: only the run's parts have rows.
         """
-        path = self.folder / "metrics.jsonl"
-        if not path.exists():
-            told = f"{path} is not there: the rows are those of the runs within, as in run.parts[{next(iter(self.parts))!r}]"
-            raise FileNotFoundError(told)
-        return list(_rows(path))
+        return list(_rows(self._own_metrics()))
 
     @property
     def alarms(self) -> list[dict[str, Any]]:
@@ -81,9 +77,27 @@ class Run:
         return list(_rows(path)) if path.exists() else []
 
     def episodes(self) -> Iterator[dict[str, Any]]:
-        """The recorded episodes of training, step by step, in the form of `forage eval --out`."""
+        """The recorded episodes of training, step by step: the form of `forage eval --out`, with the `step` besides.
+
+        They are a sample, the first group of every tenth step and of the last. Supervised fine-tuning records none.
+
+        Raises:
+            FileNotFoundError: only the run's parts have episodes.
+        """
+        self._own_metrics()
         for path in sorted((self.folder / "rollouts").glob("step-*.jsonl")):
-            yield from _rows(path)
+            step = int(path.stem.removeprefix("step-"))
+            yield from ({"step": step, **row} for row in _rows(path))
+
+    def _own_metrics(self) -> Path:
+        """The file of rows, which a folder around other runs lacks."""
+        path = self.folder / "metrics.jsonl"
+        if not path.exists():
+            part = f"run.parts[{next(iter(self.parts))!r}]"
+            raise FileNotFoundError(
+                f"{path} is not there: rows and episodes are those of the runs within, as in {part}"
+            )
+        return path
 
     @property
     def verdict(self) -> dict[str, Any] | None:
