@@ -49,6 +49,7 @@ def test_metrics_are_drawn(run, tmp_path):
     reward, validation = run.plot("reward/mean", "val/em")
     assert list(reward.lines[0].get_ydata()) == [row["reward/mean"] for row in run.metrics]
     assert len(validation.lines[0].get_xdata()) == sum("val/em" in row for row in run.metrics)
+    assert all(float(tick).is_integer() for axes in (reward, validation) for tick in axes.get_xticks())
     with pytest.raises(KeyError, match=r"did you mean reward/mean\?"):
         run.plot("reward/meen")
     for part, value in (("trained", 1.0), ("control", 0.0)):

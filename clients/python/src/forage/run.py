@@ -143,7 +143,7 @@ class Run:
             ModuleNotFoundError: matplotlib is not installed (`pip install forage[plots]`).
         """
         try:
-            from matplotlib import pyplot
+            from matplotlib import pyplot, ticker
         except ModuleNotFoundError as error:
             raise missing("matplotlib", "plots") from error
 
@@ -169,6 +169,8 @@ class Run:
                     place.plot([row["step"] for row in drawn], [row[key] for row in drawn], mark + "-", label=name)
             place.set_ylabel(key)
         axes[-1].set_xlabel("step")
+        # Shared by all of them.
+        axes[-1].xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
         if len(rows) > 1:
             axes[0].legend()
         return axes
