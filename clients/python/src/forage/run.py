@@ -62,6 +62,8 @@ class Run:
     def metrics(self) -> list[dict[str, Any]]:
         """A row for each step, by the names of `docs/metrics.md`; no metric stands in every row.
 
+        `step` counts from 0, as in alarms, reports and names of files; `train 1/3` on the terminal counts the steps that are done.
+
         Raises:
             FileNotFoundError: only the run's parts have rows.
         """
