@@ -255,12 +255,32 @@ def test_a_served_index_is_searched(world):
         assert found[0].id
         assert found[0].text
         assert retriever.search_many([world.questions[0], world.questions[1]], k=2)[0] == found
-        with pytest.raises(forage.Invalid, match="'bm25'"):
+        with pytest.raises(forage.Invalid, match=r"^mode: .*'bm25'"):
             retriever.search("town", mode="clairvoyant")
         with pytest.raises(TypeError, match="`search` takes one query"):
             retriever.search_many("town")
         with pytest.raises(forage.Invalid, match=r"serves no environment; `forage\.Retriever`"):
             forage.Client(url).info()
+
+
+def test_what_cannot_be_searched_is_named(retriever_url):
+    retriever = forage.Retriever(retriever_url)
+    for k in (0, -1, True):
+        with pytest.raises(ValueError, match=rf"^k is {k}; it must be an int of at least 1"):
+            retriever.search("town", k)
+    for k in (1.5, "3", None):
+        with pytest.raises(TypeError, match=rf"^k is {k!r}; it must be an int"):
+            retriever.search("town", k)
+    with pytest.raises(forage.Invalid, match=r"^topk: "):
+        retriever.search("town", 10**9)
+    with pytest.raises(TypeError, match=r"^query is 7; it must be a str"):
+        retriever.search(7)
+    with pytest.raises(TypeError, match=r"^queries\[1\] is None; it must be a str"):
+        retriever.search_many(["town", None])
+    with pytest.raises(TypeError, match=r"^queries is None; it must be a list of str"):
+        retriever.search_many(None)
+    with pytest.raises(ValueError, match=r"^base_url is 7; write it like http://localhost:8000"):
+        forage.Retriever(7)
 
 
 def test_importing_brings_no_other_package():

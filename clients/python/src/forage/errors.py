@@ -110,7 +110,7 @@ def from_answer(status: int, body: Mapping[str, Any], retry_after: float = 1.0) 
     """
     detail = body.get("detail", body.get("message", "the server gave no reason"))
     if isinstance(detail, list):
-        detail = "; ".join(str(item.get("msg", item)) if isinstance(item, Mapping) else str(item) for item in detail)
+        detail = "; ".join(_told(item) if isinstance(item, Mapping) else str(item) for item in detail)
     message, code, cause = str(detail), str(body.get("code", "")), str(body.get("cause", f"status_{status}"))
     if code == "CAPACITY_REACHED":
         active, most = int(body.get("active_sessions", 0)), int(body.get("max_sessions", 0))
@@ -129,3 +129,11 @@ def from_answer(status: int, body: Mapping[str, Any], retry_after: float = 1.0) 
         # A proxy's own page, most likely.
         return Unreachable(f"status {status}: {message}", cause)
     return Invalid(message, cause)
+
+
+def _told(item: Mapping[str, Any]) -> str:
+    """What is wrong with a field of the request, and which one: its `loc` is `["body", "queries", 1]`, say."""
+    loc = item.get("loc")
+    names = loc[1:] if isinstance(loc, list) else []
+    field = "".join(f"[{name}]" if isinstance(name, int) else f".{name}" for name in names).removeprefix(".")
+    return f"{field}: {item['msg']}" if field and "msg" in item else str(item.get("msg", item))

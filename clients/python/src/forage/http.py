@@ -37,7 +37,7 @@ def _is_here(host: str) -> bool:
 
 
 def _address(base_url: str) -> SplitResult:
-    address = urlsplit(base_url)
+    address = urlsplit(base_url if isinstance(base_url, str) else "")
     if address.scheme not in ("http", "https") or not address.hostname:
         raise ValueError(f"base_url is {base_url!r}; write it like http://localhost:8000")
     if address.username is not None or address.query or address.fragment:

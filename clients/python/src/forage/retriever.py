@@ -1,7 +1,8 @@
 """Searches in an index that `forage serve retriever` serves."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from operator import index
 
 from .http import Closing, Http
 
@@ -36,6 +37,7 @@ class Retriever(Closing):
 
     def search(self, query: str, k: int = 3, *, mode: str | None = None) -> list[Passage]:
         """The best passages for a query, as `search_many` finds them."""
+        _check("query", query)
         (found,) = self.search_many([query], k, mode=mode)
         return found
 
@@ -44,23 +46,45 @@ class Retriever(Closing):
 
         Args:
             queries: as many as the server takes at a time.
-            k: most passages for each.
+            k: most passages for each, at least 1.
             mode: `bm25`, `boolean`, `dense` or `hybrid`, where the index has it; the server's by default.
 
         Raises:
-            TypeError: `queries` is a string.
+            TypeError: `queries` is a string, or does not hold strings; or `k` is no whole number.
+            ValueError: `k` is less than 1.
             Invalid: the server does not take this.
             Fault: the server failed. It is never an empty list.
         """
         if isinstance(queries, str):
             raise TypeError("queries is a str, and not a list of them; `search` takes one query")
-        body = {"queries": list(queries), "topk": k, "return_scores": True, "mode": mode}
+        if not isinstance(queries, Iterable):
+            raise TypeError(f"queries is {queries!r}; it must be a list of str")
+        asked = list(queries)
+        for place, query in enumerate(asked):
+            _check(f"queries[{place}]", query)
+        body = {"queries": asked, "topk": _passages(k), "return_scores": True, "mode": mode}
         answer = self._http.post("/retrieve", body)
         return [[_passage(hit) for hit in hits] for hits in answer["result"]]
 
     def close(self) -> None:
         """Closes this thread's connection; the next search opens another."""
         self._http.close()
+
+
+def _check(name: str, query: object) -> None:
+    if not isinstance(query, str):
+        raise TypeError(f"{name} is {query!r}; it must be a str")
+
+
+def _passages(k: int) -> int:
+    try:
+        # An int of numpy is one too.
+        number = index(k)
+    except TypeError as error:
+        raise TypeError(f"k is {k!r}; it must be an int of at least 1") from error
+    if number < 1 or isinstance(k, bool):
+        raise ValueError(f"k is {k!r}; it must be an int of at least 1")
+    return number
 
 
 def _passage(hit: dict[str, dict[str, str] | float]) -> Passage:
