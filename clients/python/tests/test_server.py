@@ -549,19 +549,6 @@ def test_a_client_that_leaves_is_no_fault(capsys):
     assert capsys.readouterr().err == ""
 
 
-def test_a_question_is_made_of_strings():
-    for fields, told in (
-        ((1, "Who?", "Ada"), "question 1: id is 1; it must be a str"),
-        (("1", None, "Ada"), "question '1': text is None"),
-        (("1", "Who?", [7]), r"question '1': golds\[0\] is 7"),
-        (("1", "Who?", 7), "question '1': golds is 7; it must be a list of str"),
-        (("1", "Who?", "Ada", [3]), r"question '1': evidence\[0\] is 3"),
-    ):
-        with pytest.raises(TypeError, match=told):
-            Question(*fields)
-    assert Question("1", "Who?", ["Ada", "Ada L."]).golds == ("Ada", "Ada L.")
-
-
 def test_a_question_may_have_no_accepted_answer():
     """Whether the rewards do without one is for the program to say."""
     assert Question("1", "Who?", "Ada").golds == ("Ada",)

@@ -6,6 +6,8 @@ from typing import Any
 
 __all__ = ["Environment", "Question", "Reply"]
 
+_KINDS = '{"kind": "calls", "calls": [...]}, {"kind": "answer", "answer": STR} or {"kind": "invalid", "fault": STR}'
+
 
 @dataclass(frozen=True)
 class Question:
@@ -34,20 +36,11 @@ class Question:
         Raises:
             TypeError: a field is no string, or does not hold strings.
         """
+        of = f"question {self.id!r}: "
         for name in ("id", "text", "data_source", "split"):
-            self._check(name, getattr(self, name))
+            _check(of + name, getattr(self, name))
         for name in ("golds", "evidence"):
-            value = getattr(self, name)
-            if not isinstance(value, Iterable):
-                raise TypeError(f"question {self.id!r}: {name} is {value!r}; it must be a list of str")
-            kept = (value,) if isinstance(value, str) else tuple(value)
-            for place, one in enumerate(kept):
-                self._check(f"{name}[{place}]", one)
-            object.__setattr__(self, name, kept)
-
-    def _check(self, name: str, value: object) -> None:
-        if not isinstance(value, str):
-            raise TypeError(f"question {self.id!r}: {name} is {value!r}; it must be a str")
+            object.__setattr__(self, name, _strings(of + name, getattr(self, name)))
 
     @classmethod
     def read(cls, task: Mapping[str, Any]) -> "Question":
@@ -69,7 +62,8 @@ class Reply:
         text: what the policy reads next, put behind its turn as it is.
         reward: for this turn, finite: what the reward `return` adds up.
         done: whether the episode is over.
-        kind: the turn as it was understood, in the form of records: see `docs/environment-server.md`.
+        kind: the turn as it was understood, in the form of records (`docs/environment-server.md`): `{"kind": "calls", "calls": [...]}`,
+            `{"kind": "answer", "answer": "Ada"}` or `{"kind": "invalid", "fault": "no answer"}`.
         forced_prefix: text that the next turn begins with, without the policy having written it.
     """
 
@@ -78,6 +72,22 @@ class Reply:
     done: bool = False
     kind: Mapping[str, Any] = field(default_factory=lambda: {"kind": "calls", "calls": [{"tool": "turn"}]})
     forced_prefix: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuses a kind that records do not have.
+
+        Raises:
+            ValueError: `kind` is of none of the forms.
+        """
+        match self.kind:
+            case (
+                {"kind": "calls", "calls": [*_]}
+                | {"kind": "answer", "answer": str()}
+                | {"kind": "invalid", "fault": str()}
+            ):
+                pass
+            case other:
+                raise ValueError(f"kind is {other!r}; it must be {_KINDS}")
 
     @classmethod
     def call(
@@ -96,11 +106,16 @@ class Reply:
             tool: its name in records.
             text: what the policy reads next.
             reward: for this turn.
-            queries: those that were sent to a retriever, which count as searches.
-            shown: ids of the passages in `text`, the best first.
+            queries: those that were sent to a retriever, one or several, which count as searches.
+            shown: ids of the passages in `text`, one or several, the best first.
             arguments: the tool's, for records.
+
+        Raises:
+            TypeError: `tool`, `queries` or `shown` is not made of strings.
         """
-        call = {"tool": tool, "arguments": arguments, "queries": list(queries), "shown": list(shown)}
+        _check("tool", tool)
+        asked, read = _strings("queries", queries), _strings("shown", shown)
+        call = {"tool": tool, "arguments": arguments, "queries": list(asked), "shown": list(read)}
         return cls(text, reward, kind={"kind": "calls", "calls": [call]})
 
     @classmethod
@@ -153,3 +168,18 @@ class Environment:
 
     def close(self) -> None:
         """Gives back what the episode holds; called once, however it ended."""
+
+
+def _strings(name: str, value: object) -> tuple[str, ...]:
+    """One string, or several."""
+    if not isinstance(value, Iterable):
+        raise TypeError(f"{name} is {value!r}; it must be a list of str")
+    kept = (value,) if isinstance(value, str) else tuple(value)
+    for place, one in enumerate(kept):
+        _check(f"{name}[{place}]", one)
+    return kept
+
+
+def _check(name: str, value: object) -> None:
+    if not isinstance(value, str):
+        raise TypeError(f"{name} is {value!r}; it must be a str")
