@@ -205,7 +205,7 @@ def test_a_turn_has_a_limit_and_one_beyond_it_costs_no_episode(ask):
 )
 def test_a_fault_ends_the_episode(ask, turn, told):
     reset(ask, turn)
-    with pytest.raises(Infra, match=told) as caught:
+    with pytest.raises(Infra, match=f"^question '1': .*{told}") as caught:
         step(ask, turn, turn, "turn-1")
     assert caught.value.cause == "environment"
     with pytest.raises(Conflict):
@@ -495,6 +495,22 @@ def test_reset_and_step_are_enough(capsys):
         with pytest.raises(Infra, match="has no `questions`"):
             ask.post("/questions", {"split": "dev", "count": 1, "seed": 5})
     assert "close" not in capsys.readouterr().err
+
+
+def test_an_episode_that_cannot_begin_names_its_question():
+    class Once(Bare):
+        made = 0
+
+        def __init__(self):
+            type(self).made += 1
+            if self.made > 1:
+                raise OSError("no place is left")
+
+    with (
+        served(Once) as (ask, _),
+        pytest.raises(Infra, match=r"^question '1': .*in __init__: OSError: no place is left"),
+    ):
+        reset(ask, "a")
 
 
 def test_an_episode_that_ends_while_it_is_begun_anew_keeps_its_place():

@@ -212,9 +212,9 @@ class _Server(ThreadingHTTPServer):
 
     def _begin(self, session: _Session, question: Question, seed: int) -> dict[str, Any]:
         self._close(session)
-        env = session.env = self._ours(self._make, session)
         session.question, session.seed = question, seed
         session.turn, session.prefix, session.last = 0, "", None
+        env = session.env = self._ours(self._make, session)
         prompt = self._ours(lambda: env.reset(question, seed), session)
         if not isinstance(prompt, str):
             raise self._broken(session, f"reset returned {type(prompt).__name__}; return the opening prompt, a str")
@@ -362,6 +362,7 @@ class _Server(ThreadingHTTPServer):
     def _broken(self, session: _Session | None, what: str) -> _Refused:
         if session is not None:
             self._end(session)
+            what = f"question {session.question.id!r}: {what}"
         return _Refused(503, "EXECUTION_ERROR", "environment", what)
 
 
