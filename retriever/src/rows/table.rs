@@ -36,6 +36,16 @@ impl Table {
             let fields = fields(lines.line()?, separator)?;
             names.extend(fields.into_iter().map(Cow::into_owned));
         }
+        if let [only] = names.as_slice()
+            && let Some(other) = [';', ',', '\t']
+                .into_iter()
+                .find(|&mark| mark != separator && only.contains(mark))
+        {
+            let what =
+                format!("the first line has {other:?} between its fields, and no {separator:?}");
+            let fix = "separate fields by commas in a .csv, by tabs in a .tsv";
+            return Err(RowFault::new(what, fix).into());
+        }
         Ok(Self {
             lines,
             separator,
@@ -128,6 +138,34 @@ mod tests {
         assert_eq!(read("\"\",\"\"\"\"", ',').unwrap(), ["", "\""]);
         assert!(read("\"a", ',').unwrap_err().contains("no end on its line"));
         assert!(read("\"a\"b", ',').unwrap_err().contains("field 1 goes on"));
+    }
+
+    #[test]
+    fn another_separator_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let open = |name: &str, text: &str| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            let opened = Table::open(File::open(&path).unwrap(), separator(&path).unwrap());
+            opened.map(|table| table.names).map_err(|stop| match stop {
+                Stop::Fault(fault) => fault.what,
+                Stop::Io(error) => error.to_string(),
+            })
+        };
+        for (name, text, found) in [
+            ("a.csv", "question;answer\nWho, then?;Ada\n", "';'"),
+            ("a.csv", "question\tanswer\n", "'\\t'"),
+            ("a.tsv", "question,answer\n", "','"),
+        ] {
+            let told = open(name, text).unwrap_err();
+            assert!(
+                told.contains(&format!("has {found} between its fields")),
+                "{told}"
+            );
+        }
+        assert_eq!(open("a.csv", "question\nWho?\n").unwrap(), ["question"]);
+        assert_eq!(open("a.csv", "a;b,c\n").unwrap(), ["a;b", "c"]);
+        assert!(open("a.csv", "").unwrap().is_empty());
     }
 
     #[test]
