@@ -119,7 +119,7 @@ pub struct EnvEntry {
     /// The setting (of these, as resolved) by which episodes learn from the gold answers whatever the reward is; `None` without one.
     pub tells_golds: fn(&Value) -> Option<&'static str>,
     /// The first `count` questions of a split, for an environment that brings its own; a function of the settings, the split and the
-    /// seed. Splits share nothing.
+    /// seed. Splits share nothing, and no two questions of one have the same id.
     pub questions: Option<MakeQuestions>,
     /// Its scripted policies; [`ScriptEntry::ORACLE`] demonstrates how to be right.
     pub scripts: &'static [ScriptEntry],

@@ -1,6 +1,6 @@
 //! Questions and what they are searched in, as a config names them.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -341,6 +341,19 @@ pub(crate) fn own_questions(
 ) -> Result<Tasks> {
     let made = own(settings.into(), split, count, Seed::root(seed));
     let made = made.in_config("[data.own]")?;
+    let mut places = HashMap::new();
+    for (place, task) in (1..).zip(&made) {
+        if let Some(first) = places.insert(task.key(), place) {
+            let of = format!("{split:?}").to_lowercase();
+            return Err(RunError::config_because(
+                format!(
+                    "[data.own]: questions {first} and {place} of {of} are both {}",
+                    task.name()
+                ),
+                "give each question of a split an id of its own",
+            ));
+        }
+    }
     Ok(made.into_iter().map(Arc::new).collect())
 }
 

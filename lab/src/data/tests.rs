@@ -136,6 +136,29 @@ fn a_split_may_be_several_files() {
 }
 
 #[test]
+fn two_questions_of_an_environment_with_one_id_are_refused() {
+    let own: MakeQuestions = |settings, split, _, _| {
+        let ids: Vec<String> = serde_json::from_value(settings["ids"].clone())?;
+        let task = |id: String| Task {
+            split,
+            ..Task::new(id, "Who?")
+        };
+        Ok(ids.into_iter().map(task).collect())
+    };
+    let brought = |ids: [&str; 3]| {
+        let settings = Map::from_iter([("ids".to_owned(), Value::from(ids.to_vec()))]);
+        own_questions(own, settings, Split::Train, 3, 7)
+    };
+    assert_eq!(brought(["a", "b", "c"]).unwrap().len(), 3);
+    let error = crate::error::causes(&brought(["a", "b", "a"]).err().unwrap());
+    assert!(
+        error.contains("questions 1 and 3 of train are both a")
+            && error.contains("an id of its own"),
+        "{error}"
+    );
+}
+
+#[test]
 fn folders_with_the_same_ids_are_one_corpus() {
     let folder = tempfile::tempdir().unwrap();
     let write = |set: &str, text: &str| {

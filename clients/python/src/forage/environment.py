@@ -14,7 +14,7 @@ class Question:
     """What an episode is about.
 
     Attributes:
-        id: unique within its data set.
+        id: unique within its data set and split; a run refuses two questions with one id.
         text: what the policy is asked.
         golds: accepted answers, the best first: what the rewards `em` and `f1` compare with. One, several, or none where every
             weighted reward does without (`return`, say); kept as a tuple.
