@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -49,6 +50,17 @@ def test_a_notebook_is_what_its_source_says_with_outputs(source):
     # In the order of the cells, from a kernel that had run nothing else.
     counts = [cell["execution_count"] for cell in made if cell["cell_type"] == "code"]
     assert counts == list(range(1, len(counts) + 1))
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)
+def test_a_notebook_says_first_how_long_it_takes(source):
+    assert re.search(r"^The notebook takes .*(seconds|minute)", make.cells(source)[0]["source"], re.MULTILINE)
+
+
+def test_the_readme_links_every_notebook():
+    readme = (NOTEBOOKS.parent / "README.md").read_text(encoding="utf-8")
+    linked = re.findall(r"\]\(notebooks/(\w+)\.ipynb\)", readme)
+    assert sorted(linked) == [path.stem for path in SOURCES]
 
 
 @pytest.mark.skipif(not BINARY, reason="there is no forage program; write its path to FORAGE_BIN")

@@ -3,6 +3,8 @@
 #
 # An environment is a class with `reset` and `step`; `forage train` starts it as a process, and asks it over a socket. This one searches
 # through an index that another process serves, and pays for a step on the way as well as for the answer.
+#
+# The notebook takes about a quarter of a minute on two cores.
 
 # %%
 import atexit

@@ -3,6 +3,8 @@
 #
 # A run is a folder. `forage.Run` reads it, also while it is being written: its config, a row of metrics for each step, its alarms, and
 # where its policy is. First a run to read, of a few seconds.
+#
+# The notebook takes less than ten seconds on two cores.
 
 # %%
 import json
