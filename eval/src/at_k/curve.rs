@@ -233,6 +233,11 @@ impl CurveComparison {
                 "No gain of {name_b} over {name_a} can be shown, in one sample or in {most}"
             ),
         };
+        let mut letters = said.chars();
+        let initial = letters
+            .next()
+            .map(|letter| letter.to_uppercase().to_string());
+        let said = initial.unwrap_or_default() + letters.as_str();
         let (one, many) = (self.evidence(first), self.evidence(last));
         format!("{said} ({one}; {many}; n = {} questions).", self.questions)
     }
@@ -321,7 +326,7 @@ mod tests {
         let words = found.words("the start", "the trained policy");
         assert!(
             words.starts_with(
-                "the trained policy sharpens the start: one sample is right more often"
+                "The trained policy sharpens the start: one sample is right more often"
             ),
             "{words}"
         );
