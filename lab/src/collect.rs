@@ -10,7 +10,7 @@ use forage_env::{
 use forage_trainer::run::group_jobs;
 use serde_json::json;
 
-use crate::config::{Generation, Resolved};
+use crate::config::{EvaluationConfig, Generation, Resolved};
 use crate::data::{Corpus, Data, Tasks, first};
 use crate::error::{Context, Result, RunError, bail};
 use crate::evaluate::{Opening, Player, fault_budget, is_script};
@@ -73,6 +73,7 @@ pub fn collect(
             "--samples and --questions must be at least 1, --min-reward a number",
         ));
     }
+    EvaluationConfig::check_asked(options.samples)?;
     let mut options = options.clone();
     if options.out.is_symlink() {
         // The link stays, and what it leads to is replaced.

@@ -7,7 +7,7 @@ use forage_env::registry;
 use forage_env::reward::RewardSet;
 use forage_trainer::OldLogprobs;
 
-use super::{Baseline, EngineSection, RunConfig};
+use super::{Baseline, EngineSection, EvaluationConfig, RunConfig};
 use crate::error::{Context, Result, RunError, causes, refuse};
 use crate::retrieval::RetrieverConfig;
 
@@ -191,7 +191,11 @@ impl RunConfig {
             ("grpo.prompts_per_step", grpo.prompts_per_step, 100_000),
             ("grpo.group_size", grpo.group_size, 10_000),
             ("grpo.update.parts", parts, 100_000),
-            ("evaluation.samples", evaluation.samples, 100_000),
+            (
+                "evaluation.samples",
+                evaluation.samples,
+                EvaluationConfig::MOST_SAMPLES,
+            ),
             ("evaluation.resamples", evaluation.resamples, 10_000_000),
         ]
         .map(|(key, size, most)| {

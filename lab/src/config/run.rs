@@ -133,6 +133,20 @@ pub struct EvaluationConfig {
 }
 
 impl EvaluationConfig {
+    /// Most samples of a question.
+    pub(crate) const MOST_SAMPLES: usize = 100_000;
+
+    /// Refuses an option `--samples` that asks for more than a config may.
+    pub(crate) fn check_asked(samples: usize) -> Result<()> {
+        if samples > Self::MOST_SAMPLES {
+            refuse!(
+                "--samples is {samples}: give {} or less",
+                Self::MOST_SAMPLES
+            );
+        }
+        Ok(())
+    }
+
     /// Samples of the policy of this name.
     pub(crate) fn samples_of(&self, name: &str) -> usize {
         match name {

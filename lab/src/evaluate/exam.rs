@@ -17,7 +17,7 @@ use super::play::{EpisodeFile, Evaluated, PlaySettings, Sets};
 use super::player::{Opening, Player};
 use super::probes::{ProbeBase, Probed};
 use super::questions::question_retrieval;
-use crate::config::{EnvironmentConfig, Resolved};
+use crate::config::{EnvironmentConfig, EvaluationConfig, Resolved};
 use crate::data::{Corpus, Tasks, check_golds};
 use crate::error::{Context, Result, RunError};
 use crate::lock::FileLock;
@@ -66,8 +66,10 @@ impl EvaluateOptions {
     /// episodes too, since a file that differs in its ending alone has the same ones.
     ///
     /// # Errors
-    /// When another process writes one of them, a finished evaluation would be lost, or there is nothing to resume.
+    /// When another process writes one of them, a finished evaluation would be lost, there is nothing to resume, or more samples are
+    /// asked for than there is room for.
     pub(super) fn claim(&self) -> Result<Vec<FileLock>> {
+        EvaluationConfig::check_asked(self.samples.unwrap_or_default())?;
         let mut files: Vec<PathBuf> = self.out.iter().chain(&self.record_tools).cloned().collect();
         if let Some(out) = &self.out {
             self.keep_finished(out)?;
@@ -502,6 +504,19 @@ mod tests {
         };
         let error = options.claim().unwrap_err().to_string();
         assert!(error.contains("--out"), "{error}");
+    }
+
+    #[test]
+    fn samples_that_no_machine_has_room_for_are_refused() {
+        let retrieval = RetrieverConfig::default();
+        let options = EvaluateOptions {
+            policy: Some("oracle".to_owned()),
+            samples: Some(1_000_000_000_000),
+            ..EvaluateOptions::default()
+        };
+        let evaluated = sources(&retrieval).evaluate(DeviceSpec::Cpu, &options, &());
+        let words = evaluated.unwrap_err().to_string();
+        assert!(words.contains("give 100000 or less"), "{words}");
     }
 
     #[test]
