@@ -13,7 +13,7 @@ use forage_trainer::{Checkpoint, Hub, Precision};
 use crate::archive::{is_archive, unpacked};
 use crate::builtin;
 use crate::config::{Base, Generation, LoraSection, Resolved};
-use crate::error::{Context, Result, RunError, bail};
+use crate::error::{Context, Result, RunError, bail, causes};
 use crate::grpo::hash_file;
 use crate::layout::RunLayout;
 
@@ -32,18 +32,22 @@ pub(crate) fn is_folder(name: &str) -> bool {
     !is_server(name) && !name.starts_with(BUILTIN) && !Hub::is_name(name)
 }
 
-/// Refuses a server where weights are needed, and the folder of a run, in which they have a folder of their own.
+/// Refuses a server where weights are needed, the folder of a run, in which they have a folder of their own, and the policy of a run
+/// that has not come to its end.
 pub(crate) fn needs_weights(name: &str) -> Result<()> {
     let run = RunLayout::new(name);
     if run.metrics().is_file() && run.config().is_file() {
-        let fix = if run.policy().is_dir() {
-            format!("its policy is {}", run.policy().display())
-        } else {
-            "it has saved no policy".to_owned()
-        };
         return Err(RunError::config_because(
             format!("policy {name} is the folder of a run"),
-            fix,
+            saved(&run),
+        ));
+    }
+    let run = Path::new(name).parent().map(RunLayout::new);
+    let run = run.filter(|run| run.metrics().is_file() && run.policy() == Path::new(name));
+    if let Some(run) = run.filter(|run| !run.policy().exists()) {
+        return Err(RunError::config_because(
+            format!("policy {name} is not there, as its run has not come to its end"),
+            saved(&run),
         ));
     }
     if !is_server(name) {
@@ -56,6 +60,18 @@ pub(crate) fn needs_weights(name: &str) -> Result<()> {
         "name a folder or a name on the hub; servers are policies of eval, collect, play and replay, and training plays on one \
          that [sampler] names",
     ))
+}
+
+/// Says where the newest policy of a run is.
+fn saved(run: &RunLayout) -> String {
+    if run.policy().is_dir() {
+        return format!("its policy is {}", run.policy().display());
+    }
+    match run.newest_policy() {
+        Ok(Some(newest)) => format!("its newest checkpoint has {}", newest.display()),
+        Ok(None) => "it has saved no policy".to_owned(),
+        Err(error) => causes(&error),
+    }
 }
 
 /// The form in which a policy reads and writes: its tokens, its window and the presentation of text.
@@ -396,8 +412,20 @@ mod tests {
             )
         };
         assert!(told().contains("it has saved no policy"), "{}", told());
-        std::fs::create_dir(run.policy()).unwrap();
         let policy = run.policy();
+        let early = || {
+            let refused = needs_weights(policy.to_str().unwrap()).unwrap_err();
+            format!("{:#}", anyhow::Error::from(refused))
+        };
+        assert!(early().contains("it has saved no policy"), "{}", early());
+        std::fs::create_dir(run.checkpoints()).unwrap();
+        assert!(
+            early().contains("no complete checkpoint yet"),
+            "{}",
+            early()
+        );
+        std::fs::remove_dir(run.checkpoints()).unwrap();
+        std::fs::create_dir(&policy).unwrap();
         assert!(told().contains(policy.to_str().unwrap()), "{}", told());
         needs_weights(policy.to_str().unwrap()).unwrap();
     }

@@ -277,6 +277,12 @@ fn a_run_that_has_no_end_has_no_verdict() {
         error.contains("has not come to its end") && !run.join("evaluation").exists(),
         "{error}"
     );
+    // The policy that there is so far is named.
+    let (code, error) = fails(&["eval", SMOKE, "--policy", text(&run.join("policy"))]);
+    let newest = run.join("checkpoints/step-000001/model");
+    let told = format!("its newest checkpoint has {}", newest.display());
+    assert!(code == 2 && error.contains(&told), "{error}");
+    done(&["eval", SMOKE, "--policy", text(&newest), "--limit", "2"]);
     let (code, error) = fails(&["eval", "--controls", text(&run), "--samples", "3"]);
     assert!(code == 2 && error.contains("--samples"), "{error}");
 }
