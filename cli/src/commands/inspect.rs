@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
-use forage_contracts::{Ending, Provenance, Task};
-use forage_eval::Trajectory;
+use forage_contracts::{Ending, Episode, Provenance};
+use forage_eval::{Origin, Trajectory};
 use forage_lab::{Records, RunFolder};
 
 use crate::figures::{Figure, number, printable, sparkline};
@@ -23,8 +23,8 @@ pub(crate) struct Inspect {
     /// Only trajectories of this training step.
     #[arg(long)]
     step: Option<u64>,
-    /// Only trajectories of the question with this id, which its data set may precede: `nq/train_0`.
-    #[arg(long, value_name = "ID")]
+    /// Only trajectories of this question: its id, as in `train_0` or `nq/train_0`, or in an evaluation its number, as printed.
+    #[arg(long, value_name = "NUMBER|ID")]
     question: Option<String>,
     /// Only trajectories whose answer is not an exact match.
     #[arg(long)]
@@ -114,11 +114,10 @@ impl Inspect {
             if let Some(note) = &reading.note {
                 out(note);
             }
-            is_known |= reading.episodes.iter().any(|one| self.asks(&one.task));
-            let found = reading
-                .episodes
-                .iter()
-                .filter(|episode| self.asks(&episode.task))
+            let asked = self.asked(&source.origin, &reading.episodes);
+            is_known |= !asked.is_empty();
+            let found = asked
+                .into_iter()
                 .map(|episode| run.trajectory(source.origin.clone(), episode));
             for trajectory in found.filter(|found| self.wants(found)).take(self.n - shown) {
                 out(&format!("\n{}", describe(&trajectory, colours)));
@@ -137,10 +136,22 @@ impl Inspect {
         Ok(())
     }
 
-    /// Returns true for the question that is asked for, by its id or its whole name, and for every one where none is.
-    fn asks(&self, task: &Task) -> bool {
-        let named = |id: &String| *id == task.id || *id == task.name();
-        self.question.as_ref().is_none_or(named)
+    /// The episodes of the question that is asked for, by its id or its whole name, else by its number where questions have one; all of
+    /// them where none is asked for.
+    fn asked<'a>(&self, origin: &Origin, episodes: &'a [Episode]) -> Vec<&'a Episode> {
+        let Some(question) = &self.question else {
+            return episodes.iter().collect();
+        };
+        let named =
+            |episode: &&Episode| *question == episode.task.id || *question == episode.task.name();
+        let found: Vec<&Episode> = episodes.iter().filter(named).collect();
+        match question.parse::<u64>() {
+            Ok(number) if found.is_empty() && origin.step.is_none() => {
+                let numbered = |episode: &&Episode| episode.group.checked_add(1) == Some(number);
+                episodes.iter().filter(numbered).collect()
+            }
+            _ => found,
+        }
     }
 
     fn wants(&self, trajectory: &Trajectory) -> bool {

@@ -30,6 +30,8 @@ use crate::terminal::{note, out};
 
 /// Pages of the generated world.
 const PAGES: u64 = 1000;
+/// Questions that are made where one of them is named by its id.
+const QUESTIONS: usize = 100;
 
 /// Lets you play an environment in the terminal.
 ///
@@ -46,9 +48,9 @@ pub(crate) struct Play {
     /// Questions as JSON lines.
     #[arg(long, requires = "index")]
     questions: Option<PathBuf>,
-    /// Index of the question.
-    #[arg(long, default_value_t = 0)]
-    question: usize,
+    /// The question: its number, counted from 1, or its id, as `forage inspect` prints both.
+    #[arg(long, value_name = "NUMBER|ID", default_value = "1")]
+    question: String,
     /// Seed of the episode, and of the generated world; the config's by default, else 1.
     #[arg(long)]
     seed: Option<u64>,
@@ -69,6 +71,7 @@ impl Play {
         let seed = config.as_ref().map_or(1, |config| config.seed);
         let seed = self.seed.unwrap_or(seed);
         let retrieval = RetrieverConfig::default();
+        let number: Option<usize> = self.question.parse().ok();
         let sources = Sources {
             environment: &self.env,
             questions: self.questions.as_deref(),
@@ -76,8 +79,11 @@ impl Play {
             corpus: None,
             retrieval: &retrieval,
             split: Split::Test,
-            limit: Some(self.question + 1),
-            usual: 0,
+            // A file is read whole: what looks like a number may be an id in it.
+            limit: number
+                .filter(|_| self.questions.is_none())
+                .map(|number| number.max(1)),
+            usual: QUESTIONS,
             pages: Some(PAGES),
             seed,
         };
@@ -89,9 +95,15 @@ impl Play {
             }
             None => sources.open(scratch.path())?,
         };
-        let task = tasks
-            .get(self.question)
-            .with_context(|| format!("--question must be below {}", tasks.len()))?;
+        let place = place(&tasks, &self.question).with_context(|| {
+            format!(
+                "there is no question {}; give --question a number from 1 to {}, or the id of one",
+                self.question,
+                tasks.len()
+            )
+        })?;
+        let task = &tasks[place];
+        note(&format!("question {}, {}", place + 1, task.name()));
         let rollout = match &self.policy {
             Some(policy) => {
                 let (options, watch) = (self.options(policy), Watch::new());
@@ -203,6 +215,14 @@ impl Play {
     }
 }
 
+/// The place of the question with this id or number.
+fn place(tasks: &[Arc<Task>], question: &str) -> Option<usize> {
+    let named = |task: &Arc<Task>| task.id == question || task.name() == question;
+    let number = || question.parse::<usize>().ok()?.checked_sub(1);
+    let place = tasks.iter().position(named).or_else(number)?;
+    (place < tasks.len()).then_some(place)
+}
+
 /// The weights of a config's rewards.
 fn weights(config: &Resolved) -> BTreeMap<String, f32> {
     let weighed = config.reward.iter();
@@ -285,6 +305,14 @@ fn is_within_action(turn: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_question_is_found_by_its_id_before_its_number() {
+        let tasks = ["a", "1", "b"].map(|id| Arc::new(Task::new(id, "q")));
+        let found = ["a", "1", "3", "b", "0", "4", "c"].map(|question| place(&tasks, question));
+        let expected = [Some(0), Some(1), Some(2), Some(2), None, None, None];
+        assert_eq!(found, expected);
+    }
 
     #[test]
     fn a_ranking_is_told_with_what_it_is_judged_by() {

@@ -158,6 +158,19 @@ fn a_config_is_played_where_an_environment_is() {
     );
     let halved = done(&play(&["--policy", "oracle", "--set", "reward.em=0.5"]));
     assert!(halved.contains("reward 0.500 (0.0 to 0.5)"), "{halved}");
+    // A question has the number and the id that an inspection shows.
+    let asked = |question: &'static str| {
+        let played = forage(&play(&["--policy", "oracle", "--question", question]));
+        String::from_utf8(played.stderr).unwrap()
+    };
+    for question in ["3", "fw-test-2", "forage-world/fw-test-2"] {
+        let said = asked(question);
+        assert!(
+            said.contains("question 3, forage-world/fw-test-2"),
+            "{said}"
+        );
+    }
+    assert!(asked("31").contains("a number from 1 to 30, or the id of one"));
     let both = play(&["--index", "x", "--questions", "y"]);
     assert!(stderr(&both).1.contains("give either a config or"));
     let (code, error) = stderr(&["play", "search-r1", "--set", "seed=2"]);

@@ -94,6 +94,11 @@ fn a_quickstart_is_read_whole() {
         let found = done(&["inspect", place, "--question", id, "-n", "1"]);
         assert!(found.contains(part("question")), "{id}: {found}");
     }
+    let third = done(&["inspect", place, "--question", "3", "-n", "1"]);
+    assert!(
+        third.contains("start, greedy, question 3, member 0"),
+        "{third}"
+    );
 
     let episodes = run.join("evaluation/start.jsonl");
     let both = run.join("evaluation/trained.jsonl");
