@@ -8,7 +8,7 @@ use forage_contracts::Task;
 use forage_retriever::{Bm25Retriever, CorpusFormat, Filter, Index, Query};
 
 use crate::archive::is_archive;
-use crate::config::RunConfig;
+use crate::config::{Resolved, RunConfig};
 use crate::data::{Corpus, Tasks, file_splits, first};
 use crate::error::{Context, Result};
 use crate::evidence::is_there;
@@ -192,10 +192,29 @@ fn untitled(index: &Arc<Index>, names: BTreeSet<String>) -> Result<BTreeSet<Stri
         .collect())
 }
 
+/// A warning where there are fewer questions than `count` that a key or an option asks for.
+pub(crate) fn too_few(asked: &str, count: Option<usize>, found: usize) -> Option<String> {
+    let count = count.filter(|count| found < *count)?;
+    Some(format!(
+        "warning: {asked} is {count}, and there are {found}"
+    ))
+}
+
+/// The same of the held-out questions of an evaluation, whose option `--limit` comes before its config.
+pub(crate) fn too_few_held_out(
+    limit: Option<usize>,
+    config: Option<&Resolved>,
+    found: usize,
+) -> Option<String> {
+    match (limit, config) {
+        (None, Some(config)) => too_few("data.test_questions", config.data.test_questions, found),
+        (limit, _) => too_few("--limit", limit, found),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Resolved;
     use crate::data::Data;
     use crate::layout::RunLayout;
 

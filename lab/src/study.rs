@@ -26,6 +26,7 @@ use crate::records::write_episodes;
 use crate::resumed::differences;
 use crate::run_folder::{self, forget_seeds};
 use crate::side_by_side::side_by_side;
+use crate::splits::too_few_held_out;
 use crate::studied::Studied;
 use crate::unfinished::{Unfinished, check, record_of, settings};
 
@@ -278,6 +279,9 @@ fn evaluated(
         bail!(
             "{folder}: there are no held-out questions; a verdict needs data.test_questions above 0"
         );
+    }
+    if let Some(few) = too_few_held_out(limit, Some(config), tasks.len()) {
+        observer.warn(&few);
     }
     make_folder(&run.evaluation())?;
     make_folder(&run.unfinished())?;

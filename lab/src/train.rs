@@ -19,7 +19,7 @@ use crate::memory::{self, Start};
 use crate::observer::{Observer, Quiet};
 use crate::policy::{save, start_of};
 use crate::presets;
-use crate::splits::{questions_here, shared_questions};
+use crate::splits::{questions_here, shared_questions, too_few};
 use crate::throughput;
 use crate::twins::Twin;
 
@@ -320,11 +320,7 @@ fn missing_questions(data: &Data, config: &RunConfig) -> Vec<String> {
     ]
     .into_iter()
     .filter_map(|(split, found, asked)| {
-        let asked = asked.filter(|asked| found.len() < *asked)?;
-        Some(format!(
-            "warning: data.{split}_questions is {asked}, and there are {}",
-            found.len()
-        ))
+        too_few(&format!("data.{split}_questions"), asked, found.len())
     })
     .collect()
 }

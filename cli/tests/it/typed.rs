@@ -187,6 +187,17 @@ fn a_config_is_played_where_an_environment_is() {
 }
 
 #[test]
+fn fewer_questions_than_were_asked_for_are_told_of() {
+    let said = |limit: &str| {
+        let evaluated = forage(&["eval", SMOKE, "--policy", "oracle", "--limit", limit]);
+        assert!(evaluated.status.success(), "{limit}");
+        String::from_utf8(evaluated.stderr).unwrap()
+    };
+    assert!(said("31").contains("warning: --limit is 31, and there are 30"));
+    assert!(!said("30").contains("warning: --limit"));
+}
+
+#[test]
 fn a_path_into_a_folder_that_is_here_is_no_name_on_the_hub() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::create_dir(folder.path().join("runs")).unwrap();

@@ -25,6 +25,7 @@ use crate::observer::Observer;
 use crate::records::write_episodes;
 use crate::runtime::runtime;
 use crate::session::Session;
+use crate::splits::too_few_held_out;
 use crate::unfinished::{Unfinished, check, record_of, settings};
 
 /// Options of an evaluation: its policy, its extent and its files.
@@ -170,6 +171,9 @@ impl Exam<'_> {
                 "name some to hold out: data.files.test or data.files.train_share, or data.test_questions of a world; without a \
                  config --questions",
             ));
+        }
+        if let Some(few) = too_few_held_out(self.options.limit, self.config, self.tasks.len()) {
+            self.observer.warn(&few);
         }
         check_golds(&self.rewards, &self.tasks)?;
         if let Some(found) = self.corpus.unknown_evidence(&[&self.tasks])? {
