@@ -278,11 +278,24 @@ impl Eval {
             )
         };
         self.print(&title, &found);
-        if let Some(file) = &options.out {
-            let file = word(file);
-            hint(&format!(
-                "next: forage report {file}; forage compare OTHER {file}"
-            ));
+        let exact = found.greedy.metric("em");
+        let is_wrong = exact.is_some_and(|share| share.estimate < 1.0);
+        match &options.out {
+            Some(file) => {
+                let file = word(file);
+                let wrong = if is_wrong {
+                    format!("; forage inspect {file} --wrong")
+                } else {
+                    String::new()
+                };
+                hint(&format!(
+                    "next: forage report {file}{wrong}; forage compare OTHER {file}"
+                ));
+            }
+            None if is_wrong => hint(
+                "next: --out FILE keeps the episodes, and forage inspect FILE --wrong shows those that failed",
+            ),
+            None => {}
         }
         Ok(())
     }

@@ -187,6 +187,24 @@ fn a_config_is_played_where_an_environment_is() {
 }
 
 #[test]
+fn an_evaluation_with_wrong_answers_says_how_to_read_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let said = |policy: &str, more: &[&str]| {
+        let evaluation = ["eval", SMOKE, "--limit", "2", "--policy", policy];
+        let evaluated = forage(&[&evaluation[..], more].concat());
+        assert!(evaluated.status.success(), "{policy}");
+        String::from_utf8(evaluated.stderr).unwrap()
+    };
+    assert!(said("constant:Velm", &[]).contains("forage inspect FILE --wrong"));
+    assert!(!said("oracle", &[]).contains("next: "));
+    let file = folder.path().join("wrong.jsonl");
+    let next = format!("; forage inspect {} --wrong; ", file.display());
+    let kept = said("constant:Velm", &["--out", text(&file)]);
+    assert!(kept.contains(&next), "{kept}");
+    assert!(done(&["inspect", text(&file), "--wrong"]).contains("<answer>Velm</answer>"));
+}
+
+#[test]
 fn fewer_questions_than_were_asked_for_are_told_of() {
     let said = |limit: &str| {
         let evaluated = forage(&["eval", SMOKE, "--policy", "oracle", "--limit", limit]);
