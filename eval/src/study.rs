@@ -10,7 +10,7 @@ mod seeds;
 mod words;
 
 pub(crate) use cost::Cost;
-pub(crate) use words::late_words;
+pub(crate) use words::{late_words, oracle_words};
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};

@@ -130,7 +130,7 @@ impl EvalSummary {
         }
         let table = text::table(&["metric", "mean", &interval, "questions"], rows);
         let bytes = if self.in_bytes {
-            "counts of tokens, such as policy_tokens, are bytes here: a script has no tokenizer\n"
+            "counts of tokens, such as policy_tokens, are bytes here: a script has no tokenizer, and wider limits than a model\n"
         } else {
             ""
         };

@@ -15,7 +15,9 @@ use crate::decomposition::Decomposition;
 use crate::effort::Effort;
 use crate::mistakes::MistakeShare;
 use crate::stats::{Bootstrap, Interval};
-use crate::study::{Arm, Cost, Figures, SeedEpisodes, Study, StudyError, adjust, late_words};
+use crate::study::{
+    Arm, Cost, Figures, SeedEpisodes, Study, StudyError, adjust, late_words, oracle_words,
+};
 use crate::telemetry::Course;
 use crate::text::{figure, lost_questions, signed, write_atomic};
 
@@ -292,6 +294,7 @@ impl Verdict {
         let [_, unit] = self.outcome.words();
         let baselines = self.greedy.baselines.iter();
         sentences.extend(baselines.map(|arm| arm.baseline_words(unit, self.confidence)));
+        sentences.extend(oracle_words(self.outcome, &self.greedy.baselines));
         let parts = self.parts.as_ref();
         sentences.extend(parts.map(|parts| parts.words("exact match")));
         let parts = self.sampled_parts.as_ref();

@@ -205,6 +205,22 @@ fn an_evaluation_with_wrong_answers_says_how_to_read_them() {
 }
 
 #[test]
+fn an_oracle_without_known_queries_is_no_upper_bound() {
+    let folder = tempfile::tempdir().unwrap();
+    let (world, index) = world(folder.path());
+    let own = folder.path().join("own.jsonl");
+    let row = r#"{"id": "1", "question": "Where is it?", "golden_answers": ["here"]}"#;
+    std::fs::write(&own, row).unwrap();
+    for (questions, told) in [(own, true), (world.join("questions.jsonl"), false)] {
+        let eval = ["eval", "--policy", "oracle", "--limit", "1"];
+        let asked = ["--index", text(&index), "--questions", text(&questions)];
+        let shown = done(&[&eval[..], &asked[..]].concat());
+        let words = "1 of 1 questions come without known queries";
+        assert_eq!(shown.contains(words), told, "{shown}");
+    }
+}
+
+#[test]
 fn fewer_questions_than_were_asked_for_are_told_of() {
     let said = |limit: &str| {
         let evaluated = forage(&["eval", SMOKE, "--policy", "oracle", "--limit", limit]);

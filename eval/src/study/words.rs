@@ -3,6 +3,9 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
+use forage_contracts::environment::Outcome;
+use forage_contracts::scripted::ScriptEntry;
+
 use super::{Arm, Cost, Lead, Study};
 use crate::compare::{SMALL_N, few_questions, interval_words, test_words};
 use crate::decomposition::Row;
@@ -186,6 +189,7 @@ impl Study {
         let [_, unit] = self.outcome.words();
         let baselines = self.baselines.iter();
         sentences.extend(baselines.map(|arm| arm.baseline_words(unit, self.bootstrap.confidence)));
+        sentences.extend(oracle_words(self.outcome, &self.baselines));
         sentences.push(self.conclusion(trained, twins));
         let parts = self.parts.as_ref();
         sentences.extend(parts.map(|parts| parts.words("exact match")));
@@ -387,6 +391,15 @@ impl Arm {
             evidence(self.gain)
         )
     }
+}
+
+/// What the score of the scripted oracle is worth, where it is among the baselines of an outcome that it has to search for.
+pub(crate) fn oracle_words(outcome: Outcome, baselines: &[Arm]) -> Option<String> {
+    let mut names = baselines.iter().map(|arm| arm.name.as_str());
+    let is_told = outcome == Outcome::Answer && names.any(|name| name == ScriptEntry::ORACLE);
+    is_told.then(|| {
+        "The oracle is a script that knows the queries of generated questions; on others it is no upper bound.".to_owned()
+    })
 }
 
 /// A sentence about the share of the reward's rise after the first quarter of the steps, over `seeds` seeds; `None` where no run has one.

@@ -7,9 +7,10 @@ use std::sync::Arc;
 use forage_contracts::Episode;
 use forage_contracts::environment::Outcome;
 use forage_contracts::policy::Sampling;
+use forage_contracts::scripted::ScriptEntry;
 use forage_contracts::seed::Seed;
 use forage_env::reward::RewardSet;
-use forage_env::{Alarm, InfraBudget, Probe, Rollout};
+use forage_env::{Alarm, InfraBudget, Probe, Rollout, registry};
 use forage_eval::{Answers, Bootstrap, EvalSummary, RetrievalReport, Telemetry};
 use serde_json::Value;
 
@@ -223,6 +224,7 @@ impl Exam<'_> {
             let with = |answers: Answers| answers.with_grades(&graded, bootstrap);
             answers = answers.map(with).transpose()?;
         }
+        let caveat = self.player.policy.caveat();
         let found = Evaluation {
             alarms: Telemetry::from_episodes(&greedy, bootstrap)?.alarms,
             greedy: EvalSummary::from_episodes(&greedy, bootstrap)?,
@@ -230,10 +232,25 @@ impl Exam<'_> {
             answers,
             question_retrieval: question_retrieval(&self.corpus, &self.tasks, bootstrap)?,
             probes,
-            caveat: self.player.policy.caveat(),
+            caveat: caveat.map_or_else(|| self.oracle_caveat(), |caveat| Ok(Some(caveat)))?,
         };
         unfinished.map(Unfinished::end).transpose()?;
         Ok(found)
+    }
+
+    /// What the score of an oracle is worth that has to search for answers, and knows no queries.
+    fn oracle_caveat(&self) -> Result<Option<String>> {
+        let entry = registry::find(&self.environment.id)?;
+        let is_oracle = self.options.policy.as_deref() == Some(ScriptEntry::ORACLE);
+        let searches = entry.questions.is_none() && entry.outcome == Outcome::Answer;
+        let unknown = self.tasks.iter().filter(|task| task.oracle.is_empty());
+        let (unknown, all) = (unknown.count(), self.tasks.len());
+        Ok((is_oracle && searches && unknown > 0).then(|| {
+            format!(
+                "{unknown} of {all} questions come without known queries: the oracle, a script, searches for the question as it is and \
+                 answers with the title of the first passage, which is no upper bound"
+            )
+        }))
     }
 
     /// Begins the evaluation, or resumes one, where there is a file for its episodes.

@@ -202,7 +202,8 @@ impl Sources<'_> {
             if window < plain.longest()?.unwrap_or(LONGEST).min(LONGEST) {
                 observer.warn(&format!(
                     "warning: policy {name} reads {window} tokens: an episode ends there, and the prompt and the turns are as long as \
-                     {} has them without a config",
+                     {} has them without a config, while scripts hardly meet an end; forage eval CONFIG --policy {name} plays as in \
+                     training",
                     plain.id
                 ));
             }

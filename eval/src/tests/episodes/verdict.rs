@@ -77,6 +77,20 @@ fn sampled_episodes_are_spoken_of_too() -> TestResult {
 }
 
 #[test]
+fn an_oracle_among_the_baselines_is_no_upper_bound() -> TestResult {
+    let mut sets = seed(&share(120, 2), &share(120, 5), None);
+    let words = |sets: &SeedEpisodes| -> Result<String, StudyError> {
+        let study = Study::of(std::slice::from_ref(sets), SETTINGS)?;
+        let verdict = Verdict::of(sets, None, 1.0, SETTINGS)?;
+        Ok([study.words(), verdict.words()].concat().join(" "))
+    };
+    assert!(!words(&sets)?.contains("upper bound"));
+    sets.baselines = vec![("oracle".to_owned(), share(120, 4))];
+    assert_eq!(words(&sets)?.matches("no upper bound").count(), 2);
+    Ok(())
+}
+
+#[test]
 fn a_control_that_gains_takes_the_credit_away() -> TestResult {
     let mut verdict = judge(&share(300, 2), &share(300, 5), Some(&share(300, 4)))?;
     assert!(!verdict.holds());
