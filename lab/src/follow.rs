@@ -3,23 +3,26 @@
 use std::path::{Path, PathBuf};
 
 use crate::layout::{PARTS, RunLayout};
+use crate::lock::RunLock;
 use crate::run_folder::RunFolder;
 
 impl RunFolder {
-    /// A text that changes when what is shown of a run changes: names, lengths and times of its records. It reads none of them.
+    /// A text that changes when what is shown of a run changes: names, lengths and times of its records, and whether a process works on
+    /// it. It reads none of them.
     pub fn mark(path: &Path) -> String {
-        let mut files = vec![path.to_owned()];
+        let (mut files, mut held) = (vec![path.to_owned()], Vec::new());
         if path.is_dir() {
             let own = RunLayout::new(path);
             let inner = PARTS.map(|part| own.part(part));
             let twins = own.twins().into_iter().map(|(_, twin)| twin);
-            files = std::iter::once(own.clone())
-                .chain(inner)
-                .chain(twins)
-                .flat_map(|layout| records(&layout))
-                .collect();
+            let parts = inner.into_iter().chain(twins);
+            let layouts: Vec<RunLayout> = std::iter::once(own).chain(parts).collect();
+            files = layouts.iter().flat_map(records).collect();
+            let is_held = |layout: &RunLayout| RunLock::is_held(layout.folder());
+            held = layouts.iter().map(is_held).collect();
         }
         let mut hasher = blake3::Hasher::new();
+        hasher.update(format!("{held:?}\n").as_bytes());
         for file in files {
             let found = std::fs::metadata(&file).ok();
             let state = found.map(|found| (found.len(), found.modified().ok()));

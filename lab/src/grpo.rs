@@ -29,7 +29,7 @@ use crate::observer::{Observer, line};
 use crate::policy::start_of;
 use crate::records::RunRecords;
 use crate::resumed::{differences, explained};
-use crate::run_folder::settings;
+use crate::run_folder::{settings, unchanged};
 use crate::runtime::runtime;
 use crate::session::Session;
 
@@ -157,6 +157,9 @@ impl Grpo<'_> {
         }
         let trained = ran.map_err(|error| self.refused(error))?;
         followed.into_iter().collect::<Result<()>>()?;
+        if is_first && let Some(told) = unchanged(&Row::read_all(&self.layout.metrics())?) {
+            observer.warn(&format!("warning: {}: {told}", self.name));
+        }
         Ok(trained)
     }
 

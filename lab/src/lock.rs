@@ -46,7 +46,8 @@ impl RunLock {
     /// Tells whether a process works on the run, as far as that can be told.
     pub(crate) fn is_held(folder: &Path) -> bool {
         let file = File::open(folder.join(FILE));
-        file.is_ok_and(|mut file| matches!(held(&mut file), Ok(Some(_))))
+        // Shared: two that look at once do not take each other for the holder.
+        file.is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
     }
 }
 

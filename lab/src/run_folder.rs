@@ -17,6 +17,7 @@ use crate::conduct::{course_of, steps};
 use crate::config::Stamp;
 use crate::error::{Context, Result, bail};
 use crate::layout::{PARTS, RunLayout};
+use crate::lock::RunLock;
 use crate::studied::Studied;
 
 /// The parts of a step, and the metrics with the seconds of each.
@@ -55,6 +56,8 @@ pub struct Records {
     pub course: Option<Course>,
     /// Steps the config asks for, where it says.
     pub steps: Option<u64>,
+    /// A process works on it.
+    is_held: bool,
     /// Time since the last row was written.
     age: Duration,
     /// The last row has no end yet.
@@ -129,11 +132,16 @@ impl RunFolder {
             resamples: resamples.unwrap_or(own_bootstrap.resamples),
             ..own_bootstrap
         };
+        let is_held = |inner: &RunLayout| {
+            let places = [inner.folder(), layout.folder()];
+            places.into_iter().any(RunLock::is_held)
+        };
         let mut records = Vec::new();
         for (name, inner) in [own].into_iter().chain(inner).chain(layout.twins()) {
             if inner.metrics().exists() {
                 let steps = settings["grpo"]["steps"].as_u64();
-                records.push(Records::read(&name, &inner, steps, bootstrap)?);
+                let held = is_held(&inner);
+                records.push(Records::read(&name, &inner, steps, held, bootstrap)?);
             }
         }
         let evaluations = evaluations(&layout);
@@ -296,6 +304,7 @@ impl Records {
         name: &str,
         layout: &RunLayout,
         steps: Option<u64>,
+        is_held: bool,
         bootstrap: Bootstrap,
     ) -> Result<Self> {
         let path = layout.metrics();
@@ -310,6 +319,7 @@ impl Records {
             alarms: alarms(&layout.alarms())?,
             course: course_of(layout, &played, bootstrap)?,
             steps,
+            is_held,
             age: modified
                 .ok()
                 .and_then(|time| time.elapsed().ok())
@@ -358,8 +368,11 @@ impl Records {
     }
 
     /// Time that the steps that are left take at the pace of the last ones, validations and checkpoints aside; `None` where nothing
-    /// is left or nobody says how many steps there are.
+    /// is left, nobody says how many steps there are, or no process takes them.
     pub fn time_left(&self) -> Option<Duration> {
+        if !self.is_held {
+            return None;
+        }
         let left = self.steps?.checked_sub(self.done())?;
         let of_step: f64 = self.phases().iter().map(|(_, seconds)| seconds).sum();
         let seconds = left as f64 * of_step;
@@ -386,8 +399,11 @@ impl Records {
         let of = self
             .steps
             .map_or_else(String::new, |steps| format!(" of {steps}"));
-        if self.steps.is_some_and(|steps| done >= steps) {
-            return format!("{name}: all {done} steps are done.");
+        let at_end = self.steps.is_some_and(|steps| done >= steps);
+        let idle = unchanged(&self.rows).filter(|_| at_end || !self.is_held);
+        let idle = idle.map_or_else(String::new, |told| format!("; {told}"));
+        if at_end {
+            return format!("{name}: all {done} steps are done{idle}.");
         }
         let last = if done == 0 {
             String::new()
@@ -402,7 +418,12 @@ impl Records {
         } else {
             ""
         };
-        format!("{name}: {done}{of} steps are done{last}{left}{half}.")
+        let stopped = if self.is_held || self.steps.is_none() {
+            ""
+        } else {
+            "; it is stopped, and the command that began it goes on with --resume"
+        };
+        format!("{name}: {done}{of} steps are done{last}{left}{half}{stopped}{idle}.")
     }
 }
 
@@ -435,6 +456,17 @@ impl Source {
             note: None,
         })
     }
+}
+
+/// Says so where none of these steps made an update.
+pub(crate) fn unchanged(rows: &[Row]) -> Option<&'static str> {
+    let still = |row: &Row| {
+        row.get(Metric::UPDATES)
+            .is_some_and(|updates| updates <= 0.0)
+    };
+    (!rows.is_empty() && rows.iter().all(still)).then_some(
+        "no step changed the policy, as no group was learned from: the rewards in each were alike, or a filter left it out",
+    )
 }
 
 /// `12 s`, `5 min`, `3 h`, `2 d`.

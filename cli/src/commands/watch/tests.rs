@@ -90,6 +90,8 @@ fn no_screen_is_too_small_for_what_matters() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("run");
     run(&path);
+    let lock = std::fs::File::create(path.join(".lock")).unwrap();
+    lock.lock().unwrap();
     let mut view = View::read(&path).unwrap();
     view.trajectories = vec![trajectory(0, "hello"), trajectory(1, "again")];
     for size in [[200, 50], [130, 24], [100, 30], [60, 20], [40, 14]] {
@@ -131,6 +133,14 @@ fn no_screen_is_too_small_for_what_matters() {
     assert!(
         large.chars().any(|letter| dots.contains(&letter)),
         "a curve: {large}"
+    );
+    // Of a run that nobody works on no time is left.
+    drop(lock);
+    let stopped = lines::text(&View::read(&path).unwrap(), 200);
+    assert!(
+        stopped.contains("; it is stopped, and the command that began it goes on with --resume")
+            && !stopped.contains("left at its pace"),
+        "{stopped}"
     );
     // A terminal of nothing is drawn too.
     for size in [[1, 1], [3, 2], [200, 1]] {

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::Path;
 
-use crate::support::{SMOKE, done, fails, json, lines, text};
+use crate::support::{SMOKE, done, fails, forage, json, lines, text};
 
 /// Appends what a writer that was stopped within a character leaves.
 fn tear(path: &Path) {
@@ -269,6 +269,33 @@ fn two_policies_are_compared_on_one_page() {
     let told = json(&["report", text(&base), text(&trained)]);
     let failures = told["comparison"]["failures"].as_array().unwrap();
     assert_eq!(failures[0]["name"], "unsearched_answer");
+}
+
+#[test]
+fn a_run_that_learned_nothing_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("run");
+    let same = ["--set", "reward={ constant = 1.0 }"];
+    let train = ["train", SMOKE, "--out", text(&run), "--set", "grpo.steps=1"];
+    let trained = forage(&[&train[..], &same[..]].concat());
+    let said = String::from_utf8_lossy(&trained.stderr);
+    let told = "no step changed the policy, as no group was learned from";
+    assert!(
+        trained.status.success() && said.contains(&format!("warning: train: {told}")),
+        "{said}"
+    );
+    let page = folder.path().join("report.html");
+    done(&["report", text(&run), "--out", text(&page)]);
+    let shown = [
+        std::fs::read_to_string(&page).unwrap(),
+        done(&["report", text(&run), "--markdown"]),
+        done(&["inspect", text(&run)]),
+        done(&["watch", text(&run)]),
+    ];
+    for shown in shown {
+        let joined = shown.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(joined.contains(told), "{shown}");
+    }
 }
 
 #[test]

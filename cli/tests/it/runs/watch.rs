@@ -87,7 +87,7 @@ fn without_a_terminal_a_run_is_watched_as_text() {
     let torn = torn.split_whitespace().collect::<Vec<_>>().join(" ");
     for part in [
         "run: 2 of 9 steps are done",
-        "left at its pace; the next row is half written",
+        "; the next row is half written; it is stopped,",
     ] {
         assert!(torn.contains(part), "no `{part}` in\n{torn}");
     }
