@@ -11,6 +11,7 @@ mod failures;
 mod html;
 mod intervals;
 mod markdown;
+mod opening;
 mod studies;
 mod tables;
 mod trajectory;
@@ -227,6 +228,7 @@ impl Report {
                 h1 { (self.title) }
                 (self.by_run(tables::verdict, Studies::opening))
                 @if let Some(paired) = &self.paired { p.lead { (paired.words) } }
+                @if self.is_of_runs_alone() { (opening::of_arms(&self.arms, &self.alarms, !self.trajectories.is_empty())) }
                 @for note in &self.notes { p.caption { (note) } }
             }
             (sections(&[
@@ -246,6 +248,11 @@ impl Report {
             viewer::SCRIPT
         };
         html::page(&self.title, &body, script)
+    }
+
+    /// Tells whether nothing compares its runs: no verdict, no study and no second evaluation.
+    fn is_of_runs_alone(&self) -> bool {
+        self.verdicts.is_empty() && self.studies.is_empty() && self.paired.is_none()
     }
 
     /// A view of every verdict and every study, with the run's name where there are several.

@@ -114,7 +114,10 @@ impl Arm {
 }
 
 /// Steps with finite values, in the order of the rows.
-fn values<'a>(rows: &'a [Value], metric: &'a str) -> impl Iterator<Item = (u64, f64)> + 'a {
+pub(super) fn values<'a>(
+    rows: &'a [Value],
+    metric: &'a str,
+) -> impl Iterator<Item = (u64, f64)> + 'a {
     let pair = move |row: &Value| Some((row.get("step")?.as_u64()?, row.get(metric)?.as_f64()?));
     rows.iter()
         .filter_map(pair)

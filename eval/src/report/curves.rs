@@ -100,7 +100,7 @@ pub(super) fn headline(names: &BTreeSet<String>) -> Vec<(&str, String)> {
 }
 
 /// A metric in words, with its unit where the words do not say it.
-fn title(name: &str) -> String {
+pub(super) fn title(name: &str) -> String {
     match registry::metric(name) {
         Some(metric) if metric.unit == "nats" => format!("{} (nats)", metric.about),
         Some(metric) => metric.about.to_owned(),

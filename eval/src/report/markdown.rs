@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use super::failures;
+use super::opening;
 use super::tables::{self, Cell};
 use super::{Report, Trend, headline_metrics};
 use crate::stats::Interval;
@@ -13,6 +14,14 @@ pub(super) fn render(report: &Report) -> String {
     let mut text = format!("# {}\n", cell(&report.title));
     for note in &report.notes {
         let _ = write!(text, "\n{}\n", cell(note));
+    }
+    for arm in report.arms.iter().filter(|_| report.is_of_runs_alone()) {
+        let _ = write!(
+            text,
+            "\n**{}**: {}\n",
+            cell(&arm.name),
+            cell(&opening::lead(arm))
+        );
     }
     for (run, verdict) in &report.verdicts {
         let _ = write!(
