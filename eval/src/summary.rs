@@ -1,6 +1,7 @@
 //! The numbers of one set of episodes: every metric with its interval.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 
 use forage_contracts::Episode;
 use serde::{Deserialize, Serialize};
@@ -12,6 +13,13 @@ use crate::stats::{
     Bootstrap, Interval, StatsError, bootstrap_mean, cluster_means, macro_average, mean_interval,
 };
 use crate::text;
+
+/// A note below the numbers of a script's episodes.
+const IN_BYTES: &str = "counts of tokens, such as policy_tokens, are bytes here: a script has no tokenizer, and wider \
+     limits than a model\n";
+
+/// A row of a table: a name, a mean with its interval, and the number of questions or data sets.
+type Row = (String, Interval, String);
 
 /// A metric's mean over questions, and how many questions had it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -105,37 +113,93 @@ impl EvalSummary {
 
     /// An aligned table of every metric with its interval, exact match by hops and by data set, and one line of counts.
     pub fn to_text(&self) -> String {
+        let row = |(name, found, count): Row| {
+            let mut row = text::row(&name, found);
+            row.push(count);
+            row
+        };
         let interval = self.bootstrap.label();
+        let rows = self.rows().into_iter().map(row).collect();
+        let table = text::table(&["metric", "mean", &interval, "questions"], rows);
+        let bytes = if self.in_bytes { IN_BYTES } else { "" };
+        format!("{table}{}{bytes}", self.counts())
+    }
+
+    /// The same of several evaluations in one table, a column each; of one by itself its own table under its name.
+    pub fn beside(named: &[(&str, &Self)]) -> String {
+        let [(name, first), others @ ..] = named else {
+            return String::new();
+        };
+        if others.is_empty() {
+            return format!("{name}\n{}", first.to_text());
+        }
+        let mut rows: Vec<Vec<String>> = Vec::new();
+        for (place, (_, summary)) in named.iter().enumerate() {
+            for (name, found, count) in summary.rows() {
+                let known = rows.iter().position(|row| row[0] == name);
+                let known = known.unwrap_or_else(|| {
+                    let missing = vec!["–".to_owned(); named.len()];
+                    rows.push([vec![name], missing].concat());
+                    rows.len() - 1
+                });
+                let of = if count == summary.questions.to_string() {
+                    String::new()
+                } else {
+                    format!(" of {count}")
+                };
+                rows[known][1 + place] = text::interval(found) + &of;
+            }
+        }
+        let names = named.iter().map(|(name, _)| *name);
+        let header: Vec<&str> = std::iter::once("metric").chain(names).collect();
+        let mut shown = text::table(&header, rows);
+        let _ = writeln!(shown, "means with their {}", first.bootstrap.label());
+        for (name, summary) in named {
+            let _ = write!(shown, "{name}: {}", summary.counts());
+        }
+        if named.iter().any(|(_, summary)| summary.in_bytes) {
+            shown.push_str(IN_BYTES);
+        }
+        shown
+    }
+
+    /// The rows of its table: names, means with their intervals, numbers of questions or data sets.
+    fn rows(&self) -> Vec<Row> {
+        let row = |name: &str, metric: &Metric| {
+            (
+                name.to_owned(),
+                metric.interval,
+                metric.questions.to_string(),
+            )
+        };
         let mut rows = Vec::new();
         for name in self.metric_names() {
-            rows.push(text_row(name, &self.metrics[name]));
+            rows.push(row(name, &self.metrics[name]));
         }
         for (hops, group) in &self.by_hops {
             if let Some(metric) = group.metrics.get("em").filter(|_| self.by_hops.len() > 1) {
-                rows.push(text_row(&format!("em, {}", hops_label(*hops)), metric));
+                rows.push(row(&format!("em, {}", hops_label(*hops)), metric));
             }
         }
         let headline = headline(&self.metrics);
         for (source, group) in self.by_source.iter().filter(|_| self.by_source.len() > 1) {
             if let Some(metric) = group.metrics.get(headline) {
-                rows.push(text_row(&format!("{headline}, {source}"), metric));
+                rows.push(row(&format!("{headline}, {source}"), metric));
             }
         }
         if let Some(average) = self.macro_average.get(headline) {
             let groups = self.by_source.values();
             let sets = groups.filter(|group| group.metrics.contains_key(headline));
-            let mut row = text::row(&format!("{headline}, macro average"), *average);
-            row.push(format!("{} sets", sets.count()));
-            rows.push(row);
+            let name = format!("{headline}, macro average");
+            rows.push((name, *average, format!("{} sets", sets.count())));
         }
-        let table = text::table(&["metric", "mean", &interval, "questions"], rows);
-        let bytes = if self.in_bytes {
-            "counts of tokens, such as policy_tokens, are bytes here: a script has no tokenizer, and wider limits than a model\n"
-        } else {
-            ""
-        };
+        rows
+    }
+
+    /// One line of counts.
+    fn counts(&self) -> String {
         format!(
-            "{table}{} questions, {} episodes; {} lost to infrastructure faults (in no number above)\n{bytes}",
+            "{} questions, {} episodes; {} lost to infrastructure faults (in no number above)\n",
             self.questions, self.episodes, self.infra
         )
     }
@@ -157,12 +221,6 @@ pub(crate) fn number(value: f64) -> String {
         size if size >= 10.0 => format!("{value:.1}"),
         _ => format!("{value:.3}"),
     }
-}
-
-fn text_row(name: &str, metric: &Metric) -> Vec<String> {
-    let mut row = text::row(name, metric.interval);
-    row.push(metric.questions.to_string());
-    row
 }
 
 type Questions<'a> = BTreeMap<QuestionKey, Vec<&'a Episode>>;

@@ -8,7 +8,7 @@ use anyhow::Result;
 use clap::{Args, Subcommand};
 use forage_contracts::Split;
 use forage_env::Probe;
-use forage_eval::Study;
+use forage_eval::{EvalSummary, Study};
 use forage_lab::{
     EvaluateOptions, Evaluation, Ranking, RetrieverConfig, RunError, Sources, evaluate, study,
 };
@@ -359,10 +359,11 @@ impl Eval {
             return;
         }
         out(title);
-        out(&format!("greedy\n{}", greedy.to_text()));
+        let mut named = vec![("greedy", greedy)];
         if sampled.episodes + sampled.infra > 0 {
-            out(&format!("sampled\n{}", sampled.to_text()));
+            named.push(("sampled", sampled));
         }
+        out(&EvalSummary::beside(&named));
         if let Some(answers) = answers {
             out(&answers.to_text());
         }

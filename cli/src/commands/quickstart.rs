@@ -71,9 +71,9 @@ impl Quickstart {
             };
             out(&serde_json::to_string(&found)?);
         } else {
-            for (name, summary) in &summaries {
-                out(&format!("{name}, greedy\n{}", summary.to_text()));
-            }
+            let named = summaries.iter().map(|(name, summary)| (*name, summary));
+            let named: Vec<(&str, &EvalSummary)> = named.collect();
+            out(&format!("greedy\n{}", EvalSummary::beside(&named)));
             for alarm in &verdict.alarms {
                 out(&printable(&alarm.to_text()));
             }

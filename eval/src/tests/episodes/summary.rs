@@ -181,6 +181,28 @@ fn bytes_of_a_script_are_not_shown_as_tokens() -> TestResult {
 }
 
 #[test]
+fn several_evaluations_share_a_table() -> TestResult {
+    let summary = |right: usize, count: usize| {
+        let set = episodes(count, |index| index < right);
+        EvalSummary::from_episodes(&set, SETTINGS)
+    };
+    let (greedy, sampled) = (summary(1, 2)?, summary(30, 40)?);
+    let alone = EvalSummary::beside(&[("greedy", &greedy)]);
+    assert_eq!(alone, format!("greedy\n{}", greedy.to_text()));
+    let both = EvalSummary::beside(&[("greedy", &greedy), ("sampled", &sampled)]);
+    let row = |name: &str| {
+        let mut found = both.lines().filter(|line| line.starts_with(name));
+        let row = found.next().unwrap_or_default();
+        assert_eq!(found.next(), None, "{both}");
+        row.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(row("metric"), "metric greedy sampled");
+    assert_eq!(row("em "), "em 0.500 [0.095, 0.905] 0.750 [0.598, 0.858]");
+    assert!(row("sampled: ").starts_with("sampled: 40 questions, 40 episodes"));
+    Ok(())
+}
+
+#[test]
 fn hops_and_endings_are_broken_down() -> TestResult {
     let mut set = episodes(30, |index| index % 3 == 0);
     set.extend((30..40).map(truncated));
