@@ -17,6 +17,12 @@ impl RunConfig {
     /// What a run would not find: the key of each file or folder that is not there, with its path. Addresses on the hub and servers
     /// are not asked.
     pub fn missing(&self) -> Vec<String> {
+        let files = self.missing_files().into_iter();
+        files.chain(self.missing_policy()).collect()
+    }
+
+    /// As [`Self::missing`], for everything but the policy.
+    pub(crate) fn missing_files(&self) -> Vec<String> {
         let environment = self.environment.resolved().ok();
         let of_environment: Vec<(String, PathBuf)> = environment
             .into_iter()
@@ -79,7 +85,6 @@ impl RunConfig {
                 };
                 format!("{key}: there is no {path}{fix}")
             })
-            .chain(self.missing_policy())
             .collect()
     }
 

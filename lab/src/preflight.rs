@@ -13,7 +13,7 @@ use forage_trainer::run::group_jobs;
 
 use crate::config::Resolved;
 use crate::data::{Data, first};
-use crate::error::{Context, Result, RunError};
+use crate::error::{Context, Result, RunError, causes};
 use crate::grpo::learner_of;
 use crate::layout::RunLayout;
 use crate::memory::{self, Start};
@@ -51,11 +51,23 @@ fn failed(name: &'static str, found: String, wrong: bool, fix: &'static str) -> 
     }
 }
 
+/// Checks that are not made for want of the policy.
+fn left_out(name: &'static str) -> Check {
+    let fix = "mend the policy, which fails above, and audit again";
+    noted(name, "left out: needs the policy".to_owned(), true, fix)
+}
+
+/// A policy that is not to be had, for this reason.
+fn no_policy(why: String) -> Check {
+    let fix = "mend what it says, or name another in policy.checkpoint: a folder, a name on the hub or builtin:NAME";
+    failed("policy", why, true, fix)
+}
+
 impl Resolved {
     /// Examines an experiment: files, settings and memory, data, tokenizer, `groups` groups of rollouts of the policy that it begins
     /// with, and a first update on them, which is thrown away. A server that samples is not asked; the engine here plays in its
-    /// place. What holds and has a `fix` should be looked at. Stops after files that are not there. Blocks; not to be called from
-    /// async code.
+    /// place. What holds and has a `fix` should be looked at. Stops after files that are not there; without the policy, files,
+    /// settings and data are examined all the same. Blocks; not to be called from async code.
     ///
     /// # Errors
     /// When a part of the config cannot be had at all.
@@ -72,9 +84,39 @@ impl Resolved {
         add("config", vec![files]);
         add("config", self.settings());
         if !complete {
+            // Nothing is fetched for data that are not there.
+            let gone = self.missing_policy().map(no_policy);
+            add("config", gone.into_iter().collect());
             return Ok(checks);
         }
-        add("config", self.memory()?);
+        let config = self.vary(|config| {
+            config.sampler = None;
+            // The first update of a warm-up would move too little to be seen.
+            config.grpo.update.optimizer.warmup_steps = 0;
+        })?;
+        let start = match Start::of(self, true) {
+            Ok(known) => {
+                if let Some(known) = &known {
+                    add("config", vec![self.memory(known)?]);
+                }
+                start_of(&config)
+            }
+            Err(error) => {
+                add("config", vec![left_out("memory")]);
+                Err(error)
+            }
+        };
+        let start = match start {
+            Ok(start) => {
+                let found = format!("{} can be read", self.policy.checkpoint);
+                add("config", vec![passed("policy", found)]);
+                Some(start)
+            }
+            Err(error) => {
+                add("config", vec![no_policy(causes(&error))]);
+                None
+            }
+        };
         let scratch = tempfile::tempdir().context("cannot make a temporary folder")?;
         observer.say("reading the data, and indexing the corpus where no index is named");
         let data = Data::load(self, scratch.path())?;
@@ -83,15 +125,15 @@ impl Resolved {
         if data.train.is_empty() {
             return Ok(checks);
         }
+        let Some(start) = start else {
+            for part in ["tokenizer", "rollouts", "update"] {
+                add(part, vec![left_out("all checks")]);
+            }
+            return Ok(checks);
+        };
         if self.sampler.is_some() {
             observer.warn("[sampler] is not asked: this process plays the groups");
         }
-        let config = self.vary(|config| {
-            config.sampler = None;
-            // The first update of a warm-up would move too little to be seen.
-            config.grpo.update.optimizer.warmup_steps = 0;
-        })?;
-        let start = start_of(&config)?;
         let has_template = start.chat.is_some();
         let session = Session::of(&config, &data.corpus, &start, observer)?;
         add(
@@ -124,7 +166,7 @@ impl Resolved {
     }
 
     fn files(&self) -> Check {
-        let missing = self.missing();
+        let missing = self.missing_files();
         let fix = "write each path as it is seen from this folder";
         let found = if missing.is_empty() {
             "all that the config names are there".to_owned()
@@ -144,17 +186,14 @@ impl Resolved {
         warnings.into_iter().map(note).collect()
     }
 
-    fn memory(&self) -> Result<Vec<Check>> {
-        let Some(start) = Start::of(self, true)? else {
-            return Ok(Vec::new());
-        };
-        let estimate = memory::of_run(self, &start, None)?;
-        Ok(vec![match memory::check(&estimate, 1) {
+    fn memory(&self, start: &Start) -> Result<Check> {
+        let estimate = memory::of_run(self, start, None)?;
+        Ok(match memory::check(&estimate, 1) {
             Ok(line) => passed("memory", line.trim_start_matches("memory: ")),
             Err(error) => {
                 let fix = "`forage train --dry-run` shows all parts";
                 failed("memory", error.to_string(), true, fix)
             }
-        }])
+        })
     }
 }

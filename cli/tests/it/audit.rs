@@ -72,3 +72,29 @@ fn a_server_that_is_not_asked_is_named() {
     let told = String::from_utf8_lossy(&output.stderr);
     assert!(told.contains("[sampler] is not asked"), "{told}");
 }
+
+#[test]
+fn a_policy_that_cannot_be_fetched_fails_alone() {
+    let cache = tempfile::tempdir().unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_forage"))
+        .args([
+            "audit",
+            "smoke",
+            "--set",
+            "policy.checkpoint=org/unheard-of",
+        ])
+        .env("HF_HOME", cache.path())
+        .env("HF_HUB_OFFLINE", "1")
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let text = String::from_utf8(output.stdout).unwrap();
+    for part in [
+        "FAIL  policy: policy org/unheard-of cannot be used",
+        "pass  leaks into dev: ",
+        "rollouts\n  WARN  all checks: left out: needs the policy",
+        " 1 failed",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}

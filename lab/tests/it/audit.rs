@@ -51,3 +51,39 @@ fn an_experiment_without_its_files_ends_there() {
             .is_err()
     );
 }
+
+#[test]
+fn without_the_policy_everything_else_is_examined() {
+    let gone = "policy.checkpoint=\"no/such/policy\"";
+    let config = RunConfig::parse(SMOKE, &[gone.to_owned()]).unwrap();
+    let checks = config.resolve(None).unwrap().audit(1, &()).unwrap();
+    let found = |of: &str, name: &str| {
+        let mut found = checks.iter();
+        let (_, check) = found
+            .find(|(part, check)| *part == of && check.name == name)
+            .unwrap_or_else(|| panic!("no {of}, {name}: {checks:?}"));
+        (check.holds, check.found.as_str(), check.fix)
+    };
+    let (holds, why, fix) = found("config", "policy");
+    assert!(!holds && why.contains("no/such/policy"), "{why}");
+    assert!(fix.unwrap().contains("policy.checkpoint"));
+    for (of, name) in [
+        ("config", "files"),
+        ("data", "answers"),
+        ("data", "leaks into dev"),
+    ] {
+        assert!(found(of, name).0, "{of}, {name}");
+    }
+    for (of, name) in [
+        ("config", "memory"),
+        ("tokenizer", "all checks"),
+        ("rollouts", "all checks"),
+        ("update", "all checks"),
+    ] {
+        let (_, why, fix) = found(of, name);
+        assert!(
+            why == "left out: needs the policy" && fix.is_some(),
+            "{of}: {why}"
+        );
+    }
+}
