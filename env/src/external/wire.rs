@@ -28,7 +28,13 @@ pub(super) enum ExternalError {
     Setting(#[from] forage_net::SettingError),
     /// A call failed.
     #[error(transparent)]
-    Call(#[from] NetError),
+    Call(NetError),
+    /// A call that was not answered in time.
+    #[error(
+        "{0}; where the class needs longer, raise environment.settings.http.timeout_ms and deadline_ms, or spread episodes over more processes \
+         (--env-workers, or a list as environment.settings.url)"
+    )]
+    Slow(NetError),
     #[error("{url} serves an environment that cannot be played: {what}")]
     Unfit { url: String, what: &'static str },
     #[error("{first} and {second} serve different environments; several addresses must serve one")]
@@ -196,7 +202,14 @@ impl Server {
             serde_json::from_value(answer).map_err(|error| Fault::Protocol(error.to_string()))
         };
         let answer = self.client.call_within(request, || Ok(()), again, take);
-        Ok(answer.await?)
+        answer.await.map_err(|error| {
+            let is_late = matches!(error.fault, Fault::Timeout { .. } | Fault::Queued { .. });
+            if is_late || is_busy(&error.fault) {
+                ExternalError::Slow(error)
+            } else {
+                ExternalError::Call(error)
+            }
+        })
     }
 }
 
@@ -213,11 +226,14 @@ fn fits(what: &'static str, bytes: usize, most: Option<usize>) -> Result<(), Ext
 fn again(fault: &Fault) -> Again {
     match fault {
         Fault::Status { body, .. } if body.contains("\"EXECUTION_ERROR\"") => Again::Never,
-        Fault::Status {
-            status: 409, body, ..
-        } if body.contains("\"busy\"") => Again::Soon,
+        busy if is_busy(busy) => Again::Soon,
         other => other.again(),
     }
+}
+
+/// Returns true where a server is still at the turn before.
+fn is_busy(fault: &Fault) -> bool {
+    matches!(fault, Fault::Status { status: 409, body, .. } if body.contains("\"busy\""))
 }
 
 /// Asks a server one thing before there is a run: from any thread, inside of a runtime or outside. The connection ends with it.

@@ -37,7 +37,7 @@ impl fmt::Display for BudgetExceeded {
         let total: usize = self.faults.values().sum();
         write!(
             formatter,
-            "{total} of {} episodes failed on our side (at most {} may):",
+            "{total} of {} episodes were lost because a part failed that they are played with (at most {} may):",
             self.episodes, self.allowed
         )?;
         for (boundary, count) in &self.faults {

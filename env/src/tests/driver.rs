@@ -161,7 +161,8 @@ async fn infrastructure_faults_have_no_score() {
     assert_eq!(exceeded.faults[&Boundary::Policy], 4);
     assert!(
         exceeded.to_string().starts_with(
-            "5 of 5 episodes failed on our side (at most 1 may): the policy 4 times; the retriever 1 times;"
+            "5 of 5 episodes were lost because a part failed that they are played with (at most 1 may): the policy 4 times; \
+             the retriever 1 times;"
         )
     );
 }

@@ -310,6 +310,36 @@ async fn an_environment_that_failed_is_asked_once_and_a_busy_server_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_turn_that_takes_too_long_names_the_settings() {
+    let told = info(&json!({}));
+    let begun = || async { json!({"observation": {"text": "Begin."}}).to_string() };
+    let router = Router::new()
+        .route("/info", get(move || async move { told.to_string() }))
+        .route("/reset", post(begun))
+        .route("/step", post(|| std::future::pending::<String>()));
+    let busy = (409, r#"{"code": "SESSION_ERROR", "cause": "busy"}"#);
+    let (busy, _) = fixed(info(&json!({})), busy).await;
+    for (url, part) in [
+        (listen(router).await, "/step: no answer within"),
+        (busy, "/step: HTTP status 409"),
+    ] {
+        let http = json!({"timeout_ms": 1000, "attempts": 1});
+        let far = external(json!({"url": url, "http": http})).expect("served");
+        let episode = played(far, &TURNS).await;
+        let Ending::Infra { message, .. } = &episode.ending else {
+            panic!("{:?}", episode.ending)
+        };
+        for part in [
+            part,
+            "environment.settings.http.timeout_ms",
+            "--env-workers",
+        ] {
+            assert!(message.contains(part), "{part}: {message}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_cannot_be_played_is_refused_with_the_reason() {
     let refused = |settings: Value| {
         let error = external(settings).err().expect("refused");

@@ -453,7 +453,7 @@ impl fmt::Display for Cascade {
             ),
             (
                 self.faults,
-                "of them were lost to faults on our side: no row counts them",
+                "of them were lost because a part failed, such as the engine: no row counts them",
             ),
         ];
         for (count, note) in notes {
