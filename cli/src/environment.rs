@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -9,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 
-use crate::terminal::note;
+use crate::terminal::{note, word};
 
 /// The command that serves the environment.
 #[derive(Args, Debug)]
@@ -43,6 +44,18 @@ impl EnvironmentArgs {
     /// Returns whether a command was given.
     pub(crate) fn any(&self) -> bool {
         self.env_command.is_some()
+    }
+
+    /// The same options at the end of another command line, after a blank; nothing where there are none.
+    pub(crate) fn again(&self) -> String {
+        let Some(command) = &self.env_command else {
+            return String::new();
+        };
+        let workers = match self.env_workers {
+            1 => String::new(),
+            workers => format!(" --env-workers {workers}"),
+        };
+        format!(" --env-command {}{workers}", word(Path::new(command)))
     }
 
     /// Starts the processes, and adds the override that names their addresses.
@@ -189,6 +202,24 @@ mod tests {
         for id in ids {
             assert!(!std::path::Path::new(&format!("/proc/{id}")).exists());
         }
+    }
+
+    #[test]
+    fn another_command_is_given_the_same_options_in_quotes() {
+        let again = |command: Option<&str>, workers| {
+            let arguments = EnvironmentArgs {
+                env_command: command.map(str::to_owned),
+                env_workers: workers,
+            };
+            arguments.again()
+        };
+        assert_eq!(again(None, 1), "");
+        let told = again(Some("python3 it's.py"), 1);
+        assert_eq!(told, r" --env-command 'python3 it'\''s.py'");
+        assert_eq!(
+            again(Some("./serve"), 2),
+            " --env-command ./serve --env-workers 2"
+        );
     }
 
     #[test]

@@ -124,11 +124,12 @@ impl Train {
             tell(&trained, options.from.as_deref());
         }
         hint(&format!(
-            "next: forage report {}; forage eval {} --policy {}",
+            "next: forage report {}; forage eval {} --policy {}{}",
             word(&options.folder),
-            // What was trained with, --set included.
+            // What was trained with, --set included, and the address of a server that has ended.
             word(&RunLayout::new(&options.folder).config()),
-            word(&trained.policy)
+            word(&trained.policy),
+            self.environment.again()
         ));
         Ok(())
     }
