@@ -27,7 +27,7 @@ pub use plugins::Plugins;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Runs the command that the process was called with, with these entries beside the built-in ones. Returns 0, 1 when it
-/// failed, 2 when the arguments or the config were at fault.
+/// failed, 2 when the arguments or the config were at fault, 130 when a signal stopped it.
 pub fn main_with(plugins: Plugins) -> ExitCode {
     let installed = plugins.install();
     terminal::exit_code(installed.and_then(|()| commands::Cli::of_process().run()))

@@ -118,12 +118,26 @@ fn without_types(error: &str) -> String {
     })
 }
 
-/// Prints an error with its causes. Returns exit code 2 for a faulty config, or an option that sets one of its keys, and 1 otherwise.
+/// Prints an error with its causes. Returns exit code 2 for a faulty config, or an option that sets one of its keys, 130 for work that a
+/// signal stopped, which is no error, and 1 otherwise.
 pub(crate) fn exit_code(result: Result<()>) -> ExitCode {
     let Err(error) = result else {
         return ExitCode::SUCCESS;
     };
-    let mut lines = vec![format!("error: {error}")];
+    let stopped = |cause: &(dyn std::error::Error + 'static)| {
+        matches!(cause.downcast_ref(), Some(RunError::Stopped { .. }))
+    };
+    let config = |cause: &(dyn std::error::Error + 'static)| {
+        matches!(cause.downcast_ref(), Some(RunError::Config { .. }))
+    };
+    let (begin, code) = if error.chain().any(stopped) {
+        ("stopped", 130)
+    } else if error.chain().any(config) {
+        ("error", 2)
+    } else {
+        ("error", 1)
+    };
+    let mut lines = vec![format!("{begin}: {error}")];
     let mut before = error.to_string();
     for cause in error.chain().skip(1) {
         let text = cause.to_string();
@@ -141,10 +155,7 @@ pub(crate) fn exit_code(result: Result<()>) -> ExitCode {
     }
     lines.extend(table);
     note(&without_types(&lines.join("\n")));
-    let config = |cause: &(dyn std::error::Error + 'static)| {
-        matches!(cause.downcast_ref(), Some(RunError::Config { .. }))
-    };
-    ExitCode::from(if error.chain().any(config) { 2 } else { 1 })
+    ExitCode::from(code)
 }
 
 #[cfg(test)]

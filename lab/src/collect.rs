@@ -282,12 +282,14 @@ impl CollectOptions {
                     if unfinished.is_none() {
                         writer.discard()?;
                     }
-                    bail!("{played}; nothing of them is worth keeping{goes_on}");
+                    return Err(RunError::stopped(format!(
+                        "{played}; nothing of them is worth keeping{goes_on}"
+                    )));
                 }
                 let left = writer.partial().display();
-                bail!(
+                return Err(RunError::stopped(format!(
                     "{played}; the {shown} are in {left}, which forage sft takes as it is{goes_on}"
-                );
+                )));
             }
         }
         let counts = rejection.counts();

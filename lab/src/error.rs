@@ -9,6 +9,7 @@ use forage_eval::{StatsError, VerdictError};
 use forage_retriever::{IndexError, ReadError, RetrieverError, TapeError};
 use forage_trainer::checkpoint::CheckpointError;
 use forage_trainer::device::DeviceError;
+use forage_trainer::run::RunError as TrainerError;
 use forage_trainer::{FileError, WeightsError};
 
 type Source = Box<dyn Error + Send + Sync>;
@@ -36,6 +37,12 @@ pub enum RunError {
         /// The cause.
         source: Option<Source>,
     },
+    /// The work was told to stop, as by a signal.
+    #[error("{what}")]
+    Stopped {
+        /// How far it came, what is kept and how it goes on.
+        what: String,
+    },
     /// A part failed whose error says enough.
     #[error(transparent)]
     Part(Source),
@@ -56,6 +63,10 @@ impl RunError {
             what: what.into(),
             source: Some(source.into()),
         }
+    }
+
+    pub(crate) fn stopped(what: impl Into<String>) -> Self {
+        Self::Stopped { what: what.into() }
     }
 
     pub(crate) fn stage(what: impl Into<String>) -> Self {
@@ -99,10 +110,18 @@ parts!(
     forage_eval::ReportError,
     forage_eval::StudyError,
     forage_trainer::LessonError,
-    forage_trainer::run::RunError,
     serde_json::Error,
     toml::ser::Error,
 );
+
+impl From<TrainerError> for RunError {
+    fn from(error: TrainerError) -> Self {
+        match error {
+            TrainerError::Interrupted { .. } => Self::stopped(error.to_string()),
+            error => Self::Part(Box::new(error)),
+        }
+    }
+}
 
 impl From<toml::de::Error> for RunError {
     fn from(error: toml::de::Error) -> Self {

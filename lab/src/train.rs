@@ -243,7 +243,9 @@ fn train_in(config: &Resolved, options: &TrainOptions, observer: &dyn Observer) 
     let mut beside = Vec::new();
     for (name, config) in &twins {
         if observer.is_stopped() {
-            bail!("interrupted before twin `{name}`; --resume goes on");
+            return Err(RunError::stopped(format!(
+                "interrupted before twin `{name}`; --resume goes on"
+            )));
         }
         let layout = layout.twin(name);
         let resume = options.resume && layout.holds_run();

@@ -15,7 +15,7 @@ use serde_json::{Map, Value};
 
 use crate::config::{Resolved, WarmStartSection};
 use crate::data::{Corpus, MakeQuestions, Tasks};
-use crate::error::{Context, Result, bail};
+use crate::error::{Context, Result, RunError, bail};
 use crate::grpo::control;
 use crate::memory;
 use crate::observer::{Observer, line};
@@ -244,9 +244,9 @@ pub(crate) fn from_scratch(
     );
     observer.progress("warm-up", done, done, &shown);
     if observer.is_stopped() {
-        bail!(
-            "interrupted during the warm start, which is not resumable; --resume --from-scratch begins it again"
-        );
+        return Err(RunError::stopped(
+            "interrupted during the warm start, which is not resumable; --resume --from-scratch begins it again",
+        ));
     }
     Ok(learner.checkpoint())
 }

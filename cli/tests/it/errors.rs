@@ -148,7 +148,7 @@ fn commands_end_with_the_codes_of_the_page() {
         let found = output.status.code().map(|code| code.to_string());
         assert_eq!(found.as_deref(), Some(code), "{words}");
     }
-    // Of the last, `docs/training.md` says more: it takes two signals.
+    // The last takes a signal, which the tests of interrupted runs send.
     let all = Names::from(["0", "1", "2", "130"].map(str::to_owned));
     assert_eq!(named("Exit codes"), all);
 }

@@ -16,7 +16,7 @@ use super::{Baselines, cost_of};
 use crate::collect::CollectOptions;
 use crate::config::Budget;
 use crate::data::Tasks;
-use crate::error::{Context, Result, bail};
+use crate::error::{Context, Result, RunError};
 use crate::evaluate::Player;
 use crate::grpo::{Experience, digest};
 use crate::layout::{RunLayout, make_folder};
@@ -278,7 +278,7 @@ impl Baselines<'_> {
             observer.progress("demonstrations", done.min(total), total, "");
             if observer.is_stopped() {
                 writer.discard()?;
-                bail!("interrupted; start again");
+                return Err(RunError::stopped("interrupted; start again"));
             }
         }
         writer.finish()?;

@@ -17,7 +17,7 @@ use forage_trainer::run::group_jobs;
 use super::exam::{SAMPLED, beside};
 use crate::config::Resolved;
 use crate::data::{Data, Tasks};
-use crate::error::{Context, Result, RunError, bail};
+use crate::error::{Context, Result, RunError};
 use crate::observer::Observer;
 use crate::records::write_episodes;
 use crate::runtime::runtime;
@@ -294,7 +294,9 @@ impl PlaySettings<'_> {
                 Some(_) => "; --resume goes on",
                 None => "",
             };
-            bail!("{name}: interrupted after {done} of {total} episodes{goes_on}");
+            return Err(RunError::stopped(format!(
+                "{name}: interrupted after {done} of {total} episodes{goes_on}"
+            )));
         };
         let checked = self.budget.check(&episodes);
         checked.context(match self.out {

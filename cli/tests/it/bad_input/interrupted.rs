@@ -90,7 +90,7 @@ fn a_terminated_run_saves_and_its_folder_takes_one_process() {
     signal(&child, "-TERM");
     let (code, stderr) = end(&mut child);
     assert!(
-        code == Some(1) && stderr.contains("--resume"),
+        code == Some(130) && stderr.contains("stopped: ") && stderr.contains("--resume"),
         "{code:?} {stderr}"
     );
     assert_eq!(checkpoints(&run).len(), 1);
@@ -109,7 +109,7 @@ fn a_run_whose_terminal_is_closed_saves() {
     drop(child.stderr.take());
     signal(&child, "-HUP");
     let (code, _) = end(&mut child);
-    assert_eq!(code, Some(1));
+    assert_eq!(code, Some(130));
     assert_eq!(checkpoints(&run).len(), 1);
 }
 
@@ -121,9 +121,11 @@ fn interrupted_training_saves_and_resumes() {
     let mut child = training(&run);
     signal(&child, "-INT");
     let (code, stderr) = end(&mut child);
-    assert_eq!(code, Some(1));
+    assert_eq!(code, Some(130));
     assert!(
-        stderr.contains("interrupted") && stderr.contains("--resume"),
+        stderr.contains("stopped: interrupted after step ")
+            && stderr.contains("--resume")
+            && !stderr.contains("error"),
         "{stderr}"
     );
     let before = rows(&run);

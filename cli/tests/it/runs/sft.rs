@@ -186,7 +186,7 @@ fn an_adapter_is_trained_alone_and_a_stopped_run_goes_on() {
     );
     let mut stderr = String::new();
     std::io::Read::read_to_string(child.stderr.as_mut().unwrap(), &mut stderr).unwrap();
-    assert!(!child.wait().unwrap().success());
+    assert_eq!(child.wait().unwrap().code(), Some(130));
     assert!(
         stderr.contains("interrupted") && stderr.contains("--resume"),
         "{stderr}"
