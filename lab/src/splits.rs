@@ -36,7 +36,7 @@ impl RunConfig {
             return Ok(Vec::new());
         };
         let splits = splits.each_ref();
-        let mut warnings = shared_questions(splits);
+        let mut warnings = split_warnings(self, splits);
         if let Some(index) = &index {
             let unknown = Evidence::of(index, &splits)?.unknown;
             warnings.extend(unknown.map(|found| format!("warning: {found}")));
@@ -77,8 +77,53 @@ pub(crate) fn questions_here(
     Ok(Some(splits.map(|tasks| first(&tasks, counts.next()))))
 }
 
+/// Warnings about the splits train, dev and test of files: questions that two of them share, and a sorted file that is cut in two.
+pub(crate) fn split_warnings(config: &RunConfig, splits: [&Tasks; 3]) -> Vec<String> {
+    let mut found = shared_questions(splits);
+    let [train, _, test] = splits;
+    found.extend(sorted_cut(config, train, test));
+    found
+}
+
+/// Questions that a part must lack before its lack is no chance.
+const LACKED: f64 = 10.0;
+
+/// Warns of a file that `train_share` cuts by place and that is sorted: one of the parts has a data set, or a number of hops, to itself.
+fn sorted_cut(config: &RunConfig, train: &Tasks, test: &Tasks) -> Option<String> {
+    config.data.files.as_ref()?.train_share?;
+    let kinds: [(&str, fn(&Task) -> String); 2] = [
+        ("of the data set", |task| task.data_source.clone()),
+        ("with the number of hops", |task| task.hops.to_string()),
+    ];
+    let parts = [train, test];
+    let all = train.len() + test.len();
+    for (kind, of) in kinds {
+        let mut counts: BTreeMap<String, [usize; 2]> = BTreeMap::new();
+        for (place, tasks) in parts.into_iter().enumerate() {
+            for value in tasks.iter().map(|task| of(task)) {
+                counts.entry(value).or_default()[place] += 1;
+            }
+        }
+        for (value, counts) in counts {
+            let Some(lacks) = counts.iter().position(|count| *count == 0) else {
+                continue;
+            };
+            let count = counts[1 - lacks];
+            // As many as a shuffled file would have there.
+            if count as f64 * parts[lacks].len() as f64 / all as f64 >= LACKED {
+                let where_all = ["held out", "learned from"][lacks];
+                return Some(format!(
+                    "warning: data.files.train_share cuts by place, and all {count} questions {kind} {value} are {where_all}: the file is \
+                     sorted, and what is held out is of another kind than what is learned; shuffle its rows, or write [data.files.ids]"
+                ));
+            }
+        }
+    }
+    None
+}
+
 /// Warnings of questions that two of the splits train, dev and test share.
-pub(crate) fn shared_questions([train, dev, test]: [&Tasks; 3]) -> Vec<String> {
+fn shared_questions([train, dev, test]: [&Tasks; 3]) -> Vec<String> {
     let pairs = [
         (
             "validation questions are learned from too",
@@ -254,6 +299,35 @@ mod tests {
         );
         let warnings = found(&format!(", dev = {test:?}, test = {test:?}"));
         assert_eq!(warnings.len(), 3, "{warnings:?}");
+    }
+
+    #[test]
+    fn a_sorted_file_that_is_cut_by_place_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let row = |place: usize, hops: usize| {
+            format!(
+                "{{\"id\": \"{place}\", \"question\": \"Who sings {place}?\", \"golds\": [\"Ada\"], \"hops\": {hops}, \
+                 \"data_source\": \"songs\", \"split\": \"train\"}}\n"
+            )
+        };
+        let found = |name: &str, hops: fn(usize) -> usize| {
+            let rows: String = (0..100).map(|place| row(place, hops(place))).collect();
+            let file = write(folder.path(), name, &rows);
+            let data = format!("index = 'gone', train = {file:?}, train_share = 0.8");
+            config(&data).check_files().unwrap()
+        };
+        let sorted = found("sorted.jsonl", |place| 1 + place / 60);
+        assert!(
+            sorted.len() == 1
+                && sorted[0]
+                    .contains("all 60 questions with the number of hops 1 are learned from"),
+            "{sorted:?}"
+        );
+        let mixed = found("mixed.jsonl", |place| 1 + place % 2);
+        assert!(mixed.is_empty(), "{mixed:?}");
+        // Three questions of their own may be in one part by chance.
+        let few = found("few.jsonl", |place| usize::from(place < 3));
+        assert!(few.is_empty(), "{few:?}");
     }
 
     #[test]

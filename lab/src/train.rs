@@ -19,7 +19,7 @@ use crate::memory::{self, Start};
 use crate::observer::{Observer, Quiet};
 use crate::policy::{save, start_of};
 use crate::presets;
-use crate::splits::{questions_here, shared_questions, too_few};
+use crate::splits::{questions_here, split_warnings, too_few};
 use crate::throughput;
 use crate::twins::Twin;
 
@@ -277,7 +277,7 @@ fn load(config: &Resolved, options: &TrainOptions, observer: &dyn Observer) -> R
         observer.warn(&warning);
     }
     if config.data.files.is_some() {
-        for warning in shared_questions([&data.train, &data.dev, &data.test]) {
+        for warning in split_warnings(config, [&data.train, &data.dev, &data.test]) {
             observer.warn(&warning);
         }
     }
@@ -375,7 +375,7 @@ impl Resolved {
             let splits = questions_here(self, None)?;
             let asked = self.data.counts()[0];
             let count = splits.as_ref().map_or(asked, |[train, ..]| train.len());
-            let shared = splits.map(|splits| shared_questions(splits.each_ref()));
+            let shared = splits.map(|splits| split_warnings(self, splits.each_ref()));
             let warnings = few_questions(count, self).into_iter();
             let warnings = warnings.chain(shared.unwrap_or_default());
             lines.extend(warnings.map(|warning| format!("# {warning}")));
