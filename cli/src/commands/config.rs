@@ -122,9 +122,14 @@ impl Init {
     fn text(&self) -> String {
         let quoted = |text: &str| Value::from(text).to_string();
         let path = |path: &Path| quoted(&path.to_string_lossy());
+        let device = if self.policy.starts_with("builtin:") {
+            ""
+        } else {
+            "# A model of some size wants a GPU: \"cuda:0\". --device of a command replaces the key.\ndevice = \"cpu\"\n\n"
+        };
         let mut text = format!(
             "# Keys that are not here have defaults: `forage config explain` lists them, with their meaning.\n\n\
-             [policy]\ncheckpoint = {}\n\n[environment]\nid = {}\n{}\n",
+             {device}[policy]\ncheckpoint = {}\n\n[environment]\nid = {}\n{}\n",
             quoted(&self.policy),
             quoted(&self.env),
             self.limits()
@@ -534,6 +539,7 @@ mod tests {
         let text = init("org/model", "search-r1").text();
         assert!(!text.contains("[environment.settings]"), "{text}");
         assert!(!text.contains("learning_rate"), "{text}");
+        assert!(text.contains("\ndevice = \"cpu\"\n"), "{text}");
         let text = init("builtin:quickstart", "search-r1").text();
         let config = RunConfig::parse(&text, &[]).unwrap();
         config.check().unwrap();
