@@ -155,11 +155,8 @@ impl Recipes {
             }
             Self::Show { name } => {
                 let recipe = Recipe::find(&name).with_context(|| unknown(&name))?;
-                out(&format!(
-                    "{}\n{}",
-                    recipe.notes(),
-                    spelled_out(&recipe.config()?)?.trim_end()
-                ));
+                let shown = annotated(&spelled_out(&recipe.config()?)?, recipe.text);
+                out(&format!("{}\n{shown}", recipe.notes()));
             }
             Self::Diff { a, b, json } => {
                 let of = |name: &str| {
@@ -207,6 +204,60 @@ fn spelled_out(config: &RunConfig) -> Result<String> {
         _ => Map::new(),
     };
     Ok(config.to_toml()?)
+}
+
+/// The lines of TOML, each with the path of the table or the value that it begins. Texts of several lines begin none.
+fn places(toml: &str) -> Vec<(Option<String>, &str)> {
+    let mut section = String::new();
+    // The quotes of a text that has not ended.
+    let mut open: Option<&str> = None;
+    let mut found = Vec::new();
+    for line in toml.lines() {
+        let mut path = None;
+        if let Some(quotes) = open {
+            open = Some(quotes).filter(|quotes| !line.contains(*quotes));
+        } else if let Some((name, _)) = line.strip_prefix('[').and_then(|rest| rest.split_once(']'))
+        {
+            name.clone_into(&mut section);
+            path = Some(section.clone());
+        } else if let Some((key, value)) = line.split_once(" = ")
+            && !key.contains([' ', '#', '"'])
+        {
+            let begins = |quotes: &&str| {
+                let rest = value.strip_prefix(*quotes);
+                rest.is_some_and(|rest| !rest.contains(*quotes))
+            };
+            open = ["'''", "\"\"\""].into_iter().find(begins);
+            let whole = if section.is_empty() {
+                key.to_owned()
+            } else {
+                format!("{section}.{key}")
+            };
+            path = Some(whole).filter(|_| open.is_none());
+        }
+        found.push((path, line));
+    }
+    found
+}
+
+/// A config as TOML with the notes that its file has behind values: of a value that is spelled out as a table, behind its first line.
+fn annotated(toml: &str, file: &str) -> String {
+    let noted = places(file).into_iter().filter_map(|(path, line)| {
+        let (_, note) = line.split_once("  # ")?;
+        Some((path?, note))
+    });
+    let mut notes: Vec<(String, &str)> = noted.collect();
+    let lines = places(toml).into_iter().map(|(path, line)| {
+        let is_of = |noted: &str| {
+            let rest = path.as_deref().and_then(|path| path.strip_prefix(noted));
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        };
+        match notes.iter().position(|(noted, _)| is_of(noted)) {
+            Some(place) => format!("{line}  # {}", notes.remove(place).1),
+            None => line.to_owned(),
+        }
+    });
+    lines.collect::<Vec<String>>().join("\n")
 }
 
 /// Returns true where a name is a recipe's, or a file's, of which there may be none.

@@ -88,6 +88,23 @@ fn what_is_shown_reads_back_as_the_same() {
 }
 
 #[test]
+fn the_sources_stand_behind_the_values_that_are_shown() {
+    let notes = |text: &str| -> BTreeSet<String> {
+        let lines = places(text).into_iter();
+        let noted = lines.filter(|(path, _)| path.is_some());
+        let notes = noted.filter_map(|(_, line)| Some(line.split_once("  # ")?.1.to_owned()));
+        notes.collect()
+    };
+    for recipe in RECIPES {
+        let spelled = spelled_out(&recipe.config().unwrap()).unwrap();
+        let shown = annotated(&spelled, recipe.text);
+        let table = |text: &str| toml::from_str::<Table>(text).unwrap();
+        assert_eq!(table(&shown), table(&spelled), "{}", recipe.name);
+        assert_eq!(notes(&shown), notes(recipe.text), "{}", recipe.name);
+    }
+}
+
+#[test]
 fn recipes_leave_no_setting_of_the_environment_to_its_defaults() {
     for recipe in RECIPES {
         let written: Table = toml::from_str(recipe.text).unwrap();
