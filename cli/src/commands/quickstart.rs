@@ -1,10 +1,11 @@
 //! `forage quickstart`: from a generated world to a verdict.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::Args;
+use forage_env::registry;
 use forage_eval::{EvalSummary, Verdict};
 use forage_lab::{QuickstartOptions, Resolved, RunConfig, RunLayout, quickstart};
 use serde::Serialize;
@@ -21,9 +22,10 @@ use crate::terminal::{hint, out, word};
 /// minutes on two cores; with --config smoke it takes seconds, without a verdict worth reading.
 #[derive(Args, Debug)]
 pub(crate) struct Quickstart {
-    /// Run folder: created; must be empty or absent unless --resume is given.
-    #[arg(long, default_value = "runs/quickstart")]
-    out: PathBuf,
+    /// Run folder: created; must be empty or absent unless --resume is given. By default runs/quickstart, and runs/quickstart-NAME in
+    /// another environment or by another config.
+    #[arg(long)]
+    out: Option<PathBuf>,
     /// Seed of the rollouts and the statistics, and of the world of the built-in config.
     #[arg(long)]
     seed: Option<u32>,
@@ -57,9 +59,10 @@ struct Found {
 impl Quickstart {
     pub(crate) fn run(self) -> Result<()> {
         let config = self.config()?;
-        let layout = RunLayout::new(&self.out);
+        let folder = self.folder()?;
+        let layout = RunLayout::new(&folder);
         let options = QuickstartOptions {
-            folder: self.out,
+            folder,
             from_scratch: self.from_scratch,
             resume: self.resume,
         };
@@ -94,6 +97,28 @@ impl Quickstart {
         Ok(())
     }
 
+    /// The folder of the run.
+    fn folder(&self) -> Result<PathBuf> {
+        if let Some(folder) = &self.out {
+            return Ok(folder.clone());
+        }
+        let name = match &self.config {
+            Some(path) => {
+                let name = path.file_stem().context("the config has no file name")?;
+                name.to_string_lossy().into_owned()
+            }
+            None => {
+                let [_, _, short] = registry::find(&self.env)?.names();
+                short.to_owned()
+            }
+        };
+        let folder = Path::new("runs");
+        Ok(match &*name {
+            "search-r1" | "quickstart" => folder.join("quickstart"),
+            other => folder.join(format!("quickstart-{other}")),
+        })
+    }
+
     fn config(&self) -> Result<Resolved> {
         let mut overrides = self.overrides.clone();
         if let Some(seed) = self.seed {
@@ -107,5 +132,41 @@ impl Quickstart {
             Some(path) => read(path, &overrides, None)?,
             None => RunConfig::quickstart(&self.env, &overrides)?.resolve(None)?,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        quickstart: Quickstart,
+    }
+
+    #[test]
+    fn each_quickstart_has_a_folder_of_its_own() {
+        for (words, folder) in [
+            ("x", "runs/quickstart"),
+            ("x --env search-r1", "runs/quickstart"),
+            ("x --env query-writer", "runs/quickstart-query-writer"),
+            (
+                "x --env forage/code-search-v0",
+                "runs/quickstart-code-search",
+            ),
+            ("x --config smoke", "runs/quickstart-smoke"),
+            ("x --config a/b.toml", "runs/quickstart-b"),
+            ("x --env query-writer --out here", "here"),
+        ] {
+            let line = Line::parse_from(words.split(' '));
+            assert_eq!(
+                line.quickstart.folder().unwrap(),
+                Path::new(folder),
+                "{words}"
+            );
+        }
     }
 }

@@ -52,7 +52,7 @@ def _brought() -> str | None:
 
 
 def quickstart(
-    out: str | Path = "runs/quickstart",
+    out: str | Path | None = None,
     *,
     env: str | None = None,
     config: str | Path | None = None,
@@ -64,7 +64,8 @@ def quickstart(
     """Goes from a generated world to a verdict, as `forage quickstart` does; what it says goes to the terminal.
 
     Args:
-        out: folder of the run, which must be empty or absent unless it is resumed.
+        out: folder of the run, which must be empty or absent unless it is resumed; by default `runs/quickstart`, and
+            `runs/quickstart-NAME` in another environment or by another config.
         env: environment to learn in: `search-r1` (the default), `code-search` or `query-writer`.
         config: config to start from instead of the environment's: a file, or a name such as `smoke`, which takes seconds.
         seed: of the rollouts and the statistics, and of the world of the built-in config.
@@ -79,6 +80,9 @@ def quickstart(
         FileNotFoundError: there is no forage program.
         RuntimeError: it failed; with its error.
     """
+    if out is None:
+        name = Path(config).stem if config is not None else env or "search-r1"
+        out = "runs/quickstart" if name in ("search-r1", "quickstart") else f"runs/quickstart-{name}"
     named = {"--out": out, "--env": env, "--config": config, "--seed": seed}
     words = [word for name, value in named.items() if value is not None for word in (name, str(value))]
     words += [word for key, value in (settings or {}).items() for word in ("--set", f"{key}={_written(value)}")]
