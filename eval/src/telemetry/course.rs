@@ -118,7 +118,7 @@ impl Course {
         };
         let reward = series(steps, "reward");
         let reward_peak = peak(&reward);
-        let (mut items, mut alarms) = (BTreeMap::new(), Vec::new());
+        let (mut items, mut above) = (BTreeMap::<String, Trend>::new(), Vec::new());
         for item in every() {
             let found = series(steps, item.name);
             if let Some(index) = found.iter().position(|(_, item)| !item.mean.is_finite()) {
@@ -129,10 +129,18 @@ impl Course {
             };
             if let Some(raised) = raised(item, &found, trend.last) {
                 trend.first_alarm = Some(raised.step);
-                alarms.push(alarm(item, raised, &trend, steps, reward_peak));
+                above.push((item, raised, trend));
             }
             items.insert(item.name.to_owned(), trend);
         }
+        // One that stays where it is has a best step by chance.
+        let change = items.get("reward").and_then(|reward| reward.change);
+        let change = change.filter(|change| change.is_positive() || change.is_negative());
+        let best = reward_peak.zip(change.map(|change| change.is_positive()));
+        let alarms = above
+            .into_iter()
+            .map(|(item, raised, trend)| alarm(item, raised, &trend, steps, best))
+            .collect();
         Ok(Self {
             steps: [first.step, last.step],
             items,
@@ -342,12 +350,13 @@ fn raised(item: &Item, series: &Series, last: f64) -> Option<Raised> {
     })
 }
 
+/// The alarm of an item; `best` is the step at which a reward that changed was best, and whether it rose.
 fn alarm(
     item: &Item,
     raised: Raised,
     trend: &Trend,
     steps: &[StepTelemetry],
-    peak: Option<u64>,
+    best: Option<(u64, bool)>,
 ) -> Alarm {
     let Raised { from, step, judged } = raised;
     let examples = steps
@@ -357,9 +366,11 @@ fn alarm(
         .take(EXAMPLES)
         .cloned()
         .collect();
-    let reward = match peak {
-        Some(peak) if peak > step => format!(" The reward rose on, to its best at step {peak}."),
-        Some(peak) => format!(" The reward was best at step {peak}."),
+    let reward = match best {
+        Some((best, true)) if best > step => {
+            format!(" The reward rose on, to its best at step {best}.")
+        }
+        Some((best, _)) => format!(" The reward was best at step {best}."),
         None => String::new(),
     };
     let steps = if from == step {
