@@ -44,6 +44,32 @@ struct Assumed {
     network_gb: f64,
 }
 
+impl Assumed {
+    fn written(&self) -> f64 {
+        self.turns * self.turn_tokens
+    }
+
+    fn read(&self) -> f64 {
+        (self.turns - 1.0) * self.observation_tokens
+    }
+
+    /// Tokens of an episode that no limit cuts.
+    fn usual(&self) -> f64 {
+        self.prompt_tokens + self.written() + self.read()
+    }
+
+    /// Says where the tokens of an episode are from.
+    fn origin(&self, length: f64) -> String {
+        if length < self.usual() {
+            return "all that the config's limits allow".to_owned();
+        }
+        format!(
+            "{} of the prompt, {} turns of {}, {} after each search",
+            self.prompt_tokens, self.turns, self.turn_tokens, self.observation_tokens
+        )
+    }
+}
+
 /// A card by its data sheet.
 #[derive(Deserialize)]
 struct Card {
@@ -260,10 +286,12 @@ pub(crate) fn table(config: &Resolved, start: &Start) -> Result<String> {
     let work = work(config, start, &assumed);
     let mut lines = vec![
         format!(
-            "# time of a step on one GPU, s, by data sheets at {:.0} % of products and {:.0} % of bandwidth, {:.0} tokens an episode assumed:",
+            "# time of a step on one GPU, s, by data sheets at {:.0} % of products and {:.0} % of bandwidth, {:.0} tokens an episode \
+             assumed ({}):",
             assumed.rate_share * 100.0,
             assumed.bandwidth_share * 100.0,
-            work.length()
+            work.length(),
+            assumed.origin(work.length())
         ),
         format!(
             "# {:<12} {:>9} {:>9} {:>9} {:>9}",
@@ -280,9 +308,7 @@ fn work<'a>(config: &Resolved, start: &'a Start, assumed: &Assumed) -> Work<'a> 
     let longest = memory::longest(config, start);
     let trained = memory::trained(config, start);
     let update = &config.grpo.update;
-    let written = assumed.turns * assumed.turn_tokens;
-    let read = (assumed.turns - 1.0) * assumed.observation_tokens;
-    let usual = assumed.prompt_tokens + written + read;
+    let usual = assumed.usual();
     // Shorter episodes are shorter in all parts.
     let part = (longest as f64 / usual).min(1.0);
     let length = usual * part;
@@ -303,8 +329,8 @@ fn work<'a>(config: &Resolved, start: &'a Start, assumed: &Assumed) -> Work<'a> 
         group: config.grpo.group_size as f64,
         rows: (engine.sequences as f64).min(cached),
         prompt: assumed.prompt_tokens * part,
-        written: written * part,
-        read: read * part,
+        written: assumed.written() * part,
+        read: assumed.read() * part,
         longest_turn: assumed.longest_turn * part,
         passes: f64::from(u8::from(trainers)) + penalty,
         critic: update.has_critic(),
@@ -379,6 +405,21 @@ mod tests {
         near(held("Qwen2.5-3B", 4, &sharded), 73.0);
         near(held("Qwen2.5-3B", 64, &sharded), 67.0);
         near(held("Qwen2.5-7B", 1, &[]), 232.0);
+    }
+
+    #[test]
+    fn the_tokens_of_an_episode_say_where_they_are_from() {
+        let Sheets { assumed, .. } = sheets().unwrap();
+        let usual = assumed.usual();
+        assert_eq!(
+            assumed.origin(usual),
+            "280 of the prompt, 3 turns of 120, 450 after each search"
+        );
+        near(usual, 280.0 + 3.0 * 120.0 + 2.0 * 450.0);
+        assert_eq!(
+            assumed.origin(usual - 1.0),
+            "all that the config's limits allow"
+        );
     }
 
     #[test]
