@@ -120,9 +120,11 @@ impl Check {
         if self.json {
             let mut value = serde_json::to_value(&found)?;
             value["digest"] = digest_ids(&tasks).into();
+            value["unanswered"] = unanswered(&tasks).into();
+            value["against_unanswered"] = unanswered(&others).into();
             out(&value.to_string());
         } else {
-            tell(&found, &digest_ids(&tasks));
+            tell(&found, [&tasks, &others]);
         }
         if found.leaks() {
             bail!(
@@ -133,9 +135,16 @@ impl Check {
     }
 }
 
-/// Prints a kind of findings: how many there are, and the first of them.
-fn list<T>(kind: &str, found: &[T], line: impl Fn(&T) -> String) {
-    out(&format!("{kind}: {}", found.len()));
+/// Tells whether no question has an accepted answer or a judged passage.
+fn unanswered(tasks: &[Task]) -> bool {
+    let lacks = |task: &Task| task.golds.is_empty() && task.qrels.is_empty();
+    !tasks.is_empty() && tasks.iter().all(lacks)
+}
+
+/// Prints a kind of findings: how many there are, what they mean, where there are some, and the first of them.
+fn list<T>(kind: &str, meaning: &str, found: &[T], line: impl Fn(&T) -> String) {
+    let meaning = if found.is_empty() { "" } else { meaning };
+    out(&format!("{kind}: {}{meaning}", found.len()));
     for one in found.iter().take(SHOWN) {
         out(&format!("  {}", line(one)));
     }
@@ -145,21 +154,30 @@ fn list<T>(kind: &str, found: &[T], line: impl Fn(&T) -> String) {
     }
 }
 
-fn tell(found: &Contamination, digest: &str) {
+/// Prints the findings about questions and the others that they were held against.
+fn tell(found: &Contamination, [tasks, others]: [&[Task]; 2]) {
     out(&format!(
-        "{} questions; digest of all ids: {digest}",
-        found.questions
+        "{} questions; digest of all ids: {}",
+        found.questions,
+        digest_ids(tasks)
     ));
-    list("asked more than once", &found.duplicates, |repeated| {
+    if unanswered(tasks) {
+        out(
+            "none of them has an answer, as in published test sets: nothing is said of answers, and no exact match can be measured",
+        );
+    }
+    list("asked more than once", "", &found.duplicates, |repeated| {
         format!("{}  {}", repeated.ids.join(" "), repeated.question)
     });
     list(
         "answer in the question",
+        " (no search is needed there: remove them, unless they offer a choice)",
         &found.answer_in_question,
         String::clone,
     );
     list(
         "answer that published graders take from the prompt",
+        " (an episode without an answer is right there: remove them, or use another grader)",
         &found.answer_in_prompt,
         String::clone,
     );
@@ -167,14 +185,22 @@ fn tell(found: &Contamination, digest: &str) {
         out("compared with no other set (--against FILE)");
         return;
     }
-    out(&format!("compared with {} questions", found.against));
+    let without = if unanswered(others) {
+        ", none of which has an answer"
+    } else {
+        ""
+    };
+    out(&format!(
+        "compared with {} questions{without}",
+        found.against
+    ));
     let kinds = [
         ("same question", &found.same_question),
         ("same answer", &found.same_answer),
         ("same evidence", &found.same_evidence),
     ];
     for (kind, leaks) in kinds {
-        list(kind, leaks, |Leak { id, with, shared }| {
+        list(kind, "", leaks, |Leak { id, with, shared }| {
             format!("{id} and {with}: {shared}")
         });
     }

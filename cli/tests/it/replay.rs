@@ -201,6 +201,39 @@ fn findings_that_are_not_shown_are_counted() {
 }
 
 #[test]
+fn a_set_without_answers_and_answers_in_questions_are_explained() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let train = write(
+        "a.jsonl",
+        "{\"question\":\"Is Ada or Bea older?\",\"answer\":\"Ada\"}\n{\"question\":\"Why?\",\"answer\":\"rain\"}\n",
+    );
+    let test = write(
+        "b.jsonl",
+        "{\"question\":\"Where?\",\"answer\":null}\n{\"question\":\"When?\",\"answer\":null}\n",
+    );
+    let told = done(&["data", "check", &test]);
+    assert!(
+        told.contains("none of them has an answer, as in published test sets"),
+        "{told}"
+    );
+    let told = done(&["data", "check", &train, "--against", &test]);
+    for words in [
+        "answer in the question: 1 (no search is needed there: remove them",
+        "compared with 2 questions, none of which has an answer\n",
+    ] {
+        assert!(told.contains(words), "{words}: {told}");
+    }
+    let told: serde_json::Value =
+        serde_json::from_str(&done(&["data", "check", &test, "--json"])).unwrap();
+    assert_eq!(told["unanswered"], true);
+}
+
+#[test]
 fn leaks_between_data_sets_are_exit_code_one() {
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| {

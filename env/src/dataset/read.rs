@@ -1,11 +1,12 @@
 //! Reading a file row by row.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 
-use forage_contracts::question::QuestionRow;
-use forage_contracts::{Split, Task};
+use forage_contracts::question::{QuestionEntry, QuestionRow};
+use forage_contracts::{RowFault, Split, Task};
 use forage_retriever::{CorpusReader, ReadError, RowReader};
+use serde_json::Value;
 
 use super::beir;
 use super::error::DatasetError;
@@ -41,7 +42,8 @@ pub fn read_tasks(path: &Path, split: Split) -> Result<Vec<Task>, DatasetError> 
 }
 
 /// As [`read_tasks`], with the tasks of every split: native rows and files named after several splits keep theirs, a BEIR folder
-/// gives all that it judges, and of everything else all rows become [`Split::Train`].
+/// gives all that it judges, and of everything else all rows become [`Split::Train`]. A split of which no question has an answer, as
+/// published test sets are, is read without; to train or to be evaluated on, [`read_tasks`] refuses it.
 ///
 /// # Errors
 /// As [`read_tasks`].
@@ -58,6 +60,7 @@ fn read_rows(path: &Path, split: Split, only: bool) -> Result<Vec<Task>, Dataset
     let (mut format, mut passed) = (None, 0);
     let mut seen: HashMap<(Split, (String, String)), (usize, u64)> = HashMap::new();
     let mut tasks = Vec::new();
+    let (mut answered, mut lacking) = (BTreeSet::new(), BTreeMap::new());
     let source = CorpusReader::source_name(path);
     let files = RowReader::files(path)?;
     let named: BTreeSet<Split> = files.iter().filter_map(|file| split_named(file)).collect();
@@ -82,17 +85,28 @@ fn read_rows(path: &Path, split: Split, only: bool) -> Result<Vec<Task>, Dataset
             } else {
                 rows.number() as usize
             };
-            let known = format.map_or_else(|| detect(&fields), Ok);
-            let read = known.and_then(|entry| {
-                format = Some(entry);
-                (entry.read)(&QuestionRow {
-                    fields,
-                    line,
-                    source: &source,
-                    split,
-                })
-            });
-            let task: Task = read.map_err(|fault| rows.fault(fault))?;
+            let row = QuestionRow {
+                fields,
+                line,
+                source: &source,
+                split,
+            };
+            let task = match read_row(&row, format) {
+                Ok((entry, task)) => {
+                    format = Some(entry);
+                    answered.insert(split);
+                    task
+                }
+                Err(fault) => {
+                    let fault = rows.fault(fault);
+                    let unanswered = only.is_none().then(|| without_answer(row, format));
+                    let Some(task) = unanswered.flatten() else {
+                        return Err(fault.into());
+                    };
+                    lacking.entry(split).or_insert(fault);
+                    task
+                }
+            };
             let second = rows.number();
             if let Some((earlier, first)) = seen.insert((split, task.key()), (place, second)) {
                 let named = task.data_source != source;
@@ -107,12 +121,50 @@ fn read_rows(path: &Path, split: Split, only: bool) -> Result<Vec<Task>, Dataset
             tasks.push(task);
         }
     }
+    // Where others have one, the answer is missing.
+    let fault = lacking
+        .into_iter()
+        .find(|(split, _)| answered.contains(split));
+    if let Some((_, fault)) = fault {
+        return Err(fault.into());
+    }
     if tasks.is_empty() {
         return Err(DatasetError::Empty {
             path: path.to_owned(),
         });
     }
     Ok(tasks)
+}
+
+/// The task of a row and its format, which the row decides where none is known.
+fn read_row(
+    row: &QuestionRow<'_>,
+    format: Option<&'static QuestionEntry>,
+) -> Result<(&'static QuestionEntry, Task), RowFault> {
+    let entry = format.map_or_else(|| detect(&row.fields), Ok)?;
+    Ok((entry, (entry.read)(row)?))
+}
+
+/// Reads a question whose answer is left out, null or empty, as a task without golds.
+fn without_answer(
+    mut row: QuestionRow<'_>,
+    format: Option<&'static QuestionEntry>,
+) -> Option<Task> {
+    let is_empty = |field: &str| match row.get(field) {
+        None | Some(Value::Null) => true,
+        Some(Value::String(text)) => text.trim().is_empty(),
+        Some(Value::Array(answers)) => answers.is_empty(),
+        Some(_) => false,
+    };
+    if !(row.has("question") && is_empty("answer") && is_empty("answers")) {
+        return None;
+    }
+    row.fields.remove("answers");
+    // Formats ask for an answer; this one is taken away again.
+    row.fields.insert("answer".to_owned(), "none".into());
+    let (_, mut task) = read_row(&row, format).ok()?;
+    task.golds.clear();
+    Some(task)
 }
 
 /// The split that a file of a published folder is named after, as in `test-00000-of-00001.parquet` and `musique_ans_v1.0_dev.jsonl`; none

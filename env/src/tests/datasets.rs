@@ -197,3 +197,28 @@ fn real_data_sets_are_read_and_their_repetitions_found() {
             .is_empty()
     );
 }
+
+#[test]
+fn a_split_without_any_answer_is_looked_at_all_the_same() {
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let read = |name: &str, rows: &[&str]| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, rows.join("\n")).expect("write");
+        read_all(&path).map_err(|error| error.to_string())
+    };
+    let null = r#"{"id":"a","question":"Who?","answer":null,"supporting_facts":{"title":[]}}"#;
+    let left_out = r#"{"_id":"b","question":"Where?","context":[]}"#;
+    let empty = r#"{"id":"c","question":"When?","answer":""}"#;
+    for row in [null, left_out, empty] {
+        let tasks = read("test.jsonl", &[row]).expect("without answers");
+        assert!(tasks.len() == 1 && tasks[0].golds.is_empty(), "{tasks:?}");
+    }
+    let whole = r#"{"id":"d","question":"Why?","answer":"rain"}"#;
+    let refused = read("mixed.jsonl", &[whole, empty]).expect_err("one is missing");
+    assert!(
+        refused.contains("line 2: `answer` has no answer"),
+        "{refused}"
+    );
+    let corpus = r#"{"_id":"e","title":"E","text":"a text"}"#;
+    assert!(read("corpus.jsonl", &[corpus]).is_err());
+}
