@@ -31,8 +31,8 @@ pub(super) enum ExternalError {
     Call(NetError),
     /// A call that was not answered in time.
     #[error(
-        "{0}; where the class needs longer, raise environment.settings.http.timeout_ms and deadline_ms, or spread episodes over more processes \
-         (--env-workers, or a list as environment.settings.url)"
+        "{0}; where the class needs longer, raise environment.settings.http.timeout_ms and deadline_ms, or spread episodes over more \
+         processes (--env-workers, or a list as environment.settings.url)"
     )]
     Slow(NetError),
     #[error("{url} serves an environment that cannot be played: {what}")]
