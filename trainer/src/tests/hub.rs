@@ -113,6 +113,9 @@ impl Served {
             .unwrap();
         let (start, end) = range.split_once('-').unwrap();
         let start: usize = start.parse().unwrap();
+        if start >= bytes.len() {
+            return status(StatusCode::RANGE_NOT_SATISFIABLE);
+        }
         let end = end
             .parse()
             .map_or(bytes.len(), |last: usize| (last + 1).min(bytes.len()));

@@ -218,6 +218,28 @@ async fn a_large_file_may_break_off_often() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_part_that_lacks_nothing_is_not_fetched_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut served = Arc::into_inner(Served::new(folder.path())).unwrap();
+    served.etag = Some("a1".to_owned());
+    let hub = Hub {
+        cache: folder.path().join("cache"),
+        endpoint: serve(Arc::new(served)).await,
+        token: None,
+        offline: false,
+    };
+    let blobs = hub.cache.join("datasets--org--set/blobs");
+    std::fs::create_dir_all(&blobs).unwrap();
+    // As a process that was killed before the file had its name; the letter tells it from another fetch.
+    let held = "{\"question\":\"Q\"}\n";
+    std::fs::write(blobs.join("a1.part"), held).unwrap();
+    let fetch = move || hub.fetch_data("hf://org/set/data/train.jsonl");
+    let path = tokio::task::spawn_blocking(fetch).await.unwrap().unwrap();
+    assert_eq!(std::fs::read_to_string(path).unwrap(), held);
+    assert!(!blobs.join("a1.part").exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_hub_that_is_busy_is_asked_again() {
     let folder = tempfile::tempdir().unwrap();
     let mut served = Arc::into_inner(Served::new(folder.path())).unwrap();

@@ -167,7 +167,10 @@ impl<'a> Server<'a> {
         if blob.exists() {
             return Ok(());
         }
-        let (mut most_held, mut fruitless) = (file.metadata().map_err(at(&part))?.len(), 0);
+        // Of a part that lacks nothing there is nothing to ask for, so that its last byte is asked for again.
+        let held = file.metadata().map_err(at(&part))?.len();
+        let (mut most_held, mut fruitless) = (held.saturating_sub(1), 0);
+        file.set_len(most_held).map_err(at(&part))?;
         loop {
             let Err(fault) = self.append(address, &mut file, &part, most) else {
                 break;
