@@ -20,6 +20,9 @@ pub(super) fn separator(path: &Path) -> Option<char> {
     }
 }
 
+/// Advice on what stands between the fields of a table.
+const SEPARATE: &str = "separate fields by commas in a .csv, by tabs in a .tsv";
+
 /// Reads the lines of a table; blank ones are passed over. A field in quotes may hold separators, and a quote as two; it ends on
 /// its line.
 pub(super) struct Table {
@@ -33,7 +36,15 @@ impl Table {
         let mut lines = LineReader::new(file)?;
         let mut names = Vec::new();
         if lines.advance()? {
-            let fields = fields(lines.line()?, separator)?;
+            let line = lines.line()?;
+            if line.starts_with("sep=") && line.chars().count() == "sep=;".len() {
+                let what = format!(
+                    "the first line is `{line}`, as spreadsheets write it, and names no fields"
+                );
+                let fix = format!("remove the line `{line}`, and {SEPARATE}");
+                return Err(RowFault::new(what, fix).into());
+            }
+            let fields = fields(line, separator)?;
             names.extend(fields.into_iter().map(Cow::into_owned));
         }
         if let [only] = names.as_slice()
@@ -43,8 +54,7 @@ impl Table {
         {
             let what =
                 format!("the first line has {other:?} between its fields, and no {separator:?}");
-            let fix = "separate fields by commas in a .csv, by tabs in a .tsv";
-            return Err(RowFault::new(what, fix).into());
+            return Err(RowFault::new(what, SEPARATE).into());
         }
         Ok(Self {
             lines,
@@ -162,6 +172,11 @@ mod tests {
                 told.contains(&format!("has {found} between its fields")),
                 "{told}"
             );
+        }
+        for line in ["sep=;", "sep=,"] {
+            let told = open("a.csv", &format!("{line}\r\nquestion,answer\n")).unwrap_err();
+            let expected = format!("the first line is `{line}`, as spreadsheets write it");
+            assert!(told.starts_with(&expected), "{told}");
         }
         assert_eq!(open("a.csv", "question\nWho?\n").unwrap(), ["question"]);
         assert_eq!(open("a.csv", "a;b,c\n").unwrap(), ["a;b", "c"]);
