@@ -357,7 +357,9 @@ fn misspelt_scripts_and_missing_questions_are_told_what_to_do() {
     std::fs::write(&config, lines).unwrap();
     let (code, error) = stderr(&["eval", text(&config), "--policy", "oracle"]);
     assert!(
-        code == Some(2) && error.contains("data.files.test or data.files.train_share"),
+        code == Some(2)
+            && error.contains("data.files.test or data.files.train_share")
+            && error.contains("the environment's own `questions`"),
         "{error}"
     );
 }

@@ -169,8 +169,8 @@ impl Exam<'_> {
         if self.tasks.is_empty() {
             return Err(RunError::config_because(
                 "there are no questions to ask",
-                "name some to hold out: data.files.test or data.files.train_share, or data.test_questions of a world; without a \
-                 config --questions",
+                "name some to hold out: data.files.test or data.files.train_share, or data.test_questions of a world or of \
+                 [data.own], where the environment's own `questions` must give some for `test`; without a config --questions",
             ));
         }
         if let Some(few) = too_few_held_out(self.options.limit, self.config, self.tasks.len()) {
