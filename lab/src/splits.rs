@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use forage_contracts::Task;
-use forage_retriever::{Bm25Retriever, CorpusFormat, Filter, Index, Query};
+use forage_retriever::{CorpusFormat, Index};
 
 use crate::archive::is_archive;
 use crate::config::{Resolved, RunConfig};
@@ -25,13 +25,13 @@ impl RunConfig {
         };
         let index = files.index.as_ref().filter(|path| is_here(path));
         let index = index.map(Index::open).transpose();
-        let index = index.in_config("data.files.index")?.map(Arc::new);
+        let index = index.in_config("data.files.index")?;
         if files.format.is_none() {
             for corpus in files.corpus.iter().filter(|path| is_here(path)) {
                 CorpusFormat::detect(corpus).in_config("data.files.corpus")?;
             }
         }
-        let splits = questions_here(self, index.as_deref()).in_config("data.files")?;
+        let splits = questions_here(self, index.as_ref()).in_config("data.files")?;
         let Some(splits) = &splits else {
             return Ok(Vec::new());
         };
@@ -173,7 +173,7 @@ impl Evidence {
     ///
     /// # Errors
     /// When the index is damaged.
-    pub(crate) fn of(index: &Arc<Index>, splits: &[&Tasks]) -> Result<Self> {
+    pub(crate) fn of(index: &Index, splits: &[&Tasks]) -> Result<Self> {
         let is_named = |task: &&Arc<Task>| task.judgments().values().any(|grade| *grade > 0);
         let named = |tasks: &&Tasks| -> Vec<Arc<Task>> {
             let named = tasks.iter().filter(is_named).take(LOOKED_UP);
@@ -183,12 +183,11 @@ impl Evidence {
         let mut unknown = BTreeSet::new();
         for task in &looked_up {
             for (name, _) in task.judgments().iter().filter(|(_, grade)| **grade > 0) {
-                if !is_there(index, name)? {
+                if !is_there(index, name)? && !index.has_title(name)? {
                     unknown.insert(name.clone());
                 }
             }
         }
-        let unknown = untitled(index, unknown)?;
         let examples = looked_up.iter().filter_map(|task| {
             let judgments = task.judgments();
             let mut judged = judgments.iter();
@@ -220,21 +219,6 @@ impl Corpus {
         let found = self.index.as_ref().map(|index| Evidence::of(index, splits));
         Ok(found.transpose()?.and_then(|found| found.unknown))
     }
-}
-
-/// Those of the names that are the title of no passage.
-fn untitled(index: &Arc<Index>, names: BTreeSet<String>) -> Result<BTreeSet<String>> {
-    let titled = |name: &String| {
-        let title = ("title".to_owned(), vec![name.clone()]);
-        Query::new(name.as_str()).filtered(Filter(BTreeMap::from([title])))
-    };
-    let queries: Vec<Query> = names.iter().map(titled).collect();
-    let found = Bm25Retriever::new(Arc::clone(index)).search_many(&queries, 1)?;
-    let found = names.into_iter().zip(found);
-    Ok(found
-        .filter(|(_, hits)| hits.is_empty())
-        .map(|(name, _)| name)
-        .collect())
 }
 
 /// A warning where there are fewer questions than `count` that a key or an option asks for.
@@ -334,14 +318,16 @@ mod tests {
     fn evidence_that_is_nowhere_is_counted() {
         let folder = tempfile::tempdir().unwrap();
         let page = "{\"id\": \"one\", \"title\": \"One\", \"content\": \"A text.\"}\n";
-        let pages = write(folder.path(), "pages.jsonl", page);
+        // A title whose only word is passed over by searches.
+        let novel = "{\"id\": \"novel\", \"title\": \"It\", \"content\": \"A text.\"}\n";
+        let pages = write(folder.path(), "pages.jsonl", &[page, novel].concat());
         let row = |page: &str| {
             format!(
                 "{{\"question\": \"{page}?\", \"answer\": \"a\", \"filename\": \"{page}.md\"}}\n"
             )
         };
-        // The last one names its page by the title.
-        let rows = [row("one"), row("two"), row("three"), row("One")].concat();
+        // The last ones name their pages by the title.
+        let rows = ["one", "two", "three", "One", "It"].map(row).concat();
         let questions = write(folder.path(), "a.jsonl", &rows);
         let found = |format: &str| {
             let data = format!("corpus = {pages:?}, format = {format:?}, train = {questions:?}");
@@ -354,7 +340,7 @@ mod tests {
             let found = found(format).unwrap();
             assert!(
                 found.starts_with(
-                    "the evidence of 2 of 4 questions is not in the index, `two` of a/line-2 for"
+                    "the evidence of 2 of 5 questions is not in the index, `two` of a/line-2 for"
                 ),
                 "{found}"
             );
@@ -363,7 +349,7 @@ mod tests {
         let index = RunLayout::new(folder.path().join("pages")).index();
         let data = format!("index = {index:?}, train = {questions:?}");
         let warnings = config(&data).check_files().unwrap();
-        let expected = "warning: the evidence of 2 of 4 questions is not in the index";
+        let expected = "warning: the evidence of 2 of 5 questions is not in the index";
         assert!(
             warnings.len() == 1 && warnings[0].starts_with(expected),
             "{warnings:?}"

@@ -54,6 +54,22 @@ impl Index {
         })
     }
 
+    /// Tells whether a passage has this title, letter by letter: a search for its words would find none where all of them are passed over.
+    ///
+    /// # Errors
+    /// [`RetrieverError::Postings`] when the dictionary cannot be read.
+    pub fn has_title(&self, title: &str) -> Result<bool, RetrieverError> {
+        guarded(&self.place, || {
+            for segment in &self.segments {
+                let found = segment.field_docs("title", title, &CancelFlag::default());
+                if !found.map_err(self.unreadable())?.is_empty() {
+                    return Ok(true);
+                }
+            }
+            Ok(false)
+        })
+    }
+
     fn count(&self, texts: &[&str]) -> Result<Statistics, RetrieverError> {
         let totals = self.totals();
         let mut frequencies = BTreeMap::new();

@@ -210,6 +210,26 @@ fn ids_and_titles_are_fields() {
 }
 
 #[test]
+fn a_title_is_there_whatever_its_words() {
+    let passages = vec![
+        Passage::new("a", "It", "water rises"),
+        Passage::new("b", "Tides", "it falls").with_field("title", "Wind"),
+    ];
+    let retriever = Bm25Retriever::in_memory(passages).unwrap();
+    let long = "long".repeat(200);
+    for (title, is_there) in [
+        ("It", true),
+        ("it", false),
+        ("Tides", true),
+        ("Wind", false),
+        (long.as_str(), false),
+    ] {
+        let found = retriever.index().has_title(title).unwrap();
+        assert_eq!(found, is_there, "{title}");
+    }
+}
+
+#[test]
 fn numbered_parts_of_a_page_are_no_pages() {
     let found = |rows: [(&str, &str); 2]| {
         let passages = rows.map(|(id, title)| Passage::new(id, title, "water"));
