@@ -107,6 +107,9 @@ impl Grpo<'_> {
         let done = self.layout.saved_steps();
         if is_first && self.resume && (1..=config.grpo.steps).contains(&done) {
             observer.say(&format!("{}: resuming from step {done}", self.name));
+            if let Some(warning) = self.layout.lost_rows()? {
+                observer.warn(&warning);
+            }
         }
         let mut failed = None;
         let watch = |row: &Row, episodes: &[Episode], alarms: &[Alarm]| {

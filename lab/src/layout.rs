@@ -1,9 +1,12 @@
 //! The folder of a run: the one owner of the names of the files in it.
 
+use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use forage_eval::write_atomic;
 use forage_trainer::checkpoint;
+use forage_trainer::metrics::Row;
 
 use crate::error::{Context, Result, bail};
 use crate::lock::RunLock;
@@ -22,6 +25,8 @@ const ALARMS: &str = "alarms.jsonl";
 const TELEMETRY: &str = "telemetry.jsonl";
 /// The names of files with rows by steps, beside the trainer's metrics.
 pub(crate) const STEP_RECORDS: [&str; 2] = [ALARMS, TELEMETRY];
+/// Gaps in the metrics that are named, at most.
+const NAMED: usize = 5;
 /// End of the stems of files with sampled episodes, beside those with greedy ones.
 const SAMPLED: &str = ".sampled";
 
@@ -233,6 +238,42 @@ impl RunLayout {
         entries.filter_map(step).max().unwrap_or(0)
     }
 
+    /// A warning of steps before the newest checkpoint of which the metrics have no row; they are written before it, so that the file was
+    /// changed or cut since.
+    pub(crate) fn lost_rows(&self) -> Result<Option<String>> {
+        let (path, done) = (self.metrics(), self.saved_steps());
+        let rows = if path.exists() {
+            Row::read_all(&path)?
+        } else {
+            Vec::new()
+        };
+        let kept: BTreeSet<u64> = rows.iter().map(Row::step).collect();
+        let mut lost: Vec<RangeInclusive<u64>> = Vec::new();
+        for step in (0..done).filter(|step| !kept.contains(step)) {
+            let before = lost.pop_if(|last| last.end() + 1 == step);
+            let first = before.map_or(step, |before| *before.start());
+            lost.push(first..=step);
+        }
+        let more = if lost.len() > NAMED { ", ..." } else { "" };
+        let named = lost.iter().take(NAMED).map(|steps| {
+            let (first, last) = (steps.start(), steps.end());
+            if first == last {
+                first.to_string()
+            } else {
+                format!("{first} to {last}")
+            }
+        });
+        let named: Vec<String> = named.collect();
+        Ok((!lost.is_empty()).then(|| {
+            format!(
+                "warning: {} lacks rows of steps that are done ({}{more}): the run goes on from its checkpoint, and curves, costs and \
+                 reports are without them; with a whole copy of the file, stop, put it back and resume",
+                path.display(),
+                named.join(", ")
+            )
+        }))
+    }
+
     /// Tells whether there is a checkpoint of this run, or of a part of this quickstart.
     pub(crate) fn has_checkpoint(&self) -> bool {
         let parts = [TRAINED, CONTROL].map(|name| self.part(name));
@@ -336,5 +377,31 @@ mod tests {
         }
         make_folder(&layout.checkpoints().join("step-000003")).unwrap();
         layout.check(true).unwrap();
+    }
+
+    #[test]
+    fn steps_without_a_row_of_metrics_are_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let layout = RunLayout::new(folder.path());
+        let lost = |steps: &[u64]| {
+            let rows = steps.iter().map(|step| format!("{{\"step\":{step}}}\n"));
+            std::fs::write(layout.metrics(), rows.collect::<Vec<_>>().concat()).unwrap();
+            layout.lost_rows().unwrap().unwrap_or_default()
+        };
+        assert_eq!(lost(&[]), "");
+        make_folder(&layout.checkpoints().join("step-000006")).unwrap();
+        // Rows after the checkpoint are of steps that are taken again.
+        assert_eq!(lost(&[0, 1, 2, 3, 4, 5, 6, 7]), "");
+        let told = format!(
+            "{} lacks rows of steps that are done",
+            layout.metrics().display()
+        );
+        for (there, named) in [(&[1, 2, 5][..], "(0, 3 to 4)"), (&[0, 1][..], "(2 to 5)")] {
+            let found = lost(there);
+            assert!(found.contains(&format!("{told} {named}")), "{found}");
+        }
+        std::fs::remove_file(layout.metrics()).unwrap();
+        let found = layout.lost_rows().unwrap().unwrap();
+        assert!(found.contains("(0 to 5)"), "{found}");
     }
 }

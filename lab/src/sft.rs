@@ -95,6 +95,9 @@ pub fn sft(options: &SftOptions, observer: &dyn Observer) -> Result<Trained> {
     // Without a checkpoint the run begins anew, with these.
     let keep = options.resume && layout.has_checkpoint();
     layout.record(&layout.sft_settings(), &settings, keep)?;
+    if keep && let Some(warning) = layout.lost_rows()? {
+        observer.warn(&warning);
+    }
     let plan = options.plan(&start, &lessons);
     let plan = plan.on(&start.decoder.device(), 1, 1);
     let (estimate, kept) = (

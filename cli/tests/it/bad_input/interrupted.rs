@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::{fails, smoke};
-use crate::support::{done, text};
+use crate::support::{done, forage, text};
 
 /// Changes a bit in the middle of a file.
 fn flip_a_bit(path: &Path) {
@@ -205,6 +205,30 @@ fn a_fork_that_was_stopped_is_not_gone_on_with_from_the_untrained_policy() {
         assert!(error.contains("holds the beginning of a run"), "{error}");
     }
     assert!(!second.join("config.toml").exists());
+}
+
+#[test]
+fn a_resumed_run_names_the_steps_whose_rows_were_lost() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("run");
+    let config = smoke();
+    let train = |more: &[&str]| {
+        let arguments = ["train", &config, "--out", text(&run), "--set"];
+        let trained = forage(&[&arguments[..], more].concat());
+        let said = String::from_utf8(trained.stderr).unwrap();
+        assert!(trained.status.success(), "{said}");
+        said
+    };
+    train(&["grpo.steps=2"]);
+    let metrics = run.join("metrics.jsonl");
+    let whole = std::fs::read_to_string(&metrics).unwrap();
+    std::fs::write(&metrics, whole.split_inclusive('\n').next().unwrap()).unwrap();
+    let said = train(&["grpo.steps=3", "--resume"]);
+    let lost = format!(
+        "warning: {} lacks rows of steps that are done (1)",
+        metrics.display()
+    );
+    assert!(said.contains(&lost), "{said}");
 }
 
 /// A small file system of its own; `None` where mounting is not allowed.
