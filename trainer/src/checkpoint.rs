@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use crate::critic::{self, Critic};
 use crate::curriculum::Memory;
 use crate::file_error::FileError;
+use crate::folder::{self, FolderFault};
 use crate::model::Decoder;
 use crate::objective::RankMetrics;
 use crate::optim::{AdamW, AdamWConfig};
@@ -100,6 +101,12 @@ pub enum CheckpointError {
         /// The state of the run that was saved.
         path: PathBuf,
     },
+}
+
+impl From<FolderFault> for CheckpointError {
+    fn from(FolderFault { path, source }: FolderFault) -> Self {
+        Self::Io { path, source }
+    }
 }
 
 /// A checkpoint read back.
@@ -243,26 +250,8 @@ fn publish(run: &Path, partial: &Path, target: &Path) -> Result<(), CheckpointEr
     // Another one of this step stays until the new one is there, under a name that is of this step too and stands before it.
     let aside = target.file_name().unwrap_or_default().to_string_lossy();
     let aside = target.with_file_name(aside.replacen(STEP, &format!("{STEP}0"), 1));
-    if target.exists() {
-        let _ = std::fs::remove_dir_all(&aside);
-        std::fs::rename(target, &aside).map_err(at(target))?;
-    }
-    std::fs::rename(partial, target).map_err(at(target))?;
-    sync_folder(&run.join("checkpoints"))?;
-    sync_folder(run)?;
-    if aside.exists() {
-        std::fs::remove_dir_all(&aside).map_err(at(&aside))?;
-    }
-    Ok(())
-}
-
-/// Waits until the names in a folder are on the disk, where the system can open folders.
-fn sync_folder(folder: &Path) -> Result<(), CheckpointError> {
-    if cfg!(unix) {
-        let synced = std::fs::File::open(folder).and_then(|file| file.sync_all());
-        synced.map_err(at(folder))?;
-    }
-    Ok(())
+    folder::publish(partial, target, &aside)?;
+    Ok(folder::sync_names(run)?)
 }
 
 /// Removes what killed processes left half written. Only for the process that the run belongs to.
@@ -321,7 +310,7 @@ fn asked(path: &Path) -> Result<Memory, CheckpointError> {
 /// # Errors
 /// [`CheckpointError`] when the folder cannot be listed, or holds something else.
 pub(crate) fn files(folder: &Path) -> Result<Vec<(String, PathBuf)>, CheckpointError> {
-    Ok(sums::content(folder)?.0)
+    sums::content(folder)
 }
 
 /// Complete checkpoints of a run, oldest first.

@@ -21,12 +21,14 @@
 //! - `bert`: encoders and cross-encoders for dense retrieval and reranking; nothing else here uses them.
 //! - `ranks`: several processes, or threads of one, that train one policy.
 //! - [`memory`]: what a run will take, before it starts. `bench`: optimizer steps to be timed.
+//! - `folder`: folders that appear when they are complete.
 //! - `changed`: what sets the weights of two checkpoints apart.
 //! - `first_update`: an update taken apart, for `forage audit`.
 //! - `push`: new weights for a server, and whether it has them.
 //! - `learner`, [`run`], `warm_start`, `sft_run`, [`checkpoint`], [`metrics`]: a training run. `watch`: what its numbers say.
 
 mod file_error;
+mod folder;
 mod lesson_error;
 mod plugins;
 pub use file_error::FileError;

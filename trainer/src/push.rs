@@ -126,11 +126,11 @@ impl Way {
 
     fn save(self, checkpoint: &Checkpoint, folder: &Path) -> Result<(), WeightsError> {
         match self {
-            Self::Adapter => checkpoint.save_adapter(folder),
-            Self::Whole => checkpoint.save_as(folder, self.file_type(checkpoint)),
+            Self::Adapter => checkpoint.write_adapter(folder),
+            Self::Whole => checkpoint.write_as(folder, self.file_type(checkpoint)),
             Self::Untied => {
                 let merged = checkpoint.clone().merge().untied();
-                merged.save_as(folder, self.file_type(checkpoint))
+                merged.write_as(folder, self.file_type(checkpoint))
             }
         }
     }

@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use super::{
-    AHEAD, CheckpointError, at, list, name, publish, read_state, staging, sums, sync_folder,
-    write_state,
+    AHEAD, CheckpointError, at, list, name, publish, read_state, staging, sums, write_state,
 };
+use crate::folder::sync_names;
 use crate::metrics::{MetricsWriter, Row};
 
 /// Copies a checkpoint, and the rows of the steps before it, into the new folder `run`, as one of settings with digest `config_digest`.
@@ -52,15 +52,14 @@ pub fn fork(
     for file in there.chain(&["metrics.jsonl"]) {
         copy_rows(&other.join(file), &run.join(file), state.step)?;
     }
-    sync_folder(run)?;
+    sync_names(run)?;
     let target = folder.join(name(state.step));
     publish(run, &partial, &target)?;
     Ok(state.step)
 }
 
 fn copy(from: &Path, to: &Path) -> Result<(), CheckpointError> {
-    let (files, _) = sums::content(from)?;
-    for (name, path) in files {
+    for (name, path) in sums::content(from)? {
         let place = to.join(name);
         let folder = place.parent().unwrap_or(to);
         std::fs::create_dir_all(folder).map_err(at(folder))?;

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
 
-use super::{CheckpointError, at, list, sync_folder};
+use super::{CheckpointError, at, list};
+use crate::folder::sync;
 
 /// Name of the file with the digests of all others.
 pub(super) const SUMS: &str = "BLAKE3SUMS";
@@ -22,12 +23,7 @@ pub(super) fn seal(folder: &Path) -> Result<(), CheckpointError> {
     }
     let path = folder.join(SUMS);
     std::fs::write(&path, text).map_err(at(&path))?;
-    let (files, folders) = content(folder)?;
-    files.par_iter().try_for_each(|(_, path)| {
-        let synced = File::open(path).and_then(|file| file.sync_all());
-        synced.map_err(at(path))
-    })?;
-    folders.iter().try_for_each(|folder| sync_folder(folder))
+    Ok(sync(folder)?)
 }
 
 /// Checks a checkpoint's files against their digests. Returns whether it has any: those of older versions have none.
@@ -92,7 +88,7 @@ pub(super) fn damaged(folder: &Path, file: &str, fault: &str) -> CheckpointError
 
 /// Digests of all files by their paths within the folder.
 fn digests(folder: &Path) -> Result<BTreeMap<String, String>, CheckpointError> {
-    let (files, _) = content(folder)?;
+    let files = content(folder)?;
     let digest = |(name, path): (String, PathBuf)| {
         let mut hasher = blake3::Hasher::new();
         let opened = File::open(&path).map_err(at(&path))?;
@@ -103,10 +99,8 @@ fn digests(folder: &Path) -> Result<BTreeMap<String, String>, CheckpointError> {
     others.map(digest).collect()
 }
 
-/// Files with their paths within the folder, and the folders, innermost first.
-pub(super) type Content = (Vec<(String, PathBuf)>, Vec<PathBuf>);
-
-pub(super) fn content(folder: &Path) -> Result<Content, CheckpointError> {
+/// Files with their paths within the folder.
+pub(super) fn content(folder: &Path) -> Result<Vec<(String, PathBuf)>, CheckpointError> {
     let (mut files, mut folders) = (Vec::new(), vec![(String::new(), folder.to_owned())]);
     let mut next = 0;
     while let Some((prefix, folder)) = folders.get(next).cloned() {
@@ -128,8 +122,5 @@ pub(super) fn content(folder: &Path) -> Result<Content, CheckpointError> {
         }
         next += 1;
     }
-    Ok((
-        files,
-        folders.into_iter().rev().map(|(_, path)| path).collect(),
-    ))
+    Ok(files)
 }

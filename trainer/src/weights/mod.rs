@@ -37,6 +37,7 @@ pub(crate) use write::parameters;
 pub(crate) use write::save_decoder_as;
 
 use crate::file_error::FileError;
+use crate::folder::{self, FolderFault};
 use crate::lora::{self, LoraConfig};
 use crate::model::{Decoder, ModelConfig};
 
@@ -71,6 +72,12 @@ pub enum WeightsError {
         /// The operating system's word.
         source: std::io::Error,
     },
+}
+
+impl From<FolderFault> for WeightsError {
+    fn from(FolderFault { path, source }: FolderFault) -> Self {
+        Self::Io { path, source }
+    }
 }
 
 /// A model with everything needed to run it.
@@ -187,13 +194,24 @@ impl Checkpoint {
     /// # Errors
     /// [`WeightsError`] when there is none, or that names the file.
     pub fn save_adapter(&self, folder: &Path) -> Result<(), WeightsError> {
-        let none = || FileError {
-            path: folder.to_owned(),
-            message: "there is no adapter to write".to_owned(),
-        };
-        let lora = self.lora.as_ref().ok_or_else(none)?;
+        let lora = self.adapter_for(folder)?;
+        save_folder(folder, |partial| {
+            adapter::save(&self.decoder, lora, partial)
+        })
+    }
+
+    /// As [`Self::save_adapter`], for who reads the folder at once.
+    pub(crate) fn write_adapter(&self, folder: &Path) -> Result<(), WeightsError> {
+        let lora = self.adapter_for(folder)?;
         write_folder(folder, |partial| {
             adapter::save(&self.decoder, lora, partial)
+        })
+    }
+
+    fn adapter_for(&self, folder: &Path) -> Result<&LoraConfig, FileError> {
+        self.lora.as_ref().ok_or_else(|| FileError {
+            path: folder.to_owned(),
+            message: "there is no adapter to write".to_owned(),
         })
     }
 
@@ -284,6 +302,15 @@ impl Checkpoint {
         folder: &Path,
         options: SaveOptions,
     ) -> Result<(), WeightsError> {
+        save_folder(folder, |partial| self.write(partial, options))
+    }
+
+    /// As [`Self::save_as`], for who reads the folder at once.
+    pub(crate) fn write_as(&self, folder: &Path, file_type: FileType) -> Result<(), WeightsError> {
+        let options = SaveOptions {
+            file_type,
+            ..SaveOptions::default()
+        };
         write_folder(folder, |partial| self.write(partial, options))
     }
 
@@ -330,23 +357,46 @@ impl Checkpoint {
     }
 }
 
-/// Writes a folder beside its place, then gives it its name; one that was there is replaced. Nothing partial stays.
+/// Writes a folder that gets its name when it is on the disk; one that was there is replaced, and stays until then.
+fn save_folder(
+    folder: &Path,
+    write: impl FnOnce(&Path) -> Result<(), WeightsError>,
+) -> Result<(), WeightsError> {
+    write_beside(folder, write, |partial| {
+        folder::sync(partial)?;
+        Ok(folder::publish(partial, folder, &beside(folder, "old"))?)
+    })
+}
+
+/// As [`save_folder`], for who reads the folder at once: nobody waits for the disk.
 fn write_folder(
     folder: &Path,
     write: impl FnOnce(&Path) -> Result<(), WeightsError>,
 ) -> Result<(), WeightsError> {
-    let name = folder
-        .file_name()
-        .map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-    let partial = folder.with_file_name(format!(".partial-{name}"));
-    let _ = std::fs::remove_dir_all(&partial);
-    let written = write(&partial).and_then(|()| {
+    write_beside(folder, write, |partial| {
         let _ = std::fs::remove_dir_all(folder);
-        std::fs::rename(&partial, folder).map_err(|source| WeightsError::Io {
+        std::fs::rename(partial, folder).map_err(|source| WeightsError::Io {
             path: folder.to_owned(),
             source,
         })
-    });
+    })
+}
+
+/// The place of a folder that stands for another one.
+fn beside(folder: &Path, role: &str) -> PathBuf {
+    let name = folder.file_name().unwrap_or_default().to_string_lossy();
+    folder.with_file_name(format!(".{role}-{name}"))
+}
+
+/// Writes a folder beside its place, and lets `publish` give it its name. Nothing partial stays.
+fn write_beside(
+    folder: &Path,
+    write: impl FnOnce(&Path) -> Result<(), WeightsError>,
+    publish: impl FnOnce(&Path) -> Result<(), WeightsError>,
+) -> Result<(), WeightsError> {
+    let partial = beside(folder, "partial");
+    let _ = std::fs::remove_dir_all(&partial);
+    let written = write(&partial).and_then(|()| publish(&partial));
     if written.is_err() {
         let _ = std::fs::remove_dir_all(&partial);
     }
