@@ -37,8 +37,8 @@ use crate::unfinished::{Unfinished, check, record_of, settings};
 /// processor. Blocks; not to be called from async code.
 ///
 /// # Errors
-/// When a folder holds no run, a run or a twin has not come to its end, an evaluation fails, there is nothing to resume, or what is
-/// there was begun with other settings.
+/// When a folder holds no run, a run or a twin has not come to its end, a run has a study of more than `limit` questions, an evaluation
+/// fails, there is nothing to resume, or what is there was begun with other settings.
 pub fn study(
     runs: &[PathBuf],
     limit: Option<usize>,
@@ -61,7 +61,11 @@ pub fn study(
         .map(|run| Resolved::read(&RunLayout::new(run).config(), overrides, None))
         .collect::<Result<Vec<_>>>()?;
     for (run, config) in runs.iter().zip(&configs) {
-        check_ends(&RunLayout::new(run), config.grpo.steps)?;
+        let layout = RunLayout::new(run);
+        check_ends(&layout, config.grpo.steps)?;
+        if let (Some(limit), false) = (limit, resume) {
+            check_larger(&layout, limit)?;
+        }
     }
     for warning in unlike(runs, &configs)? {
         observer.warn(&warning);
@@ -371,6 +375,19 @@ fn check_ends(run: &RunLayout, steps: u64) -> Result<()> {
                 "twin {name} of {folder} has not come to its end{done}; `forage train --resume` with the same --twins ends it"
             );
         }
+    }
+    Ok(())
+}
+
+/// Refuses to replace the study of a run, where it has one, by one of fewer questions.
+fn check_larger(run: &RunLayout, limit: usize) -> Result<()> {
+    let held = Studied::read(run)?.map_or(0, |study| study.greedy.questions);
+    if held > limit {
+        bail!(
+            "{} has a study of {held} questions, which --limit {limit} would replace; leave --limit out, or remove {}",
+            run.folder().display(),
+            run.study().display()
+        );
     }
     Ok(())
 }

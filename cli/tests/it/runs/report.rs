@@ -329,6 +329,11 @@ fn a_study_in_json_has_its_words() {
     assert!(words[0].as_str().unwrap().contains(" EM"), "{words:?}");
     assert!(words.len() > 2, "{words:?}");
     assert_eq!(found["greedy"]["outcome"], "answer");
+    let kept = || std::fs::read(run.join("study.json")).unwrap();
+    let before = kept();
+    let (_, error) = fails(&["eval", "--controls", text(&run), "--limit", "3"]);
+    assert!(error.contains("has a study of 4 questions"), "{error}");
+    assert!(kept() == before);
 }
 
 #[test]
