@@ -125,6 +125,8 @@ fn a_file_in_a_folder_keeps_its_path() {
     assert!(message(without).ends_with(
         "line 2: `filename` is missing; write `filename` as a string, or leave it out of every row"
     ));
+    let late = "{\"question\":\"q\",\"answer\":\"a\"}\n{\"question\":\"q\",\"answer\":\"a\",\"filename\":\"velm.md\"}";
+    assert!(message(late).contains("line 2: `filename` is here, and the first row has none"));
 }
 
 #[test]
