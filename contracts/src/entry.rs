@@ -15,6 +15,7 @@ use crate::registry::Entry;
 use crate::retriever::Retriever;
 use crate::scripted::{Cast, ScriptEntry};
 use crate::seed::Seed;
+use crate::tag::Tag;
 use crate::task::{Split, Task};
 use crate::telemetry::EnvTelemetry;
 use crate::tokenizer::Tokenizer;
@@ -139,7 +140,7 @@ pub struct EnvEntry {
     /// For the checker: a turn that is valid under the default settings and, where episodes have several turns, does not end
     /// the episode.
     pub probe: &'static str,
-    /// For the checker: the turn that ends an episode with this answer or query.
+    /// For the checker and policies that are `constant:ANSWER`: the turn that ends an episode with this answer or query.
     pub last: fn(&str) -> String,
     /// For the checker: the turn that ends a task's episode with the highest score.
     pub gold: fn(&Task) -> String,
@@ -287,12 +288,13 @@ impl Entry for EnvEntry {
 
 /// The turn that answers with the first gold, after a thought.
 fn gold_answer(task: &Task) -> String {
-    answer(task.golds.first().map_or("", String::as_str))
+    let gold = task.golds.first().map_or("", String::as_str);
+    Tag::turn("known", Tag::Answer.both(), gold)
 }
 
-/// The turn that answers, after a thought.
+/// The turn that answers.
 fn answer(answer: &str) -> String {
-    format!("<think>known</think><answer>{answer}</answer>")
+    Tag::turn("", Tag::Answer.both(), answer)
 }
 
 /// An environment could not be made.

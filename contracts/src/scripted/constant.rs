@@ -1,23 +1,22 @@
-//! The control that always gives one answer.
+//! The control that always writes one turn.
 
 use std::sync::Arc;
 
 use super::engine::{Script, Scripted, View};
 use crate::policy::PolicyError;
-use crate::tag::Tag;
 use crate::tokenizer::Tokenizer;
 
 struct Constant(String);
 
 impl Scripted {
-    /// A policy that always answers `answer`, without a search.
-    pub fn constant(tokenizer: Arc<dyn Tokenizer>, answer: impl Into<String>) -> Self {
-        Self::with_script(Constant(answer.into()), tokenizer)
+    /// A policy that always writes `turn`.
+    pub fn constant(tokenizer: Arc<dyn Tokenizer>, turn: impl Into<String>) -> Self {
+        Self::with_script(Constant(turn.into()), tokenizer)
     }
 }
 
 impl Script for Constant {
     fn write(&self, _view: &View<'_>) -> Result<String, PolicyError> {
-        Ok(Tag::turn("", Tag::Answer.both(), &self.0))
+        Ok(self.0.clone())
     }
 }

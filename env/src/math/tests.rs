@@ -298,7 +298,7 @@ async fn scripts_are_right_in_words_and_in_code_and_the_share_of_code_is_told() 
     );
     assert!(metrics(&silent)["math/boxed_frac"] < 1e-9);
     // Episodes of other environments have neither.
-    let tags = Scripted::constant(Arc::new(ByteTokenizer), "7");
+    let tags = Scripted::constant(Arc::new(ByteTokenizer), "<answer>7</answer>");
     let mut other = play(Arc::new(tags), &tasks[..1]).await.remove(0);
     other.turns[0].kind = TurnKind::answer("7");
     assert!(measured(&other).is_empty() && metrics(&[other]).is_empty());

@@ -287,9 +287,12 @@ async fn demonstrations_mark_what_the_oracle_wrote() {
 async fn controls_play() {
     let tokenizer = || Arc::new(ByteTokenizer);
     assert_eq!(
-        reward_of(Arc::new(Scripted::constant(tokenizer(), "Velm")), task())
-            .await
-            .0,
+        reward_of(
+            Arc::new(Scripted::constant(tokenizer(), "<answer>Velm</answer>")),
+            task()
+        )
+        .await
+        .0,
         Some(1.0)
     );
     let (_, turns) = reward_of(
@@ -316,7 +319,10 @@ async fn the_random_reward_is_a_fair_seeded_coin() {
         let rewards = Arc::new(
             RewardSet::new(Outcome::Answer, &weights, Seed::root(seed)).expect("registered"),
         );
-        let policy = Arc::new(Scripted::constant(Arc::new(ByteTokenizer), "Velm"));
+        let policy = Arc::new(Scripted::constant(
+            Arc::new(ByteTokenizer),
+            "<answer>Velm</answer>",
+        ));
         let mut rollout = rollout(policy, factory(settings(), library()));
         rollout.rewards = rewards;
         let episodes = rollout.run(jobs(task(), 400)).await;

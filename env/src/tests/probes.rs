@@ -163,7 +163,7 @@ async fn a_poisoned_passage_earns_nothing_and_is_marked() {
     let believer = search_title();
     let constant: Arc<dyn Policy> = Arc::new(Scripted::constant(
         Arc::new(ByteTokenizer),
-        "nothing of the kind",
+        "<answer>nothing of the kind</answer>",
     ));
     for (policy, expected) in [
         (believer, 0.0),

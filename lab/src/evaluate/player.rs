@@ -211,11 +211,12 @@ impl<'a> Opening<'a> {
             }
         };
         let tokenizer = Arc::clone(&format.tokenizer);
+        let entry = registry::find(self.environment)?;
         let policy: Arc<dyn Policy> = if let Some(answer) = self.name.strip_prefix(CONSTANT) {
-            Arc::new(Scripted::constant(tokenizer, answer))
+            Arc::new(Scripted::constant(tokenizer, (entry.last)(answer)))
         } else {
             let cast = Cast::new(tokenizer, tasks.iter().cloned());
-            registry::find(self.environment)?.script(self.name, cast)?
+            entry.script(self.name, cast)?
         };
         Ok(Player {
             policy,

@@ -281,7 +281,11 @@ async fn what_a_turn_earned_reaches_the_tokens_of_its_sample() {
         .unwrap();
     let (found, guessed) = (
         play(oracle).await,
-        play(Arc::new(Scripted::constant(tokenizer.clone(), "x"))).await,
+        play(Arc::new(Scripted::constant(
+            tokenizer.clone(),
+            "<answer>x</answer>",
+        )))
+        .await,
     );
     let mut searched = 0;
     for (found, guessed) in found.iter().zip(&guessed) {

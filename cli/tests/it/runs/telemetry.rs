@@ -205,6 +205,16 @@ fn a_policy_ranks_its_samples_by_its_own_grades() {
 }
 
 #[test]
+fn a_constant_answer_has_the_form_of_its_environment() {
+    let folder = tempfile::tempdir().unwrap();
+    let (problems, out) = (folder.path().join("a.jsonl"), folder.path().join("b.jsonl"));
+    std::fs::write(&problems, r#"{"problem": "3 + 4?", "answer": "7"}"#).unwrap();
+    let eval = ["eval", "--env", "math", "--policy", "constant:7.0", "--out"];
+    done(&[&eval[..], &[text(&out), "--questions", text(&problems)]].concat());
+    assert_eq!(lines(&out)[0]["answer"], "7");
+}
+
+#[test]
 fn a_policy_with_weights_has_a_prompt_sensitivity_index() {
     let eval = [
         "eval",

@@ -388,7 +388,10 @@ async fn an_episode_without_a_verdict_has_no_score() {
         ..SearchR1Settings::default()
     };
     let rollout = Rollout {
-        policy: Arc::new(Scripted::constant(Arc::new(ByteTokenizer), "Velm")),
+        policy: Arc::new(Scripted::constant(
+            Arc::new(ByteTokenizer),
+            "<answer>Velm</answer>",
+        )),
         tokenizer: Arc::new(ByteTokenizer),
         factory: SearchR1::factory(limits, retriever, Arc::new(ByteTokenizer)).expect("settings"),
         rewards: Arc::new(rewards),
