@@ -19,7 +19,7 @@ const BESIDE: &str = " ≢ ";
 const WIDER: u32 = 0xFEE0;
 
 /// Spellings of one thing, and the one that stays. In order: the first is replaced first.
-const SPELLINGS: [(&str, &str); 47] = [
+const SPELLINGS: [(&str, &str); 52] = [
     ("\n", " "),
     ("\\\\", ";"),
     ("\\! ", ""),
@@ -41,6 +41,7 @@ const SPELLINGS: [(&str, &str); 47] = [
     ("%", ""),
     ("^{\\circ}", ""),
     ("^\\circ", ""),
+    ("\\degree", ""),
     ("°", ""),
     ("\\left", ""),
     ("\\right", ""),
@@ -48,15 +49,19 @@ const SPELLINGS: [(&str, &str); 47] = [
     ("\\dfrac", "\\frac"),
     ("\\tfrac", "\\frac"),
     ("\\cfrac", "\\frac"),
+    ("\\dbinom", "\\binom"),
+    ("\\tbinom", "\\binom"),
     ("\\cdot", "*"),
     ("\\times", "*"),
     ("·", "*"),
     ("×", "*"),
     ("−", "-"),
+    ("±", "\\pm"),
     ("π", "\\pi"),
     ("√", "\\sqrt"),
     ("∞", "\\infty"),
     ("∪", "\\cup"),
+    ("\\varnothing", "\\emptyset"),
     ("\\leqslant", "\\le"),
     ("\\leq", "\\le"),
     ("≤", "\\le"),
@@ -326,31 +331,52 @@ fn argument(text: &str) -> Option<(&str, &str)> {
     Some(text.split_at(first.len_utf8()))
 }
 
-/// Another text: fractions as `a/b`, roots as `sqrt(a)`, powers as `a^b`, without other braces, spaces and signs of products that need
-/// none. Parts of a fraction or a power are put in parentheses where they would be misread without.
+/// Another text: fractions as `a/b`, roots as `sqrt(a)` and `sqrt[n](a)`, powers as `a^b`, without other braces, spaces and signs of
+/// products that need none. Parts of a fraction, powers, indices and arguments are put in parentheses where they would be misread without.
 fn symbols(text: &str) -> String {
     let mut shown = String::new();
     let mut rest = text;
     loop {
         let command = |name: &'static str| Some((rest.find(name)?, name));
-        let next = ["\\frac", "\\sqrt", "^{"].into_iter();
+        let next = ["\\frac", "\\sqrt", "\\binom", "\\overline", "^{", "_{"].into_iter();
         let Some((at, name)) = next.filter_map(command).min() else {
             break;
         };
-        // The brace behind a power is that of its argument.
-        let behind = at + name.trim_end_matches('{').len();
-        let Some((first, after)) = argument(&rest[behind..]) else {
+        // The brace behind a power or an index is that of its argument.
+        let mark = name.trim_end_matches('{');
+        let behind = &rest[at + mark.len()..];
+        let degree = match name {
+            "\\sqrt" => degree(behind.trim_start()),
+            _ => None,
+        };
+        let behind = degree.map_or(behind, |(_, root)| root);
+        let Some((first, after)) = argument(behind) else {
             break;
         };
         shown.push_str(&rest[..at]);
         rest = after;
         let mut first = symbols(first);
         match name {
-            "\\sqrt" => shown.push_str(&["sqrt(", &first, ")"].concat()),
-            "^{" => {
+            "\\sqrt" => {
+                let degree = degree.map(|(degree, _)| ["[", &symbols(degree), "]"].concat());
+                let degree = degree.unwrap_or_default();
+                shown.push_str(&["sqrt", &degree, "(", &first, ")"].concat());
+            }
+            "\\binom" | "\\overline" => {
+                let is_one = first.chars().count() == 1;
+                shown.push_str(&[name, &grouped(first, is_one)].concat());
+                let second = (name == "\\binom").then(|| argument(after)).flatten();
+                if let Some((second, after)) = second {
+                    let second = symbols(second);
+                    let is_one = second.chars().count() == 1;
+                    shown.push_str(&grouped(second, is_one));
+                    rest = after;
+                }
+            }
+            "^{" | "_{" => {
                 let size = first.strip_prefix('-').unwrap_or(&first);
                 let is_one = is_factor(size);
-                shown.push_str(&["^", &grouped(first, is_one)].concat());
+                shown.push_str(&[mark, &grouped(first, is_one)].concat());
             }
             _ => {
                 // A fraction may be a power without braces of its own.
@@ -388,6 +414,11 @@ fn symbols(text: &str) -> String {
         .collect()
 }
 
+/// The degree of a root, in brackets before what is under it, and the rest.
+fn degree(text: &str) -> Option<(&str, &str)> {
+    text.strip_prefix('[')?.split_once(']')
+}
+
 /// Tells whether what follows a text begins an expression, so that a sign of it is a sign of the whole.
 fn begins(before: &str) -> bool {
     let before = before.trim_end();
@@ -397,7 +428,9 @@ fn begins(before: &str) -> bool {
 
 /// Tells whether a text is one factor: a number, a letter, a command, a root, an expression in parentheses or bars, or a power of one.
 fn is_factor(text: &str) -> bool {
-    let bare = text.strip_prefix("sqrt").unwrap_or(text);
+    let root = text.strip_prefix("sqrt");
+    let root = root.map(|root| degree(root).map_or(root, |(_, root)| root));
+    let bare = root.unwrap_or(text);
     let mut pairs = [['(', ')'], ['|', '|']].into_iter();
     let inside = |[open, close]: [char; 2]| {
         let (inside, rest) = bare.strip_prefix(open)?.split_once(close)?;

@@ -16,7 +16,7 @@ use crate::reward::RewardSet;
 use crate::reward::grading::exact_match;
 use crate::rollout::{Job, Presentation, Rollout};
 
-const SAME: [[&str; 2]; 51] = [
+const SAME: [[&str; 2]; 57] = [
     ["x^\\frac12", "x^{1/2}"],
     ["\\frac{1}{2}", "0.5"],
     ["\\dfrac12", "1/2"],
@@ -39,6 +39,12 @@ const SAME: [[&str; 2]; 51] = [
     ["\\$5", "5"],
     ["50\\%", "50"],
     ["90^\\circ", "90"],
+    ["120\\degree", "120"],
+    ["5 \\pm 2", "5±2"],
+    ["a_{10}", "a_10"],
+    ["0.\\overline{3}", "0.\\overline3"],
+    ["\\dbinom{n}{2}", "\\binom n2"],
+    ["\\frac{1}{\\sqrt[3]{4}}", "1/\\sqrt[3]4"],
     ["12\\text{ cm}^2", "12"],
     ["5 inches", "5"],
     ["36\\pi\\,\\text{cm}^2", "36\\pi"],
@@ -77,7 +83,7 @@ const SAME: [[&str; 2]; 51] = [
 ];
 
 /// The first four are one text after the normalisation of answers.
-const OTHER: [[&str; 2]; 25] = [
+const OTHER: [[&str; 2]; 29] = [
     ["x^\\frac12", "x^1/2"],
     ["3", "-3"],
     ["1.5", "15"],
@@ -94,6 +100,10 @@ const OTHER: [[&str; 2]; 25] = [
     ["x^2", "x2"],
     ["2^{n+1}", "2^n+1"],
     ["x^{2y}", "x^2y"],
+    ["a_{n+1}", "a_n+1"],
+    ["\\sqrt[3]{x+1}", "\\sqrt[3]{x}+1"],
+    ["0.\\overline{31}", "0.\\overline{3}1"],
+    ["\\binom{12}{3}", "\\binom{1}{23}"],
     ["\\frac{1}{2\\pi}", "\\frac{1}{2}\\pi"],
     ["\\sqrt{5}", "5"],
     ["3 cm", "3 cats"],
