@@ -36,7 +36,7 @@ use serde_json::Value;
 use crate::chat::hermes::ToolCall;
 use crate::chat::tools::can_be_written;
 use crate::reward::grading::{normalize, stands_in};
-use crate::settings::{OnInvalid, QUESTION, SettingsError, files};
+use crate::settings::{OnInvalid, QUESTION, SettingsError, files, resolved};
 use crate::wiki::find::{Finder, SearchMode};
 
 pub(crate) use action::CodeAction;
@@ -63,7 +63,7 @@ pub(crate) const ENTRY: EnvEntry = EnvEntry {
         settings.check()?;
         let spelled = serde_json::to_value(&settings)?;
         Ok(Resolved {
-            prompt: settings.prompt.read(&settings).ok(),
+            prompt: resolved(settings.prompt.read(&settings))?,
             wordings: settings.prompt.wordings(&settings),
             files: files(&spelled, &["prompt"]),
             passages: match settings.functions.search {

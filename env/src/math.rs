@@ -26,7 +26,7 @@ use forage_contracts::{
 use serde_json::{Map, Value};
 
 use crate::reward::controls::boxed;
-use crate::settings::{QUESTION, SettingsError, files};
+use crate::settings::{QUESTION, SettingsError, files, resolved};
 use settings::MathSettings;
 
 /// The registry's entry.
@@ -52,7 +52,7 @@ pub(crate) const ENTRY: EnvEntry = EnvEntry {
         settings.check()?;
         let spelled = serde_json::to_value(&settings)?;
         Ok(Resolved {
-            prompt: settings.prompt.read().ok(),
+            prompt: resolved(settings.prompt.read())?,
             wordings: settings.prompt.wordings(),
             files: files(&spelled, &["prompt"]),
             settings: spelled,

@@ -35,7 +35,7 @@ use serde_json::{Map, Value};
 use crate::ask::{Refused, ask_boolean};
 use crate::chat::tools::can_be_written;
 use crate::protocol::{QUERY_CLOSE, QUERY_OPEN, REASONING};
-use crate::settings::{QUESTION, SettingsError, files};
+use crate::settings::{QUESTION, SettingsError, files, resolved};
 
 pub(crate) use action::QueryForm;
 pub(crate) use action::SUBMIT_QUERY;
@@ -72,7 +72,7 @@ pub(crate) const ENTRY: EnvEntry = EnvEntry {
         settings.check()?;
         let spelled = serde_json::to_value(&settings)?;
         Ok(Resolved {
-            prompt: settings.prompt.read(&settings).ok(),
+            prompt: resolved(settings.prompt.read(&settings))?,
             wordings: settings.prompt.wordings(&settings),
             files: files(&spelled, &["prompt"]),
             settings: spelled,

@@ -28,7 +28,7 @@ use serde::Deserialize as _;
 use serde_json::{Map, Value};
 
 use crate::ask::Waiting;
-use crate::settings::{QUESTION, SettingsError, files};
+use crate::settings::{QUESTION, SettingsError, files, resolved};
 use form::Verdict;
 use settings::RerankSettings;
 use turn::RankTurn;
@@ -62,7 +62,7 @@ pub(crate) const ENTRY: EnvEntry = EnvEntry {
         settings.check()?;
         let spelled = serde_json::to_value(&settings)?;
         Ok(Resolved {
-            prompt: settings.prompt.read().ok(),
+            prompt: resolved(settings.prompt.read())?,
             wordings: settings.prompt.wordings(),
             files: files(&spelled, &["prompt"]),
             settings: spelled,

@@ -30,7 +30,7 @@ use crate::chat::tools::{CallFault, can_be_written};
 use crate::experience::Memory;
 use crate::reward::grading::{normalize, stands_in};
 use crate::reward::retrieval::passages;
-use crate::settings::{OnInvalid, QUESTION, SettingsError, files};
+use crate::settings::{OnInvalid, QUESTION, SettingsError, files, resolved};
 
 pub(crate) use action::Asked;
 pub(crate) use action::parse;
@@ -51,7 +51,7 @@ pub(crate) const ENTRY: EnvEntry = EnvEntry {
         settings.check()?;
         let spelled = serde_json::to_value(&settings)?;
         Ok(Resolved {
-            prompt: settings.prompt.read(&settings).ok(),
+            prompt: resolved(settings.prompt.read(&settings))?,
             wordings: settings.prompt.wordings(&settings),
             files: files(&spelled, &["prompt", "experience"]),
             settings: spelled,

@@ -35,6 +35,16 @@ pub(crate) fn asking(template: String) -> Result<String, SettingsError> {
     }
 }
 
+/// A template as settings resolve to it: `None` where its file cannot be read, which configs are told with their other files.
+pub(crate) fn resolved(
+    template: Result<String, SettingsError>,
+) -> Result<Option<String>, SettingsError> {
+    match template {
+        Err(SettingsError::Prompt { .. }) => Ok(None),
+        template => template.map(Some),
+    }
+}
+
 /// Refuses the first of some numbers that is 0.
 pub(crate) fn positive(numbers: &[(&'static str, usize)]) -> Result<(), SettingsError> {
     let zero = numbers.iter().find(|(_, number)| *number == 0);
@@ -88,7 +98,9 @@ pub(crate) enum SettingsError {
     #[error("`observation.passage` does not contain {{text}}")]
     NoText,
     /// The prompt does not ask the question.
-    #[error("the prompt template does not contain {{question}}")]
+    #[error(
+        "the prompt template does not contain {{question}}; write it where the question is to stand"
+    )]
     NoQuestion,
     /// The prompt file cannot be read.
     #[error("read prompt template `{}`", path.display())]

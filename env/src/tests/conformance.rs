@@ -25,6 +25,19 @@ pub(super) fn of_this_process() -> impl Iterator<Item = &'static EnvEntry> {
         .filter(|entry| entry.id != external::ENTRY.id)
 }
 
+#[test]
+fn a_prompt_that_does_not_ask_is_refused_where_settings_are_read() {
+    for entry in of_this_process() {
+        let resolve =
+            |prompt: serde_json::Value| (entry.resolve)(serde_json::json!({ "prompt": prompt }));
+        let error = resolve(serde_json::json!({"text": "Answer."})).expect_err(entry.id);
+        assert!(format!("{error:?}").contains("NoQuestion"), "{error:?}");
+        // A file that is not there is told with the other files of a config.
+        let named = resolve(serde_json::json!({"path": "no-such.txt"})).expect(entry.id);
+        assert_eq!((named.prompt, named.files.len()), (None, 1), "{}", entry.id);
+    }
+}
+
 #[tokio::test]
 async fn every_environment_keeps_the_contract() {
     for entry in of_this_process() {
