@@ -162,7 +162,9 @@ impl Played<'_> {
     fn searches(&self) -> Check {
         let searches: usize = self.episodes.iter().map(Episode::searches).sum();
         let mean = searches as f64 / self.episodes.len().max(1) as f64;
-        let none = searches == 0 && self.entry.outcome == Outcome::Answer;
+        // An environment that brings its questions may have nothing to search.
+        let is_due = self.entry.outcome == Outcome::Answer && self.entry.questions.is_none();
+        let none = searches == 0 && is_due;
         let fix = "the policy never searches, so nothing rewards searching: describe the protocol in the prompt, or show it first \
                    (forage sft, warm start)";
         noted("searches", format!("{mean:.1} an episode"), none, fix)
@@ -270,11 +272,18 @@ mod tests {
 
     /// The status of each check by its name.
     fn statuses(episodes: &[Episode]) -> BTreeMap<&'static str, &'static str> {
+        statuses_in("search-r1", episodes)
+    }
+
+    fn statuses_in(
+        environment: &str,
+        episodes: &[Episode],
+    ) -> BTreeMap<&'static str, &'static str> {
         let config = RunConfig::parse(include_str!("../../../configs/smoke.toml"), &[]).unwrap();
         let config = config.resolve(None).unwrap();
         let played = Played {
             config: &config,
-            entry: registry::find("search-r1").unwrap(),
+            entry: registry::find(environment).unwrap(),
             episodes,
             tokenizer: &ByteTokenizer,
             seconds: 1.0,
@@ -302,8 +311,10 @@ mod tests {
         ] {
             assert_eq!(found[name], "pass", "{name}");
         }
-        // Nobody searches.
+        // Nobody searches, and in `math` nobody can.
         assert_eq!(found["searches"], "warn");
+        let found = statuses_in("math", &episodes(3, |member| (member % 2) as f32));
+        assert_eq!(found["searches"], "pass");
     }
 
     #[test]
