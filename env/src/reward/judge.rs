@@ -96,7 +96,7 @@ async fn alone(judge: &Judge, task: &Task, episode: &Episode) -> Result<(f32, Pi
     let question = Asked {
         question: &task.question,
         golds: &task.golds,
-        answer: episode.answer(),
+        answer: prompt::written(episode),
         transcript: Transcript::Turns(&episode.turns),
     };
     match judge.ask(&question).await {

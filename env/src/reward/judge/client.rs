@@ -15,7 +15,7 @@ use super::cache::Cache;
 use super::error::JudgeError;
 use super::prompt::{
     Asked, Room, Shown, Transcript, advice_messages, batch_messages, messages, pair_messages,
-    principle_messages, turn_messages,
+    principle_messages, turn_messages, written,
 };
 use super::settings::JudgeSettings;
 use super::verdict::{
@@ -290,7 +290,7 @@ impl Judge {
     /// As [`Judge::is_right`].
     pub(crate) async fn advise(&self, pair: [&Episode; 2]) -> Result<String, JudgeError> {
         let task = &pair[0].task;
-        let shown = pair.map(|episode| (episode.answer(), Transcript::Turns(&episode.turns)));
+        let shown = pair.map(|episode| (written(episode), Transcript::Turns(&episode.turns)));
         let messages = |room| advice_messages(&task.question, &task.golds, shown, room);
         self.judged(Form::Advice, messages, read_advice).await
     }

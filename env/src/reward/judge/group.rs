@@ -7,6 +7,7 @@ use forage_contracts::{Episode, SettingError, Task};
 use futures::future::try_join_all;
 use serde_json::{Value, json};
 
+use super::prompt::written;
 use super::{ENTRY, Judge, JudgeError, JudgeSettings, TOURNAMENT, Transcript, alone, points};
 use crate::reward::UNIT;
 use crate::reward::grading::normalize;
@@ -106,7 +107,7 @@ impl Batch {
     ) -> Result<Vec<(f32, Pieces)>, JudgeError> {
         let shown: Vec<_> = members
             .iter()
-            .map(|member| (member.answer(), Transcript::Turns(&member.turns)))
+            .map(|member| (written(member), Transcript::Turns(&member.turns)))
             .collect();
         let verdicts = self.judge.ask_together(&task.question, &task.golds, &shown);
         let verdicts = match verdicts.await {

@@ -2,8 +2,11 @@
 //! can neither end its place nor open another, nor, since it holds no marks of a chat template, end the message; the
 //! fences are a function of the texts, so that a question asked twice is the same request.
 
+use forage_contracts::environment::TurnKind;
 use forage_contracts::{Episode, Tag, Turn};
 use serde_json::{Value, json};
+
+use crate::reward::controls::boxed;
 
 /// What is judged.
 #[derive(Clone, Copy, Debug)]
@@ -35,6 +38,21 @@ stands in parts whose names end with READ.";
 
 /// An answer, if one was given, and the way to it.
 pub(crate) type Shown<'a> = (Option<&'a str>, Transcript<'a>);
+
+/// The answer of an episode as the policy wrote it. The record may have what stands in a box in another form, under which answers are
+/// compared: a judge need not know it, and it would tell a policy that grades itself whether it is right.
+pub(super) fn written(episode: &Episode) -> Option<&str> {
+    let mut turns = episode.turns.iter().rev();
+    let (answer, policy) = turns.find_map(|turn| match &turn.kind {
+        TurnKind::Answer { answer } => Some((answer.as_str(), turn.policy.as_str())),
+        _ => None,
+    })?;
+    let tagged = Tag::Answer.inside(policy).map(str::trim);
+    if tagged == Some(answer.trim()) || policy.trim_end().ends_with(answer.trim()) {
+        return Some(answer);
+    }
+    Some(boxed(policy).map_or(answer, str::trim))
+}
 
 const MEASURES: &str = "correct: true if the agent's answer means the same as one of the accepted answers, else false. Names may be written \
 differently; an answer that hedges between several, says that nothing was found, or is missing is false.\n\
@@ -198,7 +216,7 @@ pub(crate) fn self_grading(attempt: &Episode, chars: usize) -> String {
         answer: chars,
     };
     let mut parts = vec![Part::new("QUESTION", &attempt.task.question)];
-    let work = (attempt.answer(), Transcript::Turns(&attempt.turns));
+    let work = (written(attempt), Transcript::Turns(&attempt.turns));
     parts.extend(shown(work, "", room));
     let [open, close] = Tag::Answer.both();
     let task = format!(

@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
 use super::group::{count, failed, schema};
-use super::prompt::{Shown, Transcript};
+use super::prompt::{Shown, Transcript, written};
 use super::scheme::{Game, Scheme};
 use super::{Judge, JudgeError, JudgeSettings, Preference, refused};
 use crate::reward::UNIT;
@@ -156,7 +156,7 @@ impl Tournament {
             Compares::Answers => Transcript::Unknown,
             Compares::Episodes => Transcript::Turns(&member.turns),
         };
-        (member.answer(), transcript)
+        (written(member), transcript)
     }
 }
 

@@ -3,7 +3,25 @@
 use forage_contracts::Turn;
 
 use super::*;
-use crate::reward::judge::prompt::{Room, messages, pair_messages, turn_messages};
+use crate::reward::judge::prompt::{Room, messages, pair_messages, turn_messages, written};
+
+#[test]
+fn an_answer_in_a_box_is_shown_as_it_was_written() {
+    for (policy, recorded, shown) in [
+        ("so \\boxed{15}", "15 ≢ 1.5", "15"),
+        ("so \\boxed{ 3/2 }.", "1.5", "3/2"),
+        ("\\boxed{x}<answer> Velm </answer>", "Velm", "Velm"),
+        ("\\boxed{x}\nAnswer: Velm\n", "Velm", "Velm"),
+        ("no box", "Velm", "Velm"),
+    ] {
+        let mut judged = episode(policy, Some(recorded));
+        judged.task.golds = vec!["1.5".to_owned()];
+        assert_eq!(written(&judged), Some(shown), "{policy}");
+        // A policy that grades itself does not see whether it was right.
+        assert!(!self_grading(&judged, 1000).contains("1.5"), "{policy}");
+    }
+    assert_eq!(written(&episode("\\boxed{x}", None)), None);
+}
 
 #[test]
 fn nothing_that_is_judged_can_leave_its_fence() {
