@@ -19,7 +19,7 @@ const AT_ONCE: usize = 32;
 
 /// One accepted answer, or several.
 #[derive(Clone, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "`gold` is a string or a list of strings")]
 enum Golds {
     /// One.
     One(String),
@@ -36,16 +36,27 @@ impl Golds {
     }
 }
 
+/// A row as it is written.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Row {
+    question: String,
+    gold: Golds,
+    answer: Option<String>,
+    label: Option<bool>,
+    answers: Option<[String; 2]>,
+}
+
 /// A labelled answer, or two answers to the same question.
 #[derive(Deserialize)]
-#[serde(untagged, deny_unknown_fields)]
+#[serde(try_from = "Row")]
 enum AuditRow {
     /// An answer that is known to be right or wrong.
     Answer {
         /// The question.
         question: String,
         /// Its accepted answers.
-        gold: Golds,
+        golds: Vec<String>,
         /// The answer.
         answer: String,
         /// Whether the answer is right.
@@ -56,10 +67,35 @@ enum AuditRow {
         /// The question.
         question: String,
         /// Its accepted answers.
-        gold: Golds,
+        golds: Vec<String>,
         /// The answers.
         answers: [String; 2],
     },
+}
+
+impl TryFrom<Row> for AuditRow {
+    type Error = &'static str;
+
+    fn try_from(row: Row) -> Result<Self, Self::Error> {
+        let (question, golds) = (row.question, row.gold.list());
+        if golds.is_empty() {
+            return Err("there is no accepted answer; write one as `gold`");
+        }
+        match (row.answer, row.label, row.answers) {
+            (Some(answer), Some(label), None) => Ok(Self::Answer {
+                question,
+                golds,
+                answer,
+                label,
+            }),
+            (None, None, Some(answers)) => Ok(Self::Pair {
+                question,
+                golds,
+                answers,
+            }),
+            _ => Err("write `answer` and `label`, true or false, or else `answers`, two of them"),
+        }
+    }
 }
 
 /// The findings of an audit.
@@ -168,23 +204,19 @@ async fn examine(judge: &Judge, row: AuditRow) -> Result<Found, JudgeError> {
     match row {
         AuditRow::Answer {
             question,
-            gold,
+            golds,
             answer,
             label,
-        } => {
-            let golds = gold.list();
-            Ok(Found::Answer(Labelled {
-                verdict: judge.is_right(&question, &golds, &answer).await?,
-                label,
-                length: answer.chars().count(),
-            }))
-        }
+        } => Ok(Found::Answer(Labelled {
+            verdict: judge.is_right(&question, &golds, &answer).await?,
+            label,
+            length: answer.chars().count(),
+        })),
         AuditRow::Pair {
             question,
-            gold,
+            golds,
             answers: [a, b],
         } => {
-            let golds = gold.list();
             let written = judge.prefer(&question, &golds, [&a, &b]).await?;
             let swapped = judge.prefer(&question, &golds, [&b, &a]).await?;
             Ok(Found::Pair([written, swapped]))

@@ -166,12 +166,6 @@ impl Grade {
     fn run(self) -> Result<()> {
         let rows = rows(&self.file, "an answer; see `forage judge grade --help`")?;
         let grades = Audited::grades(rows)?;
-        if grades.is_empty() {
-            bail!(
-                "{} has no answers; write lines of {{\"answer\", \"gold\"}}",
-                self.file.display()
-            );
-        }
         if self.json {
             for grade in &grades {
                 out(&serde_json::to_string(grade)?);
@@ -236,11 +230,15 @@ impl Rules {
 /// The form of a line in a labelled set, for errors.
 const LABELLED: &str = "a labelled answer or a pair; see `forage judge audit --help`";
 
-/// Lines with their places.
+/// Lines, at least one, with their places.
 fn rows(file: &Path, form: &str) -> Result<Vec<(String, Value)>> {
     let place = |number: usize| format!("{}, line {number}", file.display());
-    let lines = jsonl::read(file, form)?.into_iter();
-    Ok(lines.map(|line| (place(line.number), line.value)).collect())
+    let lines = jsonl::read(file, form)?;
+    if lines.is_empty() {
+        bail!("{} has no line; each is to be {form}", file.display());
+    }
+    let rows = lines.into_iter();
+    Ok(rows.map(|line| (place(line.number), line.value)).collect())
 }
 
 impl Audit {

@@ -51,13 +51,13 @@ fn a_missing_corpus_is_named() {
 }
 
 #[test]
-fn a_file_without_answers_has_no_grades() {
+fn a_file_without_answers_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("answers.jsonl");
     std::fs::write(&file, "\n").unwrap();
-    for form in [vec![], vec!["--json"]] {
-        let (_, error) = fails(&[vec!["judge", "grade", text(&file)], form].concat());
-        assert!(error.contains("answers.jsonl has no answers"), "{error}");
+    for form in [vec!["grade"], vec!["grade", "--json"], vec!["rules"]] {
+        let (_, error) = fails(&[vec!["judge"], form, vec![text(&file)]].concat());
+        assert!(error.contains("answers.jsonl has no line"), "{error}");
     }
 }
 

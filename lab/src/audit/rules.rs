@@ -86,7 +86,7 @@ impl Audited {
         for (place, row) in parsed(rows)? {
             let AuditRow::Answer {
                 question,
-                gold,
+                golds,
                 answer,
                 label,
             } = row
@@ -94,7 +94,7 @@ impl Audited {
                 bail!("{place}: rules grade single answers; write `answer` and `label`");
             };
             let task = Task {
-                golds: gold.list(),
+                golds,
                 ..Task::new(place, question)
             };
             answers.push((task, answer, label));
@@ -245,6 +245,24 @@ mod tests {
             .unwrap_err()
             .to_string();
         assert!(error.contains("line 3"), "{error}");
+        for (wrong, part) in [
+            (
+                json!({"question": "q", "gold": "g", "answer": "a"}),
+                "`answer` and `label`",
+            ),
+            (
+                json!({"question": "q", "gold": [], "answer": "a", "label": true}),
+                "no accepted answer",
+            ),
+            (
+                json!({"question": "q", "gold": 7, "answer": "a", "label": true}),
+                "`gold` is a string or a list",
+            ),
+        ] {
+            let error = Audited::of_rules(row(wrong), 1).unwrap_err();
+            let cause = std::error::Error::source(&error).unwrap().to_string();
+            assert!(cause.contains(part), "{cause}");
+        }
         assert!(Audited::of_rules(Some(Vec::new()), 1).is_err());
     }
 }
