@@ -46,7 +46,11 @@ impl Resolved {
         }
         let row = |(place, row): (String, Value)| {
             let form = "not feedback; see `forage judge principles --help`";
-            let row = serde_json::from_value(row).with_context(|| format!("{place}: {form}"))?;
+            let row: Written =
+                serde_json::from_value(row).with_context(|| format!("{place}: {form}"))?;
+            if row.feedback.trim().is_empty() {
+                bail!("{place}: `feedback` is empty; write what was said, or remove the line");
+            }
             Ok((place, row))
         };
         let rows: Vec<(String, Written)> = rows.into_iter().map(row).collect::<Result<_>>()?;

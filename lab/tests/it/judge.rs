@@ -96,6 +96,9 @@ fn what_a_judge_refuses_is_left_out_of_its_principles() {
     let (principles, refused, [calls, _]) = judged().principles(rows(feedback)).unwrap();
     assert_eq!(principles, [("The answer names its source.".to_owned(), 1)]);
     assert_eq!((refused, calls), (vec!["line 1".to_owned()], 4));
+    let empty = vec![json!({"feedback": "Too long."}), json!({"feedback": " "})];
+    let error = judged().principles(rows(empty)).unwrap_err().to_string();
+    assert!(error.contains("line 2: `feedback` is empty"), "{error}");
 }
 
 #[test]
