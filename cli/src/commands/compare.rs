@@ -173,7 +173,11 @@ pub(super) fn read(path: &Path) -> Result<Vec<Episode>> {
             "{name} is a server, not a file of episodes: forage eval CONFIG --policy {name} --out FILE plays it, then compare the files"
         );
     }
-    Ok(EpisodeRecord::read_all(path)?
+    let episodes: Vec<Episode> = EpisodeRecord::read_all(path)?
         .map(|record| record.map(|record| record.episode))
-        .collect::<Result<_, _>>()?)
+        .collect::<Result<_, _>>()?;
+    if episodes.is_empty() {
+        bail!("`{name}` holds no episode; give a file that forage eval --out wrote to its end");
+    }
+    Ok(episodes)
 }

@@ -51,6 +51,18 @@ fn a_missing_corpus_is_named() {
 }
 
 #[test]
+fn a_file_without_episodes_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("none.jsonl");
+    std::fs::write(&file, "").unwrap();
+    let none = text(&file);
+    for command in [vec!["telemetry", none], vec!["compare", none, none]] {
+        let (_, error) = fails(&command);
+        assert!(error.contains("none.jsonl` holds no episode"), "{error}");
+    }
+}
+
+#[test]
 fn a_file_without_answers_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("answers.jsonl");
