@@ -40,6 +40,11 @@ pub(crate) const ENTRY: EnvEntry = EnvEntry {
         ]);
         settings.into_iter().chain(limits).collect()
     },
+    refuses: |reward, _| {
+        OF_SEARCHES
+            .contains(&reward)
+            .then_some("nothing is searched in this environment: leave the reward out")
+    },
     questions: Some(|settings, split, count, seed| {
         let settings: MathSettings = serde_json::from_value(settings)?;
         settings.check()?;
@@ -81,6 +86,14 @@ pub(crate) const ENTRY: EnvEntry = EnvEntry {
         },
     )
 };
+
+/// Rewards that are the same for every episode without a search.
+const OF_SEARCHES: [&str; 4] = [
+    "retrieval",
+    "any_search",
+    "search_cost",
+    "redundant_searches",
+];
 
 /// Opens a box.
 const BOX: &str = "\\boxed{";

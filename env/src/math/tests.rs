@@ -447,6 +447,12 @@ async fn the_contract_is_kept_under_every_prompt() {
 
 #[test]
 fn settings_that_mean_nothing_are_refused() {
+    for reward in OF_SEARCHES {
+        assert!((ENTRY.refuses)(reward, &json!({})).is_some(), "{reward}");
+        let known = crate::registry::rewards().any(|entry| entry.name == reward);
+        assert!(known, "{reward}");
+    }
+    assert!((ENTRY.refuses)("format_only", &json!({})).is_none());
     for (written, words) in [
         (json!({"difficulty": 0}), "`difficulty` is 0"),
         (json!({"difficulty": 6}), "write 1 to 5"),
