@@ -46,7 +46,7 @@ pub(crate) struct Play {
     #[arg(long, requires = "questions")]
     index: Option<PathBuf>,
     /// Questions as JSON lines.
-    #[arg(long, requires = "index")]
+    #[arg(long)]
     questions: Option<PathBuf>,
     /// The question: its number, counted from 1, or its id, as `forage inspect` prints both.
     #[arg(long, value_name = "NUMBER|ID", default_value = "1")]
@@ -166,7 +166,7 @@ impl Play {
     fn config(&self) -> Result<Option<Resolved>> {
         let (known, path) = (find(&self.env), Path::new(&self.env));
         if known.is_err() && recipes::names_config(path) {
-            if self.index.is_some() {
+            if self.questions.is_some() {
                 bail!("give either a config or --questions with --index, not both");
             }
             return read(path, &self.overrides, None).map(Some);

@@ -212,6 +212,14 @@ fn a_constant_answer_has_the_form_of_its_environment() {
     let eval = ["eval", "--env", "math", "--policy", "constant:7.0", "--out"];
     done(&[&eval[..], &[text(&out), "--questions", text(&problems)]].concat());
     assert_eq!(lines(&out)[0]["answer"], "7");
+    // What searches nothing needs no index to be played.
+    let play = |of: &'static str| ["play", of, "--policy", "constant:7.0", "--questions"];
+    let played = done(&[&play("math")[..], &[text(&problems)]].concat());
+    assert!(played.contains("reward 1.000"), "{played}");
+    for (of, words) in [("search-r1", "--index"), (SMOKE, "either a config")] {
+        let (_, error) = fails(&[&play(of)[..], &[text(&problems)]].concat());
+        assert!(error.contains(words), "{error}");
+    }
 }
 
 #[test]
