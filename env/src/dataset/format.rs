@@ -2,6 +2,7 @@
 
 mod annotated;
 mod bamboogle;
+mod gsm8k;
 mod hotpot_qa;
 mod math;
 mod messages;
@@ -33,6 +34,7 @@ pub(crate) static QUESTION_FORMATS: Registry<QuestionEntry> = Registry::new(&[
     popqa::ENTRY,
     bamboogle::ENTRY,
     annotated::ENTRY,
+    gsm8k::ENTRY,
     plain::ENTRY,
     math::ENTRY,
     prompt::ENTRY,

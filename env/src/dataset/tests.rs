@@ -88,14 +88,17 @@ fn formats_are_told_apart_by_their_fields() {
         ("set", Split::Dev)
     );
 
-    let flash = read(
-        r#"{"id":"t_0","question":"q","golden_answers":["a","b"],"data_source":"nq","metadata":null}"#,
-    );
-    let flash = flash.expect("flashrag");
+    let flash = r#"{"id":"t_0","question":"q","golden_answers":["a","b"],"data_source":"nq","metadata":null}"#;
+    let flash = read(flash).expect("flashrag");
     assert_eq!(
         (flash[0].golds.len(), flash[0].data_source.as_str()),
         (2, "nq")
     );
+
+    let solved = r#"{"question":"q","answer":"It is <<2*3=6>>6.\n#### 1,006"}"#;
+    assert_eq!(read(solved).expect("gsm8k")[0].golds, ["1,006"]);
+    let unsolved = solved.to_owned() + "\n{\"question\":\"q\",\"answer\":\"6\"}";
+    assert!(message(&unsolved).contains("line 2: `answer` does not end in a line `#### NUMBER`"));
 
     let musique = r#"{"_id":"m","text":"t","answer":"A","answer_aliases":["B","A"],"gold":["p1","p2"],"decomposition":[1,2,3]}"#;
     let musique = read(musique).expect("musique");
