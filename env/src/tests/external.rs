@@ -316,7 +316,7 @@ async fn a_turn_that_takes_too_long_names_the_settings() {
     let router = Router::new()
         .route("/info", get(move || async move { told.to_string() }))
         .route("/reset", post(begun))
-        .route("/step", post(|| std::future::pending::<String>()));
+        .route("/step", post(std::future::pending::<String>));
     let busy = (409, r#"{"code": "SESSION_ERROR", "cause": "busy"}"#);
     let (busy, _) = fixed(info(&json!({})), busy).await;
     for (url, part) in [
