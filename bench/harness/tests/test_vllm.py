@@ -48,7 +48,7 @@ class Vllm(unittest.TestCase):
             command = [sys.executable, "-B", ROOT / "bench/vllm/run.py", work / "forage", work, "vllm", work / "vllm", "killed"]
             given = os.environ | {"WORK": folder, "PYTHONPATH": folder}
             script = subprocess.Popen(command, cwd=ROOT, env=given, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            until = time.monotonic() + 20
+            until = time.monotonic() + 60
             started = [work / "serve.process", work / "train.process"]
             while not all(path.exists() and path.read_text() for path in started):
                 self.assertLess(time.monotonic(), until)
@@ -56,7 +56,7 @@ class Vllm(unittest.TestCase):
             script.terminate()
             self.assertNotEqual(script.wait(), 0)
             # A busy machine takes a moment to end a process that was told to.
-            until = time.monotonic() + 20
+            until = time.monotonic() + 60
             while left := [path.name for path in started if lives(int(path.read_text()))]:
                 self.assertLess(time.monotonic(), until, left)
                 time.sleep(0.01)
