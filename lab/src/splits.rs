@@ -85,13 +85,16 @@ pub(crate) fn split_warnings(config: &RunConfig, splits: [&Tasks; 3]) -> Vec<Str
     found
 }
 
+/// What questions are of one kind by, in words, and its value.
+type Kind = (&'static str, fn(&Task) -> String);
+
 /// Questions that a part must lack before its lack is no chance.
 const LACKED: f64 = 10.0;
 
 /// Warns of a file that `train_share` cuts by place and that is sorted: one of the parts has a data set, or a number of hops, to itself.
 fn sorted_cut(config: &RunConfig, train: &Tasks, test: &Tasks) -> Option<String> {
     config.data.files.as_ref()?.train_share?;
-    let kinds: [(&str, fn(&Task) -> String); 2] = [
+    let kinds: [Kind; 2] = [
         ("of the data set", |task| task.data_source.clone()),
         ("with the number of hops", |task| task.hops.to_string()),
     ];
