@@ -102,15 +102,12 @@ impl Quickstart {
         if let Some(folder) = &self.out {
             return Ok(folder.clone());
         }
-        let name = match &self.config {
-            Some(path) => {
-                let name = path.file_stem().context("the config has no file name")?;
-                name.to_string_lossy().into_owned()
-            }
-            None => {
-                let [_, _, short] = registry::find(&self.env)?.names();
-                short.to_owned()
-            }
+        let name = if let Some(path) = &self.config {
+            let name = path.file_stem().context("the config has no file name")?;
+            name.to_string_lossy().into_owned()
+        } else {
+            let [_, _, short] = registry::find(&self.env)?.names();
+            short.to_owned()
         };
         let folder = Path::new("runs");
         Ok(match &*name {
