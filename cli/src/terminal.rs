@@ -118,8 +118,8 @@ fn without_types(error: &str) -> String {
     })
 }
 
-/// Prints an error with its causes. Returns exit code 2 for a faulty config, or an option that sets one of its keys, 130 for work that a
-/// signal stopped, which is no error, and 1 otherwise.
+/// Prints an error with its causes and returns the exit code: 2 for a faulty config or for an option that sets one of its keys, 130 for
+/// work that was stopped by a signal (not an error), and 1 otherwise.
 pub(crate) fn exit_code(result: Result<()>) -> ExitCode {
     let Err(error) = result else {
         return ExitCode::SUCCESS;

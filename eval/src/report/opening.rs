@@ -47,7 +47,7 @@ pub(super) fn of_arms(arms: &[Arm], alarms: &[(String, Alarm)], has_trajectories
     }
 }
 
-/// Whether it learned, and compared with what.
+/// The sentence that says whether the run learned anything, and what it is compared with.
 pub(super) fn lead(arm: &Arm) -> String {
     let plays = has(arm, Metric::REWARD);
     let compared = if plays {
@@ -77,7 +77,7 @@ pub(super) fn lead(arm: &Arm) -> String {
     format!("{name}: {first} {before}, {last} {after}.{compared}")
 }
 
-/// What it was trained for, and what that took: names, values and notes.
+/// The tiles with the reward or loss of training, its time and its tokens: names, values and notes.
 fn tiles(arm: &Arm) -> Vec<(String, String, String)> {
     let mut tiles = Vec::new();
     let goal = GOALS.into_iter().find(|name| has(arm, name));

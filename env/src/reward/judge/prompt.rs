@@ -39,8 +39,8 @@ stands in parts whose names end with READ.";
 /// An answer, if one was given, and the way to it.
 pub(crate) type Shown<'a> = (Option<&'a str>, Transcript<'a>);
 
-/// The answer of an episode as the policy wrote it. The record may have what stands in a box in another form, under which answers are
-/// compared: a judge need not know it, and it would tell a policy that grades itself whether it is right.
+/// The answer of an episode as the policy wrote it. An answer in a box may be recorded in a normalised form, in which answers are compared.
+/// A judge does not need that form, and a policy that grades itself would learn from it whether it was right.
 pub(super) fn written(episode: &Episode) -> Option<&str> {
     let mut turns = episode.turns.iter().rev();
     let (answer, policy) = turns.find_map(|turn| match &turn.kind {
