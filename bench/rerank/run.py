@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import os
 import random
 import shlex
 import shutil
@@ -34,11 +33,17 @@ RANKERS = {
     "start": "policy, before GRPO",
     "shuffled": "policy, after GRPO on shuffled labels",
     "trained": "policy, after GRPO",
-    "cross-encoder": "cross-encoder",
+    "cross-encoder": "cross-encoder, trained on the same questions",
     "oracle": "oracle",
 }
 # Differences of rankers: of the second to the first.
-COMPARED = {"gain": ("start", "trained"), "twin": ("start", "shuffled"), "lead": ("shuffled", "trained"), "over": ("bm25", "trained")}
+COMPARED = {
+    "gain": ("start", "trained"),
+    "twin": ("start", "shuffled"),
+    "lead": ("shuffled", "trained"),
+    "over": ("bm25", "trained"),
+    "encoder": ("bm25", "cross-encoder"),
+}
 # Figures that are the first ranker's NDCG less the second's.
 BOUNDS = {"headroom": ("oracle", "bm25"), "floor": ("bm25", "random")}
 # Figures of each corpus, the least that they are to be, and what that says.
@@ -244,6 +249,17 @@ class Bench:
             self.forage("train", self.config(name, train, "questions"), *sets, "--out", out)
         return out / "policy"
 
+    def cross_encoder(self):
+        """A cross-encoder that starts from the sentence encoder and is trained on the policy's questions with the same candidates."""
+        out = self.scratch / "cross-encoder"
+        if not out.exists():
+            folders = (self.given.encoder, self.data / "corpus.jsonl", self.scratch / "questions", self.scratch / "train.run", out)
+            command = [self.given.python, Path(__file__).with_name("cross_encoder.py"), *folders]
+            done = subprocess.run(list(map(str, command)))
+            if done.returncode != 0:
+                sys.exit(f"{shlex.join(map(str, command))}: exit code {done.returncode}")
+        return out
+
     def compare(self, first, second):
         """The difference of two rankers in NDCG@10, paired by question."""
         found = self.forage("compare", self.scratch / f"{first}.jsonl", self.scratch / f"{second}.jsonl", "--json")
@@ -256,16 +272,17 @@ class Bench:
         found["retrieval"] = self.retrieve(self.scratch / "questions", "test")["ndcg@10"]
         for ranker, policy in (("bm25", "first-stage"), ("oracle", "oracle"), ("random", "random")):
             found[ranker] = self.episodes(ranker, policy)
-        if self.given.cross_encoder:
-            sets = ("--set", f"retriever.reranker={self.given.cross_encoder}", "--set", f"retriever.rerank_depth={CANDIDATES}")
+        if self.given.encoder:
+            sets = ("--set", f"retriever.reranker={self.cross_encoder()}", "--set", f"retriever.rerank_depth={CANDIDATES}")
             found["cross-encoder"] = self.episodes("cross-encoder", "first-stage", *sets)
         start = self.start()
         found["start"] = self.episodes("start", start)
         for ranker, folder in (("trained", "questions"), ("shuffled", "shuffled")):
             found[ranker] = self.episodes(ranker, self.learn(ranker, folder, start))
-        pairs = COMPARED | {f"{ranker} after bm25": ("bm25", ranker) for ranker in RANKERS if ranker in found and ranker != "bm25"}
+        pairs = COMPARED | {f"{ranker} after bm25": ("bm25", ranker) for ranker in RANKERS if ranker != "bm25"}
         for name, pair in pairs.items():
-            found |= {f"{name}/{part}": value for part, value in self.compare(*pair).items()}
+            if set(pair) <= set(found):
+                found |= {f"{name}/{part}": value for part, value in self.compare(*pair).items()}
         found |= {name: found[high] - found[low] for name, (high, low) in BOUNDS.items()}
         found["faults"] = self.faults
         return {f"{self.name}/{name}": value for name, value in found.items()}
@@ -275,6 +292,8 @@ def arguments(given):
     parser = argparse.ArgumentParser()
     for name in ("forage", "data", "scratch"):
         parser.add_argument(f"--{name}", required=True, type=lambda path: Path(path).resolve())
+    parser.add_argument("--python", help="a Python that has PyTorch and transformers, to train the cross-encoder with")
+    parser.add_argument("--encoder", type=lambda path: Path(path).resolve(), help="the folder of a BERT sentence encoder, where it starts")
     parser.add_argument("--rehearse", action="store_true")
     for name, value in FULL.items():
         parser.add_argument(f"--{name}", type=int)
@@ -285,8 +304,8 @@ def arguments(given):
             setattr(given, name, value)
     # Other sizes are other files.
     given.scratch /= "-".join(str(getattr(given, name)) for name in FULL)
-    folder = os.environ.get("FORAGE_CROSS_ENCODER")
-    given.cross_encoder = Path(folder).resolve() if folder else None
+    if bool(given.python) != bool(given.encoder):
+        parser.error("--python and --encoder go together")
     return given
 
 
@@ -296,10 +315,10 @@ def missing(data):
 
 
 def claim(given):
-    """Refuses a scratch folder of another config, data folder or cross-encoder, whose files would count as those of this one."""
+    """Refuses a scratch folder of another config, data folder or encoder, whose files would count as those of this one."""
     kept = given.scratch / "task.json"
     what = {"config": CONFIG.read_text(), "data folder": str(given.data)}
-    what |= {"cross-encoder": str(given.cross_encoder)} if given.cross_encoder else {}
+    what |= {"encoder": str(given.encoder)} if given.encoder else {}
     before = json.loads(kept.read_text()) if kept.exists() else {}
     if other := [name for name in what if before.get(name, what[name]) != what[name]]:
         sys.exit(f"{given.scratch} is of another {', '.join(other)}; give another SCRATCH_FOLDER")
@@ -311,11 +330,8 @@ def main():
     given = arguments(sys.argv[1:])
     if gone := missing(given.data):
         sys.exit(f"there is no {', '.join(map(str, gone))}; name the folder that holds scifact and multihop with FORAGE_BENCH_DATA")
-    if given.cross_encoder and not given.cross_encoder.is_dir():
-        sys.exit(f"FORAGE_CROSS_ENCODER: there is no folder {given.cross_encoder}")
-    if not given.cross_encoder:
-        why = "one is named with FORAGE_CROSS_ENCODER, the folder of a BERT cross-encoder; random weights would show nothing"
-        print(f"no row for a cross-encoder: {why}", file=sys.stderr)
+    if not given.encoder:
+        print("no row for a cross-encoder: `bench/run rerank` brings what trains one", file=sys.stderr)
     claim(given)
     figures = {}
     for name in CORPORA:

@@ -4,13 +4,14 @@
 # the built-in one, which first learns the form of an answer from random orders; it is trained on questions that share neither words nor
 # relevant passages with the test questions, and once more on shuffled labels: which of a question's candidates are relevant is then
 # drawn. Differences have 95 % intervals, paired by question. Prints a table for each corpus and a line of JSON.
-# Usage: [FORAGE_BENCH_DATA=../shared/data] [FORAGE_CROSS_ENCODER=FOLDER] bench/rerank/run.sh SCRATCH_FOLDER [--rehearse]
-# FORAGE_CROSS_ENCODER is the folder of a BERT cross-encoder; without it its row is left out. --rehearse takes a few questions and
-# steps, whose figures mean nothing. What is in the folder already is not made again; it is of one config, data folder and cross-encoder.
-# `bench/run rerank` keeps the result.
+# Usage: [FORAGE_BENCH_DATA=../shared/data] bench/rerank/run.sh SCRATCH_FOLDER [--python PYTHON --encoder FOLDER] [--rehearse]
+# The cross-encoder starts from the BERT sentence encoder in FOLDER and is trained on the same questions, by a PYTHON that has PyTorch and
+# transformers; without them its row is left out. --rehearse takes a few questions and steps, whose figures mean nothing. What is in the
+# scratch folder already is not made again; it is of one config, data folder and encoder. `bench/run rerank` keeps the result, and brings
+# both.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-scratch=${1:?usage: bench/rerank/run.sh SCRATCH_FOLDER [--rehearse]}
+scratch=${1:?usage: bench/rerank/run.sh SCRATCH_FOLDER [--python PYTHON --encoder FOLDER] [--rehearse]}
 mkdir -p "$scratch"
 . bench/program.sh
 exec python3 bench/rerank/run.py --forage "$forage" --data "${FORAGE_BENCH_DATA:-../shared/data}" --scratch "$scratch" "${@:2}"

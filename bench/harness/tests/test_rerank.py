@@ -99,16 +99,16 @@ class Held(unittest.TestCase):
         self.assertNotEqual(full.scratch, small.scratch)
         self.assertEqual(run.arguments([*given, "--steps", "7"]).steps, 7)
 
-    def test_a_scratch_folder_is_of_one_cross_encoder_and_one_config(self):
+    def test_a_scratch_folder_is_of_one_encoder_and_one_config(self):
         scratch = Path(self.enterContext(tempfile.TemporaryDirectory())) / "sizes"
-        given = argparse.Namespace(scratch=scratch, data=Path("/data"), cross_encoder=None)
+        given = argparse.Namespace(scratch=scratch, data=Path("/data"), encoder=None)
         asked = lambda **changes: run.claim(argparse.Namespace(**vars(given) | changes))
         asked()
         # Its row may be added, and left out again.
-        asked(cross_encoder=Path("/one"))
+        asked(encoder=Path("/one"))
         asked()
-        with self.assertRaisesRegex(SystemExit, "of another cross-encoder; give another"):
-            asked(cross_encoder=Path("/two"))
+        with self.assertRaisesRegex(SystemExit, "of another encoder; give another"):
+            asked(encoder=Path("/two"))
         other = scratch / "config.toml"
         other.write_text("seed = 2\n")
         with mock.patch.object(run, "CONFIG", other), self.assertRaisesRegex(SystemExit, "of another config, data folder;"):
@@ -120,7 +120,7 @@ class Held(unittest.TestCase):
             found[f"scifact/{ranker}"] = 0.5
         names = [*run.COMPARED, *(f"{ranker} after bm25" for ranker in run.RANKERS)]
         found |= {f"scifact/{name}/{part}": 0.25 for name in names for part in ("estimate", "low", "high")}
-        self.assertIn("| cross-encoder | 0.5000 | +0.250 [+0.250, +0.250] |", run.table("scifact", found))
+        self.assertIn("| cross-encoder, trained on the same questions | 0.5000 | +0.250 [+0.250, +0.250] |", run.table("scifact", found))
         del found["scifact/cross-encoder"]
         self.assertNotIn("cross-encoder", run.table("scifact", found))
 
