@@ -8,7 +8,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::ir::{ElemType, FloatKind};
 use cubecl::prelude::*;
 
-use super::kernels::{attention, bytes, pointwise, sampling, sum};
+use super::kernels::{attention, bytes, pointwise, rotation, sampling, sum};
 use super::maps::Sum;
 use crate::device::DeviceError;
 
@@ -333,7 +333,7 @@ pub(super) fn rotate_and_store(
     let heads = width / dim - 2 * cache.kv_heads;
     let both = stored(both);
     let queries = empty(&both, [rows, heads * dim], both.dtype);
-    pointwise::rotate_and_store::launch(
+    rotation::rotate_and_store::launch(
         &both.client,
         cubes(rows, heads + 2 * cache.kv_heads, 1),
         units(dim / 2),

@@ -6,7 +6,7 @@ use burn_cubecl::tensor::CubeTensor;
 
 use super::super::batch::Span;
 use super::kernels::packed::{TILE_KEYS, TILE_ROWS};
-use super::kernels::{attention, loss, moments, packed, pointwise};
+use super::kernels::{attention, loss, moments, packed, pointwise, rotation};
 use super::launch::{
     Extra, UNITS, argument, cubes, element, elementwise, empty, numbers, stored, tensor, units,
     writable, writable_numbers,
@@ -196,7 +196,7 @@ pub(super) fn rotate_backward(
     let by_both = empty(&by_queries, [rows, all * dim], by_queries.dtype);
     let none = || empty(&by_queries, [1, 1], by_queries.dtype);
     let both = both.map_or_else(none, stored);
-    pointwise::rotate_backward::launch(
+    rotation::rotate_backward::launch(
         &by_queries.client,
         cubes(partial.cubes(), all, 1),
         units(dim / 2),
@@ -229,7 +229,7 @@ pub(crate) fn rotate(x: Tensor<3>, cos: &Tensor<3>, sin: &Tensor<3>) -> Tensor<3
     let (x, cos, sin) = (stored(x), stored(cos.clone()), stored(sin.clone()));
     let out = empty(&x, [rows, heads, dim], x.dtype);
     let count = rows * heads * dim / 2;
-    pointwise::rotate::launch(
+    rotation::rotate::launch(
         &x.client,
         elementwise(count),
         units(UNITS),
@@ -309,7 +309,7 @@ pub(crate) fn adamw<const D: usize>(
     let gradient = stored(gradient);
     let (parameter, first, second) = (writable(parameter), writable(first), writable(second));
     let count = parameter.meta.num_elements();
-    pointwise::adamw::launch(
+    moments::adamw::launch(
         &gradient.client,
         elementwise(count),
         units(UNITS),

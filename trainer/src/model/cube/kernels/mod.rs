@@ -22,5 +22,6 @@ pub(super) mod loss;
 pub(super) mod moments;
 pub(super) mod packed;
 pub(super) mod pointwise;
+pub(super) mod rotation;
 pub(super) mod sampling;
 pub(super) mod sum;

@@ -1,4 +1,4 @@
-//! A step of `AdamW` beside moments of 8 bits, as the processor takes it (`optim/eight_bit.rs` says what codes are).
+//! Steps of `AdamW` with moments in f32 and of 8 bits, as the processor takes them (`optim/eight_bit.rs` says what codes are).
 
 use cubecl::prelude::*;
 
@@ -12,6 +12,37 @@ pub(in super::super) const WORD: usize = 4;
 const ROOTS: usize = 256;
 const FIRST_MIDDLES: usize = 512;
 const ROOT_MIDDLES: usize = 768;
+
+/// A step of `AdamW` (Loshchilov and Hutter 2019) for a parameter and its moments, in place: `rest` is 1 - `beta`, `bias` the bias of
+/// a moment, `decay` the factor of the parameter.
+#[cube(launch)]
+pub(in super::super) fn adamw(
+    gradient: &[f32],
+    parameter: &mut [f32],
+    first: &mut [f32],
+    second: &mut [f32],
+    beta1: f32,
+    rest1: f32,
+    beta2: f32,
+    rest2: f32,
+    bias1: f32,
+    bias2: f32,
+    epsilon: f32,
+    rate: f32,
+    decay: f32,
+    count: u32,
+) {
+    let place = ABSOLUTE_POS;
+    if place < count as usize {
+        let change = gradient[place];
+        let mean = first[place] * beta1 + change * rest1;
+        let square = second[place] * beta2 + change * change * rest2;
+        first[place] = mean;
+        second[place] = square;
+        let direction = (mean / bias1) / ((square / bias2).sqrt() + epsilon);
+        parameter[place] = parameter[place] * decay - direction * rate;
+    }
+}
 
 /// One of the four codes of a word, the lowest first.
 #[cube]
@@ -32,7 +63,7 @@ fn nearest(tables: &[f32], share: f32, #[comptime] middles: usize) -> u32 {
     code
 }
 
-/// As [`super::pointwise::adamw`], for a parameter whose first moment and root of the second are codes, four to a word, with a scale
+/// As [`adamw`], for a parameter whose first moment and root of the second are codes, four to a word, with a scale
 /// per [`BLOCK`] of them. A cube takes a block, a unit a word.
 #[cube(launch)]
 pub(in super::super) fn adamw_of_8_bits(
