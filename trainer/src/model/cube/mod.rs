@@ -4,6 +4,7 @@ mod kernels;
 mod launch;
 mod layer;
 mod maps;
+mod packed;
 mod product;
 mod training;
 
@@ -21,10 +22,11 @@ pub(super) use launch::{by_output, product_of_8_bits, rms_norm, swiglu, widened}
 pub(crate) use layer::KeptJoined;
 pub(super) use layer::{JoinedLayer, separate};
 use maps::{Changes, Map};
+pub(super) use packed::Packed;
 pub(crate) use product::{all_product_kernels, product_by, product_kernels};
 pub(super) use product::{product, product_in_f32};
 pub(crate) use training::{Codes, MOMENT_BLOCK, adamw, adamw_of_8_bits, logit_grads, token_scores};
-pub(super) use training::{Packed, rms_norm_backward, rotate, swiglu_backward};
+pub(super) use training::{rms_norm_backward, rotate, swiglu_backward};
 
 const _: () = assert!(BLOCK == kernels::attention::BLOCK && BLOCK_INPUTS == kernels::bytes::SCALED);
 
