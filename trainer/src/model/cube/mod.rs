@@ -6,6 +6,7 @@ mod layer;
 mod maps;
 mod packed;
 mod product;
+mod sampling;
 mod training;
 
 use burn::tensor::{DType, Device, Int, Tensor};
@@ -16,7 +17,7 @@ use super::layer::Layer;
 use super::linear::Linear;
 use super::quantised::BLOCK_INPUTS;
 use super::{Chunk, Decoder, Kernels, ModelConfig, Pass, RopeTables};
-pub(crate) use launch::{Choice, Cuts, Wanted, choose, sums_of_squares};
+pub(crate) use launch::sums_of_squares;
 use launch::{Extra, Stored, Tables, Tiles, add_rms_norm, rms_norm_add, swiglu_joined};
 pub(super) use launch::{by_output, product_of_8_bits, rms_norm, swiglu, widened};
 pub(crate) use layer::KeptJoined;
@@ -25,6 +26,7 @@ use maps::{Changes, Map};
 pub(super) use packed::Packed;
 pub(crate) use product::{all_product_kernels, product_by, product_kernels};
 pub(super) use product::{product, product_in_f32};
+pub(crate) use sampling::{Choice, Cuts, Wanted, choose};
 pub(crate) use training::{Codes, MOMENT_BLOCK, adamw, adamw_of_8_bits, logit_grads, token_scores};
 pub(super) use training::{rms_norm_backward, rotate, swiglu_backward};
 
