@@ -1,5 +1,6 @@
 //! Generation on a device: a pass of about ten launches per layer, with our own kernels and products by `CubeK`.
 
+mod eight_bit;
 mod kernels;
 mod launch;
 mod layer;
@@ -17,9 +18,10 @@ use super::layer::Layer;
 use super::linear::Linear;
 use super::quantised::BLOCK_INPUTS;
 use super::{Chunk, Decoder, Kernels, ModelConfig, Pass, RopeTables};
+pub(super) use eight_bit::{product_of_8_bits, widened};
 pub(crate) use launch::sums_of_squares;
 use launch::{Extra, Stored, Tables, Tiles, add_rms_norm, rms_norm_add, swiglu_joined};
-pub(super) use launch::{by_output, product_of_8_bits, rms_norm, swiglu, widened};
+pub(super) use launch::{by_output, rms_norm, swiglu};
 pub(crate) use layer::KeptJoined;
 pub(super) use layer::{JoinedLayer, separate};
 use maps::{Changes, Map};
