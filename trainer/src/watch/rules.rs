@@ -2,7 +2,9 @@
 //! ones.
 
 mod finding;
+mod length;
 mod mismatch;
+mod search;
 
 use std::collections::BTreeMap;
 
@@ -10,17 +12,13 @@ use forage_contracts::Metric;
 use forage_env::Severity;
 use serde_json::Value;
 
+use self::search::{
+    QUERY_COMPLEXITY, QUERY_DISTINCT, QUERY_OPERATORS, QUERY_STOP_WORDS, QUERY_WORDS,
+};
 use super::trace::{Span, Trace};
 use crate::metrics::Row;
 
 pub(super) use finding::Finding;
-
-// Declared by environments whose episodes end in a query.
-const QUERY_WORDS: &str = "query/words_mean";
-const QUERY_DISTINCT: &str = "query/distinct_frac";
-const QUERY_STOP_WORDS: &str = "query/stop_word_frac";
-const QUERY_OPERATORS: &str = "query/operator_frac";
-const QUERY_COMPLEXITY: &str = "query/complexity_mean";
 
 /// The metrics whose traces are kept.
 pub(super) const WATCHED: &[&str] = &[
@@ -385,164 +383,6 @@ impl Facts<'_> {
         );
         let level = trace.level(self.span).unwrap_or(1.0);
         Some(Finding::new(severity, [level, bound], message).at_once())
-    }
-
-    /// Episodes run into limits.
-    fn truncation(&self) -> Option<Finding> {
-        let level = self.level(Metric::TRUNCATED)?;
-        Finding::above(level, [0.5, 0.95], || {
-            let length = optional(self.level(Metric::RESPONSE_TOKENS), |length| {
-                format!(" at {} policy tokens", number(length))
-            });
-            format!(
-                "{} of the episodes run into a limit{length} before they answer. Either the limits are too small for the task \
-                 or the policy rambles. Read some episodes: raise the limits of turns and tokens, or go back to a checkpoint \
-                 before the lengths grew.",
-                percent(level)
-            )
-        })
-    }
-
-    /// The policy does not search.
-    fn no_search(&self) -> Option<Finding> {
-        // One stray search in a batch of some hundred episodes is not counted.
-        const FEW: f64 = 0.02;
-        let trace = self.trace(Metric::SEARCHES)?;
-        let Span { window, short } = self.span;
-        let ceased = |steps| trace.held(steps, |calls| calls < FEW);
-        // The first steps count apart: searching may end before a first window is full.
-        let best = trace.first().into_iter().chain(trace.best());
-        let best = best.reduce(f64::max).filter(|best| *best > 0.2);
-        let (severity, message) = if let Some(best) = best.filter(|_| ceased(short)) {
-            let useless = ceased(window) && self.falling_reward().is_some();
-            let reward = self.fall().map_or(String::new(), |fall| {
-                format!(
-                    " Its reward is {}, at best {}.",
-                    number(fall.level),
-                    number(fall.best)
-                )
-            });
-            let message = format!(
-                "The policy has stopped searching; it made {} searches per episode before.{reward} Answering at once has \
-                 become the surer way to what the reward pays, or the format is lost. Check that answers without evidence \
-                 cannot earn as much, and go back to a checkpoint that searched.",
-                number(best)
-            );
-            (stop_if(useless), message)
-        } else if self.has_search && ceased(window) {
-            let message = format!(
-                "In {window} steps the policy made no search. It does not know how, or the protocol does not read its \
-                 queries. Read some episodes; warm it up on demonstrations that search, or show an example in the prompt."
-            );
-            (Severity::Warn, message)
-        } else {
-            return None;
-        };
-        let level = trace.level(self.span).unwrap_or(0.0);
-        Some(Finding::new(severity, [level, FEW], message).at_once())
-    }
-
-    /// Searches find nothing.
-    fn empty_search(&self) -> Option<Finding> {
-        // A retriever that works finds something for most of what any policy writes.
-        const MOST: f64 = 0.98;
-        let trace = self
-            .trace(Metric::SEARCH_EMPTY)
-            .filter(|_| self.has_search)?;
-        let Span { window, short } = self.span;
-        // One step is enough: a retriever may die in the next.
-        let worked = trace.began_below(0.5);
-        let steps = if worked { short } else { window };
-        if !trace.held(steps, |share| share > MOST) {
-            return None;
-        }
-        let message = format!(
-            "For {steps} steps searches have shown no document. The retriever answers every query with an empty list, or \
-             the policy writes queries that match nothing. Search for a word of the corpus with `forage search`; read some \
-             episodes."
-        );
-        let level = trace.level(self.span).unwrap_or(1.0);
-        Some(Finding::new(Severity::Warn, [level, MOST], message).at_once())
-    }
-
-    /// Responses shrink to almost nothing.
-    fn length_collapse(&self) -> Option<Finding> {
-        let [start, level, ratio] = self.growth(Metric::RESPONSE_TOKENS)?;
-        Finding::below(ratio, [0.25, 0.1], || {
-            format!(
-                "Responses shrank from {} to {} policy tokens. The policy found a short text that the reward pays as well, or \
-                 that a length penalty pays better. Read some episodes; require what was dropped in the reward, or remove \
-                 the penalty.",
-                number(start),
-                number(level)
-            )
-        })
-    }
-
-    /// Responses multiply within a window. Slow growth may be a policy that learns to think; a multiple is not.
-    fn length_explosion(&self) -> Option<Finding> {
-        let before = self.trace(Metric::RESPONSE_TOKENS)?.before(self.span)?;
-        let level = self.level(Metric::RESPONSE_TOKENS)?;
-        (level > 3.0 * before).then(|| {
-            let cut = optional(self.level(Metric::TRUNCATED), |share| {
-                format!("; {} are truncated", percent(share))
-            });
-            let message = format!(
-                "Responses grew from {} to {} policy tokens within a window{cut}. So fast a growth is rambling rather than \
-                 thought: averaging the loss over sequences favours long wrong texts. Average over tokens, make truncated \
-                 episodes earn nothing, or go back.",
-                number(before),
-                number(level)
-            );
-            Finding::new(Severity::Warn, [level, 3.0 * before], message)
-        })
-    }
-
-    /// Queries become bags of keywords.
-    fn keyword_bag(&self) -> Option<Finding> {
-        let ratio = |name: &str| self.growth(name).map(|[_, _, ratio]| ratio);
-        let under = |name: &str, bound: f64| ratio(name).is_some_and(|ratio| ratio < bound);
-        let [_, words, growth] = self.growth(QUERY_WORDS)?;
-        let (alike, bare) = (under(QUERY_DISTINCT, 0.6), under(QUERY_STOP_WORDS, 0.5));
-        // One operator at the end of a long list of words is decoration.
-        let thin = under(QUERY_COMPLEXITY, 0.5 * growth);
-        // Where every fourth word carries an operator or a phrase, longer queries are better thought out, not bags.
-        let dense = self
-            .level(QUERY_COMPLEXITY)
-            .is_some_and(|parts| parts / words >= 0.25);
-        let grown = growth > 1.5 && !dense;
-        let operators_lost = under(QUERY_OPERATORS, 0.1);
-        let bags = grown && (alike || bare || thin);
-        if !bags && !operators_lost {
-            return None;
-        }
-        let judged = match ratio(QUERY_OPERATORS) {
-            Some(operators) if !bags => [operators, 0.1],
-            _ => [growth, 1.5],
-        };
-        let signs = [
-            (alike, "queries repeat each other"),
-            (bare, "function words vanish"),
-            (operators_lost, "operators are no longer used"),
-            (
-                thin && !operators_lost,
-                "few operators are left among many words",
-            ),
-        ];
-        let signs: Vec<&str> = signs
-            .into_iter()
-            .filter_map(|(holds, sign)| holds.then_some(sign))
-            .collect();
-        let message = format!(
-            "Queries are {} times as long as at the start, {} words each, and {}: the policy writes bags of keywords. The \
-             ranking reward pays overlap with the passages. Subtract what the plain question's keywords would find, or cap \
-             the length.",
-            number(growth),
-            number(words),
-            signs.join(", ")
-        );
-        let severity = stop_if(growth > 2.0 && grown && alike && bare);
-        Some(Finding::new(severity, judged, message))
     }
 }
 
