@@ -1,6 +1,7 @@
 //! Checkpoints and data sets by name: a folder, or a repository of the Hugging Face hub kept in the cache that its own tools use.
 
 mod data;
+mod paced;
 mod server;
 
 use std::collections::BTreeSet;

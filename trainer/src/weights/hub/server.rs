@@ -11,6 +11,7 @@ use ureq::Body;
 use ureq::http::{HeaderMap, Response, StatusCode, Uri, header};
 
 use super::Repo;
+use super::paced::{LEAST, Paced};
 
 /// An answer that cannot be had or used.
 #[derive(Debug, thiserror::Error)]
@@ -74,9 +75,6 @@ pub(super) struct Server<'a> {
 
 /// Time without a byte after which a server counts as away.
 const PATIENCE: Duration = Duration::from_mins(1);
-/// Fewest bytes of a body in that time: one that comes drop by drop would come for ever. A try of a download that brings less has
-/// failed.
-const LEAST: u64 = 1 << 20;
 const MOST_REDIRECTS: usize = 8;
 /// Length of a SHA-256 in hexadecimal.
 const SHA256_DIGITS: usize = 64;
@@ -107,7 +105,7 @@ impl<'a> Server<'a> {
             let response = self.get(&repo.info_address(self.endpoint), None, true)?;
             let body = response.into_body().into_with_config().limit(MOST_TEXT);
             let mut text = Vec::new();
-            let read = Paced::new(body.reader()).read_to_end(&mut text);
+            let read = Paced::new(body.reader(), PATIENCE).read_to_end(&mut text);
             read.map_err(|error| Box::new(ureq::Error::from(error)))?;
             Ok(text)
         })?;
@@ -213,7 +211,7 @@ impl<'a> Server<'a> {
         file.seek(SeekFrom::Start(begin)).map_err(at(path))?;
         let body = response.into_body().into_reader().take(total - begin);
         // An answer that breaks off is asked for again from where it did.
-        copied(&mut Paced::new(body), file).map_err(at(path))?;
+        copied(&mut Paced::new(body, PATIENCE), file).map_err(at(path))?;
         let found = file.stream_position().map_err(at(path))?;
         if found == total {
             Ok(())
@@ -289,41 +287,6 @@ fn copied(body: &mut impl Read, file: &mut impl Write) -> std::io::Result<()> {
                 return Ok(());
             }
         }
-    }
-}
-
-/// A body that ends in an error when it brings too little in a time.
-struct Paced<R> {
-    body: R,
-    time: Duration,
-    begun: Instant,
-    found: u64,
-}
-
-impl<R: Read> Paced<R> {
-    fn new(body: R) -> Self {
-        Self {
-            body,
-            time: PATIENCE,
-            begun: Instant::now(),
-            found: 0,
-        }
-    }
-}
-
-impl<R: Read> Read for Paced<R> {
-    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
-        let read = self.body.read(buffer)?;
-        self.found += read as u64;
-        // The end of a body is no pause.
-        if read > 0 && self.begun.elapsed() >= self.time {
-            if self.found < LEAST {
-                let what = format!("{} bytes in {:?} are too few", self.found, self.time);
-                return Err(std::io::Error::new(ErrorKind::TimedOut, what));
-            }
-            (self.begun, self.found) = (Instant::now(), 0);
-        }
-        Ok(read)
     }
 }
 
@@ -474,27 +437,6 @@ fn at(path: &Path) -> impl FnOnce(std::io::Error) -> Fault {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_body_that_comes_drop_by_drop_ends() {
-        let mut paced = Paced {
-            time: Duration::ZERO,
-            ..Paced::new(std::io::repeat(7))
-        };
-        let mut buffer = vec![0; LEAST as usize];
-        for _ in 0..2 {
-            assert_eq!(paced.read(&mut buffer).unwrap(), buffer.len());
-        }
-        let slow = paced.read(&mut buffer[1..]).unwrap_err();
-        assert_eq!(slow.kind(), ErrorKind::TimedOut);
-        let mut ended = Paced {
-            time: Duration::ZERO,
-            ..Paced::new(std::io::empty())
-        };
-        assert_eq!(ended.read(&mut buffer).unwrap(), 0);
-        let mut begun = Paced::new(std::io::repeat(7));
-        assert_eq!(begun.read(&mut buffer[1..]).unwrap(), buffer.len() - 1);
-    }
 
     /// Takes so many bytes, then its disk is full.
     struct Disk(usize);
