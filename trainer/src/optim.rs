@@ -11,10 +11,9 @@ mod packed;
 mod shards;
 
 use std::collections::BTreeMap;
-use std::ops::Range;
 
 use burn::module::{Module, ModuleMapper, Param};
-use burn::tensor::{Device, Tensor, TensorData};
+use burn::tensor::Tensor;
 use rayon::prelude::*;
 
 pub(crate) use self::config::Curve;
@@ -48,17 +47,6 @@ enum Kept {
 }
 
 impl Kept {
-    /// Moments of 8 bits, on the device of the parameter.
-    fn of_8_bits(moments: EightBit, device: &Device) -> Self {
-        #[cfg(feature = "gpu")]
-        if Kernels::of(device) == Kernels::Cube {
-            return Self::Packed(Packed::of(&moments, device));
-        }
-        #[cfg(not(feature = "gpu"))]
-        let _ = device;
-        Self::EightBit(moments)
-    }
-
     /// Changes these numbers of a parameter, of which it has the moments.
     fn step<const D: usize>(
         self,
@@ -127,36 +115,6 @@ impl Entry {
                     second: gradient.zeros_like(),
                 })
             }
-        });
-        entry
-    }
-
-    /// The entry of a parameter of `count` numbers, of the kind that `config` wants; `moments` gives both moments of some of them.
-    fn of(
-        config: &AdamWConfig,
-        shard: Shard,
-        count: usize,
-        device: &Device,
-        moments: impl FnOnce(Range<usize>) -> [Vec<f32>; 2],
-    ) -> Self {
-        let mut entry = Self {
-            count,
-            in_8_bits: config.quantises(count, Kernels::of(device)),
-            kept: None,
-        };
-        let own = shard.own(entry.cut());
-        if own.is_empty() {
-            return entry;
-        }
-        let [first, second] = moments(own);
-        entry.kept = Some(if entry.in_8_bits {
-            Kept::of_8_bits(EightBit::of(&first, &second), device)
-        } else {
-            let [first, second] = [first, second].map(|numbers| {
-                let count = numbers.len();
-                Tensor::from_data(TensorData::new(numbers, [count]), device)
-            });
-            Kept::Full(Moments { first, second })
         });
         entry
     }
@@ -493,7 +451,7 @@ fn step_of(
 
 #[cfg(test)]
 mod tests {
-    use burn::tensor::Distribution;
+    use burn::tensor::{Device, Distribution};
 
     use super::*;
 

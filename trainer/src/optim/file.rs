@@ -7,11 +7,13 @@ use std::ops::Range;
 use std::path::Path;
 
 use burn::module::{Module, ModuleVisitor, Param};
-use burn::tensor::{Device, Tensor};
+use burn::tensor::{Device, Tensor, TensorData};
 use safetensors::tensor::{Dtype, SafeTensors, View};
 
 use super::eight_bit::{BLOCK, EightBit, Quantised};
-use super::{AdamW, AdamWConfig, Entry, Kept};
+#[cfg(feature = "gpu")]
+use super::packed::Packed;
+use super::{AdamW, AdamWConfig, Entry, Kept, Moments};
 use crate::file_error::FileError;
 use crate::model::{Decoder, Kernels};
 use crate::ranks::{Questions, RankError, Ranks, Shard, floats};
@@ -221,7 +223,50 @@ static EIGHT_BIT: [Kind; 4] = [
     Kind::scales("root_scales"),
 ];
 
+impl Kept {
+    /// Moments of 8 bits, on the device of the parameter.
+    fn of_8_bits(moments: EightBit, device: &Device) -> Self {
+        #[cfg(feature = "gpu")]
+        if Kernels::of(device) == Kernels::Cube {
+            return Self::Packed(Packed::of(&moments, device));
+        }
+        #[cfg(not(feature = "gpu"))]
+        let _ = device;
+        Self::EightBit(moments)
+    }
+}
+
 impl Entry {
+    /// The entry of a parameter of `count` numbers, of the kind that `config` wants; `moments` gives both moments of some of them.
+    fn of(
+        config: &AdamWConfig,
+        shard: Shard,
+        count: usize,
+        device: &Device,
+        moments: impl FnOnce(Range<usize>) -> [Vec<f32>; 2],
+    ) -> Self {
+        let mut entry = Self {
+            count,
+            in_8_bits: config.quantises(count, Kernels::of(device)),
+            kept: None,
+        };
+        let own = shard.own(entry.cut());
+        if own.is_empty() {
+            return entry;
+        }
+        let [first, second] = moments(own);
+        entry.kept = Some(if entry.in_8_bits {
+            Kept::of_8_bits(EightBit::of(&first, &second), device)
+        } else {
+            let [first, second] = [first, second].map(|numbers| {
+                let count = numbers.len();
+                Tensor::from_data(TensorData::new(numbers, [count]), device)
+            });
+            Kept::Full(Moments { first, second })
+        });
+        entry
+    }
+
     /// The entry of a parameter whose moments, whole, are of 8 bits.
     fn of_8_bits(shard: Shard, moments: &EightBit, device: &Device) -> Self {
         let mut entry = Self {
