@@ -1,6 +1,5 @@
 //! The learner: weights, optimizer and engine, trained on scored token logs. It knows nothing of tasks.
 
-use std::collections::BTreeSet;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -19,18 +18,15 @@ use crate::grads::NamedGrads;
 use crate::logprobs::Scores;
 use crate::memory::Workload;
 use crate::model::Decoder;
-use crate::objective::{RankMetrics, Recipe, rank_means};
+use crate::objective::{RankMetrics, Recipe};
 use crate::optim::AdamW;
 use crate::push::{Pushed, Pusher};
 use crate::ranks::{RankError, Ranks, sample};
 use crate::remote::RemotePolicy;
-use crate::sample::Sample;
 use crate::scoring::sentence_ends;
 use crate::sequence::{BatchSize, Sequence};
 use crate::student::{LearnError, SftStats, Student};
-use crate::update::{
-    GroupCounts, Scored, TokenSums, ValueStats, hold_entropy, loss, minibatches, restrain, score,
-};
+use crate::update::{Scored, TokenSums, ValueStats, hold_entropy, loss, minibatches, restrain};
 pub use crate::update_config::{OldLogprobs, UpdateConfig};
 use crate::weights::Checkpoint;
 use crate::workers::Workers;
@@ -47,7 +43,7 @@ pub struct Learner {
     /// Most tokens of a sequence.
     pub(crate) context: usize,
     /// Whether each token id ends a sentence; empty unless the loss reads it.
-    sentence_ends: Vec<bool>,
+    pub(crate) sentence_ends: Vec<bool>,
     /// Entropy of the run's first batch with a gradient, nats, where the objective holds entropy there.
     anchor: Option<f32>,
     /// Moving averages of the metrics of hidden states, where the objective shapes advantages by them.
@@ -407,49 +403,6 @@ impl Learner {
             self.publish().await?;
         }
         Ok(())
-    }
-
-    /// Advantages of groups, one per token of what is learned from, with turns paid for what they told; the counts of groups by outcome;
-    /// and, where the objective reads them, the mean metrics of hidden states over the groups that are learned from.
-    ///
-    /// # Errors
-    /// [`LearnError::Ranks`] when a rank is lost.
-    pub(crate) fn advantages(
-        &self,
-        mut groups: Vec<Vec<Sample>>,
-    ) -> Result<(Vec<Scored>, GroupCounts, Option<RankMetrics>), LearnError> {
-        self.prepare(&mut groups)?;
-        // Rollouts that record no temperature were drawn at the run's one temperature.
-        let temperature = self.config.one_temperature().unwrap_or(1.0);
-        let anchored = self.recipe.entropy.anchored;
-        for Sample { sequence, .. } in groups.iter_mut().flatten() {
-            if sequence.temperatures.is_empty() {
-                sequence.temperatures = vec![temperature; sequence.targets.len()];
-            }
-            sequence.nucleus = anchored.map_or(0.0, |anchored| anchored.top_p);
-        }
-        let mut readings = self.readings(&groups)?;
-        let mut metrics = Vec::new();
-        if let Some(shaping) = self.recipe.rank_shaping {
-            metrics = self.rank_metrics(&shaping, &groups)?;
-            let bonus = |metrics| {
-                let averages = self.averages.as_ref();
-                averages.map_or(0.0, |averages| shaping.bonus(metrics, averages))
-            };
-            readings.bonuses = metrics.iter().map(bonus).collect();
-        }
-        let numbered = groups.iter().zip(0_u64..);
-        let numbers: Vec<u64> = numbered
-            .flat_map(|(group, number)| group.iter().map(move |_| number))
-            .collect();
-        let (scored, counts) = score(groups, &self.recipe, &readings, &self.sentence_ends);
-        let kept: BTreeSet<u64> = scored.iter().map(|row| row.group).collect();
-        let metrics = metrics.into_iter().zip(numbers);
-        let learned: Vec<RankMetrics> = metrics
-            .filter(|(_, group)| kept.contains(group))
-            .map(|(metrics, _)| metrics)
-            .collect();
-        Ok((scored, counts, rank_means(&learned)))
     }
 
     /// Returns whether only the critic learns for now.

@@ -1,5 +1,7 @@
-//! Forward passes over a batch before it is learned from: old log-probabilities, the distance from the reference, and the information
-//! gain of each turn.
+//! A batch before it is learned from: its advantages, and the forward passes for old log-probabilities, the distance from the reference,
+//! and the information gain of each turn.
+
+use std::collections::BTreeSet;
 
 use burn::tensor::{Int, Tensor};
 use forage_contracts::Tokenizer;
@@ -7,14 +9,57 @@ use forage_contracts::Tokenizer;
 use crate::learner::Learner;
 use crate::logprobs::Scores;
 use crate::model::{Batch, Decoder};
-use crate::objective::{Credit, RankMetrics, RankShaping, step_potential};
+use crate::objective::{Credit, RankMetrics, RankShaping, rank_means, step_potential};
 use crate::ranks::RankError;
 use crate::sample::Sample;
 use crate::sequence::{Sequence, ids};
-use crate::student::Student;
-use crate::update::{Readings, Scored};
+use crate::student::{LearnError, Student};
+use crate::update::{GroupCounts, Readings, Scored, score};
 
 impl Learner {
+    /// Advantages of groups, one per token of what is learned from, with turns paid for what they told; the counts of groups by outcome;
+    /// and, where the objective reads them, the mean metrics of hidden states over the groups that are learned from.
+    ///
+    /// # Errors
+    /// [`LearnError::Ranks`] when a rank is lost.
+    pub(crate) fn advantages(
+        &self,
+        mut groups: Vec<Vec<Sample>>,
+    ) -> Result<(Vec<Scored>, GroupCounts, Option<RankMetrics>), LearnError> {
+        self.prepare(&mut groups)?;
+        // Rollouts that record no temperature were drawn at the run's one temperature.
+        let temperature = self.config.one_temperature().unwrap_or(1.0);
+        let anchored = self.recipe.entropy.anchored;
+        for Sample { sequence, .. } in groups.iter_mut().flatten() {
+            if sequence.temperatures.is_empty() {
+                sequence.temperatures = vec![temperature; sequence.targets.len()];
+            }
+            sequence.nucleus = anchored.map_or(0.0, |anchored| anchored.top_p);
+        }
+        let mut readings = self.readings(&groups)?;
+        let mut metrics = Vec::new();
+        if let Some(shaping) = self.recipe.rank_shaping {
+            metrics = self.rank_metrics(&shaping, &groups)?;
+            let bonus = |metrics| {
+                let averages = self.averages();
+                averages.map_or(0.0, |averages| shaping.bonus(metrics, &averages))
+            };
+            readings.bonuses = metrics.iter().map(bonus).collect();
+        }
+        let numbered = groups.iter().zip(0_u64..);
+        let numbers: Vec<u64> = numbered
+            .flat_map(|(group, number)| group.iter().map(move |_| number))
+            .collect();
+        let (scored, counts) = score(groups, &self.recipe, &readings, &self.sentence_ends);
+        let kept: BTreeSet<u64> = scored.iter().map(|row| row.group).collect();
+        let metrics = metrics.into_iter().zip(numbers);
+        let learned: Vec<RankMetrics> = metrics
+            .filter(|(_, group)| kept.contains(group))
+            .map(|(metrics, _)| metrics)
+            .collect();
+        Ok((scored, counts, rank_means(&learned)))
+    }
+
     /// Where the config asks for it, takes text in a tag out of what is learned, and adds the information gain to the rewards of turns.
     ///
     /// # Errors
