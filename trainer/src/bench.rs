@@ -21,7 +21,8 @@ use crate::ranks::Ranks;
 use crate::sample::Sample;
 use crate::sequence::{BatchSize, MicroBatch, Sequence};
 use crate::student::{LearnError, SftStats, Student};
-use crate::update::{Readings, Scored, TokenSums, loss, minibatches, score};
+use crate::update::{Readings, Scored, loss, minibatches, score};
+use crate::update_stats::TokenSums;
 use crate::weights::{Checkpoint, Precision};
 use crate::workers::Workers;
 

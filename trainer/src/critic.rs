@@ -19,7 +19,8 @@ use crate::optim::{AdamW, AdamWConfig};
 use crate::ranks::{RankError, Ranks, Shard};
 use crate::sequence::{Sequence, ids};
 use crate::student::{LearnError, Student};
-use crate::update::{Scored, ValueStats, ValueSums};
+use crate::update::Scored;
+use crate::update_stats::{ValueStats, ValueSums};
 use crate::weights::{Checkpoint, SaveOptions, WeightsError, adapter, save_decoder_as, value_head};
 
 /// How the critic of credit `gae` learns.

@@ -11,7 +11,8 @@ use crate::learner::Learner;
 use crate::run::GrpoConfig;
 use crate::sample::Sample;
 use crate::student::LearnError;
-use crate::update::{GroupCounts, Scored};
+use crate::update::Scored;
+use crate::update_stats::GroupCounts;
 
 /// Largest distance from 1 of a ratio that rounding makes.
 const RATIO: f64 = 1e-3;

@@ -26,8 +26,9 @@ use crate::remote::RemotePolicy;
 use crate::scoring::sentence_ends;
 use crate::sequence::{BatchSize, Sequence};
 use crate::student::{LearnError, SftStats, Student};
-use crate::update::{Scored, TokenSums, ValueStats, hold_entropy, loss, minibatches, restrain};
+use crate::update::{Scored, hold_entropy, loss, minibatches, restrain};
 pub use crate::update_config::{OldLogprobs, UpdateConfig};
+use crate::update_stats::{TokenSums, ValueStats};
 use crate::weights::Checkpoint;
 use crate::workers::Workers;
 

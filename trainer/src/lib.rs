@@ -15,7 +15,8 @@
 //! - `remote`: rollouts from vLLM and SGLang servers, and text from any server, through the same trait.
 //! - `sample`, `demonstrations`, `sequence`, `logprobs`, `backward`, `workers`, `grads`, `optim`: a gradient step,
 //!   piece by piece.
-//! - [`objective`]: the GRPO family as functions over slices; `update`: the sequences of each optimizer step, and their loss.
+//! - [`objective`]: the GRPO family as functions over slices; `update`: the sequences of each optimizer step, and their loss;
+//!   `update_stats`: the figures of these steps.
 //! - `spectrum`: singular values, of hidden states and of gradients.
 //! - `curriculum`: which questions a step asks.
 //! - `bert`: encoders and cross-encoders for dense retrieval and reranking; nothing else here uses them.
@@ -72,6 +73,7 @@ mod spectrum;
 mod student;
 mod update;
 mod update_config;
+mod update_stats;
 
 mod bench;
 mod first_update;
@@ -116,7 +118,7 @@ pub use sample::Sample;
 pub use sequence::{BatchSize, Sequence};
 pub use sft_run::{Lessons, SftConfig, run_sft};
 pub use student::{LearnError, SftStats};
-pub use update::UpdateStats;
+pub use update_stats::UpdateStats;
 
 pub use warm_start::{Demonstrator, Stage, WarmStartConfig, warm_start};
 pub use watch::{Aliases, EventWriter, NonFinite, SentinelConfig};

@@ -52,7 +52,7 @@ pub use crate::records::{Control, RunError, RunPlace};
 use crate::records::{Records, Saving};
 use crate::sample::Sample;
 use crate::student::LearnError;
-use crate::update::UpdateStats;
+use crate::update_stats::UpdateStats;
 use crate::watch::Sentinel;
 
 /// The questions of a run, with the environment and the rewards.

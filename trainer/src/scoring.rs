@@ -14,7 +14,8 @@ use crate::ranks::RankError;
 use crate::sample::Sample;
 use crate::sequence::{Sequence, ids};
 use crate::student::{LearnError, Student};
-use crate::update::{GroupCounts, Readings, Scored, score};
+use crate::update::{Readings, Scored, score};
+use crate::update_stats::GroupCounts;
 
 impl Learner {
     /// Advantages of groups, one per token of what is learned from, with turns paid for what they told; the counts of groups by outcome;

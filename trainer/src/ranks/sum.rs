@@ -14,7 +14,7 @@ use super::exchange::{floats, to_bytes};
 use super::{RankError, Ranks};
 use crate::grads::NamedGrads;
 use crate::objective::{CorrectionCounts, ObjectiveStats};
-use crate::update::{TokenSums, ValueSums};
+use crate::update_stats::{TokenSums, ValueSums};
 
 /// Numbers of a piece: a frame of the connection.
 pub(super) const PIECE: usize = (1 << 18) - 16;

@@ -12,7 +12,7 @@ use rand::RngExt;
 use super::*;
 use crate::grads::NamedGrads;
 use crate::objective::ObjectiveStats;
-use crate::update::TokenSums;
+use crate::update_stats::TokenSums;
 
 mod shards;
 mod stuck;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use forage_contracts::{Ending, Episode, Metric, Provenance, Score};
 
 use crate::metrics::Row;
-use crate::update::UpdateStats;
+use crate::update_stats::UpdateStats;
 
 /// Rewards that differ by less are counted as equal.
 const SAME_PAY: f64 = 1e-6;

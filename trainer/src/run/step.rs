@@ -12,7 +12,7 @@ use crate::learner::Learner;
 use crate::metrics::Row;
 use crate::sample::Sample;
 use crate::student::LearnError;
-use crate::update::UpdateStats;
+use crate::update_stats::UpdateStats;
 
 impl Run<'_> {
     /// Runs one step: rollouts, an update on them, and the new weights to the sampler. Returns the metrics row and the episodes (none for

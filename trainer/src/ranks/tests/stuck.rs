@@ -7,7 +7,7 @@ use burn::tensor::Device;
 use super::gradients;
 use crate::ranks::Ranks;
 use crate::ranks::here::Fault;
-use crate::update::TokenSums;
+use crate::update_stats::TokenSums;
 
 /// Time that a sum may take.
 const TIME: Duration = Duration::from_millis(300);
