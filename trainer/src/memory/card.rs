@@ -1,6 +1,7 @@
 //! Memory on a GPU: what a card holds, not the processor.
 
-use super::{DROPPED, F32, MemoryEstimate, MemoryPlan, Moment, Part, part, sum};
+use super::estimate::{Moment, Part, part, sum};
+use super::{DROPPED, F32, MemoryEstimate, MemoryPlan};
 use crate::device::Workspace;
 use crate::generate::pass_bytes;
 use crate::logprobs::Logits;

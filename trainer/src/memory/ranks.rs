@@ -1,6 +1,7 @@
 //! The memory that the first of several ranks holds besides: weights and moments of before a step, for a checkpoint where a rank is lost.
 
-use super::{F32, MemoryEstimate, MemoryPlan, Part, part, sum};
+use super::estimate::{Part, part, sum};
+use super::{F32, MemoryEstimate, MemoryPlan};
 
 /// Name of the part.
 const AGAIN: &str = "weights and moments of before the step";
