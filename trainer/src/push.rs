@@ -8,24 +8,28 @@
 //! process begins with weights that it changed on purpose, far beyond rounding: each server must be seen to have these, and then the true
 //! ones. A process that is killed between the two has sampled nothing, and the next one pushes both again.
 
+mod proof;
+mod way;
+
 use std::collections::{BTreeSet, VecDeque};
 use std::ffi::OsStr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use forage_contracts::Tokenizer;
 use forage_contracts::policy::Policy;
 use futures::future::join_all;
 
+use self::proof::changed;
+use self::way::Way;
 use crate::device::{ComputeType, is_processor};
 use crate::logprobs::{EXACT_GAP, ROUNDED_GAP};
-use crate::lora;
 use crate::model::Decoder;
 use crate::ranks::sample;
-use crate::remote::{Gap, Probe, PushKind, RemoteError, RemotePolicy, Server};
+use crate::remote::{Gap, Probe, RemoteError, RemotePolicy, Server};
 use crate::sequence::Sequence;
 use crate::student::{LearnError, Student};
-use crate::weights::{Checkpoint, FileType, WeightsError};
+use crate::weights::{Checkpoint, FileType};
 
 /// Versions whose folders stay at least: a server may read an adapter again as long as requests under it are under way.
 const KEPT: usize = 3;
@@ -40,14 +44,6 @@ const SEEN: f64 = 10.0;
 /// The factor of the bound for weights that are changed on purpose: they may round more than trained ones.
 const ROUGHER: f64 = 2.0;
 
-/// Factors of the last norm and of the head by which whole weights are changed on purpose. The first that moves log-probabilities far
-/// enough is pushed; flat logits come before steep ones, which round more.
-const FACTORS: [f64; 6] = [0.5, 0.25, 2.0, 4.0, 8.0, 16.0];
-/// Largest numbers added to the second matrices of an adapter that is changed on purpose.
-const SHIFTS: [f64; 9] = [
-    0.015_625, 0.031_25, 0.062_5, 0.125, 0.25, 0.5, 1.0, 2.0, 4.0,
-];
-
 /// What the server goes on with, behind a mark that no other push has.
 const TEXTS: [&str; 4] = [
     "The river rises in the mountains, crosses three countries and reaches the sea near an old harbour.",
@@ -55,86 +51,6 @@ const TEXTS: [&str; 4] = [
     "In 1906 the company built a bridge of 425 metres; it was closed, repaired and opened again in 1951.",
     "I need the year in which her brother was born, so I look for the family before I answer.",
 ];
-
-/// A way to hand weights over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
-    /// The adapter alone.
-    Adapter,
-    /// All weights, an adapter merged into them.
-    Whole,
-    /// All weights, with the embedding once more under the name of the output head.
-    Untied,
-}
-
-impl Way {
-    const ALL: [Self; 3] = [Self::Adapter, Self::Whole, Self::Untied];
-
-    /// The ways to hand over the weights of a checkpoint, the cheapest first.
-    fn all(checkpoint: &Checkpoint) -> Vec<Self> {
-        let adapter = checkpoint.lora.is_some().then_some(Self::Adapter);
-        let untied = checkpoint
-            .config
-            .tie_word_embeddings
-            .then_some(Self::Untied);
-        adapter
-            .into_iter()
-            .chain([Self::Whole])
-            .chain(untied)
-            .collect()
-    }
-
-    fn words(self) -> &'static str {
-        match self {
-            Self::Adapter => "pushed as an adapter",
-            Self::Whole => "pushed whole",
-            Self::Untied => "pushed whole with the embedding as `lm_head.weight`",
-        }
-    }
-
-    fn kind(self) -> PushKind {
-        match self {
-            Self::Adapter => PushKind::Adapter,
-            Self::Whole | Self::Untied => PushKind::Full,
-        }
-    }
-
-    fn folder(self, version: u64) -> String {
-        format!("version-{version:06}{}", self.ending())
-    }
-
-    /// The folder of weights that are changed on purpose.
-    fn folder_of_proof(self) -> String {
-        format!("changed{}", self.ending())
-    }
-
-    fn ending(self) -> &'static str {
-        match self {
-            Self::Adapter => "",
-            Self::Whole => "-whole",
-            Self::Untied => "-untied",
-        }
-    }
-
-    /// The type of the numbers in the files.
-    fn file_type(self, checkpoint: &Checkpoint) -> FileType {
-        match self {
-            Self::Adapter => FileType::F32,
-            Self::Whole | Self::Untied => checkpoint.published_type(),
-        }
-    }
-
-    fn save(self, checkpoint: &Checkpoint, folder: &Path) -> Result<(), WeightsError> {
-        match self {
-            Self::Adapter => checkpoint.write_adapter(folder),
-            Self::Whole => checkpoint.write_as(folder, self.file_type(checkpoint)),
-            Self::Untied => {
-                let merged = checkpoint.clone().merge().untied();
-                merged.write_as(folder, self.file_type(checkpoint))
-            }
-        }
-    }
-}
 
 /// A push that servers were seen to have taken.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -527,32 +443,4 @@ fn own(student: &Student, decoder: &Decoder, ids: &[u32], first: usize) -> Vec<f
         ..Sequence::default()
     };
     student.scores(decoder, &[&sequence]).logprobs
-}
-
-/// The student's weights, changed so that their log-probabilities of the texts are at least so far away on average, nats; beside them
-/// that distance. `None` where no change moves them so far.
-fn changed(student: &Student, texts: &[Vec<u32>], least: f64) -> Option<(Checkpoint, f64)> {
-    let checkpoint = student.checkpoint();
-    let adapted = checkpoint.lora.is_some();
-    let amounts: &[f64] = if adapted { &SHIFTS } else { &FACTORS };
-    let logprobs = |decoder: &Decoder| -> Vec<f32> {
-        let of = |text: &Vec<u32>| own(student, decoder, text, 1);
-        texts.iter().flat_map(of).collect()
-    };
-    let before = logprobs(&checkpoint.decoder);
-    amounts.iter().find_map(|&amount| {
-        let mut changed = checkpoint.clone();
-        if adapted {
-            lora::shift(&mut changed.decoder, amount);
-        } else {
-            changed.decoder = changed.decoder.scaled(amount);
-        }
-        let after = logprobs(&changed.decoder);
-        let distances = before.iter().zip(&after);
-        let sum: f64 = distances
-            .map(|(before, after)| (f64::from(*before) - f64::from(*after)).abs())
-            .sum();
-        let moved = sum / before.len().max(1) as f64;
-        (moved >= least).then_some((changed, moved))
-    })
 }
