@@ -5,6 +5,7 @@ mod config;
 mod endings;
 mod hints;
 mod jobs;
+mod play;
 mod questions;
 mod recomposition;
 mod replay;
@@ -15,16 +16,14 @@ mod step;
 mod together;
 
 use std::collections::VecDeque;
-use std::ops::Range;
 use std::sync::Arc;
 
 use forage_contracts::environment::EnvFactory;
-use forage_contracts::policy::Sampling;
 use forage_contracts::seed::Seed;
 use forage_contracts::{Episode, Metric, Task};
 use forage_env::registry;
 use forage_env::reward::RewardSet;
-use forage_env::{Alarm, InfraBudget, Job, Presentation, Rollout, Severity};
+use forage_env::{Alarm, Presentation, Severity};
 use tracing::Instrument;
 use tracing::field::Empty;
 
@@ -34,11 +33,13 @@ pub(crate) use endings::Endings;
 use hints::Hints;
 pub(crate) use hints::{HintConfig, style};
 pub use jobs::group_jobs;
-use jobs::{dealt, tree_jobs};
+pub(crate) use play::evaluate;
+#[cfg(test)]
+pub(crate) use play::rollout;
 pub(crate) use recomposition::RecompositionConfig;
 use replay::Buffer;
 pub(crate) use replay::ReplayConfig;
-use rows::{describe_replay, describe_update, describe_validation};
+use rows::{describe_replay, describe_update};
 use sharing::share;
 use solved::Solved;
 use together::Held;
@@ -330,46 +331,6 @@ impl<'a> Run<'a> {
         drawn.into_iter().filter_map(left).collect()
     }
 
-    /// Plays this rank's share of one group of episodes per question, under the weights published last. Groups are numbered from `first`.
-    fn play(
-        &self,
-        problem: &Problem,
-        questions: &[usize],
-        first: usize,
-        step: u64,
-    ) -> impl Future<Output = Played> + Send + use<> {
-        let size = self.config.group_size;
-        let tasks = questions
-            .iter()
-            .map(|&place| Arc::clone(&problem.train[place]));
-        let tasks: Vec<Arc<Task>> = tasks.collect();
-        let seed = Seed::root(self.place.seed).child("rollout", &[step]);
-        let trees = |task: &Task| {
-            let is_solved = self.solved.find(task).is_some();
-            let trees = self.config.trees.filter(|_| !is_solved);
-            (trees.unwrap_or(size), self.config.branching)
-        };
-        let mut jobs = tree_jobs(&tasks, first, size, trees, seed);
-        self.config.update.temper(&mut jobs);
-        let rollout = rollout(self.learner, problem, Sampling::FULL);
-        play_own(rollout, self.hints.clone(), jobs, &self.ranks)
-    }
-
-    /// Gathers the episodes of these groups from all ranks.
-    fn collect(
-        &self,
-        own: Played,
-        groups: Range<usize>,
-        step: u64,
-    ) -> Result<Vec<Episode>, RunError> {
-        let members = 0..self.config.group_size as u64;
-        let all: Vec<(u64, u64)> = groups
-            .flat_map(|group| members.clone().map(move |member| (group as u64, member)))
-            .collect();
-        let episodes = own.and_then(|own| self.ranks.episodes(own, &all));
-        episodes.map_err(lost_at(step))
-    }
-
     /// Hands changed weights to the sampler; recorded rollouts have none.
     async fn sync_weights(
         &mut self,
@@ -384,20 +345,6 @@ impl<'a> Run<'a> {
         if let Some(pushed) = self.learner.publish().await.map_err(failed)? {
             row.set(Metric::PUSH_VERIFIED, pushed.servers as f64);
             row.set(Metric::PUSH_GAP, pushed.gap);
-        }
-        Ok(())
-    }
-
-    /// Plays the development questions greedily if an evaluation is due.
-    async fn evaluate(&self, step: u64, row: &mut Row) -> Result<(), RunError> {
-        let Source::Play(problem) = self.source else {
-            return Ok(());
-        };
-        let every = self.config.evaluate_every;
-        if every > 0 && (step + 1).is_multiple_of(every) {
-            let seed = Seed::root(self.place.seed);
-            let budget = self.config.fault_budget();
-            evaluate(self.learner, problem, budget, seed, step, row).await?;
         }
         Ok(())
     }
@@ -477,62 +424,9 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Plays the development questions greedily, once each, and puts the mean of the environment's measure into the row; `None` without
-/// questions.
-pub(crate) async fn evaluate(
-    learner: &Learner,
-    problem: &Problem,
-    budget: InfraBudget,
-    seed: Seed,
-    step: u64,
-    row: &mut Row,
-) -> Result<Option<f64>, RunError> {
-    let jobs = group_jobs(&problem.dev, 1, seed.child("dev", &[]));
-    let (all, ranks) = (names(&jobs), learner.ranks());
-    let rollout = rollout(learner, problem, Sampling::GREEDY);
-    let own = play_own(rollout, None, jobs, ranks).await;
-    let episodes = own.and_then(|own| ranks.episodes(own, &all));
-    let episodes = episodes.map_err(lost_at(step))?;
-    budget
-        .check(&episodes)
-        .map_err(|source| RunError::Infra { step, source })?;
-    let measure = problem.factory.spec().outcome.measure();
-    Ok(describe_validation(row, &episodes, measure))
-}
-
 /// The samples of a group's scored episodes.
 fn samples(group: &[Episode]) -> Vec<Sample> {
     group.iter().filter_map(Sample::of).collect()
-}
-
-/// Episodes that a rank has played.
-type Played = Result<Vec<Episode>, RankError>;
-
-/// Plays this rank's share of the jobs; ends at once when a rank is lost.
-fn play_own(
-    rollout: Rollout,
-    hints: Option<Hints>,
-    jobs: Vec<Job>,
-    ranks: &Ranks,
-) -> impl Future<Output = Played> + Send + use<> {
-    let (own, lost) = (dealt(jobs, ranks), ranks.lost());
-    let played = async move {
-        match hints {
-            Some(hints) => hints.play(&rollout, own).await,
-            None => rollout.run(own).await,
-        }
-    };
-    async move {
-        tokio::select! {
-            episodes = played => Ok(episodes),
-            error = lost => Err(error),
-        }
-    }
-}
-
-/// Group and member numbers of each job.
-fn names(jobs: &[Job]) -> Vec<(u64, u64)> {
-    jobs.iter().map(|job| (job.group, job.member)).collect()
 }
 
 /// Makes the error of a step from a lost rank.
@@ -540,17 +434,5 @@ fn lost_at(step: u64) -> impl Fn(RankError) -> RunError {
     move |error| RunError::Learn {
         step,
         source: LearnError::Ranks(error),
-    }
-}
-
-/// The rollout setup for the learner's current weights.
-pub(crate) fn rollout(learner: &Learner, problem: &Problem, sampling: Sampling) -> Rollout {
-    Rollout {
-        policy: learner.policy(),
-        tokenizer: Arc::new(learner.checkpoint().tokenizer),
-        factory: Arc::clone(&problem.factory),
-        rewards: Arc::clone(&problem.rewards),
-        sampling,
-        presentation: problem.presentation.clone(),
     }
 }

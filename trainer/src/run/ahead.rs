@@ -12,8 +12,9 @@ use forage_contracts::{Episode, Metric, SettingError};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use tokio::task::JoinHandle;
 
+use super::play::Played;
 use super::replay::check_reuse;
-use super::{GrpoConfig, Played, Run, RunError, RunPlace, Source};
+use super::{GrpoConfig, Run, RunError, RunPlace, Source};
 use crate::learner::Learner;
 use crate::metrics::Row;
 
