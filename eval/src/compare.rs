@@ -1,23 +1,20 @@
 //! Two policies on the same questions.
 
+mod words;
+
+pub(crate) use words::{SMALL_N, few_questions, interval_words, test_words};
+
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
 use forage_contracts::{Episode, nearest};
 use serde::{Deserialize, Serialize};
 
-use crate::measures::{
-    QuestionKey, better, by_question, clusters, display_rank, headline, sources,
-};
+use crate::measures::{QuestionKey, better, by_question, clusters, sources};
 use crate::stats::{
-    Better, Bootstrap, Interval, LEVEL, NonInferiority, StatsError, holm, macro_average,
-    mcnemar_exact, mean, minimum_detectable_effect, paired_bootstrap, paired_permutation,
+    Bootstrap, Interval, NonInferiority, StatsError, holm, macro_average, mcnemar_exact, mean,
+    minimum_detectable_effect, paired_bootstrap, paired_permutation,
 };
-use crate::summary::number;
-use crate::text::{self, figure, signed};
-
-/// Below this many questions figures carry a warning.
-pub(crate) const SMALL_N: usize = 100;
 
 /// Chance of seeing a true effect of the minimum detectable size.
 const POWER: f64 = 0.8;
@@ -70,12 +67,6 @@ pub(crate) struct MacroDifference {
     pub difference: Interval,
     /// Data sets that have the metric.
     pub sources: usize,
-}
-
-/// The caveat on figures over fewer than [`SMALL_N`] questions.
-pub(crate) fn few_questions(count: usize) -> String {
-    let plural = if count == 1 { "" } else { "s" };
-    format!("Only {count} question{plural}: take every figure here as rough.")
 }
 
 /// Exact `McNemar` test on exact match.
@@ -240,183 +231,10 @@ impl Comparison {
         )?)
     }
 
-    /// What else is to be known of the figures: where the prompts differ, bytes are counted for tokens, or questions were lost.
-    pub fn caveat(&self) -> Option<String> {
-        let prompts = (self.other_prompts > 0).then(|| {
-            format!(
-                "The prompts differ on {} of the questions asked on both sides: what is shown is the difference of policy and prompt \
-                 together.",
-                self.other_prompts
-            )
-        });
-        let side = match self.in_bytes {
-            [false, false] => None,
-            [true, true] => Some("on both sides"),
-            [true, false] => Some("on the first side alone"),
-            [false, true] => Some("on the second side alone"),
-        };
-        let bytes = side.map(|side| {
-            format!(
-                "Counts of tokens, such as policy_tokens, are bytes {side}: a script has no \
-                 tokenizer."
-            )
-        });
-        let lost = text::lost_questions(self.lost_to_infra);
-        let said: Vec<String> = prompts.into_iter().chain(bytes).chain(lost).collect();
-        (!said.is_empty()).then(|| said.join(" "))
-    }
-
     /// The difference in one metric.
     pub fn difference(&self, metric: &str) -> Option<&Difference> {
         self.metrics.get(metric)
     }
-
-    /// Every metric in a row: both means, the difference with its interval in numbers and drawn, the adjusted p-value; then the
-    /// main metric of each data set, where there are several, and its macro average. A row's drawing spans twice the largest end of
-    /// its interval, 0 in the middle.
-    pub fn to_text(&self, name_a: &str, name_b: &str) -> String {
-        let row = |name: &str, [a, b]: [f64; 2], difference: Interval, p: String| {
-            vec![
-                name.to_owned(),
-                number(a),
-                number(b),
-                text::interval(difference),
-                drawn(difference),
-                p,
-            ]
-        };
-        let shown = |name: &str, found: &Difference| {
-            let p = format!("{:.3}", found.p_adjusted);
-            row(name, [found.a, found.b], found.difference, p)
-        };
-        let mut names: Vec<&String> = self.metrics.keys().collect();
-        names.sort_by_key(|name| display_rank(name));
-        let mut rows: Vec<Vec<String>> = names
-            .into_iter()
-            .map(|name| shown(name, &self.metrics[name]))
-            .collect();
-        let headline = headline(&self.metrics);
-        for (source, metrics) in &self.by_source {
-            let found = metrics.get(headline);
-            rows.extend(found.map(|found| shown(&format!("{headline}, {source}"), found)));
-        }
-        if let Some(found) = self.macro_average.get(headline) {
-            let name = format!("{headline}, macro average");
-            rows.push(row(
-                &name,
-                [found.a, found.b],
-                found.difference,
-                String::new(),
-            ));
-        }
-        let difference = format!("{name_b} - {name_a}");
-        text::table(
-            &["metric", name_a, name_b, &difference, "0", "p (Holm)"],
-            rows,
-        )
-    }
-
-    /// The outcome on `metric` in one sentence, naming the sides.
-    pub fn words(&self, metric: &str, name_a: &str, name_b: &str) -> String {
-        let Some(found) = self.metrics.get(metric) else {
-            return format!("{name_a} and {name_b} have no {metric} to compare.");
-        };
-        let label = if metric == "em" { "EM" } else { metric };
-        let gain = signed(found.difference.estimate);
-        let forward = self.evidence(found, metric, found.difference);
-        let said = match (found.direction(), better(metric)) {
-            (Ordering::Equal, _) => {
-                let limit = found
-                    .minimum_detectable_effect
-                    .map_or(String::new(), |effect| {
-                        format!(
-                            " A true difference of {} or more would probably have shown.",
-                            figure(effect)
-                        )
-                    });
-                format!(
-                    "No difference in {label} can be shown between {name_a} and {name_b} ({forward}).{limit}"
-                )
-            }
-            (Ordering::Greater, Better::Lower) => {
-                format!("{name_b} has {gain} {label}, more than {name_a} ({forward}).")
-            }
-            (Ordering::Less, Better::Lower) => {
-                format!("{name_b} has {gain} {label}, less than {name_a} ({forward}).")
-            }
-            (Ordering::Greater, Better::Higher) => {
-                format!("{name_b} beats {name_a} by {gain} {label} ({forward}).")
-            }
-            (Ordering::Less, Better::Higher) => {
-                let backward = Interval {
-                    estimate: -found.difference.estimate,
-                    low: -found.difference.high,
-                    high: -found.difference.low,
-                };
-                let evidence = self.evidence(found, metric, backward);
-                let lead = signed(backward.estimate);
-                format!("{name_a} beats {name_b} by {lead} {label} ({evidence}).")
-            }
-        };
-        if found.questions < SMALL_N {
-            format!("{said} {}", few_questions(found.questions))
-        } else {
-            said
-        }
-    }
-
-    /// Interval of a lead, number of questions and the p-value: the adjusted one where there is one, for greedy exact match `McNemar`'s,
-    /// else that of the sign-flip test.
-    fn evidence(&self, found: &Difference, metric: &str, lead: Interval) -> String {
-        let (test, p) = match (found.p_of_several, self.mcnemar) {
-            (Some(adjusted), _) => ("adjusted p", adjusted),
-            (None, Some(test)) if metric == "em" => ("McNemar p", test.p),
-            _ => ("p", found.p),
-        };
-        let p = if p < 0.001 {
-            "< 0.001".to_owned()
-        } else {
-            format!("= {p:.3}")
-        };
-        format!(
-            "{}, n = {} questions, {test} {p}",
-            interval_words(lead, self.bootstrap.confidence),
-            found.questions
-        )
-    }
-}
-
-/// The p-value of a test that does not show a difference although its interval leaves 0 out, in words; nothing where the interval holds 0.
-pub(crate) fn test_words([low, high]: [f64; 2], p: f64, unit: &str) -> String {
-    if low <= 0.0 && high >= 0.0 {
-        return String::new();
-    }
-    format!(", but p over {unit} is {p:.3}, and below {LEVEL} is asked")
-}
-
-/// An interval in words.
-pub(crate) fn interval_words(interval: Interval, confidence: f64) -> String {
-    format!(
-        "{:.0} % interval {} to {}",
-        100.0 * confidence,
-        signed(interval.low),
-        signed(interval.high)
-    )
-}
-
-/// An interval as a picture: 0 in the middle, the estimate a dot between its ends.
-fn drawn(found: Interval) -> String {
-    const HALF: i32 = 12;
-    let reach = found.low.abs().max(found.high.abs()).max(f64::MIN_POSITIVE);
-    let place = |value: f64| (value / reach * f64::from(HALF)).round() as i32;
-    let [from, dot, to] = [found.low, found.estimate, found.high].map(place);
-    let cell = |at: i32| match at {
-        at if at == dot => '●',
-        0 => '│',
-        at if (from..=to).contains(&at) => '─',
-        _ => ' ',
-    };
-    (-HALF..=HALF).map(cell).collect()
 }
 
 /// Most questions that an error names.
