@@ -15,6 +15,7 @@ mod opening;
 mod studies;
 mod tables;
 mod trajectory;
+mod verdict;
 mod viewer;
 
 use std::collections::BTreeSet;
@@ -210,7 +211,7 @@ impl Report {
         let results = html! {
             (self.by_run(|verdict: &Verdict| html! {
                 (intervals::gains(verdict))
-                @for table in tables::of_verdict(verdict) { (table.html()) }
+                @for table in verdict::tables(verdict) { (table.html()) }
                 (at_k::picture(verdict.pass_at_k.as_ref()))
             }, Studies::results))
             @if let Some(paired) = &self.paired {
@@ -226,7 +227,7 @@ impl Report {
         let body = html! {
             header {
                 h1 { (self.title) }
-                (self.by_run(tables::verdict, Studies::opening))
+                (self.by_run(verdict::opening, Studies::opening))
                 @if let Some(paired) = &self.paired { p.lead { (paired.words) } }
                 @if self.is_of_runs_alone() { (opening::of_arms(&self.arms, &self.alarms, !self.trajectories.is_empty())) }
                 @for note in &self.notes { p.caption { (note) } }

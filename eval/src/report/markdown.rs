@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use super::failures;
 use super::opening;
 use super::tables::{self, Cell};
+use super::verdict;
 use super::{Report, Trend, headline_metrics};
 use crate::stats::Interval;
 use crate::summary::number;
@@ -30,7 +31,7 @@ pub(super) fn render(report: &Report) -> String {
             cell(run),
             cell(&verdict.words().join(" "))
         );
-        for table in tables::of_verdict(verdict) {
+        for table in verdict::tables(verdict) {
             let _ = write!(text, "\n{}", shown(&table));
         }
     }

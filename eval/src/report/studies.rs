@@ -4,7 +4,7 @@ use maud::{Markup, html};
 use serde::Serialize;
 
 use super::tables::Table;
-use super::{at_k, intervals, tables};
+use super::{at_k, intervals, tables, verdict};
 use crate::stats::mean;
 use crate::study::{Cost, Study};
 
@@ -36,7 +36,7 @@ impl Studies {
         let words = self.words();
         let lead = words.first().map(String::as_str).unwrap_or_default();
         let twins = ["its twins", "a twin", "a twin"];
-        let (class, badge) = tables::badge(self.greedy.claim(), twins);
+        let (class, badge) = verdict::badge(self.greedy.claim(), twins);
         html! {
             p class={ "badge " (class) } { (badge) }
             p.lead { (lead) }
