@@ -4,11 +4,13 @@
 //! information (Shao et al. 2025, "Spurious rewards"), all evaluated on that seed's held-out questions. Every seed is compared by itself
 //! ([`Comparison`]); a [`Verdict`](crate::verdict::Verdict) is the study of one seed, kept in a file.
 
+mod arm;
 mod chosen;
 mod cost;
 mod seeds;
 mod words;
 
+pub(crate) use arm::{Arm, adjust};
 pub(crate) use cost::Cost;
 pub(crate) use words::{late_words, oracle_words};
 
@@ -25,12 +27,10 @@ use crate::decomposition::Decomposition;
 use crate::effort::Effort;
 use crate::measures::{QuestionKey, by_question, clusters, sources};
 use crate::mistakes::MistakeShare;
-use crate::pool::{Scores, differences, over_seeds, over_sets, student_p};
-use crate::stats::{
-    Bootstrap, Interval, ProfilePoint, StatsError, holm, mean, performance_profile,
-};
+use crate::pool::{Scores, differences, over_sets};
+use crate::stats::{Bootstrap, Interval, StatsError, mean, performance_profile};
 use crate::telemetry::Course;
-use seeds::{interquartile, lead};
+use seeds::interquartile;
 
 /// One seed: the episodes of every policy on its held-out questions.
 #[derive(Clone, Debug)]
@@ -43,55 +43,6 @@ pub struct SeedEpisodes {
     pub arms: Vec<(String, Vec<Episode>)>,
     /// Episodes of each baseline by name. Unlike twins, baselines say nothing about the reward.
     pub baselines: Vec<(String, Vec<Episode>)>,
-}
-
-/// An arm on one seed.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct SeedGain {
-    /// The run's seed.
-    pub seed: u64,
-    /// Mean over the seed's questions before training.
-    pub start: f64,
-    /// The measure after training.
-    pub score: f64,
-    /// `score - start`, with its paired interval over the seed's questions.
-    pub gain: Interval,
-}
-
-/// The trained policy against a twin.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Lead {
-    /// Mean of trained minus twin over seeds and questions, with an interval as that of `Arm::gain`.
-    pub difference: Interval,
-    /// Probability that a trained run scores above a run of the twin, with a bootstrap interval over seeds; absent with one seed,
-    /// which is one pair.
-    pub improvement: Option<Interval>,
-    /// Two-sided p-value as that of `Arm::p`.
-    pub p: f64,
-    /// The p-value after Holm's adjustment for the number of twins, or of baselines.
-    pub p_adjusted: f64,
-}
-
-/// One arm over all seeds.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Arm {
-    /// Its name.
-    pub name: String,
-    /// Each seed by itself.
-    pub seeds: Vec<SeedGain>,
-    /// Mean gain. The interval is the wider, on each side, of two: Student's t over the seeds' gains, which generalises to other seeds,
-    /// and the bootstrap over questions, which generalises to other questions. With one seed it is that of the comparison.
-    pub gain: Interval,
-    /// Two-sided p-value of the gain: with several seeds of Student's t-test, whose unit is the seed; with one seed of the sign-flip test
-    /// over questions.
-    pub p: f64,
-    /// Share of seeds whose score exceeds each tenth.
-    pub profile: Vec<ProfilePoint>,
-    /// The lead of the trained policy over this arm; absent for itself.
-    pub lead: Option<Lead>,
-    /// Cost of its training, where that is known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cost: Option<Cost>,
 }
 
 /// Every arm of a study.
@@ -434,74 +385,6 @@ fn arms(
     Ok((arms, [questions.len(), lost]))
 }
 
-impl Arm {
-    /// An arm from its seeds, without a profile; gain and lead are those of the first. `None` without seeds.
-    pub(crate) fn of(name: &str, figures: &[Figures]) -> Option<Self> {
-        let Figures { gain, lead, .. } = figures.first()?;
-        let seeds = figures.iter().map(|found| SeedGain {
-            seed: found.seed,
-            start: found.gain.a,
-            score: found.gain.b,
-            gain: found.gain.difference,
-        });
-        Some(Self {
-            name: name.to_owned(),
-            seeds: seeds.collect(),
-            gain: gain.difference,
-            p: gain.p,
-            profile: Vec::new(),
-            lead: lead.map(|found| Lead {
-                difference: found.difference,
-                improvement: None,
-                p: found.p,
-                p_adjusted: found.p,
-            }),
-            cost: None,
-        })
-    }
-
-    /// Sets gain and lead from several seeds.
-    fn pool(
-        &mut self,
-        [starts, own, trained]: [&[Scores]; 3],
-        bootstrap: Bootstrap,
-    ) -> Result<(), StatsError> {
-        self.gain = over_seeds(starts, own, bootstrap)?;
-        self.p = student_p(&differences(starts, own));
-        if let Some(found) = &mut self.lead {
-            *found = lead(own, trained, bootstrap)?;
-        }
-        Ok(())
-    }
-
-    /// The direction of a shown difference from the start.
-    fn direction(&self) -> Ordering {
-        self.gain.shown(self.p)
-    }
-
-    /// Returns whether a gain is shown.
-    fn has_gained(&self) -> bool {
-        self.direction() == Ordering::Greater
-    }
-
-    /// Returns whether the trained policy is ahead of this twin.
-    fn is_beaten(&self) -> bool {
-        self.lead.as_ref().is_some_and(Lead::is_shown)
-    }
-}
-
-impl Lead {
-    /// The direction of the trained policy's shown difference, by the adjusted test.
-    fn direction(&self) -> Ordering {
-        self.difference.shown(self.p_adjusted)
-    }
-
-    /// Returns whether the trained policy is ahead.
-    fn is_shown(&self) -> bool {
-        self.direction() == Ordering::Greater
-    }
-}
-
 /// Checks that every seed has the same arms and baselines, and returns their names.
 fn check(seeds: &[SeedEpisodes]) -> Result<Vec<String>, StudyError> {
     let names = |seed: &SeedEpisodes| seed.all().map(|(name, _)| name.clone()).collect::<Vec<_>>();
@@ -554,18 +437,4 @@ fn scores(episodes: &[Episode], measure: &str) -> Scores {
         .into_iter()
         .map(|(key, samples)| (key, mean(&samples)))
         .collect()
-}
-
-/// Sets the p-values of leads adjusted by Holm for their number.
-pub(crate) fn adjust(arms: &mut [Arm]) -> Result<(), StatsError> {
-    let mut leads: Vec<&mut Lead> = arms
-        .iter_mut()
-        .filter_map(|arm| arm.lead.as_mut())
-        .collect();
-    let adjusted = holm(&leads.iter().map(|lead| lead.p).collect::<Vec<_>>())?;
-    leads
-        .iter_mut()
-        .zip(adjusted)
-        .for_each(|(lead, p)| lead.p_adjusted = p);
-    Ok(())
 }

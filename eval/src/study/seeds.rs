@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::{Arm, Lead};
+use super::Arm;
+use super::arm::Lead;
 use crate::pool::{Scores, by_seed, differences, over_seeds, student_p};
 use crate::stats::{
     Bootstrap, Interval, StatsError, interquartile_mean, probability_of_improvement,

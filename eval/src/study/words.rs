@@ -6,14 +6,15 @@ use std::collections::BTreeMap;
 use forage_contracts::environment::Outcome;
 use forage_contracts::scripted::ScriptEntry;
 
-use super::{Arm, Cost, Lead, Study};
+use super::arm::Lead;
+use super::{Arm, Cost, Study};
 use crate::compare::{SMALL_N, few_questions, interval_words, test_words};
 use crate::decomposition::Row;
 use crate::effort::Effort;
 use crate::mistakes::MistakeShare;
 use crate::stats::{Interval, LEVEL, mean};
 use crate::summary::number;
-use crate::text::{self, figure, signed};
+use crate::text::{self, signed};
 
 /// Number of seeds below which there is a warning: an interval over seeds is then wide, or absent.
 const FEW_SEEDS: usize = 5;
@@ -27,8 +28,8 @@ impl Study {
             let lead = arm.lead.as_ref();
             let mut row = vec![
                 arm.name.clone(),
-                number(average(arm, |seed| seed.start)),
-                number(average(arm, |seed| seed.score)),
+                number(arm.average(|seed| seed.start)),
+                number(arm.average(|seed| seed.score)),
                 with_ends(arm.gain),
                 arm.seeds
                     .iter()
@@ -364,35 +365,6 @@ impl Study {
     }
 }
 
-impl Arm {
-    /// A sentence about a baseline: its score, its cost, and who is ahead.
-    pub(crate) fn baseline_words(&self, unit: &str, confidence: f64) -> String {
-        let evidence = |found: Interval| {
-            format!(
-                "{} ({})",
-                signed(found.estimate),
-                interval_words(found, confidence)
-            )
-        };
-        let lead = self.lead.as_ref().map_or_else(String::new, |lead| {
-            let state = match lead.direction() {
-                Ordering::Greater => "the trained policy is ahead of it",
-                Ordering::Less => "the trained policy is behind it",
-                Ordering::Equal => "the trained policy is not clearly ahead of it",
-            };
-            format!("; {state}: {}", evidence(lead.difference))
-        });
-        let cost = self.cost.map(|cost| format!(" {}", cost.words()));
-        format!(
-            "Baseline `{}` reaches {} {unit}{}, {} over the start{lead}.",
-            self.name,
-            figure(average(self, |seed| seed.score)),
-            cost.unwrap_or_default(),
-            evidence(self.gain)
-        )
-    }
-}
-
 /// What the score of the scripted oracle is worth, where it is among the baselines of an outcome that it has to search for.
 pub(crate) fn oracle_words(outcome: Outcome, baselines: &[Arm]) -> Option<String> {
     let mut names = baselines.iter().map(|arm| arm.name.as_str());
@@ -421,10 +393,6 @@ pub(crate) fn late_words(by_seed: &BTreeMap<u64, Interval>, seeds: usize) -> Opt
         "Of the rise in the training reward, a share of {:.2} {evidence} came after the first quarter of the steps.",
         mean(&shares)
     ))
-}
-
-fn average(arm: &Arm, value: impl Fn(&super::SeedGain) -> f64) -> f64 {
-    arm.seeds.iter().map(value).sum::<f64>() / arm.seeds.len().max(1) as f64
 }
 
 fn with_ends(interval: Interval) -> String {
