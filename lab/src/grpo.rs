@@ -26,7 +26,7 @@ use crate::error::{Context, Result, RunError, bail};
 use crate::layout::{RunLayout, make_folder};
 use crate::memory;
 use crate::observer::{Observer, line};
-use crate::policy::start_of;
+use crate::policy::{hash_file, start_of};
 use crate::records::RunRecords;
 use crate::resumed::{differences, explained};
 use crate::run_folder::{settings, unchanged};
@@ -400,13 +400,6 @@ pub(crate) fn digest(config: &Resolved, experience: Experience<'_>) -> Result<St
         Experience::Recorded(file) => hash_file(&mut hasher, file)?,
     }
     Ok(hasher.finalize().to_hex().to_string())
-}
-
-pub(crate) fn hash_file(hasher: &mut blake3::Hasher, file: &Path) -> Result<()> {
-    let cannot = || format!("cannot read {}", file.display());
-    let opened = std::fs::File::open(file).with_context(cannot)?;
-    hasher.update_reader(opened).with_context(cannot)?;
-    Ok(())
 }
 
 #[cfg(test)]

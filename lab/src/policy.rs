@@ -14,7 +14,6 @@ use crate::archive::{is_archive, unpacked};
 use crate::builtin;
 use crate::config::{Base, Generation, LoraSection, Resolved};
 use crate::error::{Context, Result, RunError, bail, causes};
-use crate::grpo::hash_file;
 use crate::layout::RunLayout;
 
 /// Begins the names of policies inside this crate.
@@ -354,6 +353,14 @@ pub(crate) fn weights_digest(name: &str) -> Result<String> {
         hasher.update(weights_digest(&base)?.as_bytes());
     }
     Ok(hasher.finalize().to_hex().to_string())
+}
+
+/// Adds the bytes of a file to a digest.
+pub(crate) fn hash_file(hasher: &mut blake3::Hasher, file: &Path) -> Result<()> {
+    let cannot = || format!("cannot read {}", file.display());
+    let opened = std::fs::File::open(file).with_context(cannot)?;
+    hasher.update_reader(opened).with_context(cannot)?;
+    Ok(())
 }
 
 /// The hub as the environment of this process describes it.

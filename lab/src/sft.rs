@@ -15,11 +15,11 @@ use serde_json::{Value, json};
 
 use crate::config::{LoraSection, version};
 use crate::error::{Context, Result, RunError};
-use crate::grpo::{control, first_of_kind, hash_file};
+use crate::grpo::{control, first_of_kind};
 use crate::layout::RunLayout;
 use crate::memory;
 use crate::observer::{Observer, line};
-use crate::policy::{adapt, open_policy, save};
+use crate::policy::{adapt, hash_file, open_policy, save};
 use crate::resumed::explained;
 use crate::train::Trained;
 
