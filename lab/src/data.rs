@@ -1,101 +1,31 @@
 //! Questions and what they are searched in, as a config names them.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+mod corpus;
+mod files;
+
+pub use corpus::Corpus;
+pub(crate) use files::file_splits;
+
+use std::collections::{BTreeSet, HashMap};
+use std::path::Path;
+use std::sync::Arc;
 
 use forage_contracts::seed::Seed;
-use forage_contracts::{OpenWiki, Pages, RegistryError, Split, Task, nearest};
+use forage_contracts::{RegistryError, Split, Task, nearest};
 use forage_env::reward::{RewardSet, Weighting};
-use forage_env::{
-    Labels, QuestionCounts, Wiki, World, WorldSpec, digest_ids, pick_ids, read_tasks, registry,
-};
-use forage_retriever::{
-    Bm25Retriever, BuildRequest, CorpusFormat, CorpusReader, Index, NoPassages, Retriever, Tape,
-};
+use forage_env::{Labels, QuestionCounts, World, WorldSpec, digest_ids, registry};
+use forage_retriever::{CorpusFormat, Retriever, Tape};
 use serde_json::{Map, Value};
 
-use crate::config::{DataConfig, Digests, FilesConfig, OwnQuestions, Resolved, RunConfig};
+use crate::config::{DataConfig, Digests, OwnQuestions, Resolved, RunConfig};
 use crate::error::{Context, Result, RunError, bail};
-use crate::evidence::name_pages;
 use crate::layout::RunLayout;
-use crate::policy::fetch_file;
-use crate::retrieval::{RetrieverConfig, recorded};
+use crate::retrieval::RetrieverConfig;
+use corpus::{open_or_build, pages_of};
+use files::{files_wiki, load_files};
 
 /// Questions.
 pub(crate) type Tasks = Arc<[Arc<Task>]>;
-
-/// Passages that can be searched, and whole pages for environments that read them.
-#[derive(Clone)]
-pub struct Corpus {
-    pub(crate) retriever: Arc<dyn Retriever>,
-    pub(crate) wiki: Option<OpenWiki>,
-    /// What is searched, where questions of files may name evidence that it does not have.
-    pub(crate) index: Option<Arc<Index>>,
-}
-
-impl Corpus {
-    /// Nothing to search, for environments that need nothing.
-    pub(crate) fn none() -> Self {
-        Self {
-            retriever: Arc::new(NoPassages),
-            wiki: None,
-            index: None,
-        }
-    }
-
-    /// The passages and pages of a generated world, searched in memory.
-    pub(crate) fn generated(world: &Arc<World>, retrieval: &RetrieverConfig) -> Result<Self> {
-        let pages = Arc::clone(world);
-        let passages = Bm25Retriever::in_memory(world.passages().collect())?;
-        Ok(Self {
-            retriever: retrieval.over(passages.index())?,
-            wiki: Some(lazily(move || Ok(Wiki::of_world(&pages)?))),
-            index: None,
-        })
-    }
-
-    /// An index folder, or a corpus that is indexed in `scratch` first, with its pages.
-    pub(crate) fn searchable(
-        index: Option<&Path>,
-        corpus: Option<(&Path, CorpusFormat)>,
-        retrieval: &RetrieverConfig,
-        scratch: &Path,
-    ) -> Result<Self> {
-        let scratch = RunLayout::new(scratch);
-        let fetch = |(corpus, format): (&Path, CorpusFormat)| {
-            fetch_file(corpus).map(|corpus| (corpus, format))
-        };
-        let fetched = corpus.map(fetch).transpose()?;
-        let corpus = fetched
-            .as_ref()
-            .map(|(corpus, format)| (std::slice::from_ref(corpus), *format));
-        let found = match (index, corpus) {
-            (Some(index), None) => Arc::new(Index::open(index)?),
-            (None, Some((corpus, format))) => open_or_build(corpus, format, &scratch.index())?,
-            _ => bail!("give exactly one of --index and --corpus"),
-        };
-        let retriever = retrieval.over(&found)?;
-        let index = Some(Arc::clone(&found));
-        let wiki = match corpus {
-            Some((corpus, format)) => pages_of(corpus, format, Some(found), &scratch),
-            None => pages_in(found),
-        };
-        Ok(Self {
-            retriever,
-            wiki: Some(wiki),
-            index,
-        })
-    }
-
-    /// The corpus with its retriever's answers recorded in the file `tape`, where one is named.
-    pub(crate) fn recorded(self, tape: Option<&Path>) -> Result<Self> {
-        Ok(Self {
-            retriever: recorded(self.retriever, tape)?,
-            ..self
-        })
-    }
-}
 
 /// A corpus and its questions by split.
 #[derive(Clone)]
@@ -273,45 +203,6 @@ pub(crate) fn first(tasks: &Tasks, limit: Option<usize>) -> Tasks {
         .collect()
 }
 
-/// Pages that are opened, or indexed first, when an environment asks for them; once for all that ask.
-pub(crate) fn lazily(open: impl Fn() -> Result<Wiki> + Send + Sync + 'static) -> OpenWiki {
-    let opened: Mutex<Option<Arc<dyn Pages>>> = Mutex::default();
-    Arc::new(move || {
-        let mut opened = opened.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(wiki) = opened.as_ref() {
-            return Ok(Arc::clone(wiki));
-        }
-        let wiki: Arc<dyn Pages> = Arc::new(open()?);
-        Ok(Arc::clone(opened.insert(wiki)))
-    })
-}
-
-/// The pages of corpora; a format of passages has a page in each, and `passages`, their index, serves for both.
-fn pages_of(
-    corpora: &[PathBuf],
-    format: CorpusFormat,
-    passages: Option<Arc<Index>>,
-    layout: &RunLayout,
-) -> OpenWiki {
-    let (corpora, place) = (corpora.to_vec(), layout.pages());
-    lazily(move || {
-        let index = match &passages {
-            Some(index) if format.whole() == format => Arc::clone(index),
-            _ => open_or_build(&fetch_all(&corpora)?, format.whole(), &place)?,
-        };
-        index.verify_whole_pages()?;
-        Ok(Wiki::of_index(index))
-    })
-}
-
-/// The documents of an index as pages.
-fn pages_in(index: Arc<Index>) -> OpenWiki {
-    lazily(move || {
-        index.verify_whole_pages()?;
-        Ok(Wiki::of_index(Arc::clone(&index)))
-    })
-}
-
 /// As [`forage_contracts::EnvEntry::questions`].
 pub(crate) type MakeQuestions = fn(Value, Split, usize, Seed) -> Result<Vec<Task>, RegistryError>;
 
@@ -426,167 +317,6 @@ fn check_world(place: &Path, world: &World, questions: QuestionCounts) -> Result
         );
     }
     Ok(())
-}
-
-/// `retriever`: how passages are found, and whether the environment needs any.
-fn load_files(
-    files: &FilesConfig,
-    (retriever, needed): (&RetrieverConfig, bool),
-    layout: &RunLayout,
-) -> Result<(Corpus, [Tasks; 3])> {
-    let remote = retriever.connect()?;
-    if remote.is_some() && (!files.corpus.is_empty() || files.index.is_some()) {
-        return Err(RunError::config_because(
-            "[data.files] names what is searched, and [retriever.remote] a server that searches",
-            "remove data.files.corpus and data.files.index, or [retriever.remote]",
-        ));
-    }
-    let corpora = fetch_all(&files.corpus)?;
-    let format = match (corpora.first(), files.format) {
-        (Some(corpus), None) => Some(CorpusFormat::detect(corpus).in_config("data.files.corpus")?),
-        (_, format) => format,
-    };
-    let index = match (format.filter(|_| !corpora.is_empty()), &files.index) {
-        (Some(format), Some(index)) => Some(open_checked(index, &corpora, format)?),
-        (Some(format), None) => Some(open_or_build(&corpora, format, &layout.index())?),
-        (None, Some(index)) => Some(Arc::new(Index::open(index)?)),
-        (None, None) => None,
-    };
-    let wiki = files_wiki(files, format, index.clone(), layout);
-    let retriever = match (remote, &index) {
-        (Some(remote), _) => remote,
-        (None, Some(index)) => retriever.over(index)?,
-        (None, None) if !needed => Arc::new(NoPassages),
-        (None, None) => {
-            return Err(RunError::config_because(
-                "[data.files] names nothing to search",
-                "write data.files.index or data.files.corpus, or a server in [retriever.remote]",
-            ));
-        }
-    };
-    let splits = file_splits(files, index.as_deref())?;
-    if let Some(index) = index.as_ref().filter(|_| corpora.is_empty()) {
-        refuse_other_names(index, &splits)?;
-    }
-    let corpus = Corpus {
-        retriever,
-        wiki,
-        index,
-    };
-    Ok((corpus, splits))
-}
-
-/// Refuses judgments of passages that the index has under the ids of several corpora.
-fn refuse_other_names(index: &Index, splits: &[Tasks; 3]) -> Result<()> {
-    for task in splits.iter().flat_map(|tasks| tasks.iter()) {
-        let Some(id) = task.qrels.keys().next() else {
-            continue;
-        };
-        let among = CorpusReader::id_among(&task.data_source, id);
-        if index.ordinal_of(id)?.is_none() && index.ordinal_of(&among)?.is_some() {
-            return Err(RunError::config_because(
-                format!(
-                    "data.files.index has the passage `{id}`, which {} judges, as `{among}`",
-                    task.name()
-                ),
-                "the index is of several corpora: list them in data.files.corpus too, and judgments are renamed",
-            ));
-        }
-    }
-    Ok(())
-}
-
-/// All questions of files, by their splits, with their pages named as in the index.
-pub(crate) fn file_splits(files: &FilesConfig, index: Option<&Index>) -> Result<[Tasks; 3]> {
-    let ids = files.ids.clone().unwrap_or_default();
-    let mut corpora = BTreeSet::new();
-    if files.corpus.len() > 1 {
-        let fetched = fetch_all(&files.corpus)?;
-        corpora.extend(fetched.iter().map(|path| CorpusReader::source_name(path)));
-    }
-    let tasks = |paths: &[PathBuf], ids: Option<&Path>, split| -> Result<Vec<Task>> {
-        let mut read = Vec::new();
-        for path in paths {
-            let path = fetch_file(path)?;
-            let mut own = read_tasks(&path, split)?;
-            let name = CorpusReader::source_name(&path);
-            if path.is_dir() && corpora.contains(&name) {
-                // Judged are the passages of one corpus, which the index has among those of several.
-                for task in &mut own {
-                    let judged = std::mem::take(&mut task.qrels).into_iter();
-                    let among =
-                        |(id, grade): (String, i32)| (CorpusReader::id_among(&name, &id), grade);
-                    task.qrels = judged.map(among).collect();
-                }
-            }
-            read.extend(own);
-        }
-        name_pages(&mut read, index)?;
-        let mut seen = HashSet::new();
-        if let Some(twice) = read.iter().find(|task| !seen.insert(task.key())) {
-            return Err(RunError::config_because(
-                format!("data.files: two files have the question {}", twice.name()),
-                "give rows a data_source, or name the files after their data sets; of parts of one data set name the folder, whose rows are \
-                 counted on",
-            ));
-        }
-        Ok(match ids {
-            Some(ids) if !paths.is_empty() => pick_ids(&read, ids)?,
-            _ => read,
-        })
-    };
-    let mut train = tasks(&files.train, ids.train.as_deref(), Split::Train)?;
-    let dev = tasks(&files.dev, ids.dev.as_deref(), Split::Dev)?;
-    let mut test = tasks(&files.test, ids.test.as_deref(), Split::Test)?;
-    if let Some(share) = files.train_share {
-        (train, test) = Split::cut(train, share);
-    }
-    let shared = |tasks: Vec<Task>| -> Tasks { tasks.into_iter().map(Arc::new).collect() };
-    Ok([train, dev, test].map(shared))
-}
-
-/// Whole pages of files: their own, or those of the corpus, whose index serves where it is of pages.
-fn files_wiki(
-    files: &FilesConfig,
-    format: Option<CorpusFormat>,
-    index: Option<Arc<Index>>,
-    layout: &RunLayout,
-) -> Option<OpenWiki> {
-    let corpora = &files.corpus;
-    match (&files.pages, format) {
-        (Some(pages), _) => {
-            let pages = std::slice::from_ref(pages);
-            Some(pages_of(pages, CorpusFormat::WHOLE_PAGES, None, layout))
-        }
-        (None, _) if corpora.is_empty() => index.map(pages_in),
-        (None, Some(format)) => Some(pages_of(corpora, format, index, layout)),
-        (None, None) => None,
-    }
-}
-
-/// Finds each path as [`fetch_file`] does.
-fn fetch_all(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
-    paths.iter().map(|path| fetch_file(path)).collect()
-}
-
-/// Opens an index after checking that it was built from these corpora.
-fn open_checked(place: &Path, corpora: &[PathBuf], format: CorpusFormat) -> Result<Arc<Index>> {
-    let index = Index::open(place)?;
-    index.verify_corpus(&format.digest_of(corpora)?)?;
-    Ok(Arc::new(index))
-}
-
-/// Opens the index of corpora at `place`, building it first when there is none.
-fn open_or_build(corpora: &[PathBuf], format: CorpusFormat, place: &Path) -> Result<Arc<Index>> {
-    if place.exists() {
-        return open_checked(place, corpora, format);
-    }
-    let request = BuildRequest {
-        sources: corpora.to_vec(),
-        ..BuildRequest::new(PathBuf::new(), format, place)
-    };
-    Index::build(&request, &mut |_, _| {})?;
-    Ok(Arc::new(Index::open(place)?))
 }
 
 #[cfg(test)]

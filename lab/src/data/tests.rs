@@ -1,6 +1,11 @@
 //! Splits of files, and what a config says of its questions.
 
+use std::path::PathBuf;
+
+use forage_retriever::Index;
+
 use super::*;
+use crate::config::FilesConfig;
 
 #[test]
 fn an_open_data_set_that_no_question_is_of_is_refused() {
