@@ -36,24 +36,6 @@ fn a_run_that_cannot_fit_is_refused_with_the_fix() {
 }
 
 #[test]
-fn variants_of_published_models_have_their_sizes_and_a_window_of_their_own() {
-    let shape = |name: &str| published_shape(name, 40_000);
-    for (name, of) in [
-        ("Qwen/Qwen3-4B-Instruct-2507", "Qwen3-4B"),
-        ("Qwen/Qwen2.5-Math-7B", "Qwen2.5-7B"),
-        ("Qwen/Qwen2.5-Math-7B-Instruct", "Qwen2.5-7B"),
-    ] {
-        let sizes = ModelConfig::published(of).unwrap();
-        let found = shape(name).unwrap();
-        assert_eq!(found.max_position_embeddings, 40_000, "{name}");
-        assert_eq!(found.parameters(), sizes.parameters(), "{name}");
-    }
-    let found = shape("Qwen/Qwen2.5-3B-Instruct");
-    assert_eq!(found, ModelConfig::published("Qwen2.5-3B").ok());
-    assert_eq!(shape("org/unheard-of"), None);
-}
-
-#[test]
 fn ranks_keep_activations_in_a_share_of_what_is_free() {
     let text = include_str!("../../../configs/recipes/search_r1_v02.toml");
     let config = RunConfig::parse(text, &["device=\"cpu\"".to_owned()]).unwrap();
