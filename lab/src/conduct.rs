@@ -1,15 +1,14 @@
 //! The behaviour of a run's policy, step by step: `telemetry.jsonl` in its folder.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use forage_contracts::Episode;
 use forage_eval::{Bootstrap, Course, StepTelemetry};
 use forage_trainer::metrics::{MetricsWriter, Row};
 use serde_json::Value;
 
-use crate::error::{Context, Result, bail};
-use crate::layout::{CONTROL, RunLayout, TRAINED};
-use crate::run_folder::RunFolder;
+use crate::error::{Context, Result};
+use crate::layout::RunLayout;
 
 /// Writes a line for each step; a resumed run removes the lines of steps that it plays again.
 pub(crate) struct Log {
@@ -38,28 +37,6 @@ impl Log {
             writer.write(&Row(row))?;
         }
         Ok(())
-    }
-}
-
-impl RunFolder {
-    /// The courses of the run in a folder, or of the runs of a quickstart, each with its folder.
-    ///
-    /// # Errors
-    /// When there is no telemetry, or a file is not telemetry.
-    pub fn courses(folder: &Path, bootstrap: Bootstrap) -> Result<Vec<(PathBuf, Course)>> {
-        let run = RunLayout::new(folder);
-        let mut found = Vec::new();
-        for layout in [run.clone(), run.part(TRAINED), run.part(CONTROL)] {
-            let course = course(&layout, bootstrap)?;
-            found.extend(course.map(|course| (layout.folder().to_owned(), course)));
-        }
-        if found.is_empty() {
-            bail!(
-                "{} holds no telemetry; give the folder of a run whose policy played, or files of episodes",
-                folder.display()
-            );
-        }
-        Ok(found)
     }
 }
 
