@@ -1,32 +1,24 @@
 //! Cascades: stages that put fewer and fewer candidates in order at a higher and higher price. What each adds, and what it costs.
 
+mod player;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use cpu_time::ProcessTime;
-use forage_contracts::Task;
-use forage_contracts::environment::Outcome;
-use forage_contracts::policy::Sampling;
-use forage_env::{InfraBudget, Rollout, registry};
 use forage_eval::{Bootstrap, Interval, RetrievalReport};
-use forage_retriever::{
-    Bm25Retriever, Fingerprint, Hit, Index, Mode, Query, QueryRecord, Reranker, Retriever,
-    RetrieverError,
-};
+use forage_retriever::{Bm25Retriever, Hit, Index, Mode, QueryRecord, Reranker};
 use serde::Serialize;
 
 use super::{QUERIES_PER_CALL, Qrels, Ranking, check_judged, judgments_of, search};
 use crate::config::Resolved;
-use crate::data::{Corpus, Tasks};
 use crate::error::{Context, Result, refuse};
-use crate::evaluate::{Opening, PlaySettings, fault_budget};
 use crate::observer::Observer;
 use crate::retrieval::RetrieverConfig;
-use crate::session::Session;
+use player::Player;
 
 /// The stage of a BERT cross-encoder, and that of a policy.
 const CROSS_ENCODER: &str = "cross-encoder";
@@ -121,14 +113,14 @@ impl Ranking<'_> {
                     let (left, faults) = player.sort(&queries, &mut lists, most)?;
                     unranked += left;
                     lost.extend(faults);
-                    seen = player.candidates.shown.load(Ordering::Relaxed);
+                    seen = player.shown();
                 }
             }
             reports.push((name, meter.stop(seen), judged.report(&lists)?));
         }
         let rows = reports
             .into_iter()
-            .map(|(name, cost, report)| judged.row(name, cost, report, &lost));
+            .map(|(name, cost, report)| judged.row(name, cost, &report, &lost));
         Ok(Cascade {
             queries: queries.len(),
             unasked: qrels.len().saturating_sub(queries.len()),
@@ -187,144 +179,6 @@ fn sort(model: &dyn Reranker, query: &str, list: &mut [Hit], most: usize) -> Res
     Ok(seen)
 }
 
-/// A policy and the environment that it ranks in.
-struct Player {
-    rollout: Rollout,
-    tasks: Tasks,
-    candidates: Arc<Candidates>,
-    seed: u64,
-    in_flight: usize,
-    budget: InfraBudget,
-}
-
-impl Player {
-    fn open(
-        config: &Resolved,
-        name: Option<&str>,
-        judged: &Judged<'_>,
-        observer: &dyn Observer,
-    ) -> Result<Self> {
-        if registry::find(&config.environment.id)?.outcome != Outcome::Ranking {
-            refuse!(
-                "--stages: `policy` plays an environment that ends in a ranking, and {} ends in an answer",
-                config.environment.id
-            );
-        }
-        let tasks = judged.queries.iter().map(|query| {
-            Arc::new(Task {
-                qrels: judged.qrels[&query.id].clone(),
-                ..Task::new(query.id.as_str(), query.text.as_str())
-            })
-        });
-        let tasks: Tasks = tasks.collect();
-        let generation = config.generation();
-        let opening = Opening::of(config, name, &generation);
-        let player = opening.open(&tasks)?;
-        let candidates = Arc::new(Candidates::default());
-        let corpus = Corpus {
-            retriever: Arc::<Candidates>::clone(&candidates),
-            wiki: None,
-            index: None,
-        };
-        let environment = opening.limits(&config.environment)?;
-        let rewards = config.rewards()?;
-        let session = Session::new(&environment, rewards, &corpus, player.format, observer)?;
-        Ok(Self {
-            rollout: session.rollout(player.policy, Sampling::GREEDY)?,
-            tasks,
-            candidates,
-            seed: config.seed,
-            in_flight: player.in_flight,
-            budget: fault_budget(config),
-        })
-    }
-
-    /// Puts the first `most` of every list in order, as many as the environment shows; gives the number of lists that stay as they are
-    /// because the policy gave no ranking for them, and the queries that a fault of ours took.
-    fn sort(
-        &self,
-        queries: &[QueryRecord],
-        lists: &mut [Vec<Hit>],
-        most: usize,
-    ) -> Result<(usize, BTreeSet<String>)> {
-        let shown = queries.iter().zip(lists.iter()).map(|(query, list)| {
-            let first = list.iter().take(most).cloned();
-            // By rank: scores of different stages do not compare.
-            let ranked = (1..).zip(first).map(|(rank, hit)| Hit {
-                score: 1.0 / rank as f32,
-                ..hit
-            });
-            (query.text.trim().to_owned(), ranked.collect())
-        });
-        let shown = shown.collect();
-        *self
-            .candidates
-            .lists
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = shown;
-        let settings = PlaySettings {
-            in_flight: self.in_flight,
-            budget: self.budget,
-            out: None,
-            observer: &(),
-        };
-        let episodes = settings.play_greedily(&self.rollout, &self.tasks, self.seed, POLICY)?;
-        let mut rankings = BTreeMap::new();
-        for episode in &episodes {
-            if let Some(ranking) = episode.ranking() {
-                let places = ranking.iter().map(String::as_str).zip(0..);
-                let places: BTreeMap<&str, usize> = places.collect();
-                rankings.insert(episode.task.id.as_str(), places);
-            }
-        }
-        let faults = episodes.iter().filter(|episode| episode.ending.is_infra());
-        let lost: BTreeSet<String> = faults.map(|episode| episode.task.id.clone()).collect();
-        let mut left = 0;
-        for (query, list) in queries.iter().zip(lists) {
-            match rankings.get(query.id.as_str()) {
-                // Stable: passages that were not shown stay behind the others as they were.
-                Some(places) => list
-                    .sort_by_key(|hit| places.get(hit.id.as_str()).copied().unwrap_or(usize::MAX)),
-                None => left += usize::from(!lost.contains(&query.id)),
-            }
-        }
-        Ok((left, lost))
-    }
-}
-
-/// The lists of the stage before, as the retriever of the policy's environment.
-#[derive(Default)]
-struct Candidates {
-    /// Candidates by the text of the query.
-    lists: Mutex<BTreeMap<String, Vec<Hit>>>,
-    /// Passages handed out so far.
-    shown: AtomicUsize,
-}
-
-#[async_trait::async_trait]
-impl Retriever for Candidates {
-    fn fingerprint(&self) -> Fingerprint {
-        let lists = self.lists.lock().unwrap_or_else(PoisonError::into_inner);
-        Fingerprint::of(&format!("candidates\n{lists:?}"))
-    }
-
-    async fn search(&self, queries: &[Query], k: usize) -> Result<Vec<Vec<Hit>>, RetrieverError> {
-        let lists = self.lists.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = queries.iter().map(|query| {
-            let Some(list) = lists.get(query.text.trim()) else {
-                return Err(RetrieverError::Unsupported {
-                    retriever: "the stage before the policy".to_owned(),
-                    what: "search for anything but the queries themselves",
-                });
-            };
-            let first: Vec<Hit> = list.iter().take(k).cloned().collect();
-            self.shown.fetch_add(first.len(), Ordering::Relaxed);
-            Ok(first)
-        });
-        found.collect()
-    }
-}
-
 /// Time since a stage began, on the clock and of all threads of the process.
 struct Meter(Instant, ProcessTime);
 
@@ -369,15 +223,10 @@ impl Judged<'_> {
         &self,
         stage: &str,
         cost: Cost,
-        report: RetrievalReport,
+        report: &RetrievalReport,
         lost: &BTreeSet<String>,
     ) -> Result<Row> {
-        let report = if lost.is_empty() {
-            report
-        } else {
-            report.without(lost)?
-        };
-        let metrics = report.metrics.into_iter();
+        let metrics = report.without(lost)?.metrics.into_iter();
         let per_query = 1.0 / self.queries.len() as f64;
         let Cost(candidates, cpu, elapsed) = cost;
         Ok(Row {
@@ -543,7 +392,7 @@ mod tests {
         assert_eq!(after[1], before[1], "never an emptier list");
         let ndcg = |lists: &[Vec<Hit>]| {
             let report = judged.report(lists).unwrap();
-            let row = judged.row("stage", Cost(3, 1.0, 1.0), report, &lost);
+            let row = judged.row("stage", Cost(3, 1.0, 1.0), &report, &lost);
             row.unwrap().metrics["ndcg@10"].estimate
         };
         // One over the binary logarithm of four, and of two.
