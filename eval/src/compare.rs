@@ -101,6 +101,9 @@ pub struct Comparison {
     /// Questions that the two sides were asked in other words: their prompts differ.
     #[serde(default, skip_serializing_if = "is_default")]
     pub(crate) other_prompts: usize,
+    /// Questions whose accepted answers differ between the two sides.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub(crate) other_golds: usize,
     /// Whether counts of tokens are bytes, on each side.
     #[serde(default, skip_serializing_if = "is_default")]
     pub(crate) in_bytes: [bool; 2],
@@ -201,7 +204,11 @@ impl Comparison {
             mcnemar,
             questions,
             lost_to_infra,
-            other_prompts: other_prompts(&questions_a, &questions_b),
+            other_prompts: differing(&questions_a, &questions_b, |first| first.prompt.clone()),
+            other_golds: differing(&questions_a, &questions_b, |first| {
+                let golds = first.task.golds.iter().cloned();
+                golds.collect::<BTreeSet<String>>()
+            }),
             in_bytes: [a, b].map(|side| side.first().is_some_and(Episode::is_in_bytes)),
             bootstrap,
         })
@@ -266,11 +273,11 @@ pub(crate) fn check_same_questions(a: &Asked<'_>, b: &Asked<'_>) -> Result<(), C
     })
 }
 
-/// Counts the questions whose first episodes were opened with different prompts.
-fn other_prompts(a: &Asked<'_>, b: &Asked<'_>) -> usize {
-    let prompt = |episodes: &Vec<&Episode>| episodes.first().map(|first| first.prompt.clone());
+/// Counts the questions of which the first episodes differ in a value.
+fn differing<T: PartialEq>(a: &Asked<'_>, b: &Asked<'_>, value: impl Fn(&Episode) -> T) -> usize {
+    let first = |episodes: &Vec<&Episode>| episodes.first().map(|first| value(first));
     a.iter()
-        .filter(|(key, of_a)| b.get(*key).is_some_and(|of_b| prompt(of_a) != prompt(of_b)))
+        .filter(|(key, of_a)| b.get(*key).is_some_and(|of_b| first(of_a) != first(of_b)))
         .count()
 }
 

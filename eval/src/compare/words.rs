@@ -12,13 +12,20 @@ use crate::text::{self, figure, signed};
 pub(crate) const SMALL_N: usize = 100;
 
 impl Comparison {
-    /// What else is to be known of the figures: where the prompts differ, bytes are counted for tokens, or questions were lost.
+    /// What else is to be known of the figures: where prompts or accepted answers differ, bytes are counted for tokens, or questions
+    /// were lost.
     pub fn caveat(&self) -> Option<String> {
         let prompts = (self.other_prompts > 0).then(|| {
             format!(
                 "The prompts differ on {} of the questions asked on both sides: what is shown is the difference of policy and prompt \
                  together.",
                 self.other_prompts
+            )
+        });
+        let golds = (self.other_golds > 0).then(|| {
+            format!(
+                "The accepted answers differ on {} of the questions asked on both sides: each side is graded by its own.",
+                self.other_golds
             )
         });
         let side = match self.in_bytes {
@@ -34,7 +41,8 @@ impl Comparison {
             )
         });
         let lost = text::lost_questions(self.lost_to_infra);
-        let said: Vec<String> = prompts.into_iter().chain(bytes).chain(lost).collect();
+        let said = prompts.into_iter().chain(golds).chain(bytes).chain(lost);
+        let said: Vec<String> = said.collect();
         (!said.is_empty()).then(|| said.join(" "))
     }
 

@@ -46,6 +46,27 @@ fn other_prompts_are_said() -> TestResult {
 }
 
 #[test]
+fn other_accepted_answers_are_said() -> TestResult {
+    let start = episodes(40, |index| index % 5 == 0);
+    let mut trained = episodes(40, |index| index % 5 < 2);
+    // In another order they are the same.
+    trained[0].task.golds.reverse();
+    let caveat = |trained: &[Episode]| -> Result<Option<String>, CompareError> {
+        Ok(Comparison::from_episodes(&start, trained, SETTINGS)?.caveat())
+    };
+    assert_eq!(caveat(&trained)?, None);
+    for episode in &mut trained[..3] {
+        episode.task.golds = vec!["Eastmere".to_owned()];
+    }
+    let said = caveat(&trained)?.ok_or("a caveat")?;
+    assert!(
+        said.starts_with("The accepted answers differ on 3 of the questions"),
+        "{said}"
+    );
+    Ok(())
+}
+
+#[test]
 fn different_questions_are_an_error_with_counts() {
     let result =
         Comparison::from_episodes(&episodes(10, |_| true), &episodes(7, |_| true), SETTINGS);
