@@ -4,8 +4,11 @@ use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
+use forage_contracts::reward::RewardEntry;
 use forage_contracts::{Episode, Provenance};
 use serde::{Deserialize, Serialize};
+
+use crate::registry::REWARDS;
 
 /// One line of a record file: derived figures for people and scripts, then the whole episode.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -103,6 +106,25 @@ pub enum RecordError {
         line: usize,
         /// Its schema.
         found: u32,
+    },
+    /// A part of a score is one that its reward cannot give.
+    #[error(
+        "`{}` line {line} scores {found} in `{part}`, which lies between {low} and {high}; remove the line or the file",
+        path.display()
+    )]
+    Score {
+        /// The file.
+        path: PathBuf,
+        /// Line number, from 1.
+        line: usize,
+        /// The part.
+        part: &'static str,
+        /// Its value.
+        found: f32,
+        /// The least that the reward gives.
+        low: f32,
+        /// The most that it gives.
+        high: f32,
     },
 }
 
@@ -254,15 +276,36 @@ fn parse(text: &[u8], path: &Path, line: usize) -> Result<EpisodeRecord, RecordE
             RecordError::Unfinished { path, line }
         }
     })?;
-    if record.schema == EpisodeRecord::SCHEMA {
-        Ok(record)
-    } else {
-        Err(RecordError::Schema {
+    if record.schema != EpisodeRecord::SCHEMA {
+        return Err(RecordError::Schema {
             path: path.to_owned(),
             line,
             found: record.schema,
-        })
+        });
     }
+    if let Some((reward, found)) = impossible(&record.episode) {
+        let [low, high] = reward.range;
+        return Err(RecordError::Score {
+            path: path.to_owned(),
+            line,
+            part: reward.name,
+            found,
+            low,
+            high,
+        });
+    }
+    Ok(record)
+}
+
+/// A part of the score that its reward cannot give, among those that are always computed: these take no settings, so their range holds.
+fn impossible(episode: &Episode) -> Option<(&'static RewardEntry, f32)> {
+    let parts = &episode.score.as_ref()?.parts;
+    let measured = REWARDS.iter().filter(|reward| reward.always);
+    let mut found = measured.filter_map(|reward| Some((reward, *parts.get(reward.name)?)));
+    found.find(|(reward, value)| {
+        let [low, high] = reward.range;
+        !(low..=high).contains(value)
+    })
 }
 
 fn io_error(action: &'static str, path: &Path, source: std::io::Error) -> RecordError {

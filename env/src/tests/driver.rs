@@ -459,6 +459,23 @@ async fn records_round_trip() {
             .contains("line 1 is not an episode record"),
         "{error}"
     );
+    let mut impossible = episodes[0].clone();
+    if let Some(score) = &mut impossible.score {
+        score.parts.insert("em".to_owned(), 7.0);
+    }
+    let line = serde_json::to_string(&EpisodeRecord::from(impossible)).expect("JSON");
+    std::fs::write(&path, line + "\n").expect("written");
+    let error = EpisodeRecord::read_all(&path)
+        .expect("opened")
+        .next()
+        .expect("a line")
+        .expect_err("no exact match");
+    assert!(
+        error
+            .to_string()
+            .contains("line 1 scores 7 in `em`, which lies between 0 and 1"),
+        "{error}"
+    );
     std::fs::write(&path, "{\"schema\":1,\"rew").expect("written");
     let error = EpisodeRecord::read_all(&path)
         .expect("opened")
