@@ -127,7 +127,10 @@ impl TrackedRun {
             let own = records.layout.config();
             let config = std::fs::read_to_string(own).ok().or(run.config.clone());
             let part = (records.name != run.name).then(|| records.name.clone());
-            let enough = records.steps.is_none_or(|steps| records.done() >= steps);
+            // Settings of fine-tuning have no number of steps. Where a config is gone, its policy may be that of an earlier end.
+            let enough = records
+                .steps
+                .map_or(config.is_some(), |steps| records.done() >= steps);
             let found = Self {
                 part,
                 state: state(&records.layout, &whole, enough),
@@ -378,6 +381,18 @@ mod tests {
         let lock = RunLock::take(folder.path()).unwrap();
         assert_eq!(state(), "running");
         drop(lock);
+        assert_eq!(state(), "done");
+    }
+
+    #[test]
+    fn a_run_whose_config_is_gone_is_not_done() {
+        let folder = tempfile::tempdir().unwrap();
+        let layout = RunLayout::new(folder.path());
+        std::fs::write(layout.metrics(), "{\"step\":0}\n").unwrap();
+        std::fs::create_dir(layout.policy()).unwrap();
+        let state = || TrackedRun::of(folder.path())[0].state;
+        assert_eq!(state(), "unfinished");
+        std::fs::write(layout.sft_settings(), "{\"learning\": {}}").unwrap();
         assert_eq!(state(), "done");
     }
 
