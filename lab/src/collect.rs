@@ -19,7 +19,7 @@ use crate::observer::Observer;
 use crate::policy::{is_server, start_of};
 use crate::runtime::runtime;
 use crate::session::Session;
-use crate::splits::too_few;
+use crate::splits::too_few_of;
 use crate::unfinished::{Unfinished, check, record_of, settings};
 
 /// The policy, the amount of play, and the rule of what is kept.
@@ -90,7 +90,9 @@ pub fn collect(
     let scratch = tempfile::tempdir().context("cannot make a temporary folder")?;
     let data = Data::load(config, scratch.path())?;
     let tasks = first(&data.train, options.questions);
-    if let Some(few) = too_few("--questions", options.questions, tasks.len()) {
+    let option = ("--questions", options.questions);
+    let key = ("data.train_questions", config.data.train_questions);
+    if let Some(few) = too_few_of(option, key, tasks.len()) {
         observer.warn(&few);
     }
     let corpus = data.corpus.recorded(options.record_tools.as_deref())?;

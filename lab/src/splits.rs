@@ -232,16 +232,24 @@ pub(crate) fn too_few(asked: &str, count: Option<usize>, found: usize) -> Option
     ))
 }
 
+/// The same where an option comes before a key.
+pub(crate) fn too_few_of(
+    option: (&str, Option<usize>),
+    key: (&str, Option<usize>),
+    found: usize,
+) -> Option<String> {
+    let (asked, count) = if option.1.is_some() { option } else { key };
+    too_few(asked, count, found)
+}
+
 /// The same of the held-out questions of an evaluation, whose option `--limit` comes before its config.
 pub(crate) fn too_few_held_out(
     limit: Option<usize>,
     config: Option<&Resolved>,
     found: usize,
 ) -> Option<String> {
-    match (limit, config) {
-        (None, Some(config)) => too_few("data.test_questions", config.data.test_questions, found),
-        (limit, _) => too_few("--limit", limit, found),
-    }
+    let asked = config.and_then(|config| config.data.test_questions);
+    too_few_of(("--limit", limit), ("data.test_questions", asked), found)
 }
 
 #[cfg(test)]

@@ -232,6 +232,33 @@ fn fewer_questions_than_were_asked_for_are_told_of() {
 }
 
 #[test]
+fn fewer_questions_than_the_config_asks_for_are_told_of_by_collect() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, row: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, row).unwrap();
+        path
+    };
+    let corpus = write(
+        "corpus.jsonl",
+        r#"{"_id": "a", "title": "A", "text": "a fruit"}"#,
+    );
+    let train = write("one.jsonl", r#"{"question": "Why?", "answer": "a fruit"}"#);
+    let files = format!("files = {{ corpus = {corpus:?}, train = {train:?} }}");
+    let data = format!("data={{ {files}, train_questions = 5 }}");
+    let kept = folder.path().join("kept.jsonl");
+    let collect = ["collect", SMOKE, "--samples", "1", "--min-reward", "0"];
+    let settings = ["--set", &data, "--set", "grpo.evaluate_every=0", "--out"];
+    let collected = forage(&[&collect[..], &settings[..], &[text(&kept)]].concat());
+    let said = String::from_utf8_lossy(&collected.stderr);
+    assert!(collected.status.success(), "{said}");
+    assert!(
+        said.contains("warning: data.train_questions is 5, and there are 1"),
+        "{said}"
+    );
+}
+
+#[test]
 fn a_path_into_a_folder_that_is_here_is_no_name_on_the_hub() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::create_dir(folder.path().join("runs")).unwrap();
