@@ -342,6 +342,12 @@ fn rankers_are_attacked_and_certified() {
         &[&["eval", "robustness"][..], &few[..]].concat(),
     );
     assert!(error.contains("a larger --depth"), "{error}");
+    let many = ["eval", "robustness", "--samples", "100001"];
+    let error = refused(place.path(), &[&many[..], &few[..6]].concat());
+    assert!(
+        error.contains("--samples is 100001: give 100000 or less"),
+        "{error}"
+    );
 }
 
 #[test]

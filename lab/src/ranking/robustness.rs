@@ -13,6 +13,7 @@ use super::Ranking;
 use super::attack::raise;
 use super::certificate::{Smoothed, certifies, margin};
 use super::synonyms::{Synonyms, Words};
+use crate::config::EvaluationConfig;
 use crate::error::{Result, bail, refuse};
 use crate::observer::Observer;
 
@@ -41,6 +42,7 @@ impl Ranking<'_> {
         if words == 0 || samples == 0 {
             refuse!("--words and --samples must be at least 1");
         }
+        EvaluationConfig::check_asked(samples)?;
         let plan = Plan {
             synonyms: Synonyms::read(synonyms)?,
             top,
