@@ -27,6 +27,10 @@ use files::{files_wiki, load_files};
 /// Questions.
 pub(crate) type Tasks = Arc<[Arc<Task>]>;
 
+/// What to do about a config without held-out questions.
+pub(crate) const HOLD_OUT: &str = "name some to hold out: data.files.test or data.files.train_share, or data.test_questions of a world \
+     or of [data.own], where the environment's own `questions` must give some for `test`";
+
 /// A corpus and its questions by split.
 #[derive(Clone)]
 pub struct Data {
@@ -103,6 +107,17 @@ impl Data {
             Split::Dev => &self.dev,
             Split::Test => &self.test,
         }
+    }
+
+    /// The held-out questions, without which there is no verdict.
+    pub(crate) fn held_out(&self) -> Result<&Tasks> {
+        if self.test.is_empty() {
+            return Err(RunError::config_because(
+                "there are no held-out questions",
+                HOLD_OUT,
+            ));
+        }
+        Ok(&self.test)
     }
 
     /// The data with a config's labels for the training questions.

@@ -84,15 +84,13 @@ pub fn quickstart(
     observer.say(&format!("building the world and its index in {folder}"));
     let resumed = options.resume && layout.start().exists();
     let data = Data::load(config, layout.folder())?;
-    if data.test.is_empty() {
-        bail!("there are no held-out questions: a verdict needs data.test_questions above 0");
-    }
+    let held_out = data.held_out()?;
     forget_start(config, &layout, &data.digests)?;
     keep_settings(config, &layout, Some(&data.digests), None, options.resume)?;
     let start = start(config, &layout, options, observer)?;
-    observer.say(&format!("{} held-out questions", data.test.len()));
+    observer.say(&format!("{} held-out questions", held_out.len()));
     let evaluate = |name: &str, policy: &Checkpoint| -> Result<Evaluated> {
-        let played = (&data.test, config.evaluation.samples_of(name));
+        let played = (held_out, config.evaluation.samples_of(name));
         let found = evaluate_checkpoint(config, policy, &data, played, None, observer)?;
         observer.say(&format!("{name}: {}", measured(&found.greedy)));
         Ok(found)
@@ -113,7 +111,7 @@ pub fn quickstart(
         run: &layout,
         trained: &layout.part(TRAINED),
         data: &data,
-        tasks: &data.test,
+        tasks: held_out,
         start: &start,
         start_name: start_name(config, &layout, options.from_scratch)?,
         before: &before,

@@ -275,15 +275,10 @@ fn evaluated(
     resume: bool,
     observer: &dyn Observer,
 ) -> Result<Judged> {
-    let folder = run.folder().display();
+    let folder = run.folder().display().to_string();
     let scratch = tempfile::tempdir().context("cannot make a temporary folder")?;
     let data = Data::load(config, scratch.path())?;
-    let tasks = first(&data.test, limit);
-    if data.test.is_empty() {
-        bail!(
-            "{folder}: there are no held-out questions; a verdict needs data.test_questions above 0"
-        );
-    }
+    let tasks = first(data.held_out().in_config(folder)?, limit);
     if let Some(few) = too_few_held_out(limit, Some(config), tasks.len()) {
         observer.warn(&few);
     }

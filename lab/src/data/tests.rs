@@ -34,6 +34,29 @@ fn an_open_data_set_that_no_question_is_of_is_refused() {
 }
 
 #[test]
+fn a_verdict_without_held_out_questions_is_told_where_to_name_some() {
+    let folder = tempfile::tempdir().unwrap();
+    let overrides = [
+        "data.world.pages=100",
+        "data.train_questions=20",
+        "data.dev_questions=0",
+        "data.test_questions=0",
+        "grpo.evaluate_every=0",
+    ];
+    let text = include_str!("../../../configs/smoke.toml");
+    let config = RunConfig::parse(text, &overrides.map(str::to_owned)).unwrap();
+    let data = Data::load(&config.resolve(None).unwrap(), folder.path()).unwrap();
+    let error = crate::error::causes(&data.held_out().err().unwrap());
+    for part in [
+        "no held-out questions",
+        "data.files.test",
+        "data.test_questions",
+    ] {
+        assert!(error.contains(part), "{error}");
+    }
+}
+
+#[test]
 fn questions_without_answers_are_for_rewards_that_do_without() {
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, row: serde_json::Value| {

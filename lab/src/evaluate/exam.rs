@@ -19,7 +19,7 @@ use super::player::{Opening, Player};
 use super::probes::{ProbeBase, Probed};
 use super::questions::question_retrieval;
 use crate::config::{EnvironmentConfig, EvaluationConfig, Resolved};
-use crate::data::{Corpus, Tasks, check_golds};
+use crate::data::{Corpus, HOLD_OUT, Tasks, check_golds};
 use crate::error::{Context, Result, RunError};
 use crate::lock::FileLock;
 use crate::observer::Observer;
@@ -169,8 +169,7 @@ impl Exam<'_> {
         if self.tasks.is_empty() {
             return Err(RunError::config_because(
                 "there are no questions to ask",
-                "name some to hold out: data.files.test or data.files.train_share, or data.test_questions of a world or of \
-                 [data.own], where the environment's own `questions` must give some for `test`; without a config --questions",
+                format!("{HOLD_OUT}; without a config --questions"),
             ));
         }
         if let Some(few) = too_few_held_out(self.options.limit, self.config, self.tasks.len()) {
