@@ -141,8 +141,26 @@ fn read_row(
     row: &QuestionRow<'_>,
     format: Option<&'static QuestionEntry>,
 ) -> Result<(&'static QuestionEntry, Task), RowFault> {
-    let entry = format.map_or_else(|| detect(&row.fields), Ok)?;
-    Ok((entry, (entry.read)(row)?))
+    let Some(first) = format else {
+        let entry = detect(&row.fields)?;
+        return Ok((entry, (entry.read)(row)?));
+    };
+    let task = (first.read)(row).map_err(|fault| of_another(fault, row, first))?;
+    Ok((first, task))
+}
+
+/// The fault of a row; of one that has another format than the first row, it names both.
+fn of_another(fault: RowFault, row: &QuestionRow<'_>, first: &QuestionEntry) -> RowFault {
+    match detect(&row.fields) {
+        Ok(own) if own.name != first.name => RowFault::new(
+            fault.what,
+            format!(
+                "{}; the first row made this a file of the format `{}`, and this row is of `{}`",
+                fault.fix, first.name, own.name
+            ),
+        ),
+        _ => fault,
+    }
 }
 
 /// Reads a question whose answer is left out, null or empty, as a task without golds.
