@@ -60,11 +60,13 @@ pub enum RunError {
     },
     /// The run was asked to stop; a checkpoint holds its state.
     #[error(
-        "interrupted after step {step}; the checkpoint in {folder} holds the run; continue with --resume"
+        "interrupted after step {step} of {steps}; the checkpoint in {folder} holds the run; continue with --resume"
     )]
     Interrupted {
         /// Steps done.
         step: u64,
+        /// Steps of the whole run.
+        steps: u64,
         /// The folder of the checkpoint.
         folder: PathBuf,
     },
@@ -211,7 +213,11 @@ impl<'a> Records<'a> {
         }
         let folder = self.save(done, &snapshot())?;
         if control == Control::Stop && done < self.steps {
-            return Err(RunError::Interrupted { step: done, folder });
+            return Err(RunError::Interrupted {
+                step: done,
+                steps: self.steps,
+                folder,
+            });
         }
         Ok(Some(folder))
     }

@@ -197,6 +197,11 @@ fn resumed_equals_uninterrupted() {
             matches!(first, RunError::Interrupted { step: 3, .. }),
             "{first:?}"
         );
+        let words = first.to_string();
+        assert!(
+            words.starts_with("interrupted after step 3 of 6; "),
+            "{words}"
+        );
         let found = run(start(), broken.path(), true, u64::MAX).unwrap();
         assert!(expected == found, "weights differ");
         assert_eq!(rows(whole.path()), rows(broken.path()));
