@@ -1,6 +1,7 @@
 //! The functions over a wiki, and a log of what was called.
 
 mod more;
+mod published;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -8,7 +9,7 @@ use forage_contracts::Page;
 use forage_contracts::retriever::{CancelFlag, RetrieverError};
 use forage_sandbox::{CallRecord, ToolError, ToolSpec, Tools, Wait};
 use futures::FutureExt;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use tokio::runtime::Handle;
 
 use super::action::PYTHON_TOOL;
@@ -16,19 +17,13 @@ use super::settings::{CodeSearchSettings, Flavour, Form, FunctionSettings};
 use super::turn::FunctionCall;
 use crate::ask::{Refused, within};
 use crate::chat::hermes::ToolCall;
-use crate::chat::tools::{Kind, Parameter, Tool};
+use crate::chat::tools::{Parameter, Tool};
 use crate::reward::grading::{normalize, stands_in};
 use crate::wiki::find::{FindError, Finder};
 use crate::wiki::section;
 
 use more::{FIND_TOOL, OPEN_TOOL, RANK_TOOL};
-
-/// Finds pages: its calls are an episode's searches.
-pub(crate) const SEARCH_TOOL: &str = "search_pages";
-/// Lists the sections of a page.
-pub(crate) const VIEW_TOOL: &str = "view_sections";
-/// Reads a section.
-pub(crate) const READ_TOOL: &str = "read_section";
+pub(super) use published::{READ_TOOL, SEARCH_TOOL, VIEW_TOOL};
 
 /// The tools of a form as the chat template shows them.
 pub(super) fn schemas(settings: &CodeSearchSettings) -> Vec<Value> {
@@ -63,40 +58,12 @@ pub(super) fn schemas(settings: &CodeSearchSettings) -> Vec<Value> {
 /// The functions, three or six.
 fn functions(settings: &FunctionSettings) -> Vec<Tool> {
     let name = |tool: &str| format!("{}{tool}", settings.flavour.prefix());
-    let found = "Finds pages and returns their page_id and title, best first.";
-    let mut search = Tool::of_one(name(SEARCH_TOOL), found, ("query", "What to search for."));
-    if settings.takes_n {
-        let about = "How many pages.";
-        search.parameters.push(Parameter {
-            name: "n",
-            about,
-            kind: Kind::Integer,
-            required: false,
-        });
-    }
-    let listed = "Lists the sections of a page with their section_id and section_name.";
-    let text = "Returns the text of a section.";
-    let mut tools = vec![
-        search,
-        Tool::of_one(
-            name(VIEW_TOOL),
-            listed,
-            ("page_id", "The page, as a search names it."),
-        ),
-        Tool::of_one(
-            name(READ_TOOL),
-            text,
-            ("section_id", "The section; PAGE_ID:full is the whole page."),
-        ),
-    ];
+    let mut tools = Vec::from(published::functions(name, settings));
     if settings.more {
         tools.extend(more::functions(name));
     }
     tools
 }
-
-/// Most pages one search gives.
-const MAX_PAGES: u64 = 100;
 
 /// The functions of one episode.
 pub(crate) struct PageTools {
@@ -322,94 +289,6 @@ impl PageTools {
         }
     }
 
-    async fn search(&self, arguments: &Map<String, Value>) -> Result<Outcome, Failure> {
-        let query = text(SEARCH_TOOL, arguments, "query")?;
-        let count = match arguments.get("n") {
-            None => self.settings.top_k as u64,
-            Some(n) => match n.as_u64() {
-                Some(0) => return raise("ValueError", "n must be at least 1"),
-                Some(count) => count.min(MAX_PAGES),
-                None if n.is_i64() => return raise("ValueError", "n must be at least 1"),
-                None => return Err(wrong_type(SEARCH_TOOL, "n", "int", n)),
-            },
-        };
-        let found = self.finder.find(query, count as usize).await?;
-        let mut value = Vec::with_capacity(found.len());
-        let (mut ids, mut titles) = (
-            Vec::with_capacity(found.len()),
-            Vec::with_capacity(found.len()),
-        );
-        for page in found {
-            let mut hit = json!({"page_id": page.id, "title": page.title});
-            if self.settings.similarity {
-                hit["similarity"] = json!(similarity(page.score));
-            }
-            value.push(hit);
-            ids.push(page.id);
-            titles.push(page.title);
-        }
-        let returned = (!titles.is_empty()).then_some(Returned::Titles(titles));
-        Ok(Outcome {
-            size: ids.len(),
-            found: ids,
-            value: Value::Array(value),
-            returned,
-        })
-    }
-
-    fn view(&self, arguments: &Map<String, Value>) -> Result<Outcome, Failure> {
-        let id = text(VIEW_TOOL, arguments, "page_id")?;
-        let page = self.page(id)?;
-        let listed: Vec<Value> = section::list(&page, self.settings.section_mode)
-            .into_iter()
-            .map(|section| json!({"section_id": section.id, "section_name": section.name}))
-            .collect();
-        let returned = Some(Returned::Names(id.to_owned()));
-        Ok(Outcome {
-            size: listed.len(),
-            found: vec![id.to_owned()],
-            value: Value::Array(listed),
-            returned,
-        })
-    }
-
-    fn read(&self, arguments: &Map<String, Value>) -> Result<Outcome, Failure> {
-        let section_id = text(READ_TOOL, arguments, "section_id")?;
-        let format = "Invalid section_id format. Expected: page_id:section_name";
-        let Some((shortest, _)) = section_id.split_once(':') else {
-            return raise("ValueError", format);
-        };
-        let (wiki, mode) = (self.finder.wiki(), self.settings.section_mode);
-        let meant = section::meant(wiki.as_ref(), section_id, mode)?;
-        let text = meant.and_then(|(page, key)| section::read(&page, key, mode));
-        // The id of a page alone, which may have colons.
-        if text.is_none() && wiki.page(section_id)?.is_some() {
-            return raise("ValueError", format);
-        }
-        let (page, key) = meant.ok_or_else(|| self.no_page(shortest))?;
-        let Some(text) = text else {
-            let message = format!("Section not found: {section_id}");
-            return match self.settings.flavour {
-                Flavour::V0 => raise("ValueError", message),
-                // A text of no section: nothing came back.
-                Flavour::V1 => Ok(Outcome {
-                    value: Value::String(message),
-                    found: Vec::new(),
-                    size: 0,
-                    returned: None,
-                }),
-            };
-        };
-        let returned = Some(Returned::Section(page.id.to_owned(), key.to_owned()));
-        let found = vec![section_id.to_owned()];
-        Ok(Outcome {
-            size: text.chars().count(),
-            found,
-            value: Value::String(text.to_owned()),
-            returned,
-        })
-    }
-
     fn page(&self, id: &str) -> Result<Page<'_>, Failure> {
         let page = self.finder.wiki().page(id)?;
         page.ok_or_else(|| self.no_page(id))
@@ -421,12 +300,6 @@ impl PageTools {
             Flavour::V1 => Failure::Raise("KeyError", id.to_owned()),
         }
     }
-}
-
-/// A score of any scale as a number in `[0, 1)`, with four decimals.
-fn similarity(score: f32) -> f64 {
-    let score = f64::from(score.max(0.0));
-    (score / (1.0 + score) * 10_000.0).round() / 10_000.0
 }
 
 fn text<'a>(tool: &str, arguments: &'a Map<String, Value>, name: &str) -> Result<&'a str, Failure> {
@@ -507,27 +380,8 @@ fn spec(tool: &Tool) -> ToolSpec {
 
 impl Tools for PageTools {
     fn specs(&self) -> Vec<ToolSpec> {
-        let prefix = self.settings.flavour.prefix();
-        let name = |tool: &str| format!("{prefix}{tool}");
-        let hits = if self.settings.similarity {
-            ", \"similarity\": ..."
-        } else {
-            ""
-        };
-        let search_doc = format!(
-            "Finds pages, best first. Returns a list of {{\"page_id\": ..., \"title\": ...{hits}}}, at most {MAX_PAGES}."
-        );
-        let mut search = ToolSpec::new(&name(SEARCH_TOOL), &["query"], &search_doc);
-        if self.settings.takes_n {
-            search = search.with_default("n", self.settings.top_k.into());
-        }
-        let view = "Lists the sections of a page. Returns a list of {\"section_id\": ..., \"section_name\": ...}.";
-        let read = "Returns the text of a section. \"PAGE_ID:full\" is the whole page.";
-        let mut specs = vec![
-            search,
-            ToolSpec::new(&name(VIEW_TOOL), &["page_id"], view),
-            ToolSpec::new(&name(READ_TOOL), &["section_id"], read),
-        ];
+        let name = |tool: &str| format!("{}{tool}", self.settings.flavour.prefix());
+        let mut specs = Vec::from(published::specs(name, &self.settings));
         if self.settings.more {
             specs.extend(more::functions(name).iter().map(spec));
         }
