@@ -48,7 +48,7 @@ pub(crate) use interpreter::Interpreters;
 
 pub(crate) use profile::Profile;
 
-pub(crate) use settings::{AnswerForm, CodeSearchSettings, Flavour, Form, StateMode, ToldBy};
+pub(crate) use settings::{CodeSearchSettings, Form, StateMode, ToldBy};
 
 use tools::Answered;
 pub(crate) use tools::PageTools;
@@ -147,26 +147,6 @@ pub(crate) fn functions(
 /// What the policy reads before its last turn when answers stand in tags.
 pub(crate) const REMINDER: &str =
     "\nThis is your last turn. Answer now between <answer> and </answer>.\n";
-/// What the policy reads before its last turn when a message is the answer.
-pub(crate) const MESSAGE_REMINDER: &str = "\nThis is your last turn. Reply with the answer now.\n";
-
-/// What the policy reads after a turn that is not an action, by form.
-fn notice(form: Form) -> &'static str {
-    match form {
-        Form::Tags => {
-            "\nThat was not a valid action. To run a program, put it between <python> and </python>. \
-             To answer, put the answer between <answer> and </answer>. Try again.\n"
-        }
-        Form::PythonCalls => {
-            "\nThat was not a valid action. To run a program, write <tool_call>\n{\"name\": \"python\", \"arguments\": \
-             {\"code\": \"...\"}}\n</tool_call>. To answer, put the answer between <answer> and </answer>. Try again.\n"
-        }
-        Form::FunctionCalls => {
-            "\nThat was not a valid action. To call a tool, write <tool_call>\n{\"name\": \"...\", \"arguments\": {...}}\n\
-             </tool_call>. To answer, put the answer between <answer> and </answer>. Try again.\n"
-        }
-    }
-}
 
 /// What all episodes share.
 struct Shared {
@@ -277,7 +257,7 @@ impl Shared {
         code: &str,
     ) -> Result<(Observation, TurnKind), EnvError> {
         let output = if code.is_empty() {
-            nothing()
+            TurnOutput::default()
         } else {
             self.execute(episode, code).await?
         };
@@ -348,7 +328,9 @@ impl Shared {
                 Err(fault) => Answered::Error(fault.to_string()),
             };
             let content = match answered {
-                Answered::Value(value) => self.result(&value),
+                Answered::Value(value) => {
+                    observation::of_value(&value, self.settings.functions.flavour)
+                }
                 Answered::Error(message) => {
                     failed = Some(Status::Exception);
                     message
@@ -377,15 +359,6 @@ impl Shared {
         Observation { text, results }
     }
 
-    /// What a direct call shows of a value.
-    fn result(&self, value: &Value) -> String {
-        match (value, self.settings.functions.flavour) {
-            (Value::String(text), _) => text.clone(),
-            (_, Flavour::V0) => repr::repr(value),
-            (_, Flavour::V1) => value.to_string(),
-        }
-    }
-
     fn wrap(&self, content: &str) -> String {
         let (opening, closing) = self.settings.wrapper();
         [opening, content, closing].concat()
@@ -402,7 +375,7 @@ impl Shared {
             (OnInvalid::Notice, CodeFault::BadCall(message)) => {
                 self.answered(vec![message.clone()])
             }
-            (OnInvalid::Notice, _) => Observation::new(notice(self.settings.form)),
+            (OnInvalid::Notice, _) => Observation::new(prompt::notice(self.settings.form)),
             (OnInvalid::Empty, _) => self.answered(vec![String::new()]),
             (OnInvalid::Silent | OnInvalid::End, _) => Observation::default(),
         };
@@ -412,10 +385,7 @@ impl Shared {
     /// A step after which the policy writes again, with what announces its last turn.
     fn going_on(&self, mut observation: Observation, kind: TurnKind, turns_left: usize) -> Step {
         if self.settings.final_reminder && turns_left == 1 {
-            observation.add(match self.settings.answer {
-                AnswerForm::Tag => REMINDER,
-                AnswerForm::Message => MESSAGE_REMINDER,
-            });
+            observation.add(prompt::reminder(self.settings.answer));
         }
         Step::reply(observation, kind)
     }
@@ -437,20 +407,6 @@ impl Episode {
 
 fn failed(error: SandboxError) -> EnvError {
     EnvError::at(Boundary::Sandbox, error)
-}
-
-/// What an empty program does.
-fn nothing() -> TurnOutput {
-    TurnOutput {
-        stdout: String::new(),
-        stderr: String::new(),
-        error: None,
-        status: Status::Ok,
-        undone: false,
-        calls: Vec::new(),
-        wall_us: 0,
-        redefined: Vec::new(),
-    }
 }
 
 #[async_trait]

@@ -6,8 +6,8 @@ use serde_json::{Map, Value};
 use crate::host::{Limit, Turn};
 use crate::live::Reply;
 
-/// The outcome of one program.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// The outcome of one program; by default of one that did nothing.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TurnOutput {
     /// The code's output, up to the output limit, also that from before a failure.
     pub stdout: String,
@@ -93,10 +93,11 @@ fn text(mut bytes: Vec<u8>) -> String {
 }
 
 /// The way a turn ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
     /// The code ran to its end.
+    #[default]
     Ok,
     /// It raised; what it did before is kept.
     Exception,

@@ -1,8 +1,12 @@
-//! What the policy reads of a program's run.
+//! What the policy reads of a program's run and of a direct call.
 
 use forage_sandbox::{PyError, Status, TurnOutput};
+use serde_json::Value;
 
-use super::settings::{CodeObservation, CodeSearchSettings, ErrorForm, LimitSettings, StateMode};
+use super::repr::repr;
+use super::settings::{
+    CodeObservation, CodeSearchSettings, ErrorForm, Flavour, LimitSettings, StateMode,
+};
 
 /// What the policy reads when a program printed nothing.
 pub(crate) const NOTHING_PRINTED: &str = "(Nothing was printed. Use print() to see a value.)";
@@ -21,6 +25,15 @@ pub(super) fn of_program(output: &TurnOutput, settings: &CodeSearchSettings) -> 
         (None, _) => printed.to_owned(),
     };
     cut(&text, form)
+}
+
+/// What a direct call shows of a value.
+pub(super) fn of_value(value: &Value, flavour: Flavour) -> String {
+    match (value, flavour) {
+        (Value::String(text), _) => text.clone(),
+        (_, Flavour::V0) => repr(value),
+        (_, Flavour::V1) => value.to_string(),
+    }
 }
 
 /// The content of an observation, cut in the middle to its limit.

@@ -1,4 +1,4 @@
-//! Opening prompts.
+//! Opening prompts, and what the policy is told of a turn that is not an action and before its last one.
 
 use std::path::PathBuf;
 
@@ -94,6 +94,32 @@ impl CodePrompt {
             Self::Short => Some(SHORT),
             _ => None,
         })
+    }
+}
+
+/// What the policy reads after a turn that is not an action.
+pub(super) fn notice(form: Form) -> &'static str {
+    match form {
+        Form::Tags => {
+            "\nThat was not a valid action. To run a program, put it between <python> and </python>. \
+             To answer, put the answer between <answer> and </answer>. Try again.\n"
+        }
+        Form::PythonCalls => {
+            "\nThat was not a valid action. To run a program, write <tool_call>\n{\"name\": \"python\", \"arguments\": \
+             {\"code\": \"...\"}}\n</tool_call>. To answer, put the answer between <answer> and </answer>. Try again.\n"
+        }
+        Form::FunctionCalls => {
+            "\nThat was not a valid action. To call a tool, write <tool_call>\n{\"name\": \"...\", \"arguments\": {...}}\n\
+             </tool_call>. To answer, put the answer between <answer> and </answer>. Try again.\n"
+        }
+    }
+}
+
+/// What the policy reads before its last turn.
+pub(super) fn reminder(answer: AnswerForm) -> &'static str {
+    match answer {
+        AnswerForm::Tag => super::REMINDER,
+        AnswerForm::Message => "\nThis is your last turn. Reply with the answer now.\n",
     }
 }
 

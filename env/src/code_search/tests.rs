@@ -107,7 +107,7 @@ fn error(kind: &str, message: &str) -> PyError {
 #[async_trait]
 impl Interpreter for Toy {
     async fn run(&mut self, code: &str) -> Result<TurnOutput, SandboxError> {
-        let mut output = nothing();
+        let mut output = TurnOutput::default();
         for line in code.lines() {
             self.line(line, &mut output)?;
         }
@@ -306,7 +306,7 @@ async fn the_last_turn_is_announced_and_its_program_not_run() {
 #[tokio::test]
 async fn turns_without_an_action_are_answered_as_configured() {
     for (on_invalid, expected) in [
-        ("notice", notice(Form::Tags)),
+        ("notice", prompt::notice(Form::Tags)),
         ("empty", "\n<python_output>\n\n</python_output>\n"),
         ("silent", ""),
     ] {

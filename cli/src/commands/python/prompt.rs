@@ -113,14 +113,9 @@ mod tests {
                 traceback,
             };
             let output = TurnOutput {
-                stdout: String::new(),
-                stderr: String::new(),
                 error: Some(error),
                 status: Status::Exception,
-                undone: false,
-                calls: Vec::new(),
-                wall_us: 0,
-                redefined: Vec::new(),
+                ..TurnOutput::default()
             };
             super::wanted(&output, 1)
         };
