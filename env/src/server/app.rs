@@ -1,29 +1,26 @@
 //! The parts that all protocols share: opening, playing and closing sessions.
 
+mod work;
+
 use std::hash::{BuildHasher, RandomState};
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use forage_contracts::retriever::CancelFlag;
 use forage_contracts::seed::Seed;
 use forage_contracts::{Limit, Task};
 use forage_net::{Base, Refusal, Room, ServeError, Service, Workers};
-use futures::FutureExt;
 use serde::Deserialize;
 use tokio::sync::OwnedMutexGuard;
 use tokio::task::JoinHandle;
 
-use super::fault::{Fault, boundary_name};
+use super::fault::Fault;
 use super::memory;
 use super::metrics::{Metrics, REQUESTS};
 use super::play::{Opening, Play, Reply, Turn};
-use super::session::{Failed, How, Last, Playing, Request, Session, Sessions, Slot};
+use super::session::{How, Last, Playing, Request, Session, Sessions, Slot};
 use super::tasks::Tasks;
 use super::{Served, ServerConfig};
-use crate::ask::within;
-use crate::rollout::stage;
 
 /// Longest id a client may give to a session or a request; of a longer one no more is repeated.
 pub(super) const LONGEST_ID: usize = 255;
@@ -362,80 +359,6 @@ impl App {
                 .close(&self.metrics, session, How::Ended, last);
         }
         Slot::Over(Box::new(last))
-    }
-
-    /// Does a piece of an episode on the threads for that, to its end also when its client goes away. What fails, panics or
-    /// takes too long ends the episode.
-    async fn on_workers(
-        self: &Arc<Self>,
-        session: &Arc<Session>,
-        mut slot: OwnedMutexGuard<Slot>,
-        manner: Manner,
-        work: impl Future<Output = Result<(Reply, Slot), stage::Fault>> + Send + 'static,
-    ) -> Result<Reply, Fault> {
-        let Manner { timeout, request } = manner;
-        session.begin(request.clone());
-        let (app, session) = (Arc::clone(self), Arc::clone(session));
-        let limit = timeout.map_or(self.config.step_timeout, |asked| {
-            asked.min(self.config.step_timeout)
-        });
-        let flight = self.base.enter();
-        let done = self.work.handle().spawn(async move {
-            // A search on this very thread lets no timer fire: it looks at the time itself, and fails when that is up.
-            let late = Arc::new(AtomicBool::new(false));
-            let (told, deadline) = (Arc::clone(&late), Instant::now().checked_add(limit));
-            let over = CancelFlag::when(move || {
-                let over = deadline.is_some_and(|deadline| Instant::now() >= deadline);
-                told.fetch_or(over, Ordering::Relaxed);
-                over
-            });
-            let work = AssertUnwindSafe(within(over, work)).catch_unwind();
-            let done = tokio::time::timeout(limit, work).await;
-            session.touch();
-            drop(flight);
-            let fault = match done {
-                Ok(Ok(Ok((reply, next)))) => {
-                    *slot = next;
-                    return Ok(reply);
-                }
-                Ok(Err(_panic)) => {
-                    app.metrics.failed("panic");
-                    Refusal::Panicked.into()
-                }
-                Ok(Ok(Err(stage::Fault { boundary, message })))
-                    if !late.load(Ordering::Relaxed) =>
-                {
-                    app.metrics.failed(boundary_name(boundary));
-                    Fault::Episode {
-                        id: session.id.clone(),
-                        boundary,
-                        message,
-                    }
-                }
-                // The timer was first, or a search.
-                Err(_) | Ok(Ok(Err(_))) => {
-                    app.metrics.failed("deadline");
-                    Fault::Late {
-                        id: session.id.clone(),
-                        seconds: limit.as_secs_f64(),
-                    }
-                }
-            };
-            if !session.lasting {
-                app.sessions
-                    .close(&app.metrics, &session, How::Failed, None);
-            }
-            if let Some(request) = request {
-                let fault = fault.clone();
-                *slot = Slot::Failed(Box::new(Failed { request, fault }));
-            }
-            Err(fault)
-        });
-        tokio::select! {
-            biased;
-            done = done => done.unwrap_or(Err(Refusal::Stopped.into())),
-            () = self.base.given_up() => Err(Refusal::Stopped.into()),
-        }
     }
 
     /// Closes a session; `false` when it was not open.
