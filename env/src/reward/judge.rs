@@ -2,14 +2,16 @@
 //! good, or which principles of a rubric hold.
 //!
 //! - `settings`: `[reward.judge]`; `prompt`: what is asked, every text of others inside fences that it cannot close;
-//!   `verdict`: the strict reading of replies; `client`: tries, budget and cache; `error`: why there is no verdict; `group`: several
-//!   answers of a group together; `tournament`: two at a time, by a `scheme`; `turns`: each turn.
+//!   `completion`: what the server answers with; `verdict`: the strict reading of replies; `client`: tries, budget and cache; `error`:
+//!   why there is no verdict; `group`: several answers of a group together; `tournament`: two at a time, by a `scheme`; `turns`: each
+//!   turn.
 //!
 //! Whatever goes wrong is a [`JudgeError`] and so an infrastructure fault of the episode: it has no score, and is counted. The exception
 //! is a text on which the judge gives no verdict while it gives one without it: it is graded as wrong.
 
 mod cache;
 mod client;
+mod completion;
 mod error;
 mod group;
 mod prompt;

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use forage_contracts::{Episode, Turn};
 use forage_net::{Client, Fault, KeyHeader, Request, SettingError};
-use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 use super::cache::Cache;
+use super::completion::Completion;
 use super::error::JudgeError;
 use super::prompt::{
     Asked, Room, Shown, Transcript, advice_messages, batch_messages, messages, pair_messages,
@@ -59,66 +59,6 @@ impl std::fmt::Debug for Judge {
             .field("settings", &self.settings)
             .finish_non_exhaustive()
     }
-}
-
-/// The part of a chat completion that is read.
-#[derive(Deserialize)]
-struct Completion {
-    choices: Option<Vec<Choice>>,
-    usage: Option<Usage>,
-    /// What is told in place of choices where a server or a proxy fails with status 200.
-    error: Option<Value>,
-}
-
-impl Completion {
-    /// The failure that is told in place of choices.
-    fn failure(&self) -> Option<Fault> {
-        let none = self.choices.as_ref().is_none_or(Vec::is_empty);
-        let what = match &self.error {
-            Some(error) if none => format!("a failure is reported: {error}"),
-            _ if self.choices.is_none() => "no `choices`".to_owned(),
-            _ => return None,
-        };
-        Some(Fault::Unusable(what))
-    }
-}
-
-#[derive(Deserialize)]
-struct Choice {
-    message: Message,
-    finish_reason: Option<String>,
-}
-
-impl Choice {
-    /// How its length, which `max_tokens` bounds, kept the judge from a verdict; none where the reply is complete.
-    fn cut(&self) -> Option<&'static str> {
-        if self.finish_reason.as_deref() == Some("length") {
-            return Some("the reply was cut off; raise max_tokens");
-        }
-        let has = |text: Option<&str>| text.is_some_and(|text| !text.is_empty());
-        let Message {
-            content,
-            reasoning,
-            reasoning_content,
-        } = &self.message;
-        let thought = has(reasoning.as_deref()) || has(reasoning_content.as_deref());
-        (thought && !has(content.as_deref())).then_some(
-            "the message has reasoning and no content; raise max_tokens, or switch thinking off by extra_body",
-        )
-    }
-}
-
-#[derive(Deserialize)]
-struct Message {
-    content: Option<String>,
-    /// What a server with a parser for reasoning took out of the reply, by the two names in use; some send both.
-    reasoning: Option<String>,
-    reasoning_content: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct Usage {
-    total_tokens: u64,
 }
 
 impl Judge {
@@ -499,9 +439,9 @@ impl Judge {
         completion: Completion,
         check: impl Fn(&str) -> Result<(), Refusal>,
     ) -> Result<String, Fault> {
-        match completion.usage {
-            Some(usage) => {
-                self.tokens.fetch_add(usage.total_tokens, Ordering::Relaxed);
+        match completion.tokens() {
+            Some(tokens) => {
+                self.tokens.fetch_add(tokens, Ordering::Relaxed);
             }
             None if self.settings.max_total_tokens.is_some() => {
                 let what = "no `usage`, which max_total_tokens needs; set max_calls instead";
@@ -509,16 +449,7 @@ impl Judge {
             }
             None => {}
         }
-        let choices = completion.choices.unwrap_or_default();
-        let [choice] = <[Choice; 1]>::try_from(choices).map_err(|choices| {
-            Fault::Protocol(format!("{} choices, one was asked for", choices.len()))
-        })?;
-        if let Some(what) = choice.cut() {
-            return Err(Fault::Unusable(what.to_owned()));
-        }
-        let reply = choice.message.content.filter(|reply| !reply.is_empty());
-        let reply =
-            reply.ok_or_else(|| Fault::Unusable("the message has no content".to_owned()))?;
+        let reply = completion.reply()?;
         check(&reply).map_err(|refusal| Fault::Unusable(refusal.to_string()))?;
         Ok(reply)
     }
