@@ -229,7 +229,7 @@ impl World {
 
 /// The value as the page states it, then its other accepted forms.
 fn golds(relation: Relation, value: &str) -> Vec<String> {
-    let aliases = relation.wording().aliases.iter().map(|alias| {
+    let aliases = relation.aliases().iter().map(|alias| {
         let mut text = String::new();
         fill(&mut text, alias, "", value);
         text

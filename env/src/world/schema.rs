@@ -114,6 +114,20 @@ impl Relation {
         }
     }
 
+    /// Other accepted forms of the value, which is `{v}`.
+    pub(super) fn aliases(self) -> &'static [&'static str] {
+        match self {
+            Self::BirthYear | Self::FoundingYear | Self::PublicationYear | Self::Date => {
+                &["the year {v}"]
+            }
+            Self::Region => &["{v} region"],
+            Self::River => &["{v} river", "river {v}"],
+            Self::Genre => &["{v} genre"],
+            _ if self.target() == Some(Kind::Place) => &["the town of {v}"],
+            _ => &[],
+        }
+    }
+
     /// The words which, after an entity's name, make the canonical query for this fact.
     pub(super) fn keyword(self) -> &'static str {
         self.wording().keyword

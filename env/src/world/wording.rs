@@ -17,8 +17,6 @@ pub(super) struct Wording {
     pub(super) phrase: &'static str,
     /// The phrase in other words, without the keyword.
     pub(super) phrase_other: &'static str,
-    /// Other accepted forms of the value.
-    pub(super) aliases: &'static [&'static str],
 }
 
 /// One row per relation, in the order of their numbers.
@@ -43,7 +41,6 @@ pub(super) const WORDINGS: [Wording; 20] = [
         ],
         phrase: "the spouse of {x}",
         phrase_other: "the person married to {x}",
-        aliases: &[],
     },
     // Birthplace
     Wording {
@@ -65,7 +62,6 @@ pub(super) const WORDINGS: [Wording; 20] = [
         ],
         phrase: "the birthplace of {x}",
         phrase_other: "the town where {x} was born",
-        aliases: &["the town of {v}"],
     },
     // BirthYear
     Wording {
@@ -87,7 +83,6 @@ pub(super) const WORDINGS: [Wording; 20] = [
         ],
         phrase: "",
         phrase_other: "",
-        aliases: &["the year {v}"],
     },
     // Occupation
     Wording {
@@ -109,7 +104,6 @@ pub(super) const WORDINGS: [Wording; 20] = [
         ],
         phrase: "",
         phrase_other: "",
-        aliases: &[],
     },
     // Employer
     Wording {
@@ -131,7 +125,6 @@ pub(super) const WORDINGS: [Wording; 20] = [
         ],
         phrase: "the employer of {x}",
         phrase_other: "the organisation that {x} works for",
-        aliases: &[],
     },
     // Mentor
     Wording {
@@ -153,7 +146,6 @@ pub(super) const WORDINGS: [Wording; 20] = [
         ],
         phrase: "the mentor of {x}",
         phrase_other: "the person who taught {x}",
-        aliases: &[],
     },
     // Region
     Wording {
@@ -171,7 +163,6 @@ pub(super) const WORDINGS: [Wording; 20] = [
         ],
         phrase: "",
         phrase_other: "",
-        aliases: &["{v} region"],
     },
     // River
     Wording {
@@ -189,7 +180,6 @@ pub(super) const WORDINGS: [Wording; 20] = [
         ],
         phrase: "",
         phrase_other: "",
-        aliases: &["{v} river", "river {v}"],
     },
     // Founder
     Wording {
@@ -211,7 +201,6 @@ pub(super) const WORDINGS: [Wording; 20] = [
         ],
         phrase: "the founder of {x}",
         phrase_other: "the person who established {x}",
-        aliases: &[],
     },
     // FoundingYear
     Wording {
@@ -233,7 +222,6 @@ pub(super) const WORDINGS: [Wording; 20] = [
         ],
         phrase: "",
         phrase_other: "",
-        aliases: &["the year {v}"],
     },
     // Author
     Wording {
@@ -255,7 +243,6 @@ pub(super) const WORDINGS: [Wording; 20] = [
         ],
         phrase: "the author of {x}",
         phrase_other: "the person who wrote {x}",
-        aliases: &[],
     },
     // PublicationYear
     Wording {
@@ -277,7 +264,6 @@ pub(super) const WORDINGS: [Wording; 20] = [
         ],
         phrase: "",
         phrase_other: "",
-        aliases: &["the year {v}"],
     },
     // Genre
     Wording {
@@ -295,7 +281,6 @@ pub(super) const WORDINGS: [Wording; 20] = [
         ask_other: &["What kind of work is {x}?", "What type of piece is {x}?"],
         phrase: "",
         phrase_other: "",
-        aliases: &["{v} genre"],
     },
     // Setting
     Wording {
@@ -316,7 +301,6 @@ pub(super) const WORDINGS: [Wording; 20] = [
         ],
         phrase: "the setting of {x}",
         phrase_other: "the town in which the story of {x} unfolds",
-        aliases: &["the town of {v}"],
     },
     // Headquarters
     Wording {
@@ -337,7 +321,6 @@ pub(super) const WORDINGS: [Wording; 20] = [
         ],
         phrase: "the town with the headquarters of {x}",
         phrase_other: "the town where {x} is based",
-        aliases: &["the town of {v}"],
     },
     // Director
     Wording {
@@ -359,7 +342,6 @@ pub(super) const WORDINGS: [Wording; 20] = [
         ],
         phrase: "the director of {x}",
         phrase_other: "the person who leads {x}",
-        aliases: &[],
     },
     // Field
     Wording {
@@ -374,7 +356,6 @@ pub(super) const WORDINGS: [Wording; 20] = [
         ask_other: &["What does {x} study?", "Which subject is {x} devoted to?"],
         phrase: "",
         phrase_other: "",
-        aliases: &[],
     },
     // Location
     Wording {
@@ -392,7 +373,6 @@ pub(super) const WORDINGS: [Wording; 20] = [
         ask_other: &["Where was {x} held?", "In which town did {x} take place?"],
         phrase: "the location of {x}",
         phrase_other: "the town that saw {x}",
-        aliases: &["the town of {v}"],
     },
     // Date
     Wording {
@@ -414,7 +394,6 @@ pub(super) const WORDINGS: [Wording; 20] = [
         ],
         phrase: "",
         phrase_other: "",
-        aliases: &["the year {v}"],
     },
     // Winner
     Wording {
@@ -436,7 +415,6 @@ pub(super) const WORDINGS: [Wording; 20] = [
         ],
         phrase: "the winner of {x}",
         phrase_other: "the person who won {x}",
-        aliases: &[],
     },
 ];
 
@@ -519,14 +497,15 @@ mod tests {
     #[test]
     fn no_word_of_the_encyclopedia_reads_as_an_invented_name() {
         let mut texts: Vec<&str> = FILLERS.iter().flat_map(|f| f.iter().copied()).collect();
-        for wording in &WORDINGS {
+        for relation in Relation::VARIANTS {
+            let wording = relation.wording();
             texts.extend(
                 wording
                     .facts
                     .iter()
                     .chain(wording.ask)
                     .chain(wording.ask_other)
-                    .chain(wording.aliases),
+                    .chain(relation.aliases()),
             );
             texts.extend([wording.phrase, wording.phrase_other]);
         }
