@@ -23,7 +23,7 @@ use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use forage_contracts::retriever::{CancelFlag, RetrieverError};
+use forage_contracts::retriever::{CancelFlag, Encoder, RetrieverError, TextKind};
 use serde::de::IntoDeserializer;
 use serde::{Deserialize, Serialize};
 
@@ -191,6 +191,38 @@ fn first_unusable(values: &[f32], dimension: usize) -> Option<(usize, usize, f32
         )
     })?;
     Some((at / dimension, at % dimension, values[at]))
+}
+
+/// Encodes, and makes sure that there is a vector for every text.
+fn encode_checked(
+    encoder: &dyn Encoder,
+    kind: TextKind,
+    texts: &[&str],
+) -> Result<Vec<f32>, RetrieverError> {
+    let encoded = encoder.encode(kind, texts)?;
+    if encoded.len() == texts.len() * encoder.dimension() {
+        return Ok(encoded);
+    }
+    let what = format!(
+        "it gave {} numbers for {} texts of {} each",
+        encoded.len(),
+        texts.len(),
+        encoder.dimension()
+    );
+    Err(RetrieverError::Model {
+        model: encoder.identity(),
+        what,
+    })
+}
+
+/// The text that is encoded: the contents of the passage as a Search-R1 corpus has them, the title in quotes on a line of its own.
+/// The published E5 index of Wikipedia was made of these.
+fn contents(title: &str, text: &str) -> String {
+    if title.is_empty() {
+        text.to_owned()
+    } else {
+        format!("\"{title}\"\n{text}")
+    }
 }
 
 /// The flaw of a file of vectors or links and its fix, before the path is said.

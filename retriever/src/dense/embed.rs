@@ -11,7 +11,9 @@ use super::import::{VectorMetric, VectorRows};
 use super::ivf::default_lists;
 use super::storage::{DenseManifest, VECTORS_FILE, lists_file};
 use super::vectors::{VectorFile, VectorWriter};
-use super::{GraphIndex, IvfIndex, QuantisedIndex, VectorIndexKind, fault};
+use super::{
+    GraphIndex, IvfIndex, QuantisedIndex, VectorIndexKind, contents, encode_checked, fault,
+};
 use crate::error::IndexError;
 use crate::index::{Index, Manifest, Segment, SegmentManifest};
 
@@ -442,36 +444,4 @@ fn encode(
         }
     }
     Ok(rows)
-}
-
-/// Encodes, and makes sure that there is a vector for every text.
-pub(super) fn encode_checked(
-    encoder: &dyn Encoder,
-    kind: TextKind,
-    texts: &[&str],
-) -> Result<Vec<f32>, RetrieverError> {
-    let encoded = encoder.encode(kind, texts)?;
-    if encoded.len() == texts.len() * encoder.dimension() {
-        return Ok(encoded);
-    }
-    let what = format!(
-        "it gave {} numbers for {} texts of {} each",
-        encoded.len(),
-        texts.len(),
-        encoder.dimension()
-    );
-    Err(RetrieverError::Model {
-        model: encoder.identity(),
-        what,
-    })
-}
-
-/// The text that is encoded: the contents of the passage as a Search-R1 corpus has them, the title in quotes on a line of its own.
-/// The published E5 index of Wikipedia was made of these.
-pub(super) fn contents(title: &str, text: &str) -> String {
-    if title.is_empty() {
-        text.to_owned()
-    } else {
-        format!("\"{title}\"\n{text}")
-    }
 }

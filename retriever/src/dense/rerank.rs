@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use forage_contracts::retriever::{Encoder, Hit, RetrieverError, TextKind};
 
-use super::embed::{contents, encode_checked};
-use super::kernel;
+use super::{contents, encode_checked, kernel};
 use crate::rerank::Reranker;
 
 /// Scores by the inner product of the vectors of query and passage.

@@ -8,9 +8,8 @@ use forage_contracts::retriever::{
 };
 
 use super::batcher::{Batcher, FULL_BATCH};
-use super::embed::encode_checked;
 use super::storage::DenseManifest;
-use super::{VectorIndex, fault};
+use super::{VectorIndex, encode_checked, fault};
 use crate::cancel;
 use crate::index::{Index, Segment, guarded};
 use crate::mode::ModeEntry;
