@@ -107,6 +107,18 @@ fn rows_without_an_answer_are_named() {
 }
 
 #[test]
+fn answers_of_problems_fit_a_box() {
+    let row = |answer: &str| json!({"problem": "p", "answer": answer}).to_string();
+    for answer in ["\\frac{1}{2", "1}", "\\boxed{5}"] {
+        let good = ["\\frac{1}{2}", "\\{1, 2\\}", "$12"].map(row);
+        let rows = [good.join("\n"), row(answer)].join("\n");
+        let text = message("set.jsonl", &rows);
+        let fault = format!("line 4: `answer` has `{answer}`, which no closed \\boxed{{}} holds");
+        assert!(text.contains(&fault), "{text}");
+    }
+}
+
+#[test]
 fn files_are_cut_by_place_and_picked_by_id() {
     let rows: String = (0..10)
         .map(|at| json!({"question": format!("q{at}"), "answer": "a"}).to_string() + "\n")

@@ -4,6 +4,7 @@
 use forage_contracts::{RowFault, Task};
 
 use super::{QuestionEntry, QuestionRow};
+use crate::reward::controls::boxed;
 
 /// Fields that name a problem, the first there is.
 const IDS: [&str; 3] = ["unique_id", "ID", "problem_idx"];
@@ -28,5 +29,13 @@ fn read(row: &QuestionRow<'_>) -> Result<Task, RowFault> {
         Some(field) => row.id(field)?,
         None => row.id_or_line()?,
     };
-    row.asked((problem, row.text(problem)?), id, row.answers_in(answer)?)
+    let golds = row.answers_in(answer)?;
+    let fits = |gold: &str| boxed(&["\\boxed{", gold, "}"].concat()) == Some(gold);
+    if let Some(gold) = golds.iter().find(|gold| !fits(gold)) {
+        return Err(RowFault::new(
+            format!("`{answer}` has `{gold}`, which no closed \\boxed{{}} holds"),
+            "write what stands in the box of the solution, every brace closed",
+        ));
+    }
+    row.asked((problem, row.text(problem)?), id, golds)
 }
