@@ -1,6 +1,6 @@
 //! Question formats, and the values in a row that they ask for.
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Number, Value};
 
 use crate::registry::Entry;
 use crate::row::RowFault;
@@ -198,7 +198,7 @@ impl QuestionRow<'_> {
     pub fn scalar(value: &Value) -> Option<String> {
         match value {
             Value::String(text) => Some(text.clone()),
-            Value::Number(number) => Some(number.to_string()),
+            Value::Number(number) if keeps_digits(number) => Some(number.to_string()),
             _ => None,
         }
     }
@@ -219,4 +219,13 @@ impl QuestionRow<'_> {
         }
         kept
     }
+}
+
+/// Tells whether a number has the digits that were written: an integer beyond 64 bits is read as a fraction, which has the first 16.
+fn keeps_digits(number: &Number) -> bool {
+    let integers_end = i64::MAX as f64;
+    !number.is_f64()
+        || number
+            .as_f64()
+            .is_some_and(|value| value.abs() < integers_end)
 }

@@ -107,6 +107,25 @@ fn rows_without_an_answer_are_named() {
 }
 
 #[test]
+fn integers_of_more_than_64_bits_are_refused() {
+    for (before, after, field) in [
+        ("{\"question\":\"q\",\"answer\":", "}", "answer"),
+        (
+            "{\"prompt\":\"q\",\"reward_model\":{\"ground_truth\":",
+            "}}",
+            "reward_model.ground_truth",
+        ),
+    ] {
+        let rows = ["-7", "0.5", "18446744073709551615", "100000000000000000000"]
+            .map(|number| [before, number, after].concat());
+        let text = message("set.jsonl", &rows.join("\n"));
+        let (fault, fix) = text.split_once("; ").expect("a fault and its fix");
+        assert!(fault.contains(&format!("line 4: `{field}` is 1")), "{text}");
+        assert_eq!(fix, format!("write `{field}` as a string"));
+    }
+}
+
+#[test]
 fn answers_of_problems_fit_a_box() {
     let row = |answer: &str| json!({"problem": "p", "answer": answer}).to_string();
     for answer in ["\\frac{1}{2", "1}", "\\boxed{5}"] {

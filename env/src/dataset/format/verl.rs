@@ -27,7 +27,17 @@ fn read(row: &QuestionRow<'_>) -> Result<Task, RowFault> {
         Some(target) => (target, format!("{place}.target")),
         None => (truth, place),
     };
-    let golds = texts(truth).ok_or_else(|| QuestionRow::no_answer(&place))?;
+    let golds = match truth {
+        Value::Array(_) => QuestionRow::list_of(Some(truth), &place)?,
+        Value::Null => Vec::new(),
+        value => vec![QuestionRow::scalar(value).ok_or_else(|| {
+            RowFault::new(
+                format!("`{place}` is {value}"),
+                format!("write `{place}` as a string"),
+            )
+        })?],
+    };
+    let golds = QuestionRow::not_empty(golds).ok_or_else(|| QuestionRow::no_answer(&place))?;
     let extra = row
         .get("extra_info")
         .and_then(|extra| extra.get("question"));
@@ -41,15 +51,4 @@ fn read(row: &QuestionRow<'_>) -> Result<Task, RowFault> {
         question.trim().to_owned()
     };
     row.asked(("prompt", question), row.id_or_line()?, golds)
-}
-
-/// One or more texts, none of them empty.
-fn texts(value: &Value) -> Option<Vec<String>> {
-    QuestionRow::not_empty(match value {
-        Value::Array(items) => items
-            .iter()
-            .map(QuestionRow::scalar)
-            .collect::<Option<Vec<_>>>()?,
-        value => vec![QuestionRow::scalar(value)?],
-    })
 }
