@@ -75,7 +75,8 @@ pub(crate) struct RerankSettings {
     pub form: Form,
     /// First hits of the retriever that are put in order; the ranking holds no others.
     pub candidates: usize,
-    /// Passages of a turn, for `setwise`, `listwise` and `groupwise`. A longer list takes several turns.
+    /// Passages of a turn, for `setwise`, `listwise` and `groupwise`; `pairwise` shows two and `pointwise` one, whatever is written here. A
+    /// longer list takes several turns.
     pub window: usize,
     /// Places by which the window moves towards the front from turn to turn, for `setwise` (by default all but one, so that
     /// the passage picked last is in the next window) and `listwise` (by default half of the window).
