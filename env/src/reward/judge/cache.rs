@@ -78,7 +78,7 @@ pub(super) struct Cache {
 }
 
 impl Cache {
-    /// Reads a file of earlier replies, or starts one.
+    /// Reads a file of earlier replies, or starts one, in a folder that is made where it is not there.
     pub(super) fn open(path: &Path) -> Result<Self, JudgeError> {
         let wrong = |what: String| JudgeError::Cache {
             path: path.to_owned(),
@@ -86,6 +86,9 @@ impl Cache {
         };
         let failed =
             |cause: std::io::Error| wrong(format!("{cause}; check its folder and permissions"));
+        if let Some(folder) = path.parent() {
+            std::fs::create_dir_all(folder).map_err(failed)?;
+        }
         let mut file = OpenOptions::new()
             .create(true)
             .read(true)

@@ -49,7 +49,7 @@ pub struct JudgeSettings {
     /// Tokens read and written by the judge, as its server counts them, after which nothing more is asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_total_tokens: Option<u64>,
-    /// File of verdicts that are not asked for again; made when missing.
+    /// File of verdicts that are not asked for again; made when missing, with its folder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache: Option<PathBuf>,
     /// Principles, each of which holds or does not, in place of correctness and approach.

@@ -424,7 +424,7 @@ fn with_cache(server: &Server, path: &Path) -> JudgeSettings {
 #[tokio::test]
 async fn a_verdict_is_asked_for_once() {
     let folder = tempfile::tempdir().expect("a folder");
-    let path = folder.path().join("verdicts.jsonl");
+    let path = folder.path().join("judges/own/verdicts.jsonl");
     let server = Server::start(|_| Act::Say(200, completion(VERDICT)));
     let first = judged(with_cache(&server, &path));
     // Members of a group that answer alike at once.
