@@ -12,7 +12,8 @@ use anyhow::{Context, Error, Result, anyhow};
 use clap::{Args, Subcommand};
 use forage_contracts::nearest;
 use forage_env::registry;
-use forage_lab::{RunConfig, RunError};
+use forage_lab::{RunConfig, RunError, open_policy};
+use forage_trainer::Precision;
 use forage_trainer::device::DeviceSpec;
 use toml::{Table, Value};
 
@@ -101,6 +102,11 @@ impl Init {
         let text = self.text();
         // What is written here can be used, or is refused before it is written.
         RunConfig::parse(&text, &[])?.check()?;
+        // A folder may come to be, and what is on the hub is fetched by the run.
+        let mut known = ["builtin:", "http://", "https://"].into_iter();
+        if known.any(|begin| self.policy.starts_with(begin)) {
+            open_policy(&self.policy, Precision::Full, &DeviceSpec::Cpu)?;
+        }
         let mut file = std::fs::File::create_new(&self.file).map_err(|error| {
             let file = self.file.display();
             match error.kind() {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::support::{done, forage};
+use crate::support::{done, fails, forage};
 
 fn refused(arguments: &[&str]) -> String {
     let output = forage(arguments);
@@ -95,6 +95,13 @@ fn a_config_is_begun_and_checked() {
         "--questions",
         &questions,
     ];
+    for (policy, fault) in [
+        ("http://127.0.0.1:9", "is a server"),
+        ("builtin:quikstart", "no builtin policy `quikstart`"),
+    ] {
+        let (_, error) = fails(&["config", "init", &file, "--policy", policy]);
+        assert!(error.contains(fault), "{error}");
+    }
     done(&init);
     let again = forage(&init);
     assert_eq!(again.status.code(), Some(1));
