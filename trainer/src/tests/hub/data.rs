@@ -239,6 +239,35 @@ async fn a_part_that_lacks_nothing_is_not_fetched_again() {
     assert!(!blobs.join("a1.part").exists());
 }
 
+/// Answers with an empty file, of which there is no range.
+async fn empty(headers: HeaderMap) -> Response<Body> {
+    if headers.contains_key(header::RANGE) {
+        return status(StatusCode::RANGE_NOT_SATISFIABLE);
+    }
+    let described = Response::builder().header(header::ETAG, "\"a1\"");
+    let described = described.header("x-repo-commit", COMMIT);
+    described.body(Body::empty()).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_empty_file_is_fetched() {
+    let path = "/datasets/org/set/resolve/{revision}/{*file}";
+    let router = Router::new().route(path, get(empty));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let endpoint = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+    let folder = tempfile::tempdir().unwrap();
+    let hub = Hub {
+        cache: folder.path().join("cache"),
+        endpoint,
+        token: None,
+        offline: false,
+    };
+    let fetch = move || hub.fetch_data("hf://org/set/data/empty.jsonl");
+    let path = tokio::task::spawn_blocking(fetch).await.unwrap().unwrap();
+    assert!(std::fs::read(path).unwrap().is_empty());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hub_that_is_busy_is_asked_again() {
     let folder = tempfile::tempdir().unwrap();
