@@ -35,6 +35,11 @@ pub(super) enum ExternalError {
          processes (--env-workers, or a list as environment.settings.url)"
     )]
     Slow(NetError),
+    /// Nothing listens at the address before there is a run, as at one that a run's own processes had.
+    #[error(
+        "{0}; start the server there, or, where a run had started it by --env-command, give that option again"
+    )]
+    Absent(NetError),
     #[error("{url} serves an environment that cannot be played: {what}")]
     Unfit { url: String, what: &'static str },
     #[error("{first} and {second} serve different environments; several addresses must serve one")]
@@ -249,9 +254,15 @@ pub(super) fn once<T: Send>(
             let runtime = { runtime }.enable_all().build()?;
             runtime.block_on(ask(&server))
         });
-        asked
+        let answer: Result<T, ExternalError> = asked
             .join()
-            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        answer.map_err(|error| match error {
+            ExternalError::Call(error) if matches!(error.fault, Fault::Connect(_)) => {
+                ExternalError::Absent(error)
+            }
+            other => other,
+        })
     })
 }
 
