@@ -1,7 +1,7 @@
 //! Times turns of Python over a set of pages: `sandbox_bench PAGES CACHE`.
 //!
 //! Opens the engine, with its compiled interpreter kept in the folder CACHE, and prints one JSON line; then one for every line
-//! read: `session N` (fresh sessions), `first N` (the first turn of fresh sessions), `later N` (turns of one session), `live N`
+//! read: `session N` (fresh sessions), `first N` (the first turn of fresh sessions), `later N` (turns of sessions that have ten), `live N`
 //! (memory of sessions alive together), `hold N` (memory of sessions that each ask for 200 MiB), `throughput SECONDS` (turns on two
 //! threads), `crowd N` (turns of sessions alive together, on two threads), `checkpoint N`, `restore N`, `fork N`. So a driver can
 //! interleave rounds with other systems. Times are microseconds.
@@ -21,6 +21,8 @@ use serde_json::{Map, Value, json};
 /// Takes memory until there is none, or 200 MiB.
 const HOLD: &str = "x = []\ntry:\n    while len(x) < 25:\n        x.append(bytes([len(x)]) * (8 << 20))\nexcept MemoryError:\n    pass";
 
+/// Turns of a session: those of a long episode.
+const TURNS: usize = 10;
 /// Turns of a crowd; each of its sessions takes at least two.
 const CROWD_TURNS: usize = 2000;
 
@@ -169,7 +171,14 @@ impl Bench {
 
     fn later_turns(&self, count: usize) -> Outcome<Value> {
         let mut session = self.used_session()?;
-        let mut report = times(count, || timed(|| run(&mut session, &self.turn)))?;
+        let mut turns = 0;
+        let mut report = times(count, || {
+            turns += 1;
+            if turns % TURNS == 0 {
+                session = self.used_session()?;
+            }
+            timed(|| run(&mut session, &self.turn))
+        })?;
         report["stdout"] = run(&mut session, &self.turn)?.into();
         Ok(report)
     }
@@ -250,9 +259,13 @@ impl Bench {
     fn throughput(&self, time: Duration) -> Outcome<Value> {
         let begun = Instant::now();
         let work = || -> Result<usize, String> {
-            let mut session = self.used_session().map_err(|error| error.to_string())?;
+            let fresh = || self.used_session().map_err(|error| error.to_string());
+            let mut session = fresh()?;
             let mut turns = 0;
             while begun.elapsed() < time {
+                if turns % TURNS == TURNS - 1 {
+                    session = fresh()?;
+                }
                 run(&mut session, &self.turn).map_err(|error| error.to_string())?;
                 turns += 1;
             }

@@ -3,8 +3,8 @@
 //! Three quarters are for turns that run, a quarter for sessions that wait for their next turn. A turn is admitted with all
 //! that its limit lets it take, so that it never waits for memory while it holds some: whoever holds a place gives it back
 //! without needing another. Waiting for a place changes no outcome; a refusal would depend on the load. What sessions keep
-//! between turns is counted by the pages they have written, compressed unless there are few of them and few sessions, and
-//! goes to a file where the quarter is full.
+//! between turns is counted by the lines of memory that they have changed, compressed if it is much, and goes to a file where the
+//! quarter is full. Instances that wait to be used again take what half of the quarter leaves.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -18,11 +18,7 @@ use crate::spill::Spill;
 /// A part of the budget, given back when dropped.
 pub(crate) type Share = OwnedSemaphorePermit;
 
-/// Sessions whose interpreters stay as they are between turns.
-const HOT_SESSIONS: usize = 64;
-/// The most written memory of such a session. Where the system does not tell what was written, all of the snapshot counts.
-const HOT_BYTES: usize = if cfg!(target_os = "linux") { 8 } else { 48 } << 20;
-/// Most turns at a time, whatever the memory: with the sessions above fewer than an engine has room for.
+/// Most turns at a time, whatever the memory: with the instances that wait fewer than an engine has room for.
 const TURNS: usize = 900;
 /// The budget where the system does not say what is free.
 const UNKNOWN: usize = 4 << 30;
@@ -36,7 +32,6 @@ pub(crate) struct Budget {
     turns: Arc<Semaphore>,
     /// Memory kept between turns, KiB.
     kept: Arc<Semaphore>,
-    hot: Arc<Semaphore>,
     pub(crate) spill: Spill,
 }
 
@@ -85,7 +80,6 @@ impl Budget {
             turns_mib,
             turns: Arc::new(Semaphore::new(turns_mib)),
             kept: Arc::new(Semaphore::new(bytes / 4 / 1024)),
-            hot: Arc::new(Semaphore::new(HOT_SESSIONS)),
             spill: Spill::new(bytes as u64, folder),
         }
     }
@@ -107,13 +101,11 @@ impl Budget {
         Arc::clone(&self.kept).try_acquire_many_owned(kib).ok()
     }
 
-    /// A place for an interpreter that stays as it is, and room for its `bytes` of written memory.
-    pub(crate) fn keep_hot(&self, bytes: usize) -> Option<(Share, Share)> {
-        if bytes > HOT_BYTES {
-            return None;
-        }
-        let place = Arc::clone(&self.hot).try_acquire_owned().ok()?;
-        Some((place, self.keep(bytes)?))
+    /// Room for an instance that waits to be used again and has written `bytes`, unless sessions may need it.
+    pub(crate) fn keep_instance(&self, bytes: usize) -> Option<Share> {
+        let left = self.kept.available_permits().saturating_mul(1024);
+        let enough = left.saturating_sub(bytes) >= self.bytes / 8;
+        enough.then(|| self.keep(bytes)).flatten()
     }
 }
 
@@ -135,11 +127,12 @@ mod tests {
         assert!(budget.keep(1).is_none());
         trim(&mut share, 1 << 20);
         assert!(budget.keep(255 << 20).is_some());
-        assert!(budget.keep_hot(HOT_BYTES + 1).is_none());
-        let hot: Vec<_> = std::iter::from_fn(|| budget.keep_hot(4096)).collect();
-        assert_eq!(hot.len(), HOT_SESSIONS);
         drop(share);
-        drop(hot);
+        // Half of it is for sessions whatever instances wait.
+        let instances: Vec<_> = std::iter::from_fn(|| budget.keep_instance(8 << 20)).collect();
+        assert_eq!(instances.len(), 16);
+        assert!(budget.keep(128 << 20).is_some());
+        drop(instances);
         assert!(budget.keep(256 << 20).is_some());
     }
 

@@ -7,13 +7,15 @@ use memmap2::MmapMut;
 
 use crate::budget::{self, Budget, Share};
 use crate::host::Outside;
-use crate::pages::PAGE;
+use crate::pages::{self, LINE, Lines, PAGE, page};
 use crate::spill::Extent;
 
-/// The fastest of zstd's usual levels: pages of Python's objects shrink to a fifth.
+/// The fastest of zstd's usual levels.
 const LEVEL: i32 = 1;
+/// The most that is kept as it is, in bytes. The usual state of a session is smaller, and compressing it takes longer than a turn.
+const PLAIN: usize = 512 << 10;
 
-/// The state of an interpreter between turns: what differs from the snapshot all begin with, usually about a megabyte.
+/// The state of an interpreter between turns: what differs from the snapshot all begin with, usually about 100 KiB.
 #[derive(Clone)]
 pub struct Checkpoint {
     pub(crate) outside: Outside,
@@ -24,12 +26,14 @@ pub struct Checkpoint {
     pub(crate) pages: Arc<Pages>,
 }
 
-/// Pages of an interpreter's memory.
+/// What differs from the snapshot in an interpreter's memory.
 #[derive(Default)]
 pub(crate) struct Pages {
-    /// Their numbers, in order.
+    /// Numbers of the pages that differ, in order.
     numbers: Vec<u32>,
-    /// Their bytes, one page after another.
+    /// The lines of each that differ.
+    lines: Vec<Lines>,
+    /// The bytes of these lines, one after another.
     content: Content,
     /// The part of the budget that they take.
     _share: Option<Share>,
@@ -69,7 +73,7 @@ impl Checkpoint {
             Content::Packed { length, .. } => *length,
             Content::Spilled(_) => 0,
         };
-        content + size_of_val(&*self.pages.numbers)
+        content + size_of_val(&*self.pages.numbers) + size_of_val(&*self.pages.lines)
     }
 }
 
@@ -82,54 +86,34 @@ impl std::fmt::Debug for Checkpoint {
     }
 }
 
-/// The pages of `memory` with these numbers.
-fn of<'a>(memory: &'a [u8], numbers: &'a [u32]) -> impl Iterator<Item = &'a [u8]> {
-    numbers
-        .iter()
-        .map(|&number| &memory[number as usize * PAGE..][..PAGE])
-}
-
 impl Pages {
-    /// A plain copy; `share` is its part of the budget.
-    pub(crate) fn copied(memory: &[u8], numbers: Vec<u32>, share: Share) -> Self {
-        let mut bytes = Vec::with_capacity(numbers.len() * PAGE);
-        of(memory, &numbers).for_each(|page| bytes.extend_from_slice(page));
-        Self {
-            numbers,
-            content: Content::Plain(bytes),
-            _share: Some(share),
-        }
-    }
-
-    /// The pages of `memory`, compressed.
-    pub(crate) fn parked(
+    /// The lines in which the pages of `memory` with these numbers differ from the snapshot: as they are if there are few, else
+    /// compressed, in a file where the budget has no room for them.
+    pub(crate) fn of(
         memory: &[u8],
-        numbers: Vec<u32>,
+        snapshot: &[u8],
+        written: &[u32],
         budget: &'static Budget,
     ) -> io::Result<Self> {
-        let pages = of(memory, &numbers);
-        let most = zstd::zstd_safe::compress_bound(numbers.len() * PAGE) + PAGE;
-        let (content, share) = if let Some(mut share) = budget.keep(most) {
-            // Only what is written takes memory.
-            let mut bytes = MmapMut::map_anon(most)?;
-            let cursor = compress(pages, io::Cursor::new(&mut bytes[..]))?;
-            let length = cursor.position() as usize;
-            budget::trim(&mut share, length);
-            (Content::Packed { bytes, length }, Some(share))
-        } else {
-            let mut extent = budget.spill.reserve(most as u64)?;
-            let length = compress(pages, extent.cursor())?.done;
-            extent.shrink(length);
-            (Content::Spilled(extent), None)
-        };
+        let differing = written.iter().filter_map(|&number| {
+            let lines = pages::difference(page(snapshot, number), page(memory, number));
+            (lines != 0).then_some((number, lines))
+        });
+        let (numbers, lines): (Vec<u32>, Vec<Lines>) = differing.unzip();
+        let count: usize = lines.iter().map(|lines| lines.count_ones() as usize).sum();
+        let parts = numbers.iter().zip(&lines).flat_map(|(&number, &lines)| {
+            pages::parts(lines).map(move |part| &page(memory, number)[part])
+        });
+        let (content, share) = keep(parts, count * LINE, budget)?;
         Ok(Self {
             numbers,
+            lines,
             content,
             _share: share,
         })
     }
 
-    /// Writes every page to its place.
+    /// Writes every line to its place in a memory that is as the snapshot has it.
     pub(crate) fn write_to(&self, memory: &mut [u8]) -> io::Result<()> {
         match &self.content {
             Content::Plain(bytes) => self.read_from(&bytes[..], memory),
@@ -143,20 +127,51 @@ impl Pages {
     }
 
     fn read_from(&self, mut source: impl Read, memory: &mut [u8]) -> io::Result<()> {
-        for &number in &self.numbers {
+        for (&number, &lines) in self.numbers.iter().zip(&self.lines) {
             let from = number as usize * PAGE;
             let page = memory.get_mut(from..from + PAGE);
             let other = || io::Error::other("a checkpoint of another interpreter");
-            source.read_exact(page.ok_or_else(other)?)?;
+            let page = page.ok_or_else(other)?;
+            for part in pages::parts(lines) {
+                source.read_exact(&mut page[part])?;
+            }
         }
         Ok(())
     }
 }
 
-fn compress<'a, W: Write>(pages: impl Iterator<Item = &'a [u8]>, to: W) -> io::Result<W> {
+/// Keeps `length` bytes in the cheapest form for which there is room.
+fn keep<'a>(
+    parts: impl Iterator<Item = &'a [u8]>,
+    length: usize,
+    budget: &'static Budget,
+) -> io::Result<(Content, Option<Share>)> {
+    if length <= PLAIN
+        && let Some(share) = budget.keep(length)
+    {
+        let mut bytes = Vec::with_capacity(length);
+        parts.for_each(|part| bytes.extend_from_slice(part));
+        return Ok((Content::Plain(bytes), Some(share)));
+    }
+    let most = zstd::zstd_safe::compress_bound(length) + PAGE;
+    if let Some(mut share) = budget.keep(most) {
+        // Only what is written takes memory.
+        let mut bytes = MmapMut::map_anon(most)?;
+        let cursor = compress(parts, io::Cursor::new(&mut bytes[..]))?;
+        let length = cursor.position() as usize;
+        budget::trim(&mut share, length);
+        return Ok((Content::Packed { bytes, length }, Some(share)));
+    }
+    let mut extent = budget.spill.reserve(most as u64)?;
+    let length = compress(parts, extent.cursor())?.done;
+    extent.shrink(length);
+    Ok((Content::Spilled(extent), None))
+}
+
+fn compress<'a, W: Write>(parts: impl Iterator<Item = &'a [u8]>, to: W) -> io::Result<W> {
     let mut encoder = zstd::Encoder::new(to, LEVEL)?;
-    for page in pages {
-        encoder.write_all(page)?;
+    for part in parts {
+        encoder.write_all(part)?;
     }
     encoder.finish()
 }

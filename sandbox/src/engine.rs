@@ -1,20 +1,24 @@
 //! The state that all sessions share: the compiled interpreter and the threads that run it.
 
+use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::runtime::Runtime;
 use wasmtime::{Config, Engine, ExternType, InstancePre, Module, PoolingAllocationConfig};
 
 use crate::budget::Budget;
+use crate::checkpoint::Pages;
 use crate::host::{self, Host, Outside};
+use crate::instances::Instances;
 use crate::live::Live;
+use crate::pages;
 use crate::{Checkpoint, Limits, SandboxError, Session, Tools, cache};
 
 /// The interval at which running code is asked for the time it has used.
 const TICK: Duration = Duration::from_millis(5);
-/// Most instances at once: more than the budget lets run and stay. Each reserves 4 GiB of addresses, none of memory.
+/// Most instances at once: more than the budget lets run and those that wait. Each reserves 4 GiB of addresses, none of memory.
 const INSTANCES: u32 = 1024;
 /// Stack of the interpreter; Python's own recursion limit is met long before it.
 const WASM_STACK: usize = 32 << 20;
@@ -36,6 +40,11 @@ struct Shared {
     interpreter: InstancePre<Host>,
     limits: Arc<Limits>,
     budget: &'static Budget,
+    /// An instance that never runs, for the memory that all begin with.
+    snapshot: OnceLock<Live>,
+    /// None for another interpreter than `guest/`: ours has no state outside of its memory, but for the stack pointer, which is where it
+    /// began when a turn has ended by itself.
+    instances: Option<Instances>,
     /// Runs turns on threads with enough stack, one each, so that the system shares the processors fairly among them.
     threads: Option<Runtime>,
 }
@@ -112,7 +121,8 @@ impl SandboxEngine {
         }
         let engine = engine(limits)?;
         let module = cache::load(&engine, cache, notice)?;
-        Self::over(engine, &module, limits.clone(), budget)
+        let instances = Some(Instances::default());
+        Self::over(engine, &module, limits.clone(), budget, instances)
     }
 
     /// An engine over an interpreter of one's own: a WebAssembly module that speaks as `guest/` does.
@@ -123,7 +133,7 @@ impl SandboxEngine {
         let budget = Budget::of_process(None, limits.memory_bytes, &std::env::temp_dir())?;
         let engine = engine(&limits)?;
         let module = Module::new(&engine, wasm).map_err(|error| interpreter(&error))?;
-        Self::over(engine, &module, limits, budget)
+        Self::over(engine, &module, limits, budget, None)
     }
 
     fn over(
@@ -131,6 +141,7 @@ impl SandboxEngine {
         module: &Module,
         limits: Limits,
         budget: &'static Budget,
+        instances: Option<Instances>,
     ) -> Result<Self, SandboxError> {
         let itself = own_memory(module);
         if limits.memory_bytes <= itself {
@@ -157,6 +168,8 @@ impl SandboxEngine {
             interpreter,
             limits: Arc::new(limits),
             budget,
+            snapshot: OnceLock::new(),
+            instances,
             threads: Some(threads),
         };
         Ok(Self {
@@ -181,15 +194,64 @@ impl SandboxEngine {
         &self.shared.limits
     }
 
-    /// An interpreter as the snapshot has it.
-    pub(crate) fn instantiate(
+    /// An interpreter in a state, whose code finds `tools`.
+    pub(crate) fn wake(
         &self,
         tools: Arc<dyn Tools>,
-        outside: Outside,
+        state: &Checkpoint,
     ) -> Result<Live, SandboxError> {
+        let snapshot = self.snapshot()?;
+        let host = Host::new(
+            tools,
+            Arc::clone(&self.shared.limits),
+            state.outside.clone(),
+        );
+        let waiting = match &self.shared.instances {
+            Some(instances) => instances.take(state, snapshot.bytes()),
+            None => Ok(None),
+        };
+        if let Some(mut live) = waiting.map_err(|error| interpreter(&error))? {
+            live.adopt(host, state.pending);
+            return Ok(live);
+        }
+        let mut live = self.instantiate(host, state.pending)?;
+        live.restore(state).map_err(|error| interpreter(&error))?;
+        Ok(live)
+    }
+
+    /// The state of an interpreter whose turn has ended, which waits from now on.
+    pub(crate) fn rest(&self, live: Live) -> io::Result<Checkpoint> {
+        let snapshot = self.snapshot().map_err(io::Error::other)?;
+        let (memory, budget) = (live.bytes(), self.budget());
+        let written = pages::written(memory);
+        let pages = Pages::of(memory, snapshot.bytes(), &written, budget)?;
+        let state = live.checkpoint(pages);
+        if let Some(instances) = &self.shared.instances {
+            instances.keep(live, written, &state, budget);
+        }
+        Ok(state)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn instances(&self) -> Option<&Instances> {
+        self.shared.instances.as_ref()
+    }
+
+    fn snapshot(&self) -> Result<&Live, SandboxError> {
         let shared = &self.shared;
-        let host = Host::new(tools, Arc::clone(&shared.limits), outside);
-        Live::new(&shared.engine, &shared.interpreter, host).map_err(|error| SandboxError::Full {
+        if let Some(snapshot) = shared.snapshot.get() {
+            return Ok(snapshot);
+        }
+        let host = Host::new(Arc::new(()), Arc::clone(&shared.limits), Outside::new(0));
+        let made = self.instantiate(host, None)?;
+        Ok(shared.snapshot.get_or_init(|| made))
+    }
+
+    /// An interpreter as the snapshot has it.
+    fn instantiate(&self, host: Host, pending: Option<u64>) -> Result<Live, SandboxError> {
+        let shared = &self.shared;
+        let made = Live::new(&shared.engine, &shared.interpreter, host, pending);
+        made.map_err(|error| SandboxError::Full {
             limit: INSTANCES,
             reason: format!("{error:#}"),
         })

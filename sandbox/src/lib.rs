@@ -12,6 +12,7 @@ mod checkpoint;
 mod engine;
 mod error;
 mod host;
+mod instances;
 mod limits;
 mod live;
 mod memory;

@@ -7,7 +7,7 @@ use std::time::Duration;
 pub struct Limits {
     /// Processor time of the code, calls of tools excluded. Processor time, so that a busy machine changes nothing.
     pub time: Duration,
-    /// Memory of the interpreter in bytes; the interpreter itself needs 33 MiB of it.
+    /// Memory of the interpreter in bytes; the interpreter itself needs 35 MiB of it.
     pub memory_bytes: usize,
     /// The most output of the code, in bytes, for each of its two streams.
     pub output_bytes: usize,

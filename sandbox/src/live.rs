@@ -1,16 +1,14 @@
 //! A running interpreter.
 
-use std::io;
 use std::sync::Arc;
 
 use serde::Deserialize;
 use wasmtime::error::Context;
 use wasmtime::{Engine, InstancePre, Memory, Result, Store, Trap, TypedFunc, UpdateDeadline};
 
-use crate::budget::{Budget, Share};
 use crate::checkpoint::{Checkpoint, Pages};
 use crate::host::{Host, Limit, Turn, slice};
-use crate::pages::{self, PAGE};
+use crate::pages::{PAGE, page};
 use crate::{Limits, PyError, Status, TurnOutput};
 
 /// The longest reply about a turn that is read, in bytes.
@@ -66,43 +64,6 @@ impl Stop {
     }
 }
 
-/// An interpreter between turns.
-pub(crate) enum Idle {
-    /// As the turn left it.
-    Hot(Box<Hot>),
-    /// Without an instance: its pages alone are kept.
-    Parked(Box<Checkpoint>),
-}
-
-/// An interpreter that stays instantiated, and its parts of the budget.
-pub(crate) struct Hot {
-    live: Live,
-    /// The pages written since the snapshot.
-    written: Vec<u32>,
-    /// The memory of the pages.
-    share: Share,
-    _place: Share,
-}
-
-impl Hot {
-    /// The interpreter for its next turn, and its state of now, to which the memory between turns goes.
-    pub(crate) fn wake(self) -> (Live, Checkpoint) {
-        let pages = Pages::copied(self.live.bytes(), self.written, self.share);
-        let before = self.live.checkpoint(pages);
-        (self.live, before)
-    }
-
-    /// The state of now.
-    pub(crate) fn checkpoint(&self, budget: &'static Budget) -> io::Result<Checkpoint> {
-        let (memory, written) = (self.live.bytes(), self.written.clone());
-        let pages = match budget.keep(written.len() * PAGE) {
-            Some(share) => Pages::copied(memory, written, share),
-            None => Pages::parked(memory, written, budget)?,
-        };
-        Ok(self.live.checkpoint(pages))
-    }
-}
-
 /// An instance of the interpreter.
 pub(crate) struct Live {
     store: Store<Host>,
@@ -121,6 +82,7 @@ impl Live {
         engine: &Engine,
         interpreter: &InstancePre<Host>,
         host: Host,
+        pending: Option<u64>,
     ) -> Result<Self> {
         let mut store = Store::new(engine, host);
         store.limiter(|host| host);
@@ -141,7 +103,7 @@ impl Live {
             buffer: instance.get_typed_func(&mut store, "buffer")?,
             start: instance.get_typed_func(&mut store, "start")?,
             run: instance.get_typed_func(&mut store, "run")?,
-            pending: None,
+            pending,
             reply_pointer: instance.get_typed_func(&mut store, "reply_pointer")?,
             reply_length: instance.get_typed_func(&mut store, "reply_length")?,
             store,
@@ -194,26 +156,12 @@ impl Live {
         Ok(())
     }
 
-    fn bytes(&self) -> &[u8] {
+    pub(crate) fn bytes(&self) -> &[u8] {
         self.memory.data(&self.store)
     }
 
-    /// The interpreter as it waits for its next turn: as it is where there is room for it, else its pages alone.
-    pub(crate) fn rest(self, budget: &'static Budget) -> io::Result<Idle> {
-        let written = pages::written(self.bytes());
-        if let Some((place, share)) = budget.keep_hot(written.len() * PAGE) {
-            return Ok(Idle::Hot(Box::new(Hot {
-                live: self,
-                written,
-                share,
-                _place: place,
-            })));
-        }
-        let pages = Pages::parked(self.bytes(), written, budget)?;
-        Ok(Idle::Parked(Box::new(self.checkpoint(pages))))
-    }
-
-    fn checkpoint(&self, pages: Pages) -> Checkpoint {
+    /// The state of now, with these differences to the snapshot.
+    pub(crate) fn checkpoint(&self, pages: Pages) -> Checkpoint {
         Checkpoint {
             outside: self.store.data().outside.clone(),
             pending: self.pending,
@@ -222,8 +170,23 @@ impl Live {
         }
     }
 
+    /// Goes on as another session's, whose memory is the same.
+    pub(crate) fn adopt(&mut self, host: Host, pending: Option<u64>) {
+        *self.store.data_mut() = host;
+        self.pending = pending;
+    }
+
+    /// Takes back what was written to the pages with these numbers.
+    pub(crate) fn reset(&mut self, written: &[u32], snapshot: &[u8]) {
+        let memory = self.memory.data_mut(&mut self.store);
+        for &number in written {
+            let from = number as usize * PAGE;
+            memory[from..from + PAGE].copy_from_slice(page(snapshot, number));
+        }
+    }
+
+    /// Brings an instance whose memory is as the snapshot has it, or larger by zeros, to a state.
     pub(crate) fn restore(&mut self, checkpoint: &Checkpoint) -> Result<()> {
-        self.pending = checkpoint.pending;
         let missing = checkpoint
             .size
             .saturating_sub(self.memory.data_size(&self.store));

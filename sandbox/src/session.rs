@@ -8,16 +8,15 @@ use tokio::sync::oneshot;
 
 use crate::budget::Share;
 use crate::checkpoint::Checkpoint;
-use crate::engine::interpreter;
 use crate::host::{Turn, micros};
-use crate::live::{Idle, Live};
+use crate::live::Live;
 use crate::spill;
 use crate::{SandboxEngine, SandboxError, Status, Tools, TurnOutput, Wait};
 
 /// One episode's interpreter. Its variables live from turn to turn.
 ///
-/// Between turns it takes no more than the pages it has written, compressed once there are more than a few sessions, and none of
-/// the machine's memory where the process's share is used up. Each turn waits until there is memory for all that it may take.
+/// Between turns it takes no more than the lines of memory that it has changed, compressed if it is much, and none of the machine's
+/// memory where the process's share is used up. Each turn waits until there is memory for all that it may take.
 pub struct Session {
     engine: SandboxEngine,
     tools: Arc<dyn Tools>,
@@ -28,20 +27,20 @@ pub struct Session {
 }
 
 enum State {
-    Idle(Idle),
+    Idle(Box<Checkpoint>),
     /// The last turn's thread still puts the interpreter away.
-    Settling(mpsc::Receiver<io::Result<Idle>>),
+    Settling(mpsc::Receiver<io::Result<Checkpoint>>),
     /// A turn runs, or its caller gave up.
     Lost,
 }
 
 impl State {
-    /// Waits for the interpreter.
-    fn settled(self) -> Result<Idle, SandboxError> {
+    /// Waits for the state of the interpreter.
+    fn settled(self) -> Result<Checkpoint, SandboxError> {
         match self {
-            Self::Idle(idle) => Ok(idle),
+            Self::Idle(state) => Ok(*state),
             Self::Settling(receiver) => match receiver.recv() {
-                Ok(idle) => idle.map_err(SandboxError::Park),
+                Ok(state) => state.map_err(SandboxError::Park),
                 Err(_) => Err(SandboxError::Abandoned),
             },
             Self::Lost => Err(SandboxError::Abandoned),
@@ -66,7 +65,7 @@ impl Session {
         Self {
             engine,
             tools,
-            state: State::Idle(Idle::Parked(Box::new(checkpoint.clone()))),
+            state: State::Idle(Box::new(checkpoint.clone())),
             beginning: checkpoint,
             echo: false,
         }
@@ -135,18 +134,14 @@ impl Session {
     /// # Errors
     /// [`SandboxError::Abandoned`], or a state that could not be kept.
     pub fn checkpoint(&mut self) -> Result<Checkpoint, SandboxError> {
-        let idle = std::mem::replace(&mut self.state, State::Lost).settled()?;
-        let checkpoint = match &idle {
-            Idle::Parked(checkpoint) => Ok(checkpoint.as_ref().clone()),
-            Idle::Hot(hot) => hot.checkpoint(self.engine.budget()),
-        };
-        self.state = State::Idle(idle);
-        checkpoint.map_err(SandboxError::Park)
+        let state = std::mem::replace(&mut self.state, State::Lost).settled()?;
+        self.state = State::Idle(Box::new(state.clone()));
+        Ok(state)
     }
 
     /// Goes back to a state of this or another session of the same engine.
     pub fn restore(&mut self, checkpoint: &Checkpoint) {
-        self.state = State::Idle(Idle::Parked(Box::new(checkpoint.clone())));
+        self.state = State::Idle(Box::new(checkpoint.clone()));
         self.beginning = checkpoint.clone();
     }
 
@@ -186,7 +181,7 @@ impl Job {
     fn run(
         self,
         reply: oneshot::Sender<Result<TurnOutput, SandboxError>>,
-        settle: &mpsc::SyncSender<io::Result<Idle>>,
+        settle: &mpsc::SyncSender<io::Result<Checkpoint>>,
     ) {
         let Self {
             engine,
@@ -200,44 +195,27 @@ impl Job {
         } = self;
         let begun = state
             .settled()
-            .and_then(|idle| begin(&engine, &tools, idle));
+            .and_then(|before| Ok((engine.wake(tools, &before)?, before)));
         // Nobody listens any more when the caller gave up.
         let (live, before) = match begun {
             Ok(begun) => begun,
             Err(SandboxError::Park(error)) if spill::is_full(&error) => {
                 let _ = reply.send(Ok(logged(lost())));
                 drop(share);
-                let _ = settle.send(Ok(Idle::Parked(Box::new(beginning))));
+                let _ = settle.send(Ok(beginning));
                 return;
             }
             Err(error) => return drop(reply.send(Err(error))),
         };
         let (output, left) = turn(&engine, live, before, Turn::new(wait), (&code, echo));
         let _ = reply.send(output);
-        let idle = match left {
-            Left::Running(live) => live.rest(engine.budget()),
-            Left::Undone(before) => Ok(Idle::Parked(Box::new(before))),
+        let state = match left {
+            Left::Running(live) => engine.rest(live),
+            Left::Undone(before) => Ok(before),
         };
         drop(share);
-        let _ = settle.send(idle);
+        let _ = settle.send(state);
     }
-}
-
-/// The interpreter, and the state that an undone turn goes back to.
-fn begin(
-    engine: &SandboxEngine,
-    tools: &Arc<dyn Tools>,
-    idle: Idle,
-) -> Result<(Live, Checkpoint), SandboxError> {
-    Ok(match idle {
-        Idle::Hot(hot) => hot.wake(),
-        Idle::Parked(checkpoint) => {
-            let mut live = engine.instantiate(Arc::clone(tools), checkpoint.outside.clone())?;
-            live.restore(&checkpoint)
-                .map_err(|error| interpreter(&error))?;
-            (live, *checkpoint)
-        }
-    })
 }
 
 fn turn(

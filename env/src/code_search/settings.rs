@@ -191,7 +191,7 @@ impl Default for FunctionSettings {
 pub(crate) struct LimitSettings {
     /// Processor time, searches and reading excluded, in milliseconds.
     pub time_ms: u64,
-    /// Memory of the interpreter in MiB, of which it needs 33 itself. A program that needs more gets a `MemoryError`.
+    /// Memory of the interpreter in MiB, of which it needs 35 itself. A program that needs more gets a `MemoryError`.
     pub memory_mib: usize,
     /// Memory in MiB that all programs of the process share; a quarter of what is free when the first is run unless given.
     /// Turns wait for room in it. It changes no outcome but one: where sessions keep more between turns than eight times as much, a

@@ -2,7 +2,9 @@
 
 import calendar
 import collections
+import datetime
 import pprint
+import time
 import traceback
 from array import array
 from collections import OrderedDict
@@ -68,3 +70,6 @@ try:
         raise KeyError("second") from first
 except KeyError as second:
     print(repr(second.__cause__), second.__cause__.args)
+for text, form in (("12 May", "%d %B"), ("29 Feb", "%d %b"), ("7 13", "%d %H")):
+    attempt(lambda: datetime.datetime.strptime(text, form))
+    attempt(lambda: time.strptime(text, form))
