@@ -95,8 +95,8 @@ pub(super) const LOSSES: &[LossEntry] = &[
         settings: &[nats("low"), nats("high")],
         ..LossEntry::new(
             "gmpo",
-            "-mean(A) exp(mean of lp - lo, held at high from above where A > 0 and at -low from below where A < 0): GMPO \
-             (arXiv 2507.20673, 0.4 and 0.4; verl's geo_mean). In nats, not ratios",
+            "-mean(A) exp(mean of lp - lo, held at high from above where A > 0 and at -low from below where A < 0), means over the \
+             tokens with an advantage: GMPO (arXiv 2507.20673, 0.4 and 0.4; verl's geo_mean). In nats, not ratios",
             |s, inputs| gmpo(&tokens_of(inputs), s.number("low"), s.number("high")).collect(),
         )
     },
@@ -316,30 +316,32 @@ fn a_lol(tokens: &[Token], epsilon: f64) -> impl Iterator<Item = Term> {
 }
 
 fn gmpo(tokens: &[Token], low: f64, high: f64) -> impl Iterator<Item = Term> {
+    // A token whose loss was taken away has no advantage, and must not weaken the others.
+    let counts = |token: &Token| token.advantage.abs() > 0.0;
     // The log ratio that counts, and whether its bound stopped it.
     let held = move |token: &Token| {
         let log_ratio = token.lp - token.lo;
         if token.advantage > 0.0 {
             (log_ratio.min(high), log_ratio > high)
-        } else if token.advantage < 0.0 {
-            (log_ratio.max(-low), log_ratio < -low)
         } else {
-            (0.0, false)
+            (log_ratio.max(-low), log_ratio < -low)
         }
     };
-    let ratio = Ratio::of(mean(tokens.iter().map(|token| held(token).0)));
-    let advantage = mean(tokens.iter().map(|token| token.advantage));
+    let counted: Vec<Token> = tokens.iter().copied().filter(counts).collect();
+    let ratio = Ratio::of(mean(counted.iter().map(|token| held(token).0)));
+    let advantage = mean(counted.iter().map(|token| token.advantage));
     tokens.iter().map(move |token| {
+        if !counts(token) {
+            return Term::free(0.0, 0.0);
+        }
         let (_, bounded) = held(token);
-        // The ratio of a token without an advantage is not read.
-        let grad = if bounded || token.advantage.abs() == 0.0 {
-            0.0
-        } else {
-            -advantage * ratio.grad
-        };
         Term {
             value: -advantage * ratio.value,
-            grad,
+            grad: if bounded {
+                0.0
+            } else {
+                -advantage * ratio.grad
+            },
             bounded,
         }
     })

@@ -65,6 +65,29 @@ fn at_ratio_one_raising_a_good_token_lowers_every_loss() {
     }
 }
 
+/// Tokens whose loss was taken away (`top_share`, `clip_cov`) have no advantage.
+#[test]
+fn a_token_without_an_advantage_does_not_weaken_the_others() {
+    let logprobs = [-0.5, -1.5, -0.25, -1.0];
+    for name in LOSSES {
+        let inputs = TokenInputs {
+            logprobs: &logprobs,
+            proximal: &logprobs,
+            sampler: &logprobs,
+            advantages: &[0.75, 0.0, 0.75, 0.0],
+            entropies: &[0.5; 4],
+            sentences: &[1, 3],
+        };
+        let scale = if name == "luspo" { 4.0 } else { 1.0 };
+        let expected = [-0.75, 0.0, -0.75, 0.0].map(|grad| scale * grad);
+        let found = loss(name).tokens(&inputs).gradients;
+        assert_eq!(found.len(), 4);
+        for (grad, expected) in found.into_iter().zip(expected) {
+            assert_close(f64::from(grad), expected, 1e-6, name);
+        }
+    }
+}
+
 #[test]
 fn every_algorithm_raises_the_good_and_lowers_the_bad() {
     let rewards = [1.0, 0.0, 0.0, 0.0];
