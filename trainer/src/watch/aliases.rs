@@ -84,7 +84,7 @@ const TRL: Names = &[
     (Metric::REWARD_STD, "reward_std"),
     (Metric::REWARD_PART, "rewards/*/mean"),
     (Metric::NO_VARIANCE, "frac_reward_zero_std"),
-    (Metric::LOSS, "loss"),
+    (Metric::LOSS_WITH_PENALTIES, "loss"),
     (Metric::CLIP, "clip_ratio/region_mean"),
     (Metric::KL_REFERENCE, "kl"),
     (Metric::ENTROPY, "entropy"),
@@ -250,6 +250,12 @@ mod tests {
             "group/zero_std_frac"
         );
         assert_eq!(rename(Aliases::Verl, "time/update_s"), "time/update_s");
+        // TRL's loss has the penalty in it, verl's policy loss has not.
+        assert_eq!(
+            ["policy/loss", "policy/loss_with_penalties"].map(|name| rename(Aliases::Trl, name)),
+            ["policy/loss", "loss"]
+        );
+        assert_eq!(rename(Aliases::Verl, "policy/loss"), "actor/pg_loss");
     }
 
     /// The names on the left are those of the table, whose every metric a run is seen to emit.
