@@ -95,12 +95,17 @@ impl Endings {
         Ok(())
     }
 
+    /// The rule for episodes that end so; `None` for infrastructure faults.
+    fn rule(&self, ending: &Ending) -> Option<Treatment> {
+        let key = Self::key(ending)?;
+        let rule = self.by_key().into_iter().find(|(of, _)| *of == key);
+        rule.map(|(_, rule)| rule)
+    }
+
     /// Writes the rule for each episode's ending into the spans that the policy wrote, where samples read it.
     pub(super) fn mark(&self, episodes: &mut [Episode]) {
         for episode in episodes {
-            let key = Self::key(&episode.ending);
-            let rule = self.by_key().into_iter().find(|(of, _)| Some(*of) == key);
-            if let Some((_, rule)) = rule {
+            if let Some(rule) = self.rule(&episode.ending) {
                 episode.tokens.treat(rule);
             }
         }
@@ -124,7 +129,8 @@ impl Endings {
                 row.set(&Metric::ENDING.replace('*', key), share);
             }
         }
-        let masked = |episode: &Episode| episode.tokens.treatment() == Treatment::Mask;
+        // Spans also say which episodes are masked for another reason (`confident_wrong`).
+        let masked = |episode: &Episode| self.rule(&episode.ending) == Some(Treatment::Mask);
         row.set(
             Metric::ENDING_MASKED,
             mean(&|(_, episode)| f64::from(u8::from(masked(episode)))),
@@ -233,6 +239,20 @@ mod tests {
             assert_eq!(row.get(name), Some(expected), "{name}");
         }
         assert_eq!(row.get("ending/kind/malformed"), None);
+    }
+
+    #[test]
+    fn an_episode_that_is_masked_for_another_reason_is_none_of_an_ending() {
+        let endings = Endings {
+            malformed: Treatment::Penalty(0.5),
+            ..Endings::default()
+        };
+        let mut step = [episode(Ending::Answered), episode(Ending::Answered)];
+        endings.mark(&mut step);
+        step[0].tokens.treat(Treatment::Mask);
+        let mut row = Row::new(0);
+        endings.describe(&mut row, &step);
+        assert_eq!(row.get(Metric::ENDING_MASKED), Some(0.0));
     }
 
     #[test]
