@@ -169,13 +169,14 @@ fn repeated_frac(episode: &Episode) -> f64 {
     (total - seen.len()) as f64 / total.max(1) as f64
 }
 
-/// Sets the number of replayed groups and the age of their episodes.
+/// Sets the number of replayed groups and the age of their episodes, those lost to infrastructure faults aside.
 pub(super) fn describe_replay(row: &mut Row, groups: &[&[Episode]], version: u64) {
     row.set(Metric::REPLAY_GROUPS, groups.len() as f64);
     let ages: Vec<f64> = groups
         .iter()
         .copied()
         .flatten()
+        .filter(|episode| !episode.ending.is_infra())
         .map(|episode| policy_age(episode, version))
         .collect();
     if !ages.is_empty() {
@@ -360,6 +361,27 @@ mod tests {
         let mut nothing = Row::new(1);
         describe_episodes(&mut nothing, &[lost], 0);
         assert_eq!(nothing.get(Metric::REPEATED), None);
+    }
+
+    #[test]
+    fn replayed_episodes_are_as_old_as_their_weights_and_lost_ones_have_no_age() {
+        let [first, mut second] = [0, 1].map(|_| episode(&[&[1, 2]], vec![invalid()]));
+        second.tokens = TokenLog::with_prompt(&[1]);
+        second.tokens.push_policy(&[2], &[-0.5], 4, None);
+        let mut lost = episode(&[], Vec::new());
+        lost.ending = Ending::Infra {
+            boundary: Boundary::Policy,
+            message: "down".into(),
+        };
+        let mut row = Row::new(0);
+        describe_replay(&mut row, &[&[first, lost.clone()], &[lost, second]], 10);
+        let names = [
+            Metric::REPLAY_GROUPS,
+            Metric::REPLAY_AGE,
+            Metric::REPLAY_AGE_MAX,
+        ];
+        let found = names.map(|name| row.get(name));
+        assert_eq!(found, [Some(2.0), Some(8.0), Some(10.0)]);
     }
 
     #[test]
