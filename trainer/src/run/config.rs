@@ -265,7 +265,7 @@ impl GrpoConfig {
     /// Checks the replay, if there is any.
     fn check_replay(&self) -> Result<(), SettingError> {
         self.replay.map_or(Ok(()), |replay| {
-            replay.check(self.prompts_per_step, &self.update)
+            replay.check(self.prompts_per_step, self.group_size, &self.update)
         })
     }
 

@@ -27,8 +27,19 @@ impl ReplayConfig {
     }
 
     /// Checks the ranges, and that `update` weighs rollouts by importance.
-    pub(super) fn check(&self, prompts: usize, update: &UpdateConfig) -> Result<(), SettingError> {
+    pub(super) fn check(
+        &self,
+        prompts: usize,
+        group_size: usize,
+        update: &UpdateConfig,
+    ) -> Result<(), SettingError> {
         let Self { capacity, share } = *self;
+        if group_size < 2 {
+            let fault = format!(
+                "is {capacity}: kept are groups whose members earned differently, and grpo.group_size is {group_size}; set at least 2"
+            );
+            return Err(SettingError::new("capacity", fault));
+        }
         let replayed = self.groups(prompts);
         if !(share > 0.0 && share < 1.0) || replayed == 0 || replayed >= prompts {
             let fault = format!(
@@ -238,9 +249,11 @@ mod tests {
         };
         let update = UpdateConfig::default();
         let fault = |config: ReplayConfig, update: &UpdateConfig| {
-            config.check(16, update).unwrap_err().to_string()
+            config.check(16, 8, update).unwrap_err().to_string()
         };
-        assert_eq!((good.groups(16), good.check(16, &update)), (8, Ok(())));
+        assert_eq!((good.groups(16), good.check(16, 8, &update)), (8, Ok(())));
+        let alone = good.check(16, 1, &update).unwrap_err().to_string();
+        assert!(alone.contains("grpo.group_size is 1"), "{alone}");
         for share in [0.0, 0.01, 0.99, 1.0, f64::NAN] {
             assert!(
                 fault(ReplayConfig { share, ..good }, &update).contains("share is"),
@@ -270,6 +283,7 @@ mod tests {
         assert_eq!(
             good.check(
                 16,
+                8,
                 &UpdateConfig {
                     objective: corrected,
                     ..trainer
