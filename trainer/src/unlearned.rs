@@ -45,12 +45,18 @@ fn inside(
     tokenizer: &dyn Tokenizer,
 ) -> Vec<Range<usize>> {
     let text = tokenizer.decode(ids);
-    // The fewest first tokens whose text has so many bytes.
+    // The bytes that so many first tokens have of the text: of a letter that is cut, none, whatever stands for it.
+    let covered = |count: usize| {
+        let first = tokenizer.decode(&ids[..count]);
+        let pairs = first.bytes().zip(text.bytes());
+        pairs.take_while(|(own, all)| own == all).count()
+    };
+    // The fewest first tokens that have so many bytes of it.
     let fewest = |bytes: usize| {
         let (mut low, mut high) = (0, ids.len());
         while low < high {
             let middle = usize::midpoint(low, high);
-            if tokenizer.decode(&ids[..middle]).len() < bytes {
+            if covered(middle) < bytes {
                 low = middle + 1;
             } else {
                 high = middle;
@@ -116,5 +122,12 @@ mod tests {
         // "bc" were the places 4 and 5.
         assert_eq!(sample.logprobs[3..5], [-3.0, -6.0]);
         assert_eq!(sample.turn_rewards, [0.5, 0.0]);
+    }
+
+    #[test]
+    fn a_letter_of_several_tokens_before_the_closing_tag_is_not_learned() {
+        let tags = ["<i>", "</i>"].map(str::to_owned);
+        let found = inside(&ByteTokenizer.encode("<i>aé</i>b"), &tags, &ByteTokenizer);
+        assert_eq!((found.len(), found.first()), (1, Some(&(3..6))));
     }
 }
