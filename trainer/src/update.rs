@@ -167,13 +167,14 @@ pub(crate) fn score(
     let mut bonuses = readings.bonuses.iter();
     let all = groups.into_iter().zip(outcomes).zip(lessons);
     for (index, ((group, outcome), lessons)) in all.enumerate() {
-        let flat = match outcome {
+        let mut directed = 0;
+        let seen = match outcome {
             GroupOutcome::ZeroVariance => &mut counts.zero_variance,
             GroupOutcome::NoDirection => &mut counts.no_direction,
             GroupOutcome::TooSmall => &mut counts.too_small,
-            GroupOutcome::Learn(_) => &mut counts.directed,
+            GroupOutcome::Learn(_) => &mut directed,
         };
-        *flat += 1;
+        *seen += 1;
         let bonuses: Vec<f32> = bonuses.by_ref().take(group.len()).copied().collect();
         let advantages = match outcome {
             GroupOutcome::TooSmall => continue,
@@ -188,6 +189,7 @@ pub(crate) fn score(
             counts.filtered += 1;
             continue;
         }
+        counts.directed += directed;
         let learned = advantages.into_iter().zip(lessons);
         let scored_of = |(sample, learned)| Scored::of(sample, learned, index, sentence_ends);
         scored.extend(group.into_iter().zip(learned).map(scored_of));

@@ -10,7 +10,7 @@ use crate::update::Scored;
 pub(crate) struct GroupCounts {
     /// Groups seen.
     pub groups: usize,
-    /// Groups whose advantages give a gradient.
+    /// Groups whose advantages give a gradient, and that the filter keeps.
     pub directed: usize,
     /// Groups dropped by the objective's filter, whatever their outcome.
     pub filtered: usize,

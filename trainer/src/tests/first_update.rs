@@ -74,6 +74,25 @@ async fn groups_that_earn_the_same_have_no_direction() {
 }
 
 #[tokio::test]
+async fn groups_that_the_filter_drops_have_no_direction() {
+    let (mut learner, episodes) = played("grpo", "random").await;
+    let band = json!({"accuracy_band": {"lowest": 0.2, "highest": 0.8}});
+    learner.recipe.filter = serde_json::from_value(band).unwrap();
+    let samples =
+        |group: &[Episode]| -> Vec<Sample> { group.iter().filter_map(Sample::of).collect() };
+    let groups = episodes.chunks(4).map(samples).collect();
+    let checks = learner.examine_groups(groups).unwrap();
+    // Their rewards differ, and a policy without training is never right.
+    let [only] = checks.as_slice() else {
+        panic!("{checks:?}")
+    };
+    assert!(only.fix.is_some(), "{only:?}");
+    for part in ["0 of 3 groups", "3 were dropped by the filter"] {
+        assert!(only.found.contains(part), "{only:?}");
+    }
+}
+
+#[tokio::test]
 async fn episodes_are_treated_as_in_a_run() {
     let kinds = "answered out_of_turns out_of_tokens context_full out_of_time malformed";
     let nothing: serde_json::Map<String, Value> = kinds
