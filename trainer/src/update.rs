@@ -66,6 +66,8 @@ pub(crate) struct Scored {
     pub entropies: Vec<f32>,
     /// `[n]`: derivative of the step's loss by each entropy, without the bonus; empty where there is none.
     pub entropy_slopes: Vec<f32>,
+    /// Nats by which the step's entropy was above the one that it is held at, before the batch is learned from.
+    pub entropy_gap: f64,
     /// `[n]`: whether KL-Cov holds the token at its old log-probability; empty where none is held.
     pub held: Vec<bool>,
 }
@@ -238,6 +240,7 @@ pub(crate) fn hold_entropy(
         };
         for row in step {
             row.entropy_slopes = anchored.slopes(&row.entropies, level, anchor);
+            row.entropy_gap = level.0 - f64::from(anchor);
         }
     }
     Some(anchor)
@@ -319,11 +322,14 @@ pub(crate) fn loss(
         found.stats.kl += row.lesson.kl_in_reward;
         let entropies = &scores.entropies[range];
         let entropy: f64 = entropies.iter().map(|&entropy| f64::from(entropy)).sum();
+        // The term as it was when the batch began, and its change since along the slopes.
+        let moves = entropies.iter().zip(&row.entropies);
+        let moves = moves.map(|(&now, &before)| f64::from(now) - f64::from(before));
         let held: f64 = row
             .entropy_slopes
             .iter()
-            .zip(entropies)
-            .map(|(&slope, &entropy)| f64::from(slope) * f64::from(entropy))
+            .zip(moves)
+            .map(|(&slope, moved)| f64::from(slope) * (row.entropy_gap / 2.0 + moved))
             .sum();
         let bonus = f64::from(row.weight) * recipe.entropy.bonus;
         let gaps = || {

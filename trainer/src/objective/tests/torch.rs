@@ -5,7 +5,7 @@ use forage_contracts::seed::Seed;
 use super::*;
 use crate::logprobs::Scores;
 use crate::objective::credit::{reward_to_go, whiten};
-use crate::update::{Scored, restrain};
+use crate::update::{Scored, hold_entropy, restrain};
 
 #[test]
 fn advantages_equal_torch() {
@@ -293,6 +293,52 @@ fn anchored_entropy_equals_torch() {
         let found = anchored.slopes(entropies, level, anchor);
         close(&found, &singles(&fixture["slopes"][row]), "slopes");
     }
+}
+
+/// The loss has the term's own value where the batch begins, and follows its derivative from there.
+#[test]
+fn the_loss_has_the_square_of_the_distance_from_the_anchor() {
+    let fixture = &fixture("objective.json")["anchored"];
+    let weight = 50.0;
+    let anchored = AnchoredEntropy {
+        weight,
+        ..part::<AnchoredEntropy>(fixture["settings"].clone())
+    };
+    let entropies = rows(&fixture["entropies"]);
+    let row = |entropies: &Vec<f32>| {
+        let before = vec![-1.0; entropies.len()];
+        Scored {
+            advantages: vec![0.0; before.len()],
+            sampler: before.clone(),
+            proximal: before,
+            entropies: entropies.clone(),
+            ..Scored::default()
+        }
+    };
+    let mut steps = [entropies.iter().map(row).collect::<Vec<_>>()];
+    let anchor = fixture["anchor"].as_f64().unwrap();
+    hold_entropy(&mut steps, &anchored, Some(anchor as f32));
+    let recipe = Recipe {
+        entropy: EntropyTerms {
+            anchored: Some(anchored),
+            ..EntropyTerms::default()
+        },
+        ..algorithm("grpo")
+    };
+    let loss = |rise: f32| {
+        let entropies: Vec<f32> = entropies.iter().flatten().map(|own| own + rise).collect();
+        let scores = Scores {
+            logprobs: vec![-1.0; entropies.len()],
+            entropies,
+        };
+        let rows: Vec<&Scored> = steps[0].iter().collect();
+        crate::update::loss(&rows, &recipe, &scores, None).1.loss
+    };
+    let gap = fixture["level"].as_f64().unwrap() - anchor;
+    let term = weight * gap * gap;
+    assert_close(loss(0.0), term, TOLERANCE, "at the start");
+    let later = term + 2.0 * weight * gap * 0.125;
+    assert_close(loss(0.125), later, TOLERANCE, "later");
 }
 
 /// Tokens of high covariance have no loss, or are held where they were when the batch began.
