@@ -439,7 +439,8 @@ impl Learner {
         steps
     }
 
-    /// Sets the old log-probabilities, which are the sampler's or recomputed by the trainer, and applies Clip-Cov and KL-Cov to them.
+    /// Sets the old log-probabilities, which are the sampler's or recomputed by the trainer, applies Clip-Cov and KL-Cov to them, and removes
+    /// the policy loss of tokens outside the entropy mask.
     ///
     /// # Errors
     /// [`LearnError::Ranks`] when a rank is lost.
@@ -447,10 +448,15 @@ impl Learner {
         let exact = matches!(self.sampler, Sampler::Own { .. })
             && !self.student.drops()
             && is_processor(&self.student.checkpoint().decoder.device());
+        let mut outside = Vec::new();
         if self.config.old_logprobs_where(exact) == OldLogprobs::Trainer {
-            self.recompute(scored)?;
+            outside = self.recompute(scored)?;
         }
         restrain(scored, &self.recipe.entropy, self.student.draws());
+        // Covariances are of the advantages of all tokens.
+        for (row, token) in outside {
+            scored[row].advantages[token] = 0.0;
+        }
         Ok(())
     }
 

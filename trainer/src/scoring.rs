@@ -175,9 +175,12 @@ impl Learner {
         Ok(found.into_iter().map(metrics).collect())
     }
 
-    /// Replaces the sampler's log-probabilities by the trainer's, keeps entropies where the objective reads them, and removes the policy
-    /// loss of tokens outside the entropy mask.
-    pub(crate) fn recompute(&self, scored: &mut [Scored]) -> Result<(), RankError> {
+    /// Replaces the sampler's log-probabilities by the trainer's, and keeps entropies where the objective reads them. Returns the places of
+    /// the tokens outside the entropy mask, by row and token.
+    pub(crate) fn recompute(
+        &self,
+        scored: &mut [Scored],
+    ) -> Result<Vec<(usize, usize)>, RankError> {
         let all: Vec<&Sequence> = scored.iter().map(|scored| &scored.sequence).collect();
         let found = self.score_all(None, &all)?;
         let threshold = self.recipe.entropy.threshold(
@@ -185,10 +188,11 @@ impl Learner {
                 .iter()
                 .flat_map(|scores| scores.entropies.iter().copied()),
         );
-        for (row, scores) in scored.iter_mut().zip(found) {
-            for (advantage, &entropy) in row.advantages.iter_mut().zip(&scores.entropies) {
+        let mut outside = Vec::new();
+        for (place, (row, scores)) in scored.iter_mut().zip(found).enumerate() {
+            for (token, &entropy) in scores.entropies.iter().enumerate() {
                 if threshold.is_some_and(|least| entropy < least) {
-                    *advantage = 0.0;
+                    outside.push((place, token));
                 }
             }
             row.proximal = scores.logprobs;
@@ -196,7 +200,7 @@ impl Learner {
                 row.entropies = scores.entropies;
             }
         }
-        Ok(())
+        Ok(outside)
     }
 
     /// Log-probabilities of the targets of each sequence under the current weights, nats.

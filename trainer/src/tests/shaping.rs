@@ -176,6 +176,29 @@ async fn potentials_are_those_of_the_gold_answer_where_turns_begin() {
 }
 
 #[tokio::test]
+async fn covariances_are_those_of_tokens_outside_the_entropy_mask_too() {
+    let scored = |top_share: f64| {
+        let entropy = json!({"top_share": top_share, "kl_cov": {"share": 0.1, "coefficient": 1.0}});
+        let objective = json!({"algorithm": "grpo", "entropy": entropy});
+        let learner = learner(checkpoint(1), update(objective));
+        let (mut scored, ..) = learner.advantages(groups()).unwrap();
+        learner.set_old_logprobs(&mut scored).unwrap();
+        scored
+    };
+    let (all, masked) = (scored(1.0), scored(0.25));
+    let mut held = 0;
+    for (all, masked) in all.iter().zip(&masked) {
+        assert_eq!(all.held, masked.held);
+        held += all.held.iter().filter(|held| **held).count();
+    }
+    assert_eq!(held, 7, "a tenth of 72");
+    let learned = masked.iter().flat_map(|row| &row.advantages);
+    let learned = learned.filter(|advantage| advantage.abs() > 0.0).count();
+    // The first tokens of all rollouts are predicted from the same prompt, so that they tie.
+    assert!((18..72).contains(&learned), "{learned}");
+}
+
+#[tokio::test]
 async fn gradients_have_a_spectrum_for_each_projection_of_attention() {
     let update = UpdateConfig {
         gradient_spectra_every: 2,
