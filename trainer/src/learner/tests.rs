@@ -52,6 +52,10 @@ fn what_cannot_go_together_is_named() {
             "entropy.anchored.top_p is 0",
         ),
         (
+            ["[objective.entropy]\ntop_share = 0.2\n", anchored].concat(),
+            "entropy.top_share ranks tokens by entropies",
+        ),
+        (
             ["old_logprobs = \"trainer\"\n", a_lol].concat(),
             "old_logprobs = \"trainer\" stands in the place of who recorded",
         ),
@@ -81,6 +85,11 @@ fn what_cannot_go_together_is_named() {
         [lead, potential].concat(),
         "[objective.rank_shaping]".to_owned(),
         anchored.to_owned(),
+        [
+            "[objective.entropy]\ntop_share = 0.2\n",
+            &anchored.replace("0.8", "1.0"),
+        ]
+        .concat(),
         "unlearned_tag = \"information\"".to_owned(),
         ppo.to_owned(),
         [ppo, "[critic]\nhead_start = 20"].concat(),

@@ -72,6 +72,11 @@ impl EntropyTerms {
             ));
         }
         self.anchored.map_or(Ok(()), |anchored| anchored.check())?;
+        if self.top_share < 1.0 && self.anchored.is_some_and(|anchored| anchored.top_p < 1.0) {
+            let fault = "ranks tokens by entropies, which anchored takes from the nucleus alone: they are 0 for most tokens, and all of \
+                         these tie; leave one of them out, or set entropy.anchored.top_p = 1.0";
+            return Err(SettingError::new("entropy.top_share", fault));
+        }
         self.clip_cov.map_or(Ok(()), ClipCov::check)?;
         self.kl_cov.map_or(Ok(()), KlCov::check)
     }
