@@ -195,7 +195,7 @@ impl UpdateConfig {
         let recipe = self.objective.recipe(1);
         let weighs = !recipe.loss.has_ratio()
             || recipe.correction.is_some()
-            || ["dppo_tv", "rollout_is"].contains(&recipe.loss.name());
+            || recipe.loss.compares_with_sampler();
         if self.old_logprobs == Some(OldLogprobs::Trainer) && !weighs {
             let fix = self.needs_trainers_logprobs().map_or_else(
                 || "set grpo.update.old_logprobs = \"sampler\", or grpo.update.objective.correction".to_owned(),

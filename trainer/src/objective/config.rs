@@ -171,7 +171,16 @@ impl ObjectiveConfig {
         {
             return range("correction.veto", veto, "above 0 and at most 1");
         }
-        match recipe.correction.map(|correction| correction.bound) {
+        let bound = recipe.correction.map(|correction| correction.bound);
+        let weighs = matches!(bound, Some(Bound::Truncate { .. } | Bound::Mask { .. }));
+        if weighs && recipe.loss.compares_with_sampler() {
+            let fault = format!(
+                "weighs the gap to the sampler, which the ratio of {} has in it; remove it, or let it reject tokens alone",
+                recipe.loss.name()
+            );
+            return Err(SettingError::new("correction", fault));
+        }
+        match bound {
             Some(Bound::Truncate { cap }) if !(cap > 0.0 && cap.is_finite()) => {
                 range("correction.bound.truncate.cap", cap, "above 0")
             }
@@ -238,6 +247,27 @@ mod tests {
             let found = found.unwrap_err().to_string();
             assert!(found.contains(expected), "{found}");
         }
+    }
+
+    #[test]
+    fn a_ratio_to_the_sampler_is_not_corrected_again() {
+        let checked = |loss: &str, bound: &str| {
+            let text =
+                format!("loss = {loss}\ncorrection = {{ level = \"token\", bound = {bound} }}");
+            toml::from_str::<ObjectiveConfig>(&text).unwrap().check()
+        };
+        let truncate = "{ truncate = { cap = 2.0 } }";
+        for loss in [
+            "{ dppo_tv = { low = 0.2, high = 0.2, kl_tau = 0.0 } }",
+            "{ rollout_is = { low = 0.2, high = 0.2 } }",
+        ] {
+            for bound in [truncate, "{ mask = { low = 0.5, high = 2.0 } }"] {
+                let error = checked(loss, bound).unwrap_err().to_string();
+                assert!(error.contains("correction weighs"), "{error}");
+            }
+            assert!(checked(loss, "{ reject = { low = 0.5, high = 2.0 } }").is_ok());
+        }
+        assert!(checked("\"is_reinforce\"", truncate).is_ok());
     }
 
     #[test]

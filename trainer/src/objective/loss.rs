@@ -40,6 +40,11 @@ impl PolicyLoss {
         self.entry.has_ratio
     }
 
+    /// Returns whether its ratio is to the sampler's log-probabilities, whichever the old ones are.
+    pub(crate) fn compares_with_sampler(&self) -> bool {
+        ["dppo_tv", "rollout_is"].contains(&self.name())
+    }
+
     /// Returns whether it reads where sentences end.
     pub(crate) fn reads_sentences(&self) -> bool {
         self.entry.reads_sentences

@@ -65,7 +65,8 @@ pub(super) fn check_reuse(update: &UpdateConfig) -> Result<(), SettingError> {
         let fault = format!("{name} has no ratio to the policy that wrote a rollout; take another");
         return Err(SettingError::new("the loss", fault));
     }
-    if update.old_logprobs == Some(OldLogprobs::Trainer) && recipe.correction.is_none() {
+    let weighs = recipe.correction.is_some() || recipe.loss.compares_with_sampler();
+    if update.old_logprobs == Some(OldLogprobs::Trainer) && !weighs {
         let fault = "= \"trainer\" leaves nothing that weighs the age of a rollout; set update.objective.correction, or \
                      old_logprobs = \"sampler\"";
         return Err(SettingError::new("update.old_logprobs", fault));
@@ -291,6 +292,13 @@ mod tests {
             ),
             Ok(())
         );
+        // Its ratio is to the sampler in any case.
+        let dppo = UpdateConfig {
+            objective: Algorithm::of("dppo", &[]).into(),
+            old_logprobs: Some(OldLogprobs::Trainer),
+            ..update.clone()
+        };
+        assert_eq!(good.check(16, 8, &dppo), Ok(()));
         let reinforce = UpdateConfig {
             objective: Algorithm::of("rloo", &[]).into(),
             ..update
