@@ -3,7 +3,7 @@
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
-use super::StatsError;
+use super::{StatsError, mcnemar_exact};
 
 /// Differences other than 0 up to which every assignment of signs is tried.
 const EXACT: usize = 20;
@@ -11,9 +11,9 @@ const EXACT: usize = 20;
 /// Two-sided sign-flip test of `b - a` over the same questions: the probability, were both policies alike on every question
 /// (each difference as likely with the other sign), of a mean difference at least as far from 0 as this one.
 ///
-/// Exact over all `2^n` signs where at most 20 differences are not 0; those that are 0 change nothing. Beyond that
-/// `resamples` random signs are drawn, and the sample itself counts as one of them, `(hits + 1) / (resamples + 1)`, so that
-/// a p-value is never 0 (Phipson & Smyth 2010).
+/// Exact over all `2^n` signs where at most 20 differences are not 0, and where all of those are of one size, as of right and wrong
+/// answers, of which it is `McNemar`'s test; those that are 0 change nothing. Beyond that `resamples` random signs are drawn, and the
+/// sample itself counts as one of them, `(hits + 1) / (resamples + 1)`, so that a p-value is never 0 (Phipson & Smyth 2010).
 ///
 /// # Errors
 /// [`StatsError`] for no values, different lengths, values that are not finite and no resamples.
@@ -47,6 +47,17 @@ pub(crate) fn paired_permutation(
         .map(|difference| difference.abs())
         .filter(|size| *size > 0.0)
         .collect();
+    if sizes
+        .windows(2)
+        .all(|pair| pair[0].total_cmp(&pair[1]).is_eq())
+    {
+        let positive = differences.iter().filter(|difference| **difference > 0.0);
+        let positive = positive.count();
+        return Ok(mcnemar_exact(
+            positive as u64,
+            (sizes.len() - positive) as u64,
+        ));
+    }
     // Sums of the same terms differ in the last bits by their order; those are ties.
     let bound = differences.iter().sum::<f64>().abs() - 1e-12 * sizes.iter().sum::<f64>();
     if sizes.len() <= EXACT {
@@ -81,12 +92,12 @@ fn flipped_sum(sizes: &[f64], rng: &mut ChaCha8Rng) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::mcnemar_exact;
     use super::*;
 
     #[test]
     fn of_right_and_wrong_it_is_mcnemars_test() -> Result<(), StatsError> {
-        for (only_b, only_a) in [(0, 0), (1, 0), (5, 1), (9, 9), (15, 4)] {
+        // Of 32 that differ, 22 and 10: the p-value is 0.0501, and one of drawn signs is below 0.05 under half of the seeds.
+        for (only_b, only_a) in [(0, 0), (1, 0), (5, 1), (9, 9), (15, 4), (22, 10), (140, 60)] {
             let differences = [vec![1.0; only_b], vec![-1.0; only_a], vec![0.0; 30]].concat();
             let p = paired_permutation(&vec![0.0; differences.len()], &differences, 1, 0)?;
             let expected = mcnemar_exact(only_a as u64, only_b as u64);
@@ -100,18 +111,22 @@ mod tests {
 
     #[test]
     fn many_differences_are_sampled_from_the_seed() -> Result<(), StatsError> {
-        let b: Vec<f64> = (0..100)
-            .map(|index| if index % 5 < 3 { 1.0 } else { -1.0 })
-            .collect();
+        let difference = |index: u32| {
+            let size = f64::from(1 + index % 2);
+            if index % 5 < 3 { size } else { -size }
+        };
+        let b: Vec<f64> = (0..100).map(difference).collect();
         let a = vec![0.0; 100];
         let p = paired_permutation(&a, &b, 20_000, 1)?;
-        let expected = mcnemar_exact(40, 60);
+        // By counting the signs that bring 50 ones and 50 twos to 30 or beyond.
+        let expected: f64 = 0.066_340_112_678;
         assert!(
             (p - expected).abs() < 4.0 * (expected / 20_000.0).sqrt(),
             "{p} {expected}"
         );
         assert!((p - paired_permutation(&b, &a, 20_000, 1)?).abs() < 1e-12);
-        assert!(paired_permutation(&a, &[1.0; 100], 999, 1)? >= 0.001);
+        let rising: Vec<f64> = (1..=100).map(f64::from).collect();
+        assert!(paired_permutation(&a, &rising, 999, 1)? >= 0.001);
         Ok(())
     }
 
