@@ -31,8 +31,7 @@ pub(crate) use permutation::paired_permutation;
 pub(crate) use power::minimum_detectable_effect;
 pub(crate) use proportion::{mean_interval, wilson};
 pub(crate) use stratified::{
-    interquartile_mean, performance_profile, probability_of_improvement, stratified_bootstrap,
-    stratified_bootstrap_pair,
+    interquartile_mean, performance_profile, probability_of_improvement, stratified_bootstrap_pair,
 };
 
 /// An estimate with the ends of its confidence interval.

@@ -9,20 +9,6 @@ use serde::{Deserialize, Serialize};
 use super::bootstrap::{below, percentile_ends};
 use super::{Bootstrap, Interval, StatsError};
 
-/// A statistic of one set of runs, such as [`interquartile_mean`], with its percentile interval. Resamples where the statistic is
-/// undefined are left out; `None` where it is undefined for the scores themselves.
-///
-/// # Errors
-/// As [`stratified_bootstrap_pair`].
-pub(crate) fn stratified_bootstrap(
-    scores: &[Vec<f64>],
-    settings: Bootstrap,
-    statistic: impl Fn(&[Vec<f64>]) -> Option<f64>,
-) -> Result<Option<Interval>, StatsError> {
-    let values = replicates([scores], settings, |[scores]| statistic(scores))?;
-    Ok(statistic(scores).and_then(|estimate| percentile_interval(estimate, values, settings)))
-}
-
 /// Interquartile mean: of the scores of all runs on all tasks together the mean without the lowest and the highest quarter, each rounded
 /// down to whole scores. It is less moved by a run that went astray than the mean, and wastes fewer runs than the median. `None` without
 /// scores.

@@ -6,8 +6,8 @@ use super::Arm;
 use super::arm::Lead;
 use crate::pool::{Scores, by_seed, differences, over_seeds, student_p};
 use crate::stats::{
-    Bootstrap, Interval, StatsError, interquartile_mean, probability_of_improvement,
-    stratified_bootstrap, stratified_bootstrap_pair,
+    Bootstrap, Interval, StatsError, bootstrap_statistic, interquartile_mean,
+    probability_of_improvement, stratified_bootstrap_pair,
 };
 
 pub(super) fn lead(
@@ -36,8 +36,8 @@ pub(super) fn lead(
 /// Fewer scores have no quarters.
 const QUARTERS: usize = 4;
 
-/// The interquartile mean of each arm's scores over seeds and data sets, with an interval that draws runs anew within each data set;
-/// none of one seed, and of too few scores to cut a quarter off.
+/// The interquartile mean of each arm's scores over seeds and data sets, with a percentile interval that draws runs, each with its scores
+/// on all data sets, which are not independent; none of one seed, and of too few scores to cut a quarter off.
 pub(super) fn interquartile(
     arms: &[Arm],
     by_source: &BTreeMap<String, Vec<Arm>>,
@@ -56,8 +56,51 @@ pub(super) fn interquartile(
         if scores.len() < 2 || scores.len() * tasks.len() < QUARTERS {
             continue;
         }
-        let mean = stratified_bootstrap(&scores, bootstrap, interquartile_mean)?;
+        let mean = bootstrap_statistic(scores.len(), bootstrap, |runs| {
+            let drawn = runs.iter().map(|&run| scores[run].clone());
+            interquartile_mean(&drawn.collect::<Vec<_>>())
+        })?;
         found.extend(mean.map(|mean| (arm.name.clone(), mean)));
     }
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::SeedGain;
+    use super::*;
+
+    /// Two data sets on which runs score alike tell no more of other runs than one of them does.
+    #[test]
+    fn runs_are_drawn_with_all_of_their_data_sets() -> Result<(), StatsError> {
+        let point = |estimate| Interval {
+            estimate,
+            low: estimate,
+            high: estimate,
+        };
+        let seed = |(seed, score)| SeedGain {
+            seed,
+            start: 0.0,
+            score,
+            gain: point(score),
+        };
+        let arm = Arm {
+            name: "trained".to_owned(),
+            seeds: (1..).zip([0.1, 0.2, 0.3]).map(seed).collect(),
+            gain: point(0.2),
+            p: 1.0,
+            profile: Vec::new(),
+            lead: None,
+            cost: None,
+        };
+        let sets = ["nq", "hotpotqa"].map(|name| (name.to_owned(), vec![arm.clone()]));
+        let found = interquartile(&[arm], &BTreeMap::from(sets), Bootstrap::new(1))?["trained"];
+        // One of 27 resamples has the lowest run alone, and one the highest.
+        let near = |a: f64, b: f64| (a - b).abs() < 1e-9;
+        assert!(
+            near(found.estimate, 0.2) && near(found.low, 0.1) && near(found.high, 0.3),
+            "{found:?}"
+        );
+        Ok(())
+    }
 }
