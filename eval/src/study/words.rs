@@ -287,7 +287,15 @@ impl Study {
                 .iter()
                 .filter_map(|twin| Some((twin, twin.lead.as_ref()?.difference.low)));
             let closest = leads.min_by(|(_, a), (_, b)| a.total_cmp(b));
+            // The lead over a twin that got worse is more than the gain.
+            let least = trained.gain.low;
             let at_least = closest.map_or_else(String::new, |(twin, low)| {
+                if low > least {
+                    return format!(
+                        " at least {} of it, the low end of the gain, since the lead over every twin is larger.",
+                        signed(least)
+                    );
+                }
                 format!(
                     " at least {} of it, the low end of the lead over `{}`.",
                     signed(low),

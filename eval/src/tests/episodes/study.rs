@@ -1,6 +1,7 @@
 //! Studies: gains, twins, baselines, data sets, hops.
 
 mod samples;
+mod words;
 
 use forage_contracts::Episode;
 use forage_eval::{Interval, SeedEpisodes, Study, StudyError, Verdict};
