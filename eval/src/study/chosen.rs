@@ -45,7 +45,7 @@ impl SeedEpisodes {
     }
 }
 
-/// An episode of each question: that which `choose` takes of the first `k` that were scored, else the first of all.
+/// An episode of each question: that which `choose` takes of the first `k` that were scored, else the first of these, else that of all.
 fn chosen<'a>(
     k: usize,
     samples: &'a [Episode],
@@ -56,7 +56,8 @@ fn chosen<'a>(
         let scored = episodes.iter().copied();
         let scored = scored.filter(|episode| score(episode).is_some());
         let scored: Vec<&Episode> = scored.take(k).collect();
-        choose(&scored).or(episodes.first().copied()).cloned()
+        let first = scored.first().or(episodes.first()).copied();
+        choose(&scored).or(first).cloned()
     };
     questions.filter_map(one).collect()
 }

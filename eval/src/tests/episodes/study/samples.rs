@@ -3,7 +3,7 @@
 use forage_contracts::Episode;
 use forage_eval::{SeedEpisodes, Study};
 
-use super::super::fixtures::{SETTINGS, episode, infra};
+use super::super::fixtures::{SETTINGS, episode, infra, truncated};
 use super::{TestResult, study};
 
 /// `count` samples of each of 30 questions, of which the first `right(index)` are right.
@@ -40,6 +40,13 @@ fn the_best_and_the_majority_of_the_first_samples_are_chosen() {
         lost.len(),
         1,
         "a question stays where all samples were lost"
+    );
+    let mut silent = truncated(0);
+    silent.turns.pop();
+    let none = SeedEpisodes::majority_of(8, &[infra(0), silent]);
+    assert!(
+        none[0].score.is_some(),
+        "no majority is wrong, and no fault"
     );
     assert!(SeedEpisodes::best_of(8, &[]).is_empty());
 }
