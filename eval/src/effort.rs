@@ -9,7 +9,8 @@ use crate::measures::{QuestionKey, by_question, score};
 use crate::stats::{Bootstrap, Interval, StatsError, bootstrap_statistic, mean};
 use crate::text::signed;
 
-/// Pearson's correlation of a question's hops with the searches of its episodes, before and after training.
+/// Pearson's correlation of a question's hops with the searches of its episodes, before and after training, over questions whose hops are
+/// known.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Effort {
     /// Correlation at the start, with a bootstrap interval over questions, each drawn under all seeds that asked it; `None` where either
@@ -84,8 +85,9 @@ fn points(episodes: &[Episode]) -> Vec<(QuestionKey, Point)> {
     let point = |(key, episodes): (QuestionKey, Vec<&Episode>)| {
         let scored = episodes.iter().filter(|episode| score(episode).is_some());
         let searches: Vec<f64> = scored.map(|episode| episode.searches() as f64).collect();
-        let hops = f64::from(episodes.first()?.task.hops);
-        (!searches.is_empty()).then(|| (key, [hops, mean(&searches)]))
+        let hops = episodes.first()?.task.hops;
+        let is_point = hops > 0 && !searches.is_empty();
+        is_point.then(|| (key, [f64::from(hops), mean(&searches)]))
     };
     by_question(episodes)
         .into_iter()
@@ -110,7 +112,39 @@ fn pearson(points: &[Point]) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
+    use forage_contracts::environment::TurnKind;
+    use forage_contracts::policy::Finish;
+    use forage_contracts::{Score, Task, Turn};
+
     use super::*;
+
+    /// Questions of two hops, and others of which nobody says how many they have, on which the policy searches less.
+    #[test]
+    fn unknown_hops_are_no_number() -> Result<(), StatsError> {
+        let search = Turn {
+            policy: String::new(),
+            finish: Finish::Stop,
+            kind: TurnKind::search("works", Vec::new()),
+            observation: String::new(),
+            reward: 0.0,
+        };
+        let asked = |(id, (hops, searches)): (usize, (u8, usize))| Episode {
+            turns: vec![search.clone(); searches],
+            score: Some(Score::default()),
+            ..Episode::new(Task {
+                hops,
+                ..Task::new(id.to_string(), "Who?")
+            })
+        };
+        let found = |questions: [(u8, usize); 4]| {
+            let all: Vec<Episode> = (0..).zip(questions).map(asked).collect();
+            correlation(std::iter::once(all.as_slice()), Bootstrap::new(1))
+        };
+        assert_eq!(found([(2, 2), (2, 3), (0, 1), (0, 0)])?, None);
+        let known = found([(2, 2), (3, 3), (0, 3), (0, 2)])?;
+        assert!(known.is_some_and(|known| (known.estimate - 1.0).abs() < 1e-12));
+        Ok(())
+    }
 
     #[test]
     fn the_correlation_is_pearsons() {
