@@ -76,40 +76,47 @@ pub(crate) struct Decomposition {
 /// A row of a table: a part, its probability for both policies, and its share of the gain.
 pub(crate) type Row = (String, [Option<f64>; 2], Option<Interval>);
 
-/// A policy's episodes of a question: all, those that searched, that found, that were right after finding, and right otherwise.
-type Counts = [usize; 5];
+/// A policy's episodes of a question, as a share of its samples: all, those that searched, that found, that were right after finding, and
+/// right otherwise; of several questions the sums.
+type Shares = [f64; 5];
 
-/// One policy's and another's counts.
-type Pair = [Counts; 2];
+/// One policy's and another's.
+type Pair = [Shares; 2];
 
-/// A question, with both policies' counts under each seed that has both.
+/// A question, with both policies' shares under each seed that has both.
 struct Asked {
     hops: u8,
     pairs: Vec<(usize, Pair)>,
 }
 
 /// None of an episode without a score, or of one in which finding and being right are not graded.
-fn counts(episode: &Episode) -> Option<Counts> {
+fn of_episode(episode: &Episode) -> Option<Shares> {
     let shown = *score(episode)?.parts.get("retrieval")? > 0.0;
     let right = exact_match(episode)? > 0.0;
     let searched = episode.searches() > 0;
     let found = searched && shown;
-    Some([true, searched, found, found && right, !found && right].map(usize::from))
+    let kinds = [true, searched, found, found && right, !found && right];
+    Some(kinds.map(|holds| f64::from(u8::from(holds))))
 }
 
-fn add(sums: &mut Counts, counts: &Counts) {
-    for (sum, count) in sums.iter_mut().zip(counts) {
-        *sum += count;
+fn add(sums: &mut Shares, shares: &Shares) {
+    for (sum, share) in sums.iter_mut().zip(shares) {
+        *sum += share;
     }
 }
 
-fn by_question(episodes: &[Episode]) -> BTreeMap<QuestionKey, Counts> {
+fn by_question(episodes: &[Episode]) -> BTreeMap<QuestionKey, Shares> {
     let mut questions = BTreeMap::new();
     for episode in episodes {
-        if let Some(counts) = counts(episode) {
+        if let Some(shares) = of_episode(episode) {
             let sums = questions.entry(QuestionKey::of(episode));
-            add(sums.or_insert([0; 5]), &counts);
+            add(sums.or_insert([0.0; 5]), &shares);
         }
+    }
+    // Each weighs the same, however many samples faults have left it.
+    for sums in questions.values_mut() {
+        let samples = sums[0];
+        sums.iter_mut().for_each(|sum| *sum /= samples);
     }
     questions
 }
@@ -139,15 +146,15 @@ fn asked(seeds: &[(&[Episode], &[Episode])]) -> Vec<Asked> {
     all
 }
 
-/// The counts of so many `seeds` over questions; those without any are left out.
+/// The sums of so many `seeds` over questions; those without any are left out.
 fn totals<'a>(asked: impl IntoIterator<Item = &'a Asked>, seeds: usize) -> Vec<Pair> {
-    let mut totals: Vec<Pair> = vec![[[0; 5]; 2]; seeds];
+    let mut totals: Vec<Pair> = vec![[[0.0; 5]; 2]; seeds];
     for (seed, pair) in asked.into_iter().flat_map(|asked| &asked.pairs) {
-        for (sums, counts) in totals[*seed].iter_mut().zip(pair) {
-            add(sums, counts);
+        for (sums, shares) in totals[*seed].iter_mut().zip(pair) {
+            add(sums, shares);
         }
     }
-    totals.retain(|[start, _]| start[0] > 0);
+    totals.retain(|[start, _]| start[0] > 0.0);
     totals
 }
 
@@ -248,10 +255,10 @@ fn chances(asked: &[&Asked], seeds: usize) -> [Chances; 2] {
     [0, 1].map(|policy: usize| {
         let by_seed = || totals.iter().map(move |pair| pair[policy]);
         let part = |part: usize| {
-            let shown: Vec<f64> = by_seed().filter_map(|counts| parts(counts)[part]).collect();
+            let shown: Vec<f64> = by_seed().filter_map(|sums| parts(sums)[part]).collect();
             (!shown.is_empty()).then(|| mean(&shown))
         };
-        let right = |[all, .., read, guessed]: Counts| (read + guessed) as f64 / all as f64;
+        let right = |[all, .., read, guessed]: Shares| (read + guessed) / all;
         Chances {
             questions: asked.iter().map(|asked| asked.pairs.len()).sum(),
             parts: Parts::new(std::array::from_fn(part)),
@@ -261,8 +268,8 @@ fn chances(asked: &[&Asked], seeds: usize) -> [Chances; 2] {
 }
 
 /// The four probabilities, in the order of [`PARTS`]; none of what nothing came so far as to show.
-fn parts([all, searched, found, read, guessed]: Counts) -> [Option<f64>; 4] {
-    let share = |part: usize, whole: usize| (whole > 0).then(|| part as f64 / whole as f64);
+fn parts([all, searched, found, read, guessed]: Shares) -> [Option<f64>; 4] {
+    let share = |part: f64, whole: f64| (whole > 0.0).then(|| part / whole);
     [
         share(searched, all),
         share(found, searched),

@@ -93,6 +93,25 @@ fn pass_at_k_is_chens_over_the_questions_of_all_seeds() -> TestResult {
     Ok(())
 }
 
+/// Faults left one sample of a question and eight of another.
+#[test]
+fn questions_weigh_the_same_in_the_parts_of_a_gain() -> TestResult {
+    let right = |index: usize| vec![episode(index, true); 8];
+    let seed = SeedEpisodes {
+        seed: 1,
+        start: [right(0), vec![episode(1, false)], vec![infra(1); 7]].concat(),
+        arms: vec![("trained".to_owned(), [right(0), right(1)].concat())],
+        baselines: Vec::new(),
+    };
+    let found = Study::of(&[seed], SETTINGS)?;
+    let parts = found.parts.as_ref().ok_or("no parts")?;
+    let shares = parts.shares.in_order().map(|share| share.estimate);
+    let (gain, sum) = (found.arms[0].gain.estimate, shares.iter().sum::<f64>());
+    assert!((gain - 0.5).abs() < 1e-9, "{gain}");
+    assert!((sum - gain).abs() < 1e-9, "{shares:?}");
+    Ok(())
+}
+
 /// Of four seeds two improve and two do not: however many questions each was asked, that is four observations.
 #[test]
 fn seeds_are_the_unit_of_pass_at_k() -> TestResult {
