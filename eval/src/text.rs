@@ -77,6 +77,15 @@ pub(crate) fn figure(value: f64) -> String {
     signed(value).trim_start_matches('+').to_owned()
 }
 
+/// A p-value in a sentence: `= 0.016`, `< 0.001`.
+pub(crate) fn p_value(p: f64) -> String {
+    if p < 0.001 {
+        "< 0.001".to_owned()
+    } else {
+        format!("= {p:.3}")
+    }
+}
+
 /// The caveat on so many questions without a score; `None` where there is none.
 pub(crate) fn lost_questions(count: usize) -> Option<String> {
     let (were, are) = match count {

@@ -21,6 +21,9 @@ use crate::study::{
 use crate::telemetry::Course;
 use crate::text::{figure, lost_questions, signed, write_atomic};
 
+/// The name of a verdict's p-values in sentences.
+const P_VALUE: &str = "p over questions";
+
 /// The comparisons behind a verdict, for one way of sampling.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Detail {
@@ -360,7 +363,7 @@ impl Verdict {
                 let p = found.map_or(1.0, Difference::p_of_direction);
                 format!(
                     "No gain can be shown: {evidence}{}.",
-                    test_words(self.gain_interval, p, "questions")
+                    test_words(self.gain_interval, p, P_VALUE)
                 )
             }
         }
@@ -410,10 +413,15 @@ impl Verdict {
             signed(lead.estimate),
             self.interval_words(lead.ends())
         );
-        if found.direction() == Ordering::Greater {
-            format!("The trained policy is ahead of the control by {evidence}.")
-        } else {
-            format!("But the trained policy is not clearly ahead of the control: {evidence}.")
+        match found.direction() {
+            Ordering::Greater => {
+                format!("The trained policy is ahead of the control by {evidence}.")
+            }
+            Ordering::Less => format!("But the trained policy is behind the control: {evidence}."),
+            Ordering::Equal => format!(
+                "But the trained policy is not clearly ahead of the control: {evidence}{}.",
+                test_words(lead.ends(), found.p_of_direction(), P_VALUE)
+            ),
         }
     }
 

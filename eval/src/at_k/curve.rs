@@ -11,7 +11,7 @@ use crate::compare::interval_words;
 use crate::measures::QuestionKey;
 use crate::pool::{Scores, by_asked, over_seeds, paired_p};
 use crate::stats::{Bootstrap, Interval, StatsError, mean_interval};
-use crate::text::signed;
+use crate::text::{self, signed};
 
 /// The property that `k` samples of a question are tested for.
 #[derive(Clone, Copy, Debug)]
@@ -47,6 +47,9 @@ pub(crate) struct CurvePoint {
     pub k: usize,
     /// Mean over questions with its interval over questions.
     pub value: Interval,
+    /// Two-sided p-value, of the difference of two curves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p: Option<f64>,
 }
 
 /// pass@k or maj@k at every `k` of `ks`. Questions may have different numbers of samples, none fewer than the largest `k`.
@@ -64,6 +67,7 @@ pub(crate) fn curve(
         Ok(CurvePoint {
             k,
             value: mean_interval(&values, settings)?,
+            p: None,
         })
     };
     ks.iter().map(point).collect()
@@ -139,12 +143,17 @@ fn compare_pass_curves(
         });
         for (curve, side) in curves.iter_mut().zip(&sides) {
             let value = mean_interval(&by_asked(side), settings)?;
-            curve.push(CurvePoint { k, value });
+            curve.push(CurvePoint { k, value, p: None });
         }
         let [a, b] = &sides;
         let value = over_seeds(a, b, settings)?;
-        differences.push(CurvePoint { k, value });
-        shown.push(value.shown(paired_p(a, b, settings)?));
+        let p = paired_p(a, b, settings)?;
+        differences.push(CurvePoint {
+            k,
+            value,
+            p: Some(p),
+        });
+        shown.push(value.shown(p));
     }
     let finding = match (shown.first(), shown.last()) {
         (_, Some(Ordering::Greater)) => Finding::Capability,
@@ -242,11 +251,12 @@ impl CurveComparison {
         format!("{said} ({one}; {many}; n = {} questions).", self.questions)
     }
 
-    /// `pass@8 +0.10, 95 % interval +0.02 to +0.18`.
+    /// `pass@8 +0.10, 95 % interval +0.02 to +0.18, p = 0.012`.
     fn evidence(&self, point: &CurvePoint) -> String {
         let (k, gain) = (point.k, signed(point.value.estimate));
         let interval = interval_words(point.value, self.bootstrap.confidence);
-        format!("pass@{k} {gain}, {interval}")
+        let p = point.p.map(|p| format!(", p {}", text::p_value(p)));
+        format!("pass@{k} {gain}, {interval}{}", p.unwrap_or_default())
     }
 }
 
@@ -351,6 +361,8 @@ mod tests {
                 .all(|point| point.value.is_positive())
         );
         assert_eq!(five.finding, Finding::NoGain);
+        let words = five.words("A", "B");
+        assert_eq!(words.matches(", p = 0.062").count(), 2, "{words}");
         assert_eq!(finding(&none, &some(6))?, Finding::Capability);
         Ok(())
     }

@@ -73,7 +73,7 @@ impl SelfGraded {
         let elected: Vec<f64> = elected.collect::<Result<_, _>>()?;
         let point = |k: usize| {
             let value = mean_interval(&best(k)?, settings)?;
-            Ok(CurvePoint { k, value })
+            Ok(CurvePoint { k, value, p: None })
         };
         let all: Vec<&Graded> = questions.iter().flat_map(|(graded, _)| graded).collect();
         let graded = all.iter().filter(|(grade, _)| grade.is_some()).count();

@@ -148,15 +148,11 @@ impl Comparison {
             (None, Some(test)) if metric == "em" => ("McNemar p", test.p),
             _ => ("p", found.p),
         };
-        let p = if p < 0.001 {
-            "< 0.001".to_owned()
-        } else {
-            format!("= {p:.3}")
-        };
         format!(
-            "{}, n = {} questions, {test} {p}",
+            "{}, n = {} questions, {test} {}",
             interval_words(lead, self.bootstrap.confidence),
-            found.questions
+            found.questions,
+            text::p_value(p)
         )
     }
 }
@@ -168,11 +164,11 @@ pub(crate) fn few_questions(count: usize) -> String {
 }
 
 /// The p-value of a test that does not show a difference although its interval leaves 0 out, in words; nothing where the interval holds 0.
-pub(crate) fn test_words([low, high]: [f64; 2], p: f64, unit: &str) -> String {
+pub(crate) fn test_words([low, high]: [f64; 2], p: f64, name: &str) -> String {
     if low <= 0.0 && high >= 0.0 {
         return String::new();
     }
-    format!(", but p over {unit} is {p:.3}, and below {LEVEL} is asked")
+    format!(", but {name} is {p:.3}, and below {LEVEL} is asked")
 }
 
 /// An interval in words.

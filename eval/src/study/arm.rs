@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::seeds::lead;
 use super::{Cost, Figures};
-use crate::compare::interval_words;
+use crate::compare::{interval_words, test_words};
 use crate::pool::{Scores, differences, over_seeds, student_p};
 use crate::stats::{Bootstrap, Interval, ProfilePoint, StatsError, holm};
 use crate::text::{figure, signed};
@@ -120,6 +120,15 @@ impl Arm {
         self.seeds.iter().map(value).sum::<f64>() / self.seeds.len().max(1) as f64
     }
 
+    /// The unit of observation of its p-values.
+    pub(super) fn unit_of_p(&self) -> &'static str {
+        if self.seeds.len() > 1 {
+            "seeds"
+        } else {
+            "questions"
+        }
+    }
+
     /// A sentence about a baseline: its score, its cost, and who is ahead.
     pub(crate) fn baseline_words(&self, unit: &str, confidence: f64) -> String {
         let evidence = |found: Interval| {
@@ -135,7 +144,13 @@ impl Arm {
                 Ordering::Less => "the trained policy is behind it",
                 Ordering::Equal => "the trained policy is not clearly ahead of it",
             };
-            format!("; {state}: {}", evidence(lead.difference))
+            let test = if lead.direction() == Ordering::Equal {
+                let name = format!("adjusted p over {}", self.unit_of_p());
+                test_words(lead.difference.ends(), lead.p_adjusted, &name)
+            } else {
+                String::new()
+            };
+            format!("; {state}: {}{test}", evidence(lead.difference))
         });
         let cost = self.cost.map(|cost| format!(" {}", cost.words()));
         format!(
@@ -150,7 +165,7 @@ impl Arm {
 
 impl Lead {
     /// The direction of the trained policy's shown difference, by the adjusted test.
-    fn direction(&self) -> Ordering {
+    pub(super) fn direction(&self) -> Ordering {
         self.difference.shown(self.p_adjusted)
     }
 

@@ -212,7 +212,11 @@ impl Study {
             Ordering::Less => format!("Training made it worse: {gain}."),
             Ordering::Equal => format!(
                 "No gain can be shown: {gain}{}.",
-                test_words(trained.gain.ends(), trained.p, self.unit_of_p())
+                test_words(
+                    trained.gain.ends(),
+                    trained.p,
+                    &format!("p over {}", self.unit_of_p())
+                )
             ),
         }
     }
@@ -263,10 +267,10 @@ impl Study {
     }
 
     fn lead_words(&self, name: &str, lead: &Lead) -> String {
-        let state = if lead.is_shown() {
-            "is ahead of it"
-        } else {
-            "is not clearly ahead of it"
+        let state = match lead.direction() {
+            Ordering::Greater => "is ahead of it",
+            Ordering::Less => "is behind it",
+            Ordering::Equal => "is not clearly ahead of it",
         };
         let pairs = lead
             .improvement
@@ -357,11 +361,7 @@ impl Study {
 
     /// The unit of observation of the p-values.
     fn unit_of_p(&self) -> &'static str {
-        if self.seeds() > 1 {
-            "seeds"
-        } else {
-            "questions"
-        }
+        self.arms.first().map_or("questions", Arm::unit_of_p)
     }
 
     fn seeds(&self) -> usize {
