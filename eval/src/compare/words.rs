@@ -101,8 +101,10 @@ impl Comparison {
         let forward = self.evidence(found, metric, found.difference);
         let said = match (found.direction(), better(metric)) {
             (Ordering::Equal, _) => {
+                // Among several policies, whose tests are adjusted, it takes a larger one.
                 let limit = found
                     .minimum_detectable_effect
+                    .filter(|_| found.p_of_several.is_none())
                     .map_or(String::new(), |effect| {
                         format!(
                             " A true difference of {} or more would probably have shown.",
