@@ -233,6 +233,7 @@ impl Comparison {
             })?;
         Ok(NonInferiority::of(
             found.difference,
+            (found.questions, self.bootstrap.confidence),
             margin,
             better(metric),
         )?)

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Interval, StatsError};
+use super::{Interval, StatsError, wilson};
 
 /// The direction in which a quantity is good.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,7 +17,7 @@ pub(crate) enum Better {
 /// The outcome of a non-inferiority test.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NonInferiority {
-    /// Mean of `b - a` with its paired bootstrap interval.
+    /// Mean of `b - a` with its paired bootstrap interval, or the wider one that so many questions allow where none differs.
     pub difference: Interval,
     /// The amount by which `b` may be worse, in the unit of the values.
     pub margin: f64,
@@ -27,21 +27,32 @@ pub struct NonInferiority {
 }
 
 impl NonInferiority {
-    /// Tests that `b` is worse than `a` by less than `margin`, from the paired interval of `b - a` over the same questions.
+    /// Tests that `b` is worse than `a` by less than `margin`, from the paired interval of `b - a` over so many questions.
+    ///
+    /// Where few questions differ, or none, resampling cannot see the others that may. Of none in `questions` as many may differ as
+    /// Wilson's interval of this confidence says, each by 1: the most of a share, the least of a count. No interval is taken for
+    /// narrower.
     ///
     /// The margin is chosen before looking, from what would still be worth it. The interval's worse end makes this a one-sided
     /// test at half of `1 - confidence`: 2.5 % at the usual 95 %.
     ///
     /// # Errors
-    /// [`StatsError::Margin`] for a margin that is not above 0.
+    /// [`StatsError::Margin`] for a margin that is not above 0; for no questions and a confidence out of range.
     pub(crate) fn of(
         difference: Interval,
+        (questions, confidence): (usize, f64),
         margin: f64,
         better: Better,
     ) -> Result<Self, StatsError> {
         if !(margin > 0.0 && margin.is_finite()) {
             return Err(StatsError::Margin(margin));
         }
+        let unseen = wilson(0, questions as u64, confidence)?.high;
+        let difference = Interval {
+            low: difference.low.min(difference.estimate - unseen),
+            high: difference.high.max(difference.estimate + unseen),
+            ..difference
+        };
         let worst = match better {
             Better::Higher => -difference.low,
             Better::Lower => difference.high,
@@ -78,16 +89,35 @@ mod tests {
             paired_bootstrap(&a, &b, SETTINGS)?,
             paired_bootstrap(&b, &a, SETTINGS)?,
         );
-        let holds =
-            |margin, better| NonInferiority::of(gained, margin, better).map(|found| found.holds);
+        let over = (200, SETTINGS.confidence);
+        let holds = |margin, better| {
+            NonInferiority::of(gained, over, margin, better).map(|found| found.holds)
+        };
         assert!(
             !holds(0.5, Better::Lower)?
                 && holds(0.6, Better::Lower)?
                 && holds(0.01, Better::Higher)?
         );
-        assert!(NonInferiority::of(lost, 0.6, Better::Higher)?.holds);
-        assert!(!NonInferiority::of(lost, 0.5, Better::Higher)?.holds);
+        assert!(NonInferiority::of(lost, over, 0.6, Better::Higher)?.holds);
+        assert!(!NonInferiority::of(lost, over, 0.5, Better::Higher)?.holds);
         assert_eq!(holds(0.0, Better::Lower), Err(StatsError::Margin(0.0)));
+        Ok(())
+    }
+
+    /// Of 0 in n Wilson's interval reaches to z^2 / (n + z^2), and z^2 is 3.8415.
+    #[test]
+    fn a_few_questions_that_agree_show_nothing() -> Result<(), StatsError> {
+        let none = Interval {
+            estimate: 0.0,
+            low: 0.0,
+            high: 0.0,
+        };
+        for (questions, holds) in [(5, false), (72, false), (73, true), (2000, true)] {
+            for better in [Better::Higher, Better::Lower] {
+                let found = NonInferiority::of(none, (questions, 0.95), 0.05, better)?;
+                assert_eq!(found.holds, holds, "{questions}: {found:?}");
+            }
+        }
         Ok(())
     }
 }

@@ -279,7 +279,8 @@ fn tests_equal_scipy_and_statsmodels() -> TestResult {
     }
     for case in references.inferiority {
         let difference = paired_bootstrap(&case.a, &case.b, SETTINGS)?;
-        let found = NonInferiority::of(difference, case.margin, Better::Lower)?;
+        let over = (case.a.len(), SETTINGS.confidence);
+        let found = NonInferiority::of(difference, over, case.margin, Better::Lower)?;
         assert!(
             !(0.01..0.05).contains(&case.p),
             "the fixture must be clear: {}",
