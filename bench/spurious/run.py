@@ -78,8 +78,8 @@ def measures(episodes):
 def over_seeds(values):
     """Mean and interval, Student's t; without the interval where a value is missing or there is one seed."""
     known = [value for value in values if value is not None]
-    if len(known) < 2:
-        return (known[0] if known else None, None, None)
+    if len(known) < max(2, len(values)):
+        return (statistics.fmean(known) if known else None, None, None)
     return interval([{"estimate": value} for value in known])
 
 

@@ -59,6 +59,10 @@ class Claims(unittest.TestCase):
         ]:
             self.assertEqual(self.missed(cells(changes)), expected)
         self.assertEqual(self.missed(cells(seeds=4)), ["seeds"])
+        # Of a start that answers nothing at once nobody knows whether steps are better.
+        starts = [found(0.4 + 0.01 * seed) for seed in range(5)]
+        starts[0]["sampled"] = starts[0]["sampled"] | {"em at once": None}
+        self.assertEqual(self.missed(cells({("qwen", None, None): starts})), [names[0]])
         # What was not asked for is not there, and nothing is held of it.
         self.assertEqual(self.missed({("olmo", None, None): [found(0.4)]}), [names[2], *names[3:]])
         self.assertFalse(run.held({}))
