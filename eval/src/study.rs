@@ -263,9 +263,12 @@ impl Study {
                         sets.push(differences(&starts, &of_arm(&part, index, measure)));
                     }
                 }
-                // Under some seed the data set was not asked, or all of its questions were lost.
+                // Under some seed the data set was not asked, or all of its questions were lost; or they are not graded by the measure.
                 Err(StudyError::Compare {
-                    source: CompareError::NothingScored { .. } | CompareError::Empty,
+                    source:
+                        CompareError::NothingScored { .. }
+                        | CompareError::Empty
+                        | CompareError::NoMetric(_),
                     ..
                 }) => {}
                 Err(error) => return Err(error),

@@ -1,6 +1,7 @@
 //! Studies: gains, twins, baselines, data sets, hops.
 
 mod samples;
+mod sets;
 mod words;
 
 use forage_contracts::Episode;
