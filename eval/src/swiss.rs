@@ -12,7 +12,7 @@ use serde::Serialize;
 use crate::compare::{
     Asked, CompareError, Comparison, Values, adjust_several, check_same_questions,
 };
-use crate::measures::{QuestionKey, by_question, clusters, sources};
+use crate::measures::{QuestionKey, by_question, clusters, score, sources};
 use crate::stats::{Bootstrap, below, mean};
 use crate::summary::number;
 use crate::text;
@@ -47,8 +47,8 @@ impl Standings {
     /// is that of the names of the data sets.
     ///
     /// # Errors
-    /// [`CompareError`] when a set asks other questions than the first, no question of a data set was scored for every policy, or the
-    /// bootstrap's settings are out of range.
+    /// [`CompareError`] when a set asks other questions than the first, no question of a data set was scored for every policy, none is
+    /// graded by the measure, or the bootstrap's settings are out of range.
     pub fn of(sets: &[Vec<Episode>], bootstrap: Bootstrap) -> Result<Self, CompareError> {
         let asked: Vec<Asked<'_>> = sets.iter().map(by_question).collect();
         let (Some(first), Some(episodes)) = (asked.first(), sets.first()) else {
@@ -64,10 +64,21 @@ impl Standings {
             .collect();
         let mut questions: BTreeMap<String, Vec<QuestionKey>> = BTreeMap::new();
         for (key, source) in sources(first) {
+            // What is not graded by the measure, such as questions without an accepted answer, is in no round.
+            let lacks = |(asked, values): (&Asked<'_>, &Values)| {
+                let mut episodes = asked.get(&key).into_iter().flatten();
+                episodes.any(|episode| score(episode).is_some()) && !values.contains_key(&key)
+            };
+            if asked.iter().zip(&values).any(lacks) {
+                continue;
+            }
             let scored = questions.entry(source).or_default();
             if values.iter().all(|values| values.contains_key(&key)) {
                 scored.push(key);
             }
+        }
+        if questions.is_empty() {
+            return Err(CompareError::NoMetric(measure));
         }
         if questions.values().all(Vec::is_empty) {
             let infra = first.len();

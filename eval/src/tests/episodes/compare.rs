@@ -293,6 +293,25 @@ fn several_policies_are_ranked_over_data_sets() -> TestResult {
     Ok(())
 }
 
+/// Questions without an accepted answer, which another reward than exact match pays for.
+#[test]
+fn what_is_not_graded_is_in_no_round() -> TestResult {
+    let ungraded = |from: usize, right: usize| {
+        let mut set = two_sources(&|index| index < right, &|_| false);
+        for episode in &mut set[from..] {
+            if let Some(score) = &mut episode.score {
+                score.parts.remove("em");
+            }
+        }
+        set
+    };
+    let found = Standings::of(&[12, 24, 15].map(|right| ungraded(30, right)), SETTINGS)?;
+    assert_eq!(found.rounds, ["nq"]);
+    let none = Standings::of(&[12, 24, 15].map(|right| ungraded(0, right)), SETTINGS);
+    assert_eq!(none, Err(CompareError::NoMetric("em")));
+    Ok(())
+}
+
 /// Of 8 answers more all have one sign by chance in 2 of 256 cases, which is shown of one policy and not of the best of seven.
 #[test]
 fn several_policies_are_compared_with_the_first_together() -> TestResult {
