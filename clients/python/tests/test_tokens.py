@@ -1,14 +1,13 @@
 import asyncio
 import threading
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from types import SimpleNamespace
 
 import pytest
 from policy import Bytes, agrees, script, written
 
 from forage import Client, Infra
-from forage.tokens import Codec, Episode, play
+from forage.tokens import Codec, Episode, Threads, play
 from forage.trl import _cut, _ends
 
 CODEC = Codec(Bytes())
@@ -79,7 +78,7 @@ def test_faults_are_played_anew_and_then_raised(dead_url):
         begun.append(episode)
         return written(script("", 0))
 
-    with ThreadPoolExecutor(2) as threads, pytest.raises(Infra):
+    with closing(Threads(2)) as threads, pytest.raises(Infra):
         asyncio.run(play(client, CODEC, client.info(), turn, threads, attempts=3, task_index=0))
     assert len(set(map(id, begun))) == 3
     assert all(episode.reward is None for episode in begun)
@@ -89,7 +88,7 @@ def test_a_prompt_that_leaves_no_room_is_told(client):
     async def turn(episode):
         raise AssertionError("there is no room for a turn")
 
-    with ThreadPoolExecutor(2) as threads, pytest.raises(ValueError, match=r"prompt has \d+ tokens and leaves none"):
+    with closing(Threads(2)) as threads, pytest.raises(ValueError, match=r"prompt has \d+ tokens and leaves none"):
         asyncio.run(play(client, CODEC, client.info(), turn, threads, max_response=0, task_index=0))
 
 
@@ -97,7 +96,7 @@ def test_an_engine_that_gives_up_leaves_no_reward(client):
     async def turn(episode):
         return None
 
-    with ThreadPoolExecutor(2) as threads:
+    with closing(Threads(2)) as threads:
         episode = asyncio.run(play(client, CODEC, client.info(), turn, threads, task_index=0))
     assert episode.reward is None
 
@@ -131,6 +130,39 @@ def test_an_episode_is_left_however_its_play_ends(when):
         with suppress(asyncio.CancelledError, RuntimeError):
             await playing
 
-    with ThreadPoolExecutor(2) as threads:
+    with closing(Threads(2)) as threads:
         asyncio.run(stopped(threads))
     assert closed == [{"task_index": 7}]
+
+
+def test_episodes_that_wait_for_a_place_do_not_keep_it_from_becoming_free():
+    places, most = threading.Semaphore(1), 12
+
+    class Session:
+        observation = SimpleNamespace(text="Who?", done=False, forced_prefix=None)
+        reward = 1.0
+
+        def step(self, text, finish):
+            self.observation = SimpleNamespace(text="", done=True, forced_prefix=None)
+            places.release()
+            return self.observation
+
+        def close(self):
+            pass
+
+    def reset():
+        # As a client with patience waits.
+        assert places.acquire(timeout=20)
+        return Session()
+
+    async def turn(episode):
+        return written("Ada")
+
+    async def played(threads):
+        info = SimpleNamespace(max_episode_tokens=100, max_turn_tokens=10, stop=())
+        client = SimpleNamespace(reset=reset)
+        return await asyncio.gather(*(play(client, CODEC, info, turn, threads) for _ in range(most)))
+
+    with closing(Threads(4)) as threads:
+        episodes = asyncio.run(asyncio.wait_for(played(threads), 10))
+    assert [episode.reward for episode in episodes] == [1.0] * most

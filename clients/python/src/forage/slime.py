@@ -19,13 +19,12 @@ slime itself needs GPUs. This module was run against small stand-ins for the par
 
 import math
 import os
-from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import Any
 
 from .client import Client
 from .errors import Fault
-from .tokens import Codec, Episode, Generation, Transcript, play
+from .tokens import Codec, Episode, Generation, Threads, Transcript, play
 from .wire import Finish, Info
 
 __all__ = ["generate", "keep_scored"]
@@ -37,13 +36,13 @@ _CALLS = 256
 
 
 @lru_cache(maxsize=1)
-def _server() -> tuple[Client, Info, ThreadPoolExecutor]:
+def _server() -> tuple[Client, Info, Threads]:
     """The server that the surroundings name; once for a process."""
     url = os.environ.get("FORAGE_URL")
     if not url:
         raise RuntimeError("FORAGE_URL is not set; write the environment server's address, like http://localhost:8000")
     client = Client(url, os.environ.get("FORAGE_TOKEN"), patience=600.0)
-    return client, client.info(), ThreadPoolExecutor(_CALLS, thread_name_prefix="forage")
+    return client, client.info(), Threads(_CALLS)
 
 
 async def generate(args: Any, sample: Any, sampling_params: dict[str, Any]) -> Any:

@@ -11,13 +11,15 @@ from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from .client import Client, Session
 from .errors import Fault, ForageError
 from .wire import Finish, Info, Observation
 
-__all__ = ["Codec", "Episode", "Generation", "Tokenizer", "Transcript", "play"]
+__all__ = ["Codec", "Episode", "Generation", "Threads", "Tokenizer", "Transcript", "play"]
+
+_T = TypeVar("_T")
 
 
 class Tokenizer(Protocol):
@@ -208,12 +210,46 @@ class Episode:
         self._session.close()
 
 
+class Threads:
+    """Threads for the calls of many episodes.
+
+    What begins an episode may wait for a place on the server, which others give back by their calls: in line behind those that wait,
+    these would never come to their turn. So a quarter of the threads begins episodes and does nothing else.
+    """
+
+    def __init__(self, most: int) -> None:
+        """Of `most` threads, each started when it is needed."""
+        begins = max(most // 4, 1)
+        self._begins = ThreadPoolExecutor(begins, thread_name_prefix="forage-begin")
+        self._calls = ThreadPoolExecutor(max(most - begins, 1), thread_name_prefix="forage")
+
+    def begin(self, begin: Callable[[], _T]) -> Future[_T]:
+        """Begins an episode or a session."""
+        return self._begins.submit(begin)
+
+    def call(self, call: Callable[[], _T]) -> asyncio.Future[_T]:
+        """Makes another call."""
+        return asyncio.get_running_loop().run_in_executor(self._calls, call)
+
+    async def leave(self, begun: Future[Any]) -> None:
+        """Closes an episode or a session; one that is being begun still closes itself, once it has begun."""
+        if begun.done():
+            await asyncio.shield(self.call(partial(_leave, begun)))
+        else:
+            begun.add_done_callback(_leave)
+
+    def close(self) -> None:
+        """Waits for all calls."""
+        self._begins.shutdown()
+        self._calls.shutdown()
+
+
 async def play(
     client: Client,
     codec: Codec,
     info: Info,
     generate: Callable[[Episode], Awaitable[Generation | None]],
-    threads: ThreadPoolExecutor,
+    threads: Threads,
     *,
     attempts: int = 1,
     max_response: int | None = None,
@@ -226,7 +262,7 @@ async def play(
         codec: of the policy's tokenizer.
         info: of the server.
         generate: samples a turn; None where the engine gave up, which leaves the episode without a reward.
-        threads: as many as there are calls at a time.
+        threads: for the calls of all episodes that are played at a time.
         attempts: how often the episode is begun anew after a fault.
         max_response: as `Episode` takes it.
         task: what `Client.reset` takes.
@@ -238,10 +274,9 @@ async def play(
         Fault: of the last attempt.
         ValueError: the opening prompt leaves no token for a turn.
     """
-    loop = asyncio.get_running_loop()
     while True:
         attempts -= 1
-        begun = threads.submit(partial(Episode, client, codec, info, max_response=max_response, **task))
+        begun = threads.begin(partial(Episode, client, codec, info, max_response=max_response, **task))
         try:
             episode = await asyncio.wrap_future(begun)
             if episode.done:
@@ -252,19 +287,18 @@ async def play(
             while not episode.done:
                 generation = await generate(episode)
                 if generation is None:
-                    await loop.run_in_executor(threads, episode.close)
+                    await threads.call(episode.close)
                     break
-                await loop.run_in_executor(threads, episode.take, generation)
+                await threads.call(partial(episode.take, generation))
         except (Exception, asyncio.CancelledError) as error:
-            await asyncio.shield(loop.run_in_executor(threads, leave, begun))
+            await threads.leave(begun)
             if not isinstance(error, Fault) or attempts <= 0:
                 raise
         else:
             return episode
 
 
-def leave(begun: Future[Any]) -> None:
-    """Closes an episode or a session, also one that is being begun still."""
+def _leave(begun: Future[Any]) -> None:
     with suppress(CancelledError, ForageError):
         if begun.exception() is None:
             begun.result().close()

@@ -15,7 +15,6 @@ and trainers mask; its reward is NaN, never 0.
 
 import asyncio
 import math
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -24,7 +23,7 @@ from datasets import Dataset
 
 from .client import Client, Session
 from .errors import Fault
-from .tokens import leave
+from .tokens import Threads
 from .wire import Finish, Step
 
 __all__ = ["ForageEnvironment", "ForageFault", "load_environment"]
@@ -56,7 +55,7 @@ class ForageEnvironment(vf.MultiTurnEnv):  # type: ignore[misc]
         self._client = client
         info = client.info()
         self._stop = info.stop
-        self._threads = ThreadPoolExecutor(_CALLS, thread_name_prefix="forage")
+        self._threads = Threads(_CALLS)
         rows = [
             {
                 "prompt": [{"role": "user", "content": task.question}],
@@ -82,14 +81,14 @@ class ForageEnvironment(vf.MultiTurnEnv):  # type: ignore[misc]
     async def setup_state(self, state: Any) -> None:
         """Begins the rollout's episode; its opening prompt takes the place of the question."""
         task_id = state["info"]["task_id"]
-        begun = self._threads.submit(partial(self._client.reset, task_id=task_id))
+        begun = self._threads.begin(partial(self._client.reset, task_id=task_id))
         try:
             session: Session = await asyncio.wrap_future(begun)
         except Fault as fault:
             raise ForageFault(f"{fault.cause}: {fault}") from fault
         except asyncio.CancelledError:
             # Begun or not, nobody else knows of it.
-            self._threads.submit(leave, begun)
+            await self._threads.leave(begun)
             raise
         state["forage_session"] = session
         state["prompt"] = [vf.UserMessage(role="user", content=session.observation.text)]
@@ -123,7 +122,7 @@ class ForageEnvironment(vf.MultiTurnEnv):  # type: ignore[misc]
 
     async def _call(self, call: Any) -> Any:
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+            return await self._threads.call(call)
         except Fault as fault:
             raise ForageFault(f"{fault.cause}: {fault}") from fault
 

@@ -20,7 +20,6 @@ server where verl has vLLM or SGLang (`tests/test_real_verl.py`). What follows a
 
 import os
 import time
-from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import Any
 from uuid import uuid4
@@ -28,7 +27,7 @@ from uuid import uuid4
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput
 
 from .client import Client
-from .tokens import Codec, Episode, Generation, play
+from .tokens import Codec, Episode, Generation, Threads, play
 from .wire import Finish, Info
 
 __all__ = ["ForageAgentLoop"]
@@ -40,10 +39,10 @@ _CALLS = 256
 
 
 @lru_cache(maxsize=8)
-def _server(base_url: str, token: str | None) -> tuple[Client, Info, ThreadPoolExecutor]:
+def _server(base_url: str, token: str | None) -> tuple[Client, Info, Threads]:
     """Once for a worker: verl makes an agent loop for each sample."""
     client = Client(base_url, token, patience=600.0)
-    return client, client.info(), ThreadPoolExecutor(_CALLS, thread_name_prefix="forage")
+    return client, client.info(), Threads(_CALLS)
 
 
 # Not `@register`: run at the import, it would put an entry without arguments in the place of the YAML file's.
