@@ -1,6 +1,8 @@
 import pickle
 import threading
 import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
 
 import pytest
@@ -13,6 +15,7 @@ from forage import (
     Conflict,
     Infra,
     Invalid,
+    Retriever,
     Session,
     SessionLost,
     Task,
@@ -136,6 +139,70 @@ def test_nobody_there():
     assert not client.ready()
     with pytest.raises(Unreachable):
         client.reset()
+
+
+@pytest.fixture
+def proxy() -> Iterator[SimpleNamespace]:
+    """Answers requests one after the other with statuses, headers and bodies of its own."""
+    state = SimpleNamespace(answers=[])
+
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, *args) -> None:
+            pass
+
+        def do_GET(self) -> None:
+            status, headers, body = state.answers.pop(0)
+            self.send_response(status)
+            for name, value in headers.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.do_GET()
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        state.url = f"http://127.0.0.1:{server.server_port}"
+        yield state
+        server.shutdown()
+
+
+PAGE = b"<html>\n<h1>Sorry</h1>"
+
+
+@pytest.mark.parametrize(
+    ("answer", "error", "told"),
+    [
+        ((200, {}, PAGE), Invalid, "did not answer with JSON"),
+        ((302, {"Location": "https://front/info"}, PAGE), Invalid, r"sent on to https://front/info \(status 302\)"),
+        ((308, {}, b""), Invalid, r"sent on to another address \(status 308\)"),
+        ((401, {}, PAGE), Unauthorized, "something else than forage with status 401: <html>"),
+        ((403, {}, PAGE), Invalid, "something else than forage with status 403: <html>"),
+        ((408, {}, PAGE), Unreachable, "status 408"),
+        ((408, {}, b'{"detail": "late", "code": "VALIDATION_ERROR", "cause": "slow_body"}'), Unreachable, "late"),
+        ((429, {"Retry-After": "7"}, PAGE), Capacity, "status 429"),
+        ((502, {}, PAGE), Unreachable, "status 502: <html>"),
+        ((503, {}, b'{"detail": "as many requests", "cause": "overloaded"}'), Capacity, "as many requests"),
+    ],
+)
+def test_what_stands_before_a_server_is_told_from_it(proxy, answer, error, told):
+    proxy.answers = [answer]
+    with pytest.raises(error, match=told) as caught:
+        Client(proxy.url).info()
+    if error is Capacity:
+        assert caught.value.retry_after == float(answer[1].get("Retry-After", 1))
+
+
+def test_a_proxy_that_lets_nothing_through_is_waited_for(proxy):
+    found = b'{"result": [[]]}'
+    proxy.answers = [(429, {"Retry-After": "nan"}, PAGE), (429, {"Retry-After": "0"}, PAGE), (200, {}, found)]
+    retriever = Retriever(proxy.url)
+    with pytest.raises(Capacity):
+        retriever.search("town")
+    client = Client(proxy.url, patience=20)
+    assert client.http.post("/retrieve", {}) == {"result": [[]]}
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,7 @@ class Infra(Fault):
 
 
 class Capacity(Fault):
-    """Every place for a session is taken, or the memory for sessions, bodies or answers (503).
+    """Every place for a session or a search is taken, or the memory for sessions, bodies or answers (503, of a proxy 429).
 
     Attributes:
         active: sessions that are open; 0 where the server does not say.
@@ -99,7 +99,7 @@ class Stopping(Fault):
 
 
 class Unreachable(Fault):
-    """No answer: the server is not there, the connection broke, or the answer took too long."""
+    """No answer: the server is not there, the connection broke, the answer or the request took too long, or a proxy answered."""
 
 
 def from_answer(status: int, body: Mapping[str, Any], retry_after: float = 1.0) -> ForageError:
@@ -112,7 +112,7 @@ def from_answer(status: int, body: Mapping[str, Any], retry_after: float = 1.0) 
     if isinstance(detail, list):
         detail = "; ".join(_told(item) if isinstance(item, Mapping) else str(item) for item in detail)
     message, code, cause = str(detail), str(body.get("code", "")), str(body.get("cause", f"status_{status}"))
-    if code == "CAPACITY_REACHED":
+    if code == "CAPACITY_REACHED" or cause == "overloaded" or status == 429:
         active, most = int(body.get("active_sessions", 0)), int(body.get("max_sessions", 0))
         return Capacity(message, active=active, most=most, retry_after=retry_after)
     if code == "EXECUTION_ERROR":
@@ -125,9 +125,8 @@ def from_answer(status: int, body: Mapping[str, Any], retry_after: float = 1.0) 
         return Unauthorized(message, cause)
     if cause in ("not_reset", "episode_over", "busy"):
         return Conflict(message, cause)
-    if status >= 500:
-        # A proxy's own page, most likely.
-        return Unreachable(f"status {status}: {message}", cause)
+    if status >= 500 or status == 408:
+        return Unreachable(message, cause)
     return Invalid(message, cause)
 
 

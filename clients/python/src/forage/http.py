@@ -36,6 +36,14 @@ def _is_here(host: str) -> bool:
         return False
 
 
+def _wait(headers: http.client.HTTPMessage) -> float:
+    """The seconds that an answer asks to wait; a date in their place is not read."""
+    try:
+        return max(0.05, float(headers.get("Retry-After", "1")))
+    except ValueError:
+        return 1.0
+
+
 def _address(base_url: str) -> SplitResult:
     address = urlsplit(base_url if isinstance(base_url, str) else "")
     if address.scheme not in ("http", "https") or not address.hostname:
@@ -110,24 +118,29 @@ class Http:
                 time.sleep(min(full.retry_after, left))
 
     def _ask_once(self, method: str, path: str, body: bytes | None) -> Any:
+        asked = f"{method} {self.base_url}{path}"
         try:
-            status, retry_after, text = self._exchange(method, path, body)
+            status, headers, text = self._exchange(method, path, body)
         except (OSError, http.client.HTTPException) as error:
             self.close()
             words = str(error) or type(error).__name__
-            raise Unreachable(f"{method} {self.base_url}{path}: {words}", "unreachable") from error
+            raise Unreachable(f"{asked}: {words}", "unreachable") from error
+        if 300 <= status < 400:
+            # Not followed: it would leave the body behind, or take the token elsewhere.
+            place = headers.get("Location", "another address")
+            raise Invalid(f"{asked} is sent on to {place} (status {status}); give that server's address", "redirected")
         try:
             answer = json.loads(text)
         except ValueError as error:
-            if status < 500:
-                message = f"{method} {self.base_url}{path} did not answer with JSON; is this a server of forage?"
-                raise Invalid(message, "not_json") from error
-            answer = {"detail": text[:200].decode(errors="replace")}
+            if status < 400:
+                raise Invalid(f"{asked} did not answer with JSON; is this a server of forage?", "not_json") from error
+            said = text[:200].decode(errors="replace").strip()
+            answer = {"detail": f"{asked} was answered by something else than forage with status {status}: {said}"}
         if status >= 400:
-            raise from_answer(status, answer if isinstance(answer, dict) else {}, retry_after)
+            raise from_answer(status, answer if isinstance(answer, dict) else {}, _wait(headers))
         return answer
 
-    def _exchange(self, method: str, path: str, body: bytes | None) -> tuple[int, float, bytes]:
+    def _exchange(self, method: str, path: str, body: bytes | None) -> tuple[int, http.client.HTTPMessage, bytes]:
         kept = self._mine()
         if kept is not None:
             try:
@@ -147,7 +160,7 @@ class Http:
 
     def _send(
         self, connection: http.client.HTTPConnection, method: str, path: str, body: bytes | None
-    ) -> tuple[int, float, bytes]:
+    ) -> tuple[int, http.client.HTTPMessage, bytes]:
         connection.request(method, self._address.path.rstrip("/") + path, body, self._headers)
         # An answer may hold a socket that its connection has let go of.
         with connection.getresponse() as answer:
@@ -157,11 +170,7 @@ class Http:
         # A read of so many bytes ends without an error where the connection does.
         if answer.length:
             raise http.client.IncompleteRead(text, answer.length)
-        try:
-            retry_after = max(float(answer.headers.get("Retry-After", "1")), 0.05)
-        except ValueError:
-            retry_after = 1.0
-        return answer.status, retry_after, text
+        return answer.status, answer.headers, text
 
     def _connect(self) -> http.client.HTTPConnection:
         kind = http.client.HTTPSConnection if self._address.scheme == "https" else http.client.HTTPConnection
