@@ -221,6 +221,15 @@ def test_what_is_no_address_is_told_before_anything_is_asked(address, told):
     assert "secret" not in str(caught.value)
 
 
+def test_a_token_is_taken_as_a_file_holds_it():
+    for token, sent in (("secret\n", "Bearer secret"), ("\n", None), (None, None)):
+        assert Client("http://127.0.0.1:9", token).http._headers.get("Authorization") == sent
+    for token in ("sec\nret", "sécret", "sec\x7fret"):
+        with pytest.raises(ValueError, match="no header can carry") as caught:
+            Client("http://127.0.0.1:9", token)
+        assert token not in str(caught.value)
+
+
 def test_tools_without_a_server_have_no_reward():
     tools = ToolEnvironment(Client("http://127.0.0.1:9"))
     for _ in range(2):
@@ -235,7 +244,7 @@ def test_the_token(world, tmp_path):
         for wrong in (None, "wrong"):
             with pytest.raises(Unauthorized):
                 Client(url, wrong).reset()
-        assert Client(url, "secret").reset(task_index=0).observation.turn == 0
+        assert Client(url, token.read_text()).reset(task_index=0).observation.turn == 0
 
 
 def test_turns_that_are_paid_are_paid_once(paid_url):

@@ -21,14 +21,14 @@ class Client(Closing):
 
         Args:
             base_url: like `http://localhost:8000`.
-            token: the server's, where it has one.
+            token: the server's, where it has one; blanks and line ends around it are dropped.
             timeout: seconds to wait for each piece of an answer. More than the server's `--step-timeout-seconds`, or a slow
                 step is `Unreachable` in place of `Infra`.
             patience: seconds to go on asking while the server is full or lacks memory, before `Capacity` is raised. A member of
                 a `Vector` has its `Capacity` at once.
 
         Raises:
-            ValueError: `base_url` is no address.
+            ValueError: `base_url` is no address, or `token` holds what no header can.
         """
         self.http = Http(base_url, token, timeout, patience)
 

@@ -68,7 +68,7 @@ class Http:
         """Connects to nothing yet.
 
         Raises:
-            ValueError: `base_url` is no address like `http://host:8000`.
+            ValueError: `base_url` is no address like `http://host:8000`, or `token` holds what no header can.
         """
         address = _address(base_url)
         self.base_url = base_url.rstrip("/")
@@ -76,7 +76,12 @@ class Http:
         self._timeout = timeout
         self._patience = patience
         self._headers = {"Content-Type": "application/json", "Accept": "application/json"}
-        if token is not None:
+        # As it is read from a file, with the end of its line.
+        token = None if token is None else token.strip()
+        if token:
+            if not (token.isascii() and token.isprintable()):
+                # Not told as it is.
+                raise ValueError("token holds characters that no header can carry; give the content of the token file")
             self._headers["Authorization"] = f"Bearer {token}"
             if address.scheme == "http" and not _is_here(address.hostname or ""):
                 told = f"the token is sent over plain http to {address.hostname}, readable on the way"

@@ -27,11 +27,11 @@ class Retriever(Closing):
 
         Args:
             base_url: like `http://localhost:8000`.
-            token: the server's, where it has one.
+            token: the server's, where it has one; blanks and line ends around it are dropped.
             timeout: seconds to wait for each piece of an answer.
 
         Raises:
-            ValueError: `base_url` is no address.
+            ValueError: `base_url` is no address, or `token` holds what no header can.
         """
         self._http = Http(base_url, token, timeout, 0.0)
 
