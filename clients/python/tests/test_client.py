@@ -72,6 +72,8 @@ def test_tasks_and_info(client, world):
     assert info.tasks == QUESTIONS
     assert info.env_id == "forage/search-r1-v0"
     assert [(tool.name, tool.parameter) for tool in info.tools] == [("search", "query"), ("answer", "answer")]
+    # A step that is given up on the server is told before the client gives it up.
+    assert client.http._timeout >= client.http.get("/info")["limits"]["step_timeout_s"] + 10
     assert client.ready()
 
 

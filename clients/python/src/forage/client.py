@@ -15,14 +15,14 @@ class Client(Closing):
     """A server of `forage serve env`. Threads may share it."""
 
     def __init__(
-        self, base_url: str, token: str | None = None, *, timeout: float = 120.0, patience: float = 0.0
+        self, base_url: str, token: str | None = None, *, timeout: float = 150.0, patience: float = 0.0
     ) -> None:
         """Connects to nothing yet.
 
         Args:
             base_url: like `http://localhost:8000`.
             token: the server's, where it has one; blanks and line ends around it are dropped.
-            timeout: seconds to wait for each piece of an answer. More than the server's `--step-timeout-seconds`, or a slow
+            timeout: seconds to wait for each piece of an answer. More than the server's `--step-timeout-seconds` (120), or a slow
                 step is `Unreachable` in place of `Infra`.
             patience: seconds to go on asking while the server is full or lacks memory, before `Capacity` is raised. A member of
                 a `Vector` has its `Capacity` at once.
