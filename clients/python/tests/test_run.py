@@ -2,8 +2,11 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -133,6 +136,30 @@ def test_a_quickstart_has_the_options_of_the_command(stand_in, tmp_path, capsys)
         f"quickstart --out {tmp_path} --env query-writer --seed 0 --from-scratch --resume",
         f"quickstart --out {tmp_path} --config mine.toml --set grpo.steps=2",
     ]
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_run_that_is_interrupted_saves_its_checkpoint_unless_it_is_interrupted_again(stand_in, tmp_path, times):
+    begun, asked, saved = tmp_path / "begun", tmp_path / "asked", tmp_path / "saved"
+    # The first takes a moment for its checkpoint, the second would take all day.
+    saves = "sleep 0.5" if times == 1 else "while true; do sleep 0.1; done"
+    saving = f"touch {asked}; {saves}; touch {saved}; exit 130"
+    stand_in(f"trap '{saving}' TERM; touch {begun}; while true; do sleep 0.02; done")
+
+    def interrupts() -> None:
+        for file in (begun, asked)[:times]:
+            while not file.exists():
+                time.sleep(0.01)
+            time.sleep(0.2)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    interrupting = threading.Thread(target=interrupts, daemon=True)
+    interrupting.start()
+    with pytest.raises(KeyboardInterrupt):
+        forage.quickstart(tmp_path / "run")
+    interrupting.join(20)
+    assert asked.exists()
+    assert saved.exists() == (times == 1)
 
 
 def test_what_a_server_says_before_it_listens_is_passed_on(stand_in, capsys):

@@ -63,6 +63,9 @@ def quickstart(
 ) -> Run:
     """Goes from a generated world to a verdict, as `forage quickstart` does; what it says goes to the terminal.
 
+    Ctrl-C, or an interrupted cell of a notebook, stops it as the command is stopped: with a checkpoint after the step, at once when it
+    comes again.
+
     Args:
         out: folder of the run, which must be empty or absent unless it is resumed; by default `runs/quickstart`, and
             `runs/quickstart-NAME` in another environment or by another config.
@@ -151,15 +154,19 @@ def _ran(arguments: Sequence[str], stdout: int | None) -> str:
     """What the program prints to `stdout`, once it has ended; what it says besides goes to stderr."""
     said: deque[str] = deque(maxlen=_SAID)
     with subprocess.Popen([program(), *arguments], stdout=stdout, stderr=subprocess.PIPE, **_TEXT) as ran:
-        assert ran.stderr is not None
-        rest = threading.Thread(target=_pass_on, args=(ran.stderr, said), daemon=True)
-        rest.start()
         try:
+            assert ran.stderr is not None
+            rest = threading.Thread(target=_pass_on, args=(ran.stderr, said), daemon=True)
+            rest.start()
             printed = "" if ran.stdout is None else ran.stdout.read()
             status = ran.wait()
         except BaseException:
-            # Of a notebook, Ctrl-C reaches this process alone.
-            ran.kill()
+            # Of a notebook, Ctrl-C reaches this process alone. A run that is asked to end saves a checkpoint first.
+            ran.terminate()
+            try:
+                ran.wait()
+            except BaseException:
+                ran.kill()
             raise
         rest.join()
     if status:
