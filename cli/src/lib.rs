@@ -16,6 +16,7 @@ mod policy;
 mod progress;
 mod ranks;
 mod retrieval;
+mod signals;
 mod terminal;
 
 use std::process::ExitCode;

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use forage_lab::Observer;
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
+use crate::signals::{ignore_hangup, is_hangup_ignored};
 use crate::terminal::{hint, is_quiet, note};
 
 /// Shows progress, and stops runs when the user asks for it.
@@ -58,6 +59,7 @@ impl Watch {
         let watch = Self::new();
         let asked = Arc::clone(&watch.stop);
         let mut first: Option<Instant> = None;
+        let outlives_its_terminal = is_hangup_ignored()?;
         ctrlc::set_handler(move || {
             if let Some(first) = first {
                 // A shell and its terminal, or a scheduler and its shell, each tell of the same end.
@@ -70,6 +72,9 @@ impl Watch {
             asked.store(true, Ordering::SeqCst);
             note(told);
         })?;
+        if outlives_its_terminal {
+            ignore_hangup()?;
+        }
         Ok(watch)
     }
 

@@ -15,6 +15,7 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 use forage_net::{BaseConfig, Summary};
 
+use crate::signals::is_hangup_ignored;
 use crate::terminal::note;
 
 /// Serves an environment, an index, a policy or a run.
@@ -194,12 +195,22 @@ fn stop_signal() -> Result<impl Future<Output = ()>> {
     let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("listen for ctrl-c")?;
     // Of a terminal that is closed.
-    let mut hangup = signal(SignalKind::hangup()).context("listen for SIGHUP")?;
+    let mut hangup = if is_hangup_ignored()? {
+        None
+    } else {
+        Some(signal(SignalKind::hangup()).context("listen for SIGHUP")?)
+    };
     Ok(async move {
+        let hung_up = async {
+            match &mut hangup {
+                Some(hangup) => hangup.recv().await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
-            _ = hangup.recv() => {}
+            _ = hung_up => {}
         }
     })
 }
@@ -213,7 +224,9 @@ mod tests {
         use nix::sys::signal::{Signal, raise};
         let runtime = tokio::runtime::Runtime::new().unwrap();
         runtime.block_on(async {
-            for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
+            // Tests may be run so that they outlive their terminal.
+            let hangup = (!is_hangup_ignored().unwrap()).then_some(Signal::SIGHUP);
+            for signal in [Signal::SIGTERM, Signal::SIGINT].into_iter().chain(hangup) {
                 let stop = stop_signal().unwrap();
                 raise(signal).unwrap();
                 let ended = tokio::time::timeout(Duration::from_mins(1), stop).await;

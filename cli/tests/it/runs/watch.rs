@@ -108,9 +108,22 @@ struct Server {
 
 impl Server {
     fn start(arguments: &[&str]) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_forage"))
-            .args(["serve", "run", "--addr", "127.0.0.1:0"])
-            .args(arguments)
+        Self::under(&[], arguments)
+    }
+
+    /// The same, started by another program.
+    fn under(before: &[&str], arguments: &[&str]) -> Self {
+        let own = [
+            env!("CARGO_BIN_EXE_forage"),
+            "serve",
+            "run",
+            "--addr",
+            "127.0.0.1:0",
+        ];
+        let words = [before, &own, arguments].concat();
+        let mut child = Command::new(words[0])
+            .args(&words[1..])
+            .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
@@ -229,6 +242,20 @@ fn a_token_guards_the_runs_and_not_the_frame_that_asks_for_it() {
     assert_eq!(status("/", ""), "200");
     assert_eq!(status("/page", ""), "401");
     assert_eq!(status("/page", "Authorization: Bearer sesame"), "200");
+}
+
+#[test]
+fn a_server_that_is_to_outlive_its_terminal_goes_on_when_that_is_closed() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = folder.path().join("run");
+    run(&place);
+    let server = Server::under(&["nohup"], &[text(&place)]);
+    let mut kill = Command::new("kill");
+    let sent = kill.args(["-HUP", &server.child.id().to_string()]).status();
+    assert!(sent.unwrap().success());
+    std::thread::sleep(Duration::from_secs(1));
+    let (head, _) = server.get("/page", "");
+    assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
 }
 
 /// A pseudo-terminal with the program on it. The child is given a session of its own, whose terminal it is.
