@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
 
 use crate::terminal::{note, word};
 
@@ -118,12 +120,11 @@ impl Servers {
     fn add(&mut self) -> Result<mpsc::Receiver<String>> {
         let command = &self.command;
         let mut child = Command::new("sh")
-            // In the place of the shell, so that ending it ends the server.
-            .args(["-c", &format!("exec {command}")])
+            .args(["-c", command])
             .env(TOLD, "1")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            // Ctrl-c is for this process, which may have a step to finish.
+            // Ctrl-c is for this process, which may have a step to finish. What the shell starts is ended with it.
             .process_group(0)
             .spawn()
             .with_context(|| format!("--env-command `{command}` cannot be started"))?;
@@ -166,11 +167,14 @@ impl Drop for Servers {
         }
         let begun = Instant::now();
         for child in &mut self.children {
-            while matches!(child.try_wait(), Ok(None)) && begun.elapsed() < END {
+            while matches!(child.try_wait(), Ok(None)) {
+                if begun.elapsed() >= END {
+                    // An error means that it has ended.
+                    let _ = killpg(Pid::from_raw(child.id().cast_signed()), Signal::SIGKILL);
+                    break;
+                }
                 std::thread::sleep(Duration::from_millis(10));
             }
-            // An error means that it has ended.
-            let _ = child.kill();
             let _ = child.wait();
         }
     }
@@ -201,6 +205,40 @@ mod tests {
         drop(servers);
         for id in ids {
             assert!(!std::path::Path::new(&format!("/proc/{id}")).exists());
+        }
+    }
+
+    #[test]
+    fn a_command_is_whatever_a_shell_takes() {
+        let script = r#"cd / && PORT=77 sh -c 'test "$PWD" = / && echo listening on http://127.0.0.1:$PORT, mine; cat'"#;
+        let (servers, overrides) = started(script, 1).unwrap();
+        let set = r#"environment.settings.url=["http://127.0.0.1:77"]"#;
+        assert_eq!(overrides, [set]);
+        let begun = Instant::now();
+        drop(servers);
+        assert!(begun.elapsed() < END, "it ends by itself");
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn what_does_not_end_by_itself_is_ended_behind_its_shell_too() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = folder.path().join("id");
+        let said = place.display();
+        let script = format!(
+            "sh -c 'echo $$ > {said}; echo listening on http://127.0.0.1:77, mine; exec sleep 100'; true"
+        );
+        let (servers, _) = started(&script, 1).unwrap();
+        let id = std::fs::read_to_string(&place).unwrap();
+        // Gone with the process, also where nobody has asked yet how that ended.
+        let runs = format!("/proc/{}/exe", id.trim());
+        let runs = || std::fs::read_link(&runs).is_ok();
+        assert!(runs());
+        drop(servers);
+        let begun = Instant::now();
+        while runs() {
+            assert!(begun.elapsed() < END, "it goes on");
+            std::thread::sleep(Duration::from_millis(10));
         }
     }
 
