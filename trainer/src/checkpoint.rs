@@ -183,11 +183,30 @@ pub(crate) fn save(
         let _ = std::fs::remove_dir_all(&partial);
         return Err(error);
     }
-    let steps = list(run)?;
-    for old in steps.iter().rev().skip(keep.max(1)) {
-        std::fs::remove_dir_all(old).map_err(at(old))?;
-    }
+    thin(run, keep)?;
     Ok(target)
+}
+
+/// Removes all checkpoints but the newest `keep`. What cannot be removed ends no run: a network file system keeps the files that another
+/// process still reads.
+fn thin(run: &Path, keep: usize) -> Result<(), CheckpointError> {
+    for old in list(run)?.iter().rev().skip(keep.max(1)) {
+        let name = old.file_name().unwrap_or_default().to_string_lossy();
+        // Half of one is none, whatever stops this.
+        let aside = old.with_file_name(format!("{PARTIAL}{name}-old"));
+        match std::fs::rename(old, &aside) {
+            Ok(()) => discard(&aside),
+            Err(error) => tracing::warn!("{} cannot be removed: {error}", old.display()),
+        }
+    }
+    Ok(())
+}
+
+/// Removes a folder that is no checkpoint; one that cannot be removed only takes space.
+fn discard(folder: &Path) {
+    if let Err(error) = std::fs::remove_dir_all(folder) {
+        tracing::warn!("{} cannot be removed: {error}", folder.display());
+    }
 }
 
 fn write(folder: &Path, snapshot: &Snapshot<'_>, state: &RunState) -> Result<(), CheckpointError> {
@@ -236,7 +255,7 @@ pub(crate) fn name(step: u64) -> String {
 /// Start of the names of checkpoints.
 const STEP: &str = "step-";
 
-/// Start of the names of checkpoints that are being written.
+/// Start of the names of checkpoints that are being written or removed.
 const PARTIAL: &str = ".partial-";
 
 /// The folder in which this process writes the checkpoint of a step.
@@ -254,21 +273,17 @@ fn publish(run: &Path, partial: &Path, target: &Path) -> Result<(), CheckpointEr
     Ok(folder::sync_names(run)?)
 }
 
-/// Removes what killed processes left half written. Only for the process that the run belongs to.
-///
-/// # Errors
-/// [`CheckpointError`] when a folder cannot be removed.
-pub(crate) fn clear_partial(run: &Path) -> Result<(), CheckpointError> {
+/// Removes what killed processes left half written or half removed. Only for the process that the run belongs to.
+pub(crate) fn clear_partial(run: &Path) {
     let entries = std::fs::read_dir(run.join("checkpoints"))
         .into_iter()
         .flatten();
     for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         if name.starts_with(PARTIAL) {
-            std::fs::remove_dir_all(&path).map_err(at(&path))?;
+            discard(&path);
         }
     }
-    Ok(())
 }
 
 fn write_episodes<'a>(
@@ -482,9 +497,27 @@ mod tests {
             .map(|path| path.file_name().unwrap().to_str().unwrap())
             .collect();
         assert_eq!(found, names);
-        clear_partial(run.path()).unwrap();
+        clear_partial(run.path());
         let left = std::fs::read_dir(run.path().join("checkpoints")).unwrap();
         assert_eq!(left.count(), names.len() + 2);
+    }
+
+    #[test]
+    fn an_old_checkpoint_that_cannot_be_removed_ends_no_run() {
+        let run = tempfile::tempdir().unwrap();
+        let folder = run.path().join("checkpoints");
+        for step in 2..=4 {
+            std::fs::create_dir_all(folder.join(name(step)).join("model")).unwrap();
+        }
+        // Which the system does not remove as a folder, as it keeps one that holds files in use on a network file system.
+        std::fs::write(folder.join(name(1)), "").unwrap();
+        thin(run.path(), 2).unwrap();
+        let left = [name(3), name(4)].map(|name| folder.join(name));
+        assert_eq!(list(run.path()).unwrap(), left);
+        assert!(!folder.join(name(2)).exists());
+        clear_partial(run.path());
+        thin(run.path(), 2).unwrap();
+        assert_eq!(list(run.path()).unwrap(), left);
     }
 
     #[test]

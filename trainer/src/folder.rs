@@ -61,9 +61,8 @@ pub(crate) fn publish(partial: &Path, target: &Path, aside: &Path) -> Result<(),
         .parent()
         .filter(|around| !around.as_os_str().is_empty());
     sync_names(around.unwrap_or(Path::new(".")))?;
-    if aside.exists() {
-        std::fs::remove_dir_all(aside).map_err(at(aside))?;
-    }
+    // Files that another process still reads are kept by a network file system, and only take space.
+    let _ = std::fs::remove_dir_all(aside);
     Ok(())
 }
 

@@ -184,7 +184,7 @@ impl<'a> Records<'a> {
         first: u64,
     ) -> Result<Self, RunError> {
         std::fs::create_dir_all(&place.folder).map_err(checkpoint::at(&place.folder))?;
-        checkpoint::clear_partial(&place.folder)?;
+        checkpoint::clear_partial(&place.folder);
         let metrics = MetricsWriter::open(&place.folder.join("metrics.jsonl"), first)?;
         Ok(Self {
             place,
