@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use reqwest::header::{CONTENT_TYPE, RETRY_AFTER};
+use reqwest::header::{CONTENT_TYPE, LOCATION, RETRY_AFTER};
 use reqwest::{Method, Response, Url};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -297,16 +297,25 @@ impl Client {
         if response.status().is_success() {
             return read(response, self.options.max_answer_bytes, &self.room).await;
         }
-        let status = response.status().as_u16();
+        let status = response.status();
         let retry_after = response
             .headers()
             .get(RETRY_AFTER)
             .and_then(|value| value.to_str().ok()?.trim().parse().ok())
             .map(Duration::from_secs);
-        let (body, whole) = beginning(response).await;
+        let place = response.headers().get(LOCATION);
+        let place = place.filter(|_| status.is_redirection());
+        let sent_on = place.map(|place| {
+            let place = String::from_utf8_lossy(place.as_bytes());
+            format!("it sends on to {place}, which is not followed; give that address")
+        });
+        let (body, whole) = match sent_on {
+            Some(told) => (told, true),
+            None => beginning(response).await,
+        };
         let body = self.redact(body.trim());
         Err(Fault::Status {
-            status,
+            status: status.as_u16(),
             body: shortened(&body, whole),
             retry_after,
         })

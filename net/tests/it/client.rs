@@ -521,7 +521,8 @@ async fn a_redirect_is_not_followed_and_takes_no_credentials_along() {
         ..options()
     };
     let error = ask(&url, http).await.unwrap_err().to_string();
-    assert!(error.contains("HTTP status 307"), "{error}");
+    let told = format!("HTTP status 307: it sends on to {elsewhere}/, which is not followed");
+    assert!(error.contains(&told), "{error}");
     assert_eq!(asked.load(Ordering::SeqCst), 0);
 }
 

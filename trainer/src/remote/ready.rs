@@ -93,6 +93,10 @@ fn fix(fault: &RemoteFault, kind: RemoteKind) -> String {
         | RemoteFault::Malformed(_) => {
             format!("{fault}; is it of the other kind? then write kind = \"{other}\"")
         }
+        // It says itself what to do.
+        RemoteFault::Net(Fault::Status {
+            status: 300..=399, ..
+        }) => fault.to_string(),
         _ => {
             format!("{fault}; a server that loads a large model may need a longer ready_timeout_s")
         }

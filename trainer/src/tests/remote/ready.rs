@@ -110,6 +110,15 @@ async fn waiting_ends_at_once_where_it_cannot_help() {
         .insert("/v1/models".into(), (200, json!("hello")));
     let error = refused(&with_token(RemoteKind::Vllm)).await;
     assert!(error.contains("kind = \"sglang\""), "{error}");
+    fake.broken
+        .lock()
+        .unwrap()
+        .insert("/v1/models".into(), (308, json!("moved")));
+    let error = refused(&with_token(RemoteKind::Vllm)).await;
+    assert!(
+        error.contains("HTTP status 308") && !error.contains("ready_timeout_s"),
+        "{error}"
+    );
     let embeds = json!({"model_path": "e5", "is_generation": false});
     fake.broken
         .lock()
