@@ -3,6 +3,7 @@
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use crate::error::{Context, Result, bail};
 use crate::layout::make_folder;
@@ -10,6 +11,11 @@ use crate::layout::make_folder;
 /// Held locked as long as a process works on the run. The file stays: the lock is the operating system's, which releases it
 /// however the process ends.
 const FILE: &str = ".lock";
+
+/// Time for whoever looks whether a run is worked on, who holds its lock meanwhile: a moment, and longer on a network file system.
+const GLANCE: Duration = Duration::from_millis(500);
+/// Time between two tries to take a lock.
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// A run's folder that belongs to this process until this is dropped.
 #[derive(Debug)]
@@ -104,7 +110,7 @@ impl FileLock {
             let mut file = open(&path).with_context(unwritable)?;
             if waits {
                 file.lock().with_context(unwritable)?;
-            } else if let Some(holder) = held(&mut file).with_context(unwritable)? {
+            } else if let Some(holder) = held(&mut file, Duration::ZERO).with_context(unwritable)? {
                 bail!(
                     "{} is being written by {holder}; wait for its end, or give another file",
                     target.display()
@@ -148,20 +154,26 @@ fn open(path: &Path) -> io::Result<File> {
     options.open(path)
 }
 
-/// Locks a file, or tells who holds it.
-fn held(file: &mut File) -> io::Result<Option<String>> {
-    match file.try_lock() {
-        Ok(()) => Ok(None),
-        Err(TryLockError::WouldBlock) => {
-            let mut holder = String::new();
-            // Another user's lock may not be readable; it is held all the same.
-            let _ = file.take(256).read_to_string(&mut holder);
-            Ok(Some(match holder.trim() {
-                "" => "another process".to_owned(),
-                named => named.to_owned(),
-            }))
+/// Locks a file, or tells who holds it for longer than that.
+fn held(file: &mut File, patience: Duration) -> io::Result<Option<String>> {
+    let begun = Instant::now();
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(None),
+            Err(TryLockError::WouldBlock) if begun.elapsed() < patience => {
+                std::thread::sleep(PAUSE);
+            }
+            Err(TryLockError::WouldBlock) => {
+                let mut holder = String::new();
+                // Another user's lock may not be readable; it is held all the same.
+                let _ = file.take(256).read_to_string(&mut holder);
+                return Ok(Some(match holder.trim() {
+                    "" => "another process".to_owned(),
+                    named => named.to_owned(),
+                }));
+            }
+            Err(TryLockError::Error(source)) => return Err(source),
         }
-        Err(TryLockError::Error(source)) => Err(source),
     }
 }
 
@@ -173,7 +185,7 @@ fn sign(file: &mut File) -> io::Result<()> {
 }
 
 fn lock_folder(file: &mut File, folder: &Path) -> Result<()> {
-    let holder = held(file).with_context(|| {
+    let holder = held(file, GLANCE).with_context(|| {
         format!(
             "{} cannot be locked; give an --out on a file system with locks",
             folder.display()
@@ -217,6 +229,21 @@ mod tests {
         assert!(!RunLock::is_held(&run) && !RunLock::is_held(folder.path()));
         RunLock::check_free(&run).unwrap();
         RunLock::take(&run).unwrap();
+    }
+
+    #[test]
+    fn who_looks_whether_a_run_is_worked_on_is_not_taken_for_its_holder() {
+        let folder = tempfile::tempdir().unwrap();
+        let run = folder.path().join("run");
+        drop(RunLock::take(&run).unwrap());
+        let looking = File::open(run.join(FILE)).unwrap();
+        looking.lock_shared().unwrap();
+        std::thread::scope(|scope| {
+            let taken = scope.spawn(|| RunLock::take(&run).map(drop));
+            std::thread::sleep(GLANCE / 5);
+            drop(looking);
+            taken.join().unwrap().unwrap();
+        });
     }
 
     #[test]
