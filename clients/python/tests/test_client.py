@@ -282,6 +282,26 @@ def test_a_rollout_that_fails_gives_its_places_back(world):
             pass
 
 
+def test_a_rollout_that_fails_leaves_what_is_being_begun_too():
+    trainer = SimpleNamespace(processing_class=Bytes(), args=SimpleNamespace(max_completion_length=2000))
+    begins, left = threading.Event(), []
+
+    def reset(task_id, member):
+        if task_id == "nonsense":
+            assert begins.wait(20)
+            raise Invalid("there is no task `nonsense`", "invalid")
+        begins.set()
+        time.sleep(0.2)
+        seen = SimpleNamespace(text="Who?", done=False)
+        return SimpleNamespace(observation=seen, close=lambda: left.append(task_id))
+
+    info = SimpleNamespace(max_episode_tokens=100, max_turn_tokens=10, stop=())
+    client = SimpleNamespace(reset=reset, info=lambda: info)
+    with pytest.raises(Invalid):
+        Rollout(client)(["nonsense", "1"], trainer)
+    assert left == ["1"]
+
+
 def test_a_full_server_is_waited_for(world):
     with serving(*world.arguments, "--max-sessions", "1") as url:
         first = Client(url).reset(task_index=0)

@@ -19,7 +19,7 @@ advantage 0. Its tokens do not count in the loss with `Rollout`.
 
 import inspect
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from typing import Any
 
@@ -186,10 +186,12 @@ class Rollout:
                 begun.append(episode)
                 return episode
 
+            begins = [threads.submit(begin, place) for place in range(len(prompts))]
             try:
-                return self._play(trainer, list(threads.map(begin, range(len(prompts)))), threads, codec)
+                return self._play(trainer, [one.result() for one in begins], threads, codec)
             finally:
                 # A fault, or an exception of the engine's, leaves episodes open, and with them their places.
+                wait([one for one in begins if not one.cancel()])
                 list(threads.map(_leave, [episode for episode in begun if not episode.done]))
 
     def _play(
