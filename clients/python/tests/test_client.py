@@ -325,6 +325,22 @@ def test_an_idle_session_is_lost(world):
             episode.step("<search>town</search>")
 
 
+def test_a_member_that_the_server_has_closed_is_opened_again_with_its_next_episode(world):
+    with serving(*world.arguments, "--session-ttl-seconds", "1") as url, Client(url).make(3) as many:
+        many.reset(seeds=[1, 2, 3])
+        for _ in range(5):
+            time.sleep(0.5)
+            many.reset([1], seeds=[2])
+            many.step(["<search>town</search>"], [1])
+        lost, kept, _ = many.step(["<search>town</search>"] * 3)
+        assert isinstance(lost, SessionLost)
+        assert kept.observation.turn == 2
+        begun = many.reset(seeds=[1, 2, 3], options=[{"task_index": place} for place in range(3)])
+        assert [(seen.seed, seen.question) for seen in begun] == list(zip((1, 2, 3), world.questions[:3], strict=True))
+        assert len(set(many.env_ids)) == 3
+        assert [step.observation.turn for step in many.step(["<search>town</search>"] * 3)] == [1, 1, 1]
+
+
 def test_a_dead_retriever_is_no_reward(dead_url):
     episode = Client(dead_url).reset(task_index=0)
     with pytest.raises(Infra) as caught:

@@ -1,13 +1,15 @@
 """Many environments in one request."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
-from .errors import Fault, ForageError, Refused, from_answer
+from .errors import Fault, ForageError, Refused, SessionLost, from_answer
 from .http import Closing, Http
 from .wire import Finish, Observation, Step
 
 __all__ = ["Turn", "Vector"]
+
+_T = TypeVar("_T")
 
 Turn = str | tuple[str, Finish]
 """A turn's text, or the text and why it ended."""
@@ -17,7 +19,8 @@ class Vector(Closing):
     """Environments that outlive their episodes. One thread at a time.
 
     Each member has its own fault: in place of its result it has a `Fault`, and the others are not lost with it. A member whose
-    episode is over, or that had a fault, is reset before it is stepped again.
+    episode is over, or that had a fault, is reset before it is stepped again. One that the server has closed, because nothing was asked
+    of it for long or because the server began anew, is opened again when it is reset.
 
     Attributes:
         env_ids: names of the members.
@@ -27,7 +30,11 @@ class Vector(Closing):
         """Opens `num_envs` environments, all or none."""
         self._http = http
         self._answered = 0
-        self.env_ids: list[str] = http.post("/gym/make", {"num_envs": num_envs})["env_ids"]
+        self.env_ids = self._made(num_envs)
+
+    def _made(self, num_envs: int) -> list[str]:
+        made: list[str] = self._http.post("/gym/make", {"num_envs": num_envs})["env_ids"]
+        return made
 
     def __len__(self) -> int:
         """How many there are."""
@@ -52,9 +59,25 @@ class Vector(Closing):
 
         Raises:
             Refused: what was asked of a member was wrong.
+            Capacity: there are no places for members that are opened again.
             ValueError: the environments are closed.
         """
         ids = self._ids(members)
+        places = list(range(len(ids)) if members is None else members)
+        begun = self._begun(ids, seeds, options)
+        lost = [place for place, seen in enumerate(begun) if isinstance(seen, SessionLost)]
+        if lost:
+            made = self._made(len(lost))
+            for place, name in zip(lost, made, strict=True):
+                self.env_ids[places[place]] = name
+            again = self._begun(made, _of(seeds, lost), _of(options, lost))
+            for place, seen in zip(lost, again, strict=True):
+                begun[place] = seen
+        return begun
+
+    def _begun(
+        self, ids: list[str], seeds: Sequence[int | None] | None, options: Sequence[dict[str, Any] | None] | None
+    ) -> list[Observation | Fault]:
         if not ids:
             return []
         answer = self._http.post("/gym/reset", {"env_ids": ids, "seed": _list(seeds), "options": _list(options)})
@@ -110,6 +133,10 @@ def _action(turn: Turn) -> str | dict[str, str]:
     if not isinstance(turn, tuple) or len(turn) != 2:
         raise TypeError(f"a turn is {turn!r}; it must be a str, or a str and why it ended")
     return {"text": turn[0], "finish": turn[1]}
+
+
+def _of(values: Sequence[_T] | None, places: list[int]) -> list[_T] | None:
+    return None if values is None else [values[place] for place in places]
 
 
 def _list(values: Sequence[Any] | None) -> list[Any] | None:
