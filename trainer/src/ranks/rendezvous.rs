@@ -204,7 +204,8 @@ impl Party<'_> {
                     }
                     return Err(self.fault(why));
                 }
-                Verdict::Right if come.contains_key(&rank) => {
+                // One that has ended meanwhile, and was started again, takes its own place.
+                Verdict::Right if come.get(&rank).is_some_and(|(_, other)| !has_left(other)) => {
                     format!("there is a rank {rank} already; give every process its own --rank")
                 }
                 Verdict::Right => {
@@ -436,6 +437,19 @@ enum Verdict {
     Other(String),
 }
 
+/// Tells whether a caller that waits to be welcomed has closed its end.
+fn has_left(caller: &TcpStream) -> bool {
+    let peeked = caller
+        .set_nonblocking(true)
+        .and_then(|()| caller.peek(&mut [0]));
+    let waits = caller.set_nonblocking(false);
+    let left = match peeked {
+        Ok(bytes) => bytes == 0,
+        Err(error) => error.kind() != ErrorKind::WouldBlock,
+    };
+    left || waits.is_err()
+}
+
 fn refuse(stream: &mut TcpStream, why: &str) {
     // It may have left already.
     let _ = say(
@@ -461,5 +475,53 @@ mod tests {
             silence: PATIENCE,
         };
         assert!(meet(&settings, "digest").unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_rank_that_was_started_again_takes_the_place_of_the_one_that_has_ended() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        drop(listener);
+        let settings = |rank| RankSettings {
+            rank,
+            size: 3,
+            address: address.clone(),
+            secret_file: None,
+            wait: 2 * PATIENCE,
+            silence: PATIENCE,
+        };
+        let links = std::thread::scope(|scope| {
+            let meeting = |rank| {
+                let settings = settings(rank);
+                scope.spawn(move || meet(&settings, "digest").map(|links| links.len()))
+            };
+            let first = meeting(0);
+            let before = settings(1);
+            let mut party = Party {
+                settings: &before,
+                digest: "digest",
+                key: [0; 32],
+                until: Instant::now() + PATIENCE,
+            };
+            party.key = party.derive_key().unwrap();
+            let (mut root, greeting) = party.reach().unwrap();
+            let mut hello = Hello {
+                rank: 1,
+                size: 3,
+                version: VERSION.to_owned(),
+                digest: "digest".to_owned(),
+                port: 0,
+                nonce: nonce(),
+                proof: String::new(),
+            };
+            hello.proof = party.proof(&hello.said(&greeting.nonce));
+            say(&mut root, &hello).unwrap();
+            // It is heard before it ends.
+            std::thread::sleep(5 * PAUSE);
+            drop(root);
+            let ranks = [first, meeting(1), meeting(2)];
+            ranks.map(|rank| rank.join().unwrap())
+        });
+        assert_eq!(links, [Ok(2), Ok(2), Ok(2)]);
     }
 }
