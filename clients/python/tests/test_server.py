@@ -5,6 +5,7 @@ import json
 import multiprocessing
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -25,7 +26,7 @@ from forage.http import Http
 from forage.server import _Handler, _Server
 
 ENVIRONMENT = """
-import asyncio, json, os, random, re, time
+import asyncio, json, multiprocessing, os, random, re, subprocess, time
 import forage
 
 
@@ -58,6 +59,15 @@ class Guess(forage.Environment):
             return forage.Reply.call("read", json.loads(turn), read=json.loads(turn))
         if "wrong type" in turn:
             return turn
+        if "starts others" in turn:
+            fork = multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,))
+            fork.start()
+            other = subprocess.Popen(["sleep", "60"])
+            time.sleep(0.2)
+            fork.terminate()
+            other.terminate()
+            fork.join(10)
+            return forage.Reply(f"{fork.exitcode} {other.wait(10)}")
         if "no text" in turn:
             return forage.Reply(7)
         if "not finite" in turn:
@@ -87,28 +97,38 @@ class Guess(forage.Environment):
             file.write("closed\\n")
 
 
-forage.serve(Guess)
+forage.serve(Guess, port=0)
 """
 TASK = Question("1", "What is in the box?", ("42",)).task()
 
 
 @contextmanager
-def started(folder: Path) -> Iterator[str]:
-    """The address of a server that was started as forage starts it."""
+def running(folder: Path, *, alone: bool = False) -> Iterator[tuple[str, subprocess.Popen]]:
+    """A server, by its address and its process, that was started as forage starts it, or `alone`."""
     script = folder / "guess.py"
     script.write_text(ENVIRONMENT)
     source = str(Path(sys.modules["forage"].__file__).parents[1])
     variables = os.environ | {"FORAGE_ENV_COMMAND": "1", "PYTHONPATH": source, "CLOSED": str(folder / "closed")}
+    if alone:
+        del variables["FORAGE_ENV_COMMAND"]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen([sys.executable, script], text=True, env=variables, **pipes) as server:
         try:
             line = server.stdout.readline()
             found = re.fullmatch(r"listening on (http://127.0.0.1:\d+), mine/guess-v0\n", line)
             assert found, line
-            yield found[1]
+            yield found[1], server
         finally:
-            server.stdin.close()
-            assert server.wait(20) == 0, "it ends with whoever has started it"
+            server.kill()
+
+
+@contextmanager
+def started(folder: Path) -> Iterator[str]:
+    """The address of a server that was started as forage starts it."""
+    with running(folder) as (address, server):
+        yield address
+        server.stdin.close()
+        assert server.wait(20) == 0, "it ends with whoever has started it"
 
 
 @pytest.fixture(scope="module")
@@ -279,6 +299,27 @@ def test_episodes_are_closed_however_they_end(tmp_path):
         with pytest.raises(SessionLost):
             ask.post("/close", {"episode_id": "never"})
     assert closed.read_text().count("closed") == 3
+
+
+def test_a_scheduler_that_ends_a_job_leaves_its_environment_to_the_run(tmp_path):
+    with running(tmp_path) as (address, server):
+        ask = Http(address, None, 20.0, 0.0)
+        reset(ask, "a")
+        server.send_signal(signal.SIGTERM)
+        time.sleep(0.3)
+        # Those that it starts are ended by it all the same.
+        assert step(ask, "a", "starts others")["observation"]["text"] == f"{-signal.SIGTERM} {-signal.SIGTERM}"
+        assert step(ask, "a", "<answer>42</answer>")["done"]
+        server.stdin.close()
+        assert server.wait(20) == 0
+
+
+def test_a_server_by_itself_closes_its_episodes_when_it_is_told_to_end(tmp_path):
+    with running(tmp_path, alone=True) as (address, server):
+        reset(Http(address, None, 20.0, 0.0), "a")
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(20) == 0
+    assert (tmp_path / "closed").read_text() == "closed\n"
 
 
 def test_refusals(ask, url):

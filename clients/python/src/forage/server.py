@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import re
+import signal
 import socketserver
 import sys
 import threading
@@ -11,6 +12,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from numbers import Real
 from typing import Any, ClassVar
@@ -35,7 +37,7 @@ _LOOPBACK = re.compile(r"(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d+)?", re.ASCII
 
 
 def serve(make: type[Environment] | Callable[[], Environment], *, host: str = "127.0.0.1", port: int = 8000) -> None:
-    """Serves an environment until the process is stopped.
+    """Serves an environment until the process is stopped, by Ctrl-C or SIGTERM, and closes the episodes that are left.
 
     `forage train CONFIG --env-command "python3 FILE"` starts the process that calls this, and stops it; the port is then a free
     one. Without `--env-command`, the config names the address: `environment.settings.url = "http://127.0.0.1:8000"`.
@@ -60,6 +62,12 @@ def serve(make: type[Environment] | Callable[[], Environment], *, host: str = "1
                 f"port {given} of {host} is in use; stop what listens there, or give `forage.serve` another `port`"
             )
         sys.exit(f"cannot listen on {host}:{given}: {error}; give `forage.serve` another `host` or `port`")
+    if threading.current_thread() is threading.main_thread():
+        # Schedulers send SIGTERM to all processes of a job, and forage still has a step to finish: its end is told by the pipe.
+        signal.signal(signal.SIGTERM, _go_on if started else signal.default_int_handler)
+        if hasattr(os, "register_at_fork"):
+            # What the class starts is ended by it as ever.
+            os.register_at_fork(after_in_child=partial(signal.signal, signal.SIGTERM, signal.SIG_DFL))
     if started:
         threading.Thread(target=_stop_with_parent, args=(server,), daemon=True).start()
     print(f"listening on http://{server.server_name}:{server.server_port}, {server.spec['id']}", flush=True)
@@ -69,6 +77,10 @@ def serve(make: type[Environment] | Callable[[], Environment], *, host: str = "1
         pass
     finally:
         server.end()
+
+
+def _go_on(*_: Any) -> None:
+    """Does nothing. A signal that is ignored would be ignored by other programs too that the class starts."""
 
 
 def _stop_with_parent(server: "_Server") -> None:
