@@ -21,6 +21,7 @@ from forage import (
     Task,
     Unauthorized,
     Unreachable,
+    Vector,
 )
 from forage.trl import Rollout, ToolEnvironment
 
@@ -339,6 +340,30 @@ def test_a_member_that_the_server_has_closed_is_opened_again_with_its_next_episo
         assert [(seen.seed, seen.question) for seen in begun] == list(zip((1, 2, 3), world.questions[:3], strict=True))
         assert len(set(many.env_ids)) == 3
         assert [step.observation.turn for step in many.step(["<search>town</search>"] * 3)] == [1, 1, 1]
+
+
+def test_a_member_that_is_still_at_a_lost_turn_is_opened_again_with_its_next_episode():
+    asked = []
+
+    def post(path, body):
+        asked.append((path, body))
+        if path == "/gym/make":
+            return {"env_ids": [f"env-{len(asked)}-{place}" for place in range(body["num_envs"])]}
+        if path == "/gym/close":
+            return {"closed": len(body["env_ids"])}
+        lost = {"message": "a request is being answered", "code": "SESSION_ERROR", "cause": "busy"}
+        errors = [lost if name == "env-1-1" else None for name in body["env_ids"]]
+        names = ("episode_id", "task_id", "question", "data_source", "turn", "max_turns", "forced_prefix")
+        about = {"score": None, "kind": None, "ending": None, "ignored_chars": 0}
+        info = dict.fromkeys(names) | {"stop": [], "terminated": False, "truncated": False, "info": about}
+        infos = [info | {"seed": seed} for seed in body["seed"]]
+        return {"observations": body["env_ids"], "infos": infos, "errors": errors}
+
+    many = Vector(SimpleNamespace(post=post), 3)
+    begun = many.reset(seeds=[7, 8, 9])
+    assert [(seen.text, seen.seed) for seen in begun] == [("env-1-0", 7), ("env-4-0", 8), ("env-1-2", 9)]
+    assert many.env_ids == ["env-1-0", "env-4-0", "env-1-2"]
+    assert ("/gym/close", {"env_ids": ["env-1-1"]}) in asked
 
 
 def test_a_dead_retriever_is_no_reward(dead_url):

@@ -1,6 +1,6 @@
 """Many environments in one request."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
 from .errors import Fault, ForageError, Refused, SessionLost, from_answer
@@ -20,7 +20,8 @@ class Vector(Closing):
 
     Each member has its own fault: in place of its result it has a `Fault`, and the others are not lost with it. A member whose
     episode is over, or that had a fault, is reset before it is stepped again. One that the server has closed, because nothing was asked
-    of it for long or because the server began anew, is opened again when it is reset.
+    of it for long or because the server began anew, is opened again when it is reset; so is one that is still at a turn whose answer was
+    lost.
 
     Attributes:
         env_ids: names of the members.
@@ -65,8 +66,10 @@ class Vector(Closing):
         ids = self._ids(members)
         places = list(range(len(ids)) if members is None else members)
         begun = self._begun(ids, seeds, options)
-        lost = [place for place, seen in enumerate(begun) if isinstance(seen, SessionLost)]
+        lost = {place: seen.cause for place, seen in enumerate(begun) if isinstance(seen, SessionLost)}
         if lost:
+            if at_work := [ids[place] for place, cause in lost.items() if cause == "busy"]:
+                self._http.post("/gym/close", {"env_ids": at_work})
             made = self._made(len(lost))
             for place, name in zip(lost, made, strict=True):
                 self.env_ids[places[place]] = name
@@ -82,7 +85,7 @@ class Vector(Closing):
             return []
         answer = self._http.post("/gym/reset", {"env_ids": ids, "seed": _list(seeds), "options": _list(options)})
         rows = zip(answer["observations"], answer["infos"], answer["errors"], strict=True)
-        return [Observation.read(info, text) if error is None else _fault(error) for text, info, error in rows]
+        return [Observation.read(info, text) if error is None else _left(error) for text, info, error in rows]
 
     def step(self, turns: Sequence[Turn], members: Sequence[int] | None = None) -> list[Step | Fault]:
         """Takes a turn with each of `members`, all by default.
@@ -135,7 +138,12 @@ def _action(turn: Turn) -> str | dict[str, str]:
     return {"text": turn[0], "finish": turn[1]}
 
 
-def _of(values: Sequence[_T] | None, places: list[int]) -> list[_T] | None:
+def _left(entry: dict[str, Any]) -> Fault:
+    """The fault of a member that is reset. One that is still at a turn whose answer was lost is lost to its client."""
+    return SessionLost(entry["message"], "busy") if entry["cause"] == "busy" else _fault(entry)
+
+
+def _of(values: Sequence[_T] | None, places: Iterable[int]) -> list[_T] | None:
     return None if values is None else [values[place] for place in places]
 
 
