@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 from conftest import QUESTIONS, serving
-from policy import Bytes
+from policy import Bytes, written
 
 from forage import (
     Capacity,
@@ -287,7 +287,7 @@ def test_a_rollout_that_fails_leaves_what_is_being_begun_too():
     trainer = SimpleNamespace(processing_class=Bytes(), args=SimpleNamespace(max_completion_length=2000))
     begins, left = threading.Event(), []
 
-    def reset(task_id, member):
+    def reset(task_id, member, patient):
         if task_id == "nonsense":
             assert begins.wait(20)
             raise Invalid("there is no task `nonsense`", "invalid")
@@ -301,6 +301,50 @@ def test_a_rollout_that_fails_leaves_what_is_being_begun_too():
     with pytest.raises(Invalid):
         Rollout(client)(["nonsense", "1"], trainer)
     assert left == ["1"]
+
+
+def test_a_rollout_that_cannot_begin_is_asked_for_once():
+    trainer = SimpleNamespace(processing_class=Bytes(), args=SimpleNamespace(max_completion_length=2000))
+    asked = []
+
+    def reset(task_id, member, patient):
+        asked.append(task_id)
+        raise Infra("the retriever is down", "retriever")
+
+    client = SimpleNamespace(reset=reset, info=lambda: SimpleNamespace(stop=()))
+    assert Rollout(client)(["1", "2"], trainer)["episode_reward"] == [None, None]
+    assert sorted(asked) == ["1", "2"]
+
+
+def test_a_batch_that_is_larger_than_the_server_is_played_part_by_part(world):
+    trainer = SimpleNamespace(processing_class=Bytes(), args=SimpleNamespace(max_completion_length=2000))
+    batches, rewards = [], {}
+
+    def answering(trainer, episodes, stop):
+        batches.append(len(episodes))
+        golds = [world.golds[world.questions.index(episode.observation.question)] for episode in episodes]
+        return [written(f"<answer>{gold}</answer>") for gold in golds]
+
+    with serving(*world.arguments, "--max-sessions", "3") as url:
+        client = Client(url, patience=60)
+        ids = [task.task_id for task in client.tasks(4)]
+
+        # Two that share the server, as two processes of a trainer do.
+        def play(name: str) -> None:
+            rewards[name] = Rollout(client, generate=answering)(ids, trainer)["episode_reward"]
+
+        threads = [threading.Thread(target=play, args=(name,)) for name in "ab"]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+        assert rewards == {"a": [1.0] * 4, "b": [1.0] * 4}
+        assert sum(batches) == 8
+        assert max(batches) <= 3
+        # All places are taken, and nobody gives one back.
+        with client.make(3):
+            played = Rollout(Client(url, patience=0.2), generate=answering)(ids, trainer)
+    assert played["episode_reward"] == [None] * 4
 
 
 def test_a_full_server_is_waited_for(world):

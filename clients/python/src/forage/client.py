@@ -75,6 +75,7 @@ class Client(Closing):
         task_id: str | None = None,
         task_index: int | None = None,
         member: int | None = None,
+        patient: bool = True,
     ) -> "Session":
         """Begins an episode.
 
@@ -83,6 +84,7 @@ class Client(Closing):
             task_id: the question by its id.
             task_index: the question by its place.
             member: number of the episode in its group; the seed by default.
+            patient: whether to wait for a place as long as the client does.
 
         Raises:
             Capacity: every place is taken.
@@ -96,7 +98,7 @@ class Client(Closing):
             "task_index": task_index,
             "member": member,
         }
-        answer = self.http.post("/reset", body)
+        answer = self.http.post("/reset", body, patient=patient)
         return Session(self.http, Observation.read(answer["observation"]))
 
     def make(self, num_envs: int) -> Vector:

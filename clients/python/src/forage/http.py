@@ -99,20 +99,20 @@ class Http:
 
     def get(self, path: str) -> Any:
         """The answer to a GET."""
-        return self._ask("GET", path, None)
+        return self._ask("GET", path, None, patient=True)
 
-    def post(self, path: str, body: Mapping[str, Any]) -> Any:
-        """The answer to a POST; fields that are None are left out.
+    def post(self, path: str, body: Mapping[str, Any], *, patient: bool = True) -> Any:
+        """The answer to a POST; fields that are None are left out. One that is not `patient` does not wait for a server that is full.
 
         Raises:
             ForageError: as the server's answer tells, or `Unreachable`.
         """
         given = {name: value for name, value in body.items() if value is not None}
         # Numbers of numpy are numbers, though JSON does not know them.
-        return self._ask("POST", path, json.dumps(given, default=index).encode())
+        return self._ask("POST", path, json.dumps(given, default=index).encode(), patient=patient)
 
-    def _ask(self, method: str, path: str, body: bytes | None) -> Any:
-        deadline = time.monotonic() + self._patience
+    def _ask(self, method: str, path: str, body: bytes | None, *, patient: bool) -> Any:
+        deadline = time.monotonic() + (self._patience if patient else 0.0)
         while True:
             try:
                 return self._ask_once(method, path, body)

@@ -18,13 +18,13 @@ advantage 0. Its tokens do not count in the loss with `Rollout`.
 """
 
 import inspect
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor, wait
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from typing import Any
 
 from .client import Client, Session
-from .errors import Conflict, Fault, ForageError, Invalid
+from .errors import Capacity, Conflict, Fault, ForageError, Invalid
 from .tokens import Codec, Episode, Generation
 from .wire import Finish, Tool
 
@@ -164,7 +164,7 @@ class Rollout:
         self._generate = sample if generate is None else generate
 
     def __call__(self, prompts: list[str], trainer: Any) -> dict[str, list[Any]]:
-        """Plays an episode for each prompt, the id of its question.
+        """Plays an episode for each prompt, the id of its question; where the server has fewer places, one part after the other.
 
         Returns:
             `prompt_ids`, `completion_ids`, `logprobs` and `env_mask` (1 where the policy sampled), a list for each prompt, and
@@ -173,44 +173,55 @@ class Rollout:
         """
         codec = Codec(trainer.processing_class, chat=self.chat)
         most = trainer.args.max_completion_length
-        begun: list[Episode] = []
-        with ThreadPoolExecutor(min(_CALLS, len(prompts))) as threads:
+        episodes: dict[int, Episode] = {}
+        faults: dict[int, Fault] = {}
 
-            def begin(place: int) -> Episode | Fault:
-                try:
-                    episode = Episode(
-                        self._client, codec, self._info, max_response=most, task_id=prompts[place], member=place
-                    )
-                except Fault as fault:
-                    return fault
-                begun.append(episode)
-                return episode
-
-            begins = [threads.submit(begin, place) for place in range(len(prompts))]
+        def begin(place: int, patient: bool) -> None:
+            task = {"task_id": prompts[place], "member": place, "patient": patient}
             try:
-                return self._play(trainer, [one.result() for one in begins], threads, codec)
+                episodes[place] = Episode(self._client, codec, self._info, max_response=most, **task)
+            except Capacity as full:
+                if patient:
+                    faults[place] = full
+            except Fault as fault:
+                faults[place] = fault
+
+        def waiting() -> list[int]:
+            return [place for place in range(len(prompts)) if place not in episodes and place not in faults]
+
+        begins: list[Future[None]] = []
+        with ThreadPoolExecutor(min(_CALLS, len(prompts))) as threads:
+            try:
+                while left := waiting():
+                    begins = [threads.submit(begin, place, False) for place in left]
+                    for one in begins:
+                        one.result()
+                    if waiting() == left:
+                        # Only now is there nothing to play, by which places become free, so that one may wait.
+                        begin(left[0], True)
+                        if isinstance(full := faults.get(left[0]), Capacity):
+                            faults |= dict.fromkeys(left, full)
+                    self._play(trainer, episodes, faults, threads)
             finally:
                 # A fault, or an exception of the engine's, leaves episodes open, and with them their places.
                 wait([one for one in begins if not one.cancel()])
-                list(threads.map(_leave, [episode for episode in begun if not episode.done]))
+                list(threads.map(_leave, [episode for episode in episodes.values() if not episode.done]))
+        return _columns(len(prompts), episodes, faults, codec.eos or 0)
 
     def _play(
-        self, trainer: Any, episodes: list[Episode | Fault], threads: ThreadPoolExecutor, codec: Codec
-    ) -> dict[str, list[Any]]:
-        faults = {place: episode for place, episode in enumerate(episodes) if isinstance(episode, Fault)}
-        while True:
-            playing = list(_playing(episodes, faults))
-            if not playing:
-                return _columns(episodes, faults, codec.eos or 0)
-            generations = self._generate(trainer, [episode for _, episode in playing], self._info.stop)
+        self, trainer: Any, episodes: dict[int, Episode], faults: dict[int, Fault], threads: ThreadPoolExecutor
+    ) -> None:
+        """Plays to their ends those episodes that have begun."""
 
-            def take(pair: tuple[tuple[int, Episode], Generation]) -> None:
-                (place, episode), generation = pair
-                try:
-                    episode.take(generation)
-                except Fault as fault:
-                    faults[place] = fault
+        def take(pair: tuple[int, Generation]) -> None:
+            place, generation = pair
+            try:
+                episodes[place].take(generation)
+            except Fault as fault:
+                faults[place] = fault
 
+        while playing := [place for place, one in sorted(episodes.items()) if place not in faults and not one.done]:
+            generations = self._generate(trainer, [episodes[place] for place in playing], self._info.stop)
             list(threads.map(take, zip(playing, generations, strict=True)))
 
 
@@ -223,20 +234,15 @@ Generate = Callable[[Any, list[Episode], tuple[str, ...]], list[Generation]]
 """Samples a turn of each episode: the trainer, the episodes, and the strings that end a turn."""
 
 
-def _playing(episodes: list[Episode | Fault], faults: dict[int, Fault]) -> Iterator[tuple[int, Episode]]:
-    for place, episode in enumerate(episodes):
-        if isinstance(episode, Episode) and place not in faults and not episode.done:
-            yield place, episode
-
-
-def _columns(episodes: list[Episode | Fault], faults: dict[int, Fault], filler: int) -> dict[str, list[Any]]:
+def _columns(count: int, episodes: dict[int, Episode], faults: dict[int, Fault], filler: int) -> dict[str, list[Any]]:
     columns: dict[str, list[Any]] = {
         name: [] for name in ("prompt_ids", "completion_ids", "logprobs", "env_mask", "episode_reward")
     }
-    for place, episode in enumerate(episodes):
+    for place in range(count):
         # One token that counts for nothing where there is none: TRL does not take empty lists.
         row: tuple[Any, ...] = ([filler], [filler], [0.0], [0], None)
-        if isinstance(episode, Episode) and episode.transcript.response_ids:
+        episode = episodes.get(place)
+        if episode is not None and episode.transcript.response_ids:
             done, faulty = episode.transcript, place in faults
             mask = [0] * len(done.mask) if faulty else done.mask
             row = (done.prompt_ids, done.response_ids, done.logprobs, mask, None if faulty else episode.reward)
