@@ -116,7 +116,9 @@ fn by_question(episodes: &[Episode]) -> BTreeMap<QuestionKey, Shares> {
     // Each weighs the same, however many samples faults have left it.
     for sums in questions.values_mut() {
         let samples = sums[0];
-        sums.iter_mut().for_each(|sum| *sum /= samples);
+        for sum in sums {
+            *sum /= samples;
+        }
     }
     questions
 }

@@ -87,7 +87,8 @@ mod tests {
     fn the_lines_that_differ_make_one_page_of_the_other() {
         let parts_of = |lines| parts(lines).collect::<Vec<_>>();
         assert_eq!(parts_of(0), []);
-        assert_eq!(parts_of(Lines::MAX), [0..PAGE]);
+        assert_eq!(parts(Lines::MAX).next(), Some(0..PAGE));
+        assert_eq!(parts(Lines::MAX).count(), 1);
         assert_eq!(
             parts_of(1 << 63 | 0b1101),
             [0..LINE, 2 * LINE..4 * LINE, 63 * LINE..PAGE]

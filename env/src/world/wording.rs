@@ -425,7 +425,6 @@ mod tests {
     use super::super::lists::{FIELDS, FILLERS, GENRES, OCCUPATIONS};
     use super::super::names::{frames, parse};
     use super::super::schema::{Kind, Relation};
-    use super::*;
 
     fn words(text: &str) -> Vec<String> {
         text.split(|c: char| !c.is_alphanumeric() && c != '{' && c != '}')

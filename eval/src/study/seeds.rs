@@ -67,7 +67,7 @@ pub(super) fn interquartile(
 
 #[cfg(test)]
 mod tests {
-    use super::super::SeedGain;
+    use super::super::arm::SeedGain;
     use super::*;
 
     /// Two data sets on which runs score alike tell no more of other runs than one of them does.
