@@ -131,9 +131,13 @@ async fn every_passing_status_is_tried_again_and_no_other() {
             server(move |_, _| Reply::new(status, "no").with_header("location", "/elsewhere"))
                 .await;
         let (fault, attempts) = remote(search(&server, hasty()).await.unwrap_err());
+        let said = match status {
+            302 => "it sends on to /elsewhere, which is not followed; give that address",
+            _ => "no",
+        };
         assert_eq!(
             (fault.to_string(), attempts),
-            (format!("HTTP status {status}: no"), tries)
+            (format!("HTTP status {status}: {said}"), tries)
         );
         // A server that refuses is asked a harmless query too: one that takes none is at fault itself.
         let more = usize::from(matches!(status, 400 | 422));
