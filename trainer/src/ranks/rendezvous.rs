@@ -194,6 +194,8 @@ impl Party<'_> {
             let Some((hello, mut stream)) = callers.next() else {
                 continue;
             };
+            // One that has ended meanwhile may have been started again, and is this one or still to come.
+            come.retain(|_, (_, other)| !has_left(other));
             let rank = hello.rank;
             let why = match self.judge(&hello, &nonce) {
                 Verdict::Stranger(why) => why,
@@ -204,8 +206,7 @@ impl Party<'_> {
                     }
                     return Err(self.fault(why));
                 }
-                // One that has ended meanwhile, and was started again, takes its own place.
-                Verdict::Right if come.get(&rank).is_some_and(|(_, other)| !has_left(other)) => {
+                Verdict::Right if come.contains_key(&rank) => {
                     format!("there is a rank {rank} already; give every process its own --rank")
                 }
                 Verdict::Right => {
