@@ -443,12 +443,12 @@ fn has_left(caller: &TcpStream) -> bool {
     let peeked = caller
         .set_nonblocking(true)
         .and_then(|()| caller.peek(&mut [0]));
-    let waits = caller.set_nonblocking(false);
-    let left = match peeked {
-        Ok(bytes) => bytes == 0,
-        Err(error) => error.kind() != ErrorKind::WouldBlock,
-    };
-    left || waits.is_err()
+    let is_broken = caller.set_nonblocking(false).is_err();
+    is_broken
+        || match peeked {
+            Ok(bytes) => bytes == 0,
+            Err(error) => error.kind() != ErrorKind::WouldBlock,
+        }
 }
 
 fn refuse(stream: &mut TcpStream, why: &str) {
