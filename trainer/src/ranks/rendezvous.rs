@@ -440,9 +440,8 @@ enum Verdict {
 
 /// Tells whether a caller that waits to be welcomed has closed its end.
 fn has_left(caller: &TcpStream) -> bool {
-    let peeked = caller
-        .set_nonblocking(true)
-        .and_then(|()| caller.peek(&mut [0]));
+    let peek = |()| caller.peek(&mut [0]);
+    let peeked = caller.set_nonblocking(true).and_then(peek);
     let is_broken = caller.set_nonblocking(false).is_err();
     is_broken
         || match peeked {
