@@ -169,26 +169,35 @@ impl Bench {
         })
     }
 
-    fn later_turns(&self, count: usize) -> Outcome<Value> {
+    /// `count` times of an act on sessions in the middle of an episode, another one after so many turns as an episode has.
+    fn in_episodes(
+        &self,
+        count: usize,
+        act: impl Fn(&mut Session) -> Outcome<Duration>,
+    ) -> Outcome<Value> {
         let mut session = self.used_session()?;
         let mut turns = 0;
-        let mut report = times(count, || {
+        times(count, || {
             turns += 1;
             if turns % TURNS == 0 {
                 session = self.used_session()?;
             }
-            timed(|| run(&mut session, &self.turn))
-        })?;
-        report["stdout"] = run(&mut session, &self.turn)?.into();
+            Ok((act(&mut session)?, ()))
+        })
+    }
+
+    fn later_turns(&self, count: usize) -> Outcome<Value> {
+        let turn = |session: &mut Session| Ok(timed(|| run(session, &self.turn))?.0);
+        let mut report = self.in_episodes(count, turn)?;
+        report["stdout"] = run(&mut self.used_session()?, &self.turn)?.into();
         Ok(report)
     }
 
     fn checkpoints(&self, count: usize) -> Outcome<Value> {
-        let mut session = self.used_session()?;
-        times(count, || {
+        self.in_episodes(count, |session| {
             // Every checkpoint follows a turn, as it would in an episode.
-            run(&mut session, &self.turn)?;
-            timed(|| Ok(session.checkpoint()?))
+            run(session, &self.turn)?;
+            Ok(timed(|| Ok(session.checkpoint()?))?.0)
         })
     }
 
@@ -208,16 +217,15 @@ impl Bench {
 
     /// A second session that goes on where the first one is.
     fn forks(&self, count: usize) -> Outcome<Value> {
-        let mut session = self.used_session()?;
-        times(count, || {
-            run(&mut session, &self.turn)?;
+        self.in_episodes(count, |session| {
+            run(session, &self.turn)?;
             let (time, mut forked) = timed(|| {
                 let mut forked = self.session()?;
                 forked.restore(&session.checkpoint()?);
                 Ok(forked)
             })?;
             run(&mut forked, "assert len(seen) > 0")?;
-            Ok((time, forked))
+            Ok(time)
         })
     }
 
