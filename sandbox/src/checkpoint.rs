@@ -29,14 +29,20 @@ pub struct Checkpoint {
 /// What differs from the snapshot in an interpreter's memory.
 #[derive(Default)]
 pub(crate) struct Pages {
+    pub(crate) places: Arc<Places>,
+    /// The bytes of the lines that differ, one after another.
+    content: Content,
+    /// The part of the budget that they take.
+    _share: Option<Share>,
+}
+
+/// Where a memory differs from the snapshot.
+#[derive(Default)]
+pub(crate) struct Places {
     /// Numbers of the pages that differ, in order.
     numbers: Vec<u32>,
     /// The lines of each that differ.
     lines: Vec<Lines>,
-    /// The bytes of these lines, one after another.
-    content: Content,
-    /// The part of the budget that they take.
-    _share: Option<Share>,
 }
 
 enum Content {
@@ -73,7 +79,8 @@ impl Checkpoint {
             Content::Packed { length, .. } => *length,
             Content::Spilled(_) => 0,
         };
-        content + size_of_val(&*self.pages.numbers) + size_of_val(&*self.pages.lines)
+        let places = &*self.pages.places;
+        content + size_of_val(&*places.numbers) + size_of_val(&*places.lines)
     }
 }
 
@@ -81,7 +88,7 @@ impl std::fmt::Debug for Checkpoint {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter
             .debug_struct("Checkpoint")
-            .field("pages", &self.pages.numbers.len())
+            .field("pages", &self.pages.places.numbers.len())
             .finish_non_exhaustive()
     }
 }
@@ -95,19 +102,13 @@ impl Pages {
         written: &[u32],
         budget: &'static Budget,
     ) -> io::Result<Self> {
-        let differing = written.iter().filter_map(|&number| {
-            let lines = pages::difference(page(snapshot, number), page(memory, number));
-            (lines != 0).then_some((number, lines))
-        });
-        let (numbers, lines): (Vec<u32>, Vec<Lines>) = differing.unzip();
-        let count: usize = lines.iter().map(|lines| lines.count_ones() as usize).sum();
-        let parts = numbers.iter().zip(&lines).flat_map(|(&number, &lines)| {
+        let places = Places::of(memory, snapshot, written);
+        let parts = places.pages().flat_map(|(number, lines)| {
             pages::parts(lines).map(move |part| &page(memory, number)[part])
         });
-        let (content, share) = keep(parts, count * LINE, budget)?;
+        let (content, share) = keep(parts, places.bytes(), budget)?;
         Ok(Self {
-            numbers,
-            lines,
+            places: Arc::new(places),
             content,
             _share: share,
         })
@@ -127,7 +128,7 @@ impl Pages {
     }
 
     fn read_from(&self, mut source: impl Read, memory: &mut [u8]) -> io::Result<()> {
-        for (&number, &lines) in self.numbers.iter().zip(&self.lines) {
+        for (number, lines) in self.places.pages() {
             let from = number as usize * PAGE;
             let page = memory.get_mut(from..from + PAGE);
             let other = || io::Error::other("a checkpoint of another interpreter");
@@ -137,6 +138,38 @@ impl Pages {
             }
         }
         Ok(())
+    }
+}
+
+impl Places {
+    fn of(memory: &[u8], snapshot: &[u8], written: &[u32]) -> Self {
+        let differing = written.iter().filter_map(|&number| {
+            let lines = pages::difference(page(snapshot, number), page(memory, number));
+            (lines != 0).then_some((number, lines))
+        });
+        let (numbers, lines) = differing.unzip();
+        Self { numbers, lines }
+    }
+
+    fn pages(&self) -> impl Iterator<Item = (u32, Lines)> {
+        self.numbers.iter().copied().zip(self.lines.iter().copied())
+    }
+
+    /// Bytes of the lines.
+    fn bytes(&self) -> usize {
+        let count = |lines: &Lines| lines.count_ones() as usize;
+        self.lines.iter().map(count).sum::<usize>() * LINE
+    }
+
+    /// Makes the snapshot again of a memory that differs from it in these places.
+    pub(crate) fn take_back(&self, memory: &mut [u8], snapshot: &[u8]) {
+        for (number, lines) in self.pages() {
+            let from = number as usize * PAGE;
+            let (own, other) = (&mut memory[from..from + PAGE], page(snapshot, number));
+            for part in pages::parts(lines) {
+                own[part.clone()].copy_from_slice(&other[part]);
+            }
+        }
     }
 }
 

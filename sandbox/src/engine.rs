@@ -227,7 +227,7 @@ impl SandboxEngine {
         let pages = Pages::of(memory, snapshot.bytes(), &written, budget)?;
         let state = live.checkpoint(pages);
         if let Some(instances) = &self.shared.instances {
-            instances.keep(live, written, &state, budget);
+            instances.keep(live, written.len(), &state, budget);
         }
         Ok(state)
     }

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use wasmtime::Result;
 
 use crate::budget::{Budget, Share};
-use crate::checkpoint::{Checkpoint, Pages};
+use crate::checkpoint::{Checkpoint, Pages, Places};
 use crate::live::Live;
 use crate::pages::PAGE;
 
@@ -27,8 +27,8 @@ pub(crate) struct Instances {
 
 struct Waiting {
     live: Live,
-    /// Numbers of the pages written since it was made.
-    written: Vec<u32>,
+    /// Where its memory differs from the snapshot.
+    places: Arc<Places>,
     /// The state that its memory is in.
     state: Weak<Pages>,
     /// The memory of its pages.
@@ -52,14 +52,14 @@ impl Instances {
         };
         drop(waiting);
         let mut live = kept.live;
-        live.reset(&kept.written, snapshot);
+        live.reset(&kept.places, snapshot);
         live.restore(state)?;
         Ok(Some(live))
     }
 
-    /// Keeps the instance of a session that rests in a state, if there is room for it.
-    pub(crate) fn keep(&self, live: Live, written: Vec<u32>, state: &Checkpoint, budget: &Budget) {
-        let bytes = written.len() * PAGE;
+    /// Keeps the instance of a session that rests in a state, if there is room for it and the pages that were written to it.
+    pub(crate) fn keep(&self, live: Live, written: usize, state: &Checkpoint, budget: &Budget) {
+        let bytes = written * PAGE;
         if bytes > BYTES {
             return;
         }
@@ -70,7 +70,7 @@ impl Instances {
         let over = (waiting.len() >= KEPT).then(|| waiting.pop_front());
         waiting.push_back(Waiting {
             live,
-            written,
+            places: Arc::clone(&state.pages.places),
             state: Arc::downgrade(&state.pages),
             _share: share,
         });

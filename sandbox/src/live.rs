@@ -6,9 +6,8 @@ use serde::Deserialize;
 use wasmtime::error::Context;
 use wasmtime::{Engine, InstancePre, Memory, Result, Store, Trap, TypedFunc, UpdateDeadline};
 
-use crate::checkpoint::{Checkpoint, Pages};
+use crate::checkpoint::{Checkpoint, Pages, Places};
 use crate::host::{Host, Limit, Turn, slice};
-use crate::pages::{PAGE, page};
 use crate::{Limits, PyError, Status, TurnOutput};
 
 /// The longest reply about a turn that is read, in bytes.
@@ -176,13 +175,9 @@ impl Live {
         self.pending = pending;
     }
 
-    /// Takes back what was written to the pages with these numbers.
-    pub(crate) fn reset(&mut self, written: &[u32], snapshot: &[u8]) {
-        let memory = self.memory.data_mut(&mut self.store);
-        for &number in written {
-            let from = number as usize * PAGE;
-            memory[from..from + PAGE].copy_from_slice(page(snapshot, number));
-        }
+    /// Takes back what differs from the snapshot.
+    pub(crate) fn reset(&mut self, places: &Places, snapshot: &[u8]) {
+        places.take_back(self.memory.data_mut(&mut self.store), snapshot);
     }
 
     /// Brings an instance whose memory is as the snapshot has it, or larger by zeros, to a state.
