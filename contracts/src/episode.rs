@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 pub use crate::environment::Boundary;
-use crate::environment::{Call, TurnKind};
+use crate::environment::{Call, Outcome, TurnKind};
 use crate::policy::Finish;
 use crate::seed::Seed;
 use crate::task::Task;
@@ -265,5 +265,44 @@ impl Episode {
     /// The training reward; `None` for infrastructure faults.
     pub fn reward(&self) -> Option<f32> {
         self.score.as_ref().map(|score| score.total)
+    }
+}
+
+impl Outcome {
+    /// The outcome of scored episodes, by the parts of their scores; answers when there are none.
+    pub fn of(episodes: &[Episode]) -> Self {
+        let scores = episodes.iter().find_map(|episode| episode.score.as_ref());
+        let has = |part: &str| scores.is_some_and(|score| score.parts.contains_key(part));
+        if has(Self::Ranking.measure()) && !has(Self::Answer.measure()) {
+            Self::Ranking
+        } else {
+            Self::Answer
+        }
+    }
+
+    /// Tells whether a demonstration is worth learning from: it reached its end, and a careful one earned full marks. A hasty one may
+    /// fail and, in rankings, break the protocol: that is part of what it shows.
+    pub fn teaches(self, episode: &Episode, careful: bool) -> bool {
+        let ended = match episode.ending {
+            Ending::Answered => true,
+            Ending::Malformed { .. } => self == Self::Ranking && !careful,
+            Ending::Truncated { .. } | Ending::Infra { .. } => false,
+        };
+        let needed: &[&str] = match self {
+            _ if !careful => &[],
+            Self::Answer => &["em"],
+            Self::Ranking => &["mrr", "syntax"],
+        };
+        let scores = episode.score.as_ref();
+        let earned = |part: &&str| {
+            scores.is_some_and(|score| score.parts.get(*part).is_some_and(|part| *part >= 1.0))
+        };
+        ended && needed.iter().all(earned)
+    }
+
+    /// The degree to which the answer of an episode was right, 0 to 1; its reward where nothing says.
+    pub fn accuracy(score: &Score) -> f32 {
+        let part = score.parts.get(Self::Answer.measure());
+        part.copied().unwrap_or(score.total)
     }
 }

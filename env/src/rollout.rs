@@ -1,6 +1,7 @@
 //! Rollouts: from tasks to scored episodes, and what is kept of them.
 
 mod budget;
+mod contrasts;
 mod driver;
 mod frontier;
 mod grading;

@@ -1,6 +1,6 @@
 //! Policies by their names: a folder, a name on the hub, one inside this crate, or the address of a server.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use forage_contracts::seed::Seed;
@@ -10,10 +10,10 @@ use forage_env::{ChatSettings, Presentation};
 use forage_trainer::device::DeviceSpec;
 use forage_trainer::{Checkpoint, Hub, Precision};
 
-use crate::archive::{is_archive, unpacked};
 use crate::builtin;
 use crate::config::{Base, Generation, LoraSection, Resolved};
 use crate::error::{Context, Result, RunError, bail, causes};
+use crate::hub::hub;
 use crate::layout::RunLayout;
 
 /// Begins the names of policies inside this crate.
@@ -361,33 +361,6 @@ pub(crate) fn hash_file(hasher: &mut blake3::Hasher, file: &Path) -> Result<()> 
     let opened = std::fs::File::open(file).with_context(cannot)?;
     hasher.update_reader(opened).with_context(cannot)?;
     Ok(())
-}
-
-/// The hub as the environment of this process describes it.
-pub fn hub() -> Hub {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "where the hub keeps its files is said by its own variables alone"
-    )]
-    Hub::from_variables(|name| std::env::var(name).ok())
-}
-
-/// Finds a file or folder by its path, or by its address on the hub (`hf://ORG/NAME[/PATH][@REVISION]`), which is fetched. A zip
-/// archive is unpacked beside itself, once, and its folder found.
-///
-/// # Errors
-/// When the hub does not have it, or the archive cannot be unpacked.
-pub fn fetch_file(path: &Path) -> Result<PathBuf> {
-    let found = match path.to_str().filter(|path| path.starts_with("hf://")) {
-        None => path.to_owned(),
-        Some(address) => hub()
-            .fetch_data(address)
-            .in_config(format!("the data set {address} cannot be had"))?,
-    };
-    if is_archive(&found) {
-        return unpacked(&found);
-    }
-    Ok(found)
 }
 
 /// Writes what a run has trained: the whole policy, or the adapter alone where there is one.

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::error::{Context, Result, bail, refuse};
-use crate::policy::hub;
+use crate::hub::hub;
 use crate::runtime::runtime;
 
 /// `[retriever]`: how passages are found.

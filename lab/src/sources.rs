@@ -10,7 +10,7 @@ use forage_retriever::CorpusFormat;
 use crate::data::{Corpus, Tasks, own_questions};
 use crate::error::{Context, Result, bail, refuse};
 use crate::evidence::name_pages;
-use crate::policy::fetch_file;
+use crate::hub::fetch_file;
 use crate::retrieval::RetrieverConfig;
 
 /// Questions of a file, which are searched in an index or a corpus; else those of the environment, or of a generated world.

@@ -6,6 +6,7 @@ mod postings;
 mod scorer;
 mod writer;
 
+use forage_contracts::retriever::Fingerprint;
 use serde::{Deserialize, Serialize};
 
 use crate::error::IndexError;
@@ -47,5 +48,13 @@ impl Bm25Params {
                 b: self.b,
             })
         }
+    }
+
+    /// The fingerprint of BM25 with these constants over passages with this digest.
+    pub(crate) fn fingerprint(self, contents_digest: &str, analyzer: &str) -> Fingerprint {
+        let (k1, b) = (self.k1.to_bits(), self.b.to_bits());
+        Fingerprint::of(&format!(
+            "bm25\ncorpus={contents_digest}\nanalyzer={analyzer}\nk1={k1:08x}\nb={b:08x}\n"
+        ))
     }
 }

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use forage_contracts::retriever::{Fingerprint, Hit, Query, Retriever, RetrieverError};
 use futures::future::try_join_all;
 
-use crate::mode::{Mode, ModeEntry};
+use crate::mode::ModeEntry;
+use crate::{dense, retriever};
 
 /// Passages of each list that the mode fuses.
 const FUSED: usize = 100;
@@ -17,7 +18,7 @@ pub(crate) const MODE: ModeEntry = ModeEntry {
     about: "bm25 and dense, fused by reciprocal ranks",
     needs_encoder: true,
     open: |searched| {
-        let parts = [Mode::BM25, Mode::DENSE].map(|mode| (mode.open)(searched));
+        let parts = [retriever::BM25, dense::MODE].map(|mode| (mode.open)(searched));
         let parts = parts.into_iter().collect::<Result<_, _>>()?;
         let hybrid = HybridRetriever::new(parts, FUSED)?;
         Ok(Arc::new(hybrid))

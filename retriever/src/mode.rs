@@ -1,60 +1,19 @@
 //! The door for search modes: ways to find passages in an index. One entry per mode, in one list.
 
-use std::sync::Arc;
+mod entry;
 
-use forage_contracts::retriever::{Encoder, Retriever, RetrieverError};
-use forage_contracts::{Entry, Registry};
+use forage_contracts::Registry;
 
 use crate::choice::{Choice, Listed};
-use crate::index::Index;
 use crate::{boolean, dense, hybrid, retriever};
 
-/// A way to search an index folder: `mode = "NAME"` in a config's `[retriever]`, `--mode NAME`, `"mode"` in a request.
-#[derive(Debug, Clone, Copy)]
-pub struct ModeEntry {
-    /// The name used in configs, requests and on the command line.
-    pub name: &'static str,
-    /// A few words about it.
-    pub about: &'static str,
-    /// Searches encode the query, with the model that the index was embedded with.
-    pub needs_encoder: bool,
-    /// Makes the retriever.
-    pub open: fn(&Searched<'_>) -> Result<Arc<dyn Retriever>, RetrieverError>,
-}
-
-/// The index that a mode searches.
-pub struct Searched<'a> {
-    /// The index.
-    pub index: &'a Arc<Index>,
-    /// The encoder of queries, if there is one.
-    pub encoder: Option<&'a Arc<dyn Encoder>>,
-}
-
-impl Searched<'_> {
-    /// The encoder, for modes that cannot do without.
-    ///
-    /// # Errors
-    /// [`RetrieverError::Setting`] when there is none.
-    pub fn encoder(&self) -> Result<Arc<dyn Encoder>, RetrieverError> {
-        let what = "is missing; name the model the index was embedded with";
-        let encoder = self.encoder.map(Arc::clone);
-        encoder.ok_or_else(|| RetrieverError::setting("encoder", what))
-    }
-}
+pub use entry::{ModeEntry, Searched};
 
 /// A search mode, chosen by name.
 pub type Mode = Choice<ModeEntry>;
 
 static MODES: Registry<ModeEntry> =
     Registry::new(&[retriever::BM25, boolean::MODE, dense::MODE, hybrid::MODE]);
-
-impl Entry for ModeEntry {
-    const KIND: &'static str = "mode";
-
-    fn label(&self) -> (&'static str, &'static str) {
-        (self.name, self.about)
-    }
-}
 
 impl Listed for ModeEntry {
     fn registry() -> &'static Registry<Self> {
@@ -69,6 +28,4 @@ impl Mode {
     pub const BOOLEAN: Self = Choice(&boolean::MODE);
     /// Nearest vectors.
     pub const DENSE: Self = Choice(&dense::MODE);
-    /// BM25 and dense together.
-    pub const HYBRID: Self = Choice(&hybrid::MODE);
 }

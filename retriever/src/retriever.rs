@@ -27,18 +27,6 @@ pub(crate) const BM25: ModeEntry = ModeEntry {
     open: |searched| Ok(Arc::new(Bm25Retriever::new(Arc::clone(searched.index)))),
 };
 
-/// The fingerprint of BM25 with these constants over passages with this digest.
-pub(crate) fn bm25_fingerprint(
-    contents_digest: &str,
-    analyzer: &str,
-    params: Bm25Params,
-) -> Fingerprint {
-    let (k1, b) = (params.k1.to_bits(), params.b.to_bits());
-    Fingerprint::of(&format!(
-        "bm25\ncorpus={contents_digest}\nanalyzer={analyzer}\nk1={k1:08x}\nb={b:08x}\n"
-    ))
-}
-
 thread_local! {
     /// Buffers of the searching thread: a query allocates little more than its answer, and no lock is taken.
     static SCRATCH: RefCell<Scratch> = RefCell::default();
@@ -268,7 +256,8 @@ impl Bm25Retriever {
 impl Retriever for Bm25Retriever {
     fn fingerprint(&self) -> Fingerprint {
         let manifest = self.index.manifest();
-        bm25_fingerprint(&manifest.contents_digest, &manifest.analyzer, self.params)
+        let (contents, analyzer) = (&manifest.contents_digest, &manifest.analyzer);
+        self.params.fingerprint(contents, analyzer)
     }
 
     async fn search(&self, queries: &[Query], k: usize) -> Result<Vec<Vec<Hit>>, RetrieverError> {

@@ -3,7 +3,7 @@
 use forage_contracts::TokenLog;
 use forage_contracts::seed::Seed;
 
-use crate::model::Batch;
+use crate::model::{Batch, common_prefix};
 
 /// One sequence with the tokens that carry loss.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -87,7 +87,7 @@ pub(crate) fn cut(sequences: &[&[u32]], budget: usize) -> Vec<Vec<usize>> {
     order.sort_by_key(|&index| (sequences[index], index));
     let common = order
         .windows(2)
-        .map(|pair| alike(sequences[pair[0]], sequences[pair[1]]));
+        .map(|pair| common_prefix(sequences[pair[0]], sequences[pair[1]]));
     let common: Vec<usize> = std::iter::once(0).chain(common).collect();
     let fill = |limit: usize| {
         let mut batches: Vec<MicroBatch> = Vec::new();
@@ -135,14 +135,6 @@ pub(crate) fn shuffled(count: usize, seed: Seed) -> Vec<usize> {
     let mut order: Vec<usize> = (0..count).collect();
     order.shuffle(&mut seed.rng());
     order
-}
-
-/// Length of the common prefix of two sequences, tokens.
-pub(crate) fn alike(one: &[u32], other: &[u32]) -> usize {
-    one.iter()
-        .zip(other)
-        .take_while(|(one, other)| one == other)
-        .count()
 }
 
 #[cfg(test)]

@@ -2,7 +2,8 @@
 
 use std::ops::AddAssign;
 
-use crate::objective::{ObjectiveStats, RankMetrics, explained_variance};
+use crate::objective::{CorrectionCounts, ObjectiveStats, RankMetrics, explained_variance};
+use crate::ranks::Sums;
 use crate::update::Scored;
 
 /// Number of a batch's groups by outcome.
@@ -50,6 +51,87 @@ impl AddAssign for TokenSums {
     }
 }
 
+impl Sums for TokenSums {
+    fn bits(&self) -> Vec<u64> {
+        let Self {
+            objective:
+                ObjectiveStats {
+                    tokens,
+                    policy_loss,
+                    bounded,
+                    kl,
+                    correction:
+                        CorrectionCounts {
+                            tokens: weighed,
+                            truncated,
+                            masked,
+                            vetoed,
+                        },
+                },
+            loss,
+            entropy,
+            approx_kl_old,
+            mismatch,
+            ratio_deviation_max,
+        } = *self;
+        vec![
+            tokens as u64,
+            policy_loss.to_bits(),
+            bounded as u64,
+            kl.to_bits(),
+            weighed as u64,
+            truncated as u64,
+            masked as u64,
+            vetoed as u64,
+            loss.to_bits(),
+            entropy.to_bits(),
+            approx_kl_old.to_bits(),
+            mismatch.to_bits(),
+            ratio_deviation_max.to_bits(),
+        ]
+    }
+
+    fn of_bits(bits: &[u64]) -> Option<Self> {
+        let &[
+            tokens,
+            policy_loss,
+            bounded,
+            kl,
+            weighed,
+            truncated,
+            masked,
+            vetoed,
+            loss,
+            entropy,
+            approx_kl_old,
+            mismatch,
+            ratio_deviation_max,
+        ] = bits
+        else {
+            return None;
+        };
+        Some(Self {
+            objective: ObjectiveStats {
+                tokens: count(tokens),
+                policy_loss: f64::from_bits(policy_loss),
+                bounded: count(bounded),
+                kl: f64::from_bits(kl),
+                correction: CorrectionCounts {
+                    tokens: count(weighed),
+                    truncated: count(truncated),
+                    masked: count(masked),
+                    vetoed: count(vetoed),
+                },
+            },
+            loss: f64::from_bits(loss),
+            entropy: f64::from_bits(entropy),
+            approx_kl_old: f64::from_bits(approx_kl_old),
+            mismatch: f64::from_bits(mismatch),
+            ratio_deviation_max: f64::from_bits(ratio_deviation_max),
+        })
+    }
+}
+
 /// The critic's sums over the policy tokens of some sequences.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct ValueSums {
@@ -66,6 +148,28 @@ impl AddAssign for ValueSums {
         self.tokens += other.tokens;
         self.loss += other.loss;
         self.clipped += other.clipped;
+    }
+}
+
+impl Sums for ValueSums {
+    fn bits(&self) -> Vec<u64> {
+        let Self {
+            tokens,
+            loss,
+            clipped,
+        } = *self;
+        vec![tokens as u64, loss.to_bits(), clipped as u64]
+    }
+
+    fn of_bits(bits: &[u64]) -> Option<Self> {
+        let &[tokens, loss, clipped] = bits else {
+            return None;
+        };
+        Some(Self {
+            tokens: count(tokens),
+            loss: f64::from_bits(loss),
+            clipped: count(clipped),
+        })
     }
 }
 
@@ -198,4 +302,8 @@ impl UpdateStats {
         self.grad_norm = self.grad_norm.max(grad_norm);
         self.learning_rate = learning_rate;
     }
+}
+
+fn count(bits: u64) -> usize {
+    usize::try_from(bits).unwrap_or(usize::MAX)
 }

@@ -67,50 +67,195 @@ fn paths(tree: &str) -> Vec<String> {
     parts.flat_map(below).collect()
 }
 
-/// The module that a path leads to from `own`; `None` outside of the crate.
-fn target(
+/// The absolute path of one that a module writes; `None` where it begins outside of the crate.
+fn absolute(
     own: &[String],
     path: &str,
     files: &BTreeMap<Vec<String>, PathBuf>,
 ) -> Option<Vec<String>> {
-    let mut base = match path.split("::").next()? {
+    let parts = path.split("::");
+    let mut parts = parts.map(|part| part.split(" as ").next().unwrap_or(part).trim());
+    let first = parts.next()?;
+    let mut place = match first {
         "crate" => Vec::new(),
-        "super" | "self" => own.to_vec(),
-        _ => return None,
+        "super" => own[..own.len().checked_sub(1)?].to_vec(),
+        "self" => own.to_vec(),
+        child => {
+            let child = [own, &[child.to_owned()]].concat();
+            files.contains_key(&child).then_some(child)?
+        }
     };
-    for part in path
-        .split("::")
-        .map(|part| part.split(" as ").next().unwrap_or(part).trim())
-    {
+    for part in parts {
         match part {
-            "crate" | "self" => {}
-            "super" => {
-                base.pop();
-            }
-            part => base.push(part.to_owned()),
+            "self" => {}
+            "super" => drop(place.pop()),
+            part => place.push(part.to_owned()),
         }
     }
-    while !base.is_empty() && !files.contains_key(&base) {
-        base.pop();
+    Some(place)
+}
+
+/// The paths of the crate in a module.
+#[derive(Default)]
+struct Module {
+    /// Those that it imports or passes on, by the names they get, and its children.
+    names: Vec<(String, Vec<String>)>,
+    /// Those that its own code uses: what it only passes on is no import.
+    used: BTreeSet<Vec<String>>,
+}
+
+fn is_of_word(letter: char) -> bool {
+    letter == '_' || letter.is_alphanumeric()
+}
+
+/// The paths in code that begin with `start`, a name and `::`.
+fn written<'t>(code: &'t str, start: &str) -> Vec<&'t str> {
+    let found = code.match_indices(start).filter_map(|(at, _)| {
+        let goes_on = |letter: char| is_of_word(letter) || letter == ':' || letter == '$';
+        let before = &code[..at];
+        // Visibility, `pub(in path)`, is no use.
+        if before.ends_with(goes_on) || before.ends_with("(in ") {
+            return None;
+        }
+        let is_path = |letter: char| is_of_word(letter) || letter == ':';
+        let path = code[at..].split(|letter: char| !is_path(letter)).next()?;
+        Some(path.trim_end_matches(':'))
+    });
+    found.collect()
+}
+
+fn module(own: &[String], code: &str, files: &BTreeMap<Vec<String>, PathBuf>) -> Module {
+    let (mut module, mut body) = (Module::default(), String::new());
+    let mut passed_on = Vec::new();
+    for statement in code.split(';') {
+        let import = statement.rsplit_once("use ");
+        let import = import.map(|(rest, tree)| (rest, paths(tree)));
+        let import = import.filter(|(_, paths)| {
+            let first = paths.first();
+            first.is_some_and(|first| absolute(own, first, files).is_some())
+        });
+        let (rest, imported) = import.unwrap_or((statement, Vec::new()));
+        body.push_str(rest);
+        body.push(';');
+        let line = rest.rsplit('\n').next().unwrap_or_default();
+        let is_passed_on = line.trim_start().starts_with("pub");
+        for path in imported {
+            let Some(place) = absolute(own, &path, files) else {
+                continue;
+            };
+            let name = path.rsplit_once(" as ").map(|(_, name)| name.trim());
+            let name = name.or(place.last().map(String::as_str));
+            let name = name.unwrap_or_default().to_owned();
+            if is_passed_on {
+                passed_on.push((name.clone(), place.clone()));
+            } else {
+                module.used.insert(place.clone());
+            }
+            module.names.push((name, place));
+        }
     }
-    (!base.is_empty() && base != own).then_some(base)
+    let words: BTreeSet<&str> = body.split(|letter: char| !is_of_word(letter)).collect();
+    let passed_on = passed_on.into_iter();
+    let used = passed_on.filter(|(name, _)| words.contains(name.as_str()));
+    module.used.extend(used.map(|(_, place)| place));
+    for start in ["crate::", "super::"] {
+        let paths = written(&body, start).into_iter();
+        let places = paths.filter_map(|path| absolute(own, path, files));
+        module.used.extend(places);
+    }
+    let children = files.keys().filter_map(|file| {
+        let (name, above) = file.split_last()?;
+        (above == own).then(|| (name.clone(), file.clone()))
+    });
+    module.names.extend(children);
+    // What is used of a module that was imported.
+    for (name, place) in &module.names {
+        for path in written(&body, &format!("{name}::")) {
+            let parts = path.split("::").skip(1).map(str::to_owned);
+            let place = place.iter().cloned().chain(parts);
+            module.used.insert(place.collect());
+        }
+    }
+    module
+}
+
+/// The file that defines what a path names: re-exports are followed.
+fn defined(path: &[String], modules: &BTreeMap<Vec<String>, Module>) -> Vec<String> {
+    let mut path = path.to_vec();
+    // Two modules may pass on all of each other.
+    for _ in 0..8 {
+        let lengths = (0..=path.len()).rev();
+        let mut starts = lengths.map(|length| &path[..length]);
+        let Some(known) = starts.find(|start| modules.contains_key(*start)) else {
+            break;
+        };
+        let rest = &path[known.len()..];
+        let led = rest.first().and_then(|first| {
+            let names = &modules[known].names;
+            names.iter().find(|(name, _)| name == first)
+        });
+        let Some((_, led)) = led else {
+            return known.to_vec();
+        };
+        path = [led.as_slice(), &rest[1..]].concat();
+    }
+    path
+}
+
+/// The files that a module uses.
+fn uses(own: &[String], modules: &BTreeMap<Vec<String>, Module>) -> BTreeSet<Vec<String>> {
+    let places = modules[own].used.iter().map(|path| defined(path, modules));
+    places
+        .filter(|place| !place.is_empty() && place != own)
+        .collect()
 }
 
 fn imports(member: &str) -> Imports {
     let files = files(member);
-    let of = |(own, path): (&Vec<String>, &PathBuf)| {
-        let code = code(path);
-        let statements = code.split(';').filter_map(|statement| {
-            let (_, tree) = statement.rsplit_once("use ")?;
-            (tree.starts_with("crate::") || tree.starts_with("super::")).then_some(tree)
-        });
-        let found = statements.flat_map(paths);
-        let found = found
-            .filter_map(|path| target(own, &path, &files))
-            .collect();
-        (own.clone(), found)
+    let modules: BTreeMap<Vec<String>, Module> = files
+        .iter()
+        .map(|(own, path)| (own.clone(), module(own, &code(path), &files)))
+        .collect();
+    let of = |own: &Vec<String>| (own.clone(), uses(own, &modules));
+    modules.keys().map(of).collect()
+}
+
+#[test]
+fn the_file_that_defines_what_is_used_is_found() {
+    let texts = [
+        ("", "mod a; mod c; pub use a::B;"),
+        ("a", "mod b; pub(crate) use b::{B, self as d};"),
+        (
+            "a::b",
+            "pub struct B; fn e() { crate::c::f(super::super::c::G) }",
+        ),
+        ("c", "use crate::B; pub(in crate::a) struct I;"),
+        ("d", "use crate::{a, c}; fn f() { a::d::J::k() }"),
+        (
+            "e",
+            "pub use super::c::G; pub use super::a::b::L; struct M(L);",
+        ),
+    ];
+    let own = |name: &str| -> Vec<String> {
+        let parts = name.split("::").filter(|part| !part.is_empty());
+        parts.map(str::to_owned).collect()
     };
-    files.iter().map(of).collect()
+    let files = texts.map(|(name, _)| (own(name), PathBuf::new()));
+    let files = BTreeMap::from(files);
+    let modules = texts.map(|(name, text)| (own(name), module(&own(name), text, &files)));
+    let modules = BTreeMap::from(modules);
+    for (name, expected) in [
+        ("", vec![]),
+        ("a", vec![]),
+        ("a::b", vec!["c"]),
+        ("c", vec!["a::b"]),
+        ("d", vec!["a", "a::b", "c"]),
+        ("e", vec!["a::b"]),
+    ] {
+        let found = uses(&own(name), &modules);
+        let found: Vec<String> = found.iter().map(|place| place.join("::")).collect();
+        assert_eq!(found, expected, "{name}");
+    }
 }
 
 /// Modules that `from` reaches.

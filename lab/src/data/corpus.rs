@@ -8,8 +8,8 @@ use forage_env::{Wiki, World};
 use forage_retriever::{Bm25Retriever, BuildRequest, CorpusFormat, Index, NoPassages, Retriever};
 
 use crate::error::{Result, bail};
+use crate::hub::fetch_file;
 use crate::layout::RunLayout;
-use crate::policy::fetch_file;
 use crate::retrieval::{RetrieverConfig, recorded};
 
 /// Passages that can be searched, and whole pages for environments that read them.

@@ -13,8 +13,8 @@ use super::corpus::{Corpus, fetch_all, open_checked, open_or_build, pages_in, pa
 use crate::config::FilesConfig;
 use crate::error::{Context, Result, RunError};
 use crate::evidence::name_pages;
+use crate::hub::fetch_file;
 use crate::layout::RunLayout;
-use crate::policy::fetch_file;
 use crate::retrieval::RetrieverConfig;
 
 /// `retriever`: how passages are found, and whether the environment needs any.

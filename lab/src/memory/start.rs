@@ -8,8 +8,9 @@ use forage_trainer::{LoraConfig, ModelConfig};
 use crate::builtin;
 use crate::config::Resolved;
 use crate::error::{Context, Result};
+use crate::hub::hub;
 use crate::miniature::family;
-use crate::policy::{hub, needs_weights};
+use crate::policy::needs_weights;
 
 /// Facts about a policy before its weights are read, and who trains it.
 pub(crate) struct Start {

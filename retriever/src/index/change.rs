@@ -14,7 +14,6 @@ use super::{SEGMENT_PREFIX, verify};
 use crate::bm25::Postings;
 use crate::corpus::CorpusReader;
 use crate::error::IndexError;
-use crate::retriever::bm25_fingerprint;
 
 /// Memory of a merge for postings, MiB.
 const MERGE_MEMORY_MIB: usize = 256;
@@ -175,8 +174,9 @@ impl Index {
         })?;
         manifest.contents_digest = self.digest_contents()?;
         manifest.corpus_digest.clone_from(&manifest.contents_digest);
-        manifest.fingerprint =
-            bm25_fingerprint(&manifest.contents_digest, &manifest.analyzer, manifest.bm25);
+        manifest.fingerprint = manifest
+            .bm25
+            .fingerprint(&manifest.contents_digest, &manifest.analyzer);
         Ok(())
     }
 }

@@ -12,7 +12,6 @@ use super::MANIFEST_FILE;
 use crate::analyzer::ANALYZER_ID;
 use crate::bm25::Bm25Params;
 use crate::error::IndexError;
-use crate::retriever::bm25_fingerprint;
 
 /// Version of the folder layout and of every file in it.
 pub(super) const FORMAT_VERSION: u32 = 2;
@@ -109,7 +108,7 @@ impl Manifest {
         Self {
             format_version: FORMAT_VERSION,
             generation: 1,
-            fingerprint: bm25_fingerprint(&digests.contents, ANALYZER_ID, bm25),
+            fingerprint: bm25.fingerprint(&digests.contents, ANALYZER_ID),
             corpus_digest: digests.corpus,
             contents_digest: digests.contents,
             sources: Vec::new(),

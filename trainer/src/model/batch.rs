@@ -8,7 +8,6 @@
 use std::ops::Range;
 
 use super::dropout::key_after;
-use crate::sequence::alike;
 
 /// Some sequences of a pass.
 #[derive(Clone, Debug)]
@@ -36,7 +35,7 @@ impl Batch {
         let (mut ids, mut spans): (Vec<i32>, Vec<Span>) = (Vec::new(), Vec::new());
         for (index, sequence) in sequences.iter().enumerate() {
             let shared = index.checked_sub(1).map_or_else(Vec::new, |before| {
-                spans[before].first(alike(sequences[before], sequence))
+                spans[before].first(common_prefix(sequences[before], sequence))
             });
             let (start, known) = (ids.len(), shared.iter().map(Range::len).sum());
             ids.extend(sequence[known..].iter().map(|&id| id as i32));
@@ -130,6 +129,14 @@ impl Span {
             self.len()
         )
     }
+}
+
+/// Length of the common prefix of two sequences, tokens.
+pub(crate) fn common_prefix(one: &[u32], other: &[u32]) -> usize {
+    one.iter()
+        .zip(other)
+        .take_while(|(one, other)| one == other)
+        .count()
 }
 
 #[cfg(test)]

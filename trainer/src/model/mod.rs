@@ -21,7 +21,7 @@ mod rope;
 mod sizes;
 
 pub(crate) use attend::Heads;
-pub(crate) use batch::{Batch, Span};
+pub(crate) use batch::{Batch, Span, common_prefix};
 pub(crate) use cache::{BLOCK_POSITIONS, Chunk, KvCache, Pass};
 pub(crate) use config::check_sizes;
 pub use config::{ModelConfig, RopeScaling};

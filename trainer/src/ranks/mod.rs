@@ -35,6 +35,7 @@ pub(crate) use exchange::{Vote, floats};
 use link::{Farewell, Link, Losses};
 pub(crate) use sample::sample;
 pub(crate) use shards::{Coming, Cut, Questions, Shard};
+pub(crate) use sum::Sums;
 
 use crate::device::is_processor;
 use crate::workers::Parts;
