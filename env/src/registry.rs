@@ -16,8 +16,8 @@ use crate::reward::{
 };
 use crate::{code_search, external, math, query_writer, rerank, search_r1};
 
-/// Every built-in environment. A new one is a file and a line here, and is then covered by the conformance tests; one from
-/// outside is registered through [`crate::Plugins`].
+/// Every built-in environment, first the one that is played where a config names none. A new one is a file and a line here, and is then
+/// covered by the conformance tests; one from outside is registered through [`crate::Plugins`].
 pub(crate) const ENVIRONMENTS: &[EnvEntry] = &[
     search_r1::ENTRY,
     code_search::ENTRY,

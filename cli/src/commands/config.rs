@@ -12,7 +12,7 @@ use anyhow::{Context, Error, Result, anyhow};
 use clap::{Args, Subcommand};
 use forage_contracts::nearest;
 use forage_env::registry;
-use forage_lab::{RunConfig, RunError, open_policy};
+use forage_lab::{EnvironmentConfig, RunConfig, RunError, open_policy};
 use forage_trainer::Precision;
 use forage_trainer::device::DeviceSpec;
 use toml::{Table, Value};
@@ -53,7 +53,7 @@ pub(crate) struct Init {
     #[arg(long)]
     dev: Option<PathBuf>,
     /// The environment; `forage envs` lists them.
-    #[arg(long, default_value = "search-r1")]
+    #[arg(long, default_value_t = EnvironmentConfig::default().id)]
     env: String,
 }
 
@@ -382,7 +382,8 @@ fn owners(config: &Table) -> [Option<String>; 2] {
         }
         value.as_str().map(str::to_owned)
     };
-    let environment = named(&["environment", "id"]).unwrap_or_else(|| "search-r1".to_owned());
+    let environment = named(&["environment", "id"]);
+    let environment = environment.unwrap_or_else(|| EnvironmentConfig::default().id);
     let environment = registry::find(&environment).ok();
     [
         environment.map(|entry| entry.id.to_owned()),

@@ -10,7 +10,8 @@ use forage_contracts::Split;
 use forage_env::Probe;
 use forage_eval::{EvalSummary, Study};
 use forage_lab::{
-    EvaluateOptions, Evaluation, Ranking, RetrieverConfig, RunError, Sources, evaluate, study,
+    EnvironmentConfig, EvaluateOptions, Evaluation, Ranking, RetrieverConfig, RunError, Sources,
+    evaluate, study,
 };
 use forage_retriever::CorpusFormat;
 use forage_trainer::device::DeviceSpec;
@@ -45,7 +46,7 @@ pub(crate) struct Eval {
     #[command(flatten)]
     server: ServerArgs,
     /// Environment, when there is no config.
-    #[arg(long, default_value = "search-r1")]
+    #[arg(long, default_value_t = EnvironmentConfig::default().id)]
     env: String,
     /// Index folder to search.
     #[arg(long)]

@@ -7,7 +7,9 @@ use anyhow::{Context, Result};
 use clap::Args;
 use forage_env::registry;
 use forage_eval::{EvalSummary, Verdict};
-use forage_lab::{QuickstartOptions, Resolved, RunConfig, RunLayout, quickstart};
+use forage_lab::{
+    EnvironmentConfig, QuickstartOptions, Resolved, RunConfig, RunLayout, quickstart,
+};
 use serde::Serialize;
 
 use crate::config::read;
@@ -30,7 +32,7 @@ pub(crate) struct Quickstart {
     #[arg(long)]
     seed: Option<u32>,
     /// Environment to learn in: search-r1 (the config `quickstart`), code-search (`quickstart-code`) or query-writer.
-    #[arg(long, default_value = "search-r1", conflicts_with = "config")]
+    #[arg(long, default_value_t = EnvironmentConfig::default().id, conflicts_with = "config")]
     env: String,
     /// Config to start from instead of the environment's: a file, or a name such as smoke, which takes seconds.
     #[arg(long)]
@@ -107,11 +109,13 @@ impl Quickstart {
             name.to_string_lossy().into_owned()
         } else {
             let [_, _, short] = registry::find(&self.env)?.names();
-            short.to_owned()
+            let is_default = short == EnvironmentConfig::default().id;
+            let name = if is_default { "quickstart" } else { short };
+            name.to_owned()
         };
         let folder = Path::new("runs");
         Ok(match &*name {
-            "search-r1" | "quickstart" => folder.join("quickstart"),
+            "quickstart" => folder.join("quickstart"),
             other => folder.join(format!("quickstart-{other}")),
         })
     }
@@ -156,6 +160,7 @@ mod tests {
             ),
             ("x --config smoke", "runs/quickstart-smoke"),
             ("x --config a/b.toml", "runs/quickstart-b"),
+            ("x --config search-r1.toml", "runs/quickstart-search-r1"),
             ("x --env query-writer --out here", "here"),
         ] {
             let line = Line::parse_from(words.split(' '));

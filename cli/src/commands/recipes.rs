@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use clap::Subcommand;
 use forage_contracts::nearest;
 use forage_env::registry;
-use forage_lab::{RunConfig, RunError, TrainOptions, train};
+use forage_lab::{EnvironmentConfig, RunConfig, RunError, TrainOptions, train};
 use serde_json::{Map, Value as Json, json};
 use toml::{Table, Value};
 
@@ -313,10 +313,11 @@ pub(crate) fn table(name: &Path) -> Result<Table> {
 
 /// The recipes that write a key, each with the value; of an environment's key those that play it.
 pub(crate) fn written(path: &str, environment: Option<&str>) -> Vec<(&'static str, String)> {
+    let default = EnvironmentConfig::default().id;
     let of = |recipe: &'static Recipe| {
         let table = Value::Table(recipe.text.parse().ok()?);
         let id = at(&table, "environment.id").and_then(Value::as_str);
-        let entry = registry::find(id.unwrap_or("search-r1")).ok()?;
+        let entry = registry::find(id.unwrap_or(&default)).ok()?;
         if environment.is_some_and(|environment| environment != entry.id) {
             return None;
         }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use forage_contracts::EnvEntry;
 use forage_env::registry;
 use forage_env::reward::{RewardSet, Weighting};
 use forage_trainer::device::DeviceSpec;
@@ -93,8 +94,11 @@ fn first_seed() -> u64 {
     1
 }
 
+/// The environment of a config that names none: the first of the list.
 fn default_environment() -> String {
-    "search-r1".to_owned()
+    let first = registry::environments().next();
+    let [_, _, short] = first.map(EnvEntry::names).unwrap_or_default();
+    short.to_owned()
 }
 
 impl EnvironmentConfig {
