@@ -26,7 +26,7 @@ pub(crate) enum Shell {
 
 impl Shell {
     pub(crate) fn run(self) -> Result<()> {
-        let mut command = super::command();
+        let mut command = super::cli::command();
         match self {
             Self::Completions { shell } => {
                 let mut text = Vec::new();

@@ -302,6 +302,63 @@ fn files_stay_readable() {
     }
 }
 
+/// Tells whether a file only declares modules and passes on what is in them.
+fn only_declares(text: &str) -> bool {
+    let code = text
+        .lines()
+        .filter(|line| !line.trim_start().starts_with("//"));
+    let code: Vec<&str> = code.collect();
+    let mut code = code.join("\n");
+    while let Some(start) = code.find('#') {
+        let Some(length) = code[start..].find("]\n") else {
+            return false;
+        };
+        code.replace_range(start..start + length + 1, "");
+    }
+    let statements = code.split(';').map(str::trim);
+    let mut statements = statements.filter(|statement| !statement.is_empty());
+    statements.all(|statement| {
+        let words = match statement.strip_prefix("pub") {
+            Some(rest) if rest.starts_with('(') => {
+                rest.split_once(')').map_or("", |(_, rest)| rest)
+            }
+            Some(rest) => rest,
+            None => statement,
+        };
+        let words = words.trim_start();
+        (words.starts_with("mod ") && !words.contains('{')) || words.starts_with("use ")
+    })
+}
+
+#[test]
+fn mod_files_declare_and_pass_on() {
+    let declared = "//! A folder.\n\n#![allow(\n    clippy::x,\n    reason = \"[y]\"\n)]\n#[cfg(test)]\nmod a;\npub(in b) mod c;\n\
+                    pub use a::{\n    D, E,\n};\n";
+    assert!(only_declares(declared));
+    for code in [
+        "const F: u8 = 1;",
+        "fn g() {}",
+        "mod h { fn i() {} }",
+        "struct J;",
+    ] {
+        assert!(!only_declares(&format!("{declared}{code}\n")), "{code}");
+    }
+    let mut found = Vec::new();
+    for member in ORDER {
+        sources(&root().join(member).join("src"), &mut found);
+    }
+    found.retain(|path| path.ends_with("mod.rs") && path.iter().all(|part| part != "tests"));
+    assert!(!found.is_empty());
+    for path in found {
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(
+            only_declares(&product(&text)),
+            "{} holds code: give it a file with a name",
+            path.display()
+        );
+    }
+}
+
 /// The items that a source file names of a module, whose path ends with `::`: `a` and `b` of `module::a` and `module::{b::{c, d}}`.
 fn named_of<'t>(text: &'t str, module: &str) -> Vec<&'t str> {
     let word = |part: &'t str| {

@@ -8,7 +8,8 @@ use forage_net::FileBounds;
 use safetensors::{Dtype, SafeTensorError, SafeTensors};
 use serde::Deserialize;
 
-use super::{WeightsError, read};
+use super::WeightsError;
+use super::disk::read;
 
 /// One tensor of a file.
 #[derive(Clone, Debug)]

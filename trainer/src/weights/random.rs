@@ -9,8 +9,10 @@ use forage_env::chat::ChatTemplate;
 use forage_env::{HfTokenizer, TokenizerError};
 use forage_net::FileBounds;
 
+use super::checkpoint::check_vocabulary;
+use super::disk::read;
 use super::texts::Companions;
-use super::{Checkpoint, GenerationDefaults, Precision, WeightsError, check_vocabulary, read};
+use super::{Checkpoint, GenerationDefaults, Precision, WeightsError};
 use crate::bpe::train_tokenizer;
 use crate::file_error::FileError;
 use crate::model::{Decoder, ModelConfig, init_quick};

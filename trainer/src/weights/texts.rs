@@ -5,7 +5,8 @@ use std::path::Path;
 use forage_net::FileBounds;
 use serde_json::{Map, Value};
 
-use super::{WeightsError, pretty, read, write};
+use super::WeightsError;
+use super::disk::{pretty, read, write};
 use crate::model::ModelConfig;
 
 /// Sampling that a model's publisher recommends in `generation_config.json`; what it leaves out is `None`.

@@ -10,9 +10,10 @@ use rayon::prelude::*;
 use safetensors::Dtype;
 use safetensors::tensor::View;
 
+use super::WeightsError;
+use super::disk::{pretty, write};
 use super::files::{INDEX, SINGLE};
 use super::fill::{hf_name, is_projection};
-use super::{WeightsError, pretty, write};
 use crate::model::{Decoder, LOW_RANK, Linear};
 
 /// Type of the numbers in a file.

@@ -2,8 +2,10 @@
 
 use burn::tensor::{Tensor, TensorData};
 
-use super::{Chunk, Heads, ModelConfig, Pass, RopeTables};
+use super::pass::{Chunk, Pass};
+use crate::model::attend::Heads;
 use crate::model::host::{self, BLOCK, Layer, Run};
+use crate::model::{ModelConfig, RopeTables};
 
 /// See [`Layer`] for the order of the numbers.
 #[derive(Debug)]

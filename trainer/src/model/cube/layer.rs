@@ -8,11 +8,11 @@ use burn::tensor::Tensor;
 use super::super::layer::Layer;
 use super::super::linear::LOW_RANK;
 use super::super::{Decoder, ModelConfig, ParameterGrads};
+use super::joined::{GATE_UP, Joined, QKV};
 use super::launch::{Extra, add, add_rms_norm, rms_norm, rotate_to_rows, swiglu_joined};
 use super::maps::{Map, separate_changes};
 use super::packed::Packed;
 use super::training::{Partial, residual_norm_backward, rotate_backward, swiglu_joined_backward};
-use super::{GATE_UP, Joined, QKV};
 
 /// The part of a joined layer that training keeps between its forward pass and its derivative.
 pub(crate) struct KeptJoined {

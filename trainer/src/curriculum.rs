@@ -101,7 +101,7 @@ impl Curriculum {
             return Ok(drawn);
         }
         let fault = format!(
-            "`{}` must draw {count} of the {there} questions, and drew {} with places up to {}; mend its entry",
+            "`{}` must draw {count} of the {there} questions, and drew {} with places up to {}; fix its entry",
             self.name(),
             drawn.len(),
             drawn.iter().max().unwrap_or(&0)
