@@ -56,7 +56,7 @@ check("audit: with a cache nothing is asked twice", (first["calls"], second["cal
 check("audit: and the findings stay", first["agreement"] == second["agreement"] == agreement)
 check("openai: the chatty one", says(CHATTY).message.content == "Yes, the answer is right.")
 code, out, err = audit(CHATTY)
-check("audit: a yes in words is no verdict", code == 1 and out == "" and "the reply is not a verdict" in err)
+check("audit: a yes in words is not a verdict", code == 1 and out == "" and "the reply is not a verdict" in err)
 check("audit: the line and the tries are named", "labelled.jsonl, line" in err and "after 2 attempts" in err)
 pair = {"question": "Where?", "gold": "London", "answers": ["London", "Paris"]}
 code, out, err = audit(EXACT, rows=[pair])

@@ -36,7 +36,7 @@ forage() { timeout --foreground --kill-after=10 2700 "$program" "$@" || return 1
 
 forage bench parity --device wgpu:cpu 2>"$scratch/parity.err" | tee "$scratch/parity.out" ||
   { tail -n 60 "$scratch/parity.err" >&2; exit 1; }
-# A check that was not made is no check.
+# A check that was not made is not a check.
 grep -qx '108 passed, 0 failed' "$scratch/parity.out" || { echo "not all of 108 checks of parity were made" >&2; exit 1; }
 
 run() { forage train configs/smoke.toml --out "$scratch/$1" --set grpo.steps="$2" "${@:3}" >"$scratch/$1.log" 2>&1 || { cat "$scratch/$1.log" >&2; exit 1; }; }

@@ -147,7 +147,7 @@ def trained(steps, rehearse):
         if len(lines) != steps:
             raise Failed(f"it printed {len(lines)} steps, not {steps}")
         seconds = [number(line, "seconds") for line in lines]
-        # A rehearsal's device may compute nothing; anywhere else a loss that is no number is a fault.
+        # A rehearsal's device may compute nothing; anywhere else a loss that is not a number is a fault.
         read = dict.get if rehearse else number
         kept = {key: [read(line, key) for line in lines] for key in ("loss", "grad_norm")}
         return lines[-1] | kept | {"seconds": min(seconds), "step_seconds": seconds}

@@ -6,7 +6,7 @@ Rank 0 trains all weights: f32 masters under bf16 autocast. Another rank trains 
 keeps it in f32) beside a bf16 base, under bf16 autocast too. GRPO as `forage bench train` has it: advantages
 of the groups, clip 0.2 and 0.28, token mean over the step, fused AdamW at 1e-3, gradients clipped at norm 1.
 Only places that predict a token of the policy reach the head. A model that does not fit without checkpointing
-is told of as such, and is no failure.
+is told of as such, and is not a failure.
 """
 
 import argparse

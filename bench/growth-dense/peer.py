@@ -145,7 +145,7 @@ def serve(kind, path, vectors, queries, truth, dimension, k, *wanted):
     queries = np.fromfile(queries, dtype=np.float32).reshape(-1, dimension)
     truth = np.fromfile(truth, dtype=np.uint32).reshape(-1, k)
     index = KINDS[kind](kind)
-    # What Python and its packages take is no part of an index.
+    # What Python and its packages take is not part of an index.
     before = memory()
     index.open(path, rows(vectors, dimension))
     reached, breadths, last = {}, iter(BREADTHS), {"recall": 0.0, "breadth": 0}

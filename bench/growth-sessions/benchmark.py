@@ -141,7 +141,7 @@ def sandbox(work, count):
     """The crowd of `sandbox_bench`, with the pages and the turn of bench/sandbox."""
     program, pages, cache = work.example("forage-sandbox", "sandbox_bench"), work.scratch / "pages.json", work.scratch / "cache"
     write_pages(pages)
-    # Compiles the interpreter, which is no part of the turns.
+    # Compiles the interpreter, which is not part of the turns.
     subprocess.run([program, pages, cache], input="", capture_output=True, text=True, check=True)
     read = lambda name, seen: {
         "per_second": seen["turns_per_s"], "p99_ms": p99(seen["us"]) / 1e3, "kib_each": seen["kib_each"],

@@ -106,7 +106,7 @@ def figures(benchmark, seen):
 
 def _number(figure, value):
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise BenchError(f"the figure `{figure.name}` is {value!r}, which is no number")
+        raise BenchError(f"the figure `{figure.name}` is {value!r}, which is not a number")
     return value
 
 

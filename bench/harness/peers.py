@@ -16,7 +16,7 @@ def _pins(requirements):
     for requirement in requirements:
         match = re.fullmatch(r"([A-Za-z0-9._-]+)==([A-Za-z0-9.]+)", requirement)
         if not match:
-            raise BenchError(f"`{requirement}` is no exact version; write NAME==VERSION")
+            raise BenchError(f"`{requirement}` is not an exact version; write NAME==VERSION")
         found[match[1]] = match[2]
     return found
 

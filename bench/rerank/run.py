@@ -97,7 +97,7 @@ def teachable(train, candidates):
 
 def shuffled(train, candidates, seed):
     """The same questions with other labels: as many candidates of each are relevant as before, but which is drawn. Relevant passages that
-    are no candidates stay: no order finds them either way."""
+    are not candidates stay: no order finds them either way."""
     found = {}
     for name, (text, grades) in train.items():
         shown = candidates[name]

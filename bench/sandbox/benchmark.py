@@ -79,7 +79,7 @@ def sides(work):
     pages = work.scratch / "pages.json"
     write_pages(pages)
     cache = work.scratch / "cache"
-    # Compiles the interpreter, which is no part of the turns.
+    # Compiles the interpreter, which is not part of the turns.
     subprocess.run([program, pages, cache], input="", capture_output=True, text=True, check=True)
     share = work.parameters["samples"]
     engines = []

@@ -30,7 +30,7 @@ class Program(BuildHookInterface[Any]):
         named = os.environ.get("FORAGE_BIN")
         program = Path(named).resolve() if named else self._compiled()
         if not program.is_file():
-            raise FileNotFoundError(f"FORAGE_BIN is {program}, which is no file; name the forage program")
+            raise FileNotFoundError(f"FORAGE_BIN is {program}, which is not a file; name the forage program")
         build_data["shared_scripts"] = {str(program): "forage"}
         licences = ("LICENSE-APACHE", "LICENSE-MIT", "NOTICE")
         build_data["extra_metadata"] = {str(self._repository / name): name for name in licences}

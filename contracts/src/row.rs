@@ -51,7 +51,7 @@ pub enum Cell<'a> {
 }
 
 impl Cell<'_> {
-    /// A number with a fraction; not a number is no value.
+    /// A number with a fraction; not a number is not a value.
     pub fn fraction(value: f64) -> Self {
         Number::from_f64(value).map_or(Self::Null, Self::Number)
     }

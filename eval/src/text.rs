@@ -72,7 +72,7 @@ pub(crate) fn signed(value: f64) -> String {
     }
 }
 
-/// The same of a figure that is no difference: `0.21`.
+/// The same of a figure that is not a difference: `0.21`.
 pub(crate) fn figure(value: f64) -> String {
     signed(value).trim_start_matches('+').to_owned()
 }

@@ -47,7 +47,7 @@ pub(crate) fn is_archive(path: &Path) -> bool {
 /// archive holds one folder, that folder.
 ///
 /// # Errors
-/// When it is no archive, is damaged, cannot be unpacked, or its folder is of another archive.
+/// When it is not an archive, is damaged, cannot be unpacked, or its folder is of another archive.
 pub(crate) fn unpacked(archive: &Path) -> Result<PathBuf> {
     let folder = archive.with_extension("unpacked");
     let cannot = || format!("{} cannot be unpacked", archive.display());

@@ -26,7 +26,7 @@ impl Forced {
     }
 
     /// The tag that opens an environment's action: that of the turn by which the environment is checked, which does not end an
-    /// episode. `None` where this is no tag that a completion ends with.
+    /// episode. `None` where this is not a tag that a completion ends with.
     pub(crate) fn opening(entry: &EnvEntry, stop: &[String]) -> Option<String> {
         let (_, closing) = entry.probe.trim_end().rsplit_once("</")?;
         let ends = stop.iter().any(|stop| *stop == format!("</{closing}"));

@@ -136,7 +136,7 @@ impl RunConfig {
             .in_config("[environment.settings]")?
             .prompt;
         let prompt = prompt.unwrap_or_default();
-        // Twice: what stands once is no piece of a vocabulary.
+        // Twice: what stands once is not a piece of a vocabulary.
         let words = prompt.lines().chain(prompt.lines()).map(str::to_owned);
         let lines: Vec<String> = world.text(LINES).chain(words).collect();
         let (tokenizer, tokenizer_json) =

@@ -416,7 +416,7 @@ mod tests {
             let refused = PolicyFormat::tokenizer(name).err().unwrap();
             format!("{:#}", anyhow::Error::from(refused))
         };
-        // As everywhere, a name that is no folder is looked for on the hub.
+        // As everywhere, a name that is not a folder is looked for on the hub.
         let none = told("no such policy");
         assert!(
             none.contains("neither a folder nor a name on the hub"),

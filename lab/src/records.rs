@@ -103,7 +103,7 @@ fn keep_alarms(path: &Path, step: u64, alarms: &[Alarm]) -> Result<()> {
         }
         read => read.with_context(|| format!("cannot read {}", path.display()))?,
     };
-    // A last line that was cut, within a letter perhaps, is no alarm and goes.
+    // A last line that was cut, within a letter perhaps, is not an alarm and goes.
     let before = String::from_utf8_lossy(&before);
     let earlier = before.lines().filter(|line| {
         serde_json::from_str::<serde_json::Value>(line)

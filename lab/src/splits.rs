@@ -88,7 +88,7 @@ pub(crate) fn split_warnings(config: &RunConfig, splits: [&Tasks; 3]) -> Vec<Str
 /// What questions are of one kind by, in words, and its value.
 type Kind = (&'static str, fn(&Task) -> String);
 
-/// Questions that a part must lack before its lack is no chance.
+/// Questions that a part must lack before its lack is not chance.
 const LACKED: f64 = 10.0;
 
 /// Warns of a file that `train_share` cuts by place and that is sorted: one of the parts has a data set, or a number of hops, to itself.

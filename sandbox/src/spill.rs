@@ -285,7 +285,7 @@ mod tests {
             is_full(&refused(8)),
             "many small ones are programs' doing too"
         );
-        // What small ones give back of the room set aside is no room for a large one.
+        // What small ones give back of the room set aside is not room for a large one.
         let later = small.split_off(64);
         drop(small);
         assert!(is_full(&refused(9)));

@@ -202,7 +202,7 @@ fn thin(run: &Path, keep: usize) -> Result<(), CheckpointError> {
     Ok(())
 }
 
-/// Removes a folder that is no checkpoint; one that cannot be removed only takes space.
+/// Removes a folder that is not a checkpoint; one that cannot be removed only takes space.
 fn discard(folder: &Path) {
     if let Err(error) = std::fs::remove_dir_all(folder) {
         tracing::warn!("{} cannot be removed: {error}", folder.display());

@@ -141,7 +141,7 @@ class Rounds(unittest.TestCase):
 
     def test_figures_are_numbers(self):
         for value in (float("nan"), float("inf"), None, "1", True):
-            with self.assertRaisesRegex(BenchError, "is no number"):
+            with self.assertRaisesRegex(BenchError, "is not a number"):
                 measure.figures(declared(), {"a/x": value})
         ratio = Figure("ratio", "", "lower", lambda found: 1 / found["a/x"])
         zero = declared(figures=[Figure("a/x", "s"), ratio], aims=[Aim("ratio", "<=", 1, "")])

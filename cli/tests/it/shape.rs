@@ -100,7 +100,7 @@ fn absolute(
 struct Module {
     /// Those that it imports or passes on, by the names they get, and its children.
     names: Vec<(String, Vec<String>)>,
-    /// Those that its own code uses: what it only passes on is no import.
+    /// Those that its own code uses: what it only passes on is not an import.
     used: BTreeSet<Vec<String>>,
 }
 

@@ -57,7 +57,7 @@ def ran(source: Path) -> str:
         client = NotebookClient(made, timeout=600, kernel_name="python3", resources={"metadata": {"path": folder}})
         client.execute()
     for cell in made["cells"]:
-        # When a cell was run is no part of it.
+        # When a cell was run is not part of it.
         cell["metadata"] = {}
     made["metadata"] = notebook([])["metadata"]
     # Lines of a cell are one text in memory, and a list in the file.

@@ -276,7 +276,7 @@ def test_a_rollout_that_fails_gives_its_places_back(world):
         for _ in range(2):
             with pytest.raises(RuntimeError, match="no memory"):
                 Rollout(client, generate=failing)(ids, trainer)
-            # One of these is no task; the other one has begun.
+            # One of these is not a task; the other one has begun.
             with pytest.raises(Invalid):
                 Rollout(client, generate=failing)([ids[0], "nonsense"], trainer)
         with client.make(2):

@@ -220,7 +220,7 @@ def test_a_turn_has_a_limit_and_one_beyond_it_costs_no_episode(ask):
         ("beyond", r"the reward 1e\+39; it must be a finite number"),
         ("no bool", "step returned done=1; it must be a bool"),
         ("no prefix", "the prefix 7; it must be a str or None"),
-        ("no JSON", "a kind that is no JSON: Object of type set is not JSON serializable"),
+        ("no JSON", "a kind that is not JSON: Object of type set is not JSON serializable"),
     ],
 )
 def test_a_fault_ends_the_episode(ask, turn, told):

@@ -12,7 +12,7 @@ use super::RetrieverError;
 ///
 /// It travels in [`super::Query::cancel`]. Clones are one flag. Everything that can take long looks at it once per block
 /// (some thousand passages of postings or vectors, one passage that is read), so a search ends within a block. The
-/// default is never set and costs nothing. Flags are all equal and hash alike: they are no part of what is asked.
+/// default is never set and costs nothing. Flags are all equal and hash alike: they are not part of what is asked.
 #[derive(Clone, Default)]
 pub struct CancelFlag(Option<Arc<Inner>>);
 

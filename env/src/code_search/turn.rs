@@ -74,7 +74,7 @@ impl CodeTurn {
         turns.filter_map(|turn| Self::of(&turn.kind))
     }
 
-    /// The turn as it is recorded. A search that raised, `search_pages(None)` for instance, looked for nothing and is no query.
+    /// The turn as it is recorded. A search that raised, `search_pages(None)` for instance, looked for nothing and is not a query.
     pub fn record(self, gold_read: bool) -> TurnKind {
         let searched = |call: &&FunctionCall| call.tool == SEARCH_TOOL && call.error.is_none();
         let searches = self.calls.iter().filter(searched);

@@ -19,7 +19,7 @@ pub(crate) const STOP_WORDS: [&str; 88] = [
 /// Letters of the shortest keyword.
 const SHORTEST: usize = 3;
 
-/// The first `KEYWORDS` words of a question in lower case that have three letters or more and are no `STOP_WORDS`;
+/// The first `KEYWORDS` words of a question in lower case that have three letters or more and are not in `STOP_WORDS`;
 /// marks count as spaces. Nothing in it is an operator.
 pub(crate) fn keyword_query(question: &str) -> String {
     let lower = question.to_lowercase();

@@ -245,7 +245,7 @@ mod tests {
         for shown in [wrapped, &several, "{\"result\": \"Doc 1\"}", ""] {
             assert!(holds(&[turn(&calls, search(), shown), tags()]), "{shown}");
         }
-        // What ends an observation is no fault of tags either.
+        // What ends an observation is not a fault of tags either.
         for shown in [several.as_str(), "\n\n<information>Doc 1 and a li"] {
             let searched = turn("<think>a</think><search>q</search>", search(), shown);
             assert!(holds(&[searched, tags()]), "{shown}");

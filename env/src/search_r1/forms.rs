@@ -52,7 +52,7 @@ pub(crate) enum Searcher {
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Take {
     /// The search or answer that is completed first, from its last opening tag on: a tag only mentioned before is not part
-    /// of it. Empty ones are no actions.
+    /// of it. Empty ones are not actions.
     #[default]
     FirstCompleted,
     /// The search or answer that is opened first and completed at all, from that opening tag on, empty or not: the regular

@@ -101,7 +101,7 @@ fn aggregated(rows: &[Row]) -> Value {
     json!({"group_level_metrics": groups, "agent_metrics": overall, "key_metrics": key})
 }
 
-/// The numbers of a verified rollout and of its response's usage, truth as 1 and 0; what is nested deeper is no metric.
+/// The numbers of a verified rollout and of its response's usage, truth as 1 and 0; what is nested deeper is not a metric.
 fn numbers(row: &Row) -> BTreeMap<String, f64> {
     let usage = row
         .get("response")

@@ -115,7 +115,7 @@ pub(super) async fn tool(
     app.observe("tool", work).await
 }
 
-/// Refuses what is no POST: a name is a route only where it is a tool's.
+/// Refuses what is not a POST: a name is a route only where it is a tool's.
 pub(super) async fn unposted(State(app): Shared, Path(name): Path<String>) -> Response {
     app.base.refuse(Fault::from(if is_tool(&app, &name) {
         Refusal::Method
@@ -195,7 +195,7 @@ async fn ended(
     last: Option<String>,
 ) -> Result<Score, Fault> {
     let mut reply = None;
-    // Too long a message is the policy's doing, which is scored: it is no turn, and the episode ends without one.
+    // Too long a message is the policy's doing, which is scored: it is not a turn, and the episode ends without one.
     let last = last.map(|text| as_last_turn(app, text));
     if let Some(text) = last.filter(|text| text.len() <= app.config.max_action_bytes) {
         let turn = Turn {

@@ -340,7 +340,7 @@ impl Sessions {
             .cloned()
             .collect();
         for session in idle {
-            // A step that takes long is no idleness; and no step may begin between the look and the closing.
+            // A step that takes long is not idleness; and no step may begin between the look and the closing.
             let Ok(slot) = session.slot.try_lock() else {
                 continue;
             };

@@ -96,7 +96,7 @@ async fn a_prompt_begins_with_experience_with_questions_like_its_own() {
     let (_folder, settings) = file(&lines());
     let plain = prompt("where was the mayor of  Orlen born", None).await;
     let shown = prompt("where was the mayor of  Orlen born", Some(settings.clone())).await;
-    // Its own, which is the most like it, is left out, and what a text holds is no place for the question.
+    // Its own, which is the most like it, is left out, and what a text holds is not a place for the question.
     let before = shown.strip_suffix(&plain).expect("the prompt follows");
     assert_eq!(
         before,

@@ -500,7 +500,7 @@ async fn messages_have_the_limit_of_bodies() {
     ended.expect("in time").expect("read");
     let told = String::from_utf8_lossy(&told);
     assert!(told.contains(r#""cause":"invalid""#), "{told}");
-    // Clients that go away in the middle are no fault.
+    // Clients that go away in the middle are not a fault.
     let gone = server.socket().await;
     wait_for(&server, "sessions_active", 1).await;
     drop(gone);

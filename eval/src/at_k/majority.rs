@@ -108,7 +108,7 @@ fn exact(attempts: &Attempts, k: usize) -> f64 {
 }
 
 /// Weight of each number of votes for `answers` together, by how many of them have `top` votes, none having more:
-/// `[tied][votes]`. `start` is the weight of the votes that are no answer's; `votes` ends where it does.
+/// `[tied][votes]`. `start` is the weight of the votes that are not an answer's; `votes` ends where it does.
 fn ties(answers: &[Vec<f64>], start: &[f64], top: usize, most_tied: usize) -> Vec<Vec<f64>> {
     let mut table = vec![vec![0.0; start.len()]; most_tied + 1];
     table[0].copy_from_slice(start);

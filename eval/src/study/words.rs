@@ -378,7 +378,7 @@ pub(crate) fn oracle_words(outcome: Outcome, baselines: &[Arm]) -> Option<String
     let mut names = baselines.iter().map(|arm| arm.name.as_str());
     let is_told = outcome == Outcome::Answer && names.any(|name| name == ScriptEntry::ORACLE);
     is_told.then(|| {
-        "The oracle is a script that knows the queries of generated questions; on others it is no upper bound.".to_owned()
+        "The oracle is a script that knows the queries of generated questions; on others it is not an upper bound.".to_owned()
     })
 }
 

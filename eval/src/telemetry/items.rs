@@ -83,7 +83,7 @@ const COMMON: &[Item] = &[
         "share of the turns with a closed block of reasoning",
         conduct::reasoning,
     ),
-    Item::measured("invalid_actions", "share of the turns that are no action"),
+    Item::measured("invalid_actions", "share of the turns that are not actions"),
     Item::new(
         "repeated_queries",
         "share of an episode's searches whose query was sent before",

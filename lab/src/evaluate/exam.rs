@@ -247,7 +247,7 @@ impl Exam<'_> {
         Ok((is_oracle && searches && unknown > 0).then(|| {
             format!(
                 "{unknown} of {all} questions come without known queries: the oracle, a script, searches for the question as it is and \
-                 answers with the title of the first passage, which is no upper bound"
+                 answers with the title of the first passage, which is not an upper bound"
             )
         }))
     }

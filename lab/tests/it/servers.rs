@@ -211,7 +211,7 @@ fn a_server_that_is_gone_is_one_error_that_names_it() {
     let said = error(&config(&[&sampler]), None);
     assert!(said.contains("[sampler]") && said.contains(gone), "{said}");
 
-    // It has no weights to train, and its name is no checkpoint.
+    // It has no weights to train, and its name is not a checkpoint.
     let folder = tempfile::tempdir().unwrap();
     let options = TrainOptions {
         folder: folder.path().join("run"),

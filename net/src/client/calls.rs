@@ -58,7 +58,7 @@ impl Request {
     /// Posts a value as JSON.
     ///
     /// # Panics
-    /// When the value has no form in JSON, such as a map whose keys are no texts.
+    /// When the value has no form in JSON, such as a map whose keys are not texts.
     pub fn json(url: Url, value: &impl Serialize) -> Self {
         let body = serde_json::to_vec(value).expect("requests are plain values");
         Self::post(url, "application/json", body)

@@ -240,7 +240,7 @@ impl Base {
         }
     }
 
-    /// Counts an answer of any kind to what is no request of its own, a message of a connection say.
+    /// Counts an answer of any kind to what is not a request of its own, a message of a connection say.
     pub fn answered(&self, route: &'static str, status: u16, took: Duration) {
         self.traffic.answered(route, status, took);
     }

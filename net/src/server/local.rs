@@ -41,7 +41,7 @@ pub(super) fn foreign<B>(request: &Request<B>) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// A header as text; one that is not text is no host and no origin of this machine.
+/// A header as text; one that is not text is neither a host nor an origin of this machine.
 fn header<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     headers
         .get(name)

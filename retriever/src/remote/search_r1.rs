@@ -176,7 +176,7 @@ where
             Err(error) => return Err(error),
         };
         if let [query] = part {
-            // That an answer is too large is no fault of a query: how many passages it has, and their length, is not its writer's doing.
+            // That an answer is too large is not a fault of a query: how many passages it has, and their length, is not its writer's doing.
             let is_its_own = !is_too_much(refusal.as_ref()) && ask(&*HARMLESS).await.is_ok();
             return Err(if is_its_own {
                 refused(query, refusal)

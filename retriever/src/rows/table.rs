@@ -9,7 +9,7 @@ use forage_contracts::{Cell, Row, RowFault};
 use super::lines::LineReader;
 use super::reader::{Place, Rows, Stop};
 
-/// What stands between the fields of a file of this name; none where the name is no table's.
+/// What stands between the fields of a file of this name; none where the name is not a table's.
 pub(super) fn separator(path: &Path) -> Option<char> {
     let name = path.file_name()?.to_str()?;
     let name = name.strip_suffix(".gz").unwrap_or(name);

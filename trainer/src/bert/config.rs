@@ -79,11 +79,11 @@ impl BertConfig {
             .read_text(path)
             .map_err(|error| fail(format!("cannot be read: {error}")))?;
         let value: Value =
-            serde_json::from_str(&text).map_err(|error| fail(format!("is no JSON: {error}")))?;
+            serde_json::from_str(&text).map_err(|error| fail(format!("is not JSON: {error}")))?;
         // Looked at first: another architecture has other keys, and a complaint about those would mislead.
         check_type(&value).map_err(|error| fail(error.to_string()))?;
         let hf: HfConfig = serde_json::from_value(value)
-            .map_err(|error| fail(format!("is no BERT config: {error}")))?;
+            .map_err(|error| fail(format!("is not a BERT config: {error}")))?;
         Self::of(hf).map_err(|error| fail(error.to_string()))
     }
 

@@ -67,8 +67,8 @@ fn json(path: &Path) -> Result<Option<Value>, FileError> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(fault(path, format!("cannot be read: {error}"))),
     };
-    let value =
-        serde_json::from_str(&text).map_err(|error| fault(path, format!("is no JSON: {error}")))?;
+    let value = serde_json::from_str(&text)
+        .map_err(|error| fault(path, format!("is not JSON: {error}")))?;
     Ok(Some(value))
 }
 
@@ -208,7 +208,7 @@ mod tests {
                 r#"{"max_seq_length": 0}"#,
                 "max_seq_length",
             ),
-            ("sentence_bert_config.json", "{", "is no JSON"),
+            ("sentence_bert_config.json", "{", "is not JSON"),
         ] {
             let error = read(name, content).unwrap_err();
             assert!(

@@ -103,7 +103,7 @@ impl Weights<'_> {
             .map(|view| view.shape().to_vec())
     }
 
-    /// Says what was missing or wrong. Tensors nobody asked for (poolers, heads, buffers) are no fault.
+    /// Says what was missing or wrong. Tensors nobody asked for (poolers, heads, buffers) are not a fault.
     pub(super) fn finish(self) -> Result<(), WeightsError> {
         let (missing, wrong) = (self.missing.into_inner(), self.wrong.into_inner());
         if missing.is_empty() && wrong.is_empty() {

@@ -158,7 +158,7 @@ mod tests {
     fn what_no_token_is_kept_of_is_not_read() {
         assert_eq!(beginning("a - b\tc d", 3), "a - b\tc");
         assert_eq!(beginning("a - b", 2), "a - b");
-        // What is no white space to a tokenizer parts no words, and an accent alone gives no token.
+        // What is not white space to a tokenizer parts no words, and an accent alone gives no token.
         let text = "\u{301} one\u{c}two three four";
         assert_eq!(beginning(text, 2), "\u{301} one\u{c}two three");
     }

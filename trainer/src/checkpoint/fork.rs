@@ -71,7 +71,7 @@ fn copy(from: &Path, to: &Path) -> Result<(), CheckpointError> {
 /// Copies the rows of steps before `step`, which are on the disk when this returns.
 fn copy_rows(from: &Path, to: &Path, step: u64) -> Result<(), CheckpointError> {
     std::fs::copy(from, to).map_err(at(from))?;
-    // A line that is no row is named where it stays.
+    // A line that is not a row is named where it stays.
     Row::read_all(from)?;
     MetricsWriter::open(to, step)?;
     Ok(())

@@ -285,7 +285,7 @@ impl Model {
         in_passes(decoder, &self.config, &self.rope, tables, &passes)
     }
 
-    /// Sequences of several spans of attention, keys whose number per token is no power of two, and a vocabulary of several stretches
+    /// Sequences of several spans of attention, keys whose number per token is not a power of two, and a vocabulary of several stretches
     /// of the softmax: hidden states over the cache, and log-probabilities that the engine gives to tokens.
     fn long(&self) -> Vec<f32> {
         let config = ModelConfig {

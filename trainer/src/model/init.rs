@@ -178,7 +178,7 @@ impl Decoder {
 /// are drawn there, in seconds for the largest, and differ from the processor's.
 ///
 /// # Panics
-/// When a matrix cannot be kept in 8 bits: its inputs are no multiple of 32.
+/// When a matrix cannot be kept in 8 bits: its inputs are not a multiple of 32.
 pub(crate) fn init_quick(
     config: &ModelConfig,
     seed: Seed,

@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn products_are_those_of_the_widened_matrix_to_the_bit() {
-        // 1,056 inputs are more than one stretch of the kernel; 13 outputs are no whole number of its tiles.
+        // 1,056 inputs are more than one stretch of the kernel; 13 outputs are not a whole number of its tiles.
         for (rows, inputs, outputs) in [(1, 64, 13), (5, 1056, 13), (130, 96, 50)] {
             let kept = Quantised::nearest(matrix(inputs, outputs));
             let x = matrix(rows, inputs);

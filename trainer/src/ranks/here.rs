@@ -164,7 +164,7 @@ fn pairs(size: usize) -> io::Result<Vec<BTreeMap<usize, TcpStream>>> {
             let caller = calling.local_addr()?;
             let called = loop {
                 let (stream, from) = listener.accept()?;
-                // Who else calls is no rank.
+                // Who else calls is not a rank.
                 if from == caller {
                     break stream;
                 }

@@ -35,7 +35,7 @@ pub(super) fn absolute(folder: &Path) -> Result<(PathBuf, String), RemoteError> 
         .map_err(|cause| wrong(format!("its place is unknown ({cause})")))?;
     if !path.is_dir() {
         return Err(wrong(
-            "it is no folder; name one that the server sees at the same place".to_owned(),
+            "it is not a folder; name one that the server sees at the same place".to_owned(),
         ));
     }
     let text = path

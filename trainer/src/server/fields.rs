@@ -99,7 +99,7 @@ pub(super) struct Fields {
     object: Map<String, Value>,
     /// Where the object stands in the body, with a dot behind it; empty for the body itself.
     place: String,
-    /// The body's prompts, as text: millions of token ids are no tree of values.
+    /// The body's prompts, as text: millions of token ids are not a tree of values.
     prompt: Option<Box<RawValue>>,
 }
 
@@ -120,7 +120,7 @@ impl Fields {
             broken(if error.is_data() {
                 "the body must be a JSON object".to_owned()
             } else {
-                format!("the body is no JSON: {error}")
+                format!("the body is not JSON: {error}")
             })
         };
         let mut raw: BTreeMap<String, &RawValue> =

@@ -105,7 +105,7 @@ pub enum HubError {
     /// The server refused or could not be reached.
     #[error(
         "{name} {}cannot be fetched from {endpoint}: {message}",
-        if name.starts_with("hf://") { "" } else { "is no folder here, and " }
+        if name.starts_with("hf://") { "" } else { "is not a folder here, and " }
     )]
     Fetch {
         /// Name as given.

@@ -271,10 +271,10 @@ pub(super) fn object(path: &Path) -> Result<Option<Map<String, Value>>, WeightsE
     }
     match serde_json::from_slice(&read(path, FileBounds::JSON)?) {
         Ok(Value::Object(map)) => Ok(Some(map)),
-        Ok(_) => Err(fault(path, "is no JSON object; download it again")),
+        Ok(_) => Err(fault(path, "is not a JSON object; download it again")),
         Err(error) => Err(fault(
             path,
-            &format!("is no JSON: {error}; download it again"),
+            &format!("is not JSON: {error}; download it again"),
         )),
     }
 }

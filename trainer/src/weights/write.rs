@@ -140,7 +140,7 @@ pub(crate) fn parameters(decoder: &Decoder, file_type: FileType) -> Vec<(String,
 
 struct Collect {
     file_type: FileType,
-    /// Maps whose matrices are no parameters, by their names in checkpoints.
+    /// Maps whose matrices are not parameters, by their names in checkpoints.
     of_8_bits: BTreeMap<String, Linear>,
     path: Vec<String>,
     found: Vec<(String, Written)>,

@@ -118,7 +118,7 @@ fn key(name: &str, schema: &Value, required: bool, place: &Place, keys: &mut Vec
         is_table,
         is_open: !is_table && variants.is_empty() && types(schema).contains(&"object"),
     });
-    // The keys of a choice are listed with it; a table that is no choice begins a section.
+    // The keys of a choice are listed with it; a table that is not a choice begins a section.
     let below = |section: String, prefix: String| Place {
         section,
         prefix,

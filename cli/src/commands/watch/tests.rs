@@ -199,10 +199,10 @@ fn a_run_without_a_step_and_a_fault_of_reading_are_said() {
     let mut terminal = Terminal::new(TestBackend::new(60, 10)).unwrap();
     let mut screen = Screen::default();
     terminal
-        .draw(|frame| screen.draw(frame, &view, Some("metrics.jsonl: line 3 is no row")))
+        .draw(|frame| screen.draw(frame, &view, Some("metrics.jsonl: line 3 is not a row")))
         .unwrap();
     let drawn = format!("{:?}", terminal.backend().buffer());
-    assert!(drawn.contains("line 3 is no row"), "{drawn}");
+    assert!(drawn.contains("line 3 is not a row"), "{drawn}");
 }
 
 #[test]

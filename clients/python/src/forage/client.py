@@ -28,7 +28,7 @@ class Client(Closing):
                 a `Vector` has its `Capacity` at once.
 
         Raises:
-            ValueError: `base_url` is no address, or `token` holds what no header can.
+            ValueError: `base_url` is not an address, or `token` holds what no header can.
         """
         self.http = Http(base_url, token, timeout, patience)
 
@@ -36,7 +36,7 @@ class Client(Closing):
         """What is served: limits, stop strings, tools.
 
         Raises:
-            Invalid: it is no environment that is served.
+            Invalid: it is not an environment that is served.
             ForageError: see `errors`.
         """
         served = self.http.get("/info")
@@ -167,6 +167,6 @@ class Session(Closing):
         return Step(self.observation, answer["reward"], answer["done"])
 
     def close(self) -> None:
-        """Gives the place back. An episode that is over has none; closing twice is no error."""
+        """Gives the place back. An episode that is over has none; closing twice is not an error."""
         if not self.observation.done:
             self._http.post("/close", {"episode_id": self.observation.episode_id})

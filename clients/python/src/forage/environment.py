@@ -31,10 +31,10 @@ class Question:
     split: str = "train"
 
     def __post_init__(self) -> None:
-        """Refuses what is no string.
+        """Refuses what is not a string.
 
         Raises:
-            TypeError: a field is no string, or does not hold strings.
+            TypeError: a field is not a string, or does not hold strings.
         """
         of = f"question {self.id!r}: "
         for name in ("id", "text", "data_source", "split"):

@@ -33,7 +33,7 @@ def grade_many(answers: Iterable[tuple[str, str | Sequence[str]]]) -> list[dict[
     """The grades of pairs of an answer and its golds, in their order; of no pairs, no grades.
 
     Raises:
-        TypeError: one is no pair of an answer and its golds; with its place.
+        TypeError: one is not a pair of an answer and its golds; with its place.
         ValueError: golds are empty; with their place.
         FileNotFoundError: there is no forage program.
         RuntimeError: it failed; with its error.

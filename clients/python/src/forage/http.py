@@ -68,7 +68,7 @@ class Http:
         """Connects to nothing yet.
 
         Raises:
-            ValueError: `base_url` is no address like `http://host:8000`, or `token` holds what no header can.
+            ValueError: `base_url` is not an address like `http://host:8000`, or `token` holds what no header can.
         """
         address = _address(base_url)
         self.base_url = base_url.rstrip("/")

@@ -31,7 +31,7 @@ class Retriever(Closing):
             timeout: seconds to wait for each piece of an answer.
 
         Raises:
-            ValueError: `base_url` is no address, or `token` holds what no header can.
+            ValueError: `base_url` is not an address, or `token` holds what no header can.
         """
         self._http = Http(base_url, token, timeout, 0.0)
 
@@ -50,7 +50,7 @@ class Retriever(Closing):
             mode: `bm25`, `boolean`, `dense` or `hybrid`, where the index has it; the server's by default.
 
         Raises:
-            TypeError: `queries` is a string, or does not hold strings; or `k` is no whole number.
+            TypeError: `queries` is a string, or does not hold strings; or `k` is not a whole number.
             ValueError: `k` is less than 1.
             Invalid: the server does not take this.
             Fault: the server failed. It is never an empty list.

@@ -146,7 +146,7 @@ class _Server(ThreadingHTTPServer):
         self.server_name, self.server_port = self.server_address[:2]  # type: ignore[assignment]
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Tells what failed; that a client has left is no failure."""
+        """Tells what failed; that a client has left is not a failure."""
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)
 
@@ -186,7 +186,7 @@ class _Server(ThreadingHTTPServer):
         try:
             question = Question.read(task)
         except (KeyError, TypeError) as error:
-            raise _invalid(f"`task` is no task: {error!r}") from error
+            raise _invalid(f"`task` is not a task: {error!r}") from error
         seed = _field(body, "seed", int)
         while True:
             session = self._place(name)
@@ -253,7 +253,7 @@ class _Server(ThreadingHTTPServer):
         try:
             json.dumps(reply.kind, allow_nan=False)
         except (TypeError, ValueError, RecursionError) as error:
-            raise self._broken(session, f"step returned a kind that is no JSON: {error}") from error
+            raise self._broken(session, f"step returned a kind that is not JSON: {error}") from error
         session.turn += 1
         session.prefix = reply.forced_prefix or ""
         cut = not reply.done and (session.turn >= self.spec["max_turns"] or finish == "context")

@@ -119,7 +119,7 @@ class Vector(Closing):
         return steps
 
     def close(self) -> None:
-        """Gives the places back; closing twice is no error."""
+        """Gives the places back; closing twice is not an error."""
         if self.env_ids:
             self._http.post("/gym/close", {"env_ids": self.env_ids})
             self.env_ids = []

@@ -34,7 +34,7 @@ pub enum JudgeError {
     /// The server cannot be reached, fails or refuses.
     #[error("judge at {0}; check that it serves this model and what it logs")]
     Call(NetError),
-    /// The model replies, and its replies are no verdicts, or are cut off by `max_tokens`.
+    /// The model replies, and its replies are not verdicts, or are cut off by `max_tokens`.
     #[error("judge at {0}; check that it serves this model and what it logs")]
     Unread(NetError),
     /// Twice a refusal, a failure of the server or a reply without a verdict, from a judge that gives one once the policy's texts are

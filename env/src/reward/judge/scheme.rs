@@ -105,7 +105,7 @@ fn circle(count: usize, rounds: usize) -> Vec<[usize; 2]> {
     pairs.into_iter().collect()
 }
 
-/// Best against worst of those who are left, best first; the best ones rest where their number is no power of two.
+/// Best against worst of those who are left, best first; the best ones rest where their number is not a power of two.
 fn knockout(left: &[usize]) -> Vec<[usize; 2]> {
     if left.len() < 2 {
         return Vec::new();

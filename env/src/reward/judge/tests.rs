@@ -1,4 +1,4 @@
-//! The judge against servers that fail and replies that are no verdicts.
+//! The judge against servers that fail and replies that are not verdicts.
 
 mod fences;
 mod group;

@@ -115,6 +115,6 @@ function select(wanted, hits) {
     inside(row.reward, ...wanted.reward) &&
     (hits === null || hits.has(row.id));
   const order = ORDERS[wanted.order];
-  // Infinity minus Infinity is no number: such rows keep the order of their ids.
+  // Infinity minus Infinity is not a number: such rows keep the order of their ids.
   return rows.filter(fits).sort((a, b) => order(a, b) || a.id - b.id);
 }

@@ -36,7 +36,7 @@ fn samples_are_counted_by_normalised_answer() -> TestResult {
     let greedy = [episode(0, true)];
     let found = answers(&greedy, &samples)?;
     let ks: Vec<usize> = found.pass_at_k.iter().map(|point| point.k).collect();
-    assert_eq!(ks, [1, 2, 4], "a fault is no sample, silence is one");
+    assert_eq!(ks, [1, 2, 4], "a fault is not a sample, silence is one");
     let pass: Vec<f64> = found
         .pass_at_k
         .iter()

@@ -42,7 +42,7 @@ impl Staging {
         let target = &led_to(target);
         let (path, replaced) = siblings(target)?;
         if !holds_index(&replaced) {
-            // Nothing is made beside what is no index.
+            // Nothing is made beside what is not an index.
             Manifest::read(target)?;
         }
         let staging = Self::claim(target, path, replaced)?;

@@ -261,7 +261,7 @@ async fn a_search_that_was_cut_short_is_asked_for_again() {
     }
 }
 
-/// One query of a policy that repeats itself is no failure of the server, nor of the queries beside it.
+/// One query of a policy that repeats itself is not a failure of the server, nor of the queries beside it.
 #[tokio::test]
 async fn a_query_of_too_many_words_is_refused_and_no_failure() {
     let cause = json!({

@@ -7,7 +7,7 @@ fn a_small_step_down_the_gradient_lowers_every_loss() {
     for fixture in fixture("objective.json")["batches"].as_array().unwrap() {
         let rows = batch(fixture);
         for name in LOSSES {
-            // Weights that count as constants move with the log-probabilities, so these are no functions to descend.
+            // Weights that count as constants move with the log-probabilities, so these are not functions to descend.
             if ["cispo", "cispo_verl", "vespo", "rollout_is", "a_lol"].contains(&name) {
                 continue;
             }

@@ -76,7 +76,7 @@ pub(super) fn read(body: &[u8], request: &GenerateRequest) -> Result<Reply, Remo
         Some("stop") => Finish::Eos,
         Some("tool_calls" | "function_call") => Finish::Stop,
         Some("length") if usage.completion_tokens < request.max_tokens => Finish::Context,
-        // A filter cuts what was written, as a limit does: it is no fault of the server, and comes again.
+        // A filter cuts what was written, as a limit does: it is not a fault of the server, and comes again.
         Some("length" | "content_filter") => Finish::Length,
         Some("abort") => return Err(RemoteFault::Aborted("no reason given".to_owned())),
         other => {

@@ -35,7 +35,7 @@ async fn a_tokenizer_is_had_without_the_weights() {
         served.asked()
     );
     texts(away.clone()).await;
-    // They are no checkpoint, which is fetched when it is wanted.
+    // They are not a checkpoint, which is fetched when it is wanted.
     let error = open(away.clone(), "org/tiny").await.unwrap_err();
     assert!(
         error.contains("safetensors is missing") && error.contains("HF_HUB_OFFLINE"),

@@ -293,7 +293,7 @@ async fn a_server_that_was_restarted_with_other_weights_is_noticed_before_its_to
         learner.announce().await.unwrap();
         let policy = learner.policy();
         let fake = &fakes[0];
-        // A connection that breaks by itself is no restart.
+        // A connection that breaks by itself is not a restart.
         fake.inject([Fault::Reset]);
         policy.generate(request(0)).await.unwrap();
         let served = fake.served.as_ref().unwrap();

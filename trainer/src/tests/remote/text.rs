@@ -340,7 +340,7 @@ async fn calls_of_tools_are_read_as_text_and_shown_as_they_were() {
             Finish::Stop
         )
     );
-    // Arguments that are no object are the policy's fault, and shown as the text that they are.
+    // Arguments that are not an object are the policy's fault, and shown as the text that they are.
     let found = reply(&policy, &conversation, &[]).await;
     assert!(
         found.text.contains("\"arguments\":\"{\\\"query\\\": \""),

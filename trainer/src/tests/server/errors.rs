@@ -388,7 +388,7 @@ async fn bodies_routes_and_methods() {
         .await
         .unwrap();
     assert_eq!(sent.status(), 400);
-    assert!(sent.text().await.unwrap().contains("the body is no JSON"));
+    assert!(sent.text().await.unwrap().contains("the body is not JSON"));
     let large = json!({"prompt": "a".repeat(2000)});
     let (status, answer) = server.post("/v1/completions", &large).await;
     check(

@@ -30,7 +30,7 @@ impl<R: Read> Read for Paced<R> {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
         let read = self.body.read(buffer)?;
         self.found += read as u64;
-        // The end of a body is no pause.
+        // The end of a body is not a pause.
         if read > 0 && self.begun.elapsed() >= self.time {
             if self.found < LEAST {
                 let what = format!("{} bytes in {:?} are too few", self.found, self.time);

@@ -141,7 +141,7 @@ fn nothing_that_is_judged_ends_the_message_that_shows_it() {
             assert!(!prompt.contains(mark), "{prompt}");
         }
     }
-    // What is no mark stays as it is.
+    // What is not a mark stays as it is.
     let plain = "a < b, 1 <2, [1], <= and >";
     let both = [plain, "Velm"].map(|answer| (Some(answer), Transcript::Unknown));
     let pair = pair_messages("q", &[], both, &[], Room::all(0));

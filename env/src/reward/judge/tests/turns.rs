@@ -97,7 +97,7 @@ async fn more_turns_than_a_judge_can_grade_are_the_policys_doing() {
         let score = set(&server).score(&long.task, &long).await;
         let score = score.expect("graded");
         assert!(score.parts["judge_turns"].abs() < 1e-6, "{score:?}");
-        // It is counted, and the count is no turn's pay.
+        // It is counted, and the count is not a turn's pay.
         let counted = score.parts["judge_turns_refused"];
         assert_eq!((counted, score.turns), (1.0, vec![0.0; 600]));
         let bodies = server.bodies();

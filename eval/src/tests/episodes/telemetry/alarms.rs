@@ -257,7 +257,7 @@ fn what_is_made_of_the_protocol_is_counted() -> TestResult {
         played(index, vec![lost, answer("Varnholt")])
     };
     assert_eq!(share(stray, "stray_answer")?, Some(1.0));
-    // The question is no instruction, and a policy may repeat it.
+    // The question is not an instruction, and a policy may repeat it.
     let repeats = |index| {
         let made = searching(index);
         let question = made.task.question.clone();
