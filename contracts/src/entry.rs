@@ -124,7 +124,7 @@ pub struct EnvEntry {
     pub questions: Option<MakeQuestions>,
     /// Its scripted policies; [`ScriptEntry::ORACLE`] demonstrates how to be right.
     pub scripts: &'static [ScriptEntry],
-    /// How a tokenizer that is trained for it cuts text.
+    /// The rules by which a tokenizer that is trained for it cuts text.
     pub vocabulary: Vocabulary,
     /// The config of `forage quickstart`, as TOML.
     pub quickstart: Option<&'static str>,
@@ -157,11 +157,11 @@ pub struct Resolved {
     pub wordings: Vec<Value>,
     /// The files that the settings name, with the key of each, for configs to be checked before they are opened.
     pub files: Vec<(String, PathBuf)>,
-    /// How the environment uses the passages that are found.
+    /// The use that the environment makes of the passages that are found.
     pub passages: Passages,
 }
 
-/// How an environment uses the passages that its retriever finds, which decides which changes to them reach the policy.
+/// The use that an environment makes of the passages that its retriever finds: it decides which changes to them reach the policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Passages {
     /// The policy reads them.

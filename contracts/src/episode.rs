@@ -27,7 +27,7 @@ pub enum Limit {
     Time,
 }
 
-/// How an episode ended.
+/// The way an episode ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "how")]
 pub enum Ending {
@@ -100,15 +100,15 @@ impl Ending {
 /// One policy turn and what the environment made of it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Turn {
-    /// What the policy wrote, decoded; begins with the forced prefix when there was one.
+    /// The text that the policy wrote, decoded; begins with the forced prefix when there was one.
     pub policy: String,
     /// Why the completion ended.
     pub finish: Finish,
-    /// What the environment understood.
+    /// The turn as the environment understood it.
     pub kind: TurnKind,
-    /// What the environment wrote back; empty at the end.
+    /// The environment's reply; empty at the end.
     pub observation: String,
-    /// What the environment paid for this turn, apart from the score; 0 where a limit kept its observation from the policy.
+    /// The environment's pay for this turn, apart from the score; 0 where a limit kept its observation from the policy.
     #[serde(default, skip_serializing_if = "is_default")]
     pub reward: f32,
 }
@@ -161,13 +161,13 @@ impl Branch {
 /// One episode from prompt to score.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Episode {
-    /// What was asked.
+    /// The task that was asked.
     pub task: Task,
     /// Index of the prompt within its rollout batch: members of a group share it.
     pub group: u64,
     /// Index within the group.
     pub member: u64,
-    /// Where it branched off another; `None` for an episode played from the beginning.
+    /// The place where it branched off another; `None` for an episode played from the beginning.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub branch: Option<Branch>,
     /// Number of turns at its beginning that were given as a hint: the policy did not write them, and their tokens are forced.
@@ -185,7 +185,7 @@ pub struct Episode {
     /// The messages and tools of a chat with a policy that reads text, in the form of a demonstration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conversation: Option<Map<String, Value>>,
-    /// How it ended.
+    /// The way it ended.
     pub ending: Ending,
     /// `None` exactly when the ending is an infrastructure fault.
     pub score: Option<Score>,

@@ -56,7 +56,7 @@ impl Metric {
         }
     }
 
-    /// What stands for the `*` of the name `pattern` in `name`: empty for a pattern without one that equals the name, `None`
+    /// The part of `name` that stands for the `*` of `pattern`: empty for a pattern without one that equals the name, `None`
     /// where they do not match.
     pub fn part<'a>(pattern: &str, name: &'a str) -> Option<&'a str> {
         match pattern.split_once('*') {

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use crate::seed::Seed;
 use crate::setting::SettingError;
 
-/// How tokens are drawn.
+/// The way tokens are drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sampling {
@@ -87,7 +87,7 @@ pub struct GenerateRequest {
     pub stop: Vec<String>,
     /// Whether an end-of-sequence token is a token like any other.
     pub ignore_eos: bool,
-    /// How tokens are drawn.
+    /// The way tokens are drawn.
     pub sampling: Sampling,
     /// Start of the random stream of this completion.
     pub seed: Seed,
@@ -107,7 +107,7 @@ pub enum Finish {
     Context,
 }
 
-/// What a policy generated.
+/// The text and tokens that a policy generated.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Completion {
     /// New tokens only, ending with the stop or end-of-sequence token when one was sampled.

@@ -17,7 +17,7 @@ use crate::task::Task;
 pub struct RewardError {
     /// The reward's name.
     pub name: String,
-    /// What went wrong.
+    /// The fault.
     pub message: String,
 }
 
@@ -89,7 +89,7 @@ pub type Pieces = Vec<(String, f32)>;
 pub struct RewardEntry {
     /// The name in configs and records.
     pub name: &'static str,
-    /// What it rewards, in a few words.
+    /// The conduct that it rewards, in a few words.
     pub about: &'static str,
     /// Whether it is computed and logged without a weight.
     pub always: bool,
@@ -118,7 +118,7 @@ impl Entry for RewardEntry {
     }
 }
 
-/// What a reward is built from.
+/// The parts that a reward is built from.
 #[derive(Clone, Debug)]
 pub struct Making {
     /// Outcome of the episodes.
@@ -157,7 +157,7 @@ impl Making {
     }
 }
 
-/// How a reward is built.
+/// The way a reward is built.
 #[derive(Clone, Copy, Debug)]
 pub enum Make {
     /// Builds a reward without settings.

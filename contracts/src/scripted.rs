@@ -20,16 +20,16 @@ use crate::tokenizer::Tokenizer;
 pub use engine::{Script, Scripted, View};
 pub use oracle::{Conduct, Hand, Haste, OracleStyle};
 
-/// What a scripted policy is made from.
+/// The parts that a scripted policy is made from.
 #[derive(Clone)]
 pub struct Cast {
     /// The tokens it writes.
     pub tokenizer: Arc<dyn Tokenizer>,
     /// The tasks it may meet; an oracle recognises them by their questions.
     pub tasks: Vec<Arc<Task>>,
-    /// What an oracle writes around its actions.
+    /// The text that an oracle writes around its actions.
     pub style: OracleStyle,
-    /// How often an oracle is hasty.
+    /// The rate at which an oracle is hasty.
     pub haste: Haste,
 }
 

@@ -57,7 +57,7 @@ impl Tag {
         .concat()
     }
 
-    /// What stands between the first opening tag and the last closing one, if the text holds both.
+    /// The text between the first opening tag and the last closing one, if there are both.
     pub fn inside(self, text: &str) -> Option<&str> {
         let (_, after) = text.split_once(self.opening())?;
         after.rsplit_once(self.closing()).map(|(inside, _)| inside)

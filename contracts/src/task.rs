@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// Which part of a data set a task belongs to. Splits share no entity.
+/// The part of a data set that a task belongs to. Splits share no entity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Split {
@@ -37,7 +37,7 @@ impl Split {
 pub struct Task {
     /// Unique within [`Task::data_source`]: published files begin their ids anew in each data set.
     pub id: String,
-    /// What the policy is asked.
+    /// The text of the question.
     pub question: String,
     /// Accepted answers: the gold first, then aliases. Empty where nobody knows one, for rewards that do without.
     #[serde(default)]
@@ -49,7 +49,7 @@ pub struct Task {
     /// [`Task::judgments`] takes the evidence.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub qrels: BTreeMap<String, i32>,
-    /// How many facts must be chained; 0 when unknown.
+    /// The number of facts that must be chained; 0 when unknown.
     #[serde(default)]
     pub hops: u8,
     /// The queries a perfect searcher would send, one per hop; empty when unknown. Only scripted policies read this.

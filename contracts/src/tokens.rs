@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::policy::Sampling;
 
-/// Who wrote a token.
+/// The author of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Provenance {
@@ -34,7 +34,7 @@ impl Provenance {
     }
 }
 
-/// What is learned from an episode that ended in some way.
+/// The lesson from an episode that ended in some way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Treatment {
@@ -63,7 +63,7 @@ impl Treatment {
 /// An append-only run of tokens with the same author.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Span {
-    /// Who wrote the tokens.
+    /// The author of the tokens.
     pub provenance: Provenance,
     /// Index of the first token.
     pub start: usize,
@@ -71,10 +71,10 @@ pub struct Span {
     pub end: usize,
     /// Policy version that sampled the tokens; `None` unless `provenance` is `Policy`.
     pub version: Option<u64>,
-    /// How the policy was asked to draw the tokens; `None` where it was not asked, or nobody wrote it down.
+    /// The way the policy was asked to draw the tokens; `None` where it was not asked, or nobody wrote it down.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sampling: Option<Sampling>,
-    /// What is learned from these tokens of the policy; `None` where nothing was decided, and they are learned from as scored.
+    /// The lesson from these tokens of the policy; `None` where nothing was decided, and they are learned from as scored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub treatment: Option<Treatment>,
 }
@@ -214,7 +214,7 @@ impl TokenLog {
         }
     }
 
-    /// What is learned from the episode, as its spans say.
+    /// The lesson from the episode, as its spans say.
     pub fn treatment(&self) -> Treatment {
         let mut noted = self.spans.iter().filter_map(|span| span.treatment);
         noted.next().unwrap_or_default()

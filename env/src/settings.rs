@@ -59,7 +59,7 @@ pub(crate) fn exclusive(cases: &[(bool, &'static str, &'static str)]) -> Result<
     })
 }
 
-/// What a turn that is not an action leads to.
+/// The consequence of a turn that is not an action.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema,
 )]

@@ -12,7 +12,7 @@ use forage_net::FileBounds;
 pub struct TokenizerError {
     /// File concerned.
     pub path: String,
-    /// What is wrong and what to do.
+    /// The fault, and the fix.
     pub message: String,
 }
 

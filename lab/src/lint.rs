@@ -14,8 +14,8 @@ use crate::policy::{is_folder, is_server};
 use crate::session::check_window;
 
 impl RunConfig {
-    /// What a run would not find: the key of each file or folder that is not there, with its path. Addresses on the hub and servers
-    /// are not asked.
+    /// The files that a run would not find: the key of each file or folder that is not there, with its path. Addresses on the hub and
+    /// servers are not asked.
     pub fn missing(&self) -> Vec<String> {
         let files = self.missing_files().into_iter();
         files.chain(self.missing_policy()).collect()

@@ -178,7 +178,7 @@ impl RunFolder {
         }
     }
 
-    /// What is to be said of a run that has begun and has left nothing to show yet.
+    /// A note on a run that has begun and has left nothing to show yet.
     pub fn waits(&self) -> Option<String> {
         let bare = self.records.is_empty() && self.evaluations.is_empty();
         let waits = bare && self.verdict.is_none();

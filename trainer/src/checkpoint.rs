@@ -124,7 +124,7 @@ pub(crate) struct Restored {
     pub(crate) replay: Vec<Episode>,
     /// Right episodes of solved questions, oldest first.
     pub(crate) solved: Vec<Episode>,
-    /// What was asked.
+    /// The task that was asked.
     pub(crate) memory: Memory,
     /// The rest.
     pub(crate) state: RunState,

@@ -23,7 +23,7 @@ use crate::update::Scored;
 use crate::update_stats::{ValueStats, ValueSums};
 use crate::weights::{Checkpoint, SaveOptions, WeightsError, adapter, save_decoder_as, value_head};
 
-/// How the critic of credit `gae` learns.
+/// The training of the critic of credit `gae`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct CriticConfig {

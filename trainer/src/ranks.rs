@@ -47,13 +47,13 @@ pub struct RankSettings {
     pub rank: usize,
     /// Ranks in all.
     pub size: usize,
-    /// Where rank 0 listens: `HOST:PORT`.
+    /// The address at which rank 0 listens: `HOST:PORT`.
     pub address: String,
     /// A file with a secret that all ranks share; without it whoever reaches the address is trusted.
     pub secret_file: Option<PathBuf>,
-    /// How long ranks wait for each other at the start.
+    /// The longest time that ranks wait for each other at the start.
     pub wait: Duration,
-    /// How long a rank may be silent before it counts as lost.
+    /// The longest silence before a rank counts as lost.
     pub silence: Duration,
 }
 

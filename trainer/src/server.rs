@@ -50,7 +50,7 @@ pub struct Model {
     pub name: String,
     /// Generates.
     pub engine: Arc<Engine>,
-    /// Of the same checkpoint.
+    /// The tokenizer of the same checkpoint.
     pub tokenizer: HfTokenizer,
     /// Without one, chats are refused.
     pub chat: Option<ChatTemplate>,

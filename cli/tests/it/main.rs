@@ -22,3 +22,4 @@ mod support;
 mod tidy;
 mod troubleshooting;
 mod typed;
+mod words;

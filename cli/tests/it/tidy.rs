@@ -359,51 +359,6 @@ fn mod_files_declare_and_pass_on() {
     }
 }
 
-/// The places where `no` denies what something is, `is no number`: English says `is not a number`.
-fn denied_with_no(text: &str) -> Vec<String> {
-    // Degrees and quantities, of which there is none.
-    const OF_WHICH_NONE: [&str; 16] = [
-        "better", "doubt", "fewer", "further", "larger", "less", "limit", "longer", "more", "need",
-        "other", "reason", "sign", "smaller", "such", "worse",
-    ];
-    let is_mark = |word: &&str| ["//", "///", "//!"].contains(word);
-    let words: Vec<&str> = text
-        .split_whitespace()
-        .filter(|word| !is_mark(word))
-        .collect();
-    let letters = |word: &str| {
-        word.replace(|letter: char| !letter.is_alphabetic(), "")
-            .to_lowercase()
-    };
-    let found = words.windows(4).filter(|found| {
-        let [before, after] = [found[0], found[3]].map(letters);
-        let denies = ["is", "are"].contains(&found[1]) && found[2] == "no";
-        denies && !before.ends_with("here") && !OF_WHICH_NONE.contains(&after.as_str())
-    });
-    found.map(|found| found.join(" ")).collect()
-}
-
-#[test]
-fn what_something_is_not_is_said_with_not() {
-    let text = "`gpu` is no device; there is no device, \"there are no\n// devices\", and it is no longer one. These are\n/// no numbers.";
-    let found = denied_with_no(text);
-    assert_eq!(found, ["`gpu` is no device;", "These are no numbers."]);
-    let mut files = Vec::new();
-    for member in ORDER {
-        sources(&root().join(member).join("src"), &mut files);
-    }
-    for entry in std::fs::read_dir(root().join("docs")).unwrap() {
-        let path = entry.unwrap().path();
-        if path.extension().is_some_and(|extension| extension == "md") {
-            files.push(path);
-        }
-    }
-    for path in files {
-        let found = denied_with_no(&std::fs::read_to_string(&path).unwrap());
-        assert!(found.is_empty(), "{}: {found:?}", path.display());
-    }
-}
-
 /// The items that a source file names of a module, whose path ends with `::`: `a` and `b` of `module::a` and `module::{b::{c, d}}`.
 fn named_of<'t>(text: &'t str, module: &str) -> Vec<&'t str> {
     let word = |part: &'t str| {

@@ -9,15 +9,15 @@ use crate::setting::SettingError;
 pub struct TurnTool {
     /// The tool's name.
     pub name: &'static str,
-    /// What it does, for the model.
+    /// A description for the model.
     pub about: &'static str,
     /// Name of its one parameter, a string.
     pub parameter: &'static str,
-    /// How the argument becomes a turn.
+    /// The way the argument becomes a turn.
     pub form: TurnForm,
 }
 
-/// How an argument becomes a turn.
+/// The way an argument becomes a turn.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TurnForm {
     /// It stands between two tags.

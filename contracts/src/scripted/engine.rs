@@ -11,12 +11,12 @@ use crate::seed::Seed;
 use crate::tag::Tag;
 use crate::tokenizer::Tokenizer;
 
-/// What a script sees of its episode.
+/// The part of its episode that a script sees.
 #[derive(Clone, Copy, Debug)]
 pub struct View<'a> {
     /// The opening prompt.
     pub prompt: &'a str,
-    /// What the environment wrote after each turn so far.
+    /// The environment's reply to each turn so far.
     pub shown: &'a [String],
     /// The driver has opened the answer tag: only an answer makes sense.
     pub must_answer: bool,

@@ -64,7 +64,7 @@ fn leading(text: &str, of_kind: impl Fn(char) -> bool) -> usize {
     text.find(|letter| !of_kind(letter)).unwrap_or(text.len())
 }
 
-/// What the oracle writes around its actions.
+/// The text that the oracle writes around its actions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OracleStyle {
@@ -86,7 +86,7 @@ impl OracleStyle {
     }
 }
 
-/// How often a demonstrator is hasty instead of careful. Whether it is depends on the question alone.
+/// The rate at which a demonstrator is hasty instead of careful. Whether it is depends on the question alone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Haste {
@@ -123,7 +123,7 @@ fn is_zero(share: &f64) -> bool {
     share.to_bits() == 0
 }
 
-/// How one question is played.
+/// The way one question is played.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Conduct {
     /// As well as the solution allows.
@@ -154,7 +154,7 @@ impl Haste {
         code: 0.0,
     };
 
-    /// How a question is played.
+    /// The way a question is played.
     pub fn conduct(self, question: &str) -> Conduct {
         let hash = Seed::root(0).child(question, &[]).0;
         let mut share = hash as f64 / u64::MAX as f64;
@@ -218,14 +218,14 @@ impl Known {
     }
 }
 
-/// How an environment's oracle acts and what it reads: the turns of [`Scripted::oracle`].
+/// The actions of an environment's oracle, and the text that it reads: the turns of [`Scripted::oracle`].
 #[derive(Clone, Copy, Debug)]
 pub struct Hand {
     /// The turn that looks for the fact a query asks for, after a thought.
     pub search: fn(thought: &str, query: &str, style: OracleStyle, conduct: Conduct) -> String,
     /// The turn that looks for a question of which no solution is known, after a thought.
     pub by_question: fn(thought: &str, question: &str, style: OracleStyle) -> String,
-    /// What an observation lets the policy read.
+    /// The part of an observation that the policy reads.
     pub read: fn(observation: &str) -> Option<&str>,
 }
 

@@ -13,7 +13,7 @@ use crate::settings::{OnInvalid, SettingsError, exclusive, positive};
 use crate::wiki::SectionMode;
 use crate::wiki::find::SearchMode;
 
-/// How the policy asks for something to be done.
+/// The form in which the policy asks for something to be done.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema,
 )]
@@ -28,7 +28,7 @@ pub(crate) enum Form {
     FunctionCalls,
 }
 
-/// What is an answer.
+/// The form of an answer.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema,
 )]
@@ -41,7 +41,7 @@ pub(crate) enum AnswerForm {
     Message,
 }
 
-/// Who tells the policy of the tools.
+/// The place where the policy is told of the tools.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema,
 )]
@@ -109,7 +109,7 @@ pub(crate) struct CodeObservation {
     /// Most characters of an output. A longer one keeps 40 % of this at its beginning and 40 % at its end, with a line
     /// between them that says how many characters are left out.
     pub limit_chars: usize,
-    /// What is shown of an exception.
+    /// The part of an exception that is shown.
     pub error: ErrorForm,
     /// Whether a program that printed nothing is answered with a line that says so.
     pub nothing_printed: bool,
@@ -151,11 +151,11 @@ impl Flavour {
     }
 }
 
-/// What the functions do.
+/// The behaviour of the functions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct FunctionSettings {
-    /// What a search looks at.
+    /// The texts that a search looks at.
     pub search: SearchMode,
     /// Whether programs and calls have `open_page`, `find_in_page` and `rank_pages` besides the three published functions.
     pub more: bool,
@@ -165,9 +165,9 @@ pub(crate) struct FunctionSettings {
     pub takes_n: bool,
     /// Whether hits carry `similarity`, the score mapped to `[0, 1)` as `s / (1 + s)`.
     pub similarity: bool,
-    /// What a section is.
+    /// The definition of a section.
     pub section_mode: SectionMode,
-    /// Which publication is followed where they differ.
+    /// The publication that is followed where they differ.
     pub flavour: Flavour,
 }
 
@@ -185,7 +185,7 @@ impl Default for FunctionSettings {
     }
 }
 
-/// What one program may use.
+/// The resources that one program may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct LimitSettings {
@@ -246,13 +246,13 @@ impl LimitSettings {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct CodeSearchSettings {
-    /// Where the other settings start.
+    /// The set of values that the other settings start from.
     pub profile: Profile,
-    /// How the policy asks for something to be done.
+    /// The form in which the policy asks for something to be done.
     pub form: Form,
-    /// What is an answer.
+    /// The form of an answer.
     pub answer: AnswerForm,
-    /// Who tells the policy of the tools.
+    /// The place where the policy is told of the tools.
     pub tools: ToldBy,
     /// Most completions. A program in the last of them is not run, because nobody would read its output.
     pub max_generations: usize,
@@ -264,20 +264,20 @@ pub(crate) struct CodeSearchSettings {
     pub max_turn_tokens: usize,
     /// Most tokens per episode, prompt and observations included.
     pub max_episode_tokens: usize,
-    /// Where the content of a tag begins.
+    /// The place where the content of a tag begins.
     pub opening: Opening,
     /// Whether variables live from turn to turn.
     pub state: StateMode,
     /// Python put before every program, for names that policies were taught to find: imports, for instance. Tracebacks count
     /// its lines.
     pub prelude: String,
-    /// How output is shown.
+    /// The form in which output is shown.
     pub observation: CodeObservation,
-    /// What a turn that is not an action leads to.
+    /// The consequence of a turn that is not an action.
     pub on_invalid: OnInvalid,
-    /// What the functions do.
+    /// The behaviour of the functions.
     pub functions: FunctionSettings,
-    /// What one program may use.
+    /// The resources that one program may use.
     pub limits: LimitSettings,
     /// The opening prompt.
     pub prompt: CodePrompt,

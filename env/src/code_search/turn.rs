@@ -13,7 +13,7 @@ use super::tools::SEARCH_TOOL;
 /// Nothing of it depends on the clock: the same turn replayed gives an equal record.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CodeTurn {
-    /// How the program ended; `None` when it was not run, because the turn was the last one and nobody would have read what
+    /// The way the program ended; `None` when it was not run, because the turn was the last one and nobody would have read what
     /// it prints.
     pub status: Option<Status>,
     /// The exception's class, `NameError`, when the program raised; of a long name the beginning, length and digest.
@@ -37,7 +37,7 @@ pub struct FunctionCall {
     /// Ids of what came back: the pages found, the page whose sections were listed, the section read.
     #[serde(default)]
     pub found: Vec<String>,
-    /// How much came back: pages, sections, or characters of a section.
+    /// The amount that came back: pages, sections, or characters of a section.
     pub size: usize,
     /// The exception it raised.
     #[serde(default, skip_serializing_if = "Option::is_none")]

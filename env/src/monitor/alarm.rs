@@ -49,7 +49,7 @@ pub struct Alarm {
     /// The bound that the number passed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub threshold: Option<f64>,
-    /// What happened, the numbers, the probable cause, the fix.
+    /// The event, the numbers, the probable cause, the fix.
     #[serde(alias = "explanation")]
     pub message: String,
     /// Episodes to look at, at most three.

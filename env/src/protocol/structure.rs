@@ -16,7 +16,7 @@ pub(crate) enum Author {
 /// A run of text by one author.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Segment<'a> {
-    /// Who wrote it.
+    /// Its author.
     pub author: Author,
     /// The text.
     pub text: &'a str,

@@ -6,7 +6,7 @@ use crate::chat::hermes::{self, Piece};
 use crate::chat::tools::{self, CallFault, Tool, after_thoughts};
 use crate::protocol::{Block, QUERY_CLOSE, QUERY_OPEN, REASONING, first_opened, last_closed};
 
-/// How the policy gives its query.
+/// The form in which the policy gives its query.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema,
 )]
@@ -22,7 +22,7 @@ pub(crate) enum QueryForm {
 /// The tool that takes a query.
 pub(crate) const SUBMIT_QUERY: &str = "submit_query";
 
-/// Which query of a turn counts. For `form = "tags"`.
+/// The query of a turn that counts. For `form = "tags"`.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema,
 )]

@@ -65,9 +65,9 @@ impl QueryPrompt {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct QueryWriterSettings {
-    /// How the policy gives its query.
+    /// The form in which the policy gives its query.
     pub form: QueryForm,
-    /// Which query of a turn counts.
+    /// The query of a turn that counts.
     pub take: Take,
     /// Passages a query may find; the rewards look at no others.
     pub limit: usize,

@@ -71,7 +71,7 @@ impl RerankPrompt {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RerankSettings {
-    /// What is asked about passages.
+    /// The question that is asked about passages.
     pub form: Form,
     /// First hits of the retriever that are put in order; the ranking holds no others.
     pub candidates: usize,

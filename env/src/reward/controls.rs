@@ -148,7 +148,7 @@ struct FormatSettings {
 /// 1 for an answer with anything in it, right or wrong.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct FormatOnly {
-    /// What counts.
+    /// The form that counts.
     pub form: Form,
 }
 

@@ -63,7 +63,7 @@ const CORRECT: f32 = 0.75;
 /// The reward of a [`Judge`].
 #[derive(Debug)]
 pub(crate) struct Judged {
-    /// Who judges.
+    /// The judge.
     pub judge: Judge,
 }
 

@@ -28,16 +28,16 @@ pub struct Rollout {
     pub factory: Arc<dyn EnvFactory>,
     /// Scores finished episodes.
     pub rewards: Arc<RewardSet>,
-    /// How the policy draws tokens.
+    /// The way the policy draws tokens.
     pub sampling: Sampling,
-    /// How the environment's text reaches the policy.
+    /// The form in which the environment's text reaches the policy.
     pub presentation: Presentation,
 }
 
 /// One episode to play.
 #[derive(Clone, Debug)]
 pub struct Job {
-    /// What is asked.
+    /// The task that is asked.
     pub task: Arc<Task>,
     /// Index of the prompt within the batch.
     pub group: u64,
@@ -45,9 +45,9 @@ pub struct Job {
     pub member: u64,
     /// Start of the episode's random streams; each turn draws from a child of it.
     pub seed: Seed,
-    /// Where the episode branches off: the index, among the jobs played together, of a root (a job without this field), and the rule that
-    /// chooses the turn. Under [`Branching::Frontier`] the group is one tree, and the branch may leave from any earlier job of the group
-    /// instead. When the episode to branch from has a single turn, only the prompt is shared.
+    /// The place where the episode branches off: the index of a root (a job without this field) among the jobs played together, and the
+    /// rule that chooses the turn. Under [`Branching::Frontier`] the group is one tree, and the branch may leave from any earlier job of
+    /// the group instead. When the episode to branch from has a single turn, only the prompt is shared.
     pub branches_from: Option<(usize, Branching)>,
     /// A hint: a finished episode of the same task and the number of its turns to begin with. The policy did not write them, so their
     /// tokens are logged as forced. Ignored beside `branches_from`.

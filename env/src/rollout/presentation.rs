@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use crate::chat::{ChatError, ChatTemplate, Delta, Renderer};
 
-/// How the environment's text reaches the policy.
+/// The form in which the environment's text reaches the policy.
 ///
 /// As one running text: the opening prompt, the policy's turns and the observations, each appended as it is. Or as a
 /// conversation: the opening prompt is a user message, every observation a further message, and the chat template writes what

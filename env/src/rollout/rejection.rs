@@ -18,7 +18,7 @@ pub enum Keep {
     All,
 }
 
-/// What became of the episodes so far.
+/// Counts of the episodes so far, by what became of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RejectionCounts {
     /// Questions played.
@@ -99,7 +99,7 @@ impl Rejection {
         kept
     }
 
-    /// What became of the episodes so far.
+    /// Counts of the episodes so far, by what became of them.
     pub fn counts(&self) -> RejectionCounts {
         self.counts
     }

@@ -10,7 +10,7 @@ use crate::reward::RewardSet;
 /// A difference between a record and its replay.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Difference {
-    /// Where: `prompt`, `turn 2 observation`, `score em`, `ending`.
+    /// The place: `prompt`, `turn 2 observation`, `score em`, `ending`.
     pub place: String,
     /// As recorded.
     pub recorded: String,

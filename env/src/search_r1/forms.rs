@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// How the policy asks for a search.
+/// The form in which the policy asks for a search.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema,
 )]
@@ -16,7 +16,7 @@ pub(crate) enum SearchForm {
     ToolCalls,
 }
 
-/// What is an answer.
+/// The form of an answer.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema,
 )]
@@ -31,7 +31,7 @@ pub(crate) enum SearchAnswer {
     Prefix,
 }
 
-/// Who answers a search.
+/// The source of the passages of a search.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema,
 )]
@@ -45,7 +45,7 @@ pub(crate) enum Searcher {
     Policy,
 }
 
-/// Which tags of a turn count. For `form = "tags"`.
+/// The tags of a turn that count. For `form = "tags"`.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema,
 )]
@@ -102,7 +102,7 @@ impl QueryArgument {
     }
 }
 
-/// What a call leads to that cannot be run.
+/// The consequence of a call that cannot be run.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema,
 )]
@@ -117,7 +117,7 @@ pub(crate) enum OnBadCall {
     EmptyQuery,
 }
 
-/// How searches are called. For `form = "tool_calls"`.
+/// Settings of search calls. For `form = "tool_calls"`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct CallSettings {
@@ -125,7 +125,7 @@ pub(crate) struct CallSettings {
     pub argument: QueryArgument,
     /// Calls of a turn that are run; 0 sets no limit.
     pub most: usize,
-    /// What a call leads to that cannot be run.
+    /// The consequence of a call that cannot be run.
     pub on_bad: OnBadCall,
 }
 

@@ -21,7 +21,7 @@ pub(crate) enum Cut {
     Middle,
 }
 
-/// How the passages are written.
+/// The form in which passages are written.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema,
 )]
@@ -45,7 +45,7 @@ pub(crate) struct ObservationSettings {
     pub limit_tokens: usize,
     /// Most characters of an observation, wrapper included; 0 sets no limit.
     pub limit_chars: usize,
-    /// What an observation over a limit loses.
+    /// The part that an observation over a limit loses.
     pub cut: Cut,
     /// Whether the closing text stands behind what is left after a cut. Without it the cut may take it.
     pub keep_closing: bool,
@@ -57,7 +57,7 @@ pub(crate) struct ObservationSettings {
     pub echo_query: bool,
     /// Between the passages of two queries.
     pub between: String,
-    /// How the passages are written.
+    /// The form in which passages are written.
     pub encoding: Encoding,
     /// Before the passages.
     pub opening: String,

@@ -15,24 +15,24 @@ use crate::settings::{OnInvalid, SettingsError, exclusive, positive};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct SearchR1Settings {
-    /// Where the other settings start.
+    /// The set of values that the other settings start from.
     pub profile: Profile,
-    /// How the policy asks for a search.
+    /// The form in which the policy asks for a search.
     pub form: SearchForm,
-    /// What is an answer.
+    /// The form of an answer.
     pub answer: SearchAnswer,
-    /// Which tags of a turn count.
+    /// The tags of a turn that count.
     pub take: Take,
-    /// How searches are called.
+    /// Settings of search calls.
     pub calls: CallSettings,
     /// Most completions, a closing turn not counted.
     pub max_generations: usize,
-    /// What may follow them.
+    /// The turn that may follow them.
     pub closing_turn: ClosingTurn,
     /// Whether the end-of-sequence token follows `</search>` and `</answer>` in the log, as forced: some chat templates
     /// expect it. It is not trained on, because the policy did not sample it.
     pub append_eos_after_stop: bool,
-    /// Who answers a search.
+    /// The source of the passages of a search.
     pub searcher: Searcher,
     /// Most queries of an episode; 0 for as many as its turns have room for.
     pub search_budget: usize,
@@ -42,9 +42,9 @@ pub(crate) struct SearchR1Settings {
     pub max_turn_tokens: usize,
     /// Most tokens per episode, prompt and observations included.
     pub max_episode_tokens: usize,
-    /// How passages are shown.
+    /// The form in which passages are shown.
     pub observation: ObservationSettings,
-    /// What a turn that is not an action leads to.
+    /// The consequence of a turn that is not an action.
     pub on_invalid: OnInvalid,
     /// The opening prompt.
     pub prompt: PromptTemplate,

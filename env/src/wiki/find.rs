@@ -11,7 +11,7 @@ use crate::ask::{self, Refused, ask};
 /// Passages asked for per page wanted when hits of passages are folded into pages.
 const PASSAGES_PER_PAGE: usize = 8;
 
-/// What a search looks at.
+/// The texts that a search looks at.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema,
 )]

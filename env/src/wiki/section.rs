@@ -18,7 +18,7 @@ pub(crate) const FULL: &str = "full";
 /// Its name.
 pub(crate) const FULL_NAME: &str = "Full Page";
 
-/// What a section is.
+/// The definition of a section.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema,
 )]
@@ -35,7 +35,7 @@ pub(crate) enum SectionMode {
 /// A section as listed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Section {
-    /// What `read_section` takes.
+    /// The argument of `read_section`.
     #[serde(rename = "section_id")]
     pub id: String,
     /// The heading.
@@ -46,7 +46,7 @@ pub(crate) struct Section {
 /// A section and where it stands in the content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Span {
-    /// What follows the colon of a section id.
+    /// The part of a section id after the colon.
     pub key: String,
     /// The heading.
     pub name: String,

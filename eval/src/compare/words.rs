@@ -12,7 +12,7 @@ use crate::text::{self, figure, signed};
 pub(crate) const SMALL_N: usize = 100;
 
 impl Comparison {
-    /// What else is to be known of the figures: where prompts or accepted answers differ, bytes are counted for tokens, or questions
+    /// A caveat to the figures: prompts or accepted answers differ, bytes are counted for tokens, or questions
     /// were lost.
     pub fn caveat(&self) -> Option<String> {
         let prompts = (self.other_prompts > 0).then(|| {

@@ -27,7 +27,7 @@ const WAYS: [(&str, &str); 5] = [
 pub(crate) struct Failure {
     /// The item of telemetry.
     pub name: &'static str,
-    /// What the policy does.
+    /// The conduct of the policy.
     pub words: &'static str,
     /// Its share of the scored episodes on both sides; p-values are adjusted for the number of ways.
     pub difference: Difference,

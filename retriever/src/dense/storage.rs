@@ -38,7 +38,7 @@ pub(crate) struct DenseManifest {
     pub kind: VectorIndexKind,
     /// Folder of the vectors within that of the segment, by segment. Segments added since have none.
     pub folders: BTreeMap<String, String>,
-    /// How the lists of an inverted file are read, by segment.
+    /// The way the lists of an inverted file are read, by segment.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub ivf: BTreeMap<String, Probing>,
 }

@@ -97,7 +97,7 @@ impl Index {
         })
     }
 
-    /// What `manifest.json` says of the index: its corpora, constants and files.
+    /// The index as `manifest.json` describes it: its corpora, constants and files.
     pub fn description(&self) -> impl Serialize {
         &self.manifest
     }

@@ -62,7 +62,7 @@ pub(crate) struct RetrieveRequest {
     pub queries: Vec<Query>,
     /// Passages per query.
     pub k: usize,
-    /// How many to retrieve and score anew before the best `k` are taken; `None` for no reranking.
+    /// The number to retrieve and score anew before the best `k` are taken; `None` for no reranking.
     pub candidates: Option<usize>,
     /// Layout of the answer.
     pub shape: Shape,

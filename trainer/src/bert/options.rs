@@ -63,7 +63,7 @@ pub(crate) struct EncoderOptions {
     pub max_tokens: Option<usize>,
     /// Whether vectors are scaled to length 1.
     pub normalise: Option<bool>,
-    /// Where to run.
+    /// The device to run on.
     pub device: DeviceSpec,
     /// Processor threads; `None` for as many as there are cores.
     pub threads: Option<usize>,
@@ -76,7 +76,7 @@ pub(crate) struct RerankerOptions {
     /// Longest pair in tokens, special ones included; `None` for 512 or the model's positions if fewer. The longer of
     /// query and passage loses its end first.
     pub max_tokens: Option<usize>,
-    /// Where to run.
+    /// The device to run on.
     pub device: DeviceSpec,
     /// Processor threads; `None` for as many as there are cores.
     pub threads: Option<usize>,

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use crate::file_error::FileError;
 use crate::model::{HEAD, ModelConfig, Projection, projections};
 
-/// Which linear maps are adapted.
+/// The linear maps that are adapted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Targets {
     /// Those whose name is one of these or ends in `.` and one of these.
@@ -31,7 +31,7 @@ pub struct LoraConfig {
     pub rank_stabilised: bool,
     /// Share of the numbers that the adapter reads which are dropped while it learns (`lora_dropout`), in [0, 1).
     pub dropout: f64,
-    /// What is adapted.
+    /// The maps that are adapted.
     pub targets: Targets,
     /// Folder or name of the model that is adapted, `NAME@REVISION` where a file has both.
     pub base: String,

@@ -5,7 +5,7 @@ pub fn peak() -> Option<u64> {
     kib(&read("/proc/self/status")?, "VmHWM:")
 }
 
-/// What this process holds now, bytes.
+/// The memory that this process holds now, bytes.
 pub fn held() -> Option<u64> {
     kib(&read("/proc/self/status")?, "VmRSS:")
 }

@@ -27,7 +27,7 @@ pub(crate) struct Probe<'a> {
     pub(crate) bound: f64,
 }
 
-/// How tokens are drawn.
+/// The way tokens are drawn.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Draw {
     /// Most behind each text.

@@ -28,7 +28,7 @@ pub(crate) struct RecompositionConfig {
     /// Share of the right episodes of a group, the shortest, and of the wrong ones, the longest, that is learned from at once, rounded up
     /// to whole episodes; above 0 and below 1.
     pub share: f64,
-    /// What makes an episode long.
+    /// The measure by which an episode is long.
     #[serde(default)]
     pub length: Length,
     /// Chance that a step learns from a batch of what was left out before, at the run's first step, 0 to 1; it falls to 0 at the last with
@@ -38,7 +38,7 @@ pub(crate) struct RecompositionConfig {
     pub capacity: usize,
 }
 
-/// What makes an episode long.
+/// The measure by which an episode is long.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema,
 )]

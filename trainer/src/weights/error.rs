@@ -30,7 +30,7 @@ pub enum WeightsError {
     Tensors {
         /// File or folder concerned.
         path: PathBuf,
-        /// What is wrong and what to do.
+        /// The fault, and the fix.
         message: String,
     },
     /// Reading or writing failed.

@@ -12,7 +12,7 @@ use super::{WeightsError, layout, name_list};
 use crate::file_error::FileError;
 use crate::model::{Decoder, ModelConfig};
 
-/// How the matrices of a model are kept in memory; norms and biases are always f32.
+/// The form in which the matrices of a model are kept in memory; norms and biases are always f32.
 ///
 /// Matrices that stay in the file are memory-mapped: they take no memory of their own, load in no time and are shared
 /// between processes. Such a matrix is stored `[out, in]` as in the file and seen as `[in, out]` through its strides;

@@ -27,7 +27,7 @@ pub enum FileType {
 }
 
 impl FileType {
-    /// What `config.json` calls it.
+    /// Its name in `config.json`.
     pub fn name(self) -> &'static str {
         match self {
             Self::F32 => "float32",

@@ -92,7 +92,7 @@ pub(super) fn failed(name: &'static str, task: &Task, cause: &JudgeError) -> Rew
 /// often and grades them by one scale, as SLM-RL-Search found.
 #[derive(Debug)]
 pub(crate) struct Batch {
-    /// Who judges.
+    /// The judge.
     pub judge: Judge,
     /// Most answers in one request.
     pub together: usize,

@@ -11,7 +11,7 @@ use crate::reward::controls::boxed;
 /// What is judged.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asked<'a> {
-    /// What was asked.
+    /// The task that was asked.
     pub question: &'a str,
     /// Accepted answers.
     pub golds: &'a [String],

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use super::error::JudgeError;
 use super::{BATCH, ENTRY, TOURNAMENT, TURNS};
 
-/// Who judges, how, and at what cost.
+/// The judge, its instructions and its budget.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct JudgeSettings {

@@ -80,7 +80,7 @@ pub(crate) enum Verdict {
     },
 }
 
-/// Which of two answers is better.
+/// The better of two answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub enum Preference {
     /// The one shown first.
