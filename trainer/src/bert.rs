@@ -3,33 +3,31 @@
 //! [`BertEncoder`] implements `forage_retriever::Encoder`, [`BertReranker`] implements `forage_retriever::Reranker`. Both
 //! run on any compiled-in device; weights stored in f16 or bf16 become f32.
 //!
-//! What decides a vector besides the weights is read from the folder and can be set in `EncoderOptions`:
+//! What decides a vector besides the weights is read from the folder:
 //!
-//! | what | option | else from the folder | else |
-//! |---|---|---|---|
-//! | prefixes | `family` | folder name (in the hub's cache the repository's) or `_name_or_path` with `e5` or `bge` | none |
-//! | pooling | `pooling` | `1_Pooling/config.json` | CLS for BGE, mean for the others |
-//! | normalisation | `normalise` | `modules.json` | on, except for names with `dpr` |
-//! | longest text | `max_tokens` | `sentence_bert_config.json`, at most the model's positions | 256 |
+//! | what | where | else |
+//! |---|---|---|
+//! | prefixes | folder name (in the hub's cache the repository's) or `_name_or_path` with `e5` or `bge` | none |
+//! | pooling | `1_Pooling/config.json` | CLS for BGE, mean for the others |
+//! | normalisation | `modules.json` | on, except for names with `dpr` |
+//! | longest text | `sentence_bert_config.json`, at most the model's positions | 256 |
 //!
 //! Truncation and padding written into `tokenizer.json` are ignored. The retrieval server of Search-R1 uses mean pooling
-//! for every model, BGE too, and 256 tokens: to search vectors made with it, set `pooling` and `max_tokens` so.
+//! for every model, BGE too, and 256 tokens: to search vectors made with it, write both into these files.
 
 mod batch;
 mod config;
 mod encoder;
+mod family;
 mod folder;
 mod kernels;
 mod load;
 mod model;
-mod options;
 mod reranker;
 mod runner;
 mod tokens;
 
 pub use encoder::BertEncoder;
-#[cfg(test)]
-pub(crate) use options::{EncoderFamily, EncoderOptions, Pooling, RerankerOptions};
 pub use reranker::BertReranker;
 
 use crate::device::DeviceError;
@@ -46,7 +44,7 @@ pub enum BertError {
     /// The device is unknown or not compiled in.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// The folder or an option asks for what is not implemented.
+    /// The folder asks for what is not implemented.
     #[error(transparent)]
     File(#[from] FileError),
 }

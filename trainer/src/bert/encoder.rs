@@ -8,19 +8,17 @@ use forage_retriever::{Encoder, RetrieverError, TextKind};
 use super::BertError;
 use super::batch::{Batch, Group};
 use super::config::BertConfig;
+use super::family::{EncoderFamily, Pooling};
 use super::folder::{FolderSettings, folder_name};
 use super::load::WeightFiles;
 use super::model::BertModel;
-use super::options::{EncoderFamily, EncoderOptions, Pooling};
 use super::runner::{ModelFault, Runner};
 use super::tokens::BertTokenizer;
 use crate::device::DeviceSpec;
 use crate::file_error::FileError;
 
-/// Longest text when neither the caller nor the folder says, as Search-R1.
+/// Longest text when the folder does not say, as Search-R1.
 const DEFAULT_MAX_TOKENS: usize = 256;
-/// The smallest limit that leaves room for a token between `[CLS]` and `[SEP]`.
-const MIN_TOKENS: usize = 3;
 
 /// A BERT encoder with everything needed to turn texts into vectors.
 #[derive(Debug)]
@@ -53,27 +51,18 @@ impl BertEncoder {
         device: DeviceSpec,
         threads: Option<usize>,
     ) -> Result<Self, BertError> {
-        let options = EncoderOptions {
-            device,
-            threads,
-            ..EncoderOptions::default()
-        };
-        Self::load(folder, &options)
-    }
-
-    pub(crate) fn load(folder: &Path, options: &EncoderOptions) -> Result<Self, BertError> {
         let config = BertConfig::from_file(&folder.join("config.json"))?;
-        let settings = Settings::decide(folder, &config, options)?;
+        let settings = Settings::read(folder, &config)?;
         let (tokenizer, tokenizer_json) =
             BertTokenizer::load(folder, &config, settings.max_tokens)?;
-        let device = options.device.open()?;
+        let opened = device.open()?;
         let files = WeightFiles::read(folder)?;
         let weights = files.open()?;
-        let model = BertModel::load(&weights, &config, &device, options.device.is_cpu());
+        let model = BertModel::load(&weights, &config, &opened, device.is_cpu());
         weights.finish()?;
         let digest = digest(&config, &files, &tokenizer_json);
         Ok(Self {
-            runner: Runner::new(model, options.device, options.threads),
+            runner: Runner::new(model, device, threads),
             tokenizer,
             dimension: config.hidden_size,
             identity: settings.identity(&digest),
@@ -97,34 +86,12 @@ pub(super) fn digest(config: &BertConfig, files: &WeightFiles, tokenizer_json: &
     hasher.finalize().to_hex().to_string()
 }
 
-/// Checks a limit on tokens that a caller set.
-pub(super) fn check_limit(limit: usize, config: &BertConfig) -> Result<usize, FileError> {
-    let most = config.max_position_embeddings;
-    if (MIN_TOKENS..=most).contains(&limit) {
-        return Ok(limit);
-    }
-    let message = format!("{limit} is out of range; this model takes {MIN_TOKENS} to {most}");
-    Err(FileError {
-        path: "max_tokens".into(),
-        message,
-    })
-}
-
 impl Settings {
-    fn decide(
-        folder: &Path,
-        config: &BertConfig,
-        options: &EncoderOptions,
-    ) -> Result<Self, FileError> {
+    fn read(folder: &Path, config: &BertConfig) -> Result<Self, FileError> {
         let found = FolderSettings::read(folder)?;
         let name = folder_name(folder);
-        let named = || {
-            EncoderFamily::from_name(&name)
-                .or_else(|| EncoderFamily::from_name(&config.name_or_path))
-        };
-        let family = options
-            .family
-            .or_else(named)
+        let family = EncoderFamily::from_name(&name)
+            .or_else(|| EncoderFamily::from_name(&config.name_or_path))
             .unwrap_or(EncoderFamily::Plain);
         let usual = if family == EncoderFamily::Bge {
             Pooling::Cls
@@ -134,18 +101,12 @@ impl Settings {
         let is_dpr = [&name, &config.name_or_path]
             .iter()
             .any(|name| name.to_lowercase().contains("dpr"));
-        let max_tokens = match options.max_tokens {
-            Some(limit) => check_limit(limit, config)?,
-            None => found
-                .max_tokens
-                .unwrap_or(DEFAULT_MAX_TOKENS)
-                .min(config.max_position_embeddings),
-        };
+        let max_tokens = found.max_tokens.unwrap_or(DEFAULT_MAX_TOKENS);
         Ok(Self {
             family,
-            pooling: options.pooling.or(found.pooling).unwrap_or(usual),
-            max_tokens,
-            normalise: options.normalise.or(found.normalise).unwrap_or(!is_dpr),
+            pooling: found.pooling.unwrap_or(usual),
+            max_tokens: max_tokens.min(config.max_position_embeddings),
+            normalise: found.normalise.unwrap_or(!is_dpr),
             lowercase: found.lowercase,
         })
     }

@@ -5,8 +5,7 @@ use std::path::{Path, PathBuf};
 use forage_net::FileBounds;
 use serde_json::Value;
 
-use super::options::Pooling;
-
+use super::family::Pooling;
 use crate::file_error::FileError;
 
 /// What a folder says about itself; `None` where it says nothing.

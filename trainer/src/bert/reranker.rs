@@ -9,17 +9,17 @@ use forage_retriever::{Reranker, RetrieverError};
 use super::BertError;
 use super::batch::Batch;
 use super::config::BertConfig;
-use super::encoder::{check_limit, digest, pool};
+use super::encoder::{digest, pool};
+use super::family::Pooling;
 use super::load::WeightFiles;
 use super::model::{Affine, BertModel};
-use super::options::{Pooling, RerankerOptions};
 use super::runner::{ModelFault, Runner};
 use super::tokens::BertTokenizer;
 use crate::device::DeviceSpec;
 use crate::weights::WeightsError;
 
-/// Longest pair when the caller does not say, as sentence-transformers.
-const DEFAULT_MAX_TOKENS: usize = 512;
+/// Longest pair, as sentence-transformers.
+const MAX_TOKENS: usize = 512;
 
 /// A BERT cross-encoder with one label (`BertForSequenceClassification`, for instance ms-marco-MiniLM).
 ///
@@ -35,26 +35,16 @@ pub struct BertReranker {
 }
 
 impl BertReranker {
-    /// Reads a Hugging Face folder: `config.json`, `tokenizer.json`, `model.safetensors`.
+    /// Reads a Hugging Face folder: `config.json`, `tokenizer.json`, `model.safetensors`. Of a longer pair than the model has positions, or
+    /// than 512 tokens, the longer text loses its end first.
     ///
     /// # Errors
     /// [`BertError`] that names the file and key or tensor.
     pub fn open(folder: &Path, device: DeviceSpec) -> Result<Self, BertError> {
-        let options = RerankerOptions {
-            device,
-            ..RerankerOptions::default()
-        };
-        Self::load(folder, &options)
-    }
-
-    pub(crate) fn load(folder: &Path, options: &RerankerOptions) -> Result<Self, BertError> {
         let config = BertConfig::from_file(&folder.join("config.json"))?;
-        let max_tokens = match options.max_tokens {
-            Some(limit) => check_limit(limit, &config)?,
-            None => DEFAULT_MAX_TOKENS.min(config.max_position_embeddings),
-        };
+        let max_tokens = MAX_TOKENS.min(config.max_position_embeddings);
         let (tokenizer, tokenizer_json) = BertTokenizer::load(folder, &config, max_tokens)?;
-        let device = options.device.open()?;
+        let opened = device.open()?;
         let files = WeightFiles::read(folder)?;
         let weights = files.open()?;
         let hidden = config.hidden_size;
@@ -70,7 +60,7 @@ impl BertReranker {
             }
             .into());
         }
-        let model = BertModel::load(&weights, &config, &device, options.device.is_cpu());
+        let model = BertModel::load(&weights, &config, &opened, device.is_cpu());
         let pooler = (
             weights.encoder("pooler.dense.weight", &[hidden, hidden]),
             weights.encoder("pooler.dense.bias", &[hidden]),
@@ -82,10 +72,10 @@ impl BertReranker {
         weights.finish()?;
         let digest = digest(&config, &files, &tokenizer_json);
         Ok(Self {
-            runner: Runner::new(model, options.device, options.threads),
+            runner: Runner::new(model, device, None),
             tokenizer,
-            pooler: Affine::new(&[pooler], hidden, &device),
-            classifier: Affine::new(&[classifier], hidden, &device),
+            pooler: Affine::new(&[pooler], hidden, &opened),
+            classifier: Affine::new(&[classifier], hidden, &opened),
             identity: format!(
                 "bert-cross-encoder blake3:{digest} max_tokens={max_tokens} score=logit"
             ),

@@ -2,27 +2,30 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::bert::{
-    BertEncoder, BertReranker, EncoderFamily, EncoderOptions, Pooling, RerankerOptions,
-};
+use crate::bert::{BertEncoder, BertReranker};
+use crate::device::DeviceSpec;
 use crate::tests::common::{assert_bounded, fixtures, floats, json};
 use forage_retriever::{Encoder, Reranker, TextKind};
+use safetensors::SafeTensors;
+use safetensors::tensor::TensorView;
 use serde_json::Value;
 
 const TOLERANCE: f64 = 1e-5;
 
-fn encoder(folder: &Path, pooling: Pooling) -> BertEncoder {
-    let options = EncoderOptions {
-        pooling: Some(pooling),
-        normalise: Some(false),
-        threads: Some(2),
-        ..EncoderOptions::default()
-    };
-    BertEncoder::load(folder, &options).unwrap()
+fn open(folder: &Path) -> BertEncoder {
+    BertEncoder::open(folder, DeviceSpec::Cpu, Some(2)).unwrap()
+}
+
+/// Opens a folder that is made to pool by this mode and to leave vectors as long as they are.
+fn encoder(folder: &Path, pooling: &str) -> BertEncoder {
+    let mode = serde_json::json!({"pooling_mode": pooling});
+    std::fs::write(folder.join("1_Pooling/config.json"), mode.to_string()).unwrap();
+    std::fs::write(folder.join("modules.json"), "[]").unwrap();
+    open(folder)
 }
 
 fn load_error(folder: &Path) -> String {
-    BertEncoder::load(folder, &EncoderOptions::default())
+    BertEncoder::open(folder, DeviceSpec::Cpu, None)
         .unwrap_err()
         .to_string()
 }
@@ -53,6 +56,36 @@ fn copy(fixture: &str, name: &str) -> (tempfile::TempDir, PathBuf) {
         }
     }
     (place, folder)
+}
+
+/// A copy of the encoder, whose texts have 24 tokens at most.
+fn tiny_bert() -> (tempfile::TempDir, PathBuf) {
+    let (place, folder) = copy("tiny_bert", "model");
+    let lengths = "sentence_bert_config.json";
+    std::fs::copy(
+        fixtures().join("tiny_bert").join(lengths),
+        folder.join(lengths),
+    )
+    .unwrap();
+    (place, folder)
+}
+
+/// Leaves a model so many positions.
+fn keep_positions(folder: &Path, count: usize) {
+    let path = folder.join("model.safetensors");
+    let bytes = std::fs::read(&path).unwrap();
+    let stored = SafeTensors::deserialize(&bytes).unwrap();
+    let kept = stored.tensors().into_iter().map(|(name, view)| {
+        let (mut shape, mut data) = (view.shape().to_vec(), view.data());
+        if name.ends_with("position_embeddings.weight") {
+            data = &data[..data.len() / shape[0] * count];
+            shape[0] = count;
+        }
+        (name, TensorView::new(view.dtype(), shape, data).unwrap())
+    });
+    let kept = safetensors::serialize(kept, None).unwrap();
+    std::fs::write(path, kept).unwrap();
+    edit_config(folder, "max_position_embeddings", count.into());
 }
 
 fn edit_config(folder: &Path, key: &str, value: Value) {
@@ -89,8 +122,9 @@ fn largest_difference(a: &[f32], b: &[f32]) -> f32 {
 #[test]
 fn vectors_equal_transformers() {
     let reference = json("bert.json");
-    for (pooling, name) in [(Pooling::Mean, "mean"), (Pooling::Cls, "cls")] {
-        let encoder = encoder(&fixtures().join("tiny_bert"), pooling);
+    let (_place, folder) = tiny_bert();
+    for name in ["mean", "cls"] {
+        let encoder = encoder(&folder, name);
         assert_eq!(encoder.dimension(), 32);
         assert_vectors(
             &encoder
@@ -107,15 +141,10 @@ fn vectors_equal_transformers() {
 fn weights_in_half_precision_are_read() {
     let reference = json("bert.json");
     for precision in ["f16", "bf16"] {
-        let (_place, folder) = copy("tiny_bert", "model");
-        std::fs::copy(
-            fixtures().join("tiny_bert/sentence_bert_config.json"),
-            folder.join("sentence_bert_config.json"),
-        )
-        .unwrap();
+        let (_place, folder) = tiny_bert();
         let stored = fixtures().join(format!("tiny_bert/model_{precision}.safetensors"));
         std::fs::copy(stored, folder.join("model.safetensors")).unwrap();
-        let vectors = encoder(&folder, Pooling::Mean)
+        let vectors = encoder(&folder, "mean")
             .encode(TextKind::Query, &texts(&reference))
             .unwrap();
         assert_vectors(&vectors, &reference, precision, "mean");
@@ -125,12 +154,10 @@ fn weights_in_half_precision_are_read() {
 #[test]
 fn logits_of_pairs_equal_transformers() {
     let reference = json("bert.json");
-    let options = RerankerOptions {
-        max_tokens: Some(48),
-        threads: Some(2),
-        ..RerankerOptions::default()
-    };
-    let reranker = BertReranker::load(&fixtures().join("tiny_cross_encoder"), &options).unwrap();
+    // Longer pairs than the model has positions lose the end of the longer text.
+    let (_place, folder) = copy("tiny_cross_encoder", "model");
+    keep_positions(&folder, 48);
+    let reranker = BertReranker::open(&folder, DeviceSpec::Cpu).unwrap();
     let pairs = reference["pairs"].as_array().unwrap();
     let texts = texts(&reference);
     for pairs in pairs.chunks_exact(texts.len()) {
@@ -151,7 +178,8 @@ fn logits_of_pairs_equal_transformers() {
 fn a_vector_depends_neither_on_its_neighbours_nor_on_threads() {
     let reference = json("bert.json");
     let texts = texts(&reference);
-    let encoder = encoder(&fixtures().join("tiny_bert"), Pooling::Mean);
+    let (_place, folder) = tiny_bert();
+    let encoder = encoder(&folder, "mean");
     let together = encoder.encode(TextKind::Query, &texts).unwrap();
     let alone: Vec<f32> = texts
         .iter()
@@ -177,9 +205,8 @@ fn a_vector_depends_neither_on_its_neighbours_nor_on_threads() {
 }
 
 #[test]
-fn the_folder_decides_what_the_caller_leaves_open() {
-    let found =
-        BertEncoder::load(&fixtures().join("tiny_bert"), &EncoderOptions::default()).unwrap();
+fn the_folder_decides_what_a_vector_is() {
+    let found = open(&fixtures().join("tiny_bert"));
     let identity = found.identity();
     assert!(!identity.contains('\n'));
     for part in [
@@ -192,7 +219,8 @@ fn the_folder_decides_what_the_caller_leaves_open() {
     }
     let vector = found.encode(TextKind::Query, &["hello world"]).unwrap();
     assert!((vector.iter().map(|number| number * number).sum::<f32>() - 1.0).abs() < 1e-6);
-    let raw = encoder(&fixtures().join("tiny_bert"), Pooling::Mean)
+    let (_place, folder) = tiny_bert();
+    let raw = encoder(&folder, "mean")
         .encode(TextKind::Query, &["hello world"])
         .unwrap();
     let length = raw.iter().map(|number| number * number).sum::<f32>().sqrt();
@@ -207,9 +235,7 @@ fn names_decide_prefixes_pooling_and_normalisation() {
         if let Some(path) = path {
             edit_config(&folder, "_name_or_path", path.into());
         }
-        BertEncoder::load(&folder, &EncoderOptions::default())
-            .unwrap()
-            .identity()
+        open(&folder).identity()
     };
     let assert_parts = |identity: String, parts: [&str; 3]| {
         assert!(
@@ -244,7 +270,7 @@ fn names_decide_prefixes_pooling_and_normalisation() {
         identity("dpr-question", None),
         ["query=\"\" passage=\"\"", "pooling=mean", "normalise=false"],
     );
-    // Neither caller nor folder names a length: 256, cut to the 64 positions of the fixture.
+    // The folder names no length: 256, cut to the 64 positions of the fixture.
     assert_parts(
         identity("model", None),
         ["query=\"\" passage=\"\"", "max_tokens=64", "normalise=true"],
@@ -253,17 +279,20 @@ fn names_decide_prefixes_pooling_and_normalisation() {
 
 #[test]
 fn prefixes_are_written_before_texts() {
-    let folder = fixtures().join("tiny_bert");
-    let with = |family| EncoderOptions {
-        family: Some(family),
-        ..EncoderOptions::default()
+    let named = |name: &str| {
+        let (place, folder) = copy("tiny_bert", name);
+        (place, open(&folder))
     };
-    let plain = BertEncoder::load(&folder, &with(EncoderFamily::Plain)).unwrap();
-    for family in [EncoderFamily::E5, EncoderFamily::Bge] {
-        let encoder = BertEncoder::load(&folder, &with(family)).unwrap();
+    let (_place, plain) = named("plain");
+    let question = "Represent this sentence for searching relevant passages: ";
+    for (name, prefixes) in [("e5", ["query: ", "passage: "]), ("bge", [question, ""])] {
+        let (_place, encoder) = named(name);
         assert_ne!(encoder.identity(), plain.identity());
-        for kind in [TextKind::Query, TextKind::Passage] {
-            let written = format!("{}moon", family.prefix(kind));
+        for (kind, prefix) in [TextKind::Query, TextKind::Passage]
+            .into_iter()
+            .zip(prefixes)
+        {
+            let written = format!("{prefix}moon");
             let expected = plain.encode(kind, &[&written]).unwrap();
             assert_eq!(encoder.encode(kind, &["moon"]).unwrap(), expected);
         }
@@ -273,13 +302,13 @@ fn prefixes_are_written_before_texts() {
 #[test]
 fn identity_follows_the_weights() {
     let (_place, folder) = copy("tiny_bert", "model");
-    let first = encoder(&folder, Pooling::Mean).identity();
+    let first = encoder(&folder, "mean").identity();
     let path = folder.join("model.safetensors");
     let mut bytes = std::fs::read(&path).unwrap();
     let last = bytes.len() - 3;
     bytes[last] ^= 1;
     std::fs::write(&path, bytes).unwrap();
-    assert_ne!(encoder(&folder, Pooling::Mean).identity(), first);
+    assert_ne!(encoder(&folder, "mean").identity(), first);
 }
 
 #[test]
@@ -375,19 +404,7 @@ fn faults_name_file_and_tensor() {
     std::fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
     assert!(load_error(&folder).contains("truncated"));
 
-    let limits = EncoderOptions {
-        max_tokens: Some(65),
-        ..EncoderOptions::default()
-    };
-    let error = BertEncoder::load(&fixtures().join("tiny_bert"), &limits)
-        .unwrap_err()
-        .to_string();
-    assert!(
-        error.contains("max_tokens") && error.contains("3 to 64"),
-        "{error}"
-    );
-
-    let error = BertReranker::load(&fixtures().join("tiny_bert"), &RerankerOptions::default())
+    let error = BertReranker::open(&fixtures().join("tiny_bert"), DeviceSpec::Cpu)
         .unwrap_err()
         .to_string();
     for part in [
