@@ -1,13 +1,15 @@
 //! The time of a step on a GPU by data sheets: what `forage train --dry-run` says of rollouts, updates and pushes, and which waits.
 //!
-//! A phase takes the longer of two times, its bytes at the card's bandwidth and its products at the card's rate in bf16, each at the share
-//! that is assumed to be reached, and no less than its launches take. Numbers of cards and what is assumed stand in `cards.json`;
-//! `bench/gpu/roofline.py` and `bench/gpu/scale.py` read the same file. Layers that are computed again, searches and judges are not counted.
+//! A phase takes the longer of two times, its bytes at the card's bandwidth and its products at the card's rate in the type that it computes
+//! in, each at the share that is assumed to be reached, and no less than its launches take. Numbers of cards and what is assumed stand in
+//! `cards.json`; `bench/gpu/roofline.py` and `bench/gpu/scale.py` read the same file. Layers that are computed again, searches and judges
+//! are not counted.
 
+use forage_trainer::device::ComputeType;
 use forage_trainer::{ModelConfig, OldLogprobs};
 use serde::Deserialize;
 
-use crate::config::Resolved;
+use crate::config::{Base, Resolved};
 use crate::error::Result;
 use crate::memory::{self, Start};
 
@@ -15,6 +17,16 @@ use crate::memory::{self, Start};
 const HALF: f64 = 2.0;
 /// Bytes of an f32.
 const FULL: f64 = 4.0;
+/// Bytes of a weight of 8 bits, 32 of which share a scale in f32; of a moment of 8 bits, of which 256 do.
+const EIGHT_BITS: [f64; 2] = [1.0 + FULL / 32.0, 1.0 + FULL / 256.0];
+
+/// Bytes of a number.
+fn bytes(number: ComputeType) -> f64 {
+    match number {
+        ComputeType::F32 => FULL,
+        ComputeType::Bf16 => HALF,
+    }
+}
 
 /// The numbers of `cards.json`.
 #[derive(Deserialize)]
@@ -75,8 +87,20 @@ impl Assumed {
 struct Card {
     name: String,
     bandwidth_tb: f64,
-    /// Rate of dense products in bf16, Tflop/s.
+    /// Rates of dense products, Tflop/s; those of f32 are not rounded to TF32.
     bf16_tflops: f64,
+    f32_tflops: f64,
+}
+
+impl Card {
+    /// Operations per second in products of a type.
+    fn rate(&self, of: ComputeType) -> f64 {
+        let tflops = match of {
+            ComputeType::F32 => self.f32_tflops,
+            ComputeType::Bf16 => self.bf16_tflops,
+        };
+        tflops * 1e12
+    }
 }
 
 fn sheets() -> Result<Sheets> {
@@ -86,6 +110,13 @@ fn sheets() -> Result<Sheets> {
 /// The work of a step, in numbers of a shape.
 struct Work<'a> {
     shape: &'a ModelConfig,
+    /// What rollouts and updates compute in.
+    sampled_in: ComputeType,
+    learned_in: ComputeType,
+    /// Bytes of a number in the layers' matrices that rollouts read.
+    matrix: f64,
+    /// Bytes of a moment.
+    moment: f64,
     /// Weights that learn.
     trained: f64,
     adapted: bool,
@@ -185,10 +216,14 @@ impl Work<'_> {
         let width = (shape.num_attention_heads * shape.head_dim) as f64;
         let seen = self.layers() * rows * context;
         let logits = rows * shape.vocab_size as f64;
+        let number = bytes(self.sampled_in);
         [
-            (self.inner() * HALF, 2.0 * self.inner() * rows),
-            (seen * cached * HALF, 4.0 * seen * width),
-            (self.head() * HALF + logits * FULL, 2.0 * self.head() * rows),
+            (self.inner() * self.matrix, 2.0 * self.inner() * rows),
+            (seen * cached * number, 4.0 * seen * width),
+            (
+                self.head() * number + logits * FULL,
+                2.0 * self.head() * rows,
+            ),
             // The softmax's sums, and the draw.
             (2.0 * logits * FULL, 0.0),
         ]
@@ -198,7 +233,8 @@ impl Work<'_> {
     fn on(&self, card: &Card, assumed: &Assumed) -> Times {
         let memory = card.bandwidth_tb * 1e12;
         let bandwidth = memory * assumed.bandwidth_share;
-        let rate = card.bf16_tflops * 1e12 * assumed.rate_share;
+        let [rate, learning_rate] =
+            [self.sampled_in, self.learned_in].map(|of| card.rate(of) * assumed.rate_share);
         let launch = assumed.launch_us * 1e-6;
 
         let samplers = self.servers.unwrap_or(1.0);
@@ -232,21 +268,25 @@ impl Work<'_> {
             operations += (learning + 1.0) * (2.0 * self.inner() + self.attention());
             (learners, trained) = (2.0, 2.0 * trained);
         }
-        let products = tokens * operations / rate;
+        let products = tokens * operations / learning_rate;
         let batches = learners * self.epochs * (tokens / self.micro_batch_tokens).max(1.0);
         let launches = batches * self.layers() * assumed.training_launches * launch;
-        // Gradient, weight and moments read; weight, moments and a copy in bf16 written.
-        let optimizer = self.updates * trained * 30.0 / memory;
+        // Gradient, weight and moments read; weight, moments and a copy in bf16, where there is one, written.
+        let copy = match self.learned_in {
+            ComputeType::F32 => 0.0,
+            ComputeType::Bf16 => HALF,
+        };
+        let moved = 3.0 * FULL + 4.0 * self.moment + copy;
+        let optimizer = self.updates * trained * moved / memory;
 
-        let copied = HALF
-            * if self.adapted {
-                self.trained
-            } else {
-                self.weights()
-            };
+        let copied = if self.adapted {
+            self.trained
+        } else {
+            self.weights()
+        };
         let push = match self.servers {
-            Some(_) => copied / (assumed.network_gb * 1e9),
-            None => 3.0 * copied / memory,
+            Some(_) => copied * HALF / (assumed.network_gb * 1e9),
+            None => copied * (FULL + bytes(self.sampled_in)) / memory,
         };
         Times {
             rollouts: decoding + filling / rate,
@@ -321,8 +361,27 @@ fn work<'a>(config: &Resolved, start: &'a Start, assumed: &Assumed) -> Work<'a> 
     };
     let trainers = update.old_logprobs == Some(OldLogprobs::Trainer);
     let episodes = config.grpo.prompts_per_step * config.grpo.group_size;
+    let sampled_in = match &config.sampler {
+        // Published weights are in bf16.
+        Some(sampler) => sampler.dtype.unwrap_or(ComputeType::Bf16),
+        None if engine.bf16 => ComputeType::Bf16,
+        None => ComputeType::F32,
+    };
+    let matrix = match config.policy.base {
+        Base::Int8 if config.sampler.is_none() => EIGHT_BITS[0],
+        _ => bytes(sampled_in),
+    };
+    let moment = if update.optimizer.moments_in_8_bits {
+        EIGHT_BITS[1]
+    } else {
+        FULL
+    };
     Work {
         shape,
+        sampled_in,
+        learned_in: update.dtype.unwrap_or(ComputeType::F32),
+        matrix,
+        moment,
         trained: trained as f64,
         adapted: trained < shape.parameters(),
         episodes: episodes as f64,
@@ -366,6 +425,30 @@ mod tests {
             work.on(card, &assumed)
         };
         (on("H100"), on("H200"))
+    }
+
+    #[test]
+    fn the_times_are_those_of_the_types_that_are_computed_in() {
+        let updates = ["grpo.update.dtype=f32"];
+        let (half, _) = of("Qwen2.5-3B", &[]);
+        let (full, _) = of("Qwen2.5-3B", &updates);
+        // 989 Tflop/s in bf16, 67 in f32.
+        near(full.update, 272.4 * 989.0 / 67.0 + 0.3);
+        near(full.rollouts, half.rollouts);
+        let (full, _) = of("Qwen2.5-3B", &["engine.dtype=f32"]);
+        assert!(full.rollouts > 2.0 * half.rollouts);
+        near(full.update, half.update);
+        near(full.push, half.push * 8.0 / 6.0);
+        let small = ["grpo.update.optimizer.moments_in_8_bits=true"];
+        let (small, _) = of("Qwen2.5-3B", &small);
+        assert!(small.update < half.update && small.update > half.update - 0.2);
+        // A sequence alone reads layers of half as many bytes, and the same head.
+        let tail = |base: &str| {
+            let keys = [base, "policy.lora.rank=16", "policy.lora.alpha=32"];
+            of("Qwen2.5-7B", &keys).0.tail
+        };
+        let part = tail("policy.base=int8") / tail("policy.base=bf16");
+        assert!(part > 0.5 && part < 0.7, "{part}");
     }
 
     fn near(found: f64, expected: f64) {
