@@ -86,6 +86,7 @@ impl Assumed {
 #[derive(Deserialize)]
 struct Card {
     name: String,
+    memory_gb: u64,
     bandwidth_tb: f64,
     /// Rates of dense products, Tflop/s; those of f32 are not rounded to TF32.
     bf16_tflops: f64,
@@ -296,8 +297,8 @@ impl Work<'_> {
         }
     }
 
-    /// A card's line.
-    fn line(&self, card: &Card, assumed: &Assumed) -> String {
+    /// A card's line; `holds` says whether its memory holds the run.
+    fn line(&self, card: &Card, assumed: &Assumed, holds: bool) -> String {
         let times = self.on(card, assumed);
         let Times {
             rollouts,
@@ -313,8 +314,13 @@ impl Work<'_> {
             (false, false) => "the update takes most".to_owned(),
         };
         let step = times.step(self.ahead);
+        let memory = if holds {
+            String::new()
+        } else {
+            format!("; {} GB do not hold it", card.memory_gb)
+        };
         format!(
-            "# {:<12} {rollouts:>9.1} {update:>9.1} {push:>9.2} {step:>9.1}  {waits}",
+            "# {:<12} {rollouts:>9.1} {update:>9.1} {push:>9.2} {step:>9.1}  {waits}{memory}",
             card.name
         )
     }
@@ -338,7 +344,10 @@ pub(crate) fn table(config: &Resolved, start: &Start) -> Result<String> {
             "", "rollouts", "update", "push", "step"
         ),
     ];
-    lines.extend(cards.iter().map(|card| work.line(card, &assumed)));
+    for card in &cards {
+        let holds = memory::fits(config, start, card.memory_gb)?;
+        lines.push(work.line(card, &assumed, holds));
+    }
     Ok(lines.join("\n"))
 }
 
@@ -488,6 +497,30 @@ mod tests {
         near(held("Qwen2.5-3B", 4, &sharded), 73.0);
         near(held("Qwen2.5-3B", 64, &sharded), 67.0);
         near(held("Qwen2.5-7B", 1, &[]), 232.0);
+    }
+
+    #[test]
+    fn cards_that_do_not_hold_the_run_say_so() {
+        let text = include_str!("../../configs/recipes/search_r1_v02.toml");
+        let config = RunConfig::parse(text, &[]).unwrap();
+        let config = config.resolve(None).unwrap();
+        let found = table(&config, &Start::published("Qwen2.5-3B")).unwrap();
+        let line = |card: &str| {
+            let begins = format!("# {card} ");
+            let line = found.lines().find(|line| line.starts_with(&begins));
+            line.unwrap().to_owned()
+        };
+        for (card, small) in [
+            ("RTX 4090", Some("24 GB")),
+            ("L40S", Some("48 GB")),
+            ("H100", Some("80 GB")),
+            ("H200", None),
+        ] {
+            let words = line(card);
+            let told = small.map(|size| format!("; {size} do not hold it"));
+            assert_eq!(words.contains("not hold"), told.is_some(), "{words}");
+            assert!(told.is_none_or(|told| words.ends_with(&told)), "{words}");
+        }
     }
 
     #[test]
