@@ -1,14 +1,19 @@
-//! The time of a step on a GPU by data sheets: what `forage train --dry-run` says of rollouts, updates and pushes, and which waits.
+//! The time of a step by data sheets, on one GPU or on those of several ranks: what `forage train --dry-run` says of rollouts, updates,
+//! sums of gradients and pushes, and which waits.
 //!
-//! A phase takes the longer of two times, its bytes at the card's bandwidth and its products at the card's rate in the type that it computes
-//! in, each at the share that is assumed to be reached, and no less than its launches take. Numbers of cards and what is assumed stand in
-//! `cards.json`; `bench/gpu/roofline.py` and `bench/gpu/scale.py` read the same file. Layers that are computed again, searches and judges
-//! are not counted.
+//! A phase takes the longer of two times, its bytes at the card's bandwidth and its products at the card's rate in the type that it
+//! computes in, each at the share that is assumed to be reached, and no less than its launches take. Numbers of cards and what is assumed
+//! stand in `cards.json`; `bench/gpu/roofline.py` and `bench/gpu/scale.py` read the same file. Layers that are computed again, searches and
+//! judges are not counted.
 
-use forage_trainer::device::ComputeType;
+mod sheets;
+mod together;
+
+use forage_trainer::device::{ComputeType, DeviceSpec};
 use forage_trainer::{ModelConfig, OldLogprobs};
-use serde::Deserialize;
 
+use self::sheets::{Assumed, Card, Sheets, sheets};
+use self::together::Together;
 use crate::config::{Base, Resolved};
 use crate::error::Result;
 use crate::memory::{self, Start};
@@ -28,87 +33,7 @@ fn bytes(number: ComputeType) -> f64 {
     }
 }
 
-/// The numbers of `cards.json`.
-#[derive(Deserialize)]
-struct Sheets {
-    assumed: Assumed,
-    cards: Vec<Card>,
-}
-
-/// What no data sheet says.
-#[derive(Deserialize)]
-struct Assumed {
-    prompt_tokens: f64,
-    /// Turns of an episode; all but the last one search.
-    turns: f64,
-    turn_tokens: f64,
-    observation_tokens: f64,
-    /// Tokens of the turn that all wait for at the end.
-    longest_turn: f64,
-    bandwidth_share: f64,
-    rate_share: f64,
-    launch_us: f64,
-    /// Launches of a layer in a decode step.
-    decode_launches: f64,
-    /// Launches of a layer in a micro-batch.
-    training_launches: f64,
-    /// Between machines, GB/s.
-    network_gb: f64,
-}
-
-impl Assumed {
-    fn written(&self) -> f64 {
-        self.turns * self.turn_tokens
-    }
-
-    fn read(&self) -> f64 {
-        (self.turns - 1.0) * self.observation_tokens
-    }
-
-    /// Tokens of an episode that no limit cuts.
-    fn usual(&self) -> f64 {
-        self.prompt_tokens + self.written() + self.read()
-    }
-
-    /// Says where the tokens of an episode are from.
-    fn origin(&self, length: f64) -> String {
-        if length < self.usual() {
-            return "all that the config's limits allow".to_owned();
-        }
-        format!(
-            "{} of the prompt, {} turns of {}, {} after each search",
-            self.prompt_tokens, self.turns, self.turn_tokens, self.observation_tokens
-        )
-    }
-}
-
-/// A card by its data sheet.
-#[derive(Deserialize)]
-struct Card {
-    name: String,
-    memory_gb: u64,
-    bandwidth_tb: f64,
-    /// Rates of dense products, Tflop/s; those of f32 are not rounded to TF32.
-    bf16_tflops: f64,
-    f32_tflops: f64,
-}
-
-impl Card {
-    /// Operations per second in products of a type.
-    fn rate(&self, of: ComputeType) -> f64 {
-        let tflops = match of {
-            ComputeType::F32 => self.f32_tflops,
-            ComputeType::Bf16 => self.bf16_tflops,
-        };
-        tflops * 1e12
-    }
-}
-
-fn sheets() -> Result<Sheets> {
-    Ok(serde_json::from_str(include_str!("cards.json"))?)
-}
-
-/// The work of a step, in numbers of a shape.
+/// The work of a rank in a step, in numbers of a shape.
 struct Work<'a> {
     shape: &'a ModelConfig,
     /// What rollouts and updates compute in.
@@ -121,7 +46,10 @@ struct Work<'a> {
     /// Weights that learn.
     trained: f64,
     adapted: bool,
+    together: Together,
+    /// Episodes that are played, and that are learned from.
     episodes: f64,
+    learned: f64,
     group: f64,
     /// Sequences that decode at a time.
     rows: f64,
@@ -150,6 +78,8 @@ struct Times {
     /// The part of the rollouts in which the longest turn decodes alone.
     tail: f64,
     update: f64,
+    /// What ranks send each other to learn alike.
+    sums: f64,
     push: f64,
 }
 
@@ -161,7 +91,7 @@ impl Times {
         } else {
             self.rollouts + self.update
         };
-        both + self.push
+        both + self.sums + self.push
     }
 
     /// The time of rollouts per step: with several batches in play, others decode beside the longest turn of one, and each may take as many
@@ -257,7 +187,7 @@ impl Work<'_> {
         let prompt = self.prompt / self.group;
         let filling = episodes * (prompt + self.read) * (2.0 * self.weights() + self.attention());
 
-        let tokens = self.episodes * (prompt + self.written + self.read);
+        let tokens = self.learned * (prompt + self.written + self.read);
         // Back takes twice as much as forwards, half of it for weights that learn.
         let gradient = if self.adapted { 2.0 } else { 3.0 };
         let learning = self.epochs * gradient;
@@ -278,7 +208,7 @@ impl Work<'_> {
             ComputeType::Bf16 => HALF,
         };
         let moved = 3.0 * FULL + 4.0 * self.moment + copy;
-        let optimizer = self.updates * trained * moved / memory;
+        let optimizer = self.updates * trained / self.together.shards() * moved / memory;
 
         let copied = if self.adapted {
             self.trained
@@ -293,6 +223,7 @@ impl Work<'_> {
             rollouts: decoding + filling / rate,
             tail,
             update: products.max(launches) + optimizer,
+            sums: self.updates * self.together.seconds(trained * FULL, card, assumed),
             push,
         }
     }
@@ -303,11 +234,13 @@ impl Work<'_> {
         let Times {
             rollouts,
             update,
+            sums,
             push,
             ..
         } = times;
         let sampling = times.sampling(self.ahead);
         let waits = match (self.ahead > 0.0, sampling > update) {
+            _ if sums > sampling.max(update) => "the sums take most".to_owned(),
             (true, true) => format!("the update waits {:.1}", sampling - update),
             (true, false) => format!("rollouts wait {:.1}", update - sampling),
             (false, true) => "rollouts take most".to_owned(),
@@ -319,20 +252,25 @@ impl Work<'_> {
         } else {
             format!("; {} GB do not hold it", card.memory_gb)
         };
+        let sums = self.together.cell(&format!("{sums:.1}"));
         format!(
-            "# {:<12} {rollouts:>9.1} {update:>9.1} {push:>9.2} {step:>9.1}  {waits}{memory}",
+            "# {:<12} {rollouts:>9.1} {update:>9.1}{sums} {push:>9.2} {step:>9.1}  {waits}{memory}",
             card.name
         )
     }
 }
 
-/// Seconds of a step on each card, as comments of a plan.
-pub(crate) fn table(config: &Resolved, start: &Start) -> Result<String> {
+/// Seconds of a step on each card, as comments of a plan; of a process with the ranks `here`.
+pub(crate) fn table(config: &Resolved, start: &Start, here: usize) -> Result<String> {
     let Sheets { assumed, cards } = sheets()?;
-    let work = work(config, start, &assumed);
+    let work = work(config, start, here, &assumed);
+    let gpus = match start.ranks() {
+        0 | 1 => "one GPU".to_owned(),
+        ranks => format!("{ranks} GPUs"),
+    };
     let mut lines = vec![
         format!(
-            "# time of a step on one GPU, s, by data sheets at {:.0} % of products and {:.0} % of bandwidth, {:.0} tokens an episode \
+            "# time of a step on {gpus}, s, by data sheets at {:.0} % of products and {:.0} % of bandwidth, {:.0} tokens an episode \
              assumed ({}):",
             assumed.rate_share * 100.0,
             assumed.bandwidth_share * 100.0,
@@ -340,18 +278,24 @@ pub(crate) fn table(config: &Resolved, start: &Start) -> Result<String> {
             assumed.origin(work.length())
         ),
         format!(
-            "# {:<12} {:>9} {:>9} {:>9} {:>9}",
-            "", "rollouts", "update", "push", "step"
+            "# {:<12} {:>9} {:>9}{} {:>9} {:>9}",
+            "",
+            "rollouts",
+            "update",
+            work.together.cell("sums"),
+            "push",
+            "step"
         ),
     ];
     for card in &cards {
         let holds = memory::fits(config, start, card.memory_gb)?;
         lines.push(work.line(card, &assumed, holds));
     }
+    lines.extend(work.together.words(&assumed));
     Ok(lines.join("\n"))
 }
 
-fn work<'a>(config: &Resolved, start: &'a Start, assumed: &Assumed) -> Work<'a> {
+fn work<'a>(config: &Resolved, start: &'a Start, here: usize, assumed: &Assumed) -> Work<'a> {
     let shape = start.shape();
     let engine = config.generation().engine(shape);
     let longest = memory::longest(config, start);
@@ -369,7 +313,10 @@ fn work<'a>(config: &Resolved, start: &'a Start, assumed: &Assumed) -> Work<'a> 
         None => 0.0,
     };
     let trainers = update.old_logprobs == Some(OldLogprobs::Trainer);
-    let episodes = config.grpo.prompts_per_step * config.grpo.group_size;
+    let ranks = start.ranks().max(1);
+    // Groups are dealt whole.
+    let episodes = config.grpo.prompts_played().div_ceil(ranks) * config.grpo.group_size;
+    let learned = config.grpo.prompts_per_step * config.grpo.group_size;
     let sampled_in = match &config.sampler {
         // Published weights are in bf16.
         Some(sampler) => sampler.dtype.unwrap_or(ComputeType::Bf16),
@@ -393,7 +340,13 @@ fn work<'a>(config: &Resolved, start: &'a Start, assumed: &Assumed) -> Work<'a> 
         moment,
         trained: trained as f64,
         adapted: trained < shape.parameters(),
+        together: Together {
+            ranks: ranks as f64,
+            by_nccl: here > 1 && matches!(config.device, DeviceSpec::Cuda(_)),
+            sharded: update.optimizer.sharded,
+        },
         episodes: episodes as f64,
+        learned: learned as f64 / ranks as f64,
         group: config.grpo.group_size as f64,
         rows: (engine.sequences as f64).min(cached),
         prompt: assumed.prompt_tokens * part,
@@ -417,166 +370,4 @@ fn work<'a>(config: &Resolved, start: &'a Start, assumed: &Assumed) -> Work<'a> 
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::config::RunConfig;
-
-    fn of(name: &str, overrides: &[&str]) -> (Times, Times) {
-        let text = include_str!("../../configs/recipes/search_r1_v02.toml");
-        let overrides: Vec<String> = overrides.iter().map(|&item| item.to_owned()).collect();
-        let config = RunConfig::parse(text, &overrides).unwrap();
-        let config = config.resolve(None).unwrap();
-        let start = Start::published(name);
-        let Sheets { assumed, cards } = sheets().unwrap();
-        let work = work(&config, &start, &assumed);
-        let on = |name: &str| {
-            let card = cards.iter().find(|card| card.name == name).unwrap();
-            work.on(card, &assumed)
-        };
-        (on("H100"), on("H200"))
-    }
-
-    #[test]
-    fn the_times_are_those_of_the_types_that_are_computed_in() {
-        let updates = ["grpo.update.dtype=f32"];
-        let (half, _) = of("Qwen2.5-3B", &[]);
-        let (full, _) = of("Qwen2.5-3B", &updates);
-        // 989 Tflop/s in bf16, 67 in f32.
-        near(full.update, 272.4 * 989.0 / 67.0 + 0.3);
-        near(full.rollouts, half.rollouts);
-        let (full, _) = of("Qwen2.5-3B", &["engine.dtype=f32"]);
-        assert!(full.rollouts > 2.0 * half.rollouts);
-        near(full.update, half.update);
-        near(full.push, half.push * 8.0 / 6.0);
-        let small = ["grpo.update.optimizer.moments_in_8_bits=true"];
-        let (small, _) = of("Qwen2.5-3B", &small);
-        assert!(small.update < half.update && small.update > half.update - 0.2);
-        // A sequence alone reads layers of half as many bytes, and the same head.
-        let tail = |base: &str| {
-            let keys = [base, "policy.lora.rank=16", "policy.lora.alpha=32"];
-            of("Qwen2.5-7B", &keys).0.tail
-        };
-        let part = tail("policy.base=int8") / tail("policy.base=bf16");
-        assert!(part > 0.5 && part < 0.7, "{part}");
-    }
-
-    fn near(found: f64, expected: f64) {
-        assert!(
-            (found - expected).abs() < 0.01 * expected,
-            "{found} {expected}"
-        );
-    }
-
-    /// The first rows of `bench/gpu/scale.py` for Qwen2.5-3B on an H100 and for 7B on an H200.
-    #[test]
-    fn the_times_are_those_of_the_scripts() {
-        let (small, _) = of("Qwen2.5-3B", &[]);
-        near(small.rollouts, 27.3 + 39.6);
-        near(small.update, 272.4 + 0.3);
-        let (_, large) = of("Qwen2.5-7B", &[]);
-        near(large.rollouts, 47.5 + 96.1);
-        near(large.update, 661.7 + 0.5);
-    }
-
-    /// Their memory, GB: with a quarter of the cache and a sharded optimizer, and as the recipe is.
-    #[test]
-    fn the_memory_is_that_of_the_scripts() {
-        let text = include_str!("../../configs/recipes/search_r1_v02.toml");
-        let held = |name: &str, ranks: usize, overrides: &[&str]| {
-            let overrides: Vec<String> = overrides.iter().map(|&item| item.to_owned()).collect();
-            let config = RunConfig::parse(text, &overrides).unwrap();
-            let config = config.resolve(None).unwrap();
-            let start = Start::published(name).by_ranks(ranks);
-            let estimate = memory::of_run(&config, &start, None).unwrap();
-            estimate.memory.needed() as f64 / 1e9
-        };
-        let sharded = [
-            "engine.cache_mib=8192",
-            "grpo.update.optimizer.sharded=true",
-        ];
-        near(held("Qwen2.5-3B", 4, &sharded), 73.0);
-        near(held("Qwen2.5-3B", 64, &sharded), 67.0);
-        near(held("Qwen2.5-7B", 1, &[]), 232.0);
-    }
-
-    #[test]
-    fn cards_that_do_not_hold_the_run_say_so() {
-        let text = include_str!("../../configs/recipes/search_r1_v02.toml");
-        let config = RunConfig::parse(text, &[]).unwrap();
-        let config = config.resolve(None).unwrap();
-        let found = table(&config, &Start::published("Qwen2.5-3B")).unwrap();
-        let line = |card: &str| {
-            let begins = format!("# {card} ");
-            let line = found.lines().find(|line| line.starts_with(&begins));
-            line.unwrap().to_owned()
-        };
-        for (card, small) in [
-            ("RTX 4090", Some("24 GB")),
-            ("L40S", Some("48 GB")),
-            ("H100", Some("80 GB")),
-            ("H200", None),
-        ] {
-            let words = line(card);
-            let told = small.map(|size| format!("; {size} do not hold it"));
-            assert_eq!(words.contains("not hold"), told.is_some(), "{words}");
-            assert!(told.is_none_or(|told| words.ends_with(&told)), "{words}");
-        }
-    }
-
-    #[test]
-    fn the_tokens_of_an_episode_say_where_they_are_from() {
-        let Sheets { assumed, .. } = sheets().unwrap();
-        let usual = assumed.usual();
-        assert_eq!(
-            assumed.origin(usual),
-            "280 of the prompt, 3 turns of 120, 450 after each search"
-        );
-        near(usual, 280.0 + 3.0 * 120.0 + 2.0 * 450.0);
-        assert_eq!(
-            assumed.origin(usual - 1.0),
-            "all that the config's limits allow"
-        );
-    }
-
-    #[test]
-    fn what_overlaps_waits_for_the_longer_one() {
-        let times = Times {
-            rollouts: 3.0,
-            tail: 2.0,
-            update: 5.0,
-            push: 1.0,
-        };
-        near(times.step(0.0), 9.0);
-        near(times.step(1.0), 6.0);
-        near(times.step(3.0), 6.0);
-        // Of two batches in play one decodes beside the other's longest turn, and of more none has less than its own bulk.
-        let slower = Times {
-            rollouts: 9.0,
-            tail: 6.0,
-            update: 2.0,
-            push: 1.0,
-        };
-        for (ahead, step) in [(1.0, 10.0), (2.0, 5.5), (3.0, 4.0), (9.0, 4.0)] {
-            near(slower.step(ahead), step);
-        }
-        let adapter = [
-            "policy.base=bf16",
-            "policy.lora.rank=16",
-            "policy.lora.alpha=32",
-        ];
-        let ((full, _), (adapted, _)) = (of("Qwen2.5-3B", &[]), of("Qwen2.5-3B", &adapter));
-        assert!(adapted.update < full.update && adapted.push < full.push);
-        // A critic runs as often as the policy, without the vocabulary's head.
-        let [alone, beside] = ["reinforce_pp", "ppo"].map(|algorithm| {
-            let objective = format!("grpo.update.objective={{ algorithm = \"{algorithm}\" }}");
-            of("Qwen2.5-3B", &[&objective]).0.update
-        });
-        assert!(
-            beside > 1.7 * alone && beside < 2.0 * alone,
-            "{beside} {alone}"
-        );
-        // Twice as many rows that decode at a time read the weights half as often.
-        let (few, _) = of("Qwen2.5-3B", &["engine.sequences=64"]);
-        assert!(few.rollouts > full.rollouts);
-    }
-}
+mod tests;

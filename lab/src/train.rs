@@ -342,7 +342,8 @@ impl Resolved {
         let fit = DeviceSpec::check_together(&options.devices(self));
         fit.in_config("the run cannot begin with its devices")?;
         let rollouts = options.rollouts.as_deref();
-        let ranks = processes.unwrap_or(1 + options.beside.len());
+        let here = 1 + options.beside.len();
+        let ranks = processes.unwrap_or(here);
         let questions = self.grpo.prompts_played();
         let episodes = questions * self.grpo.group_size;
         let again = match self.grpo.prompts_per_step - questions {
@@ -388,11 +389,11 @@ impl Resolved {
         };
         let start = start.by_ranks(ranks);
         let estimate = memory::of_run(self, &start, rollouts)?;
-        lines.push(memory::table(&estimate, 1 + options.beside.len()));
+        lines.push(memory::table(&estimate, here));
         if !self.device.is_cpu() && rollouts.is_none() {
             lines.push(presets::table(self, &start)?);
             if self.device.is_cuda_or_rocm() {
-                lines.push(throughput::table(self, &start)?);
+                lines.push(throughput::table(self, &start, here)?);
             }
         }
         Ok(lines.join("\n"))
