@@ -88,12 +88,20 @@ pub(crate) fn trained(config: &Resolved, start: &Start) -> usize {
     planned(config, start, Workload::default(), |plan| plan.trained())
 }
 
-/// Tells whether a card of so many GB holds a run that plays.
+/// Tells whether a run that plays can begin on a card of so many GB: the card holds it, its kernels can count a micro-batch, and the cache
+/// has room for the longest episode.
 pub(crate) fn fits(config: &Resolved, start: &Start, size: u64) -> Result<bool> {
     let work = work_of(config, start, None)?;
-    Ok(planned(config, start, work, |plan| {
+    let countable = work.batch.tokens <= most_tokens(&start.shape);
+    let cached = config
+        .generation()
+        .engine(&start.shape)
+        .window(&start.shape);
+    let playable = config.sampler.is_some() || longest(config, start) <= cached;
+    let holds = planned(config, start, work, |plan| {
         on_card(&plan, size).place != Place::NoCard
-    }))
+    });
+    Ok(holds && countable && playable)
 }
 
 /// The most work that the limits of a run allow.

@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::memory::{self, CARDS, Start};
 
 /// Parts of the cache and of a micro-batch that are tried, in order.
-const PARTS: [(usize, usize); 6] = [(1, 1), (2, 1), (4, 1), (4, 2), (8, 4), (16, 8)];
+const PARTS: [(usize, usize); 7] = [(1, 1), (2, 1), (4, 1), (4, 2), (8, 4), (16, 8), (32, 16)];
 
 /// A line for each size of card, as comments of a plan.
 pub(crate) fn table(config: &Resolved, start: &Start) -> Result<String> {
@@ -139,6 +139,36 @@ mod tests {
             );
             assert_eq!(size < 80, line.contains("policy.base"), "{line}");
             assert_eq!(size == 80, line.contains(IN_8_BITS), "{line}");
+        }
+        // An adapter of a larger model fits the smallest card.
+        let adapter = [
+            "policy.base=bf16",
+            "policy.lora.rank=16",
+            "policy.lora.alpha=32",
+            "engine.cache_mib=32768",
+        ];
+        let adapter = adapter.map(ToOwned::to_owned);
+        let large = Start::published("Qwen2.5-7B");
+        let found = table(&config(&adapter), &large).unwrap();
+        assert!(
+            found.contains(" 24 GB: --set policy.base=int8 --set engine.cache_mib=1024 "),
+            "{found}"
+        );
+        // More tokens than kernels count are lowered on every card.
+        let many = [
+            &adapter[..],
+            &["grpo.update.micro_batch_tokens=113360".to_owned()],
+        ]
+        .concat();
+        let found = table(&config(&many), &large).unwrap();
+        assert!(!found.contains(" GB: none"), "{found}");
+        for line in found.lines().filter(|line| line.contains(" --set ")) {
+            assert!(line.contains("micro_batch_tokens="), "{line}");
+        }
+        // A cache in which the longest episode has no room fits nothing.
+        for (cache, fits) in [(1024, true), (128, false)] {
+            let keys = [&adapter[..], &[format!("engine.cache_mib={cache}")]].concat();
+            assert_eq!(memory::fits(&config(&keys), &large, 141).unwrap(), fits);
         }
         // Eight ranks that share the moments fit a smaller card with all weights.
         let found = table(&config(&[]), &start.by_ranks(8)).unwrap();
