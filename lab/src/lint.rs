@@ -126,7 +126,12 @@ impl Resolved {
         };
         let generation = self.generation();
         let window = Start::of(self, false)?.map_or(generation.sizes.context_tokens, |start| {
-            generation.window(start.shape())
+            let shape = start.shape();
+            if self.sampler.is_some() {
+                generation.window(shape)
+            } else {
+                generation.engine(shape).window(shape)
+            }
         });
         check_window(episode, window)
     }
@@ -345,6 +350,24 @@ mod tests {
         assert!(error.contains("the policy's window 900"), "{error}");
         let fits = [away, long, "engine.context_tokens=1000"];
         resolved(&fits).check_window().unwrap();
+        // A position of this one takes 224 KiB in f32.
+        let known = "policy.checkpoint=\"Qwen/Qwen3-0.6B\"";
+        let small = [
+            known,
+            long,
+            "engine.context_tokens=1000",
+            "engine.cache_mib=128",
+        ];
+        let error = crate::error::causes(&resolved(&small).check_window().unwrap_err());
+        for part in ["the policy's window 592", "and engine.cache_mib"] {
+            assert!(error.contains(part), "{error}");
+        }
+        let large = [&small[..3], &["engine.cache_mib=256"]].concat();
+        resolved(&large).check_window().unwrap();
+        // A server has a cache of its own.
+        let sampler = "sampler={ kind = \"sglang\", url = \"http://a\", context = 1000 }";
+        let served = [&small[..], &[sampler]].concat();
+        resolved(&served).check_window().unwrap();
     }
 
     #[test]

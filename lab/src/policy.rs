@@ -119,6 +119,16 @@ impl PolicyFormat {
         Self::with(tokenizer, checkpoint.chat.as_ref(), chat, window)
     }
 
+    /// The same where an engine of this process plays: an episode has no more tokens than its cache holds.
+    #[must_use]
+    pub(crate) fn within_cache(self, checkpoint: &Checkpoint, generation: &Generation) -> Self {
+        let shape = &checkpoint.config;
+        Self {
+            window: Some(generation.engine(shape).window(shape)),
+            ..self
+        }
+    }
+
     /// The format of a checkpoint whose weights are a server's, in a window of so many tokens.
     pub(crate) fn without_weights(
         name: &str,

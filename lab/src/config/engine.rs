@@ -11,7 +11,7 @@ pub struct EngineSection {
     pub sequences: usize,
     /// Tokens per episode; 0, the default, is the environment's `max_episode_tokens`.
     pub context_tokens: usize,
-    /// Memory of the key-value cache, MiB: what does not fit waits, or is run again later.
+    /// Memory of the key-value cache, MiB, at least the longest episode's: what does not fit waits, or is run again later.
     pub cache_mib: usize,
     /// Tokens in one pass: longer prompts go through the model in chunks, beside episodes that decode.
     pub step_tokens: usize,

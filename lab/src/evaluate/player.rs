@@ -45,7 +45,8 @@ impl Player {
     ) -> Result<Self> {
         Ok(Self {
             policy: generation.start(checkpoint),
-            format: PolicyFormat::of(checkpoint, chat, generation)?,
+            format: PolicyFormat::of(checkpoint, chat, generation)?
+                .within_cache(checkpoint, generation),
             weights: None,
             in_flight: usize::MAX,
         })
