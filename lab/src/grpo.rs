@@ -20,7 +20,7 @@ use forage_trainer::{
 };
 use serde_json::Value;
 
-use crate::config::{Digests, EvaluationConfig, Resolved, RunConfig, Stamp};
+use crate::config::{Base, Digests, EvaluationConfig, Resolved, RunConfig, Stamp};
 use crate::data::Data;
 use crate::error::{Context, Result, RunError, bail};
 use crate::layout::{RunLayout, make_folder};
@@ -251,14 +251,20 @@ pub(crate) fn learner_of(
         .keeping(kept_bytes);
     let generation = config.generation();
     let in_bf16 = update.dtype == Some(ComputeType::Bf16);
+    // With a base in fewer bits the engine computes in bf16, whatever its key says.
+    let engine = if config.policy.base == Base::F32 {
+        "engine.dtype"
+    } else {
+        "policy.base"
+    };
     for (key, asked) in [
-        ("engine.dtype", config.sampler.is_none() && generation.bf16),
+        (engine, config.sampler.is_none() && generation.bf16),
         ("grpo.update.dtype", in_bf16),
     ] {
         if asked && !start.decoder.has_bf16() {
             let device = config.device;
             return Err(RunError::config_because(
-                format!("{key} is bf16, and {device} does not compute in it"),
+                format!("{key} asks for bf16, and {device} does not compute in it"),
                 format!("set {key} = \"f32\""),
             ));
         }

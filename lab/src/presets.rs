@@ -4,6 +4,8 @@
 //! several ranks share (more to send, and a lost rank takes its own along), moments of 8 bits (rounded), an adapter on a base in bf16
 //! (another algorithm: fewer weights learn), the same on a base of 8 bits.
 
+use forage_trainer::device::ComputeType;
+
 use crate::config::{Base, Resolved, RunConfig};
 use crate::error::Result;
 use crate::memory::{self, CARDS, Start};
@@ -59,7 +61,14 @@ const IN_8_BITS: &str = "grpo.update.optimizer.moments_in_8_bits";
 
 /// Sets of keys, those that cost least first.
 fn changes(config: &Resolved, start: &Start) -> Vec<Vec<String>> {
-    let of_base = |name: &str| vec![format!("policy.base={name}")];
+    let of_base = |name: &str| {
+        let mut keys = vec![format!("policy.base={name}")];
+        // The engine computes with such a base in bf16 alone.
+        if config.engine.dtype == Some(ComputeType::F32) {
+            keys.push("engine.dtype=bf16".to_owned());
+        }
+        keys
+    };
     let adapter = |name: &str| {
         let mut keys = of_base(name);
         keys.extend([format!("{RANK}=16"), "policy.lora.alpha=32".to_owned()]);
@@ -154,6 +163,12 @@ mod tests {
             found.contains(" 24 GB: --set policy.base=int8 --set engine.cache_mib=1024 "),
             "{found}"
         );
+        // With the engine's type in f32, as older cards have it.
+        let full = [&adapter[1..], &["engine.dtype=f32".to_owned()]].concat();
+        let found = table(&config(&full), &large).unwrap();
+        let keys =
+            " 24 GB: --set policy.base=int8 --set engine.dtype=bf16 --set engine.cache_mib=1024 ";
+        assert!(found.contains(keys), "{found}");
         // More tokens than kernels count are lowered on every card.
         let many = [
             &adapter[..],

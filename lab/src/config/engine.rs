@@ -16,7 +16,8 @@ pub struct EngineSection {
     /// Tokens in one pass: longer prompts go through the model in chunks, beside episodes that decode.
     pub step_tokens: usize,
     /// The numbers that generation computes in: bf16 by default on `ROCm` and on CUDA from `sm_80` on, f32 elsewhere. Weights that learn are
-    /// f32 whatever this says: with bf16 the engine has a copy, cast after each update.
+    /// f32 whatever this says: with bf16 the engine has a copy, cast after each update. On a GPU a `policy.base` in fewer bits is computed
+    /// with in bf16.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dtype: Option<ComputeType>,
 }

@@ -46,6 +46,13 @@ impl RunConfig {
                 ));
             }
         }
+        let is_half = !self.device.is_cpu() && self.policy.base != Base::F32;
+        if is_half && self.engine.dtype == Some(ComputeType::F32) {
+            return Err(RunError::config_because(
+                "engine.dtype is f32, and a GPU computes in bf16 with a base that is kept in fewer bits",
+                "remove the key, or set policy.base = \"f32\"",
+            ));
+        }
         self.name_types(self.device.prefers_bf16());
         let exact = self.sampler.is_none() && self.device.is_cpu() && !self.policy.drops();
         self.grpo.update.old_logprobs = Some(self.grpo.update.old_logprobs_where(exact));
@@ -207,5 +214,34 @@ impl Generation {
             self.engine(&checkpoint.config),
             pool,
         ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_engine_in_f32_is_refused_on_a_gpu_beside_a_base_in_fewer_bits() {
+        let text = include_str!("../../../configs/quickstart.toml");
+        let resolved = |device: &str, base: &str| {
+            let keys = [
+                "policy.lora.rank=4".to_owned(),
+                "policy.lora.alpha=8".to_owned(),
+                "engine.dtype=f32".to_owned(),
+                format!("policy.base={base}"),
+            ];
+            let config = RunConfig::parse(text, &keys).unwrap();
+            config.resolve(Some(device.parse().unwrap()))
+        };
+        for base in ["bf16", "int8"] {
+            for device in ["cuda:0", "rocm:0", "wgpu:0"] {
+                let error = resolved(device, base).unwrap_err().to_string();
+                assert!(error.contains("engine.dtype is f32"), "{device}: {error}");
+            }
+            resolved("cpu", base).unwrap();
+        }
+        let config = resolved("cuda:0", "f32").unwrap();
+        assert!(!config.generation().bf16);
     }
 }
