@@ -16,6 +16,7 @@ mod collect;
 mod conduct;
 mod config;
 mod data;
+mod disk;
 mod error;
 mod evaluate;
 mod evidence;

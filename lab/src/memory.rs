@@ -88,6 +88,13 @@ pub(crate) fn trained(config: &Resolved, start: &Start) -> usize {
     planned(config, start, Workload::default(), |plan| plan.trained())
 }
 
+/// Bytes on the disk of a checkpoint of a run, and of its policy at the end.
+pub(crate) fn saved_bytes(config: &Resolved, start: &Start) -> [u64; 2] {
+    planned(config, start, Workload::default(), |plan| {
+        plan.saved_bytes()
+    })
+}
+
 /// Tells whether a run that plays can begin on a card of so many GB: the card holds it, its kernels can count a micro-batch, and the cache
 /// has room for the longest episode.
 pub(crate) fn fits(config: &Resolved, start: &Start, size: u64) -> Result<bool> {

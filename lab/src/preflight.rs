@@ -3,6 +3,7 @@
 mod data;
 mod play;
 
+use std::path::Path;
 use std::time::Instant;
 
 use forage_contracts::policy::Sampling;
@@ -13,6 +14,7 @@ use forage_trainer::run::group_jobs;
 
 use crate::config::Resolved;
 use crate::data::{Data, first};
+use crate::disk::{self, Disk};
 use crate::error::{Context, Result, RunError, causes};
 use crate::grpo::learner_of;
 use crate::layout::RunLayout;
@@ -64,7 +66,7 @@ fn no_policy(why: String) -> Check {
 }
 
 impl Resolved {
-    /// Examines an experiment: files, settings and memory, data, tokenizer, `groups` groups of rollouts of the policy that it begins
+    /// Examines an experiment: files, settings, memory and disk, data, tokenizer, `groups` groups of rollouts of the policy that it begins
     /// with, and a first update on them, which is thrown away. A server that samples is not asked; the engine here plays in its
     /// place. What holds and has a `fix` should be looked at. Stops after files that are not there; without the policy, files,
     /// settings and data are examined all the same. Blocks; not to be called from async code.
@@ -97,7 +99,7 @@ impl Resolved {
         let start = match Start::of(self, true) {
             Ok(known) => {
                 if let Some(known) = &known {
-                    add("config", vec![self.memory(known)?]);
+                    add("config", vec![self.memory(known)?, self.disk(known)]);
                 }
                 start_of(&config)
             }
@@ -184,6 +186,15 @@ impl Resolved {
         let fix = "change it, unless it is meant so";
         let note = |warning| noted("settings", warning, true, fix);
         warnings.into_iter().map(note).collect()
+    }
+
+    /// The disk of a run below this folder.
+    fn disk(&self, start: &Start) -> Check {
+        let disk = Disk::of_run(self, start, 0);
+        match disk.lack(Path::new("runs")) {
+            Some(lack) => noted("disk", lack, true, disk::FIX),
+            None => passed("disk", disk.words()),
+        }
     }
 
     fn memory(&self, start: &Start) -> Result<Check> {

@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use crate::config::{Resolved, RunConfig};
 use crate::data::Data;
+use crate::disk::Disk;
 use crate::error::{Context, Result, RunError, bail};
 use crate::grpo::{Experience, Grpo, digest, keep_settings};
 use crate::layout::{RunLayout, STEP_RECORDS};
@@ -185,6 +186,14 @@ fn train_in(config: &Resolved, options: &TrainOptions, observer: &dyn Observer) 
         observer.say(&memory::check(estimate, here)?);
     }
     let _lock = layout.claim(options.resume)?;
+    // Ranks but the first write nothing, and what a resumed run has written is there already.
+    let writes = !options.resume && options.ranks.as_ref().is_none_or(|ranks| ranks.rank == 0);
+    if let Some(start) = shape.as_ref().filter(|_| writes) {
+        let disk = Disk::of_run(config, start, twins.len());
+        if let Some(warning) = disk.warning(layout.folder()) {
+            observer.warn(&warning);
+        }
+    }
     let _tape = FileLock::take_all(&options.record_tools)?;
     let data = match &options.rollouts {
         Some(_) => None,
@@ -329,7 +338,7 @@ fn missing_questions(data: &Data, config: &RunConfig) -> Vec<String> {
 
 impl Resolved {
     /// Describes what [`train`] would do in one of so many `processes`, where there are several, in TOML and comments: the resolved self,
-    /// the arithmetic of a step and an estimate of the memory; for a GPU also the keys that make it fit smaller ones, and the time of a
+    /// the arithmetic of a step and estimates of memory and disk; for a GPU also the keys that make it fit smaller ones, and the time of a
     /// step by data sheets. Of the options the ranks are not read, and no device is opened.
     ///
     /// # Errors
@@ -390,6 +399,10 @@ impl Resolved {
         let start = start.by_ranks(ranks);
         let estimate = memory::of_run(self, &start, rollouts)?;
         lines.push(memory::table(&estimate, here));
+        let disk = Disk::of_run(self, &start, options.twins.len());
+        lines.push(format!("# disk: {}", disk.words()));
+        let lack = disk.warning(&options.folder);
+        lines.extend(lack.map(|warning| format!("# {warning}")));
         if !self.device.is_cpu() && rollouts.is_none() {
             lines.push(presets::table(self, &start)?);
             if self.device.is_cuda_or_rocm() {

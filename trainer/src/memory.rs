@@ -236,6 +236,14 @@ impl MemoryPlan<'_> {
         AdamW::moments_bytes(weights.div_ceil(shards), self.moments_in_8_bits)
     }
 
+    /// Bytes on the disk of a checkpoint, with the moments of all ranks, and of the trained policy alone.
+    pub fn saved_bytes(&self) -> [u64; 2] {
+        let saved =
+            |weights: usize| weights * F32 + AdamW::moments_bytes(weights, self.moments_in_8_bits);
+        let checkpoint = saved(self.trained()) + saved(self.critic_weights());
+        [checkpoint, self.trained() * F32].map(|bytes| bytes as u64)
+    }
+
     fn always(&self) -> Vec<Part> {
         let given = |holds: bool, bytes: usize| if holds { bytes } else { 0 };
         let full = self.adapter.is_none();

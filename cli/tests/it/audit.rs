@@ -41,6 +41,7 @@ fn a_sound_experiment_passes_in_both_forms() {
     let text = String::from_utf8(output.stdout).unwrap();
     for part in [
         "config\n  pass  files: ",
+        "  disk: about ",
         "\nrollouts\n",
         " to look at, 0 failed",
     ] {
