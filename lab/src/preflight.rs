@@ -4,7 +4,7 @@ mod data;
 mod play;
 
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use forage_contracts::policy::Sampling;
 use forage_contracts::seed::Seed;
@@ -21,6 +21,7 @@ use crate::layout::RunLayout;
 use crate::memory::{self, Start};
 use crate::observer::Observer;
 use crate::policy::start_of;
+use crate::run_folder::words;
 use crate::runtime::runtime;
 use crate::session::Session;
 
@@ -152,18 +153,20 @@ impl Resolved {
         observer.say(&format!("playing {} episodes", jobs.len()));
         let started = Instant::now();
         let episodes = runtime()?.block_on(rollout.run(jobs));
-        let seconds = started.elapsed().as_secs_f64();
+        let playing = started.elapsed().as_secs_f64();
         let played = play::Played {
             config: &config,
             entry,
             episodes: &episodes,
             tokenizer: &*session.format.tokenizer,
-            seconds,
         };
         add("rollouts", played.checks());
         observer.say("taking a first update apart");
+        let count = episodes.len();
         let found = learner.examine(episodes, &config.grpo);
-        add("update", found.context("the first update failed")?);
+        let (found, updating) = found.context("the first update failed")?;
+        add("update", found);
+        add("cost", vec![self.time(count, playing, updating)]);
         Ok(checks)
     }
 
@@ -186,6 +189,24 @@ impl Resolved {
         let fix = "change it, unless it is meant so";
         let note = |warning| noted("settings", warning, true, fix);
         warnings.into_iter().map(note).collect()
+    }
+
+    /// The time of the run if its episodes, and the updates on them, take as long as these did, in seconds.
+    fn time(&self, episodes: usize, playing: f64, updating: f64) -> Check {
+        let grpo = &self.grpo;
+        let all = (grpo.prompts_played() * grpo.group_size) as f64 * grpo.steps as f64;
+        let seconds = (playing + updating) / episodes.max(1) as f64 * all;
+        let time = Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
+        let update = if updating > 0.0 {
+            format!("and an update on them in {updating:.1} s")
+        } else {
+            "and no update, as none has a direction".to_owned()
+        };
+        let found = format!(
+            "{episodes} episodes in {playing:.1} s {update}; at that rate {} for the {all:.0} of the run, without validation",
+            words(time)
+        );
+        passed("time", found)
     }
 
     /// The disk of a run below this folder.

@@ -1,4 +1,4 @@
-//! The time of a step by data sheets, on one GPU or on those of several ranks: what `forage train --dry-run` says of rollouts, updates,
+//! The time of a step and of a run by data sheets, on one GPU or on those of several ranks: what `forage train --dry-run` says of rollouts, updates,
 //! sums of gradients and pushes, and which waits.
 //!
 //! A phase takes the longer of two times, its bytes at the card's bandwidth and its products at the card's rate in the type that it
@@ -69,6 +69,8 @@ struct Work<'a> {
     servers: Option<f64>,
     /// Batches in play at a time while one is learned from; 0 where sampler and learner take turns.
     ahead: f64,
+    /// Steps of the run.
+    steps: f64,
 }
 
 /// Seconds of a step.
@@ -253,8 +255,9 @@ impl Work<'_> {
             format!("; {} GB do not hold it", card.memory_gb)
         };
         let sums = self.together.cell(&format!("{sums:.1}"));
+        let hours = step * self.steps / 3600.0;
         format!(
-            "# {:<12} {rollouts:>9.1} {update:>9.1}{sums} {push:>9.2} {step:>9.1}  {waits}{memory}",
+            "# {:<12} {rollouts:>9.1} {update:>9.1}{sums} {push:>9.2} {step:>9.1} {hours:>9.1}  {waits}{memory}",
             card.name
         )
     }
@@ -270,7 +273,7 @@ pub(crate) fn table(config: &Resolved, start: &Start, here: usize) -> Result<Str
     };
     let mut lines = vec![
         format!(
-            "# time of a step on {gpus}, s, by data sheets at {:.0} % of products and {:.0} % of bandwidth, {:.0} tokens an episode \
+            "# time of a step on {gpus}, s, and of the run, h, by data sheets at {:.0} % of products and {:.0} % of bandwidth, {:.0} tokens an episode \
              assumed ({}):",
             assumed.rate_share * 100.0,
             assumed.bandwidth_share * 100.0,
@@ -278,13 +281,14 @@ pub(crate) fn table(config: &Resolved, start: &Start, here: usize) -> Result<Str
             assumed.origin(work.length())
         ),
         format!(
-            "# {:<12} {:>9} {:>9}{} {:>9} {:>9}",
+            "# {:<12} {:>9} {:>9}{} {:>9} {:>9} {:>9}",
             "",
             "rollouts",
             "update",
             work.together.cell("sums"),
             "push",
-            "step"
+            "step",
+            "run"
         ),
     ];
     for card in &cards {
@@ -366,6 +370,7 @@ fn work<'a>(config: &Resolved, start: &'a Start, here: usize, assumed: &Assumed)
             .sampler
             .as_ref()
             .map_or(0.0, |_| config.grpo.lookahead as f64),
+        steps: config.grpo.steps as f64,
     }
 }
 

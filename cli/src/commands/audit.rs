@@ -17,8 +17,8 @@ use crate::terminal::{counted, out};
 ///
 /// Looks at files, settings, memory and disk; at the data (repeated questions, empty answers, leaks between splits, tags in questions);
 /// at the tokenizer (text that comes back, tags, the chat template); at some groups of rollouts of the policy as it is (faults, groups,
-/// tokens against text, loss mask, endings, searches, range and variance of the reward, time); and at a first update on them, which is
-/// thrown away (ratio, masked tokens, gradient, sign). Exit code 1 when something fails.
+/// tokens against text, loss mask, endings, searches, range and variance of the reward); at a first update on them, which is thrown away
+/// (ratio, masked tokens, gradient, sign); and at the time of the run by that of both. Exit code 1 when something fails.
 ///
 /// Data are loaded as `forage train` loads them, into a temporary folder: an index that is not named is built there. Machines are
 /// checked by `forage doctor`, judges by `forage judge audit`, files of questions alone by `forage data check`.

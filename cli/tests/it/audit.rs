@@ -42,6 +42,7 @@ fn a_sound_experiment_passes_in_both_forms() {
     for part in [
         "config\n  pass  files: ",
         "  disk: about ",
+        "\ncost\n  pass  time: 8 episodes in ",
         "\nrollouts\n",
         " to look at, 0 failed",
     ] {

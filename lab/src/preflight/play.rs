@@ -8,7 +8,7 @@ use forage_env::registry::rewards;
 use forage_trainer::Sample;
 use forage_trainer::doctor::Check;
 
-use super::{failed, noted, passed};
+use super::{failed, noted};
 use crate::config::Resolved;
 use crate::evaluate::fault_budget;
 
@@ -21,8 +21,6 @@ pub(super) struct Played<'a> {
     pub(super) entry: &'a EnvEntry,
     pub(super) episodes: &'a [Episode],
     pub(super) tokenizer: &'a dyn Tokenizer,
-    /// Time that they took.
-    pub(super) seconds: f64,
 }
 
 impl Played<'_> {
@@ -36,7 +34,6 @@ impl Played<'_> {
             self.searches(),
             self.rewards(),
             self.variance(),
-            self.time(),
         ]
     }
 
@@ -222,20 +219,6 @@ impl Played<'_> {
         };
         noted("reward varies", found, varying * 10 < groups.len() * 3, fix)
     }
-
-    fn time(&self) -> Check {
-        let config = self.config;
-        let each = self.seconds / self.episodes.len().max(1) as f64;
-        let grpo = &config.grpo;
-        let all = (grpo.prompts_played() * grpo.group_size) as f64 * grpo.steps as f64;
-        let found = format!(
-            "{} episodes in {:.1} s; at that rate {:.1} h for the {all:.0} of the run, without updates and validation",
-            self.episodes.len(),
-            self.seconds,
-            each * all / 3600.0
-        );
-        passed("time", found)
-    }
 }
 
 #[cfg(test)]
@@ -286,7 +269,6 @@ mod tests {
             entry: registry::find(environment).unwrap(),
             episodes,
             tokenizer: &ByteTokenizer,
-            seconds: 1.0,
         };
         let status = |check: Check| match (check.holds, check.fix) {
             (true, None) => (check.name, "pass"),
@@ -307,7 +289,6 @@ mod tests {
             "endings",
             "reward",
             "reward varies",
-            "time",
         ] {
             assert_eq!(found[name], "pass", "{name}");
         }

@@ -222,3 +222,25 @@ fn what_overlaps_waits_for_the_longer_one() {
     let (few, _) = of("Qwen2.5-3B", &["engine.sequences=64"]);
     assert!(few.rollouts > full.rollouts);
 }
+
+#[test]
+fn a_run_takes_its_steps() {
+    let text = include_str!("../../../configs/recipes/search_r1_v02.toml");
+    let config = RunConfig::parse(text, &["grpo.steps=1000".to_owned()]).unwrap();
+    let config = config.resolve(None).unwrap();
+    let table = table(&config, &Start::published("Qwen2.5-3B"), 1).unwrap();
+    let card = table
+        .lines()
+        .find(|line| line.starts_with("# H200"))
+        .unwrap();
+    let numbers: Vec<f64> = card
+        .split_whitespace()
+        .filter_map(|word| word.parse().ok())
+        .take(5)
+        .collect();
+    let [rollouts, update, _, step, run] = numbers[..] else {
+        panic!("{card}")
+    };
+    near(rollouts + update, step);
+    near(run, step * 1000.0 / 3600.0);
+}

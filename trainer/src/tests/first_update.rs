@@ -40,7 +40,7 @@ async fn examined(algorithm: &str, reward: &str, change: impl Fn(&mut Sample)) -
         .map(|group| group.iter().filter_map(Sample::of).collect())
         .collect();
     groups.iter_mut().flatten().for_each(change);
-    learner.examine_groups(groups).unwrap()
+    learner.examine_groups(groups).unwrap().0
 }
 
 fn of<'a>(checks: &'a [Check], name: &str) -> &'a Check {
@@ -81,7 +81,8 @@ async fn groups_that_the_filter_drops_have_no_direction() {
     let samples =
         |group: &[Episode]| -> Vec<Sample> { group.iter().filter_map(Sample::of).collect() };
     let groups = episodes.chunks(4).map(samples).collect();
-    let checks = learner.examine_groups(groups).unwrap();
+    let (checks, seconds) = learner.examine_groups(groups).unwrap();
+    assert!(seconds.abs() < f64::EPSILON);
     // Their rewards differ, and a policy without training is never right.
     let [only] = checks.as_slice() else {
         panic!("{checks:?}")
@@ -106,9 +107,11 @@ async fn episodes_are_treated_as_in_a_run() {
             endings: serde_json::from_value(endings).unwrap(),
             ..GrpoConfig::default()
         };
-        let checks = learner.examine(episodes, &config).unwrap();
+        let (checks, seconds) = learner.examine(episodes, &config).unwrap();
         let none = checks[0].found.starts_with("0 of 3 groups");
         assert_eq!(none, is_nothing, "{checks:?}");
+        // What is not learned from takes no time.
+        assert_eq!(seconds > 0.0, !is_nothing);
     }
 }
 
