@@ -214,11 +214,17 @@ pub(crate) fn hops_label(hops: u8) -> String {
     }
 }
 
+/// Sizes of what rounding leaves of nothing.
+const NOTHING: f64 = 1e-12;
+
 /// A number at the precision its size deserves.
 pub(crate) fn number(value: f64) -> String {
     match value.abs() {
         size if size >= 100.0 => format!("{value:.0}"),
         size if size >= 10.0 => format!("{value:.1}"),
+        size if size < NOTHING => "0.000".to_owned(),
+        // Three decimals would show none of its digits.
+        size if size < 5e-4 => format!("{value:.1e}"),
         _ => format!("{value:.3}"),
     }
 }
@@ -290,4 +296,25 @@ fn summarise(
         );
     }
     Ok(metrics)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::number;
+
+    #[test]
+    fn small_numbers_keep_their_digits_and_rests_of_rounding_do_not() {
+        for (value, shown) in [
+            (0.0, "0.000"),
+            (-1e-17, "0.000"),
+            (6.8e-7, "6.8e-7"),
+            (-3e-4, "-3.0e-4"),
+            (5e-4, "0.001"),
+            (-0.25, "-0.250"),
+            (12.34, "12.3"),
+            (1234.4, "1234"),
+        ] {
+            assert_eq!(number(value), shown, "{value:e}");
+        }
+    }
 }

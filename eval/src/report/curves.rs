@@ -266,11 +266,20 @@ fn draw_line(line: &Line<'_>, x: &Axis, y: &Axis) -> Markup {
         @for Point { step, value, band } in marked {
             circle class={ "dot " (class) } cx=(px(x.pixel(*step))) cy=(px(y.pixel(*value))) r="3" {
                 title {
-                    (name) " · step " (step) ": " (format!("{value:.4}"))
-                    @if let Some([low, high]) = band { (format!(" [{low:.4}, {high:.4}]")) }
+                    (name) " · step " (step) ": " (digits(*value))
+                    @if let Some([low, high]) = band { " [" (digits(*low)) ", " (digits(*high)) "]" }
                 }
             }
         }
+    }
+}
+
+/// A value with four digits or more of its own, however small it is.
+fn digits(value: f64) -> String {
+    if value != 0.0 && value.abs() < 1e-3 {
+        format!("{value:.3e}")
+    } else {
+        format!("{value:.4}")
     }
 }
 
@@ -325,6 +334,7 @@ mod tests {
             position("val/world/em") < position("<details>")
                 && position("<details>") < position("optim/lr")
         );
+        assert!(html.contains("run · step 1: 1.000e-5") && html.contains("run · step 1: 0.2000"));
         assert!(!html.contains("class=\"band"));
         assert!(panels(&[arm("run", vec![])]).0.is_empty());
     }
