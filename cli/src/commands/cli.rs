@@ -67,36 +67,24 @@ enum Command {
 }
 
 /// The commands by what they are for, as the help lists them.
-const GROUPS: [(&str, &[&str]); 5] = [
+const GROUPS: [(&str, &[&str]); 6] = [
     (
-        "Train",
+        "Start",
         &[
             "quickstart",
-            "train",
-            "sft",
-            "collect",
             "recipes",
             "config",
             "audit",
-            "export",
-        ],
-    ),
-    ("Evaluate", &["eval", "compare", "replay", "judge", "play"]),
-    ("Data", &["world", "index", "search", "data", "envs"]),
-    ("Serve", &["serve", "policy", "python"]),
-    (
-        "Inspect",
-        &[
-            "runs",
-            "inspect",
-            "watch",
-            "report",
-            "telemetry",
             "doctor",
             "shell",
             "licenses",
         ],
     ),
+    ("Train", &["train", "sft", "collect", "export"]),
+    ("Evaluate", &["eval", "compare", "replay", "judge", "play"]),
+    ("Look", &["runs", "watch", "inspect", "report", "telemetry"]),
+    ("Data", &["world", "index", "search", "data", "envs"]),
+    ("Serve", &["serve", "policy", "python"]),
 ];
 
 /// The command line, whose help lists the commands by groups.
@@ -230,6 +218,8 @@ mod tests {
         let help = super::command().render_help().to_string();
         for part in [
             "Begin with `forage quickstart`",
+            "\n\nStart:\n  quickstart ",
+            "\n\nLook:\n  runs ",
             "Evaluate:\n  eval ",
             "Serve:\n  serve ",
             "--version",
