@@ -86,7 +86,7 @@ macro_rules! step_metrics {
 step_metrics! {
     REWARD = "reward/mean" ["reward" "episodes"] Higher "Training reward";
     REWARD_STD = "reward/std" ["reward" "episodes"] Neither "Standard deviation of the training reward";
-    REWARD_ZERO = "reward/zero_frac" ["share" "episodes"] Lower "Episodes without reward";
+    REWARD_ZERO = "reward/zero_frac" ["share" "episodes"] Lower "Episodes with a reward of 0";
     REWARD_PART = "reward/component/*" ["reward" "episodes"] Neither "A part of the reward before its weight";
     REWARD_TURNS = "reward/turns" ["reward" "episodes"] Higher "Rewards of an episode's turns together";
     PUBLISHED_DIFFERS = "reward/published/differs_frac" ["share" "episodes"] Lower
