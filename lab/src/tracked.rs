@@ -13,7 +13,7 @@ use forage_trainer::metrics::Row;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::error::{Context, Result, causes};
+use crate::error::{Context, Result, bail, causes};
 use crate::layout::RunLayout;
 use crate::lock::RunLock;
 use crate::run_folder::{Records, RunFolder, TIMES, settings, words};
@@ -94,8 +94,25 @@ impl TrackedRun {
         Ok(found.iter().flat_map(|path| Self::of(path)).collect())
     }
 
+    /// The runs of these folders, each of which is one or holds its parts. One that is damaged is among them.
+    ///
+    /// # Errors
+    /// When no run was begun in one of them.
+    pub fn named(folders: &[PathBuf]) -> Result<Vec<Self>> {
+        let mut runs = Vec::new();
+        for folder in folders {
+            let found = Self::of(folder);
+            let fault = found.iter().find_map(|run| run.fault.as_ref());
+            if let Some(fault) = fault.filter(|_| !is_begun(folder)) {
+                bail!("{fault}");
+            }
+            runs.extend(found);
+        }
+        Ok(runs)
+    }
+
     /// The run in a folder, or its parts: a quickstart's two runs, a run and its twins.
-    pub fn of(path: &Path) -> Vec<Self> {
+    fn of(path: &Path) -> Vec<Self> {
         let run = match RunFolder::peek(path) {
             Ok(run) => run,
             Err(error) => {
@@ -276,12 +293,8 @@ impl TrackedRun {
     }
 }
 
-/// Adds the folders of runs at or below this one by what they are called without links; those of a run's parts are not looked for.
-fn find(
-    folder: &Path,
-    depth: usize,
-    found: &mut BTreeMap<PathBuf, PathBuf>,
-) -> std::io::Result<()> {
+/// Tells whether a run was begun in a folder itself.
+fn is_begun(folder: &Path) -> bool {
     let layout = RunLayout::new(folder);
     let marks = [
         layout.config(),
@@ -289,7 +302,16 @@ fn find(
         layout.metrics(),
         layout.verdict(),
     ];
-    if marks.iter().any(|mark| mark.exists()) {
+    marks.iter().any(|mark| mark.exists())
+}
+
+/// Adds the folders of runs at or below this one by what they are called without links; those of a run's parts are not looked for.
+fn find(
+    folder: &Path,
+    depth: usize,
+    found: &mut BTreeMap<PathBuf, PathBuf>,
+) -> std::io::Result<()> {
+    if is_begun(folder) {
         let real = folder.canonicalize()?;
         found.entry(real).or_insert_with(|| folder.to_owned());
         return Ok(());

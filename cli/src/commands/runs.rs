@@ -153,8 +153,7 @@ fn opened(folders: &[PathBuf]) -> Result<Vec<TrackedRun>> {
             missing.display()
         );
     }
-    let parts = folders.iter().flat_map(|path| TrackedRun::of(path));
-    Ok(parts.collect())
+    Ok(TrackedRun::named(folders)?)
 }
 
 /// Faults of the damaged runs, one line each; empty when there are none.
@@ -229,7 +228,10 @@ fn compare(folders: &[PathBuf], bootstrap: Bootstrap, json: bool) -> Result<()> 
         return Ok(());
     }
     let mut text = side_by_side(&runs) + &faults(&runs);
-    if differences.is_empty() {
+    let whole = runs.iter().filter(|run| run.fault.is_none());
+    if whole.count() < 2 {
+        text += "\n\nNo settings are compared: a damaged run has none.";
+    } else if differences.is_empty() {
         text += "\n\nTheir settings are the same.";
     } else {
         let mut rows = vec![vec!["setting".to_owned()]];

@@ -178,6 +178,19 @@ fn runs_are_compared_by_settings_figures_and_questions() {
         told.contains("damaged") && told.contains("two is damaged: "),
         "{told}"
     );
+    assert!(told.contains("No settings are compared: "), "{told}");
+    let other = folder.path().join("other");
+    std::fs::create_dir(&other).unwrap();
+    for words in [
+        &["runs", "show", text(&other)][..],
+        &["runs", "compare", text(&one), text(&other)],
+    ] {
+        let (code, error) = fails(words);
+        assert!(
+            code == 1 && error.contains("other is not a run folder"),
+            "{error}"
+        );
+    }
     let (code, error) = fails(&["runs", "show", text(&folder.path().join("none"))]);
     assert!(code == 1 && error.contains("there is no folder"), "{error}");
     let (code, error) = fails(&["runs", "list", text(&folder.path().join("none"))]);
