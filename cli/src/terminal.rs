@@ -1,7 +1,7 @@
 //! The terminal: answers on stdout, everything else on stderr.
 
 use std::fmt::Display;
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,6 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::Result;
 use forage_contracts::nearest;
 use forage_lab::RunError;
+use ratatui::crossterm::terminal::size;
+
+use crate::figures::printable;
 
 /// Prints to stdout; a reader that left early ends the process quietly.
 pub(crate) fn out(text: &str) {
@@ -19,6 +22,44 @@ pub(crate) fn out(text: &str) {
         }
         std::process::exit(0);
     }
+}
+
+/// Prints text that others wrote to stdout: nothing in it steers the terminal, whose width its lines keep to where they can.
+pub(crate) fn prose(text: &str) {
+    let is_shown = std::io::stdout().is_terminal();
+    let columns = is_shown.then(|| size().ok()).flatten();
+    let text = printable(text);
+    match columns {
+        Some((columns, _)) if columns > 0 => out(&folded(&text, usize::from(columns))),
+        _ => out(&text),
+    }
+}
+
+/// Text whose lines are broken between words where they are wider than `columns`; what follows a break begins as the line does.
+fn folded(text: &str, columns: usize) -> String {
+    let lines: Vec<String> = text.split('\n').map(|line| fold(line, columns)).collect();
+    lines.join("\n")
+}
+
+fn fold(line: &str, columns: usize) -> String {
+    let words = line.trim_start();
+    let (indent, words) = line.split_at(line.len() - words.len());
+    let start = indent.chars().count();
+    let (mut text, mut column) = (indent.to_owned(), start);
+    for (place, word) in words.split(' ').enumerate() {
+        let width = word.chars().count();
+        if place > 0 && column + 1 + width > columns {
+            text.push('\n');
+            text.push_str(indent);
+            column = start;
+        } else if place > 0 {
+            text.push(' ');
+            column += 1;
+        }
+        text.push_str(word);
+        column += width;
+    }
+    text
 }
 
 /// Prints to stderr.
@@ -154,7 +195,7 @@ pub(crate) fn exit_code(result: Result<()>) -> ExitCode {
         lines.push(near);
     }
     lines.extend(table);
-    note(&without_types(&lines.join("\n")));
+    note(&printable(&without_types(&lines.join("\n"))));
     ExitCode::from(code)
 }
 
@@ -162,7 +203,21 @@ pub(crate) fn exit_code(result: Result<()>) -> ExitCode {
 mod tests {
     use std::path::Path;
 
-    use super::{counted, meant, shortened, wants_table, without_types, word};
+    use super::{counted, folded, meant, shortened, wants_table, without_types, word};
+
+    #[test]
+    fn lines_are_broken_between_words() {
+        for (text, columns, expected) in [
+            ("one two three", 13, "one two three"),
+            ("one two three", 12, "one two\nthree"),
+            ("  one two\n\nthree four", 7, "  one\n  two\n\nthree\nfour"),
+            ("a  b", 80, "a  b"),
+            ("a wordthatistoolong b", 8, "a\nwordthatistoolong\nb"),
+            ("", 8, ""),
+        ] {
+            assert_eq!(folded(text, columns), expected);
+        }
+    }
 
     #[test]
     fn a_path_is_one_word_for_a_shell() {

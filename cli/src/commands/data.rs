@@ -10,7 +10,7 @@ use forage_lab::{fetch_file, runtime};
 
 use crate::config::read;
 use crate::jsonl::Output;
-use crate::terminal::out;
+use crate::terminal::{out, prose};
 
 /// Finds repeated questions and leaks; writes experience for prompts.
 #[derive(Subcommand, Debug)]
@@ -146,7 +146,7 @@ fn list<T>(kind: &str, meaning: &str, found: &[T], line: impl Fn(&T) -> String) 
     let meaning = if found.is_empty() { "" } else { meaning };
     out(&format!("{kind}: {}{meaning}", found.len()));
     for one in found.iter().take(SHOWN) {
-        out(&format!("  {}", line(one)));
+        prose(&format!("  {}", line(one)));
     }
     if found.len() > SHOWN {
         let more = found.len() - SHOWN;

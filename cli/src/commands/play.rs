@@ -23,10 +23,9 @@ use forage_trainer::device::DeviceSpec;
 
 use super::recipes;
 use crate::config::read;
-use crate::figures::printable;
 use crate::policy::ServerArgs;
 use crate::progress::Watch;
-use crate::terminal::{note, out};
+use crate::terminal::{note, out, prose};
 
 /// Pages of the generated world.
 const PAGES: u64 = 1000;
@@ -124,21 +123,15 @@ impl Play {
         }
         let episode = episodes.first().context("no episode")?;
         if self.policy.is_some() {
-            out(&printable(&episode.prompt));
+            prose(&episode.prompt);
             for turn in &episode.turns {
-                out(&printable(&format!(
-                    "> {}",
-                    turn.policy.replace('\n', "\n> ")
-                )));
+                prose(&format!("> {}", turn.policy.replace('\n', "\n> ")));
                 if !turn.observation.is_empty() {
-                    out(&printable(&turn.observation));
+                    prose(&turn.observation);
                 }
             }
         }
-        out(&printable(&format!(
-            "\n{}",
-            ending(episode, self.policy.is_none())
-        )));
+        prose(&format!("\n{}", ending(episode, self.policy.is_none())));
         match &episode.score {
             Some(score) => {
                 let [low, high] = range(&match &config {
@@ -149,7 +142,7 @@ impl Play {
                     "reward {:.3} ({low:.1} to {high:.1})",
                     score.total
                 ));
-                out(&labels(task, outcome));
+                prose(&labels(task, outcome));
                 for (name, value) in &score.parts {
                     out(&format!("  {name:16} {value:.3}"));
                 }
@@ -266,9 +259,7 @@ fn ending(episode: &Episode, person: bool) -> String {
 
 /// Shows what is new and reads a turn: lines up to an empty one outside of an action, or to one that closes an action.
 fn ask(view: &View<'_>, stops: &[String]) -> Option<String> {
-    out(&printable(
-        view.shown.last().map_or(view.prompt, String::as_str),
-    ));
+    prose(view.shown.last().map_or(view.prompt, String::as_str));
     note(&format!("turn {}, ctrl-d leaves", view.shown.len() + 1));
     let mut turn = String::new();
     let mut lines = std::io::stdin().lock().lines();

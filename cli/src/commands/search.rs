@@ -11,7 +11,7 @@ use forage_contracts::nearest;
 use forage_retriever::{Bm25Retriever, Filter, Hit, Index, Mode, Query, Snippet};
 
 use crate::retrieval::RetrievalArgs;
-use crate::terminal::{hint, note, out, word};
+use crate::terminal::{hint, note, out, prose, word};
 use forage_lab::runtime;
 
 /// Searches an index or a server.
@@ -101,12 +101,13 @@ impl Search {
             } else {
                 Snippet::new(&hit.text, &query.text, self.snippet).text
             };
-            out(&format!(
-                "{:>2}  {:8.4}  {}  {}\n    {text}",
+            prose(&format!(
+                "{:>2}  {:8.4}  {}  {}\n    {}",
                 rank + 1,
                 hit.score,
                 hit.id,
-                hit.title
+                hit.title,
+                text.trim_end().replace('\n', "\n    ")
             ));
         }
         if hits.is_empty() && !self.json {

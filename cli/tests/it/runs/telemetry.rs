@@ -101,6 +101,34 @@ fn a_policy_that_writes_escape_sequences_does_not_steer_the_terminal() {
 }
 
 #[test]
+fn passages_and_questions_do_not_steer_the_terminal() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = |name: &str| folder.path().join(name);
+    let (corpus, index, questions) = (place("corpus.jsonl"), place("index"), place("q.jsonl"));
+    let passage = r#"{"_id": "a", "title": "", "text": "river \u001b[2J one\nand two"}"#;
+    std::fs::write(&corpus, format!("{passage}\n")).unwrap();
+    let question = r#"{"question": "Is \u001b[31mred?", "answer": "x"}"#;
+    std::fs::write(&questions, format!("{question}\n{question}\n")).unwrap();
+    let build = [
+        "index",
+        "build",
+        "--corpus",
+        text(&corpus),
+        "--format",
+        "beir",
+    ];
+    done(&[&build[..], &["--out", text(&index)]].concat());
+    let found = done(&["search", text(&index), "river"]);
+    assert!(
+        found.contains("    river \u{fffd}[2J one\n    and two"),
+        "{found:?}"
+    );
+    let checked = done(&["data", "check", text(&questions)]);
+    assert!(checked.contains("Is \u{fffd}[31mred?"), "{checked:?}");
+    assert!(![found, checked].concat().contains('\x1b'));
+}
+
+#[test]
 fn an_evaluation_is_probed_on_the_same_questions() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("episodes.jsonl");
