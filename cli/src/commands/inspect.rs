@@ -9,6 +9,7 @@ use clap::{Args, ValueEnum};
 use forage_contracts::{Ending, Episode, Provenance};
 use forage_eval::{Origin, Trajectory};
 use forage_lab::{Records, RunFolder};
+use serde_json::{Map, Value, json};
 
 use crate::figures::{Figure, number, printable, sparkline};
 use crate::terminal::out;
@@ -35,6 +36,9 @@ pub(crate) struct Inspect {
     /// Most trajectories: evaluations first, then those of the newest steps.
     #[arg(short, default_value_t = 2)]
     n: usize,
+    /// Print as JSON.
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -62,6 +66,10 @@ const COURSE: usize = 32;
 impl Inspect {
     pub(crate) fn run(self) -> Result<()> {
         let run = RunFolder::open(&self.run)?;
+        if self.json {
+            out(&self.as_json(&run)?.to_string());
+            return Ok(());
+        }
         let colours = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
         if let Some(sentence) = run.waits() {
             out(&sentence);
@@ -99,9 +107,25 @@ impl Inspect {
     }
 
     fn trajectories(&self, run: &RunFolder, colours: bool) -> Result<()> {
-        let (mut shown, mut is_known) = (0, self.question.is_none());
+        let (notes, chosen) = self.chosen(run)?;
+        for note in &notes {
+            out(note);
+        }
+        for trajectory in &chosen {
+            out(&format!("\n{}", describe(trajectory, colours)));
+        }
+        if chosen.is_empty() && self.n > 0 {
+            out("\nNo recorded trajectory is of this kind.");
+        }
+        Ok(())
+    }
+
+    /// The trajectories that are asked for, with notes on their files.
+    fn chosen(&self, run: &RunFolder) -> Result<(Vec<String>, Vec<Trajectory>)> {
+        let (mut notes, mut chosen) = (Vec::new(), Vec::new());
+        let mut is_known = self.question.is_none();
         for source in run.sources() {
-            if shown >= self.n {
+            if chosen.len() >= self.n {
                 break;
             }
             if self
@@ -111,18 +135,14 @@ impl Inspect {
                 continue;
             }
             let reading = source.read()?;
-            if let Some(note) = &reading.note {
-                out(note);
-            }
+            notes.extend(reading.note);
             let asked = self.asked(&source.origin, &reading.episodes);
             is_known |= !asked.is_empty();
             let found = asked
                 .into_iter()
-                .map(|episode| run.trajectory(source.origin.clone(), episode));
-            for trajectory in found.filter(|found| self.wants(found)).take(self.n - shown) {
-                out(&format!("\n{}", describe(&trajectory, colours)));
-                shown += 1;
-            }
+                .map(|episode| run.trajectory(source.origin.clone(), episode))
+                .filter(|found| self.wants(found));
+            chosen.extend(found.take(self.n - chosen.len()));
         }
         if let Some(id) = self.question.as_ref().filter(|_| !is_known && self.n > 0) {
             bail!(
@@ -130,10 +150,19 @@ impl Inspect {
                 self.run.display()
             );
         }
-        if shown == 0 && self.n > 0 {
-            out("\nNo recorded trajectory is of this kind.");
-        }
-        Ok(())
+        Ok((notes, chosen))
+    }
+
+    fn as_json(&self, run: &RunFolder) -> Result<Value> {
+        let (notes, chosen) = self.chosen(run)?;
+        let runs: Vec<Value> = run.records.iter().map(figures).collect();
+        let trajectories: Vec<Value> = chosen.iter().map(texts).collect();
+        Ok(json!({
+            "runs": runs,
+            "verdict": run.verdict,
+            "notes": notes,
+            "trajectories": trajectories,
+        }))
     }
 
     /// The episodes of the question that is asked for, by its id or its whole name, else by its number where questions have one; all of
@@ -160,6 +189,51 @@ impl Inspect {
                 .ending
                 .is_none_or(|kind| kind == Kind::of(&trajectory.ending))
     }
+}
+
+/// The state, headline metrics and alarms of a run.
+fn figures(records: &Records) -> Value {
+    let metrics: Map<String, Value> = Figure::of(records)
+        .into_iter()
+        .map(|figure| {
+            let ([first, last], newest) = (figure.ends, figure.newest());
+            let values = json!({"newest": newest, "first_tenth": first, "last_tenth": last});
+            (figure.metric, values)
+        })
+        .collect();
+    let signs = records.course.iter().flat_map(|course| &course.alarms);
+    json!({
+        "name": records.name,
+        "status": records.status(),
+        "metrics": metrics,
+        "alarms": records.alarms,
+        "signs": signs.collect::<Vec<_>>(),
+    })
+}
+
+/// A trajectory with its texts and their authors.
+fn texts(trajectory: &Trajectory) -> Value {
+    let segments = trajectory.segments.iter();
+    let segments: Vec<Value> = segments
+        .map(|segment| json!({"author": segment.author.name(), "text": segment.text}))
+        .collect();
+    json!({
+        "run": trajectory.origin.run,
+        "step": trajectory.origin.step,
+        "group": trajectory.group,
+        "member": trajectory.member,
+        "data_source": trajectory.key.data_source,
+        "id": trajectory.key.id,
+        "question": trajectory.key.question,
+        "golds": trajectory.golds,
+        "answer": trajectory.answer,
+        "reward": trajectory.reward,
+        "score": trajectory.parts,
+        "ending": trajectory.ending.name(),
+        "turns": trajectory.turns,
+        "searches": trajectory.searches,
+        "texts": segments,
+    })
 }
 
 /// The headline metrics of a run under a heading: the newest value, the course, and the means of the first and the last tenth of the

@@ -99,6 +99,18 @@ fn a_quickstart_is_read_whole() {
         third.contains("start, greedy, question 3, member 0"),
         "{third}"
     );
+    let found = json(&["inspect", place, "--wrong", "-n", "3"]);
+    let trained = &found["runs"][0];
+    assert_eq!(trained["name"], "trained");
+    let reward = &trained["metrics"]["reward/mean"];
+    assert!(
+        reward["newest"].is_number() && found["verdict"].is_object(),
+        "{trained}"
+    );
+    let trajectories = found["trajectories"].as_array().unwrap();
+    assert_eq!(trajectories.len(), 3);
+    assert_eq!(trajectories[0]["texts"][0]["author"], "prompt");
+    assert!(trajectories.iter().all(|one| one["score"]["em"] == 0.0));
 
     let episodes = run.join("evaluation/start.jsonl");
     let both = run.join("evaluation/trained.jsonl");
