@@ -7,7 +7,8 @@ mod scorer;
 mod writer;
 
 use forage_contracts::retriever::Fingerprint;
-use serde::{Deserialize, Serialize};
+use serde::ser::Error as _;
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::error::IndexError;
 
@@ -22,8 +23,10 @@ pub(crate) use writer::{Entry, Part, PartWriter, merge_parts};
 #[serde(deny_unknown_fields)]
 pub struct Bm25Params {
     /// Term-frequency saturation, dimensionless, finite and at least 0; usual 0.9 to 1.2.
+    #[serde(serialize_with = "as_written")]
     pub k1: f32,
     /// Length normalisation in `[0, 1]`.
+    #[serde(serialize_with = "as_written")]
     pub b: f32,
 }
 
@@ -57,4 +60,11 @@ impl Bm25Params {
             "bm25\ncorpus={contents_digest}\nanalyzer={analyzer}\nk1={k1:08x}\nb={b:08x}\n"
         ))
     }
+}
+
+/// Writes 0.9 as that where numbers have 64 bits too, of which the nearest one of 32 is 0.8999999761581421.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks by reference")]
+fn as_written<S: Serializer>(number: &f32, serializer: S) -> Result<S::Ok, S::Error> {
+    let decimal: f64 = number.to_string().parse().map_err(S::Error::custom)?;
+    serializer.serialize_f64(decimal)
 }

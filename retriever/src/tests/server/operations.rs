@@ -19,7 +19,7 @@ async fn info_names_what_decides_the_answers() {
     assert_eq!(info["passages"], 5);
     assert_eq!(info["default_mode"], "bm25");
     assert!(
-        info["bm25"]["k1"].is_number()
+        info["bm25"] == json!({"k1": 0.9, "b": 0.4})
             && info["analyzer"].is_string()
             && info["corpus_digest"].is_string()
     );
