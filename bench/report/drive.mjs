@@ -224,6 +224,12 @@ for (const [name, options] of [
   });
 }
 
+await visit("search page of an absent mode", `${server}?q=birth&mode=dense`, {}, async (page) => {
+  await page.waitForSelector("article");
+  const told = await page.textContent("#issues");
+  check("search page of an absent mode: told of", told.includes("mode dense"), told);
+});
+
 // Every page at three widths, light and dark: nothing is cut off sideways, and axe finds no fault.
 for (const [name, address, ready] of [
   ["report", url, "#detail .segment"],
