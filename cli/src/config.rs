@@ -7,7 +7,13 @@ use forage_lab::Resolved;
 use forage_trainer::device::DeviceSpec;
 
 use crate::commands::recipes;
-use crate::terminal::note;
+use crate::terminal::{note, word};
+
+/// The same overrides at the end of another command line, after a blank; nothing where there are none.
+pub(crate) fn again(overrides: &[String]) -> String {
+    let words = overrides.iter().map(|item| word(Path::new(item)));
+    words.map(|item| format!(" --set {item}")).collect()
+}
 
 /// Reads and resolves a config, a file or the name of a recipe, and warns of what it may not mean.
 pub(crate) fn read(

@@ -9,9 +9,10 @@ use forage_trainer::doctor::Check;
 use serde::Serialize;
 
 use super::recipes;
+use crate::config::again;
 use crate::environment::EnvironmentArgs;
 use crate::progress::Watch;
-use crate::terminal::{counted, out};
+use crate::terminal::{counted, hint, out, word};
 
 /// Examines an experiment before time and money are spent.
 ///
@@ -72,8 +73,19 @@ impl Status {
 
 impl Audit {
     pub(crate) fn run(mut self) -> Result<()> {
+        let next = format!(
+            "next: forage train {}{}{}",
+            word(&self.config),
+            again(&self.overrides),
+            self.environment.again()
+        );
+        let json = self.json;
         let mut servers = self.environment.start(&mut self.overrides)?;
-        servers.explain(self.audit())
+        servers.explain(self.audit())?;
+        if !json {
+            hint(&next);
+        }
+        Ok(())
     }
 
     fn audit(self) -> Result<()> {

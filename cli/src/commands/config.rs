@@ -19,7 +19,8 @@ use toml::{Table, Value};
 
 use self::keys::{Key, join, keys};
 use super::recipes;
-use crate::terminal::{is_like, note, out, word};
+use crate::config::again;
+use crate::terminal::{hint, is_like, note, out, word};
 
 /// Begins, explains and checks configs.
 #[derive(Subcommand, Debug)]
@@ -369,6 +370,10 @@ impl Check {
             return Err(RunError::config(what).into());
         }
         out(&format!("{} can be used", self.config.display()));
+        let words = word(&self.config) + &again(&self.overrides);
+        hint(&format!(
+            "next: forage audit {words}; forage train {words} --dry-run"
+        ));
         Ok(())
     }
 }

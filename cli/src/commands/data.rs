@@ -10,7 +10,7 @@ use forage_lab::{fetch_file, runtime};
 
 use crate::config::read;
 use crate::jsonl::Output;
-use crate::terminal::{out, prose};
+use crate::terminal::{hint, out, prose};
 
 /// Finds repeated questions and leaks; writes experience for prompts.
 #[derive(Subcommand, Debug)]
@@ -130,6 +130,9 @@ impl Check {
             bail!(
                 "the two sets share questions or passages: what was learned from one is not held out in the other"
             );
+        }
+        if !self.json {
+            hint("next: forage config init CONFIG, which names them; forage audit CONFIG");
         }
         Ok(())
     }

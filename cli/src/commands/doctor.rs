@@ -9,7 +9,7 @@ use forage_trainer::doctor::{self, Check};
 use forage_trainer::memory;
 use serde::Serialize;
 
-use crate::terminal::{counted, out};
+use crate::terminal::{counted, hint, out};
 
 /// Checks this machine and its devices.
 ///
@@ -117,7 +117,12 @@ impl Doctor {
         }
         self.print(&report);
         match report.failures() {
-            0 => Ok(()),
+            0 => {
+                if !self.json {
+                    hint("next: forage quickstart");
+                }
+                Ok(())
+            }
             count => bail!(
                 "{} failed; the lines above say what to do",
                 counted(count, "check")

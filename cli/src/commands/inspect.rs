@@ -12,7 +12,7 @@ use forage_lab::{Records, RunFolder};
 use serde_json::{Map, Value, json};
 
 use crate::figures::{Figure, number, printable, sparkline};
-use crate::terminal::out;
+use crate::terminal::{hint, out, word};
 
 /// Shows a run in the terminal.
 ///
@@ -103,7 +103,9 @@ impl Inspect {
                 ));
             }
         }
-        self.trajectories(&run, colours)
+        self.trajectories(&run, colours)?;
+        hint(&format!("next: forage report {}", word(&self.run)));
+        Ok(())
     }
 
     fn trajectories(&self, run: &RunFolder, colours: bool) -> Result<()> {

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::recipes::short;
 use crate::figures::{columns, number, printable};
-use crate::terminal::{note, out};
+use crate::terminal::{hint, note, out};
 
 /// Lists, shows, compares and exports tracked runs.
 ///
@@ -96,6 +96,7 @@ fn list(folder: &Path, json: bool) -> Result<()> {
         std::iter::once(run.name()).chain(cells).collect()
     }));
     out(&printable(&(columns(&rows) + &faults(&runs))));
+    hint("next: forage inspect RUN; forage report RUN...; forage runs compare RUN RUN");
     Ok(())
 }
 

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::compare::read;
 use crate::figures::printable;
-use crate::terminal::out;
+use crate::terminal::{hint, out, word};
 
 /// Describes how a policy behaves, with signs of gamed rewards.
 ///
@@ -80,6 +80,9 @@ impl TelemetryArgs {
         }
         for Named { source, found } in &found.sets {
             told(source, &found.to_text());
+        }
+        for source in &self.sources {
+            hint(&format!("next: forage inspect {}", word(source)));
         }
         Ok(())
     }

@@ -438,7 +438,18 @@ fn what_can_be_done_next_is_said() {
     );
     let (episodes, folder) = (text(&out), folder.path());
     let [page, policy] = ["page.html", "policy"].map(|name| folder.join(name));
-    let cases: [(&[&str], &str); 5] = [
+    let cases: [(&[&str], &str); 10] = [
+        (
+            &["config", "check", "smoke", "--set", "seed=2"],
+            "forage audit smoke --set seed=2; ",
+        ),
+        (
+            &["audit", "smoke", "--groups", "1", "--set", "seed=2"],
+            "forage train smoke --set seed=2",
+        ),
+        (&["data", "check", text(&questions)], "forage config init "),
+        (&["telemetry", episodes], "forage inspect "),
+        (&["inspect", episodes], "forage report "),
         (&["index", "merge", text(&index)], "forage search "),
         (&["search", text(&index), "birthplace"], "forage serve "),
         (&["compare", episodes, episodes], "forage compare "),
