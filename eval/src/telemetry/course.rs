@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::items::{self, every, find, limit};
 use super::reading::read;
 use super::{EXAMPLES, LEAST_EPISODES};
+use crate::measures::QuestionKey;
 use crate::stats::{Bootstrap, Interval, StatsError, bootstrap_statistic, mean};
 use crate::summary::number;
 use crate::text;
@@ -27,6 +28,9 @@ pub(crate) struct StepItem {
     pub mean: f64,
     /// The number of those episodes.
     pub episodes: usize,
+    /// Standard error of the mean over questions, of an item with a threshold.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<f64>,
 }
 
 /// The items of one training step's episodes: a line of a run's `telemetry.jsonl`.
@@ -49,17 +53,23 @@ impl StepTelemetry {
         let (mut items, mut examples) = (BTreeMap::new(), BTreeMap::new());
         for item in every() {
             let (found, example) = find(item, &readings, 1);
-            let values: Vec<f64> = found.into_iter().map(|(_, value)| value).collect();
+            let values: Vec<f64> = found.iter().map(|(_, value)| *value).collect();
             if values.is_empty() {
                 continue;
             }
             let (mean, episodes) = (mean(&values), values.len());
+            let error = item.threshold.map(|_| error_over_questions(&found, mean));
             let above = item.threshold.is_some_and(|threshold| mean > threshold);
             for example in example.into_iter().filter(|_| above) {
                 let step = Some(step);
                 examples.insert(item.name.to_owned(), Example { step, ..example });
             }
-            items.insert(item.name.to_owned(), StepItem { mean, episodes });
+            let found = StepItem {
+                mean,
+                episodes,
+                error,
+            };
+            items.insert(item.name.to_owned(), found);
         }
         Self {
             step,
@@ -207,16 +217,37 @@ fn series(steps: &[StepTelemetry], name: &str) -> Series {
         .collect()
 }
 
-/// Mean over the episodes of some steps, and how many they are.
+/// Standard error of a mean over episodes of which several answer the same question, and do so alike. One question says nothing of
+/// others: its mean counts as a single share.
+fn error_over_questions(found: &[(&Reading<'_>, f64)], mean: f64) -> f64 {
+    let mut sums: BTreeMap<QuestionKey, f64> = BTreeMap::new();
+    for (reading, value) in found {
+        *sums.entry(QuestionKey::of(reading.episode)).or_default() += value - mean;
+    }
+    let questions = sums.len() as f64;
+    if sums.len() < 2 {
+        return (mean * (1.0 - mean)).max(0.0).sqrt();
+    }
+    let squares: f64 = sums.values().map(|sum| sum * sum).sum();
+    (squares * questions / (questions - 1.0)).sqrt() / found.len() as f64
+}
+
+/// Mean over the episodes of some steps, how many they are, and the mean's standard error: steps ask different questions.
 fn pooled(steps: &[(u64, StepItem)]) -> StepItem {
     let episodes: usize = steps.iter().map(|(_, item)| item.episodes).sum();
+    let all = episodes.max(1) as f64;
     let sum: f64 = steps
         .iter()
         .map(|(_, item)| item.mean * item.episodes as f64)
         .sum();
+    let squares: f64 = steps
+        .iter()
+        .map(|(_, item)| (item.error.unwrap_or(0.0) * item.episodes as f64).powi(2))
+        .sum();
     StepItem {
-        mean: sum / episodes.max(1) as f64,
+        mean: sum / all,
         episodes,
+        error: Some(squares.sqrt() / all),
     }
 }
 
@@ -317,7 +348,7 @@ struct Raised {
     judged: [f64; 2],
 }
 
-/// The first span clearly above the item's threshold, by two standard errors of a share. What a run begins with and has
+/// The first span clearly above the item's threshold, by two standard errors over questions. What a run begins with and has
 /// unlearned in its last quarter is what it was trained for.
 fn raised(item: &Item, series: &Series, last: f64) -> Option<Raised> {
     let threshold = item.threshold?;
@@ -331,11 +362,16 @@ fn raised(item: &Item, series: &Series, last: f64) -> Option<Raised> {
         .windows(span)
         .skip_while(|steps| unlearned && pooled(steps).mean > threshold);
     spans.find_map(|steps| {
-        let StepItem { mean, episodes } = pooled(steps);
-        // No mean of numbers between 0 and 1 scatters more than this.
-        let error = (mean * (1.0 - mean) / episodes.max(1) as f64)
+        let StepItem {
+            mean,
+            episodes,
+            error,
+        } = pooled(steps);
+        // Few questions may agree by chance: the error is at least that of a share of as many independent episodes.
+        let share = (mean * (1.0 - mean) / episodes.max(1) as f64)
             .max(0.0)
             .sqrt();
+        let error = error.map_or(share, |error| error.max(share));
         let clear = if threshold > 0.0 {
             mean - 2.0 * error > threshold
         } else {

@@ -58,7 +58,12 @@ fn origin(run: &str, step: Option<u64>) -> Origin {
 
 /// The course of a policy that writes bags of keywords from the start on, with an example that says `text`.
 fn bags(text: &str) -> Course {
-    let items = |mean| [("keyword_bag".to_owned(), StepItem { mean, episodes: 64 })].into();
+    let item = |mean| StepItem {
+        mean,
+        episodes: 64,
+        error: None,
+    };
+    let items = |mean| [("keyword_bag".to_owned(), item(mean))].into();
     let example = |step| Example {
         step: Some(step),
         data_source: text.into(),

@@ -152,3 +152,33 @@ fn the_share_of_the_rise_after_the_first_quarter_is_told() -> TestResult {
     assert_eq!(short.late_gain, None, "too few steps");
     Ok(())
 }
+
+/// A group answers one question: where its members do the same, a step has seen as many policies at work as it has questions.
+#[test]
+fn members_of_a_group_are_not_independent() -> TestResult {
+    let groups = |is_short: &dyn Fn(usize, usize) -> bool| {
+        let step = |number: u64| {
+            let question = |question: usize| {
+                (0..8).map(move |member| {
+                    let short = is_short(question, member);
+                    let text = if short {
+                        "founder"
+                    } else {
+                        "\"Ana Brel\" AND born"
+                    };
+                    played(question, vec![query(text)])
+                })
+            };
+            let episodes: Vec<Episode> = (0..8).flat_map(question).collect();
+            StepTelemetry::of(number, &episodes)
+        };
+        Course::of(&(0..12).map(step).collect::<Vec<_>>(), SETTINGS)
+    };
+    let raised = |course: &Course| course.items["short_query"].first_alarm;
+    // Five in eight either way, where half is the limit: 40 of the 64 episodes of a step, 120 of the 192 of three.
+    let alike = groups(&|question, _| question < 5)?;
+    assert_eq!(raised(&alike), None);
+    let apart = groups(&|_, member| member < 5)?;
+    assert_eq!(raised(&apart), Some(2));
+    Ok(())
+}
