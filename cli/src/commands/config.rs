@@ -100,14 +100,9 @@ impl Config {
 
 impl Init {
     fn run(self) -> Result<()> {
-        let text = self.text();
+        let text = self.text(self.window()?);
         // What is written here can be used, or is refused before it is written.
         RunConfig::parse(&text, &[])?.check()?;
-        // A folder may come to be, and what is on the hub is fetched by the run.
-        let mut known = ["builtin:", "http://", "https://"].into_iter();
-        if known.any(|begin| self.policy.starts_with(begin)) {
-            open_policy(&self.policy, Precision::Full, &DeviceSpec::Cpu)?;
-        }
         let mut file = std::fs::File::create_new(&self.file).map_err(|error| {
             let file = self.file.display();
             match error.kind() {
@@ -126,10 +121,21 @@ impl Init {
         Ok(())
     }
 
-    fn text(&self) -> String {
+    /// Most tokens of an episode of a policy inside the program. `None` for another policy: its folder may come to be, and what is on the
+    /// hub is fetched by the run. A server is refused.
+    fn window(&self) -> Result<Option<usize>> {
+        let mut known = ["builtin:", "http://", "https://"].into_iter();
+        if !known.any(|begin| self.policy.starts_with(begin)) {
+            return Ok(None);
+        }
+        let policy = open_policy(&self.policy, Precision::Full, &DeviceSpec::Cpu)?;
+        Ok(Some(policy.config.max_position_embeddings))
+    }
+
+    fn text(&self, window: Option<usize>) -> String {
         let quoted = |text: &str| Value::from(text).to_string();
         let path = |path: &Path| quoted(&path.to_string_lossy());
-        let device = if self.policy.starts_with("builtin:") {
+        let device = if window.is_some() {
             ""
         } else {
             "# A model of some size wants a GPU: \"cuda:0\". --device of a command replaces the key.\ndevice = \"cpu\"\n\n"
@@ -139,7 +145,7 @@ impl Init {
              {device}[policy]\ncheckpoint = {}\n\n[environment]\nid = {}\n{}\n",
             quoted(&self.policy),
             quoted(&self.env),
-            self.limits()
+            window.map_or_else(String::new, |window| self.limits(window))
         );
         if self.has_own_questions() {
             text.push_str("# The environment's own questions.\n[data.own]\nseed = 1\n");
@@ -170,11 +176,8 @@ impl Init {
             && entry.is_some_and(|entry| entry.questions.is_some())
     }
 
-    /// Settings that keep episodes within the window of the policies inside the program; none for another policy.
-    fn limits(&self) -> String {
-        if !self.policy.starts_with("builtin:") {
-            return String::new();
-        }
+    /// Settings that keep episodes within the window of a policy inside the program.
+    fn limits(&self, window: usize) -> String {
         let of = registry::find(&self.env).ok().map(|entry| entry.id);
         let keys = keys(&RunConfig::schema());
         let has = |name: &str| {
@@ -201,8 +204,8 @@ impl Init {
             "\n[environment.settings.observation]\n"
         };
         format!(
-            "\n# The built-in policies read 512 tokens: remove these tables for another policy.\n[environment.settings]\n\
-             {prompt}{found}max_turn_tokens = 56\nmax_episode_tokens = 512\n{observation}{shown}\n\
+            "\n# This policy reads {window} tokens: remove these tables for another one.\n[environment.settings]\n\
+             {prompt}{found}max_turn_tokens = 56\nmax_episode_tokens = {window}\n{observation}{shown}\n\
              # Small policies learn at a higher rate than the default of 1e-6.\n\
              [grpo.update.optimizer]\nlearning_rate = 5e-5\n"
         )
@@ -536,9 +539,17 @@ mod tests {
             dev: Some("d.jsonl".into()),
             env: environment.to_owned(),
         };
-        // Episodes fit the policy that is named by default, and limits for it are left out beside another.
-        for environment in ["search-r1", "code-search", "query-writer", "rerank"] {
-            let text = init("builtin:quickstart", environment).text();
+        let text = |init: Init| init.text(init.window().unwrap());
+        // Episodes fit every policy inside the program, and limits for one are left out beside another.
+        for (policy, environment) in [
+            ("builtin:quickstart", "search-r1"),
+            ("builtin:quickstart", "code-search"),
+            ("builtin:quickstart", "query-writer"),
+            ("builtin:quickstart", "rerank"),
+            ("builtin:quickstart-code", "code-search"),
+            ("builtin:query-writer", "query-writer"),
+        ] {
+            let text = text(init(policy, environment));
             let config = RunConfig::parse(&text, &[]).unwrap();
             config.resolve(None).unwrap().check_window().unwrap();
             for (limited, line) in [
@@ -548,11 +559,11 @@ mod tests {
                 assert_eq!(text.contains(line), environment == limited, "{text}");
             }
         }
-        let text = init("org/model", "search-r1").text();
-        assert!(!text.contains("[environment.settings]"), "{text}");
-        assert!(!text.contains("learning_rate"), "{text}");
-        assert!(text.contains("\ndevice = \"cpu\"\n"), "{text}");
-        let text = init("builtin:quickstart", "search-r1").text();
+        let other = text(init("org/model", "search-r1"));
+        assert!(!other.contains("[environment.settings]"), "{other}");
+        assert!(!other.contains("learning_rate"), "{other}");
+        assert!(other.contains("\ndevice = \"cpu\"\n"), "{other}");
+        let text = text(init("builtin:quickstart", "search-r1"));
         let config = RunConfig::parse(&text, &[]).unwrap();
         config.check().unwrap();
         assert_eq!(config.grpo.evaluate_every, 25);
@@ -574,7 +585,7 @@ mod tests {
                 dev: None,
                 env: environment.to_owned(),
             };
-            let text = init.text();
+            let text = init.text(init.window().unwrap());
             assert!(text.contains("[data.own]\n"), "{text}");
             let config = RunConfig::parse(&text, &[]).unwrap();
             config.check().unwrap();
