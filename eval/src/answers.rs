@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use forage_contracts::Episode;
 use serde::{Deserialize, Serialize};
 
-use crate::at_k::{AtK, Attempts, CurvePoint, SelfGraded, attempts_by_question, curve, doublings};
+use crate::at_k::{AtK, Attempts, CurvePoint, SelfGraded, attempts_by_question, curve};
 use crate::calibration::{Calibration, stated};
 use crate::cost::{BudgetPoint, CostPerCorrect, PerCorrect, budget_curve};
 use crate::stats::{Bootstrap, StatsError};
@@ -50,10 +50,6 @@ impl Answers {
             Err(error) => return Err(error),
         };
         let attempts: Vec<Attempts> = attempts_by_question(sampled).into_values().collect();
-        let ks = match attempts.iter().map(Attempts::samples).min() {
-            Some(most) if most >= 2 => doublings(most),
-            _ => Vec::new(),
-        };
         let stated: Vec<(f64, bool)> = greedy.iter().filter_map(stated).collect();
         let calibration = if stated.is_empty() {
             None
@@ -65,8 +61,8 @@ impl Answers {
             calibration,
             self_graded: None,
             budgets: budget_curve(greedy, &BUDGETS, settings)?,
-            pass_at_k: curve(AtK::Pass, &attempts, &ks, settings)?,
-            majority_at_k: curve(AtK::Majority, &attempts, &ks, settings)?,
+            pass_at_k: curve(AtK::Pass, &attempts, settings)?,
+            majority_at_k: curve(AtK::Majority, &attempts, settings)?,
         }))
     }
 
@@ -110,19 +106,26 @@ impl Answers {
                     pass.k.to_string(),
                     interval(pass.value),
                     interval(vote.value),
+                    pass.questions.to_string(),
                 ]
                 .into()
             });
             all.push_str(&text::table(
-                &["k samples", "pass@k", "maj@k"],
+                &["k samples", "pass@k", "maj@k", "questions"],
                 rows.collect(),
             ));
         }
         if let Some(found) = &self.self_graded {
             let rows = found.best_at_k.iter();
-            let rows = rows.map(|point| vec![point.k.to_string(), interval(point.value)]);
+            let rows = rows.map(|point| {
+                vec![
+                    point.k.to_string(),
+                    interval(point.value),
+                    point.questions.to_string(),
+                ]
+            });
             all.push_str(&text::table(
-                &["k samples", "best by own grade"],
+                &["k samples", "best by own grade", "questions"],
                 rows.collect(),
             ));
             let _ = writeln!(

@@ -13,12 +13,12 @@ use forage_env::reward::normalize;
 use crate::measures::{QuestionKey, by_question, exact_match};
 
 pub use curve::CurveComparison;
-pub(crate) use curve::CurvePoint;
-pub(crate) use curve::doublings;
-pub(crate) use curve::{AtK, curve};
+pub(crate) use curve::{AtK, CurvePoint, curve};
 pub(crate) use graded::SelfGraded;
 pub(crate) use majority::majority_at_k;
 pub(crate) use pass::pass_at_k;
+
+use curve::doublings;
 
 /// The samples of one question, counted by answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -78,6 +78,13 @@ pub(crate) fn attempts_by_question(episodes: &[Episode]) -> BTreeMap<QuestionKey
         }
     }
     questions
+}
+
+/// The most samples that nine in ten questions have, where curves end: a fault that took some of one question does not end those of all.
+fn most_samples(samples: impl Iterator<Item = usize>) -> usize {
+    let mut samples: Vec<usize> = samples.collect();
+    samples.sort_unstable();
+    samples.get(samples.len() / 10).copied().unwrap_or(0)
 }
 
 /// The answer of a scored episode with whether it is right; outer `None` for an episode that is not a sample.

@@ -189,16 +189,6 @@ pub enum StatsError {
     /// The margin of a non-inferiority test is not above 0.
     #[error("a margin of {0} allows nothing: it must be above 0")]
     Margin(f64),
-    /// A question has fewer samples than are to be drawn.
-    #[error("question {question} has {samples} samples, fewer than k = {k}; k begins at 1")]
-    Samples {
-        /// Position of the question.
-        question: usize,
-        /// Its samples.
-        samples: usize,
-        /// Samples to draw.
-        k: usize,
-    },
 }
 
 /// Arithmetic mean; 0 for an empty slice.

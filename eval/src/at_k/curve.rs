@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use forage_contracts::Episode;
 use serde::{Deserialize, Serialize};
 
-use super::{Attempts, attempts_by_question, majority_at_k, pass_at_k};
+use super::{Attempts, attempts_by_question, majority_at_k, most_samples, pass_at_k};
 use crate::compare::interval_words;
 use crate::measures::QuestionKey;
 use crate::pool::{Scores, by_asked, over_seeds, paired_p};
@@ -23,20 +23,13 @@ pub(crate) enum AtK {
 }
 
 impl AtK {
-    /// The value of each question.
-    fn values(self, questions: &[Attempts], k: usize, seed: u64) -> Result<Vec<f64>, StatsError> {
-        let value = |(question, attempts): (usize, &Attempts)| {
-            let found = match self {
-                Self::Pass => pass_at_k(attempts.samples(), attempts.correct(), k),
-                Self::Majority => majority_at_k(attempts, k, seed.wrapping_add(question as u64)),
-            };
-            found.ok_or(StatsError::Samples {
-                question,
-                samples: attempts.samples(),
-                k,
-            })
+    /// The value of each question that has as many samples.
+    fn values(self, questions: &[Attempts], k: usize, seed: u64) -> Vec<f64> {
+        let value = |(question, attempts): (usize, &Attempts)| match self {
+            Self::Pass => pass_at_k(attempts.samples(), attempts.correct(), k),
+            Self::Majority => majority_at_k(attempts, k, seed.wrapping_add(question as u64)),
         };
-        questions.iter().enumerate().map(value).collect()
+        questions.iter().enumerate().filter_map(value).collect()
     }
 }
 
@@ -45,6 +38,9 @@ impl AtK {
 pub(crate) struct CurvePoint {
     /// Samples per question.
     pub k: usize,
+    /// Questions that have as many: all but the few of which faults took some.
+    #[serde(default)]
+    pub questions: usize,
     /// Mean over questions with its interval over questions.
     pub value: Interval,
     /// Two-sided p-value, of the difference of two curves.
@@ -52,29 +48,40 @@ pub(crate) struct CurvePoint {
     pub p: Option<f64>,
 }
 
-/// pass@k or maj@k at every `k` of `ks`. Questions may have different numbers of samples, none fewer than the largest `k`.
+impl CurvePoint {
+    /// The mean of the values of the questions that have `k` samples.
+    ///
+    /// # Errors
+    /// [`StatsError`] for no values and settings out of range.
+    pub(super) fn of(k: usize, values: &[f64], settings: Bootstrap) -> Result<Self, StatsError> {
+        Ok(Self {
+            k,
+            questions: values.len(),
+            value: mean_interval(values, settings)?,
+            p: None,
+        })
+    }
+}
+
+/// pass@k or maj@k at 1, 2, 4, ... up to [`most_samples`]; empty where that is below 2.
 ///
 /// # Errors
-/// [`StatsError`] for no questions, a question with fewer samples than some `k`, and settings out of range.
+/// [`StatsError`] for settings out of range.
 pub(crate) fn curve(
     at_k: AtK,
     questions: &[Attempts],
-    ks: &[usize],
     settings: Bootstrap,
 ) -> Result<Vec<CurvePoint>, StatsError> {
-    let point = |&k: &usize| {
-        let values = at_k.values(questions, k, settings.seed)?;
-        Ok(CurvePoint {
-            k,
-            value: mean_interval(&values, settings)?,
-            p: None,
-        })
-    };
-    ks.iter().map(point).collect()
+    let most = most_samples(questions.iter().map(Attempts::samples));
+    if most < 2 {
+        return Ok(Vec::new());
+    }
+    let point = |k: usize| CurvePoint::of(k, &at_k.values(questions, k, settings.seed), settings);
+    doublings(most).into_iter().map(point).collect()
 }
 
 /// 1, 2, 4, ... and `most` itself: the usual places of a curve. Empty for 0.
-pub(crate) fn doublings(most: usize) -> Vec<usize> {
+pub(super) fn doublings(most: usize) -> Vec<usize> {
     let below =
         std::iter::successors(Some(1_usize), |k| k.checked_mul(2)).take_while(|k| *k < most);
     below.chain((most > 0).then_some(most)).collect()
@@ -114,18 +121,25 @@ pub struct CurveComparison {
 /// The samples of both policies under one seed, by question.
 type Pairs = BTreeMap<QuestionKey, [Attempts; 2]>;
 
-/// pass@k of one side of the pairs, which all have `k` samples or more.
+/// The samples that a question has on both sides.
+fn in_both(pair: &[Attempts; 2]) -> usize {
+    let [a, b] = pair;
+    a.samples().min(b.samples())
+}
+
+/// pass@k of one side of the pairs that both have `k` samples or more.
 fn scores(pairs: &Pairs, side: usize, k: usize) -> Scores {
+    let full = pairs.iter().filter(|(_, pair)| in_both(pair) >= k);
     let score = |(asked, pair): (&QuestionKey, &[Attempts; 2])| {
         let attempts = &pair[side];
         let value = pass_at_k(attempts.samples(), attempts.correct(), k)?;
         Some((asked.clone(), value))
     };
-    pairs.iter().filter_map(score).collect()
+    full.filter_map(score).collect()
 }
 
-/// Compares pass@k of two policies at 1, 2, 4, ... up to `most`, which is at least 2 and no more than any question's samples, and reads
-/// capability and sharpening from its ends (Yue et al. 2025, arXiv 2504.13837). The finding is about `most` samples and no more:
+/// Compares pass@k of two policies at 1, 2, 4, ... up to `most`, which is at least 2 and no more than [`most_samples`] of any seed, and
+/// reads capability and sharpening from its ends (Yue et al. 2025, arXiv 2504.13837). The finding is about `most` samples and no more:
 /// curves may cross beyond.
 ///
 /// # Errors
@@ -142,14 +156,14 @@ fn compare_pass_curves(
             seeds.iter().map(|seed| scores(seed, side, k)).collect()
         });
         for (curve, side) in curves.iter_mut().zip(&sides) {
-            let value = mean_interval(&by_asked(side), settings)?;
-            curve.push(CurvePoint { k, value, p: None });
+            curve.push(CurvePoint::of(k, &by_asked(side), settings)?);
         }
         let [a, b] = &sides;
         let value = over_seeds(a, b, settings)?;
         let p = paired_p(a, b, settings)?;
         differences.push(CurvePoint {
             k,
+            questions: by_asked(a).len(),
             value,
             p: Some(p),
         });
@@ -174,8 +188,8 @@ fn compare_pass_curves(
 }
 
 impl CurveComparison {
-    /// `compare_pass_curves` of two sets of episodes, over the questions that both have, up to the fewest samples that any of them
-    /// has. `None` with fewer than two, and where nothing is graded by exact match.
+    /// `compare_pass_curves` of two sets of episodes, over the questions that both have, up to the most samples that nine in ten of them
+    /// have in both. `None` with fewer than two, and where nothing is graded by exact match.
     ///
     /// # Errors
     /// [`StatsError`] for settings out of range.
@@ -198,8 +212,10 @@ impl CurveComparison {
     ) -> Result<Option<Self>, StatsError> {
         let seeds = seeds.into_iter().map(|(a, b)| paired(a, b));
         let seeds: Vec<Pairs> = seeds.filter(|asked| !asked.is_empty()).collect();
-        let all = seeds.iter().flat_map(BTreeMap::values).flatten();
-        match all.map(Attempts::samples).min() {
+        let most = seeds
+            .iter()
+            .map(|pairs| most_samples(pairs.values().map(in_both)));
+        match most.min() {
             Some(most) if most >= 2 => compare_pass_curves(&seeds, most, settings).map(Some),
             _ => Ok(None),
         }
@@ -251,12 +267,15 @@ impl CurveComparison {
         format!("{said} ({one}; {many}; n = {} questions).", self.questions)
     }
 
-    /// `pass@8 +0.10, 95 % interval +0.02 to +0.18, p = 0.012`.
+    /// `pass@8 +0.10, 95 % interval +0.02 to +0.18, p = 0.012`; `pass@8 of 499 questions +0.10, ...` where faults took samples of others.
     fn evidence(&self, point: &CurvePoint) -> String {
         let (k, gain) = (point.k, signed(point.value.estimate));
+        let some = (1..self.questions).contains(&point.questions);
+        let of = some.then(|| format!(" of {} questions", point.questions));
+        let of = of.unwrap_or_default();
         let interval = interval_words(point.value, self.bootstrap.confidence);
         let p = point.p.map(|p| format!(", p {}", text::p_value(p)));
-        format!("pass@{k} {gain}, {interval}{}", p.unwrap_or_default())
+        format!("pass@{k}{of} {gain}, {interval}{}", p.unwrap_or_default())
     }
 }
 
@@ -388,30 +407,47 @@ mod tests {
     }
 
     #[test]
-    fn curves_need_enough_samples() -> Result<(), StatsError> {
-        let questions = questions(|index| index % 2);
-        let error = StatsError::Samples {
-            question: 0,
-            samples: 16,
-            k: 17,
+    fn curves_need_several_samples() -> Result<(), StatsError> {
+        assert_eq!(curve(AtK::Pass, &[], SETTINGS), Ok(Vec::new()));
+        let one = Attempts {
+            right: vec![1],
+            ..Attempts::default()
         };
-        assert_eq!(
-            curve(AtK::Pass, &questions, &[1, 17], SETTINGS),
-            Err(error.clone())
-        );
-        assert_eq!(
-            curve(AtK::Majority, &questions, &[17], SETTINGS),
-            Err(error)
-        );
-        assert_eq!(
-            curve(AtK::Pass, &[], &[1], SETTINGS),
-            Err(StatsError::Empty)
-        );
-        let majority = curve(AtK::Majority, &questions, &[1, 3], SETTINGS)?;
+        assert_eq!(curve(AtK::Pass, &[one], SETTINGS), Ok(Vec::new()));
+        let majority = curve(AtK::Majority, &questions(|index| index % 2), SETTINGS)?;
+        let ks: Vec<usize> = majority.iter().map(|point| point.k).collect();
+        assert_eq!(ks, [1, 2, 4, 8, 16]);
         assert!(
             (majority[0].value.estimate - 1.0 / 32.0).abs() < 1e-12
-                && majority[1].value.estimate < 1e-12
+                && majority[2].value.estimate < 1e-12
         );
+        Ok(())
+    }
+
+    /// A fault took the last sample of the first question, and all but two of the second.
+    #[test]
+    fn a_lost_sample_does_not_shorten_the_curves() -> Result<(), StatsError> {
+        let mut left = questions(|_| 4);
+        left[0].wrong = vec![11];
+        (left[1].right, left[1].wrong) = (vec![1], vec![1]);
+        let found = curve(AtK::Pass, &left, SETTINGS)?;
+        let of: Vec<_> = found
+            .iter()
+            .map(|point| (point.k, point.questions))
+            .collect();
+        assert_eq!(of, [(1, 100), (2, 100), (4, 99), (8, 99), (16, 98)]);
+        let once = (98.0 * 4.0 / 16.0 + 4.0 / 15.0 + 0.5) / 100.0;
+        assert!((found[0].value.estimate - once).abs() < 1e-12);
+        let found = compared(1, &left, &questions(|_| 4))?;
+        let of: Vec<_> = found.b.iter().map(|point| point.questions).collect();
+        assert_eq!(of, [100, 100, 99, 99, 98], "both sides have the same");
+        let words = found.words("A", "B");
+        assert!(words.contains("pass@16 of 98 questions +0.00"), "{words}");
+        assert!(!words.contains("pass@1 of"), "{words}");
+        assert_eq!(most_samples([64, 64, 8].into_iter()), 8);
+        let most =
+            |few: usize| most_samples((0..100).map(|index| if index < few { 8 } else { 64 }));
+        assert_eq!((most(10), most(11)), (64, 8));
         Ok(())
     }
 

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use forage_contracts::Episode;
 use serde::{Deserialize, Serialize};
 
-use super::{Attempts, CurvePoint, doublings, majority_at_k, vote};
+use super::{Attempts, CurvePoint, doublings, majority_at_k, most_samples, vote};
 use crate::measures::QuestionKey;
-use crate::stats::{Bootstrap, Interval, StatsError, mean_interval, paired_bootstrap};
+use crate::stats::{Bootstrap, Interval, StatsError, paired_bootstrap};
 
 /// A sample: the grade it was given, if any, and whether its answer is right.
 type Graded = (Option<f64>, bool);
@@ -48,33 +48,23 @@ impl SelfGraded {
         let questions: Vec<(Vec<Graded>, Attempts)> = several
             .map(|(graded, votes)| (graded, Attempts::count(votes)))
             .collect();
-        let most = questions.iter().map(|(graded, _)| graded.len()).min();
-        let Some(most) = most else {
+        if questions.is_empty() {
             return Ok(None);
+        }
+        let most = most_samples(questions.iter().map(|(graded, _)| graded.len()));
+        let best = |k: usize| -> Vec<f64> {
+            let values = questions.iter();
+            values
+                .filter_map(|(graded, _)| best_graded_at_k(graded, k))
+                .collect()
         };
-        let few = |question: usize, k: usize| StatsError::Samples {
-            question,
-            samples: questions[question].0.len(),
-            k,
-        };
-        let best = |k: usize| -> Result<Vec<f64>, StatsError> {
-            let values = questions.iter().enumerate().map(|(question, (graded, _))| {
-                best_graded_at_k(graded, k).ok_or_else(|| few(question, k))
-            });
-            values.collect()
-        };
-        let elected = questions
-            .iter()
-            .enumerate()
-            .map(|(question, (_, attempts))| {
-                let seed = settings.seed.wrapping_add(question as u64);
-                majority_at_k(attempts, most, seed).ok_or_else(|| few(question, most))
-            });
-        let elected: Vec<f64> = elected.collect::<Result<_, _>>()?;
-        let point = |k: usize| {
-            let value = mean_interval(&best(k)?, settings)?;
-            Ok(CurvePoint { k, value, p: None })
-        };
+        let elected = questions.iter().enumerate();
+        let elected = elected.filter_map(|(question, (_, attempts))| {
+            let seed = settings.seed.wrapping_add(question as u64);
+            majority_at_k(attempts, most, seed)
+        });
+        let elected: Vec<f64> = elected.collect();
+        let point = |k: usize| CurvePoint::of(k, &best(k), settings);
         let all: Vec<&Graded> = questions.iter().flat_map(|(graded, _)| graded).collect();
         let graded = all.iter().filter(|(grade, _)| grade.is_some()).count();
         Ok(Some(Self {
@@ -82,7 +72,7 @@ impl SelfGraded {
                 .into_iter()
                 .map(point)
                 .collect::<Result<_, StatsError>>()?,
-            less_majority: paired_bootstrap(&elected, &best(most)?, settings)?,
+            less_majority: paired_bootstrap(&elected, &best(most), settings)?,
             graded_frac: graded as f64 / all.len() as f64,
         }))
     }
