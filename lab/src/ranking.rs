@@ -87,11 +87,12 @@ impl Ranking<'_> {
         for chunk in queries.chunks(QUERIES_PER_CALL) {
             let found = search(retriever.as_ref(), chunk, &qrels, depth)?;
             for (query, hits) in chunk.iter().zip(found) {
+                let hits = as_trec_eval(&hits);
                 if run.is_some() {
                     let scored = hits.iter().map(|hit| (hit.id.as_str(), hit.score));
                     write_run(&mut lines, &query.id, scored, &tag)?;
                 }
-                let ids = hits.into_iter().map(|hit| hit.id).collect();
+                let ids = hits.into_iter().map(|hit| hit.id.clone()).collect();
                 rankings.insert(query.id.clone(), ids);
             }
         }
@@ -178,6 +179,15 @@ fn search(
         lists[place] = list;
     }
     Ok(lists)
+}
+
+/// A list as `trec_eval` reads it, and BEIR's evaluation by it: of equal scores the last id first, where lists have the first.
+fn as_trec_eval(list: &[Hit]) -> Vec<&Hit> {
+    let mut read: Vec<&Hit> = list.iter().collect();
+    for tied in read.chunk_by_mut(|a, b| a.score.total_cmp(&b.score).is_eq()) {
+        tied.sort_unstable_by(|a, b| a.id.cmp(&b.id).reverse());
+    }
+    read
 }
 
 /// Adds one query's ranking as TREC run lines: `qid Q0 docid rank score tag`, ranks from 1.

@@ -13,7 +13,7 @@ use forage_eval::{Bootstrap, Interval, RetrievalReport};
 use forage_retriever::{Bm25Retriever, Hit, Index, Mode, QueryRecord, Reranker};
 use serde::Serialize;
 
-use super::{QUERIES_PER_CALL, Qrels, Ranking, check_judged, judgments_of, search};
+use super::{QUERIES_PER_CALL, Qrels, Ranking, as_trec_eval, check_judged, judgments_of, search};
 use crate::config::Resolved;
 use crate::error::{Context, Result, refuse};
 use crate::observer::Observer;
@@ -207,7 +207,10 @@ struct Judged<'a> {
 impl Judged<'_> {
     /// The quality of the lists behind a stage.
     fn report(&self, lists: &[Vec<Hit>]) -> Result<RetrievalReport> {
-        let ids = |list: &[Hit]| list.iter().map(|hit| hit.id.clone()).collect::<Vec<_>>();
+        let ids = |list: &[Hit]| -> Vec<String> {
+            let read = as_trec_eval(list).into_iter();
+            read.map(|hit| hit.id.clone()).collect()
+        };
         let rankings = self.queries.iter().zip(lists);
         let rankings = rankings.map(|(query, list)| (query.id.clone(), ids(list)));
         Ok(RetrievalReport::of(

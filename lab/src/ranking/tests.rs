@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use forage_contracts::seed::Seed;
-use forage_retriever::{Bm25Retriever, Passage, QueryRecord};
+use forage_retriever::{Bm25Retriever, Hit, Passage, QueryRecord};
 use serde::Deserialize;
 
 use super::attack::raise;
@@ -190,6 +190,29 @@ fn run_lines() {
         let error = super::write_run(&mut out, query, [(passage, 1.0)], "forage").unwrap_err();
         assert!(error.to_string().contains("blanks"), "{error}");
     }
+}
+
+/// `trec_eval` sorts by score, then by name, both descending; lists have names ascending.
+#[test]
+fn equal_scores_are_read_as_trec_eval_reads_them() {
+    let hit = |(id, score): (&str, f32)| Hit {
+        id: id.to_owned(),
+        score,
+        title: String::new(),
+        text: String::new(),
+    };
+    let scores = [
+        ("d3", 2.0),
+        ("d1", 1.5),
+        ("d10", 1.5),
+        ("d2", 1.5),
+        ("a", 0.5),
+        ("b", 0.5),
+    ];
+    let list = scores.map(hit);
+    let read = super::as_trec_eval(&list).into_iter();
+    let ids: Vec<&str> = read.map(|hit| hit.id.as_str()).collect();
+    assert_eq!(ids, ["d3", "d2", "d10", "d1", "b", "a"]);
 }
 
 #[test]

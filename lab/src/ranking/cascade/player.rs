@@ -113,8 +113,15 @@ impl Player {
         for (query, list) in queries.iter().zip(lists) {
             match rankings.get(query.id.as_str()) {
                 // Stable: passages that were not shown stay behind the others as they were.
-                Some(places) => list
-                    .sort_by_key(|hit| places.get(hit.id.as_str()).copied().unwrap_or(usize::MAX)),
+                Some(places) => {
+                    list.sort_by_key(|hit| {
+                        places.get(hit.id.as_str()).copied().unwrap_or(usize::MAX)
+                    });
+                    // An order without scores has no ties.
+                    for (rank, hit) in (1..).zip(list.iter_mut()) {
+                        hit.score = 1.0 / rank as f32;
+                    }
+                }
                 None => left += usize::from(!lost.contains(&query.id)),
             }
         }
