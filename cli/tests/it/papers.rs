@@ -103,7 +103,7 @@ const SYSTEMS: [&str; 75] = [
 ];
 
 /// The kinds of entries that the page names: one, and several.
-const KINDS: [(&str, &str); 11] = [
+const KINDS: [(&str, &str); 12] = [
     ("advantage", "advantages"),
     ("algorithm", "algorithms"),
     ("credit", "credits"),
@@ -111,6 +111,7 @@ const KINDS: [(&str, &str); 11] = [
     ("environment", "environments"),
     ("filter", "filters"),
     ("loss", "losses"),
+    ("method", "methods"),
     ("probe", "probes"),
     ("recipe", "recipes"),
     ("reward", "rewards"),
@@ -220,6 +221,10 @@ fn exists(kind: &str, name: &str) -> bool {
                 .is_none_or(|error| !error.to_string().contains("unknown variant"))
         }
         "environment" => find(name).is_ok(),
+        // One that is measured beside the others.
+        "method" => read("bench/methods/methods.txt")
+            .lines()
+            .any(|line| line.split_whitespace().next() == Some(name)),
         "probe" => name.parse::<Probe>().is_ok(),
         "recipe" => root().join(format!("configs/recipes/{name}.toml")).exists(),
         "reward" => rewards().any(|entry| entry.name == name),
