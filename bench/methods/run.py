@@ -19,6 +19,8 @@ LAST = 10
 SAMPLES = 4
 # Means over seeds in the table, with their forms.
 COLUMNS = {"episodes": ".0f", "steps": ".0f", "reward": ".3f", "greedy": ".3f", "start": ".3f", "trained": ".3f"}
+# Methods that learn from recorded episodes of the start, as many as the others play; of equal texts one is recorded.
+OFFLINE = {"a_lol", "lipo"}
 
 
 def methods(asked):
@@ -64,6 +66,15 @@ class Bench(Programs):
             self.forage("eval", self.given.config, *self.world(seed), *checkpoint, "--samples", SAMPLES, "--out", greedy, *again(greedy))
         return greedy, sampled
 
+    def recorded(self, seed):
+        """Episodes of the start on as many training questions as a run asks."""
+        file = self.scratch / f"recorded-{seed}.jsonl"
+        if not file.exists():
+            kept = ["--keep", "all-correct", "--min-reward", -1]
+            self.forage("collect", self.given.config, *self.world(seed), "--samples", self.given.group, *kept,
+                        "--questions", self.given.budget // self.given.group, "--out", file, *again(file))
+        return file
+
     def train(self, name, arguments, seed):
         """The steps of a method within the budget of episodes, the policy that they come to, and how many they have played."""
         run = self.scratch / f"{name}-{seed}"
@@ -77,6 +88,7 @@ class Bench(Programs):
             options = {"grpo.steps": self.given.steps, "grpo.checkpoint_every": every, "grpo.keep_checkpoints": keep,
                        "grpo.sentinel.stop": "false", "grpo.evaluate_every": 0}
             options = [word for key, value in options.items() for word in ("--set", f"{key}={value}")]
+            options += ["--rollouts", self.recorded(seed)] if name in OFFLINE else []
             self.forage("train", self.given.config, *self.world(seed), *options, *arguments, "--out", run, log=f"{run}.log")
             kept.write_text(shlex.join(arguments))
         grpo = tomllib.loads((run / "config.toml").read_text())["grpo"]
@@ -103,7 +115,8 @@ class Bench(Programs):
         before, after = self.episodes(None, seed, "start"), self.episodes(policy, seed, name)
         greedy = self.compare(before[0], after[0])[1]
         start, trained, gain = self.compare(before[1], after[1])
-        return {"episodes": spent, "steps": len(steps), "reward": statistics.fmean(row["reward/mean"] for row in steps[-LAST:]),
+        rewards = [row["reward/mean"] for row in steps[-LAST:] if "reward/mean" in row]
+        return {"episodes": spent, "steps": len(steps), "reward": statistics.fmean(rewards) if rewards else None,
                 "greedy": greedy, "start": start, "trained": trained, "gain": gain, "minutes": minutes(steps)}
 
     def ahead(self, first, name, seed):
@@ -119,9 +132,10 @@ class Bench(Programs):
         return found["a"], found["b"], found["difference"]
 
     def budget(self):
+        """Episodes of a run, and those of a question."""
         text = self.forage("train", self.given.config, *shlex.split(self.given.task), "--dry-run")
         grpo = tomllib.loads(text)["grpo"]
-        return self.given.steps * grpo["prompts_per_step"] * grpo["group_size"]
+        return self.given.steps * grpo["prompts_per_step"] * grpo["group_size"], grpo["group_size"]
 
 
 def minutes(steps):
@@ -173,7 +187,7 @@ def main():
     given = parser.parse_args()
     bench = Bench(given)
     bench.claim()
-    given.budget = bench.budget()
+    given.budget, given.group = bench.budget()
     seeds = range(1, given.seeds + 1)
     chosen = methods(given.methods)
     first = next(iter(chosen))
@@ -181,6 +195,9 @@ def main():
     print(f"{given.steps} steps, {given.seeds} seeds, {given.budget} episodes a run; 95 % intervals over {kind}; exact match, greedy and "
           f"of {SAMPLES} samples a question; gains and leads are of the samples")
     starts = bench.side_by_side(lambda seed, name: bench.episodes(None, seed, name), [(seed, "start") for seed in seeds])
+    if OFFLINE & set(chosen):
+        # Once for both of them, which would be side by side.
+        bench.side_by_side(lambda seed, _: bench.recorded(seed), [(seed, "recorded") for seed in seeds])
     # Before hours of training: whether there is what policies are compared by.
     bench.compare(*[starts[1, "start"][0]] * 2)
     jobs = [(name, seed) for name in chosen for seed in seeds]
@@ -194,7 +211,7 @@ def main():
         each = {part: [run[part] for run in runs] for part in runs[0]}
         each["gain"] = interval(each["gain"])
         each["lead"] = interval([leads[name, seed] for seed in seeds]) if name != first else None
-        shown = [format(mean(each[part]), form) for part, form in COLUMNS.items()]
+        shown = ["" if None in each[part] else format(mean(each[part]), form) for part, form in COLUMNS.items()]
         print(f"| {name} | {' | '.join(shown)} | {cell(each['gain'])} | {cell(each['lead']) if each['lead'] else ''} |"
               f" {mean(each['minutes']):.1f} |")
         figures[name] = each

@@ -2,6 +2,7 @@
 # Losses, advantages and curricula on one task: each line of methods.txt trains the quickstart's policy under several seeds, each a
 # world of its own, with as many episodes as every other, and is then held against the start and the first line on held-out
 # questions. Prints a table with 95 % intervals (over seeds, Student's t; of one seed over questions, bootstrap) and a line of JSON.
+# `a_lol` and `lipo` learn from as many recorded episodes of the start, of equal texts one, and have no reward in training.
 # The reward in training is by a method's own rewards, of the episodes that it learns from (some begin with hints, say): methods are compared
 # by exact match on held-out questions, which a config must have. Runs go side by side, one a core; minutes are those of the steps that
 # count. A run that came to its end is not trained again. A scratch folder is of one config, TASK and number of steps.

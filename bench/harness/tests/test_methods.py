@@ -60,10 +60,14 @@ class Methods(unittest.TestCase):
                 words = list(map(str, arguments))
                 calls.append(words)
                 out = Path(words[words.index("--out") + 1]) if "--out" in words else None
-                if words[0] == "train" and out:
+                if words[0] == "collect":
+                    out.write_text("")
+                elif words[0] == "train" and out:
                     refilled = {"curriculum/refilled_groups": 16.0} if "grpo.refills=4" in words else {}
-                    times = {"time/rollout_s": 1.0, "time/update_s": 0.5}
-                    rows = [{"step": step, "reward/mean": step} | times | refilled for step in range(100)]
+                    played = {} if "--rollouts" in words else {"time/rollout_s": 1.0}
+                    rows = [{"step": step, "time/update_s": 0.5} | played | refilled for step in range(100)]
+                    for row in rows if played else []:
+                        row["reward/mean"] = row["step"]
                     for step in range(2, 101, 2) if refilled else [100]:
                         (out / f"checkpoints/step-{step:06}/model").mkdir(parents=True)
                     (out / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -78,18 +82,19 @@ class Methods(unittest.TestCase):
                     return json.dumps({"metrics": {metric: {"a": scores[0], "b": scores[1], "difference": difference}}})
                 return grpo
 
-            def main(ends="^0$"):
+            def main(*methods, ends="^0$"):
                 calls.clear()
                 arguments = ["run.py", "--forage", "f", "--config", str(config), "--scratch", folder, "--steps", "100", "--seeds", "2"]
                 printed = io.StringIO()
                 with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(io.StringIO()), \
-                        mock.patch.object(sys, "argv", [*arguments, "--methods", "dapo", "dapo-refills"]), \
+                        mock.patch.object(sys, "argv", [*arguments, "--methods", *methods]), \
                         mock.patch.object(run.Bench, "forage", forage), self.assertRaises(SystemExit) as ended:
                     run.main()
                 self.assertRegex(str(ended.exception.code), ends)
                 return printed.getvalue()
 
-            printed = main()
+            both = ("dapo", "dapo-refills")
+            printed = main(*both)
             self.assertIn("| dapo | 12800 | 100 | 94.500 | 0.500 | 0.250 | 0.500 | +0.250 [+0.250, +0.250] |  | 2.5 |", printed)
             gain, lead = "+0.500 [+0.500, +0.500]", "+0.250 [+0.250, +0.250]"
             self.assertIn(f"| dapo-refills | 12800 | 50 | 44.500 | 0.750 | 0.250 | 0.750 | {gain} | {lead} | 1.2 |", printed)
@@ -102,11 +107,21 @@ class Methods(unittest.TestCase):
                 self.assertIn("threads=1", words)
                 self.assertIn(f"data.world.seed={1000000 + int(words[words.index('--out') + 1][-1])}", words)
             self.assertEqual([path.name for path in (scratch / "dapo-refills-1/checkpoints").iterdir()], ["step-000050"])
-            self.assertEqual(main(), printed)
+            self.assertEqual(main(*both), printed)
             self.assertEqual({words[0] for words in calls if "--dry-run" not in words}, {"compare"}, "what was made is not made again")
+            printed = main("dapo", "a_lol", "lipo")
+            self.assertIn(f"| lipo | 12800 | 100 |  | 0.750 | 0.250 | 0.750 | {gain} | {lead} | 0.8 |", printed)
+            recorded = [words for words in calls if words[0] == "collect"]
+            self.assertEqual(len(recorded), 2, "one for each seed")
+            for words in recorded:
+                self.assertEqual(words[words.index("--samples") + 1], "8")
+                self.assertEqual(words[words.index("--questions") + 1], "1600")
+            for words in of("train"):
+                seed = words[words.index("--out") + 1][-1]
+                self.assertEqual(words[words.index("--rollouts") + 1], str(scratch / f"recorded-{seed}.jsonl"))
             metric = "ndcg"
             shutil.rmtree(scratch / "dapo-1")
-            main(ends=r"no exact match \(ndcg\); name one whose episodes end in answers")
+            main(*both, ends=r"no exact match \(ndcg\); name one whose episodes end in answers")
             self.assertNotIn("train", {words[0] for words in calls if "--dry-run" not in words})
 
     def test_methods_must_play_as_many_episodes_each(self):
