@@ -17,6 +17,8 @@ STUDENT = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262]
 LAST = 10
 # Sampled episodes of each held-out question: a small push turns greedy ones as a whole.
 SAMPLES = 4
+# Evaluations on the development questions in the course of a run.
+LOOKS = 20
 # Means over seeds in the table, with their forms.
 COLUMNS = {"episodes": ".0f", "steps": ".0f", "reward": ".3f", "greedy": ".3f", "start": ".3f", "trained": ".3f"}
 # Methods that learn from recorded episodes of the start, as many as the others play; of equal texts one is recorded.
@@ -76,7 +78,8 @@ class Bench(Programs):
         return file
 
     def train(self, name, arguments, seed):
-        """The steps of a method within the budget of episodes, the policy that they come to, and how many they have played."""
+        """The steps of a method within the budget of episodes, the policy that they come to, the questions that each of them has asked, and
+        the episodes of a question."""
         run = self.scratch / f"{name}-{seed}"
         refills = any("grpo.refills" in argument for argument in arguments)
         kept = run / "arguments"
@@ -86,7 +89,8 @@ class Bench(Programs):
             # at most (`refills = 4`), so that two checkpoints are a tenth of the budget apart at most.
             every, keep = (max(1, self.given.steps // 50), self.given.steps) if refills else (0, 1)
             options = {"grpo.steps": self.given.steps, "grpo.checkpoint_every": every, "grpo.keep_checkpoints": keep,
-                       "grpo.sentinel.stop": "false", "grpo.evaluate_every": 0}
+                       "grpo.sentinel.stop": "false",
+                       "grpo.evaluate_every": 0 if name in OFFLINE else max(1, self.given.steps // LOOKS)}
             options = [word for key, value in options.items() for word in ("--set", f"{key}={value}")]
             options += ["--rollouts", self.recorded(seed)] if name in OFFLINE else []
             self.forage("train", self.given.config, *self.world(seed), *options, *arguments, "--out", run, log=f"{run}.log")
@@ -98,25 +102,26 @@ class Bench(Programs):
             sys.exit(f"{run} was trained with other arguments than methods.txt has; give another SCRATCH_FOLDER, or remove it")
         replayed = grpo.get("replay", {}).get("share", 0) * grpo["prompts_per_step"]
         planned = grpo["prompts_per_step"] - round(replayed)
-        played = [(planned + row.get("curriculum/refilled_groups", 0)) * grpo["group_size"] for row in rows(run)]
-        within, taken, spent = self.given.budget, 0, 0
+        questions, group = [planned + row.get("curriculum/refilled_groups", 0) for row in rows(run)], grpo["group_size"]
+        within, taken = self.given.budget, 0
         saved = {int(folder.name.removeprefix("step-")): folder for folder in (run / "checkpoints").glob("step-*")}
         for step in sorted(saved):
-            if taken == 0 or sum(played[:step]) <= within:
-                taken, spent = step, sum(played[:step])
+            if taken == 0 or sum(questions[:step]) * group <= within:
+                taken = step
         for step, folder in saved.items():
             if step != taken:
                 shutil.rmtree(folder)
-        return rows(run)[:taken], saved[taken] / "model", spent
+        return rows(run)[:taken], saved[taken] / "model", questions[:taken], group
 
     def measured(self, name, arguments, seed):
         """What a method comes to under a seed, its lead over another aside."""
-        steps, policy, spent = self.train(name, arguments, seed)
+        steps, policy, questions, group = self.train(name, arguments, seed)
         before, after = self.episodes(None, seed, "start"), self.episodes(policy, seed, name)
         greedy = self.compare(before[0], after[0])[1]
         start, trained, gain = self.compare(before[1], after[1])
         rewards = [row["reward/mean"] for row in steps[-LAST:] if "reward/mean" in row]
-        return {"episodes": spent, "steps": len(steps), "reward": statistics.fmean(rewards) if rewards else None,
+        return {"episodes": sum(questions) * group, "steps": len(steps), "asked": asked(steps, questions, self.given.level),
+                "reward": statistics.fmean(rewards) if rewards else None,
                 "greedy": greedy, "start": start, "trained": trained, "gain": gain, "minutes": minutes(steps)}
 
     def ahead(self, first, name, seed):
@@ -136,6 +141,22 @@ class Bench(Programs):
         text = self.forage("train", self.given.config, *shlex.split(self.given.task), "--dry-run")
         grpo = tomllib.loads(text)["grpo"]
         return self.given.steps * grpo["prompts_per_step"] * grpo["group_size"], grpo["group_size"]
+
+
+def asked(steps, questions, level):
+    """Questions that a run asked until exact match on the development questions was first at the level; `None` where it never was."""
+    for count, row in enumerate(steps, 1):
+        if row.get("val/em", 0) >= level:
+            return int(sum(questions[:count]))
+    return None
+
+
+def reached(counts):
+    """The mean over the seeds that came to the level, and how many they are where not all did."""
+    known = [count for count in counts if count is not None]
+    if not known:
+        return "–"
+    return f"{statistics.fmean(known):.0f}" + (f" ({len(known)} of {len(counts)})" if len(known) < len(counts) else "")
 
 
 def minutes(steps):
@@ -182,6 +203,7 @@ def main():
         parser.add_argument(f"--{name}", required=True)
     for name in ("steps", "seeds"):
         parser.add_argument(f"--{name}", type=int, required=True)
+    parser.add_argument("--level", type=float, default=0.5)
     parser.add_argument("--task", default="")
     parser.add_argument("--methods", nargs="*", default=[])
     given = parser.parse_args()
@@ -193,7 +215,8 @@ def main():
     first = next(iter(chosen))
     kind = "seeds" if given.seeds > 1 else "questions"
     print(f"{given.steps} steps, {given.seeds} seeds, {given.budget} episodes a run; 95 % intervals over {kind}; exact match, greedy and "
-          f"of {SAMPLES} samples a question; gains and leads are of the samples")
+          f"of {SAMPLES} samples a question; gains and leads are of the samples; questions are those asked until greedy exact match on the "
+          f"development questions was first {given.level:g}, looked at {LOOKS} times")
     starts = bench.side_by_side(lambda seed, name: bench.episodes(None, seed, name), [(seed, "start") for seed in seeds])
     if OFFLINE & set(chosen):
         # Once for both of them, which would be side by side.
@@ -204,8 +227,9 @@ def main():
     found = bench.side_by_side(lambda name, seed: bench.measured(name, chosen[name], seed), jobs)
     leads = bench.side_by_side(lambda name, seed: bench.ahead(first, name, seed), [job for job in jobs if job[0] != first])
     figures, mean = {}, statistics.fmean
-    print(f"| method | episodes | steps | reward in training, last {LAST} | greedy | start | trained | gain | against {first} | minutes |")
-    print("|" + "---|" * 10)
+    print(f"| method | episodes | steps | reward in training, last {LAST} | greedy | start | trained | gain | against {first} |"
+          f" questions to {given.level:g} | minutes |")
+    print("|" + "---|" * 11)
     for name in chosen:
         runs = [found[name, seed] for seed in seeds]
         each = {part: [run[part] for run in runs] for part in runs[0]}
@@ -213,7 +237,7 @@ def main():
         each["lead"] = interval([leads[name, seed] for seed in seeds]) if name != first else None
         shown = ["" if None in each[part] else format(mean(each[part]), form) for part, form in COLUMNS.items()]
         print(f"| {name} | {' | '.join(shown)} | {cell(each['gain'])} | {cell(each['lead']) if each['lead'] else ''} |"
-              f" {mean(each['minutes']):.1f} |")
+              f" {reached(each['asked'])} | {mean(each['minutes']):.1f} |")
         figures[name] = each
     if len(figures) > 1:
         print(f"\nBy intervals that are not adjusted for the number of methods; {told(figures, first)}.")

@@ -6,7 +6,8 @@
 # The reward in training is by a method's own rewards, of the episodes that it learns from (some begin with hints, say): methods are compared
 # by exact match on held-out questions, which a config must have. Runs go side by side, one a core; minutes are those of the steps that
 # count. A run that came to its end is not trained again. A scratch folder is of one config, TASK and number of steps.
-# Usage: [STEPS=200] [SEEDS=3] [TASK=ARGUMENTS] bench/methods/run.sh SCRATCH_FOLDER [CONFIG [METHODS]]
+# EM is the level of exact match to which questions are counted: what a choice of questions is about.
+# Usage: [STEPS=200] [SEEDS=3] [EM=0.5] [TASK=ARGUMENTS] bench/methods/run.sh SCRATCH_FOLDER [CONFIG [METHODS]]
 # METHODS are names of methods.txt; all without them. TASK holds arguments that every run and evaluation takes, without spaces inside.
 # Credits of turns where they matter, on questions of two and three hops:
 #   TASK='--set data.world.difficulty.hops=[0.0,0.6,0.4,0.0] --set environment.settings.max_generations=4
@@ -19,4 +20,4 @@ config=${2:-configs/quickstart.toml}
 mkdir -p "$scratch"
 . bench/program.sh
 PYTHONPATH=bench exec python3 -m methods.run --forage "$forage" --config "$config" --scratch "$scratch" --steps "${STEPS:-200}" \
-  --seeds "${SEEDS:-3}" --task="${TASK:-}" --methods "${@:3}"
+  --seeds "${SEEDS:-3}" --level "${EM:-0.5}" --task="${TASK:-}" --methods "${@:3}"

@@ -66,6 +66,8 @@ class Methods(unittest.TestCase):
                     refilled = {"curriculum/refilled_groups": 16.0} if "grpo.refills=4" in words else {}
                     played = {} if "--rollouts" in words else {"time/rollout_s": 1.0}
                     rows = [{"step": step, "time/update_s": 0.5} | played | refilled for step in range(100)]
+                    for row in rows[4::5] if played else []:
+                        row["val/em"] = row["step"] / 100
                     for row in rows if played else []:
                         row["reward/mean"] = row["step"]
                     for step in range(2, 101, 2) if refilled else [100]:
@@ -95,9 +97,9 @@ class Methods(unittest.TestCase):
 
             both = ("dapo", "dapo-refills")
             printed = main(*both)
-            self.assertIn("| dapo | 12800 | 100 | 94.500 | 0.500 | 0.250 | 0.500 | +0.250 [+0.250, +0.250] |  | 2.5 |", printed)
+            self.assertIn("| dapo | 12800 | 100 | 94.500 | 0.500 | 0.250 | 0.500 | +0.250 [+0.250, +0.250] |  | 880 | 2.5 |", printed)
             gain, lead = "+0.500 [+0.500, +0.500]", "+0.250 [+0.250, +0.250]"
-            self.assertIn(f"| dapo-refills | 12800 | 50 | 44.500 | 0.750 | 0.250 | 0.750 | {gain} | {lead} | 1.2 |", printed)
+            self.assertIn(f"| dapo-refills | 12800 | 50 | 44.500 | 0.750 | 0.250 | 0.750 | {gain} | {lead} | – | 1.2 |", printed)
             line = json.loads(printed.splitlines()[-1])
             self.assertEqual((line["bench"], line["held"], line["seeds"], line["steps"]), ("methods", True, 2, 100))
             self.assertEqual(line["figures"]["dapo-refills"]["episodes"], [12800, 12800])
@@ -110,7 +112,7 @@ class Methods(unittest.TestCase):
             self.assertEqual(main(*both), printed)
             self.assertEqual({words[0] for words in calls if "--dry-run" not in words}, {"compare"}, "what was made is not made again")
             printed = main("dapo", "a_lol", "lipo")
-            self.assertIn(f"| lipo | 12800 | 100 |  | 0.750 | 0.250 | 0.750 | {gain} | {lead} | 0.8 |", printed)
+            self.assertIn(f"| lipo | 12800 | 100 |  | 0.750 | 0.250 | 0.750 | {gain} | {lead} | – | 0.8 |", printed)
             recorded = [words for words in calls if words[0] == "collect"]
             self.assertEqual(len(recorded), 2, "one for each seed")
             for words in recorded:
@@ -123,6 +125,12 @@ class Methods(unittest.TestCase):
             shutil.rmtree(scratch / "dapo-1")
             main(*both, ends=r"no exact match \(ndcg\); name one whose episodes end in answers")
             self.assertNotIn("train", {words[0] for words in calls if "--dry-run" not in words})
+
+    def test_questions_are_counted_to_a_level(self):
+        steps = [{}, {"val/em": 0.4}, {}, {"val/em": 0.5}, {"val/em": 0.3}]
+        self.assertEqual(run.asked(steps, [16, 16, 32, 16, 16], 0.5), 80)
+        self.assertIsNone(run.asked(steps[:3], [16] * 3, 0.5))
+        self.assertEqual([run.reached(counts) for counts in ([80, 100], [80, None], [None, None])], ["90", "80 (1 of 2)", "–"])
 
     def test_methods_must_play_as_many_episodes_each(self):
         for episodes, held in {(100, 90): True, (100, 89): False, (100, 101): False, (): False}.items():
