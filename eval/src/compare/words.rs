@@ -173,8 +173,12 @@ pub(crate) fn test_words([low, high]: [f64; 2], p: f64, name: &str) -> String {
     format!(", but {name} is {p:.3}, and below {LEVEL} is asked")
 }
 
-/// An interval in words.
+/// An interval of a difference in words. Where no question differs resampling knows of no other, and an interval of width 0 would feign
+/// that there is none.
 pub(crate) fn interval_words(interval: Interval, confidence: f64) -> String {
+    if interval.ends().iter().all(|end| end.abs() < f64::EPSILON) {
+        return "no question differs".to_owned();
+    }
     format!(
         "{:.0} % interval {} to {}",
         100.0 * confidence,

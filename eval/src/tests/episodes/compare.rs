@@ -156,6 +156,20 @@ fn small_differences_and_few_questions_are_said() -> TestResult {
 }
 
 /// Of 2,000 questions 8 and 4 more are right: two decimals would leave nothing of either.
+/// Of others as many as one in twelve may differ, by Wilson's interval of 0 in 40.
+#[test]
+fn no_interval_is_said_where_no_question_differs() -> TestResult {
+    let same = episodes(40, |index| index % 3 == 0);
+    let found = Comparison::from_episodes(&same, &same, SETTINGS)?;
+    let shown = found.words("em", "A", "B");
+    let evidence = "between A and B (no question differs, n = 40 questions, McNemar p = 1.000)";
+    assert!(
+        shown.contains(evidence) && !shown.contains("interval"),
+        "{shown}"
+    );
+    Ok(())
+}
+
 #[test]
 fn differences_of_less_than_a_hundredth_are_said_with_two_digits() -> TestResult {
     let right = |count: usize| episodes(2000, |index| index < count);
