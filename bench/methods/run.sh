@@ -13,6 +13,9 @@
 #   TASK='--set data.world.difficulty.hops=[0.0,0.6,0.4,0.0] --set environment.settings.max_generations=4
 #     --set environment.settings.max_episode_tokens=480 --set engine.context_tokens=480' bench/methods/run.sh SCRATCH configs/quickstart.toml
 #     dapo discounted_turns reward_to_go gigpo information_gain process process-bounded step_potential trees
+# Whether an update harms a start that is good already, the policy of a careful oracle, which the study leaves among its baselines:
+#   TASK='--set policy.checkpoint=STUDY/seed-1/baselines/demonstrations-DIGEST/round-1/policy' bench/methods/run.sh SCRATCH
+#     configs/quickstart.toml dapo four-steps kl kl-strong no-std group-16
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 scratch=${1:?usage: bench/methods/run.sh SCRATCH_FOLDER [CONFIG [METHODS]]}
