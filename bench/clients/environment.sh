@@ -8,7 +8,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 . bench/clients/common.sh
-ALL=server,client,openenv,trl,verifiers,verl,skyrl,nemo
+ALL=server,client,openenv,trl,verifiers,taskset,verl,skyrl,nemo
 PARTS="${PARTS:-$ALL}"
 for PART in ${PARTS//,/ }; do
     [[ ",$ALL," == *,"$PART",* ]] || { echo "no part is called $PART; there are: ${ALL//,/, }" >&2; exit 2; }
@@ -88,6 +88,10 @@ fi
 if wanted verifiers; then
     venv verifiers-venv 'verifiers, pytest' verifiers==0.2.1 pytest==9.2.0
     part verifiers verifiers "evaluate, with a real policy too" tests/test_verifiers.py tests/test_real_verifiers.py
+fi
+if wanted taskset; then
+    venv taskset-venv 'verifiers.v1, pytest' verifiers==0.4.0 pytest==9.2.0
+    part taskset verifiers "vf-eval, tasksets, with a real policy too" tests/test_taskset.py tests/test_real_taskset.py
 fi
 if wanted verl; then
     venv verl-venv 'verl, cachetools, uvicorn, pytest' verl==0.9.1 torch==2.11.0 transformers==5.9.0 cachetools==8.0.2 fastapi==0.165.0 \

@@ -6,7 +6,9 @@ import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -170,3 +172,43 @@ def paid_url(world: World) -> Iterator[str]:
         server.shutdown()
         thread.join(20)
         server.end()
+
+
+@pytest.fixture
+def model() -> Iterator[SimpleNamespace]:
+    """An endpoint of OpenAI's shape: answers `script(messages)`, and cuts the stop string off as OpenAI's engine does."""
+    state = SimpleNamespace(script=None, asked=[])
+
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, *args) -> None:
+            pass
+
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            state.asked.append(body)
+            text = state.script(body["messages"])
+            for stop in body["stop"]:
+                text = text.split(stop)[0]
+            message = {"role": "assistant", "content": text}
+            choice = {"index": 0, "message": message, "finish_reason": "stop"}
+            usage = {"prompt_tokens": 5, "completion_tokens": 5, "total_tokens": 10}
+            answer = {
+                "id": "1",
+                "object": "chat.completion",
+                "created": 1,
+                "model": "m",
+                "choices": [choice],
+                "usage": usage,
+            }
+            data = json.dumps(answer).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        state.url = f"http://127.0.0.1:{server.server_port}/v1"
+        yield state
+        server.shutdown()

@@ -6,7 +6,7 @@
 - `Client` and `Vector` play the episodes of `forage serve env`, `Retriever` searches in what `forage serve retriever` serves.
 
 All of this needs nothing but the standard library. The adapters stand in modules of their own, named after what they adapt to:
-`gymnasium`, `trl`, `verifiers`, `slime`, `verl`, `skyrl`.
+`gymnasium`, `trl`, `verifiers`, `slime`, `verl`, `skyrl`; that to verifiers 0.4 is a package beside this one, `forage_verifiers`.
 """
 
 from importlib import metadata as _metadata

@@ -54,7 +54,7 @@ class ForageEnvironment(vf.MultiTurnEnv):  # type: ignore[misc]
         """
         self._client = client
         info = client.info()
-        self._stop = info.stop
+        self._served = info
         self._threads = Threads(_CALLS)
         rows = [
             {
@@ -112,13 +112,7 @@ class ForageEnvironment(vf.MultiTurnEnv):  # type: ignore[misc]
     def _turn(self, trajectory_step: Any) -> tuple[str, Finish | None]:
         """What the model wrote, with the stop string that an engine cut off."""
         text = str(trajectory_step["completion"][-1].content or "")
-        if trajectory_step["is_truncated"]:
-            return text, "length"
-        for stop in self._stop:
-            tag = stop.replace("</", "<")
-            if text.count(tag) > text.count(stop):
-                return text + stop, "stop"
-        return text, None
+        return (text, "length") if trajectory_step["is_truncated"] else (self._served.restored(text), None)
 
     async def _call(self, call: Any) -> Any:
         try:

@@ -134,6 +134,14 @@ class Info:
     sessions: int
     action_bytes: int
 
+    def restored(self, text: str) -> str:
+        """A turn's text with the stop string that an engine cut off: that of a tag that was opened and not closed."""
+        for stop in self.stop:
+            tag = stop.replace("</", "<")
+            if text.count(tag) > text.count(stop):
+                return text + stop
+        return text
+
     @classmethod
     def read(cls, body: Mapping[str, Any]) -> "Info":
         """From the answer of `/info`."""
