@@ -30,7 +30,7 @@ use forage_contracts::seed::Seed;
 use forage_contracts::{
     Boundary, EnvEntry, Passages, Pieces, RegistryError, Resolved, Resources, Task, Vocabulary,
 };
-use forage_sandbox::{CallRecord, SandboxError, Tools, TurnOutput};
+use forage_sandbox::{CallRecord, SandboxError, Status, Tools, TurnOutput};
 use serde_json::Value;
 
 use crate::chat::hermes::ToolCall;
@@ -42,7 +42,6 @@ use crate::wiki::find::{Finder, SearchMode};
 pub(crate) use action::CodeAction;
 pub(crate) use action::CodeFault;
 pub(crate) use action::parse;
-pub use forage_sandbox::Status;
 pub(crate) use interpreter::Interpreter;
 pub(crate) use interpreter::Interpreters;
 
@@ -52,7 +51,7 @@ pub(crate) use settings::{CodeSearchSettings, Form, StateMode, ToldBy};
 
 use tools::Answered;
 pub(crate) use tools::PageTools;
-pub use turn::{CodeTurn, FunctionCall};
+pub(crate) use turn::CodeTurn;
 
 /// The registry's entry.
 pub(crate) const ENTRY: EnvEntry = EnvEntry {

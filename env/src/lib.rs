@@ -14,8 +14,7 @@
 //! - `tokenizer`: a model's own.
 //! - [`chat`]: chat templates, conversations that only grow, tool calls.
 //! - `protocol`: tags in policy turns, and the structure a whole response must have.
-//! - [`registry`]: the list of environments and rewards; [`Plugins`]: entries from outside; [`CheckPlan`]: the contract, checked for any;
-//!   [`CodeTurn`], [`QueryTurn`]: what turns of programs and of judged queries record.
+//! - [`registry`]: the list of environments and rewards; [`Plugins`]: entries from outside; [`CheckPlan`]: the contract, checked for any.
 //! - [`reward`]: grading, rewards by name, their weighted set.
 //! - `monitor`: the table of metrics, items of telemetry, and alarms.
 //! - `rollout`: the driver, the fault budget, records on disk.
@@ -44,7 +43,6 @@ mod search_r1;
 mod settings;
 
 pub use check::{CheckFailure, CheckPlan};
-pub use code_search::{CodeTurn, FunctionCall, Status};
 pub use dataset::{
     Contamination, DatasetError, LabelError, Labels, Leak, Repeated, digest_ids, pick_ids,
     read_all, read_tasks,
@@ -54,7 +52,6 @@ pub use fuzz::read_turn;
 pub use monitor::{Alarm, Example, Severity};
 pub use plugins::Plugins;
 pub use probe::{PassageProbe, Probe, ProbeError};
-pub use query_writer::QueryTurn;
 pub use rollout::{
     Branching, BudgetExceeded, ChatSettings, Difference, EpisodeRecord, EpisodeWriter, InfraBudget,
     Job, Keep, Presentation, RecordError, Rejection, RejectionCounts, ReplayError, Rollout, replay,

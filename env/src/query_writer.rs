@@ -46,7 +46,7 @@ pub(crate) use action::parse_call;
 pub(crate) use action::quoted;
 pub(crate) use keywords::keyword_query;
 pub(crate) use settings::QueryWriterSettings;
-pub use turn::QueryTurn;
+pub(crate) use turn::QueryTurn;
 
 /// The registry's entry.
 pub(crate) const ENTRY: EnvEntry = EnvEntry {

@@ -11,6 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::observation::NOTHING_PRINTED;
 use super::settings::FunctionSettings;
+use super::turn::FunctionCall;
 use super::*;
 use crate::check::CheckPlan;
 use crate::reward::RewardSet;

@@ -12,7 +12,7 @@ use super::tools::SEARCH_TOOL;
 ///
 /// Nothing of it depends on the clock: the same turn replayed gives an equal record.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CodeTurn {
+pub(crate) struct CodeTurn {
     /// The way the program ended; `None` when it was not run, because the turn was the last one and nobody would have read what
     /// it prints.
     pub status: Option<Status>,
@@ -29,7 +29,7 @@ pub struct CodeTurn {
 
 /// One call of a function.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FunctionCall {
+pub(crate) struct FunctionCall {
     /// The function, without a profile's prefix: `search_pages`, `view_sections`, `read_section`.
     pub tool: String,
     /// Its first argument: the query, the page's id or the section's; of a long one the beginning, length and digest.
@@ -45,7 +45,7 @@ pub struct FunctionCall {
 }
 
 impl FunctionCall {
-    /// Whether anything came back.
+    /// Tells whether anything came back.
     pub(super) fn gave(&self) -> bool {
         self.error.is_none() && self.size > 0
     }
@@ -53,7 +53,7 @@ impl FunctionCall {
 
 impl CodeTurn {
     /// Reads a turn; `None` where it neither ran a program nor called functions.
-    pub fn of(kind: &TurnKind) -> Option<Self> {
+    pub(crate) fn of(kind: &TurnKind) -> Option<Self> {
         match kind.calls() {
             [call] => Self::read(call),
             _ => None,
@@ -69,13 +69,13 @@ impl CodeTurn {
     }
 
     /// The turns of an episode that ran code.
-    pub fn all(episode: &Episode) -> impl Iterator<Item = Self> + Clone {
+    pub(crate) fn all(episode: &Episode) -> impl Iterator<Item = Self> + Clone {
         let turns = episode.turns.iter();
         turns.filter_map(|turn| Self::of(&turn.kind))
     }
 
     /// The turn as it is recorded. A search that raised, `search_pages(None)` for instance, looked for nothing and is not a query.
-    pub fn record(self, gold_read: bool) -> TurnKind {
+    pub(crate) fn record(self, gold_read: bool) -> TurnKind {
         let searched = |call: &&FunctionCall| call.tool == SEARCH_TOOL && call.error.is_none();
         let searches = self.calls.iter().filter(searched);
         TurnKind::call(Call {
@@ -86,13 +86,13 @@ impl CodeTurn {
         })
     }
 
-    /// Whether the program ran to its end; `None` when it was not run.
-    pub fn worked(&self) -> Option<bool> {
+    /// Tells whether the program ran to its end; `None` when it was not run.
+    pub(crate) fn worked(&self) -> Option<bool> {
         self.status.map(|status| status == Status::Ok)
     }
 
-    /// Whether it ran to its end and had something from a function, and printed nothing of it.
-    pub fn unprinted(&self) -> bool {
+    /// Tells whether it ran to its end and had something from a function, and printed nothing of it.
+    pub(crate) fn unprinted(&self) -> bool {
         self.worked() == Some(true) && !self.printed && self.calls.iter().any(FunctionCall::gave)
     }
 }

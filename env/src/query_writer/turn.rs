@@ -10,7 +10,7 @@ use super::action::SUBMIT_QUERY;
 
 /// A query that was written to be judged by what it finds: a `Call` with its payload.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct QueryTurn {
+pub(crate) struct QueryTurn {
     /// The query as parsed; not empty.
     #[serde(skip)]
     pub query: String,
@@ -28,14 +28,14 @@ pub struct QueryTurn {
 
 impl QueryTurn {
     /// The query of an episode, if the policy wrote one.
-    pub fn of(episode: &Episode) -> Option<Self> {
+    pub(crate) fn of(episode: &Episode) -> Option<Self> {
         let turns = episode.turns.iter().rev();
         let mut calls = turns.flat_map(|turn| turn.kind.calls());
         calls.find_map(Self::read)
     }
 
     /// The query of a call; `None` of other calls.
-    pub fn read(call: &Call) -> Option<Self> {
+    pub(crate) fn read(call: &Call) -> Option<Self> {
         if call.tool != SUBMIT_QUERY {
             return None;
         }
@@ -47,7 +47,7 @@ impl QueryTurn {
     }
 
     /// The turn as it is recorded.
-    pub fn record(self) -> TurnKind {
+    pub(crate) fn record(self) -> TurnKind {
         let payload = serde_json::json!(self);
         TurnKind::call(Call {
             queries: vec![self.query],
@@ -57,13 +57,13 @@ impl QueryTurn {
         })
     }
 
-    /// Whether the query could be run as it was written.
-    pub fn is_valid(&self) -> bool {
+    /// Tells whether the query could be run as it was written.
+    pub(crate) fn is_valid(&self) -> bool {
         self.repairs.is_empty()
     }
 
     /// The parts of the query.
-    pub fn shape(&self) -> QueryShape {
+    pub(crate) fn shape(&self) -> QueryShape {
         QueryShape::of(&self.query)
     }
 }

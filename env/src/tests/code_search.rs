@@ -11,11 +11,12 @@ use forage_contracts::{Boundary, ByteTokenizer, Ending, Episode, RegistryError, 
 use super::common::{jobs, library, lines, pages, rollout, task};
 use forage_env::Wiki;
 use forage_env::code_search::observation::NOTHING_PRINTED;
-use forage_env::code_search::{CodeTurn, REMINDER, Status};
+use forage_env::code_search::{CodeTurn, REMINDER};
 use forage_env::registry::make;
 use forage_env::rollout::{EpisodeRecord, EpisodeWriter};
 use forage_env::world::{World, WorldSpec};
 use forage_retriever::{CancelFlag, Fingerprint, Hit, Query, Retriever, RetrieverError};
+use forage_sandbox::Status;
 use serde_json::{Value, json};
 
 fn factory_over(settings: Value, retriever: Arc<dyn Retriever>) -> Arc<dyn EnvFactory> {

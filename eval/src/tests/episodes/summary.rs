@@ -2,10 +2,11 @@ use std::collections::BTreeMap;
 
 use forage_contracts::environment::TurnKind;
 use forage_contracts::{Episode, Split, TokenLog};
-use forage_env::{CodeTurn, FunctionCall, Status};
 use forage_eval::{Comparison, EvalSummary, StatsError};
+use serde_json::json;
 
 use super::fixtures::{SETTINGS, episode, episodes, infra, truncated};
+use super::telemetry::recorded;
 
 type TestResult = Result<(), Box<dyn std::error::Error>>;
 
@@ -41,21 +42,11 @@ fn an_episode_is_measured_by_authorship() {
     );
 }
 
-fn code(status: Option<Status>, printed: bool, queries: &[&str]) -> TurnKind {
-    let call = |query: &&str| FunctionCall {
-        tool: "search_pages".into(),
-        argument: (*query).into(),
-        found: vec!["p1".into()],
-        size: 1,
-        error: None,
-    };
-    CodeTurn {
-        status,
-        printed,
-        calls: queries.iter().map(call).collect(),
-        ..CodeTurn::default()
-    }
-    .record(false)
+fn code(status: Option<&str>, printed: bool, queries: &[&str]) -> TurnKind {
+    let call = |query: &&str| json!({"tool": "search_pages", "argument": query, "found": ["p1"], "size": 1});
+    let calls: Vec<_> = queries.iter().map(call).collect();
+    let payload = json!({"status": status, "error": null, "printed": printed, "calls": calls});
+    recorded(payload, false)
 }
 
 #[test]
@@ -69,9 +60,9 @@ fn programs_are_measured_where_there_are_any() {
         "an answer gives up or does not, code or not"
     );
     let mut coded = episode(0, true);
-    coded.turns[0].kind = code(Some(Status::Ok), true, &["a", "A ", "b"]);
-    coded.turns[1].kind = code(Some(Status::Ok), false, &["c"]);
-    coded.turns[2].kind = code(Some(Status::Timeout), false, &[]);
+    coded.turns[0].kind = code(Some("ok"), true, &["a", "A ", "b"]);
+    coded.turns[1].kind = code(Some("ok"), false, &["c"]);
+    coded.turns[2].kind = code(Some("timeout"), false, &[]);
     coded.turns.insert(3, coded.turns[2].clone());
     coded.turns[3].kind = code(None, false, &[]);
     let measures = measured(&coded);

@@ -3,13 +3,13 @@
 use forage_contracts::environment::TurnKind;
 use forage_contracts::policy::Finish;
 use forage_contracts::{Episode, Turn};
-use forage_env::CodeTurn;
 use forage_eval::Telemetry;
+use serde_json::json;
 
 use super::super::fixtures::{SETTINGS, infra};
 use super::{
-    COUNT, PASSAGE, answer, coding, played, program, query, querying, raised, ran, search,
-    searching, set, turn,
+    COUNT, PASSAGE, answer, coding, played, program, query, querying, raised, ran, recorded,
+    search, searching, set, turn,
 };
 
 type TestResult<T = ()> = Result<T, Box<dyn std::error::Error>>;
@@ -152,23 +152,19 @@ const FAILURES: &[Failure] = &[
         )
     }),
     (&["unprinted_results"], |index| {
-        let mut record = CodeTurn {
-            printed: false,
-            ..ran(2)
-        };
-        record.calls[0].argument = "founder".into();
-        let silent = program("search_pages('founder')", record, "(nothing was printed)");
+        let mut payload = ran(2);
+        payload["printed"] = json!(false);
+        payload["calls"][0]["argument"] = json!("founder");
+        let silent = program("search_pages('founder')", payload, "(nothing was printed)");
         played(
             index,
             vec![silent, coding(index).turns[0].clone(), answer("Varnholt")],
         )
     }),
     (&["redefined_tools"], |index| {
-        let record = CodeTurn {
-            redefined: vec!["search_pages".into()],
-            ..ran(2)
-        };
-        let own = program("def search_pages(query): return []", record, PASSAGE);
+        let mut payload = ran(2);
+        payload["redefined"] = json!(["search_pages"]);
+        let own = program("def search_pages(query): return []", payload, PASSAGE);
         played(index, vec![own, answer("Varnholt")])
     }),
     (&["poison_believed"], |index| {
@@ -310,7 +306,7 @@ fn what_is_read_supports_an_answer_whoever_wrote_it_first() {
     // A gold that a tool returned was read, even where the program looks for it by name.
     let filter = "print([p for p in search_pages('works') if 'Varnholt' in p['title']])";
     let looked = |index| {
-        let kind = ran(2).record(true);
+        let kind = recorded(ran(2), true);
         let read = turn(&format!("<python>{filter}</python>"), kind, "Varnholt");
         played(index, vec![read, answer("Varnholt")])
     };

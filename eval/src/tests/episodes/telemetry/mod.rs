@@ -4,12 +4,11 @@ mod alarms;
 mod course;
 mod odd;
 
-use forage_contracts::environment::TurnKind;
+use forage_contracts::environment::{Call, TurnKind};
 use forage_contracts::policy::Finish;
 use forage_contracts::{Episode, Turn};
-use forage_env::QueryTurn;
-use forage_env::{CodeTurn, FunctionCall, Status};
 use forage_eval::Telemetry;
+use serde_json::{Value, json};
 
 use super::fixtures::{SETTINGS, episode};
 
@@ -54,43 +53,48 @@ pub(crate) fn answer(text: &str) -> Turn {
     )
 }
 
-pub(crate) fn program(code: &str, record: CodeTurn, output: &str) -> Turn {
+/// A turn that ran a program, as the environment records it.
+pub(crate) fn recorded(payload: Value, gold_read: bool) -> TurnKind {
+    let calls = payload["calls"].as_array().into_iter().flatten();
+    let queries = calls.filter_map(|call| call["argument"].as_str());
+    TurnKind::call(Call {
+        queries: queries.map(str::to_owned).collect(),
+        gold_read,
+        payload,
+        ..Call::new("python")
+    })
+}
+
+pub(crate) fn program(code: &str, payload: Value, output: &str) -> Turn {
     let observation = format!("\n<python_output>\n{output}\n</python_output>\n");
     turn(
         &format!("<python>\n{code}\n</python>"),
-        record.record(false),
+        recorded(payload, false),
         &observation,
     )
 }
 
-pub(crate) fn ran(size: usize) -> CodeTurn {
-    let (tool, argument) = ("search_pages".to_owned(), "works".to_owned());
-    let call = FunctionCall {
-        tool,
-        argument,
-        found: vec!["works".to_owned(); size],
-        size,
-        error: None,
-    };
-    CodeTurn {
-        status: Some(Status::Ok),
-        printed: true,
-        calls: vec![call],
-        ..CodeTurn::default()
-    }
+/// The payload of a program that searched once.
+pub(crate) fn ran(size: usize) -> Value {
+    let found = vec!["works"; size];
+    let call = json!({"tool": "search_pages", "argument": "works", "found": found, "size": size});
+    json!({"status": "ok", "error": null, "printed": true, "calls": [call]})
+}
+
+/// A query that the episode is judged by, as its environment records it.
+pub(crate) fn judged(query: &str, found: Vec<String>) -> TurnKind {
+    TurnKind::call(Call {
+        queries: vec![query.to_owned()],
+        shown: found,
+        payload: json!({"keywords_found": [], "reasoning_words": 0}),
+        ..Call::new("submit_query")
+    })
 }
 
 pub(crate) fn query(text: &str) -> Turn {
-    let found = vec!["p1".to_owned()];
-    let kind = QueryTurn {
-        query: text.into(),
-        found,
-        ..QueryTurn::default()
-    }
-    .record();
     turn(
         &format!("<reasoning>Names first.</reasoning><query>{text}</query>"),
-        kind,
+        judged(text, vec!["p1".to_owned()]),
         "",
     )
 }

@@ -3,13 +3,12 @@
 use forage_contracts::environment::{Call, TurnKind};
 use forage_contracts::policy::Finish;
 use forage_contracts::{Ending, Episode, Turn};
-use forage_env::QueryTurn;
-use forage_env::{CodeTurn, Status};
 use forage_eval::{Bootstrap, Course, StepTelemetry, Telemetry};
 use proptest::prelude::*;
+use serde_json::json;
 
 use super::super::fixtures::{SETTINGS, task};
-use super::{played, ran};
+use super::{judged, played, ran, recorded};
 
 /// Items that count something; the others are shares.
 const COUNTS: [&str; 6] = [
@@ -53,34 +52,21 @@ fn text() -> impl Strategy<Value = String> {
 
 fn kind() -> impl Strategy<Value = TurnKind> {
     let ids = prop::collection::vec(prop_oneof!["p[0-9]", "poison:[a-z]{0,3}(#[0-9])?"], 0..3);
-    let status = prop::option::of(prop::sample::select(vec![
-        Status::Ok,
-        Status::CodeSize,
-        Status::Timeout,
-    ]));
+    let status = prop::option::of(prop::sample::select(vec!["ok", "code_size", "timeout"]));
     prop_oneof![
         (text(), text(), ids.clone()).prop_map(|(query, more, shown)| TurnKind::call(
             Call::search(vec![query, more], shown)
         )),
         text().prop_map(|answer| TurnKind::Answer { answer }),
         text().prop_map(|fault| TurnKind::Invalid { fault }),
-        (text(), ids.clone()).prop_map(|(query, found)| {
-            QueryTurn {
-                query,
-                found,
-                ..QueryTurn::default()
-            }
-            .record()
-        }),
+        (text(), ids.clone()).prop_map(|(query, found)| judged(&query, found)),
         (status, any::<bool>(), any::<bool>(), 0_usize..3, ids).prop_map(
             |(status, printed, gold_read, size, redefined)| {
-                let turn = CodeTurn {
-                    status,
-                    printed,
-                    redefined,
-                    ..ran(size)
-                };
-                turn.record(gold_read)
+                let mut payload = ran(size);
+                payload["status"] = json!(status);
+                payload["printed"] = json!(printed);
+                payload["redefined"] = json!(redefined);
+                recorded(payload, gold_read)
             }
         ),
     ]
