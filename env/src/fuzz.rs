@@ -1,20 +1,18 @@
 //! The entry point of fuzzing: every reader of a policy's text at once.
 
 use crate::chat::hermes::{Piece, Stream};
-use crate::protocol::{TagEvent, TagParser};
+use crate::protocol::{TagEvent, events};
 use crate::registry::read_everywhere;
 
-/// Reads what a policy may write: its tags and tool calls, whole and in two parts that are cut at the byte `at` or before it,
-/// and as a turn of every environment under every profile.
+/// Reads what a policy may write: its tags, its tool calls, whole and in two parts that are cut at the byte `at` or before it, and a turn
+/// of every environment under every profile.
 ///
 /// # Panics
 /// When the cut changes what is read, the tags lose text, or a tool call has no name or no object of arguments.
 pub fn read_turn(text: &str, at: usize) {
     let (before, after) = text.split_at(text.floor_char_boundary(at));
-    let whole = tags(&[text]);
-    let again: String = whole.iter().map(|(_, part)| part.as_str()).collect();
+    let again: String = events(text).map(TagEvent::text).collect();
     assert_eq!(again, text);
-    assert_eq!(tags(&[before, after]), whole, "cut after {before:?}");
     let pieces = calls(&[text]);
     assert_eq!(calls(&[before, after]), pieces, "cut after {before:?}");
     for piece in &pieces {
@@ -23,28 +21,6 @@ pub fn read_turn(text: &str, at: usize) {
         }
     }
     read_everywhere(text);
-}
-
-/// Tags and runs of text between them, each with whether it is a tag.
-fn tags(parts: &[&str]) -> Vec<(bool, String)> {
-    let mut events: Vec<(bool, String)> = Vec::new();
-    let mut sink = |event: TagEvent<'_>| {
-        let (is_tag, text) = match event {
-            TagEvent::Text(text) => (false, text),
-            TagEvent::Open(tag) => (true, tag.opening()),
-            TagEvent::Close(tag) => (true, tag.closing()),
-        };
-        match events.last_mut() {
-            Some((false, last)) if !is_tag => last.push_str(text),
-            _ => events.push((is_tag, text.to_owned())),
-        }
-    };
-    let mut parser = TagParser::new();
-    for part in parts {
-        parser.push(part, &mut sink);
-    }
-    parser.finish(&mut sink);
-    events
 }
 
 /// Tool calls and runs of text between them.

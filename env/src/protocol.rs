@@ -1,4 +1,4 @@
-//! The tag protocol: what policy turns mean and what a whole response must look like.
+//! The tag protocol: blocks of policy turns, and what a whole response must look like.
 
 mod blocks;
 pub(crate) mod structure;
@@ -9,5 +9,4 @@ pub(crate) use blocks::{
     first_opened, last_closed,
 };
 pub(crate) use structure::{Author, Segment, is_valid_sequence, is_valid_text};
-pub(crate) use tags::{ActionFault, ParsedAction, parse_action};
-pub(crate) use tags::{TagEvent, TagParser};
+pub(crate) use tags::{TagEvent, events};

@@ -1,5 +1,4 @@
-//! Any text is a turn: its tags and tool calls are the same however it is split, nothing is lost, and every profile reads an
-//! action.
+//! Any text is a turn: its tags lose nothing, its tool calls are the same however it is split, and every profile reads an action.
 
 #![no_main]
 

@@ -2,7 +2,7 @@
 
 use forage_contracts::Tag;
 
-use super::tags::{TagEvent, TagParser};
+use super::tags::{TagEvent, events};
 
 /// Who wrote a segment of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,9 +70,9 @@ impl Machine {
     }
 
     fn policy_text(&mut self, text: &str) {
-        let mut parser = TagParser::new();
-        parser.push(text, |event| self.read_policy(event));
-        parser.finish(|event| self.read_policy(event));
+        for event in events(text) {
+            self.read_policy(event);
+        }
     }
 
     /// The policy may not write information: that would be inventing search results.
@@ -104,9 +104,9 @@ impl Machine {
 /// Whether a text has that structure whoever wrote its parts: information that a policy told itself is information too.
 pub(crate) fn is_valid_text(text: &str) -> bool {
     let mut machine = Machine::default();
-    let mut parser = TagParser::new();
-    parser.push(text, |event| machine.read(event));
-    parser.finish(|event| machine.read(event));
+    for event in events(text) {
+        machine.read(event);
+    }
     machine.accepts()
 }
 

@@ -10,9 +10,7 @@ use super::forms::{
 use super::settings::SearchR1Settings;
 use crate::chat::hermes::{self, Piece, ToolCall};
 use crate::chat::tools::{self, CallFault, Kind, Parameter, Tool, after_thoughts};
-use crate::protocol::{
-    ANSWER_PREFIX, ActionFault, Block, ParsedAction, first_opened, parse_action,
-};
+use crate::protocol::{ANSWER_PREFIX, Block, first_closed, first_opened};
 use crate::reward::search_r1::blocks;
 
 /// The tool that searches.
@@ -35,6 +33,26 @@ pub(crate) enum Asked {
         /// What is wrong with each call that was made.
         calls: Vec<CallFault>,
     },
+}
+
+/// Why a turn is not an action.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+enum ActionFault {
+    /// No search or answer tag.
+    #[error("neither a search nor an answer")]
+    NoAction,
+    /// A search was opened and not closed.
+    #[error("the search tag is not closed")]
+    UnclosedSearch,
+    /// An answer was opened and not closed.
+    #[error("the answer tag is not closed")]
+    UnclosedAnswer,
+    /// A search for nothing.
+    #[error("the query is empty")]
+    EmptySearch,
+    /// An answer of nothing.
+    #[error("the answer is empty")]
+    EmptyAnswer,
 }
 
 /// Reads a turn of the policy.
@@ -78,13 +96,28 @@ fn self_searched(text: &str) -> Asked {
 
 fn by_tags(text: &str, take: Take) -> Asked {
     match take {
-        Take::FirstCompleted => match parse_action(text) {
-            ParsedAction::Search(query) => search(&query),
-            ParsedAction::Answer(text) => answer(&text),
-            ParsedAction::Invalid(fault) => invalid(&fault),
-        },
+        Take::FirstCompleted => first_completed(text),
         Take::FirstOpened => whichever_opens(text),
         Take::AnswerFirst => answer_first(text),
+    }
+}
+
+/// The search or answer that is completed first, from its last opening tag on, so that a tag only mentioned before is not part of it. What
+/// follows is ignored, as engines that stop at the tag never produce it.
+fn first_completed(text: &str) -> Asked {
+    let closed = |tag: Tag| first_closed(text, tag.opening(), tag.closing());
+    match (closed(Tag::Search), closed(Tag::Answer)) {
+        (Some(query), other) if other.is_none_or(|other| query.end < other.end) => {
+            match query.content.trim() {
+                "" => invalid(&ActionFault::EmptySearch),
+                query => search(query),
+            }
+        }
+        (_, Some(block)) => match block.content.trim() {
+            "" => invalid(&ActionFault::EmptyAnswer),
+            text => answer(text),
+        },
+        (_, None) => invalid(&unfinished(text)),
     }
 }
 
@@ -350,6 +383,38 @@ mod tests {
             of(Profile::Forage, "<search></search>"),
             invalid(&ActionFault::EmptySearch)
         );
+    }
+
+    #[test]
+    fn the_first_completed_action_decides() {
+        let cases = [
+            ("<search> q </search>", searched(&[&["q"]])),
+            ("<search>q</search><answer>a</answer>", searched(&[&["q"]])),
+            ("<answer>a\nb</answer> tail", answer("a\nb")),
+            ("<think>I may <search>q</search>", searched(&[&["q"]])),
+            (
+                "the <search> tag, then <search>q</search>",
+                searched(&[&["q"]]),
+            ),
+            ("<search>q <answer>a</answer>", answer("a")),
+            ("<search>q <answer>a</answer></search>", answer("a")),
+            ("</search><answer>a</answer>", answer("a")),
+            ("</search><search>q</search>", searched(&[&["q"]])),
+            ("<answer>a < b</answer>", answer("a < b")),
+            (
+                "<answer><think>x</think></answer>",
+                answer("<think>x</think>"),
+            ),
+            ("<search></search>", invalid(&ActionFault::EmptySearch)),
+            ("<answer> \n</answer>", invalid(&ActionFault::EmptyAnswer)),
+            ("<search>q", invalid(&ActionFault::UnclosedSearch)),
+            ("<answer>a</answer", invalid(&ActionFault::UnclosedAnswer)),
+            ("<SEARCH>q</SEARCH>", invalid(&ActionFault::NoAction)),
+            ("", invalid(&ActionFault::NoAction)),
+        ];
+        for (turn, expected) in cases {
+            assert_eq!(of(Profile::Forage, turn), expected, "{turn}");
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use forage_contracts::Tag;
-use forage_env::protocol::{Author, Segment, TagEvent, TagParser, is_valid_sequence};
+use forage_env::protocol::{Author, Segment, TagEvent, events, is_valid_sequence};
 use forage_env::reward::grading::exact_match;
 use forage_env::reward::search_r1::{extract_whole_text, graded_whole_text};
 use forage_env::search_r1::{Asked, Profile, parse};
@@ -87,21 +87,10 @@ fn segments(response: &str) -> Vec<(Author, &str)> {
     segments
 }
 
-/// Opening and closing think tags of a text, given to the parser in pieces of seven characters.
+/// Opening and closing think tags of a text.
 fn thoughts(text: &str) -> [usize; 2] {
-    let mut counts = [0, 0];
-    let mut parser = TagParser::new();
-    let mut sink = |event: TagEvent<'_>| match event {
-        TagEvent::Open(Tag::Think) => counts[0] += 1,
-        TagEvent::Close(Tag::Think) => counts[1] += 1,
-        _ => {}
-    };
-    let letters: Vec<char> = text.chars().collect();
-    for piece in letters.chunks(7) {
-        parser.push(&piece.iter().collect::<String>(), &mut sink);
-    }
-    parser.finish(&mut sink);
-    counts
+    let count = |tag| events(text).filter(|event| *event == tag).count();
+    [TagEvent::Open(Tag::Think), TagEvent::Close(Tag::Think)].map(count)
 }
 
 fn queries(calls: Vec<Result<Vec<String>, impl Sized>>) -> Vec<String> {
