@@ -302,6 +302,20 @@ fn files_stay_readable() {
     }
 }
 
+#[test]
+fn the_map_of_the_code_is_short_and_its_walk_leads_somewhere() {
+    let map = std::fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    let lines = map.lines().count();
+    assert!(lines <= 150, "ARCHITECTURE.md has {lines} lines");
+    let (_, walk) = map.split_once("## The walk\n").unwrap();
+    let walk = walk.split("\n## ").next().unwrap();
+    let named: BTreeSet<&str> = walk.split('`').skip(1).step_by(2).collect();
+    assert!(named.len() <= 40, "the walk names {} files", named.len());
+    for path in named.into_iter().filter(|path| path.contains("/src/")) {
+        assert!(root().join(path).exists(), "{path} is not here");
+    }
+}
+
 /// Tells whether a file only declares modules and passes on what is in them.
 fn only_declares(text: &str) -> bool {
     let code = text
