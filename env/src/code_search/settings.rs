@@ -34,7 +34,7 @@ pub(crate) enum Form {
 )]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum AnswerForm {
-    /// What stands between `<answer>` and `</answer>`.
+    /// The text between `<answer>` and `</answer>`.
     #[default]
     Tag,
     /// A turn without a call, after its thoughts. For `form = "python_calls"` and `"function_calls"`.

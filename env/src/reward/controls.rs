@@ -123,7 +123,7 @@ impl Reward for AnySearch {
     }
 }
 
-/// What counts as an answer in form.
+/// The form of an answer that counts.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, serde::Serialize, schemars::JsonSchema,
 )]
@@ -141,7 +141,7 @@ pub(crate) enum Form {
 #[derive(Default, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 struct FormatSettings {
-    /// What counts as an answer.
+    /// The form of an answer that counts.
     form: Form,
 }
 
@@ -213,7 +213,7 @@ struct ContainsSettings {
     token: String,
     /// Words and phrases in place of the one word, of which each counts once.
     phrases: Vec<String>,
-    /// How many of the phrases earn 1; fewer earn their share.
+    /// The number of phrases that earn 1; fewer earn their share.
     enough: usize,
 }
 

@@ -39,7 +39,7 @@ pub(crate) const ENTRY: RewardEntry = RewardEntry {
     }),
 };
 
-/// Whose score.
+/// The system whose score it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Grader {
@@ -66,13 +66,13 @@ pub(crate) enum Grader {
     Spurious,
 }
 
-/// What is graded.
+/// The text that is graded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Scope {
-    /// What the policy wrote.
+    /// The text of the policy.
     Policy,
-    /// What the policy and the environment wrote after the prompt.
+    /// The text of policy and environment after the prompt.
     Response,
     /// Everything.
     PromptAndResponse,
@@ -82,9 +82,9 @@ pub(crate) enum Scope {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PublishedSettings {
-    /// Whose score.
+    /// The system whose score it is.
     pub(crate) grader: Grader,
-    /// What is graded. tinker and torchtitan grade the last message whatever is written here.
+    /// The text that is graded. tinker and torchtitan grade the last message whatever is written here.
     pub(crate) scope: Scope,
     /// Answers there must be for the last one to count.
     pub least_answers: usize,

@@ -22,7 +22,7 @@ pub enum Branching {
     /// (arXiv 2508.19576) adds to the questions, by the values of its code over the lines of a program. Parts of the reward that compare
     /// the episodes of a group are not known yet.
     Best {
-        /// How much less likely each further turn is, above 0 and at most 1.
+        /// The factor by which each further turn is less likely, above 0 and at most 1.
         #[serde(default = "alpha")]
         alpha: f64,
         /// Least reward of an episode that is begun with.

@@ -22,13 +22,13 @@ pub struct Presentation(Option<Arc<Chat>>);
 pub struct ChatSettings {
     /// A system message before the opening prompt; none leaves it to the template.
     pub system: Option<String>,
-    /// Whose message an observation is.
+    /// The author of the message that an observation is.
     pub(crate) observations: ObservationRole,
     /// Variables of the template, for instance `enable_thinking`.
     pub options: Map<String, Value>,
 }
 
-/// Whose message an observation is.
+/// The author of the message that an observation is.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema,
 )]

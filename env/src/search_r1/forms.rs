@@ -22,12 +22,12 @@ pub(crate) enum SearchForm {
 )]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum SearchAnswer {
-    /// What stands between `<answer>` and `</answer>`; with `form = "tool_calls"` the last of several in a turn.
+    /// The text between `<answer>` and `</answer>`; with `form = "tool_calls"` the last of several in a turn.
     #[default]
     Tag,
     /// A turn without a call, after its thoughts. For `form = "tool_calls"`.
     Message,
-    /// What follows the only `Answer:` of a turn without a call. For `form = "tool_calls"`.
+    /// The text after the only `Answer:` of a turn without a call. For `form = "tool_calls"`.
     Prefix,
 }
 
@@ -108,7 +108,7 @@ impl QueryArgument {
 )]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum OnBadCall {
-    /// What is wrong with it, with the nearest right name, in the place of a result.
+    /// The fault, with the nearest right name, in the place of a result.
     #[default]
     Notice,
     /// Nothing where it cannot be read or is one too many, as if it had not been written; else a notice.

@@ -33,7 +33,7 @@ pub(crate) struct RankShaping {
     pub(crate) positions: usize,
     /// Weight of the newest batch in the moving averages; the authors' 0.3.
     pub(crate) newest: f64,
-    /// How strongly acceleration decides between rank and velocity; the authors' 2.
+    /// The strength with which acceleration decides between rank and velocity; the authors' 2.
     pub(crate) gain: f64,
     /// Share of an advantage, 1 / `clip`, that is added to it at most, so that its sign stays; the authors' 2.
     pub(crate) clip: f64,

@@ -25,7 +25,7 @@ pub struct GrpoConfig {
     /// Episodes of a group that begin at the question. Each of the others branches off one of them after a randomly drawn number of its
     /// turns. By default every episode begins at the question.
     pub trees: Option<usize>,
-    /// Where the others branch off.
+    /// The rule for the turns at which the others branch off.
     #[serde(skip_serializing_if = "Branching::is_random")]
     #[schemars(extend("default" = "random"))]
     pub(crate) branching: Branching,
@@ -56,7 +56,7 @@ pub struct GrpoConfig {
     #[serde(with = "super::ahead")]
     #[schemars(with = "super::ahead::Written")]
     pub lookahead: u64,
-    /// Which questions a step asks.
+    /// The rule that chooses the questions of a step.
     #[serde(skip_serializing_if = "Curriculum::is_uniform")]
     #[schemars(extend("default" = "uniform"))]
     pub(crate) curriculum: Curriculum,
@@ -80,7 +80,7 @@ pub struct GrpoConfig {
     #[serde(skip_serializing_if = "is_usual")]
     #[schemars(extend("default" = InfraBudget::default().share))]
     pub fault_share: f64,
-    /// How episodes count, by the way they ended. By default all count as they were scored.
+    /// The treatment of episodes, by the way they ended. By default all count as they were scored.
     #[serde(skip_serializing_if = "Endings::are_plain")]
     pub(crate) endings: Endings,
     /// The settings of alarms, and whether a grave one stops the run.

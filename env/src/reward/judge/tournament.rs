@@ -37,8 +37,8 @@ fn settings_schema() -> Value {
     scheme["default"] = json!("round_robin");
     compares["default"] = json!("answers");
     for (schema, about) in [
-        (&mut scheme, "Who meets whom, and what the score is."),
-        (&mut compares, "What the judge is shown of the two."),
+        (&mut scheme, "The pairs that meet, and the score."),
+        (&mut compares, "The part of the two that the judge is shown."),
     ] {
         schema["description"] = json!(about);
     }
