@@ -10,7 +10,7 @@ use forage_lab::Observer;
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
 use crate::signals::{ignore_hangup, is_hangup_ignored};
-use crate::terminal::{hint, is_quiet, note};
+use crate::terminal::{is_quiet, note, notice};
 
 /// Shows progress, and stops runs when the user asks for it.
 pub(crate) struct Watch {
@@ -149,7 +149,7 @@ impl Observer for Watch {
     }
 
     fn notice(&self) -> fn(&str) {
-        hint
+        notice
     }
 }
 

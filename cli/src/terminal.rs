@@ -88,6 +88,18 @@ pub(crate) fn hint(text: &str) {
     }
 }
 
+/// Tells whether a notice is printed: a warning always is.
+fn is_shown(notice: &str, quiet: bool) -> bool {
+    !quiet || notice.starts_with("warning: ")
+}
+
+/// Prints to stderr a warning, or what is neither a result nor a warning.
+pub(crate) fn notice(text: &str) {
+    if is_shown(text, is_quiet()) {
+        note(text);
+    }
+}
+
 /// A path as a word of a command line, in quotes where a shell would read it otherwise.
 pub(crate) fn word(path: &Path) -> String {
     let text = path.to_string_lossy();
@@ -203,7 +215,7 @@ pub(crate) fn exit_code(result: Result<()>) -> ExitCode {
 mod tests {
     use std::path::Path;
 
-    use super::{counted, folded, meant, shortened, wants_table, without_types, word};
+    use super::{counted, folded, is_shown, meant, shortened, wants_table, without_types, word};
 
     #[test]
     fn lines_are_broken_between_words() {
@@ -228,6 +240,17 @@ mod tests {
             ("~/a;b", "'~/a;b'"),
         ] {
             assert_eq!(word(Path::new(path)), expected);
+        }
+    }
+
+    #[test]
+    fn quiet_hides_no_warning() {
+        for (text, shown) in [
+            ("compiling the interpreter", false),
+            ("warning: the disk is full", true),
+        ] {
+            assert!(is_shown(text, false));
+            assert_eq!(is_shown(text, true), shown);
         }
     }
 

@@ -30,7 +30,7 @@ use forage_contracts::seed::Seed;
 use forage_contracts::{
     Boundary, EnvEntry, Passages, Pieces, RegistryError, Resolved, Resources, Task, Vocabulary,
 };
-use forage_sandbox::{CallRecord, SandboxError, Status, Tools, TurnOutput};
+use forage_sandbox::{CallRecord, Notice, SandboxError, Status, Tools, TurnOutput};
 use serde_json::Value;
 
 use crate::chat::hermes::ToolCall;
@@ -116,8 +116,8 @@ fn make(settings: Value, resources: Resources) -> Result<Arc<dyn EnvFactory>, Re
     let sandbox = match settings.form {
         Form::FunctionCalls => None,
         Form::Tags | Form::PythonCalls => {
-            let mut notice = |notice| (resources.notice)(&interpreter::words(&notice));
-            let engine = interpreter::sandbox(settings.limits, &mut notice)
+            let mut tell = |notice: Notice| (resources.notice)(&notice.to_string());
+            let engine = interpreter::sandbox(settings.limits, &mut tell)
                 .map_err(|error| RegistryError::Sandbox(error.into()))?;
             let engine: Arc<dyn Interpreters> = Arc::new(engine);
             Some(engine)

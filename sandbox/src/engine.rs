@@ -1,5 +1,6 @@
 //! The state that all sessions share: the compiled interpreter and the threads that run it.
 
+use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
@@ -93,6 +94,27 @@ pub enum Notice {
         /// The room there, in MiB.
         most_mib: u64,
     },
+}
+
+impl fmt::Display for Notice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Compiling => {
+                f.write_str("compiling the Python interpreter; only the first time on this machine")
+            }
+            Self::NotKept { folder, reason } => write!(
+                f,
+                "warning: the compiled interpreter could not be kept in {} ({reason}); it will be compiled again next time",
+                folder.display()
+            ),
+            Self::LittleDisk { folder, most_mib } => write!(
+                f,
+                "warning: the disk of {} has room for {most_mib} MiB of what programs keep between their turns; those that keep more \
+                 lose their variables: free some space there",
+                folder.display()
+            ),
+        }
+    }
 }
 
 impl SandboxEngine {
@@ -363,6 +385,30 @@ fn tick(engine: &Engine) -> Result<(), SandboxError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_notice_that_asks_for_something_is_a_warning() {
+        let folder = PathBuf::from("cache");
+        let kept = Notice::NotKept {
+            folder: folder.clone(),
+            reason: "is full".to_owned(),
+        };
+        let disk = Notice::LittleDisk {
+            folder,
+            most_mib: 7,
+        };
+        for (notice, words) in [
+            (kept, "cache (is full)"),
+            (disk, "cache has room for 7 MiB"),
+        ] {
+            let text = notice.to_string();
+            assert!(
+                text.starts_with("warning: ") && text.contains(words),
+                "{text}"
+            );
+        }
+        assert!(!Notice::Compiling.to_string().contains("warning"));
+    }
 
     #[test]
     fn a_limit_that_leaves_programs_no_memory_is_refused() {

@@ -15,10 +15,10 @@ use forage_env::Wiki;
 use forage_env::registry::page_functions;
 use forage_lab::RunError;
 use forage_retriever::{Bm25Retriever, CorpusFormat, Index, IndexError};
-use forage_sandbox::{EngineOptions, Notice, SandboxEngine, Session, Tools, TurnOutput};
+use forage_sandbox::{EngineOptions, SandboxEngine, Session, Tools, TurnOutput};
 
 use crate::jsonl::without_mark;
-use crate::terminal::{hint, note};
+use crate::terminal::{note, notice};
 
 /// Makes the functions that the programs of one session call.
 type MakeFunctions = Box<dyn Fn() -> Arc<dyn Tools> + Send + Sync>;
@@ -99,24 +99,9 @@ impl Python {
         }
         let mut options = EngineOptions::default();
         options.limits.time = Duration::from_secs_f64(self.timeout_s);
-        Ok(SandboxEngine::open_with(
-            &options,
-            &mut |notice| match notice {
-                Notice::Compiling => {
-                    hint("compiling the Python interpreter; only the first time on this machine");
-                }
-                Notice::NotKept { folder, reason } => note(&format!(
-                    "warning: the compiled interpreter could not be kept in {} ({reason}); it will be compiled again next time",
-                    folder.display()
-                )),
-                Notice::LittleDisk { folder, most_mib } => note(&format!(
-                    "warning: the disk of {} has room for {most_mib} MiB of what programs keep between their turns; those that keep more \
-                     lose their variables: free some space there",
-                    folder.display()
-                )),
-                _ => {}
-            },
-        )?)
+        Ok(SandboxEngine::open_with(&options, &mut |told| {
+            notice(&told.to_string());
+        })?)
     }
 
     /// Makes the functions of a session.

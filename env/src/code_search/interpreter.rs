@@ -68,26 +68,3 @@ pub(super) fn sandbox(
     open.push((options, engine.clone()));
     Ok(engine)
 }
-
-/// A notice in words.
-pub(super) fn words(notice: &Notice) -> String {
-    match notice {
-        Notice::Compiling => {
-            "compiling the Python interpreter, which is done once on a machine".to_owned()
-        }
-        Notice::NotKept { folder, reason } => {
-            format!(
-                "the compiled interpreter cannot be kept in {}: {reason}; it will be compiled again",
-                folder.display()
-            )
-        }
-        Notice::LittleDisk { folder, most_mib } => {
-            format!(
-                "warning: the disk of {} has room for {most_mib} MiB of what programs keep between their turns; those that keep more lose \
-                 their variables: free some space there",
-                folder.display()
-            )
-        }
-        _ => "opening the sandbox".to_owned(),
-    }
-}
