@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use forage_eval::write_atomic;
 use forage_trainer::checkpoint;
-use forage_trainer::metrics::Row;
+use forage_trainer::metrics::{self, Row};
 
 use crate::error::{Context, Result, bail};
 use crate::lock::RunLock;
@@ -57,7 +57,7 @@ impl RunLayout {
 
     /// A row of metrics per step.
     pub fn metrics(&self) -> PathBuf {
-        self.0.join("metrics.jsonl")
+        self.0.join(metrics::FILE)
     }
 
     /// The sentinel's alarms.
@@ -88,7 +88,7 @@ impl RunLayout {
 
     /// The folder of checkpoints.
     pub fn checkpoints(&self) -> PathBuf {
-        self.0.join("checkpoints")
+        self.0.join(checkpoint::FOLDER)
     }
 
     /// Weights on their way to a server that samples.

@@ -154,6 +154,8 @@ pub(crate) struct Snapshot<'a> {
     pub(crate) averages: Option<RankMetrics>,
 }
 
+/// The folder of checkpoints in that of a run.
+pub const FOLDER: &str = "checkpoints";
 /// File of the episodes played ahead.
 const AHEAD: &str = "ahead.jsonl";
 /// File of the episodes kept to be replayed.
@@ -175,7 +177,7 @@ pub(crate) fn save(
     state: &RunState,
     keep: usize,
 ) -> Result<PathBuf, CheckpointError> {
-    let folder = run.join("checkpoints");
+    let folder = run.join(FOLDER);
     let target = folder.join(name(state.step));
     let partial = staging(&folder, state.step);
     let written = write(&partial, snapshot, state).and_then(|()| publish(run, &partial, &target));
@@ -275,9 +277,7 @@ fn publish(run: &Path, partial: &Path, target: &Path) -> Result<(), CheckpointEr
 
 /// Removes what killed processes left half written or half removed. Only for the process that the run belongs to.
 pub(crate) fn clear_partial(run: &Path) {
-    let entries = std::fs::read_dir(run.join("checkpoints"))
-        .into_iter()
-        .flatten();
+    let entries = std::fs::read_dir(run.join(FOLDER)).into_iter().flatten();
     for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         if name.starts_with(PARTIAL) {
@@ -333,7 +333,7 @@ pub(crate) fn files(folder: &Path) -> Result<Vec<(String, PathBuf)>, CheckpointE
 /// # Errors
 /// [`CheckpointError`] when the folder cannot be listed.
 pub(crate) fn list(run: &Path) -> Result<Vec<PathBuf>, CheckpointError> {
-    let folder = run.join("checkpoints");
+    let folder = run.join(FOLDER);
     if !folder.exists() {
         return Ok(Vec::new());
     }

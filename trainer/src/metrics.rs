@@ -8,6 +8,9 @@ use serde_json::{Map, Value};
 
 use crate::file_error::FileError;
 
+/// The file of metrics in the folder of a run.
+pub const FILE: &str = "metrics.jsonl";
+
 /// One row: `step` first, then names in the order they were set.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Row(pub Map<String, Value>);

@@ -7,7 +7,7 @@ use forage_env::BudgetExceeded;
 
 use crate::checkpoint::{self, CheckpointError, FORMAT, Restored, RunState, Snapshot};
 use crate::file_error::FileError;
-use crate::metrics::{MetricsWriter, Row};
+use crate::metrics::{FILE, MetricsWriter, Row};
 use crate::optim::AdamWConfig;
 use crate::ranks::{RankError, RankSettings, Shard};
 use crate::student::LearnError;
@@ -185,7 +185,7 @@ impl<'a> Records<'a> {
     ) -> Result<Self, RunError> {
         std::fs::create_dir_all(&place.folder).map_err(checkpoint::at(&place.folder))?;
         checkpoint::clear_partial(&place.folder);
-        let metrics = MetricsWriter::open(&place.folder.join("metrics.jsonl"), first)?;
+        let metrics = MetricsWriter::open(&place.folder.join(FILE), first)?;
         Ok(Self {
             place,
             saving,

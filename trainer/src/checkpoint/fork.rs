@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use super::{
-    AHEAD, CheckpointError, at, list, name, publish, read_state, staging, sums, write_state,
+    AHEAD, CheckpointError, FOLDER, at, list, name, publish, read_state, staging, sums, write_state,
 };
 use crate::folder::sync_names;
-use crate::metrics::{MetricsWriter, Row};
+use crate::metrics::{FILE, MetricsWriter, Row};
 
 /// Copies a checkpoint, and the rows of the steps before it, into the new folder `run`, as one of settings with digest `config_digest`.
 /// `other` is the folder of a run, of which the newest is taken, or of one of its checkpoints. Rows are those of the metrics, and of the
@@ -25,7 +25,7 @@ pub fn fork(
         Some(whole) if other.join("state.json").exists() => (other.to_owned(), whole),
         _ => {
             let newest = list(other)?.pop().ok_or_else(|| CheckpointError::File {
-                path: other.join("checkpoints"),
+                path: other.join(FOLDER),
                 message: "holds no checkpoint; name the folder of a run that has saved one, or of a checkpoint"
                     .to_owned(),
             })?;
@@ -37,7 +37,7 @@ pub fn fork(
     config_digest.clone_into(&mut state.config_digest);
     // Under other settings the base of an adapter may be of another precision.
     state.base = state.base.filter(|_| is_same);
-    let folder = run.join("checkpoints");
+    let folder = run.join(FOLDER);
     let partial = staging(&folder, state.step);
     copy(&newest, &partial)?;
     let ahead = partial.join(AHEAD);
@@ -49,7 +49,7 @@ pub fn fork(
     sums::seal(&partial)?;
     // A run can be resumed from the moment that its checkpoint is there, and needs the rows of all steps before it.
     let there = beside.iter().filter(|file| other.join(file).exists());
-    for file in there.chain(&["metrics.jsonl"]) {
+    for file in there.chain(&[FILE]) {
         copy_rows(&other.join(file), &run.join(file), state.step)?;
     }
     sync_names(run)?;

@@ -61,7 +61,7 @@ pub(super) fn share(
     if !all.chain([&name]).all(|name| is_inside(name)) {
         return Err(unreadable());
     }
-    let folder = run.join("checkpoints").join(name);
+    let folder = run.join(checkpoint::FOLDER).join(name);
     for (index, (name, bytes)) in parcel.files.iter().enumerate() {
         let path = places.get(index).cloned();
         let path = path.unwrap_or_else(|| folder.join(name));
