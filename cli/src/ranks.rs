@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
-use forage_lab::RunError;
+use forage_lab::{Resolved, RunError};
 use forage_trainer::RankSettings;
+use forage_trainer::device::DeviceSpec;
 
 /// The place of this process among several.
 #[derive(Args, Debug)]
@@ -56,13 +57,42 @@ fn seconds(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// The variables of a launcher: the number of the process, and how many there are, where it says.
-const LAUNCHERS: [(&str, &[&str]); 5] = [
-    ("RANK", &["WORLD_SIZE"]),
-    ("OMPI_COMM_WORLD_RANK", &["OMPI_COMM_WORLD_SIZE"]),
-    ("PMI_RANK", &["PMI_SIZE"]),
-    ("SLURM_PROCID", &["SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"]),
-    ("JOB_COMPLETION_INDEX", &[]),
+/// The variables of a launcher.
+struct Launcher {
+    /// The number of the process.
+    rank: &'static str,
+    /// How many there are, where it says.
+    size: &'static [&'static str],
+    /// Its number among those of its machine, where it says.
+    local: Option<&'static str>,
+}
+
+const LAUNCHERS: [Launcher; 5] = [
+    Launcher {
+        rank: "RANK",
+        size: &["WORLD_SIZE"],
+        local: Some("LOCAL_RANK"),
+    },
+    Launcher {
+        rank: "OMPI_COMM_WORLD_RANK",
+        size: &["OMPI_COMM_WORLD_SIZE"],
+        local: Some("OMPI_COMM_WORLD_LOCAL_RANK"),
+    },
+    Launcher {
+        rank: "PMI_RANK",
+        size: &["PMI_SIZE"],
+        local: Some("MPI_LOCALRANKID"),
+    },
+    Launcher {
+        rank: "SLURM_PROCID",
+        size: &["SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"],
+        local: Some("SLURM_LOCALID"),
+    },
+    Launcher {
+        rank: "JOB_COMPLETION_INDEX",
+        size: &[],
+        local: None,
+    },
 ];
 
 impl RankArgs {
@@ -72,7 +102,7 @@ impl RankArgs {
             None => return Ok(None),
             Some(Count::Of(size)) => Some(size),
             Some(Count::Auto) => {
-                let names = launcher(&variable).map(|(_, names)| names);
+                let names = launcher(&variable).map(|launcher| launcher.size);
                 let mut names = names.unwrap_or_default().iter();
                 match names.find(|name| variable(name).is_some()) {
                     Some(name) => number(name, &variable)?,
@@ -88,6 +118,22 @@ impl RankArgs {
         })
     }
 
+    /// The number of this process among those that its launcher has started on its machine; `None` where it trains by itself, or nobody
+    /// says. `variable` gives a variable of the environment.
+    pub(crate) fn local(&self, variable: impl Fn(&str) -> Option<String>) -> Result<Option<usize>> {
+        if self.ranks.is_none() || self.rank.is_some() {
+            return Ok(None);
+        }
+        let Some(launcher) = launcher(&variable) else {
+            return Ok(None);
+        };
+        // srun may set the number that MPICH's library reads, without that on the machine.
+        let others = LAUNCHERS.into_iter().filter_map(|other| other.local);
+        let mut names = launcher.local.into_iter().chain(others);
+        let name = names.find(|name| variable(name).is_some());
+        name.map_or(Ok(None), |name| number(name, &variable))
+    }
+
     /// The place of this process; none where it trains by itself. `variable` gives a variable of the environment.
     pub(crate) fn resolve(
         self,
@@ -98,9 +144,9 @@ impl RankArgs {
         }
         let rank = match (self.rank, launcher(&variable)) {
             (Some(rank), _) => rank,
-            (None, Some((name, _))) => number(name, &variable)?.unwrap_or_default(),
+            (None, Some(launcher)) => number(launcher.rank, &variable)?.unwrap_or_default(),
             (None, None) => {
-                let names = LAUNCHERS.map(|(rank, _)| rank).join(", ");
+                let names = LAUNCHERS.map(|launcher| launcher.rank).join(", ");
                 return Err(fault(format!(
                     "--ranks: which one this process is, nobody says; start it with a launcher ({names}), or give --rank"
                 )));
@@ -137,12 +183,43 @@ impl RankArgs {
 }
 
 /// The launcher that has started this process, if one has.
-fn launcher(
-    variable: impl Fn(&str) -> Option<String>,
-) -> Option<(&'static str, &'static [&'static str])> {
+fn launcher(variable: impl Fn(&str) -> Option<String>) -> Option<Launcher> {
     LAUNCHERS
         .into_iter()
-        .find(|(rank, _)| variable(rank).is_some())
+        .find(|launcher| variable(launcher.rank).is_some())
+}
+
+/// The config of the process of number `local` on its machine: with the card of this number in the place of the first, where the driver
+/// shows several.
+pub(crate) fn on_own_card(config: Resolved, local: usize) -> Result<Resolved> {
+    let first = DeviceSpec::Cuda(0);
+    if config.device != first && config.retriever.device != first {
+        return Ok(config);
+    }
+    let cards = DeviceSpec::found()
+        .into_iter()
+        .filter(|device| matches!(device, DeviceSpec::Cuda(_)));
+    let own = DeviceSpec::Cuda(own_card(local, cards.count())?);
+    let config = config.vary(|config| {
+        for device in [&mut config.device, &mut config.retriever.device] {
+            if *device == first {
+                *device = own;
+            }
+        }
+    })?;
+    Ok(config)
+}
+
+/// The index of the card of a process, of those that it is shown: one alone was chosen by the launcher.
+fn own_card(local: usize, cards: usize) -> Result<usize> {
+    match cards {
+        0 | 1 => Ok(0),
+        _ if local < cards => Ok(local),
+        _ => Err(fault(format!(
+            "this is process {local} of its machine, counted from 0, and the driver shows {cards} GPUs; start a process for each GPU, or \
+             name one with --device"
+        ))),
+    }
 }
 
 /// The number that a variable is, where it is set.
@@ -282,6 +359,44 @@ mod tests {
         assert_eq!(size(&["--ranks", "auto"], &torchrun).unwrap(), Some(8));
         let error = size(&["--ranks", "auto"], &[]).unwrap_err().to_string();
         assert!(error.contains("give --ranks N"), "{error}");
+    }
+
+    #[test]
+    fn a_process_of_a_launcher_has_the_card_of_its_number_on_the_machine() {
+        let local = |words: &[&str], variables: Variables| {
+            let words = ["forage"].iter().chain(words);
+            let variable = |name: &str| {
+                let found = variables.iter().find(|(own, _)| *own == name);
+                found.map(|(_, value)| (*value).to_owned())
+            };
+            let Only { ranks } = Only::try_parse_from(words).unwrap();
+            ranks.local(variable).unwrap()
+        };
+        let auto: &[&str] = &["--ranks", "auto"];
+        for (rank, name) in [
+            ("RANK", "LOCAL_RANK"),
+            ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK"),
+            ("PMI_RANK", "MPI_LOCALRANKID"),
+            ("SLURM_PROCID", "SLURM_LOCALID"),
+        ] {
+            let variables = [(rank, "11"), (name, "3")];
+            assert_eq!(local(auto, &variables), Some(3), "{name}");
+            assert_eq!(local(auto, &variables[..1]), None, "{name}");
+            assert_eq!(local(&["--ranks", "16", "--rank", "11"], &variables), None);
+            assert_eq!(local(&[], &variables), None);
+        }
+        let srun = [
+            ("PMI_RANK", "11"),
+            ("SLURM_PROCID", "11"),
+            ("SLURM_LOCALID", "3"),
+        ];
+        assert_eq!(local(auto, &srun), Some(3));
+        assert_eq!(local(auto, &[("JOB_COMPLETION_INDEX", "3")]), None);
+        for (number, cards, own) in [(3, 8, 3), (0, 8, 0), (3, 1, 0), (3, 0, 0)] {
+            assert_eq!(own_card(number, cards).unwrap(), own);
+        }
+        let error = own_card(8, 8).unwrap_err().to_string();
+        assert!(error.contains("shows 8 GPUs"), "{error}");
     }
 
     #[test]

@@ -11,7 +11,7 @@ use forage_trainer::device::DeviceSpec;
 use crate::config::read;
 use crate::environment::EnvironmentArgs;
 use crate::progress::Watch;
-use crate::ranks::RankArgs;
+use crate::ranks::{RankArgs, on_own_card};
 use crate::terminal::{hint, note, out, word};
 
 /// Trains a policy with GRPO.
@@ -74,7 +74,14 @@ impl Train {
             .context("the config has no file name")?;
         let folder = self.out.unwrap_or_else(|| PathBuf::from("runs").join(name));
         let mut devices = self.device.into_iter();
-        let config = read(&self.config, &self.overrides, devices.next())?;
+        let device = devices.next();
+        let mut config = read(&self.config, &self.overrides, device)?;
+        if device.is_none()
+            && !self.dry_run
+            && let Some(local) = self.ranks.local(variable)?
+        {
+            config = on_own_card(config, local)?;
+        }
         let options = TrainOptions {
             folder,
             resume: self.resume,
