@@ -4,15 +4,20 @@ use super::*;
 
 #[test]
 fn published_shapes_have_the_published_sizes() {
-    // Parameters in billions as the model cards state them.
+    // Parameters in billions as the model cards state them, or the hub counts them.
     for (name, billions) in [
         ("Qwen2.5-0.5B", 0.49),
         ("Qwen2.5-1.5B", 1.54),
         ("Qwen2.5-3B", 3.09),
         ("Qwen2.5-7B", 7.61),
+        ("Qwen2.5-14B", 14.77),
+        ("Qwen2.5-32B", 32.76),
         ("Qwen3-0.6B", 0.6),
         ("Qwen3-1.7B", 1.7),
         ("Qwen3-4B", 4.0),
+        ("Qwen3-8B", 8.19),
+        ("Qwen3-14B", 14.77),
+        ("Qwen3-32B", 32.76),
         ("Llama-3.1-8B", 8.03),
         ("Llama-3.2-1B", 1.24),
         ("Llama-3.2-3B", 3.21),

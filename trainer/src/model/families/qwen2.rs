@@ -9,6 +9,8 @@ pub(super) const FAMILY: Family = Family {
         shape("Qwen2.5-1.5B", [28, 1536, 12, 2, 128, 8960, 151_936], true),
         shape("Qwen2.5-3B", [36, 2048, 16, 2, 128, 11008, 151_936], true),
         shape("Qwen2.5-7B", [28, 3584, 28, 4, 128, 18944, 152_064], false),
+        shape("Qwen2.5-14B", [48, 5120, 40, 8, 128, 13824, 152_064], false),
+        shape("Qwen2.5-32B", [64, 5120, 40, 8, 128, 27648, 152_064], false),
     ],
     ..Family::new("qwen2", "Qwen2ForCausalLM")
 };
