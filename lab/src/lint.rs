@@ -124,15 +124,13 @@ impl Resolved {
         let Some(episode) = self.environment.longest()? else {
             return Ok(());
         };
-        let generation = self.generation();
-        let window = Start::of(self, false)?.map_or(generation.sizes.context_tokens, |start| {
-            let shape = start.shape();
-            if self.sampler.is_some() {
-                generation.window(shape)
-            } else {
-                generation.engine(shape).window(shape)
-            }
-        });
+        let window = Start::of(self, false)?.map_or_else(
+            || {
+                let served = self.sampler.as_ref().map(|sampler| sampler.context);
+                self.engine.context_tokens.min(served.unwrap_or(usize::MAX))
+            },
+            |start| self.window(start.shape()),
+        );
         check_window(episode, window)
     }
 }
@@ -359,7 +357,7 @@ mod tests {
             "engine.cache_mib=128",
         ];
         let error = crate::error::causes(&resolved(&small).check_window().unwrap_err());
-        for part in ["the policy's window 592", "and engine.cache_mib"] {
+        for part in ["the policy's window 592", "engine.cache_mib"] {
             assert!(error.contains(part), "{error}");
         }
         let large = [&small[..3], &["engine.cache_mib=256"]].concat();
@@ -368,6 +366,10 @@ mod tests {
         let sampler = "sampler={ kind = \"sglang\", url = \"http://a\", context = 1000 }";
         let served = [&small[..], &[sampler]].concat();
         resolved(&served).check_window().unwrap();
+        for policy in [known, away] {
+            let error = refused(&[policy, long, small[2], sampler, "sampler.context=999"]);
+            assert!(error.contains("the policy's window 999"), "{error}");
+        }
     }
 
     #[test]

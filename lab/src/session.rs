@@ -67,11 +67,10 @@ impl Session {
         observer: &dyn Observer,
     ) -> Result<Self> {
         let chat = config.policy.chat.as_ref();
-        let generation = config.generation();
-        let mut format = PolicyFormat::of(checkpoint, chat, &generation)?;
-        if config.sampler.is_none() {
-            format = format.within_cache(checkpoint, &generation);
-        }
+        let format = PolicyFormat {
+            window: Some(config.window(&checkpoint.config)),
+            ..PolicyFormat::of(checkpoint, chat, &config.generation())?
+        };
         let rewards = config.rewards()?;
         Self::new(&config.environment, rewards, corpus, format, observer)
     }
@@ -239,7 +238,7 @@ pub(crate) fn check_window(episode: usize, window: usize) -> Result<()> {
             "environment.settings.max_episode_tokens is {episode}, the policy's window {window} tokens"
         ),
         "lower the former (`forage config init` writes limits that fit the policies inside the program), or raise engine.context_tokens \
-         where the model allows, and engine.cache_mib where the cache holds no more",
+         where the model allows, engine.cache_mib where the cache holds no more, and sampler.context with a server",
     ))
 }
 

@@ -146,6 +146,15 @@ impl Resolved {
         std::thread::available_parallelism().map_or(1, usize::from)
     }
 
+    /// Most tokens of an episode that a policy of this shape plays: as its window, its engine's cache or its server has room for.
+    pub(crate) fn window(&self, model: &ModelConfig) -> usize {
+        let generation = self.generation();
+        match &self.sampler {
+            Some(sampler) => generation.window(model).min(sampler.context),
+            None => generation.engine(model).window(model),
+        }
+    }
+
     /// The settings of generation under this config.
     pub fn generation(&self) -> Generation {
         Generation {
