@@ -80,7 +80,9 @@ fn too_small(memory: &MemoryEstimate, device: DeviceSpec, bytes: u64) -> Option<
 /// Tokens of the longest episode that a run may play.
 pub(crate) fn longest(config: &Resolved, start: &Start) -> usize {
     let window = config.generation().window(&start.shape);
-    setting(config, "max_episode_tokens").min(window)
+    // Settings that cannot be read were refused with the config.
+    let limit = config.environment.longest().ok().flatten();
+    limit.map_or(window, |limit| limit.min(window))
 }
 
 /// Weights that learn.
@@ -301,18 +303,6 @@ fn uncounted(tokens: usize, most: usize) -> String {
 
 fn largest_group<T>(groups: &[Vec<T>]) -> usize {
     groups.iter().map(Vec::len).max().unwrap_or(0)
-}
-
-/// A limit of the environment's, where the config sets one.
-fn setting(config: &Resolved, key: &str) -> usize {
-    let limit = config
-        .environment
-        .settings
-        .get(key)
-        .and_then(serde_json::Value::as_u64);
-    limit
-        .and_then(|limit| usize::try_from(limit).ok())
-        .unwrap_or(usize::MAX)
 }
 
 const MIB: u64 = 1024 * 1024;

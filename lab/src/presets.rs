@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::memory::{self, CARDS, Start};
 
 /// Parts of the cache and of a micro-batch that are tried, in order.
-const PARTS: [(usize, usize); 7] = [(1, 1), (2, 1), (4, 1), (4, 2), (8, 4), (16, 8), (32, 16)];
+const PARTS: [(usize, usize); 6] = [(1, 1), (2, 1), (4, 1), (4, 2), (8, 4), (16, 8)];
 
 /// A line for each size of card, as comments of a plan.
 pub(crate) fn table(config: &Resolved, start: &Start) -> Result<String> {
@@ -160,14 +160,14 @@ mod tests {
         let large = Start::published("Qwen2.5-7B");
         let found = table(&config(&adapter), &large).unwrap();
         assert!(
-            found.contains(" 24 GB: --set policy.base=int8 --set engine.cache_mib=1024 "),
+            found.contains(" 24 GB: --set policy.base=int8 --set engine.cache_mib=2048 "),
             "{found}"
         );
         // With the engine's type in f32, as older cards have it.
         let full = [&adapter[1..], &["engine.dtype=f32".to_owned()]].concat();
         let found = table(&config(&full), &large).unwrap();
         let keys =
-            " 24 GB: --set policy.base=int8 --set engine.dtype=bf16 --set engine.cache_mib=1024 ";
+            " 24 GB: --set policy.base=int8 --set engine.dtype=bf16 --set engine.cache_mib=2048 ";
         assert!(found.contains(keys), "{found}");
         // More tokens than kernels count are lowered on every card.
         let many = [

@@ -133,6 +133,21 @@ fn long_episodes_of_a_7b_with_an_adapter_fit_a_card_of_80_gb() {
 }
 
 #[test]
+fn episodes_are_as_long_as_the_environment_lets_them_be() {
+    let text = include_str!("../../../configs/recipes/search_r1_v02.toml");
+    let of = |overrides: &[&str]| {
+        let overrides: Vec<String> = overrides.iter().map(|&item| item.to_owned()).collect();
+        let config = RunConfig::parse(text, &overrides).unwrap();
+        let config = config.resolve(None).unwrap();
+        longest(&config, &Start::published("Qwen2.5-3B"))
+    };
+    // The limit is the profile's, which the config does not write.
+    assert_eq!(of(&[]), 4596);
+    assert_eq!(of(&["engine.context_tokens=4000"]), 4000);
+    assert_eq!(of(&["environment.settings.max_episode_tokens=3000"]), 3000);
+}
+
+#[test]
 fn micro_batches_that_kernels_of_a_gpu_cannot_count_are_refused() {
     let text = include_str!("../../../configs/recipes/search_r1_v02.toml");
     let checked = |tokens: usize, device: &str| {
