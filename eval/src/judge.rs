@@ -4,7 +4,8 @@ use forage_env::reward::judge::Preference;
 use serde::Serialize;
 
 use crate::stats::{
-    Bootstrap, Interval, StatsError, bootstrap_mean, bootstrap_statistic, mean_interval,
+    Bootstrap, Interval, StatsError, bootstrap_mean, bootstrap_statistic, cluster_means, mean,
+    mean_interval,
 };
 
 /// A verdict beside the label of a person.
@@ -40,33 +41,58 @@ pub struct Agreement {
 }
 
 impl Agreement {
-    /// Compares verdicts with labels; intervals by resampling answers, that of the accuracy Wilson's.
+    /// Compares verdicts with labels, `[questions]` the answers to each, since those to one question are not independent; intervals by
+    /// resampling questions, that of the accuracy Wilson's where each has one answer.
     ///
     /// # Errors
     /// [`StatsError`] for no rows and settings out of range.
-    pub fn of(rows: &[Labelled], settings: Bootstrap) -> Result<Self, StatsError> {
-        let equal: Vec<f64> = rows
-            .iter()
-            .map(|row| f64::from(u8::from(row.verdict == row.label)))
-            .collect();
+    pub fn of(questions: &[Vec<Labelled>], settings: Bootstrap) -> Result<Self, StatsError> {
+        let equal = |answers: &Vec<Labelled>| -> Vec<f64> {
+            let equal = answers.iter().map(|row| row.verdict == row.label);
+            equal.map(|equal| f64::from(u8::from(equal))).collect()
+        };
+        let equal: Vec<Vec<f64>> = questions.iter().map(equal).collect();
+        let rows: Vec<Labelled> = questions.concat();
         let count = |verdict, label| {
             rows.iter()
                 .filter(|row| (row.verdict, row.label) == (verdict, label))
                 .count()
         };
-        let pick = |items: &[usize]| items.iter().map(|&item| rows[item]).collect::<Vec<_>>();
+        let pick = |items: &[usize]| -> Vec<Labelled> {
+            let drawn = items.iter().flat_map(|&item| &questions[item]);
+            drawn.copied().collect()
+        };
         Ok(Self {
             answers: rows.len(),
             right: rows.iter().filter(|row| row.label).count(),
-            accuracy: mean_interval(&equal, settings)?,
-            kappa: bootstrap_statistic(rows.len(), settings, |items| kappa(&pick(items)))?,
+            accuracy: grouped(&equal, settings, mean_interval)?,
+            kappa: bootstrap_statistic(questions.len(), settings, |items| kappa(&pick(items)))?,
             false_positives: count(true, false),
             false_negatives: count(false, true),
-            length_bias: bootstrap_statistic(rows.len(), settings, |items| {
+            length_bias: bootstrap_statistic(questions.len(), settings, |items| {
                 length_bias(&pick(items))
             })?,
         })
     }
+}
+
+/// The mean of all values, with its interval by resampling their groups; as `plain` has it where each group is of one value, or all
+/// values are 0 or all are 1, beyond which resampling cannot see.
+fn grouped(
+    groups: &[Vec<f64>],
+    settings: Bootstrap,
+    plain: fn(&[f64], Bootstrap) -> Result<Interval, StatsError>,
+) -> Result<Interval, StatsError> {
+    let means = cluster_means(groups);
+    let all = |value: f64| means.iter().all(|mean| (mean - value).abs() < 1e-9);
+    if all(0.0) || all(1.0) || groups.iter().all(|group| group.len() == 1) {
+        return plain(&means, settings);
+    }
+    let pooled = |items: &[usize]| {
+        let drawn = items.iter().flat_map(|&item| &groups[item]);
+        Some(mean(&drawn.copied().collect::<Vec<f64>>()))
+    };
+    bootstrap_statistic(groups.len(), settings, pooled)?.ok_or(StatsError::Empty)
 }
 
 /// Cohen's kappa, `(p_o - p_e) / (1 - p_e)`; `None` where agreement by chance is certain.
@@ -113,28 +139,32 @@ pub struct PositionBias {
 }
 
 impl PositionBias {
-    /// Takes the preferences of each pair in the written order and in the other one, each in terms of what was shown.
+    /// Takes the preferences of each pair in the written order and in the other one, each in terms of what was shown; `[questions]` the
+    /// pairs of each, with intervals as those of an [`Agreement`].
     ///
     /// # Errors
     /// [`StatsError`] for no pairs and settings out of range.
-    pub fn of(pairs: &[[Preference; 2]], settings: Bootstrap) -> Result<Self, StatsError> {
+    pub fn of(questions: &[Vec<[Preference; 2]>], settings: Bootstrap) -> Result<Self, StatsError> {
         let favour = |preference| match preference {
             Preference::A => 1.0,
             Preference::B => -1.0,
             Preference::Tie => 0.0,
         };
-        let first: Vec<f64> = pairs
-            .iter()
-            .map(|[one, two]| f64::midpoint(favour(*one), favour(*two)))
-            .collect();
-        let consistent: Vec<f64> = first
-            .iter()
-            .map(|favour| if favour.abs() < 1e-9 { 1.0 } else { 0.0 })
-            .collect();
+        let first = |pairs: &Vec<[Preference; 2]>| -> Vec<f64> {
+            let both = pairs.iter();
+            both.map(|[one, two]| f64::midpoint(favour(*one), favour(*two)))
+                .collect()
+        };
+        let first: Vec<Vec<f64>> = questions.iter().map(first).collect();
+        let consistent = |favours: &Vec<f64>| -> Vec<f64> {
+            let consistent = favours.iter().map(|favour| favour.abs() < 1e-9);
+            consistent.map(|holds| f64::from(u8::from(holds))).collect()
+        };
+        let consistent: Vec<Vec<f64>> = first.iter().map(consistent).collect();
         Ok(Self {
-            pairs: pairs.len(),
-            consistent: mean_interval(&consistent, settings)?,
-            first_place: bootstrap_mean(&first, settings)?,
+            pairs: questions.iter().map(Vec::len).sum(),
+            consistent: grouped(&consistent, settings, mean_interval)?,
+            first_place: grouped(&first, settings, bootstrap_mean)?,
         })
     }
 }
@@ -148,6 +178,11 @@ mod tests {
         confidence: 0.95,
         seed: 3,
     };
+
+    /// Each by itself.
+    fn each<T: Copy>(rows: &[T]) -> Vec<Vec<T>> {
+        rows.iter().map(|&row| vec![row]).collect()
+    }
 
     fn rows(counts: [(bool, bool, usize); 4]) -> Vec<Labelled> {
         let of = |&(verdict, label, count): &(bool, bool, usize)| {
@@ -169,7 +204,7 @@ mod tests {
             (false, true, 10),
             (false, false, 15),
         ]);
-        let found = Agreement::of(&rows, SETTINGS)?;
+        let found = Agreement::of(&each(&rows), SETTINGS)?;
         assert!((found.accuracy.estimate - 0.7).abs() < 1e-12);
         let kappa = found.kappa.expect("defined");
         assert!((kappa.estimate - 0.4).abs() < 1e-12 && kappa.low < 0.4 && kappa.high > 0.4);
@@ -183,7 +218,7 @@ mod tests {
             label: true,
             length: 1,
         }; 5];
-        assert_eq!(Agreement::of(&same, SETTINGS)?.kappa, None);
+        assert_eq!(Agreement::of(&each(&same), SETTINGS)?.kappa, None);
         Ok(())
     }
 
@@ -215,9 +250,41 @@ mod tests {
     #[test]
     fn a_judge_of_places_is_found_out() -> Result<(), StatsError> {
         use Preference::{A, B, Tie};
-        let found = PositionBias::of(&[[A, A], [A, B], [A, Tie], [Tie, Tie]], SETTINGS)?;
+        let found = PositionBias::of(&each(&[[A, A], [A, B], [A, Tie], [Tie, Tie]]), SETTINGS)?;
         assert!((found.first_place.estimate - 0.375).abs() < 1e-12);
         assert!((found.consistent.estimate - 0.5).abs() < 1e-12);
+        Ok(())
+    }
+
+    /// Forty answers to five questions, judged alike: five in eight tell as much as five questions do.
+    #[test]
+    fn answers_to_one_question_are_not_independent() -> Result<(), StatsError> {
+        let rows = rows([
+            (true, true, 24),
+            (false, false, 0),
+            (false, true, 16),
+            (true, false, 0),
+        ]);
+        let together: Vec<Vec<Labelled>> = rows.chunks(8).map(<[Labelled]>::to_vec).collect();
+        let [apart, together] = [each(&rows), together].map(|rows| Agreement::of(&rows, SETTINGS));
+        let [apart, together] = [apart?.accuracy, together?.accuracy];
+        for share in [apart, together] {
+            assert!((share.estimate - 0.6).abs() < 1e-12, "{share:?}");
+        }
+        assert!(apart.high - apart.low < 0.32, "{apart:?}");
+        assert!(together.high - together.low > 0.5, "{together:?}");
+        let right = [vec![rows[0]; 2], vec![rows[0]; 8]];
+        let never_wrong = Agreement::of(&right, SETTINGS)?.accuracy;
+        // Wilson's of 2 of 2.
+        assert!(
+            (never_wrong.low - 0.342_380).abs() < 1e-6,
+            "{never_wrong:?}"
+        );
+        let pairs = [vec![[Preference::A; 2]; 3], vec![[Preference::Tie; 2]]];
+        let found = PositionBias::of(&pairs, SETTINGS)?;
+        assert_eq!(found.pairs, 4);
+        assert!((found.first_place.estimate - 0.75).abs() < 1e-12);
+        assert!((found.consistent.estimate - 0.25).abs() < 1e-12);
         Ok(())
     }
 
@@ -228,8 +295,8 @@ mod tests {
             label: true,
             length: 1,
         };
-        let accuracy = Agreement::of(&[right; 20], SETTINGS)?.accuracy;
-        let consistent = PositionBias::of(&[[Preference::Tie; 2]; 20], SETTINGS)?.consistent;
+        let accuracy = Agreement::of(&each(&[right; 20]), SETTINGS)?.accuracy;
+        let consistent = PositionBias::of(&each(&[[Preference::Tie; 2]; 20]), SETTINGS)?.consistent;
         for share in [accuracy, consistent] {
             // Wilson's of 20 of 20.
             assert!((share.low - 0.838_875).abs() < 1e-6, "{share:?}");

@@ -3,6 +3,8 @@
 mod principles;
 mod rules;
 
+use std::collections::BTreeMap;
+
 use futures::{StreamExt, TryStreamExt, stream};
 
 use forage_env::reward::judge::{Judge, JudgeError, JudgeSettings, Preference};
@@ -113,9 +115,24 @@ pub struct Audited {
     pub tokens: u64,
 }
 
+/// A row's question with what was found.
 enum Found {
-    Answer(Labelled),
-    Pair([Preference; 2]),
+    Answer(String, Labelled),
+    Pair(String, [Preference; 2]),
+}
+
+/// What was found of each question, in an order that does not depend on that of the file: so do intervals not.
+fn by_question<T, K: Ord>(found: Vec<(String, T)>, key: impl Fn(&T) -> K) -> Vec<Vec<T>> {
+    let mut questions: BTreeMap<String, Vec<T>> = BTreeMap::new();
+    for (question, one) in found {
+        questions.entry(question).or_default().push(one);
+    }
+    let mut questions: Vec<Vec<T>> = questions.into_values().collect();
+    for found in &mut questions {
+        found.sort_by_key(&key);
+    }
+    questions.sort_by_cached_key(|found| found.iter().map(&key).collect::<Vec<K>>());
+    questions
 }
 
 impl Resolved {
@@ -140,14 +157,13 @@ impl Resolved {
         let (mut answers, mut pairs, mut refused) = (Vec::new(), Vec::new(), Vec::new());
         for one in found {
             match one {
-                Ok(Found::Answer(row)) => answers.push(row),
-                Ok(Found::Pair(pair)) => pairs.push(pair),
+                Ok(Found::Answer(question, row)) => answers.push((question, row)),
+                Ok(Found::Pair(question, pair)) => pairs.push((question, pair)),
                 Err(LeftOut(place)) => refused.push(place),
             }
         }
-        // Intervals do not depend on the order of the file.
-        answers.sort_by_key(|row| (row.verdict, row.label, row.length));
-        pairs.sort_by_key(|pair| pair.map(|preference| preference as u8));
+        let answers = by_question(answers, |row| (row.verdict, row.label, row.length));
+        let pairs = by_question(pairs, |pair| pair.map(|preference| preference as u8));
         let (calls, tokens) = judge.cost();
         Ok(Audited {
             agreement: (!answers.is_empty())
@@ -207,11 +223,14 @@ async fn examine(judge: &Judge, row: AuditRow) -> Result<Found, JudgeError> {
             golds,
             answer,
             label,
-        } => Ok(Found::Answer(Labelled {
-            verdict: judge.is_right(&question, &golds, &answer).await?,
-            label,
-            length: answer.chars().count(),
-        })),
+        } => {
+            let found = Labelled {
+                verdict: judge.is_right(&question, &golds, &answer).await?,
+                label,
+                length: answer.chars().count(),
+            };
+            Ok(Found::Answer(question, found))
+        }
         AuditRow::Pair {
             question,
             golds,
@@ -219,7 +238,7 @@ async fn examine(judge: &Judge, row: AuditRow) -> Result<Found, JudgeError> {
         } => {
             let written = judge.prefer(&question, &golds, [&a, &b]).await?;
             let swapped = judge.prefer(&question, &golds, [&b, &a]).await?;
-            Ok(Found::Pair([written, swapped]))
+            Ok(Found::Pair(question, [written, swapped]))
         }
     }
 }

@@ -12,7 +12,7 @@ use forage_eval::{Agreement, Bootstrap, Labelled};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{AuditRow, Audited, Golds, parsed};
+use super::{AuditRow, Audited, Golds, by_question, parsed};
 use crate::error::{Context, Result, bail};
 use crate::runtime::runtime;
 
@@ -102,12 +102,14 @@ impl Audited {
         let audit = |(name, rule): (&'static str, RewardSet)| -> Result<(&'static str, Agreement)> {
             let mut judged = Vec::new();
             for (task, answer, label) in &answers {
-                judged.push(Labelled {
+                let row = Labelled {
                     verdict: pays(name, &rule, task, answer)? >= RIGHT,
                     label: *label,
                     length: answer.chars().count(),
-                });
+                };
+                judged.push((task.question.clone(), row));
             }
+            let judged = by_question(judged, |row| (row.verdict, row.label, row.length));
             Ok((name, Agreement::of(&judged, Bootstrap::new(seed))?))
         };
         rules(seed)?.into_iter().map(audit).collect()
