@@ -20,7 +20,7 @@ SAMPLES = 4
 # Evaluations on the development questions in the course of a run.
 LOOKS = 20
 # Means over seeds in the table, with their forms.
-COLUMNS = {"episodes": ".0f", "steps": ".0f", "reward": ".3f", "greedy": ".3f", "start": ".3f", "trained": ".3f"}
+COLUMNS = {"episodes": ".0f", "steps": ".0f", "reward": ".3f", "searches": ".2f", "greedy": ".3f", "start": ".3f", "trained": ".3f"}
 # Methods that learn from recorded episodes of the start, as many as the others play; of equal texts one is recorded.
 OFFLINE = {"a_lol", "lipo"}
 
@@ -117,23 +117,29 @@ class Bench(Programs):
         """What a method comes to under a seed, its lead over another aside."""
         steps, policy, questions, group = self.train(name, arguments, seed)
         before, after = self.episodes(None, seed, "start"), self.episodes(policy, seed, name)
-        greedy = self.compare(before[0], after[0])[1]
+        metrics = self.metrics(before[0], after[0])
+        greedy, searches = (metrics.get(name, {}).get("b") for name in ("em", "searches"))
         start, trained, gain = self.compare(before[1], after[1])
         rewards = [row["reward/mean"] for row in steps[-LAST:] if "reward/mean" in row]
         return {"episodes": sum(questions) * group, "steps": len(steps), "asked": asked(steps, questions, self.given.level),
                 "reward": statistics.fmean(rewards) if rewards else None,
-                "greedy": greedy, "start": start, "trained": trained, "gain": gain, "minutes": minutes(steps)}
+                "searches": searches, "greedy": greedy, "start": start, "trained": trained, "gain": gain, "minutes": minutes(steps)}
 
     def ahead(self, first, name, seed):
         """The lead of a method over the first, sampled, with its interval over questions."""
         first, own = (self.scratch / f"{method}-{seed}.sampled.jsonl" for method in (first, name))
         return self.compare(first, own)[2]
 
-    def compare(self, before, after):
-        """Difference of exact match, with its interval over questions. Ends the script where episodes have none."""
+    def metrics(self, before, after):
+        """The metrics of two policies. Ends the script where episodes have no exact match."""
         metrics = json.loads(self.forage("compare", before, after, "--json"))["metrics"]
-        if not (found := metrics.get("em")):
+        if not metrics.get("em"):
             sys.exit(f"episodes of {self.given.config} have no exact match ({', '.join(metrics)}); name one whose episodes end in answers")
+        return metrics
+
+    def compare(self, before, after):
+        """Difference of exact match, with its interval over questions."""
+        found = self.metrics(before, after)["em"]
         return found["a"], found["b"], found["difference"]
 
     def budget(self):
@@ -215,7 +221,7 @@ def main():
     first = next(iter(chosen))
     kind = "seeds" if given.seeds > 1 else "questions"
     print(f"{given.steps} steps, {given.seeds} seeds, {given.budget} episodes a run; 95 % intervals over {kind}; exact match, greedy and "
-          f"of {SAMPLES} samples a question; gains and leads are of the samples; questions are those asked until greedy exact match on the "
+          f"of {SAMPLES} samples a question; searches are of a greedy episode; gains and leads are of the samples; questions are those asked until greedy exact match on the "
           f"development questions was first {given.level:g}, looked at {LOOKS} times")
     starts = bench.side_by_side(lambda seed, name: bench.episodes(None, seed, name), [(seed, "start") for seed in seeds])
     if OFFLINE & set(chosen):
@@ -227,9 +233,9 @@ def main():
     found = bench.side_by_side(lambda name, seed: bench.measured(name, chosen[name], seed), jobs)
     leads = bench.side_by_side(lambda name, seed: bench.ahead(first, name, seed), [job for job in jobs if job[0] != first])
     figures, mean = {}, statistics.fmean
-    print(f"| method | episodes | steps | reward in training, last {LAST} | greedy | start | trained | gain | against {first} |"
+    print(f"| method | episodes | steps | reward in training, last {LAST} | searches | greedy | start | trained | gain | against {first} |"
           f" questions to {given.level:g} | minutes |")
-    print("|" + "---|" * 11)
+    print("|" + "---|" * 12)
     for name in chosen:
         runs = [found[name, seed] for seed in seeds]
         each = {part: [run[part] for run in runs] for part in runs[0]}

@@ -81,7 +81,9 @@ class Methods(unittest.TestCase):
                     scores = [{"start-1": 0.25, "start-2": 0.25, "dapo-1": 0.5, "dapo-2": 0.5}.get(Path(file).name.split(".")[0], 0.75)
                               for file in words[1:3]]
                     difference = dict.fromkeys(("estimate", "low", "high"), scores[1] - scores[0])
-                    return json.dumps({"metrics": {metric: {"a": scores[0], "b": scores[1], "difference": difference}}})
+                    found = {metric: {"a": scores[0], "b": scores[1], "difference": difference}}
+                    known = Path(words[2]).name.startswith(("dapo-1", "dapo-2"))
+                    return json.dumps({"metrics": found | ({"searches": {"b": 1.5}} if known else {})})
                 return grpo
 
             def main(*methods, ends="^0$"):
@@ -97,9 +99,9 @@ class Methods(unittest.TestCase):
 
             both = ("dapo", "dapo-refills")
             printed = main(*both)
-            self.assertIn("| dapo | 12800 | 100 | 94.500 | 0.500 | 0.250 | 0.500 | +0.250 [+0.250, +0.250] |  | 880 | 2.5 |", printed)
+            self.assertIn("| dapo | 12800 | 100 | 94.500 | 1.50 | 0.500 | 0.250 | 0.500 | +0.250 [+0.250, +0.250] |  | 880 | 2.5 |", printed)
             gain, lead = "+0.500 [+0.500, +0.500]", "+0.250 [+0.250, +0.250]"
-            self.assertIn(f"| dapo-refills | 12800 | 50 | 44.500 | 0.750 | 0.250 | 0.750 | {gain} | {lead} | – | 1.2 |", printed)
+            self.assertIn(f"| dapo-refills | 12800 | 50 | 44.500 |  | 0.750 | 0.250 | 0.750 | {gain} | {lead} | – | 1.2 |", printed)
             line = json.loads(printed.splitlines()[-1])
             self.assertEqual((line["bench"], line["held"], line["seeds"], line["steps"]), ("methods", True, 2, 100))
             self.assertEqual(line["figures"]["dapo-refills"]["episodes"], [12800, 12800])
@@ -112,7 +114,7 @@ class Methods(unittest.TestCase):
             self.assertEqual(main(*both), printed)
             self.assertEqual({words[0] for words in calls if "--dry-run" not in words}, {"compare"}, "what was made is not made again")
             printed = main("dapo", "a_lol", "lipo")
-            self.assertIn(f"| lipo | 12800 | 100 |  | 0.750 | 0.250 | 0.750 | {gain} | {lead} | – | 0.8 |", printed)
+            self.assertIn(f"| lipo | 12800 | 100 |  |  | 0.750 | 0.250 | 0.750 | {gain} | {lead} | – | 0.8 |", printed)
             recorded = [words for words in calls if words[0] == "collect"]
             self.assertEqual(len(recorded), 2, "one for each seed")
             for words in recorded:
