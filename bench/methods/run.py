@@ -221,8 +221,8 @@ def main():
     first = next(iter(chosen))
     kind = "seeds" if given.seeds > 1 else "questions"
     print(f"{given.steps} steps, {given.seeds} seeds, {given.budget} episodes a run; 95 % intervals over {kind}; exact match, greedy and "
-          f"of {SAMPLES} samples a question; searches are of a greedy episode; gains and leads are of the samples; questions are those asked until greedy exact match on the "
-          f"development questions was first {given.level:g}, looked at {LOOKS} times")
+          f"of {SAMPLES} samples a question; searches are of a greedy episode; gains and leads are of the samples; questions are those asked "
+          f"until greedy exact match on the development questions was first {given.level:g}, looked at {LOOKS} times")
     starts = bench.side_by_side(lambda seed, name: bench.episodes(None, seed, name), [(seed, "start") for seed in seeds])
     if OFFLINE & set(chosen):
         # Once for both of them, which would be side by side.
