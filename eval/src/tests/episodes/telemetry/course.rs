@@ -124,6 +124,10 @@ fn a_step_is_kept_as_it_is() -> TestResult {
     );
     let read: StepTelemetry = serde_json::from_str(&serde_json::to_string(&written)?)?;
     assert_eq!(read, written);
+    // Earlier builds wrote no errors.
+    let old = r#"{"step":3,"items":{"keyword_bag":{"mean":0.99,"episodes":64}}}"#;
+    let old: StepTelemetry = serde_json::from_str(old)?;
+    assert_eq!(old.items["keyword_bag"].error, None);
     Ok(())
 }
 
