@@ -229,11 +229,18 @@ fn compare(folders: &[PathBuf], bootstrap: Bootstrap, json: bool) -> Result<()> 
         return Ok(());
     }
     let mut text = side_by_side(&runs) + &faults(&runs);
-    let whole = runs.iter().filter(|run| run.fault.is_none());
-    if whole.count() < 2 {
-        text += "\n\nNo settings are compared: a damaged run has none.";
-    } else if differences.is_empty() {
-        text += "\n\nTheir settings are the same.";
+    if differences.is_empty() {
+        // A damaged run is not asked, and a folder may have no config.
+        let is_known = |run: &&TrackedRun| run.fault.is_none() && run.config_digest.is_some();
+        let known = runs.iter().filter(is_known).count();
+        text += "\n\n";
+        text += if known == runs.len() {
+            "Their settings are the same."
+        } else if known > 1 {
+            "Their settings are the same as far as they are known."
+        } else {
+            "There are no two of which the settings are known."
+        };
     } else {
         let mut rows = vec![vec!["setting".to_owned()]];
         rows[0].extend(runs.iter().map(TrackedRun::name));
