@@ -121,7 +121,7 @@ enum Found {
     Pair(String, [Preference; 2]),
 }
 
-/// What was found of each question, in an order that does not depend on that of the file: so do intervals not.
+/// What was found of each question, in an order that does not depend on that of the file, so that intervals do not either.
 fn by_question<T, K: Ord>(found: Vec<(String, T)>, key: impl Fn(&T) -> K) -> Vec<Vec<T>> {
     let mut questions: BTreeMap<String, Vec<T>> = BTreeMap::new();
     for (question, one) in found {
