@@ -34,7 +34,7 @@ from nemo_gym.server_utils import (
     set_global_aiohttp_client,
 )
 from omegaconf import OmegaConf
-from real import CONFIG, chat_checkpoint, forage
+from real import CONFIG, chat_checkpoint, forage, sampled
 from responses_api_agents.simple_agent.app import SimpleAgent, SimpleAgentConfig
 from responses_api_models.vllm_model.app import VLLMModel, VLLMModelConfig
 
@@ -205,7 +205,7 @@ def test_a_fault_gives_no_rollout(dead_url, world, gym, tmp_path):
 
 
 def test_a_real_policy_answers(world, gym, tmp_path):
-    """Without a search the built-in policy guesses; what it says is graded all the same."""
+    """It writes tags and calls no tools: so it has searched before, and answers through NeMo-Gym."""
     checkpoint = str(chat_checkpoint(tmp_path))
     with (
         serving("--config", str(CONFIG), "--limit", "64") as url,
@@ -222,7 +222,14 @@ def test_a_real_policy_answers(world, gym, tmp_path):
             **one.model,
         )
         model = VLLMModel(config=config, server_client=one.client)
-        found = one.collect(tmp_path, list(forage.Client(url).tasks(32)), model, repeats=2)
+        rows = []
+        for task in forage.Client(url).tasks(32):
+            with forage.Client(url).reset(task_id=task.task_id) as episode:
+                prompt, stop = episode.observation.text, episode.observation.stop
+                turn = sampled(policy, prompt, stop)
+                shown = episode.step(turn).observation.text
+            rows.append(SimpleNamespace(question=prompt + turn + shown, task_id=task.task_id))
+        found = one.collect(tmp_path, rows, model, repeats=2)
     rewards = [rollout["reward"] for rollout in found.rollouts]
     assert len(rewards) == 64
     assert 0 < sum(rewards) < len(rewards)

@@ -1,7 +1,6 @@
 """SkyRL-gym itself: environments that its registry makes and a real policy plays; its own search environment and tool."""
 
 import json
-import urllib.request
 from types import SimpleNamespace
 
 import pytest
@@ -9,7 +8,7 @@ import pytest
 skyrl_gym = pytest.importorskip("skyrl_gym", reason="skyrl-gym is not installed")
 
 from conftest import serving  # noqa: E402
-from real import CONFIG, adapter, forage  # noqa: E402
+from real import CONFIG, adapter, forage, sampled  # noqa: E402
 
 QUESTIONS, GROUP = 12, 4
 
@@ -33,13 +32,6 @@ def test_a_real_policy_plays(world, monkeypatch):
     ):
         monkeypatch.setenv("FORAGE_URL", url)
 
-        def sampled(text: str, stop: list[str]) -> str:
-            body = {"prompt": text, "max_tokens": 24, "stop": stop, "include_stop_str_in_output": True}
-            request = urllib.request.Request(policy + "/v1/completions", json.dumps(body).encode())
-            request.add_header("Content-Type", "application/json")
-            with urllib.request.urlopen(request, timeout=60) as answer:
-                return json.load(answer)["choices"][0]["text"]
-
         rewards, metrics, replies = [], [], []
         for task in forage.Client(url).tasks(QUESTIONS):
             for _ in range(GROUP):
@@ -48,7 +40,7 @@ def test_a_real_policy_plays(world, monkeypatch):
                 assert task.question in history[0]["content"]
                 done, total = False, 0.0
                 while not done:
-                    action = sampled("".join(message["content"] for message in history), details["stop"])
+                    action = sampled(policy, "".join(message["content"] for message in history), details["stop"])
                     step = env.step(action)
                     done, total = step["done"], total + step["reward"]
                     history += [{"role": "assistant", "content": action}, *step["observations"]]
