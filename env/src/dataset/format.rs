@@ -13,6 +13,7 @@ mod plain;
 mod popqa;
 mod prompt;
 mod search_r1;
+mod squad;
 mod trivia;
 mod trivia_qa;
 mod verl;
@@ -32,6 +33,7 @@ pub(crate) static QUESTION_FORMATS: Registry<QuestionEntry> = Registry::new(&[
     trivia::ENTRY,
     trivia_qa::ENTRY,
     popqa::ENTRY,
+    squad::ENTRY,
     bamboogle::ENTRY,
     annotated::ENTRY,
     gsm8k::ENTRY,

@@ -89,6 +89,14 @@ fn rows_without_an_answer_are_named() {
             "answerable part",
         ),
         (
+            json!({"id": "1", "question": "q", "answers": {"text": [], "answer_start": []}}),
+            "`answers.text` is empty: the question has no answer in its passage; leave out such",
+        ),
+        (
+            json!({"id": "1", "question": "q", "answers": {"text": [" "], "answer_start": [0]}}),
+            "`answers.text` has no answer or an empty one",
+        ),
+        (
             json!({"nl_query": "q", "boolean_query": "a AND b"}),
             "give the file to `forage sft`",
         ),
