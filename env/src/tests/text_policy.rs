@@ -211,6 +211,13 @@ async fn limits_end_an_episode_and_faults_do_not_score() {
         (truncated(Limit::Context), 1)
     );
     assert!(episode.score.is_some());
+    // It does not hold the opening prompt, which no policy can help.
+    let refused = play(&Speaker::new(&[]), settings(), Presentation::RAW).await;
+    let Ending::Infra { boundary, message } = &refused.ending else {
+        panic!("{:?}", refused.ending);
+    };
+    assert_eq!((*boundary, &refused.score), (Boundary::Policy, &None));
+    assert!(message.contains("--max-model-len"), "{message}");
     // The observation is beyond the budget: the turn after it is dropped.
     let opening = episode.tokens.count(Provenance::Prompt);
     let limited = SearchR1Settings {

@@ -10,6 +10,16 @@ use serde_json::{Value, json};
 use super::super::stage::{Fault, guarded};
 use super::Running;
 
+/// The fault of a window that is too small for the environment: it says nothing about the policy.
+fn no_room() -> Fault {
+    let message = "the opening prompt leaves no room for a turn in the policy's window; start its server with a longer context \
+                   (`--max-model-len` of vLLM, `--context-length` of SGLang)";
+    Fault {
+        boundary: Boundary::Policy,
+        message: message.to_owned(),
+    }
+}
+
 impl Running<'_> {
     /// Plays to the end. Tokens that the policy reads are known only from its reply, so an observation beyond the episode's token budget
     /// ends the episode after the fact, as if the policy had not been asked.
@@ -30,6 +40,9 @@ impl Running<'_> {
             let begun = Instant::now();
             let reply = self.rollout.policy.reply(&self.conversation, request);
             let Some(reply) = guarded(Boundary::Policy, reply).await? else {
+                if self.log.is_empty() {
+                    return Err(no_room());
+                }
                 return Ok(self.cut(Limit::Context));
             };
             let (prompt, tokens) = (reply.prompt_tokens, reply.completion_tokens);
