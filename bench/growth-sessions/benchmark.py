@@ -19,10 +19,10 @@ from harness.sides import Driven, Function
 from sandbox.benchmark import write_pages
 
 SIZES = (10, 100, 1000, 10_000)
-# What a turn says, by environment; each is understood and answered, and ends no episode.
+# What a turn says, by environment, and what its observation has where the search finds something; the turn ends no episode.
 TURNS = {
-    "search-r1": "<search>mayor of the town by the river</search>",
-    "code-search": '<python>\nfor page in search_pages("mayor")[:3]:\n    print(page["title"])\n</python>',
+    "search-r1": ("<search>the town by the river</search>", "Doc 3("),
+    "code-search": ('<python>\nfor page in search_pages("the town by the river")[:3]:\n    print("Page", page["title"])\n</python>', "Page "),
 }
 KINDS = {"search-r1": "search", "code-search": "programs", "sandbox": "sandbox", "server": "retrieval server"}
 CLIENTS, PAGES, QUESTIONS = 32, 2000, 500
@@ -69,10 +69,10 @@ class Client:
 
 
 class Episodes:
-    """Sessions of an environment server."""
+    """Sessions of an environment server, which take turns that find something."""
 
-    def __init__(self, address, count, turn, name="s"):
-        self.address, self.count, self.turn, self.name = address, count, turn, name
+    def __init__(self, address, count, turn, found, name="s"):
+        self.address, self.count, self.turn, self.found, self.name = address, count, turn, found, name
 
     async def each(self, act):
         """Acts for every client with the numbers of its sessions: no two of them ask for one session."""
@@ -87,13 +87,16 @@ class Episodes:
         await client.ask("/reset", {"task_index": number % QUESTIONS, "seed": number, "episode_id": f"{self.name}{number}"})
 
     async def step(self, client, number):
-        return (await client.ask("/step", {"episode_id": f"{self.name}{number}", "action": {"text": self.turn}}))["done"]
+        return await client.ask("/step", {"episode_id": f"{self.name}{number}", "action": {"text": self.turn}})
 
     def open(self):
         async def act(client, numbers):
             for number in numbers:
                 await self.reset(client, number)
-                await self.step(client, number)
+                text = (await self.step(client, number))["observation"]["text"]
+                # A search without hits costs less than those that are meant.
+                if self.found not in text:
+                    raise BenchError(f"the turn {self.turn!r} finds nothing: {text[:500]!r}")
 
         asyncio.run(self.each(act))
 
@@ -108,9 +111,9 @@ class Episodes:
                     if not first and time.perf_counter() - begun >= seconds:
                         break
                     asked = time.perf_counter()
-                    done = await self.step(client, number)
+                    answer = await self.step(client, number)
                     times.append(time.perf_counter() - asked)
-                    if done:
+                    if answer["done"]:
                         await self.reset(client, number)
                 first = False
 
@@ -126,9 +129,9 @@ def environment(work, name, count):
         command = [work.forage, "serve", "env", name, *world, *limits, "--addr", f"127.0.0.1:{port}"]
         with EnvironmentServer(command, port, work.scratch / f"{name}.log") as server:
             # What the first sessions bring to life is shared by all.
-            Episodes(server.address, CLIENTS, TURNS[name], "first").open()
+            Episodes(server.address, CLIENTS, *TURNS[name], "first").open()
             before = server.memory_mib("RssAnon")
-            episodes = Episodes(server.address, count, TURNS[name])
+            episodes = Episodes(server.address, count, *TURNS[name])
             episodes.open()
             each = (server.memory_mib("RssAnon") - before) * 1024 / count
             times, taken = episodes.play(work.parameters["seconds"])

@@ -16,7 +16,7 @@ from unittest import mock
 from xml.etree import ElementTree
 
 from harness import cli, picture
-from harness.declare import ROOT
+from harness.declare import ROOT, BenchError
 
 # Each measurement leaves a line in a file; FAILS names a size whose side fails.
 DECLARATION = """
@@ -305,10 +305,10 @@ class Updates(unittest.TestCase):
 
 
 class Environment:
-    """A server of episodes, each of which ends with its third turn."""
+    """A server of episodes, each of which ends with its third turn; a turn shows `text`."""
 
-    def __init__(self):
-        self.turns, self.asked = {}, []
+    def __init__(self, text):
+        self.text, self.turns, self.asked = text, {}, []
 
     def answer(self, path, body):
         if path == "/reset":
@@ -316,7 +316,7 @@ class Environment:
         else:
             self.turns[body["episode_id"]] += 1
         self.asked.append((path, body["episode_id"]))
-        return {"done": self.turns[body["episode_id"]] == 3}
+        return {"observation": {"text": self.text}, "done": self.turns[body["episode_id"]] == 3}
 
 
 class Asked(BaseHTTPRequestHandler):
@@ -329,21 +329,32 @@ class Asked(BaseHTTPRequestHandler):
 
 
 class Sessions(unittest.TestCase):
-    def test_all_sessions_take_turns_and_begin_again(self):
+    @contextlib.contextmanager
+    def episodes(self, environment):
+        """Fifty sessions of a server, whose turns are to show that something was found."""
         sessions = module(Path("bench/growth-sessions/benchmark.py"))
         server = ThreadingHTTPServer(("127.0.0.1", 0), Asked)
-        server.environment = environment = Environment()
+        server.environment = environment
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         try:
-            episodes = sessions.Episodes("{}:{}".format(*server.server_address), 50, "a turn")
-            episodes.open()
-            self.assertEqual([*environment.turns.values()], [1] * 50)
-            times, taken = episodes.play(0.1)
+            yield sessions.Episodes("{}:{}".format(*server.server_address), 50, "a turn", "found ")
         finally:
             server.shutdown()
             thread.join()
             server.server_close()
+
+    def test_turns_that_find_nothing_are_not_measured(self):
+        with self.episodes(Environment("(Nothing was printed.)")) as episodes:
+            with self.assertRaisesRegex(BenchError, "'a turn' finds nothing: .*Nothing was printed"):
+                episodes.open()
+
+    def test_all_sessions_take_turns_and_begin_again(self):
+        environment = Environment("found Velm")
+        with self.episodes(environment) as episodes:
+            episodes.open()
+            self.assertEqual([*environment.turns.values()], [1] * 50)
+            times, taken = episodes.play(0.1)
         steps = [name for path, name in environment.asked if path == "/step"]
         self.assertEqual(len(steps), 50 + len(times))
         self.assertTrue(all(steps.count(f"s{number}") >= 2 for number in range(50)))
