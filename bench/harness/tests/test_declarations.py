@@ -3,7 +3,7 @@
 import unittest
 
 from harness import measure
-from harness.declare import BenchError, load, names
+from harness.declare import ROOT, BenchError, load, names
 
 SCALES = [10.0**power for power in range(-12, 13) if power]
 
@@ -101,6 +101,15 @@ class Declarations(unittest.TestCase):
         for name in names():
             for peer, version in load(name).versions().items():
                 self.assertRegex(version, r"^\d+(\.\d+)+$", f"{name}: {peer}")
+
+    def test_environments_are_compared_with_each_of_their_peers(self):
+        benchmark = load("environment")
+        peers = benchmark.sides.__globals__["PEERS"]
+        self.assertEqual(list(peers), ["skyrl-gym", "verifiers"])
+        for name, (script, *_) in peers.items():
+            self.assertTrue((ROOT / "bench/environment" / script).exists())
+            self.assertLessEqual({f"http over {name}", f"websocket over {name}"}, {aim.figure for aim in benchmark.aims})
+            self.assertIn([f"{name}/paid", f"{name}/expected"], [list(equality.observed) for equality in benchmark.equalities])
 
 
 if __name__ == "__main__":
