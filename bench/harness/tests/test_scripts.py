@@ -49,13 +49,55 @@ MEASUREMENTS = {
 # Parts of others, and the rehearsal of bench/gpu.
 NEITHER = {"clients/common.sh", "device/nvrtc.sh", "device/rehearse.sh", "searchlm/start.sh", "vllm/install.sh"}
 
+# Keys of a config as scripts set them: `KEY=VALUE` behind --set or in a list, or a key of a dictionary of such.
+TABLES = "policy|data|retriever|environment|reward|engine|grpo|sampler|evaluation|warm_start"
+SET = re.compile(rf"""(?<=['" ])((?:seed|device|threads|tensorboard)|(?:{TABLES})(?:\.[a-z0-9_]+)+)(?:=(?=[^=]|$)|": )""")
+
 LINE = re.compile(r'\\?"held\\?": ?|held: failures')
 FAILS = re.compile(
     r'(sys\.exit|SystemExit)\(?[01] if .* else [01]\)|^\[ "\$\w+" = true \]$|process\.exit\(failures|return (0 if .* else 1|1 if .* else 0)', re.M
 )
 
 
+def config():
+    """The keys of each table of a config, by docs/reference-config.md, which a test of the program holds to the program. Tables of several
+    environments and retrievers are taken together."""
+    tables, table = {}, None
+    for line in (ROOT / "docs/reference-config.md").read_text().splitlines():
+        if line.startswith("## "):
+            named = re.match(r"## `\[+([a-z0-9_.]+)", line)
+            table = tables.setdefault(named[1] if named else "", set())
+        elif key := re.match(r"\| `([a-z0-9_]+)` \|", line):
+            table.add(key[1])
+    return tables
+
+
+def known(key, tables):
+    """Whether a key is one of its innermost table. What is below, the settings of a choice, the reference tells in words."""
+    parts = key.split(".")
+    for length in range(len(parts) - 1, -1, -1):
+        if (table := tables.get(".".join(parts[:length]))) is not None:
+            return parts[length] in table
+    return False
+
+
 class Scripts(unittest.TestCase):
+    def test_every_setting_is_a_key_of_a_config(self):
+        tables, seen = config(), set()
+        for ending in ("py", "sh", "txt"):
+            for path in (ROOT / "bench").rglob(f"*.{ending}"):
+                if path.parent.name == "tests":
+                    continue
+                for key in SET.findall(path.read_text()):
+                    seen.add(key)
+                    said = f"{path.relative_to(ROOT)} sets `{key}`, which docs/reference-config.md does not have"
+                    self.assertTrue(known(key, tables), said)
+        # Whatever way it is written in.
+        self.assertLessEqual({"grpo.steps", "environment.settings.max_turn_tokens", "grpo.update.objective.algorithm", "threads"}, seen)
+        self.assertFalse(known("grpo.update.minibatch", tables))
+        self.assertFalse(known("grpo.group.size", tables))
+        self.assertFalse(known("step", tables))
+
     def test_every_script_is_a_check_or_a_measurement(self):
         found = {f"{path.parent.name}/{path.name}" for path in ROOT.glob("bench/*/*.sh")}
         self.assertEqual(found, {*CHECKS, *MEASUREMENTS, *NEITHER})
