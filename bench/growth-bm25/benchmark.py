@@ -281,6 +281,13 @@ def curves(sizes):
     yield Curve("boolean", "The slowest boolean query of each kind", "passages", "ms", slowest)
 
 
+def needs(parameters):
+    """Of the disk: 700 bytes of a passage as text, up to 1,100 in our index and 800 in Lucene's, which are kept, and of the largest size
+    the parts that an index is merged of beside it."""
+    passages = [SIZES[size] for size in parameters["sizes"]]
+    return {"disk": 2600 * sum(passages) + 1100 * max(passages)}
+
+
 def benchmark(sizes):
     growth = [steepness(sizes[0], sizes[-1], k) for k in KS] if len(sizes) > 1 else []
     return Benchmark(
@@ -289,6 +296,7 @@ def benchmark(sizes):
         parameters={"seconds": 5},
         rehearsal={"seconds": 1},
         peers=(ANSERINI,),
+        needs=needs,
         figures=[*(figure for size in sizes for figure in figures(size)), *growth],
         aims=list(aims(sizes)),
         equalities=list(equalities(sizes)),

@@ -8,7 +8,7 @@ import traceback
 
 from harness import docs
 from harness.declare import ROOT, BenchError, load, names
-from harness.measure import afford, measure
+from harness.measure import afford, left, measure
 from harness.workspace import Workspace
 
 HELP = """\
@@ -63,8 +63,11 @@ def one(name, given, root):
         workspace = Workspace(parameters, scratch, built=given.built)
         rounds = 1 if given.rehearse else benchmark.rounds
         keep = None if given.rehearse else workspace.home / "rows"
-        afford(name, benchmark, parameters, workspace.home, said)
-        found = measure(name, benchmark, workspace, rounds, said, keep, given.busy or given.rehearse)
+        busy = given.busy or given.rehearse
+        # What was measured before takes nothing, and its inputs are there.
+        sizes = {"sizes": left(name, benchmark, workspace, rounds, keep, busy)} if benchmark.part else {}
+        afford(name, benchmark, parameters | sizes, workspace.home, said)
+        found = measure(name, benchmark, workspace, rounds, said, keep, busy)
     for figure, value in found["figures"].items():
         print(f"{figure:60} {value['median']:>14.6g} {value['unit']:16} {value['min']:.6g} to {value['max']:.6g}")
     for aim in found["aims"]:

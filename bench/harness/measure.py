@@ -59,8 +59,8 @@ def commit():
 
 
 def afford(name, benchmark, parameters, home, say):
-    """Says what a workload takes, before anything of it is made; raises where the machine has less."""
-    if benchmark.needs is None:
+    """Says what a workload takes, before anything of it is made; raises where the machine has less. One without a size takes nothing."""
+    if benchmark.needs is None or parameters.get("sizes") == []:
         return
     there = next(folder for folder in (home, *home.parents) if folder.exists())
     meminfo = Path("/proc/meminfo").read_text()
@@ -186,16 +186,15 @@ def _grow(name, benchmark, workspace, rounds, say, keep, busy):
     """The rounds of all sizes together, each size kept when it is measured; the loads, the cores of others, and the last day."""
     found, loads, others_took, date = [{} for _ in range(rounds)], [], [], ""
     for size in benchmark.parameters["sizes"]:
-        path = keep and keep / f"{name}-{size}.json"
-        key = _kept_for(benchmark, workspace, rounds) if keep else None
-        kept = json.loads(path.read_text()) if keep and path.exists() else {}
-        if not kept or kept["key"] != key or (max(kept["others"]) > BUSY and not busy):
-            day = _today()
+        kept = _kept(name, size, benchmark, workspace, rounds, keep, busy)
+        if kept is None:
+            key, day = _kept_for(benchmark, workspace, rounds) if keep else None, _today()
             seen, load, taken = _rounds(f"{name}, {size}", benchmark.part(size), workspace, rounds, say, busy)
             workspace.clear()
             kept = {"key": key, "rounds": seen, "loads": load, "others": taken, "date": day}
             if keep:
                 keep.mkdir(parents=True, exist_ok=True)
+                path = keep / f"{name}-{size}.json"
                 partial = path.with_suffix(".partial")
                 partial.write_text(json.dumps(kept))
                 partial.rename(path)
@@ -207,6 +206,22 @@ def _grow(name, benchmark, workspace, rounds, say, keep, busy):
         others_took += kept["others"]
         date = max(date, kept["date"])
     return found, loads, others_took, date
+
+
+def left(name, benchmark, workspace, rounds, keep, busy):
+    """The sizes of a benchmark that grows which are still to be measured."""
+    sizes = benchmark.parameters["sizes"]
+    return [size for size in sizes if _kept(name, size, benchmark, workspace, rounds, keep, busy) is None]
+
+
+def _kept(name, size, benchmark, workspace, rounds, keep, busy):
+    """The rounds of a size that were measured before, if they count again."""
+    path = keep and keep / f"{name}-{size}.json"
+    if not path or not path.exists():
+        return None
+    kept = json.loads(path.read_text())
+    counts = kept["key"] == _kept_for(benchmark, workspace, rounds) and (busy or max(kept["others"]) <= BUSY)
+    return kept if counts else None
 
 
 def _kept_for(benchmark, workspace, rounds):

@@ -135,6 +135,19 @@ class Tree(unittest.TestCase):
                 self.run_it("squares")
                 self.assertEqual(self.measured(), ["2"] * 3 + ["4"] * 3)
 
+    def test_sizes_that_were_measured_take_nothing(self):
+        self.run_it("squares", "--sizes", "2")
+        # More than any machine has, of one of the sizes.
+        large = 'needs=lambda found: {"disk": 2**70 * found["sizes"].count("2") + 2**20},\n        curves='
+        (self.root / "bench/squares/benchmark.py").write_text(DECLARATION.replace("\\\\n", "\\n").replace("curves=", large))
+        status, said = self.run_it("squares", "--sizes", "2,4")
+        self.assertEqual((status, self.measured()), (0, ["4"] * 3), said)
+        self.assertIn("takes up to 0.0 GiB of disk", said)
+        self.assertNotIn("takes up to", self.run_it("squares", "--sizes", "2,4")[1])
+        (self.root / "forage").write_text("another")
+        self.assertIn("choose a smaller workload", self.run_it("squares", "--sizes", "2,4")[1])
+        self.assertEqual(self.measured(), [])
+
     def test_a_rehearsal_has_its_own_size_and_keeps_nothing(self):
         self.assertEqual(self.run_it("squares", "--rehearse")[0], 0)
         self.assertEqual(self.measured(), ["1"])
@@ -254,6 +267,16 @@ class Generator(unittest.TestCase):
         self.assertRegex(found["rare"], r'^"\w+ \w+"$')
         self.assertRegex(found["mixed"], r"^\(\w+ OR \w+\) AND \w+ AND NOT \w+$")
         self.assertEqual(found["broad"].count(" OR "), 5)
+
+
+    def test_the_page_says_what_the_largest_size_takes(self):
+        needs = module(Path("bench/growth-bm25/benchmark.py")).needs
+        page = " ".join((ROOT / "docs/growth.md").read_text().split())
+        self.assertIn(f"21 million passages take up to {needs({'sizes': ['21m']})['disk'] / 2**30:.1f} GiB of disk", page)
+        # Sizes are kept beside each other.
+        several = needs({"sizes": ["200k", "1m"]})["disk"]
+        self.assertGreater(several, needs({"sizes": ["1m"]})["disk"])
+        self.assertLess(several, 2**33)
 
 
 class Vectors(unittest.TestCase):
