@@ -111,16 +111,13 @@ fn the_largest_worlds_name_everything_once() {
 
 #[test]
 fn a_page_of_a_million_costs_nothing_to_reach() {
-    let start = std::time::Instant::now();
     let world = world(1_000_000, 11);
-    let page = world.page(987_654);
-    let task = world.question(Split::Test, 123_456_789);
-    assert!(!page.sections.is_empty() && !task.golds.is_empty());
-    assert!(
-        start.elapsed() < std::time::Duration::from_millis(50),
-        "{:?}",
-        start.elapsed()
-    );
+    // Made one after another from the first, a thousand of each would take hours.
+    for number in 0..1000 {
+        let page = world.page(999_999 - number);
+        let task = world.question(Split::Test, 123_456_789 + number);
+        assert!(!page.sections.is_empty() && !task.golds.is_empty());
+    }
 }
 
 #[test]
