@@ -130,9 +130,9 @@ fn loss_and_gradient_equal_pytorch_for_every_cut() {
                 );
             }
             for (parameter, reference) in expected["gradients"].as_object().unwrap() {
-                for (found, reference) in
-                    values(&gradients, parameter).iter().zip(floats(reference))
-                {
+                let (found, reference) = (values(&gradients, parameter), floats(reference));
+                assert_eq!(found.len(), reference.len(), "{name} {parameter}");
+                for (found, reference) in found.iter().zip(reference) {
                     assert!(
                         (f64::from(*found) - reference).abs() < 3e-6,
                         "{name} {parameter}: {found} {reference}"
@@ -208,6 +208,7 @@ fn three_adamw_steps_equal_pytorch() {
         } else {
             floats(reference)
         };
+        assert_eq!(found.len(), reference.len(), "{name}");
         for (found, reference) in found.zip(reference) {
             assert!(
                 (f64::from(found) - reference).abs() < 5e-6,
