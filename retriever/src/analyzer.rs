@@ -14,7 +14,7 @@ use crate::porter;
 use segments::Segments;
 
 /// Name and version of the analysis, part of every index manifest and fingerprint. Changes when any term would.
-pub(crate) const ANALYZER_ID: &str = "lucene-english-2";
+pub(crate) const ANALYZER_ID: &str = "lucene-english-3";
 
 /// Lucene's `EnglishAnalyzer` stop set, sorted.
 const STOP_WORDS: [&str; 33] = [
@@ -336,6 +336,23 @@ mod tests {
         check("Franc\u{b8}ois c\u{b8}", &["franc", "oi", "c"]);
         check("e\u{301}tude \u{301} _\u{301}", &["e\u{301}tud"]);
         check("\u{1f1e9} \u{1f1e9}\u{1f1ea}", &["\u{1f1e9}\u{1f1ea}"]);
+    }
+
+    /// As Lucene's `StandardTokenizer` has them (Anserini 1.7.1).
+    #[test]
+    fn marks_of_south_east_asia_are_words_behind_what_is_none() {
+        check("foo \u{25cc}\u{e48} bar", &["foo", "\u{e48}", "bar"]);
+        check("foo \u{e48} bar", &["foo", "\u{e48}", "bar"]);
+        check("x\n\u{ec8} y", &["x", "\u{ec8}", "y"]);
+        check("(\u{e31}) _\u{e48} _", &["\u{e31}", "\u{e48}"]);
+        check("\u{1f1e9}\u{e48}", &["\u{e48}"]);
+        check("\u{25cc}\u{e48}abc", &["\u{e48}", "abc"]);
+        check("\u{25cc}\u{301}\u{e48}\u{301} x", &["\u{e48}\u{301}", "x"]);
+        check(".\u{e48}\u{301}\u{e49}", &["\u{e48}\u{301}\u{e49}"]);
+        let run = "\u{e48}\u{e01}\u{301}\u{e02}";
+        check(&format!("\u{25cc}{run} x"), &[run, "x"]);
+        check("a\u{e48}b 1\u{e48}", &["a\u{e48}b", "1\u{e48}"]);
+        check("☃\u{e48}", &["☃\u{e48}"]);
     }
 
     #[test]

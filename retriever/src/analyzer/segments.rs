@@ -82,21 +82,22 @@ impl<'t> Iterator for Segments<'t> {
 fn next_unicode_word<'t>(text: &'t str, bounds: &mut UWordBoundIndices<'t>) -> Option<&'t str> {
     loop {
         let (start, segment) = bounds.next()?;
-        if is_south_east_asian(segment) {
+        if is_word(segment) && !segment.starts_with(is_south_east_asian) {
+            // The selector of text style is not a part of a symbol.
+            return Some(segment.trim_end_matches('\u{fe0e}'));
+        }
+        // Marks of these scripts are words also behind what is none, a space say.
+        if let Some(at) = segment.find(is_south_east_asian) {
             let mut end = start + segment.len();
             while let Some((next, following)) = bounds
                 .clone()
                 .next()
-                .filter(|(_, piece)| is_south_east_asian(piece))
+                .filter(|(_, piece)| piece.starts_with(is_south_east_asian))
             {
                 end = next + following.len();
                 bounds.next();
             }
-            return Some(&text[start..end]);
-        }
-        if is_word(segment) {
-            // The selector of text style is not a part of a symbol.
-            return Some(segment.trim_end_matches('\u{fe0e}'));
+            return Some(&text[start + at..end]);
         }
     }
 }
@@ -123,8 +124,13 @@ fn is_word(segment: &str) -> bool {
         return first.is_ascii_alphanumeric();
     }
     // A flag is two regional indicators; one alone is nothing.
-    let half_a_flag = matches!(first, '\u{1f1e6}'..='\u{1f1ff}') && letters.next().is_none();
+    let half_a_flag = is_regional(first) && !letters.next().is_some_and(is_regional);
     !half_a_flag && starts_word(first)
+}
+
+/// A regional indicator.
+fn is_regional(letter: char) -> bool {
+    matches!(letter, '\u{1f1e6}'..='\u{1f1ff}')
 }
 
 /// Word-break class `ExtendNumLet`.
@@ -190,14 +196,12 @@ fn is_later_letter(letter: char) -> bool {
 }
 
 /// Line-break class SA (complex context), whose runs Lucene keeps together.
-fn is_south_east_asian(segment: &str) -> bool {
-    segment.chars().next().is_some_and(|letter| {
-        matches!(u32::from(letter),
-            0x0E01..=0x0E3A | 0x0E40..=0x0E4E | 0x0E81..=0x0EBD | 0x0EC0..=0x0ECE | 0x0EDC..=0x0EDF
-            | 0x1000..=0x103F | 0x1050..=0x108F | 0x109A..=0x109F | 0x1780..=0x17D3 | 0x17D7 | 0x17DC..=0x17DD
-            | 0x1950..=0x1974 | 0x1980..=0x19C9 | 0x19DE..=0x19DF | 0x1A20..=0x1A7C | 0x1AA0..=0x1AAD
-            | 0xA9E0..=0xA9EF | 0xA9FA..=0xA9FE | 0xAA60..=0xAAC2 | 0xAADB..=0xAADF | 0x11700..=0x1172B)
-    })
+fn is_south_east_asian(letter: char) -> bool {
+    matches!(u32::from(letter),
+        0x0E01..=0x0E3A | 0x0E40..=0x0E4E | 0x0E81..=0x0EBD | 0x0EC0..=0x0ECE | 0x0EDC..=0x0EDF
+        | 0x1000..=0x103F | 0x1050..=0x108F | 0x109A..=0x109F | 0x1780..=0x17D3 | 0x17D7 | 0x17DC..=0x17DD
+        | 0x1950..=0x1974 | 0x1980..=0x19C9 | 0x19DE..=0x19DF | 0x1A20..=0x1A7C | 0x1AA0..=0x1AAD
+        | 0xA9E0..=0xA9EF | 0xA9FA..=0xA9FE | 0xAA60..=0xAAC2 | 0xAADB..=0xAADF | 0x11700..=0x1172B)
 }
 
 /// `Extended_Pictographic` of Emoji 11, regional indicators and skin tones: what Lucene types as emoji.
