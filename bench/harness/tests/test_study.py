@@ -5,6 +5,7 @@ import copy
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -198,6 +199,17 @@ class Study(unittest.TestCase):
             while any(lives(int(process)) for process in found):
                 self.assertLess(time.monotonic(), until, "a training goes on")
                 time.sleep(0.01)
+
+
+class Prose(unittest.TestCase):
+    def test_readme_and_guide_have_the_figures_of_the_study(self):
+        found = json.loads((ROOT / "bench/results/study.json").read_text())["figures"]
+        shown = lambda name: f"{found[f'study/greedy/{name}']['median']:.2f}".removeprefix("0")
+        for page in ("README.md", "docs/quickstart.md"):
+            text = " ".join((ROOT / page).read_text().split())
+            rise, control = f"rose from {shown('trained/start')} to {shown('trained/end')} (means)", shown("any_search/end")
+            self.assertIn(rise, text, page)
+            self.assertRegex(text.split(rise)[1][:100], rf"control.* to {re.escape(control)}\.", page)
 
 
 if __name__ == "__main__":
