@@ -19,12 +19,14 @@ from harness.tests.test_servers import lives
 class SideBySide(unittest.TestCase):
     def test_each_item_is_worked_on_once_as_many_at_a_time_as_there_are_cores(self):
         cores, lock, running, most = len(os.sched_getaffinity(0)), threading.Lock(), [], []
+        # However long the system keeps a thread waiting, none goes on before as many are at work.
+        together = threading.Barrier(cores)
 
         def work(name, number):
             with lock:
                 running.append(name)
                 most.append(len(running))
-            time.sleep(0.01)
+            together.wait(60)
             with lock:
                 running.remove(name)
             return number * 2
