@@ -1,7 +1,7 @@
-"""`forage judge audit` and OpenAI's Python package against policy servers that are judges.
+"""`forage judge audit` and OpenAI's Python package against servers that are judges.
 
-Usage: test_judge.py FORAGE URL_EXACT URL_CHATTY FOLDER. Prints a line per check; the last line is JSON.
-Exit code 1 if any failed.
+Usage: test_judge.py FORAGE forage|vllm URL_EXACT URL_THINKING URL_CHATTY FOLDER. Prints a line per check; the last line is
+JSON. Exit code 1 if any failed.
 """
 
 import json
@@ -12,7 +12,7 @@ from pathlib import Path
 import openai
 from checks import check, failed, results
 
-FORAGE, EXACT, CHATTY, FOLDER = sys.argv[1:5]
+FORAGE, PEER, EXACT, THINKING, CHATTY, FOLDER = sys.argv[1:7]
 ROWS = [
     {"question": "Where was Ada born?", "gold": "London", "answer": "London", "label": True},
     {"question": "Where was Ada born?", "gold": "London", "answer": "in Paris, or so they say", "label": False},
@@ -28,10 +28,17 @@ def says(url):
     return client.chat.completions.create(model="judge", messages=message, temperature=0, max_tokens=40).choices[0]
 
 
+def toml(value):
+    """A value as TOML has it."""
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{key} = {toml(part)}" for key, part in value.items()) + " }"
+    return json.dumps(value)
+
+
 def audit(url, rows=ROWS, model="judge", **settings):
     """Exit code, standard output and standard error of an audit."""
     folder = Path(FOLDER)
-    told = "".join(f"{key} = {json.dumps(value)}\n" for key, value in settings.items())
+    told = "".join(f"{key} = {toml(value)}\n" for key, value in settings.items())
     judge = f'[reward.judge]\nweight = 1.0\nurl = "{url}"\nmodel = "{model}"\nattempts = 2\ntimeout_s = 20\n{told}'
     config = Path("configs/quickstart.toml").read_text().replace("[engine]", judge + "\n[engine]", 1)
     (folder / "judge.toml").write_text(config)
@@ -54,6 +61,17 @@ cache = str(Path(FOLDER) / "verdicts.jsonl")
 first, second = (json.loads(audit(EXACT, cache=cache)[1]) for _ in range(2))
 check("audit: with a cache nothing is asked twice", (first["calls"], second["calls"]) == (len(ROWS), 0))
 check("audit: and the findings stay", first["agreement"] == second["agreement"] == agreement)
+code, out, err = audit(THINKING)
+check("audit: thoughts before a verdict are passed over", code == 0 and json.loads(out)["agreement"] == agreement)
+code, out, err = audit(THINKING, max_tokens=3)
+check("audit: thoughts that take all of max_tokens are named", code == 1 and out == "" and "raise max_tokens" in err)
+code, out, err = audit(THINKING, max_tokens=3, extra_body={"chat_template_kwargs": {"enable_thinking": False}})
+check("audit: extra_body switches thoughts off", code == 0 and json.loads(out)["agreement"] == agreement)
+code, out, err = audit(EXACT, structured=True)
+if PEER == "vllm":
+    check("audit: a server holds replies to the schema", code == 0 and json.loads(out)["agreement"] == agreement)
+else:
+    check("audit: a schema that the server does not know is an error", code == 1 and out == "" and "response_format" in err)
 check("openai: the chatty one", says(CHATTY).message.content == "Yes, the answer is right.")
 code, out, err = audit(CHATTY)
 check("audit: a yes in words is not a verdict", code == 1 and out == "" and "the reply is not a verdict" in err)
@@ -68,5 +86,5 @@ check("audit: a model the server does not have is named", code == 1 and out == "
 code, out, err = audit("http://127.0.0.1:9")
 check("audit: a judge that is not there is an error", code == 1 and out == "" and "127.0.0.1:9" in err)
 figures = {"checks": len(results), "passed": len(results) - len(failed()), "failed": failed()}
-print(json.dumps({"bench": "clients-judge", "held": not failed(), "figures": figures}))
+print(json.dumps({"bench": f"clients-judge-{PEER}", "held": not failed(), "figures": figures}))
 sys.exit(1 if failed() else 0)
