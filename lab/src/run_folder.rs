@@ -402,3 +402,36 @@ fn wrote(tokenizer: &HfTokenizer, episode: &Episode) -> bool {
     let text = tokenizer.decode(episode.tokens.ids());
     episode.turns.iter().all(|turn| text.contains(&turn.policy))
 }
+
+#[cfg(test)]
+mod tests {
+    use forage_contracts::Tokenizer;
+    use forage_contracts::seed::Seed;
+    use forage_trainer::device::DeviceSpec;
+    use forage_trainer::{LoraConfig, Targets};
+
+    use super::tokenizer;
+    use crate::builtin;
+    use crate::layout::RunLayout;
+
+    #[test]
+    fn the_tokenizer_of_a_run_that_trained_an_adapter_is_at_hand() {
+        let folder = tempfile::tempdir().unwrap();
+        let layout = RunLayout::new(folder.path());
+        assert!(tokenizer(&layout).is_none());
+        let mut start = builtin::load("quickstart", &DeviceSpec::Cpu).unwrap();
+        let config = LoraConfig {
+            rank: 2,
+            alpha: 4.0,
+            rank_stabilised: false,
+            dropout: 0.0,
+            targets: Targets::AllLinear,
+            base: "builtin:quickstart".to_owned(),
+        };
+        start.adapt(config, Seed::root(1)).unwrap();
+        start.save_adapter(&layout.policy()).unwrap();
+        let ids = start.tokenizer.encode("<search> Velm</search>");
+        let found = tokenizer(&layout).unwrap();
+        assert_eq!(found.decode(&ids), start.tokenizer.decode(&ids));
+    }
+}

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use forage_contracts::Tokenizer;
 use forage_contracts::seed::Seed;
 
 use crate::tests::common::problem::checkpoint;
@@ -67,8 +68,17 @@ fn an_adapter_appears_when_it_is_complete() {
     std::fs::create_dir(&place).unwrap();
     std::fs::write(place.join("left"), "").unwrap();
     start.save_adapter(&place).unwrap();
-    let files = ["adapter_config.json", "adapter_model.safetensors"];
+    let files = [
+        "adapter_config.json",
+        "adapter_model.safetensors",
+        "tokenizer.json",
+        "tokenizer_config.json",
+    ];
     assert_eq!(names(&place), files);
+    // What its policy writes is read without the base.
+    let tokenizer = Checkpoint::tokenizer_of(&place).unwrap();
+    let ids = start.tokenizer.encode("What is it?");
+    assert_eq!(tokenizer.encode("What is it?"), ids);
     assert_eq!(names(folder.path()), ["policy"]);
 }
 

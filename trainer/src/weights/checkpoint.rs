@@ -128,18 +128,22 @@ impl Checkpoint {
         Ok(())
     }
 
-    /// Writes the adapter as a PEFT folder, which appears when it is complete; one that was there is replaced.
+    /// Writes the adapter as a PEFT folder, with the tokenizer and its chat template, so that what the policy wrote can be read
+    /// where the base is not. It appears when it is complete; one that was there is replaced.
     ///
     /// # Errors
     /// [`WeightsError`] when there is none, or that names the file.
     pub fn save_adapter(&self, folder: &Path) -> Result<(), WeightsError> {
         let lora = self.adapter_for(folder)?;
         save_folder(folder, |partial| {
-            adapter::save(&self.decoder, lora, partial)
+            adapter::save(&self.decoder, lora, partial)?;
+            let facts = self.facts(FileType::F32);
+            self.companions.write_tokenizer(partial, &facts)?;
+            write(&partial.join(TOKENIZER), &self.tokenizer_json)
         })
     }
 
-    /// As [`Self::save_adapter`], for who reads the folder at once.
+    /// Writes the adapter alone as a PEFT folder, for who reads it at once.
     pub(crate) fn write_adapter(&self, folder: &Path) -> Result<(), WeightsError> {
         let lora = self.adapter_for(folder)?;
         write_folder(folder, |partial| {
@@ -189,7 +193,7 @@ impl Checkpoint {
     ) -> Result<Self, WeightsError> {
         let config = ModelConfig::from_file(&folder.join("config.json"))?;
         let companions = Companions::read(folder)?;
-        let tokenizer_path = folder.join("tokenizer.json");
+        let tokenizer_path = folder.join(TOKENIZER);
         let tokenizer_json = read(&tokenizer_path, FileBounds::LIST)?;
         let eos = companions.eos_token(folder, &tokenizer_json)?;
         let tokenizer = HfTokenizer::from_file(&tokenizer_path, &eos)?;
@@ -267,21 +271,28 @@ impl Checkpoint {
             path: folder.to_owned(),
             source,
         })?;
-        let facts = Facts {
-            config: &self.config,
-            eos: &self.eos,
-            ends: &self.ends,
-            chat_template: self.chat_template.as_deref(),
-            dtype: options.file_type.name(),
-        };
-        self.companions.write(folder, &facts)?;
-        write(&folder.join("tokenizer.json"), &self.tokenizer_json)?;
+        self.companions
+            .write(folder, &self.facts(options.file_type))?;
+        write(&folder.join(TOKENIZER), &self.tokenizer_json)?;
         if self.decoder.is_adapted() {
             return save_decoder_as(folder, &self.clone().merge().decoder, options);
         }
         save_decoder_as(folder, &self.decoder, options)
     }
+
+    fn facts(&self, file_type: FileType) -> Facts<'_> {
+        Facts {
+            config: &self.config,
+            eos: &self.eos,
+            ends: &self.ends,
+            chat_template: self.chat_template.as_deref(),
+            dtype: file_type.name(),
+        }
+    }
 }
+
+/// File of the tokenizer.
+const TOKENIZER: &str = "tokenizer.json";
 
 impl Checkpoint {
     /// The tokenizer of a Hugging Face folder, without the model's weights.
@@ -289,7 +300,7 @@ impl Checkpoint {
     /// # Errors
     /// [`WeightsError`] that names the file.
     pub fn tokenizer_of(folder: &Path) -> Result<HfTokenizer, WeightsError> {
-        let path = folder.join("tokenizer.json");
+        let path = folder.join(TOKENIZER);
         let tokenizer_json = read(&path, FileBounds::LIST)?;
         let eos = Companions::read(folder)?.eos_token(folder, &tokenizer_json)?;
         Ok(HfTokenizer::from_file(&path, &eos)?)

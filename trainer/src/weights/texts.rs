@@ -186,6 +186,15 @@ impl Companions {
             GENERATION,
             &self.generation.clone().unwrap_or_else(own),
         )?;
+        self.write_tokenizer(folder, now)
+    }
+
+    /// Writes what is said of the tokenizer, and the chat template.
+    pub(super) fn write_tokenizer(
+        &self,
+        folder: &Path,
+        now: &Facts<'_>,
+    ) -> Result<(), WeightsError> {
         let own = || {
             let tokenizer = serde_json::json!({
                 "tokenizer_class": "PreTrainedTokenizerFast",
