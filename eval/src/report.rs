@@ -206,6 +206,20 @@ impl Report {
         self
     }
 
+    /// The notes, with one on scripts, whose tokens are bytes; a comparison says that of its sides itself.
+    fn said(&self) -> Vec<String> {
+        let scripts = self.evaluations.iter();
+        let scripts = scripts.filter(|(_, summary)| summary.in_bytes && self.paired.is_none());
+        let scripts: Vec<&str> = scripts.map(|(label, _)| label.as_str()).collect();
+        let bytes = (!scripts.is_empty()).then(|| {
+            format!(
+                "Counts of tokens, such as policy_tokens, are bytes in {}: a script has no tokenizer.",
+                scripts.join("; ")
+            )
+        });
+        self.notes.iter().cloned().chain(bytes).collect()
+    }
+
     /// The page.
     pub fn render(&self) -> String {
         let results = html! {
@@ -230,7 +244,7 @@ impl Report {
                 (self.by_run(verdict::opening, Studies::opening))
                 @if let Some(paired) = &self.paired { p.lead { (paired.words) } }
                 @if self.is_of_runs_alone() { (opening::of_arms(&self.arms, &self.alarms, !self.trajectories.is_empty())) }
-                @for note in &self.notes { p.caption { (note) } }
+                @for note in &self.said() { p.caption { (note) } }
             }
             (sections(&[
                 ("Results", results),
@@ -292,7 +306,7 @@ impl Report {
         let alarms = self.alarms.iter().map(|(run, alarm)| Raised { run, alarm });
         json!({
             "title": self.title,
-            "notes": self.notes,
+            "notes": self.said(),
             "verdicts": by_name(&self.verdicts, |verdict| json!(verdict)),
             "studies": by_name(&self.studies, |study| json!(study)),
             "evaluations": by_name(&self.evaluations, |summary| json!(summary)),

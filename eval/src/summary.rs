@@ -15,7 +15,7 @@ use crate::stats::{
 use crate::text;
 
 /// A note below the numbers of a script's episodes.
-const IN_BYTES: &str = "counts of tokens, such as policy_tokens, are bytes here: a script has no tokenizer, and wider \
+pub(crate) const IN_BYTES: &str = "counts of tokens, such as policy_tokens, are bytes here: a script has no tokenizer, and wider \
      limits than a model\n";
 
 /// A row of a table: a name, a mean with its interval, and the number of questions or data sets.

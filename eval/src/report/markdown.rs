@@ -13,7 +13,7 @@ use crate::text;
 
 pub(super) fn render(report: &Report) -> String {
     let mut text = format!("# {}\n", cell(&report.title));
-    for note in &report.notes {
+    for note in &report.said() {
         let _ = write!(text, "\n{}\n", cell(note));
     }
     for arm in report.arms.iter().filter(|_| report.is_of_runs_alone()) {

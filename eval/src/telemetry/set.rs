@@ -13,7 +13,7 @@ use crate::measures::QuestionKey;
 use crate::stats::{
     Bootstrap, Interval, StatsError, bootstrap_clusters, cluster_means, mean_interval,
 };
-use crate::summary::number;
+use crate::summary::{IN_BYTES, number};
 use crate::text;
 
 /// One item of a set.
@@ -37,6 +37,9 @@ pub struct Telemetry {
     pub(crate) items: BTreeMap<String, SetItem>,
     /// Items above their thresholds, in the order of tables.
     pub alarms: Vec<Alarm>,
+    /// Whether tokens are bytes: a script wrote the episodes, and has no tokenizer.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) in_bytes: bool,
     /// The settings of the intervals.
     pub bootstrap: Bootstrap,
 }
@@ -78,6 +81,7 @@ impl Telemetry {
             infra: episodes.len() - readings.len(),
             items,
             alarms,
+            in_bytes: episodes.first().is_some_and(Episode::is_in_bytes),
             bootstrap,
         })
     }
@@ -109,7 +113,8 @@ impl Telemetry {
             self.episodes, self.infra
         );
         let alarms: String = self.alarms.iter().map(Alarm::to_text).collect();
-        [table, counts, alarms].concat()
+        let bytes = if self.in_bytes { IN_BYTES } else { "" };
+        [table.as_str(), &counts, bytes, &alarms].concat()
     }
 }
 

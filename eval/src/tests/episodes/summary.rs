@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 
 use forage_contracts::environment::TurnKind;
 use forage_contracts::{Episode, Split, TokenLog};
-use forage_eval::{Comparison, EvalSummary, StatsError};
+use forage_eval::{Comparison, EvalSummary, Report, StatsError, Telemetry};
 use serde_json::json;
 
 use super::fixtures::{SETTINGS, episode, episodes, infra, truncated};
@@ -162,6 +162,19 @@ fn bytes_of_a_script_are_not_shown_as_tokens() -> TestResult {
         |set: &[Episode]| Ok::<_, StatsError>(EvalSummary::from_episodes(set, SETTINGS)?.to_text());
     assert!(words(&scripted)?.contains("are bytes here"));
     assert!(!words(&sampled)?.contains("bytes"));
+    let conduct =
+        |set: &[Episode]| Ok::<_, StatsError>(Telemetry::from_episodes(set, SETTINGS)?.to_text());
+    assert!(conduct(&scripted)?.contains("are bytes here"));
+    assert!(!conduct(&sampled)?.contains("are bytes"));
+    let summary = EvalSummary::from_episodes(&scripted, SETTINGS)?;
+    let report = Report::new("a script").evaluation("oracle", summary);
+    for shown in [
+        report.render(),
+        report.to_markdown(),
+        report.to_json().to_string(),
+    ] {
+        assert!(shown.contains("are bytes in oracle: "), "{shown}");
+    }
     let compared = Comparison::from_episodes(&sampled, &scripted, SETTINGS)?;
     let caveat = compared.caveat().unwrap_or_default();
     assert!(
