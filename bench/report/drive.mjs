@@ -247,6 +247,9 @@ for (const [name, address, ready] of [
         const faults = [];
         for (const frame of new Set([page.mainFrame(), shown])) {
           check(`${where}: as wide as the screen`, await asWideAsTheScreen(frame));
+          const wider = () => [...document.querySelectorAll(".rows")].filter((one) => one.scrollWidth > one.clientWidth).length;
+          const cut = await frame.evaluate(wider);
+          check(`${where}: no column of a table is out of sight`, cut === 0, cut);
           await frame.evaluate(axe);
           const found = await frame.evaluate(() => globalThis.axe.run(document, { resultTypes: ["violations"], iframes: false }));
           faults.push(...found.violations.map((one) => `${one.id} at ${one.nodes.slice(0, 3).map((node) => node.target).join(", ")}`));

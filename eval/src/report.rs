@@ -36,7 +36,7 @@ use crate::telemetry::{Course, Failure, count_failures};
 use crate::text::write_atomic;
 use crate::trajectory::Trajectory;
 use crate::verdict::Verdict;
-use html::sections;
+use html::{coded, sections};
 use studies::Studies;
 
 pub use arms::{Arm, Trend};
@@ -242,9 +242,9 @@ impl Report {
             header {
                 h1 { (self.title) }
                 (self.by_run(verdict::opening, Studies::opening))
-                @if let Some(paired) = &self.paired { p.lead { (paired.words) } }
+                @if let Some(paired) = &self.paired { p.lead { (coded(&paired.words)) } }
                 @if self.is_of_runs_alone() { (opening::of_arms(&self.arms, &self.alarms, !self.trajectories.is_empty())) }
-                @for note in &self.said() { p.caption { (note) } }
+                @for note in &self.said() { p.caption { (coded(note)) } }
             }
             (sections(&[
                 ("Results", results),

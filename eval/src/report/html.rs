@@ -118,9 +118,35 @@ pub(super) fn legend<'a>(names: impl IntoIterator<Item = (&'a str, &'a str)>) ->
     }
 }
 
+/// Text whose parts between backticks are code.
+pub(super) fn coded(text: &str) -> Markup {
+    let parts: Vec<&str> = text.split('`').collect();
+    // An even number of them: a backtick has no other.
+    let is_paired = parts.len() % 2 == 1;
+    html! {
+        @if is_paired {
+            @for (place, part) in parts.iter().enumerate() {
+                @if place % 2 == 1 { code { (part) } } @else { (part) }
+            }
+        } @else { (text) }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn text_between_backticks_is_code() {
+        let shown = ["a `<b>` c", "`a`", "no", "1 ` 2"].map(|text| coded(text).0);
+        let expected = [
+            "a <code>&lt;b&gt;</code> c",
+            "<code>a</code>",
+            "no",
+            "1 ` 2",
+        ];
+        assert_eq!(shown, expected);
+    }
 
     #[test]
     fn text_is_escaped_and_control_characters_are_replaced() {

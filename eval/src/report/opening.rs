@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::arms::{Arm, values};
 use super::curves::title;
+use super::html::coded;
 use crate::stats::{Bootstrap, Interval};
 use crate::summary::number;
 
@@ -25,7 +26,7 @@ pub(super) fn of_arms(arms: &[Arm], alarms: &[(String, Alarm)], has_trajectories
     html! {
         @for arm in arms {
             @if arms.len() > 1 { h3 { (arm.name) } }
-            p.lead { (lead(arm)) }
+            p.lead { (coded(&lead(arm))) }
             div.tiles {
                 @for (name, value, note) in tiles(arm) {
                     div.tile { span { (name) } b { (value) } small { (note) } }
@@ -37,7 +38,7 @@ pub(super) fn of_arms(arms: &[Arm], alarms: &[(String, Alarm)], has_trajectories
             @let plural = if count == 1 { "" } else { "s" };
             p.caption {
                 @if let Some((run, alarm)) = alarms.iter().max_by_key(|(_, alarm)| alarm.step) {
-                    a href="#alarms" { (count) " alarm" (plural) } ", the newest of " (run) ": " (alarm.message) " "
+                    a href="#alarms" { (count) " alarm" (plural) } ", the newest of " (run) ": " (coded(&alarm.message)) " "
                 } @else {
                     "No alarm was raised. "
                 }

@@ -3,6 +3,7 @@
 use maud::{Markup, html};
 use serde::Serialize;
 
+use super::html::coded;
 use super::tables::Table;
 use super::{at_k, intervals, tables, verdict};
 use crate::stats::mean;
@@ -39,8 +40,8 @@ impl Studies {
         let (class, badge) = verdict::badge(self.greedy.claim(), twins);
         html! {
             p class={ "badge " (class) } { (badge) }
-            p.lead { (lead) }
-            ul.notes { @for sentence in words.iter().skip(1) { li { (sentence) } } }
+            p.lead { (coded(lead)) }
+            ul.notes { @for sentence in words.iter().skip(1) { li { (coded(sentence)) } } }
         }
     }
 

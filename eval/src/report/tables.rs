@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use forage_env::{Alarm, Severity};
 use maud::{Markup, html};
 
+use super::html::coded;
 use super::{Paired, Recipe};
 use crate::compare::{Comparison, Difference};
 use crate::decomposition::{Decomposition, Row};
@@ -30,16 +31,19 @@ pub(super) enum Cell {
     Interval(Option<Interval>),
 }
 
+/// Most columns that stand side by side on a wide screen.
+const COLUMNS: usize = 8;
+
 impl Table {
     pub(super) fn html(&self) -> Markup {
         html! {
-            // It scrolls where the screen is narrow, by keys too.
-            div.scroll tabindex="0" {
+            // Where the screen is too narrow for its columns, each row is a list with the names of the columns.
+            div.rows.many[self.head.len() > COLUMNS] {
                 table {
                     thead { tr { @for name in &self.head { th scope="col" { (name) } } } }
                     tbody {
-                        @for row in &self.rows { tr { (cells(row)) } }
-                        @for row in &self.counts { tr.count { (cells(row)) } }
+                        @for row in &self.rows { tr { (cells(row, &self.head)) } }
+                        @for row in &self.counts { tr.count { (cells(row, &self.head)) } }
                     }
                 }
             }
@@ -47,11 +51,11 @@ impl Table {
     }
 }
 
-fn cells((name, cells): &(String, Vec<Cell>)) -> Markup {
+fn cells((name, cells): &(String, Vec<Cell>), head: &[String]) -> Markup {
     html! {
         th scope="row" { (name) }
-        @for cell in cells {
-            td {
+        @for (place, cell) in cells.iter().enumerate() {
+            td data-of=[head.get(place + 1)] {
                 @match cell {
                     Cell::Text(text) => (text),
                     Cell::Interval(None) => "–",
@@ -335,7 +339,7 @@ pub(super) fn alarms(alarms: &[(String, Alarm)]) -> Markup {
                         b class={ "badge " (class) } { (alarm.severity.name()) } " "
                         b { (alarm.kind.replace('_', " ")) } " "
                         span.outcome { (run) @if let Some(step) = alarm.step { ", step " (step) } }
-                        p { (alarm.message) }
+                        p { (coded(&alarm.message)) }
                         @if !alarm.examples.is_empty() {
                             ul { @for example in &alarm.examples { li { (example.to_text()) } } }
                         }

@@ -2,6 +2,7 @@
 
 use maud::{Markup, html};
 
+use super::html::coded;
 use super::tables::{Cell, Table, beside, beside_head, decomposition, mistakes, sources};
 use crate::study::{Claim, Cost};
 use crate::text::signed;
@@ -15,8 +16,8 @@ pub(super) fn opening(verdict: &Verdict) -> Markup {
     let lead = words.first().map(String::as_str).unwrap_or_default();
     html! {
         p class={ "badge " (class) } { (badge) }
-        p.lead { (lead) }
-        ul.notes { @for sentence in words.iter().skip(1) { li { (sentence) } } }
+        p.lead { (coded(lead)) }
+        ul.notes { @for sentence in words.iter().skip(1) { li { (coded(sentence)) } } }
         div.tiles {
             @for (name, value, note) in tiles(verdict) {
                 div.tile { span { (name) } b { (value) } small { (note) } }

@@ -149,6 +149,21 @@ fn parts_have_intervals_within_their_range() -> TestResult {
 }
 
 #[test]
+fn a_table_too_wide_for_a_screen_lists_its_rows() -> TestResult {
+    let summary = EvalSummary::from_episodes(&[episode(0, true)], SETTINGS)?;
+    let page = |count: u64| {
+        let labels = (0..count).map(|place| format!("policy {place}"));
+        let report = labels.fold(Report::new("policies"), |report, label| {
+            report.evaluation(label, summary.clone())
+        });
+        report.render()
+    };
+    let many = "<div class=\"rows many\">";
+    assert!(page(8).contains(many) && !page(7).contains(many));
+    Ok(())
+}
+
+#[test]
 fn bytes_of_a_script_are_not_shown_as_tokens() -> TestResult {
     let prompt = "Who?";
     let bytes: Vec<u32> = prompt.bytes().map(u32::from).collect();
@@ -175,6 +190,7 @@ fn bytes_of_a_script_are_not_shown_as_tokens() -> TestResult {
     ] {
         assert!(shown.contains("are bytes in oracle: "), "{shown}");
     }
+    assert!(report.render().contains("<td data-of=\"oracle\">"));
     let compared = Comparison::from_episodes(&sampled, &scripted, SETTINGS)?;
     let caveat = compared.caveat().unwrap_or_default();
     assert!(
