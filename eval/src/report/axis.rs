@@ -76,11 +76,16 @@ fn multiples(step: f64, first: f64, last: f64) -> Vec<f64> {
         .collect()
 }
 
-/// A range that is never empty, and starts at 0 when the values come near it anyway.
+/// A range that is never empty, and starts at 0 when the values come near it anyway, or are all the same: no share is above 1 or below 0.
 fn widen(low: f64, high: f64) -> [f64; 2] {
     if high - low <= 1e-9 * high.abs().max(1e-9) {
-        let pad = if high == 0.0 { 0.5 } else { 0.1 * high.abs() };
-        [low - pad, high + pad]
+        if high > 0.0 {
+            [0.0, high]
+        } else if low < 0.0 {
+            [low, 0.0]
+        } else {
+            [0.0, 1.0]
+        }
     } else if low > 0.0 && low < 0.4 * high {
         [0.0, high]
     } else {
@@ -115,8 +120,9 @@ mod tests {
             around(-0.04, 0.31, 4),
             ["-0.1", "0", "0.1", "0.2", "0.3", "0.4"]
         );
-        assert_eq!(around(2.0, 2.0, 2), ["1.8", "2.0", "2.2"]);
-        assert_eq!(around(0.0, 0.0, 2), ["-0.5", "0", "0.5"]);
+        assert_eq!(around(2.0, 2.0, 2), ["0", "1", "2"]);
+        assert_eq!(around(-2.0, -2.0, 2), ["-2", "-1", "0"]);
+        assert_eq!(around(0.0, 0.0, 2), ["0", "0.5", "1.0"]);
         assert_eq!(around(0.0, 2e-5, 2), ["0", "1e-5", "2e-5"]);
         let steps = |low, high| labels(&Axis::of_steps([low, high], PIXELS));
         assert_eq!(steps(1.0, 60.0), ["20", "40", "60"]);
