@@ -12,7 +12,9 @@ use crate::terminal::{note, word};
 /// The same overrides at the end of another command line, after a blank; nothing where there are none.
 pub(crate) fn again(overrides: &[String]) -> String {
     let words = overrides.iter().map(|item| word(Path::new(item)));
-    words.map(|item| format!(" --set {item}")).collect()
+    words
+        .flat_map(|item| [" --set ".to_owned(), item])
+        .collect()
 }
 
 /// Reads and resolves a config, a file or the name of a recipe, and warns of what it may not mean.
