@@ -38,7 +38,10 @@ fn settings_schema() -> Value {
     compares["default"] = json!("answers");
     for (schema, about) in [
         (&mut scheme, "The pairs that meet, and the score."),
-        (&mut compares, "The part of the two that the judge is shown."),
+        (
+            &mut compares,
+            "The part of the two that the judge is shown.",
+        ),
     ] {
         schema["description"] = json!(about);
     }
