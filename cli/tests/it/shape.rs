@@ -128,7 +128,11 @@ fn module(own: &[String], code: &str, files: &BTreeMap<Vec<String>, PathBuf>) ->
     let (mut module, mut body) = (Module::default(), String::new());
     let mut passed_on = Vec::new();
     for statement in code.split(';') {
+        // A text may have the word as well.
+        let is_of_import =
+            |letter: char| is_of_word(letter) || letter.is_whitespace() || ":{},*".contains(letter);
         let import = statement.rsplit_once("use ");
+        let import = import.filter(|(_, tree)| tree.chars().all(is_of_import));
         let import = import.map(|(rest, tree)| (rest, paths(tree)));
         let import = import.filter(|(_, paths)| {
             let first = paths.first();

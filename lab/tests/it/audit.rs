@@ -14,7 +14,10 @@ fn an_experiment_that_is_sound_fails_no_check() {
     }
     let mut parts: Vec<&str> = checks.iter().map(|(of, _)| *of).collect();
     parts.dedup();
-    assert_eq!(parts, ["config", "data", "tokenizer", "rollouts", "update"]);
+    assert_eq!(
+        parts,
+        ["config", "data", "tokenizer", "rollouts", "update", "cost"]
+    );
     let has = |name: &str| checks.iter().any(|(_, check)| check.name == name);
     for name in [
         "memory",

@@ -16,11 +16,8 @@ type TestResult = Result<(), Box<dyn std::error::Error>>;
 /// A run of 120 steps that learns, or not.
 fn rows(learns: bool) -> Vec<Value> {
     let row = |step: u32| {
-        let progress = if learns {
-            1.0 - (-f64::from(step) / 45.0).exp()
-        } else {
-            0.02
-        };
+        let learned = 1.0 - (-f64::from(step) / 45.0).exp();
+        let progress = if learns { learned } else { 0.02 };
         let noise = (f64::from(step) * 12.9898).sin() * 0.06;
         let mut row = json!({
             "step": step,
@@ -58,12 +55,11 @@ fn origin(run: &str, step: Option<u64>) -> Origin {
 
 /// The course of a policy that writes bags of keywords from the start on, with an example that says `text`.
 fn bags(text: &str) -> Course {
-    let item = |mean| StepItem {
-        mean,
+    let item = || StepItem {
+        mean: 0.99,
         episodes: 64,
         error: None,
     };
-    let items = |mean| [("keyword_bag".to_owned(), item(mean))].into();
     let example = |step| Example {
         step: Some(step),
         data_source: text.into(),
@@ -74,7 +70,7 @@ fn bags(text: &str) -> Course {
     };
     let step = |step| StepTelemetry {
         step,
-        items: items(0.99),
+        items: [("keyword_bag".to_owned(), item())].into(),
         examples: [("keyword_bag".to_owned(), example(step))]
             .into_iter()
             .filter(|_| step > 1)

@@ -86,7 +86,7 @@ fn an_oracle_among_the_baselines_is_no_upper_bound() -> TestResult {
     };
     assert!(!words(&sets)?.contains("upper bound"));
     sets.baselines = vec![("oracle".to_owned(), share(120, 4))];
-    assert_eq!(words(&sets)?.matches("no upper bound").count(), 2);
+    assert_eq!(words(&sets)?.matches("not an upper bound").count(), 2);
     Ok(())
 }
 
