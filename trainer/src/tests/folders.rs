@@ -465,7 +465,7 @@ fn files_beside_the_weights_come_back_as_they_were() {
         .unwrap_err()
         .to_string();
     assert!(
-        error.contains("tokenizer_config.json") && error.contains("no JSON"),
+        error.contains("tokenizer_config.json") && error.contains("not JSON"),
         "{error}"
     );
 }

@@ -380,7 +380,7 @@ async fn folders_that_cannot_be_pushed_are_named() {
     let (fake, policy) = connected(RemoteKind::Vllm).await;
     let (empty, missing) = (tempfile::tempdir().unwrap(), Path::new("/no/such/folder"));
     let cases = [
-        (missing, PushKind::Full, "no folder"),
+        (missing, PushKind::Full, "not a folder"),
         (empty.path(), PushKind::Full, "config.json"),
         (empty.path(), PushKind::Adapter, "adapter_config.json"),
     ];
