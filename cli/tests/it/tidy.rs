@@ -327,7 +327,7 @@ fn only_declares(text: &str) -> bool {
         let Some(length) = code[start..].find("]\n") else {
             return false;
         };
-        code.replace_range(start..start + length + 1, "");
+        code.replace_range(start..=start + length, "");
     }
     let statements = code.split(';').map(str::trim);
     let mut statements = statements.filter(|statement| !statement.is_empty());
