@@ -56,8 +56,8 @@ impl Metric {
         }
     }
 
-    /// The part of `name` that stands for the `*` of `pattern`: empty for a pattern without one that equals the name, `None`
-    /// where they do not match.
+    /// The part of `name` that the `*` of `pattern` matches: empty if `pattern` has no `*` and equals `name`, `None` if they do
+    /// not match.
     pub fn part<'a>(pattern: &str, name: &'a str) -> Option<&'a str> {
         match pattern.split_once('*') {
             None => (pattern == name).then_some(""),

@@ -113,7 +113,7 @@ fn written<'t>(code: &'t str, start: &str) -> Vec<&'t str> {
     let found = code.match_indices(start).filter_map(|(at, _)| {
         let goes_on = |letter: char| is_of_word(letter) || letter == ':' || letter == '$';
         let before = &code[..at];
-        // Visibility, `pub(in path)`, is no use.
+        // `pub(in path)` states visibility and uses nothing of that path.
         if before.ends_with(goes_on) || before.ends_with("(in ") {
             return None;
         }

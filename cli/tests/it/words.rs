@@ -2,7 +2,7 @@
 
 use crate::tidy::{ORDER, root, sources};
 
-/// The places where `no` denies what something is, `is no number`: English says `is not a number`.
+/// Places that say `is no number` where plain English says `is not a number`.
 fn denied_with_no(text: &str) -> Vec<String> {
     // Degrees and quantities, of which there is none.
     const OF_WHICH_NONE: [&str; 16] = [

@@ -40,6 +40,13 @@ class World:
         files = ["--corpus", str(wiki), "--format", "search-r1", "--questions", str(questions)]
         return ["search-r1", *files, "--limit", str(QUESTIONS)]
 
+    def searched_then_answered(self, messages: list[dict]) -> str:
+        """A policy's next turn: it searches for the question, then answers, and every second question right."""
+        number, question = next(pair for pair in enumerate(self.questions) if pair[1] in messages[0]["content"])
+        if len(messages) == 1:
+            return f"I look. <search>{question}</search> and more"
+        return f"<answer>{self.golds[number] if number % 2 else 'wrong'}</answer>"
+
 
 def serving(*arguments: str, kind: str = "env") -> AbstractContextManager[str]:
     """The address of a server that runs as long as this is entered."""

@@ -42,16 +42,7 @@ def evaluated(environment, model, examples: int, **sampling):
 
 
 def test_episodes_are_played_and_scored(url, world, model):
-    golds = dict(zip(world.questions, world.golds, strict=True))
-
-    def script(messages) -> str:
-        question = next(question for question in golds if question in messages[0]["content"])
-        if len(messages) == 1:
-            return f"I look. <search>{question}</search> and more"
-        right = world.questions.index(question) % 2
-        return f"<answer>{golds[question] if right else 'wrong'}</answer>"
-
-    model.script = script
+    model.script = world.searched_then_answered
     episodes = evaluated(loaded(url), model, 4)
     assert all(episode.ok for episode in episodes)
     traces = [trace for episode in episodes for trace in episode.traces]

@@ -14,7 +14,7 @@ pub(crate) enum TagEvent<'a> {
 }
 
 impl<'a> TagEvent<'a> {
-    /// The part as it stands in the text.
+    /// The text of the part, unchanged.
     pub(crate) fn text(self) -> &'a str {
         match self {
             Self::Text(text) => text,

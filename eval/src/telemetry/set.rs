@@ -37,7 +37,7 @@ pub struct Telemetry {
     pub(crate) items: BTreeMap<String, SetItem>,
     /// Items above their thresholds, in the order of tables.
     pub alarms: Vec<Alarm>,
-    /// Whether tokens are bytes: a script wrote the episodes, and has no tokenizer.
+    /// True when tokens are counted as bytes, as for scripted policies, which have no tokenizer.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) in_bytes: bool,
     /// The settings of the intervals.

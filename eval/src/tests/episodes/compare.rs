@@ -156,7 +156,7 @@ fn small_differences_and_few_questions_are_said() -> TestResult {
 }
 
 /// Of 2,000 questions 8 and 4 more are right: two decimals would leave nothing of either.
-/// Of others as many as one in twelve may differ, by Wilson's interval of 0 in 40.
+/// With 0 of 40 questions different, up to one in twelve of other questions may differ (Wilson's interval).
 #[test]
 fn no_interval_is_said_where_no_question_differs() -> TestResult {
     let same = episodes(40, |index| index % 3 == 0);
