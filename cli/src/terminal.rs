@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Result;
-use forage_contracts::nearest;
+use forage_contracts::{is_like, nearest};
 use forage_lab::RunError;
 use ratatui::crossterm::terminal::size;
 
@@ -114,22 +114,6 @@ pub(crate) fn word(path: &Path) -> String {
 pub(crate) fn counted<T: Copy + Display + From<u8> + PartialEq>(count: T, one: &str) -> String {
     let plural = if count == T::from(1) { "" } else { "s" };
     format!("{count} {one}{plural}")
-}
-
-/// Returns true for names that may be one with a typing error: they begin or end alike and share two thirds of their letters.
-pub(crate) fn is_like(name: &str, other: &str) -> bool {
-    let mut left: Vec<char> = other.chars().collect();
-    let longer = left.len().max(name.chars().count());
-    let mut shared = 0;
-    for letter in name.chars() {
-        if let Some(place) = left.iter().position(|own| *own == letter) {
-            left.swap_remove(place);
-            shared += 1;
-        }
-    }
-    let ends = name.chars().next() == other.chars().next()
-        || name.chars().next_back() == other.chars().next_back();
-    ends && 3 * shared >= 2 * longer
 }
 
 /// The name that an error expects and that is like the one which it does not know, as serde puts it.

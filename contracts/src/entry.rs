@@ -302,12 +302,12 @@ fn answer(answer: &str) -> String {
 #[non_exhaustive]
 pub enum RegistryError {
     /// No environment has this id.
-    #[error("unknown environment `{id}`; did you mean `{nearest}`?")]
+    #[error("unknown environment `{id}`; {suggestion}")]
     Unknown {
         /// As written.
         id: String,
-        /// The nearest registered id.
-        nearest: &'static str,
+        /// The nearest registered name, or all of them.
+        suggestion: String,
     },
     /// An environment has no scripted policy of this name.
     #[error("{id} has no script `{name}`; it has {known} and constant:ANSWER")]

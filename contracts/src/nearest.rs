@@ -1,7 +1,44 @@
-//! The nearest known name to one that is not known, for error messages.
+//! What error messages suggest in the place of a name that is not known.
 
 /// Characters of a name that are compared: longer names are rarely typing errors, and the work grows with both lengths.
 const COMPARED: usize = 64;
+
+/// Names that a message lists at most.
+const LISTED: usize = 30;
+
+/// The end of a message about a name that is not known: "did you mean `x`?" where a candidate may be that name with a typing error, else the
+/// candidates.
+pub fn suggestion<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> String {
+    let all: Vec<&str> = candidates.into_iter().collect();
+    let near = nearest(name, all.iter().copied());
+    if is_like(name, near) {
+        return format!("did you mean `{near}`?");
+    }
+    let listed = all[..all.len().min(LISTED)].join(", ");
+    match all.len().saturating_sub(LISTED) {
+        0 if all.is_empty() => "there are none".to_owned(),
+        0 => format!("there are {listed}"),
+        more => format!("there are {listed} and {more} more"),
+    }
+}
+
+/// Returns true for names that may be one with a typing error, dashes and underscores being alike: `other` begins with `name`, they differ
+/// by one letter, or they begin or end alike and share two thirds of their letters.
+pub fn is_like(name: &str, other: &str) -> bool {
+    let (own, mut left): (Vec<char>, Vec<char>) =
+        (compared(name).collect(), compared(other).collect());
+    let longer = left.len().max(own.len());
+    let ends = own.first() == left.first() || own.last() == left.last();
+    let mut shared = 0;
+    for letter in &own {
+        if let Some(place) = left.iter().position(|other| other == letter) {
+            left.swap_remove(place);
+            shared += 1;
+        }
+    }
+    let is_close = longer > 1 && distance(name, other) < 2;
+    is_close || begins(other, name) || longer > 0 && ends && 3 * shared >= 2 * longer
+}
 
 /// The first candidate that begins with `name`, else the one with the smallest edit distance to it, by their first 64 characters, in which
 /// a dash is an underscore; the first of equals, `""` without candidates.
@@ -55,6 +92,30 @@ mod tests {
         assert_eq!(distance("", "abc"), 3);
         assert_eq!(distance("abc", "abc"), 0);
         assert_eq!(nearest("formt", ["em", "format", "f1"]), "format");
+    }
+
+    #[test]
+    fn names_that_are_like_nothing_get_all_of_them() {
+        let known = ["math", "search-r1", "query-writer"];
+        for (name, near) in [
+            ("serach-r1", "search-r1"),
+            ("query", "query-writer"),
+            ("query_writer", "query-writer"),
+        ] {
+            assert_eq!(suggestion(name, known), format!("did you mean `{near}`?"));
+        }
+        assert_eq!(
+            suggestion("nosuch", known),
+            "there are math, search-r1, query-writer"
+        );
+        assert_eq!(
+            suggestion("", known),
+            "there are math, search-r1, query-writer"
+        );
+        assert_eq!(suggestion("x", []), "there are none");
+        let many: Vec<String> = (0..32).map(|number| format!("a{number}")).collect();
+        let told = suggestion("zzz", many.iter().map(String::as_str));
+        assert!(told.ends_with("a28, a29 and 2 more"), "{told}");
     }
 
     #[test]

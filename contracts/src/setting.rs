@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use crate::nearest::nearest;
+use crate::nearest::suggestion;
 
 /// A setting or an argument that is out of range or does not go with another: its key, and a predicate that names the fix.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -28,10 +28,7 @@ impl SettingError {
 
     /// The error of a name that is not among the `known`.
     pub fn unknown(kind: &str, name: &str, known: impl Iterator<Item = &'static str>) -> Self {
-        let known: Vec<&'static str> = known.collect();
-        let near = nearest(name, known.iter().copied());
-        let known = known.join(", ");
-        let fault = format!("`{name}`; did you mean `{near}`? There are {known}");
+        let fault = format!("`{name}`; {}", suggestion(name, known));
         Self::new(format!("unknown {kind}"), fault)
     }
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock};
 use forage_contracts::environment::EnvFactory;
 use forage_contracts::reward::RewardEntry;
 use forage_contracts::{
-    EnvEntry, Metric, Registry, RegistryError, Resources, STEP_METRICS, nearest,
+    EnvEntry, Metric, Registry, RegistryError, Resources, STEP_METRICS, suggestion,
 };
 use forage_sandbox::Tools;
 use serde_json::Value;
@@ -109,15 +109,14 @@ pub fn metric(name: &str) -> Option<&'static Metric> {
 /// Finds an environment by its id (`forage/search-r1-v0`) or its short name (`search-r1`, `search-r1-v0`).
 ///
 /// # Errors
-/// When there is none; the error names the nearest.
+/// When there is none; the error names the nearest, or all of them.
 pub fn find(id: &str) -> Result<&'static EnvEntry, RegistryError> {
     let known = environments().find(|entry| entry.names().contains(&id));
     known.ok_or_else(|| {
-        let all = environments().flat_map(EnvEntry::names);
-        let nearest = nearest(id, all);
+        let names = environments().map(|entry| entry.names()[2]);
         RegistryError::Unknown {
             id: id.to_owned(),
-            nearest,
+            suggestion: suggestion(id, names),
         }
     })
 }

@@ -7,7 +7,7 @@ pub(crate) use words::{SMALL_N, few_questions, interval_words, test_words};
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
-use forage_contracts::{Episode, nearest};
+use forage_contracts::{Episode, suggestion};
 use serde::{Deserialize, Serialize};
 
 use crate::measures::{QuestionKey, better, by_question, clusters, sources};
@@ -156,12 +156,12 @@ pub enum CompareError {
     #[error("no episode has a score part named {0}")]
     NoMetric(&'static str),
     /// The metric of a margin is missing.
-    #[error("the two sets share no metric `{metric}`; did you mean `{nearest}`?")]
+    #[error("the two sets share no metric `{metric}`; {suggestion}")]
     NoMargin {
         /// The metric that was asked for.
         metric: String,
-        /// The nearest they share.
-        nearest: String,
+        /// The nearest that they share, or all of them.
+        suggestion: String,
     },
     /// The statistics failed.
     #[error(transparent)]
@@ -229,7 +229,7 @@ impl Comparison {
             .get(metric)
             .ok_or_else(|| CompareError::NoMargin {
                 metric: metric.to_owned(),
-                nearest: nearest(metric, known()).to_owned(),
+                suggestion: suggestion(metric, known()),
             })?;
         Ok(NonInferiority::of(
             found.difference,

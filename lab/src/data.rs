@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use forage_contracts::seed::Seed;
-use forage_contracts::{RegistryError, Split, Task, nearest};
+use forage_contracts::{RegistryError, Split, Task, suggestion};
 use forage_env::reward::{RewardSet, Weighting};
 use forage_env::{Labels, QuestionCounts, World, WorldSpec, digest_ids, registry};
 use forage_retriever::{CorpusFormat, Retriever, Tape};
@@ -183,14 +183,9 @@ fn check_open(config: &RunConfig, splits: &[Tasks; 3]) -> Result<()> {
     let known: BTreeSet<&str> = tasks.map(|task| task.data_source.as_str()).collect();
     for name in open.filter_map(Value::as_str) {
         if !known.contains(name) {
-            let near = nearest(name, known.iter().copied());
-            let known: Vec<&str> = known.into_iter().collect();
             return Err(RunError::config_because(
-                format!("reward.relevance.open has `{name}`, which no question is of"),
-                format!(
-                    "did you mean `{near}`? There are questions of {}",
-                    known.join(", ")
-                ),
+                format!("reward.relevance.open has the data set `{name}`, which no question is of"),
+                suggestion(name, known),
             ));
         }
     }

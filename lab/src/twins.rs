@@ -4,7 +4,7 @@
 use std::str::FromStr;
 
 use forage_contracts::environment::Outcome;
-use forage_contracts::{EnvEntry, nearest};
+use forage_contracts::{EnvEntry, suggestion};
 use forage_env::registry;
 
 use crate::config::Resolved;
@@ -34,9 +34,8 @@ impl FromStr for Twin {
         let found = known().find(|twin| *twin == name);
         found.map(Self).ok_or_else(|| {
             RunError::config(format!(
-                "there is no twin `{name}`; did you mean `{}`? There are {}",
-                nearest(name, known()),
-                known().collect::<Vec<_>>().join(", ")
+                "there is no twin `{name}`; {}",
+                suggestion(name, known())
             ))
         })
     }

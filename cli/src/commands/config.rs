@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Error, Result, anyhow};
 use clap::{Args, Subcommand};
-use forage_contracts::nearest;
+use forage_contracts::{is_like, nearest};
 use forage_env::registry;
 use forage_lab::{EnvironmentConfig, RunConfig, RunError, open_policy};
 use forage_trainer::Precision;
@@ -20,7 +20,7 @@ use toml::{Table, Value};
 use self::keys::{Key, join, keys};
 use super::recipes;
 use crate::config::again;
-use crate::terminal::{hint, is_like, note, out, word};
+use crate::terminal::{hint, note, out, word};
 
 /// Begins, explains and checks configs.
 #[derive(Subcommand, Debug)]

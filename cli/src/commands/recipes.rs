@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use clap::Subcommand;
-use forage_contracts::nearest;
+use forage_contracts::suggestion;
 use forage_env::registry;
 use forage_lab::{EnvironmentConfig, RunConfig, RunError, TrainOptions, train};
 use serde_json::{Map, Value as Json, json};
@@ -188,8 +188,8 @@ impl Recipes {
 }
 
 fn unknown(name: &str) -> String {
-    let nearest = nearest(name, all().map(|recipe| recipe.name));
-    format!("no recipe `{name}`; did you mean `{nearest}`? `forage recipes list` names them all")
+    let suggestion = suggestion(name, all().map(|recipe| recipe.name));
+    format!("no recipe `{name}`; {suggestion} (`forage recipes list` describes them)")
 }
 
 /// The config of a recipe or file as TOML, with the settings of its environment spelled out too.

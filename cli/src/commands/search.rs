@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use anyhow::{Result, bail};
 use clap::Args;
-use forage_contracts::nearest;
+use forage_contracts::suggestion;
 use forage_retriever::{Bm25Retriever, Filter, Hit, Index, Mode, Query, Snippet};
 
 use crate::retrieval::RetrievalArgs;
@@ -137,10 +137,6 @@ fn check_fields(filter: &Filter, known: &BTreeSet<String>) -> Result<()> {
     let Some(name) = filter.0.keys().find(|name| !known.contains(*name)) else {
         return Ok(());
     };
-    let near = nearest(name, known.iter().map(String::as_str));
-    let all: Vec<&str> = known.iter().map(String::as_str).collect();
-    bail!(
-        "--filter: no passage has a field `{name}`; did you mean `{near}`? There are {}",
-        all.join(", ")
-    )
+    let suggestion = suggestion(name, known.iter().map(String::as_str));
+    bail!("--filter: no passage has a field `{name}`; {suggestion}")
 }

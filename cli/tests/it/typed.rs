@@ -115,7 +115,7 @@ fn an_index_is_described_for_people_and_programs() {
     let unknown = found("titel=Nowhere");
     let error = String::from_utf8_lossy(&unknown.stderr);
     assert!(
-        unknown.status.code() == Some(1) && error.contains("did you mean `title`? There are id, "),
+        unknown.status.code() == Some(1) && error.contains("did you mean `title`?"),
         "{error}"
     );
     let (_, error) = stderr(&[

@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use forage_contracts::seed::Seed;
-use forage_contracts::{Episode, SettingError, Task, nearest};
+use forage_contracts::{Episode, SettingError, Task, suggestion};
 use serde::Deserialize;
 use serde_json::Map;
 
@@ -88,19 +88,11 @@ fn inner(of: Option<&str>, making: &Making) -> Result<Box<dyn Reward>, SettingEr
         .filter(usable)
         .find(|entry| entry.name == of)
     else {
-        let nearest = nearest(
-            of,
-            making
-                .registered
-                .iter()
-                .filter(usable)
-                .map(|entry| entry.name),
-        );
+        let known = making.registered.iter().filter(usable);
+        let suggestion = suggestion(of, known.map(|entry| entry.name));
         return Err(SettingError::new(
             "of",
-            format!(
-                "is `{of}`, which is not a reward of range 0 to 1 here; did you mean `{nearest}`?"
-            ),
+            format!("is `{of}`, which is not a reward of range 0 to 1 here; {suggestion}"),
         ));
     };
     let plain = Making {

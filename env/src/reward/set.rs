@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use forage_contracts::environment::{EnvError, Outcome};
 use forage_contracts::reward::{Built, Make, Making, Pieces, Reward, RewardError};
 use forage_contracts::seed::Seed;
-use forage_contracts::{Episode, Score, SettingError, Task, nearest};
+use forage_contracts::{Episode, Score, SettingError, Task, suggestion};
 
 use super::settings::Weighting;
 use crate::registry::{REWARD_REGISTRY, rewards as registered};
@@ -36,12 +36,12 @@ impl RewardSet {
 #[non_exhaustive]
 pub enum RewardSetError {
     /// No reward has this name.
-    #[error("unknown reward `{name}`; did you mean `{nearest}`?")]
+    #[error("unknown reward `{name}`; {suggestion}")]
     Unknown {
         /// As written.
         name: String,
-        /// The nearest registered name.
-        nearest: &'static str,
+        /// The nearest registered name, or all of them.
+        suggestion: String,
     },
     /// The environment's episodes end in something else.
     #[error(
@@ -186,10 +186,10 @@ impl RewardSet {
     ) -> Result<Self, RewardSetError> {
         for (name, weighting) in rewards {
             let Some(entry) = registered().find(|entry| entry.name == name) else {
-                let nearest = nearest(name, registered().map(|entry| entry.name));
+                let names = registered().map(|entry| entry.name);
                 return Err(RewardSetError::Unknown {
                     name: name.clone(),
-                    nearest,
+                    suggestion: suggestion(name, names),
                 });
             };
             if !entry.fits(outcome) {

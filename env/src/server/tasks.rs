@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use forage_contracts::seed::Seed;
-use forage_contracts::{Task, nearest};
+use forage_contracts::{Task, is_like, nearest};
 
 use super::app::LONGEST_ID;
 use super::fault::Fault;
@@ -81,13 +81,14 @@ impl Tasks {
             let length = id.len();
             return Fault::Invalid(format!("there is no task whose id has {length} bytes"));
         }
-        if self.all.len() > COMPARED {
-            return Fault::Invalid(format!("there is no task `{id}`; GET /tasks lists them"));
-        }
-        let nearest = nearest(id, self.all.iter().map(|task| task.id.as_str()));
-        Fault::Invalid(format!(
-            "there is no task `{id}`; did you mean `{nearest}`?"
-        ))
+        let compared = self.all.iter().take(COMPARED);
+        let near = nearest(id, compared.map(|task| task.id.as_str()));
+        let way = if is_like(id, near) {
+            format!("did you mean `{near}`?")
+        } else {
+            "GET /tasks lists them".to_owned()
+        };
+        Fault::Invalid(format!("there is no task `{id}`; {way}"))
     }
 }
 
@@ -130,8 +131,10 @@ mod tests {
         };
         let near = fault(COMPARED, "77x");
         assert!(near.contains("did you mean `77`"), "{near}");
-        let many = fault(COMPARED + 1, "77x");
-        assert!(many.contains("no task `77x`; GET /tasks"), "{many}");
+        let unlike = fault(COMPARED, "first");
+        assert!(unlike.contains("no task `first`; GET /tasks"), "{unlike}");
+        let beyond = fault(COMPARED + 1, "1000x");
+        assert!(beyond.contains("did you mean `100`"), "{beyond}");
         let long = fault(COMPARED, &"9".repeat(1 << 20));
         assert!(long.contains("1048576 bytes") && long.len() < 100, "{long}");
     }

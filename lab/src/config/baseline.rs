@@ -1,7 +1,7 @@
 //! `evaluation.baselines`: policies that the trained one is compared with, besides its start and twins.
 
 use forage_contracts::environment::Outcome;
-use forage_contracts::{EnvEntry, nearest};
+use forage_contracts::{EnvEntry, suggestion};
 
 use super::RunConfig;
 use crate::error::{Result, RunError, refuse};
@@ -88,11 +88,10 @@ impl Baseline {
         let known: Vec<(&str, Self)> = METHODS.into_iter().chain(scripts).collect();
         let found = known.iter().find(|(known, _)| *known == name);
         found.map(|(_, baseline)| *baseline).ok_or_else(|| {
-            let names: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
+            let names = known.iter().map(|(name, _)| *name);
             RunError::config(format!(
-                "evaluation.baselines: there is no baseline `{name}`; did you mean `{}`? There are {}",
-                nearest(name, names.iter().copied()),
-                names.join(", ")
+                "evaluation.baselines: there is no baseline `{name}`; {}",
+                suggestion(name, names)
             ))
         })
     }

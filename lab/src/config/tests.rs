@@ -576,9 +576,11 @@ fn baselines_that_cannot_be_made_are_refused_with_the_fix() {
     };
     let refused = |name: &str, more: &[&str]| with(name, more).unwrap_err().to_string();
     let unknown = refused("best_of", &[]);
+    assert!(unknown.contains("did you mean `best_of_8`?"), "{unknown}");
+    let unlike = refused("nosuch", &[]);
     assert!(
-        unknown.contains("did you mean `best_of_8`") && unknown.contains("search-title"),
-        "{unknown}"
+        unlike.contains("; there are ") && unlike.contains("search-title"),
+        "{unlike}"
     );
     let few = refused("majority_of_8", &[]);
     assert!(

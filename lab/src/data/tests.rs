@@ -27,7 +27,7 @@ fn an_open_data_set_that_no_question_is_of_is_refused() {
     let error = load("forage-word").err().unwrap();
     let found = format!("{error}: {}", std::error::Error::source(&error).unwrap());
     assert!(
-        found.contains("reward.relevance.open has `forage-word`")
+        found.contains("reward.relevance.open has the data set `forage-word`")
             && found.contains("did you mean `forage-world`?"),
         "{found}"
     );

@@ -346,7 +346,7 @@ mod tests {
                 error.contains(&format!("unknown {part} `none_such`")),
                 "{error}"
             );
-            assert!(error.contains(&format!("There are {known}")), "{error}");
+            assert!(error.contains(&format!("there are {known}")), "{error}");
         }
     }
 
