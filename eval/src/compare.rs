@@ -30,7 +30,8 @@ pub struct Difference {
     pub difference: Interval,
     /// Questions compared.
     pub questions: usize,
-    /// Smallest true difference these questions would show with a probability of 80 %; absent when nothing varies.
+    /// Smallest true difference these questions would show with a probability of 80 %; absent where fewer than
+    /// five of them differ.
     pub minimum_detectable_effect: Option<f64>,
     /// Two-sided sign-flip test over questions.
     #[serde(default)]

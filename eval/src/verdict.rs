@@ -69,8 +69,8 @@ pub struct Verdict {
     pub resumed: bool,
     /// Confidence of the intervals.
     pub confidence: f64,
-    /// Smallest true gain these questions would show with 80 % probability; null when the questions do not differ in
-    /// their change.
+    /// Smallest true gain these questions would show with 80 % probability; null where fewer than five of them changed, or
+    /// all by the same amount.
     pub minimum_detectable_effect: Option<f64>,
     /// The comparisons the figures above come from: one greedy episode per question.
     pub(crate) greedy: Detail,
@@ -468,9 +468,15 @@ impl Verdict {
                 "With these questions a true gain of {} or more shows with 80 % probability.",
                 figure(effect)
             )),
-            None => sentences.push(
-                "Every question changed by the same amount, so the interval says little.".into(),
-            ),
+            None => {
+                let [low, high] = self.gain_interval;
+                let changed = if (high - low).abs() < f64::EPSILON {
+                    "Every question changed by the same amount"
+                } else {
+                    "Fewer than five questions changed"
+                };
+                sentences.push(format!("{changed}, so the interval says little."));
+            }
         }
         sentences
     }

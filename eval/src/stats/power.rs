@@ -3,13 +3,20 @@
 use super::normal::normal_quantile;
 use super::standard_deviation;
 
+/// Differences other than 0 below which their spread says nothing of other questions: the next one would change it by half.
+const FEWEST: usize = 5;
+
 /// Smallest true mean difference that a paired comparison with these differences would show with probability `power`
-/// at this confidence. `None` when the differences do not vary (fewer than two, or all equal).
+/// at this confidence. `None` when fewer than five of them are not 0, or all are equal.
 pub(crate) fn minimum_detectable_effect(
     differences: &[f64],
     confidence: f64,
     power: f64,
 ) -> Option<f64> {
+    let differing = differences.iter().filter(|found| found.abs() > 0.0).count();
+    if differing < FEWEST {
+        return None;
+    }
     Some(width(confidence, power)? * spread(differences)? / (differences.len() as f64).sqrt())
 }
 
@@ -38,5 +45,17 @@ mod tests {
         assert!((effect - expected).abs() < 1e-5, "{effect} {expected}");
         assert_eq!(minimum_detectable_effect(&[0.0; 10], 0.95, 0.8), None);
         assert_eq!(minimum_detectable_effect(&differences, 1.0, 0.8), None);
+    }
+
+    /// With one question of 25 changed by a quarter the formula gives 0.028, a gain that the test cannot show at all.
+    #[test]
+    fn nothing_is_detectable_where_hardly_any_question_differs() {
+        let effect = |differing: usize| {
+            let mut differences = [0.0; 25];
+            differences[..differing].fill(0.25);
+            minimum_detectable_effect(&differences, 0.95, 0.8)
+        };
+        assert_eq!((effect(1), effect(FEWEST - 1)), (None, None));
+        assert!(effect(FEWEST).is_some());
     }
 }

@@ -130,6 +130,16 @@ fn no_gain_few_questions_and_no_control_are_said() -> TestResult {
             .join(" ")
             .contains("Every question changed by the same amount")
     );
+    let few = judge(
+        &share(200, 0),
+        &episodes(200, |index| index % 50 == 0),
+        None,
+    )?;
+    let words = few.words().join(" ");
+    assert!(
+        words.contains("Fewer than five questions changed, so") && !words.contains("with 80 %"),
+        "{words}"
+    );
     Ok(())
 }
 
