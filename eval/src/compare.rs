@@ -108,6 +108,9 @@ pub struct Comparison {
     /// Whether counts of tokens are bytes, on each side.
     #[serde(default, skip_serializing_if = "is_default")]
     pub(crate) in_bytes: [bool; 2],
+    /// The temperatures that the sides were drawn at, 0 where greedily; absent where they are the same or not recorded.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub(crate) temperatures: Option<[f32; 2]>,
     /// The settings of the intervals.
     pub bootstrap: Bootstrap,
 }
@@ -211,6 +214,10 @@ impl Comparison {
                 golds.collect::<BTreeSet<String>>()
             }),
             in_bytes: [a, b].map(|side| side.first().is_some_and(Episode::is_in_bytes)),
+            temperatures: temperature(a)
+                .zip(temperature(b))
+                .filter(|(a, b)| (a - b).abs() > f32::EPSILON)
+                .map(|(a, b)| [a, b]),
             bootstrap,
         })
     }
@@ -272,6 +279,17 @@ pub(crate) fn check_same_questions(a: &Asked<'_>, b: &Asked<'_>) -> Result<(), C
         missing_in_a,
         missing_in_b,
         example: examples.join("; "),
+    })
+}
+
+/// The temperature of the first tokens whose drawing is recorded, 0 where greedy.
+fn temperature(episodes: &[Episode]) -> Option<f32> {
+    let mut spans = episodes.iter().flat_map(|episode| episode.tokens.spans());
+    let sampling = spans.find_map(|span| span.sampling)?;
+    Some(if sampling.is_greedy() {
+        0.0
+    } else {
+        sampling.temperature
     })
 }
 

@@ -12,7 +12,7 @@ use crate::text::{self, figure, signed};
 pub(crate) const SMALL_N: usize = 100;
 
 impl Comparison {
-    /// A caveat to the figures: prompts or accepted answers differ, bytes are counted for tokens, or questions
+    /// A caveat to the figures: prompts, accepted answers or temperatures differ, bytes are counted for tokens, or questions
     /// were lost.
     pub fn caveat(&self) -> Option<String> {
         let prompts = (self.other_prompts > 0).then(|| {
@@ -28,6 +28,19 @@ impl Comparison {
                 self.other_golds
             )
         });
+        let drawn = self.temperatures.map(|sides| {
+            let [a, b] = sides.map(|temperature| {
+                if temperature > 0.0 {
+                    format!("sampled at temperature {temperature}")
+                } else {
+                    "greedy".to_owned()
+                }
+            });
+            format!(
+                "The episodes of the first side are {a}, those of the second {b}: what is shown is the difference of policy and \
+                 sampling together."
+            )
+        });
         let side = match self.in_bytes {
             [false, false] => None,
             [true, true] => Some("on both sides"),
@@ -41,7 +54,8 @@ impl Comparison {
             )
         });
         let lost = text::lost_questions(self.lost_to_infra);
-        let said = prompts.into_iter().chain(golds).chain(bytes).chain(lost);
+        let said = prompts.into_iter().chain(golds).chain(drawn);
+        let said = said.chain(bytes).chain(lost);
         let said: Vec<String> = said.collect();
         (!said.is_empty()).then(|| said.join(" "))
     }

@@ -1,4 +1,5 @@
-use forage_contracts::Episode;
+use forage_contracts::policy::Sampling;
+use forage_contracts::{Episode, TokenLog};
 use forage_eval::{CompareError, Comparison, Standings};
 
 use super::fixtures::{SETTINGS, episodes, infra};
@@ -42,6 +43,36 @@ fn other_prompts_are_said() -> TestResult {
     let caveat = Comparison::from_episodes(&start, &trained, SETTINGS)?.caveat();
     let caveat = caveat.ok_or("a caveat")?;
     assert!(caveat.contains("differ on 12 of the questions"), "{caveat}");
+    Ok(())
+}
+
+#[test]
+fn other_temperatures_are_said() -> TestResult {
+    let drawn = |temperature: f32| {
+        let mut set = episodes(40, |index| index % 5 == 0);
+        for episode in &mut set {
+            let sampling = Sampling {
+                temperature,
+                ..Sampling::FULL
+            };
+            episode.tokens = TokenLog::with_prompt(&[1]);
+            let drawn = Some(sampling);
+            episode.tokens.push_policy(&[7], &[-0.1], 3, drawn);
+        }
+        set
+    };
+    let caveat = |a: &[Episode], b: &[Episode]| -> Result<Option<String>, CompareError> {
+        Ok(Comparison::from_episodes(a, b, SETTINGS)?.caveat())
+    };
+    let (greedy, sampled) = (drawn(0.0), drawn(1.0));
+    assert_eq!(caveat(&sampled, &sampled)?, None);
+    // Records of another program may not say it.
+    assert_eq!(caveat(&greedy, &episodes(40, |_| true))?, None);
+    let caveat = caveat(&greedy, &sampled)?.ok_or("a caveat")?;
+    assert!(
+        caveat.contains("first side are greedy, those of the second sampled at temperature 1:"),
+        "{caveat}"
+    );
     Ok(())
 }
 
