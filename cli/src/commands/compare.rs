@@ -152,16 +152,19 @@ fn in_words(
         difference,
         margin,
         holds,
+        exceeded,
     }: &NonInferiority,
 ) -> String {
     let [low, high] = difference.ends();
     let state = if *holds {
-        "B is not worse than A by"
+        format!("B is not worse than A by {margin} {metric} or more")
+    } else if *exceeded {
+        format!("B is worse than A by more than {margin} {metric}")
     } else {
-        "It cannot be shown that B is not worse than A by"
+        format!("It cannot be shown that B is not worse than A by {margin} {metric} or more")
     };
     format!(
-        "{state} {margin} {metric} or more (difference {:+.3}, interval {low:+.3} to {high:+.3}).",
+        "{state} (difference {:+.3}, interval {low:+.3} to {high:+.3}).",
         difference.estimate
     )
 }
@@ -180,4 +183,35 @@ pub(super) fn read(path: &Path) -> Result<Vec<Episode>> {
         bail!("`{name}` holds no episode; give a file that forage eval --out wrote to its end");
     }
     Ok(episodes)
+}
+
+#[cfg(test)]
+mod tests {
+    use forage_eval::Interval;
+
+    use super::*;
+
+    #[test]
+    fn a_margin_is_kept_exceeded_or_neither() {
+        let said = |holds, exceeded| {
+            let difference = Interval {
+                estimate: 0.9,
+                low: 0.731,
+                high: 1.094,
+            };
+            let found = NonInferiority {
+                difference,
+                margin: 0.5,
+                holds,
+                exceeded,
+            };
+            in_words("searches", &found)
+        };
+        assert_eq!(
+            said(false, true),
+            "B is worse than A by more than 0.5 searches (difference +0.900, interval +0.731 to +1.094)."
+        );
+        assert!(said(true, false).starts_with("B is not worse than A by 0.5 searches or more"));
+        assert!(said(false, false).starts_with("It cannot be shown that B is not worse"));
+    }
 }

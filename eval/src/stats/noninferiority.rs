@@ -21,9 +21,11 @@ pub struct NonInferiority {
     pub difference: Interval,
     /// The amount by which `b` may be worse, in the unit of the values.
     pub margin: f64,
-    /// True when even the worse end of the interval is within the margin. Otherwise `b` may still be as good: nothing
-    /// was shown.
+    /// True when even the worse end of the interval is within the margin. Otherwise `b` may still be as good, unless
+    /// `exceeded`: nothing was shown.
     pub holds: bool,
+    /// True when even the better end of the interval is beyond the margin: `b` is worse by more than that.
+    pub exceeded: bool,
 }
 
 impl NonInferiority {
@@ -53,14 +55,15 @@ impl NonInferiority {
             high: difference.high.max(difference.estimate + unseen),
             ..difference
         };
-        let worst = match better {
-            Better::Higher => -difference.low,
-            Better::Lower => difference.high,
+        let [least, most] = match better {
+            Better::Higher => [-difference.high, -difference.low],
+            Better::Lower => difference.ends(),
         };
         Ok(Self {
             difference,
             margin,
-            holds: worst < margin,
+            holds: most < margin,
+            exceeded: least > margin,
         })
     }
 }
@@ -101,6 +104,23 @@ mod tests {
         assert!(NonInferiority::of(lost, over, 0.6, Better::Higher)?.holds);
         assert!(!NonInferiority::of(lost, over, 0.5, Better::Higher)?.holds);
         assert_eq!(holds(0.0, Better::Lower), Err(StatsError::Margin(0.0)));
+        Ok(())
+    }
+
+    /// `b` has 0.5 more on average, give or take 0.07.
+    #[test]
+    fn a_whole_interval_beyond_the_margin_shows_that_it_is_exceeded() -> Result<(), StatsError> {
+        let a = [0.0; 200];
+        let b: Vec<f64> = (0..200).map(|index| f64::from(index % 2)).collect();
+        let more = (paired_bootstrap(&a, &b, SETTINGS)?, Better::Lower);
+        let less = (paired_bootstrap(&b, &a, SETTINGS)?, Better::Higher);
+        for (worse, better) in [more, less] {
+            let exceeded = |margin| {
+                let over = (200, SETTINGS.confidence);
+                NonInferiority::of(worse, over, margin, better).map(|found| found.exceeded)
+            };
+            assert!(exceeded(0.4)? && !exceeded(0.5)? && !exceeded(0.6)?);
+        }
         Ok(())
     }
 
