@@ -11,7 +11,7 @@ use crate::compare::interval_words;
 use crate::measures::QuestionKey;
 use crate::pool::{Scores, by_asked, over_seeds, paired_p};
 use crate::stats::{Bootstrap, Interval, StatsError, mean_interval};
-use crate::text::{self, signed};
+use crate::text::{self, figure, signed};
 
 /// The property that `k` samples of a question are tested for.
 #[derive(Clone, Copy, Debug)]
@@ -93,12 +93,24 @@ pub(super) fn doublings(most: usize) -> Vec<usize> {
 pub(crate) enum Finding {
     /// Higher at the largest `k`: questions are solved that the same number of samples did not solve before.
     Capability,
+    /// The same where the first curve still rises: more samples may solve these questions without training.
+    MoreSolved,
     /// Higher at `k = 1` and no gain shown at the largest: what many samples found before, one finds now.
     Sharpening,
     /// Higher at `k = 1` and lower at the largest: sharpening that lost answers.
     Narrowing,
     /// No gain shown at either end.
     NoGain,
+}
+
+/// Rise over its last doubling from which a curve counts as one that still rises.
+const RISE: f64 = 0.01;
+
+/// The last point of a curve and the one of half as many samples.
+fn last_doubling(curve: &[CurvePoint]) -> Option<[&CurvePoint; 2]> {
+    let last = curve.last()?;
+    let half = curve.iter().rfind(|point| 2 * point.k <= last.k)?;
+    Some([half, last])
 }
 
 /// pass@k of two policies on the same questions.
@@ -169,7 +181,10 @@ fn compare_pass_curves(
         });
         shown.push(value.shown(p));
     }
+    let still_rises = last_doubling(&curves[0])
+        .is_some_and(|[half, last]| last.value.estimate - half.value.estimate >= RISE);
     let finding = match (shown.first(), shown.last()) {
+        (_, Some(Ordering::Greater)) if still_rises => Finding::MoreSolved,
         (_, Some(Ordering::Greater)) => Finding::Capability,
         (Some(Ordering::Greater), Some(Ordering::Less)) => Finding::Narrowing,
         (Some(Ordering::Greater), _) => Finding::Sharpening,
@@ -245,6 +260,18 @@ impl CurveComparison {
             Finding::Capability => {
                 format!(
                     "{name_b} adds capability over {name_a}: it solves more questions within {most} samples"
+                )
+            }
+            Finding::MoreSolved => {
+                let rise = last_doubling(&self.a).map(|points| {
+                    let [half, last] = points
+                        .map(|point| format!("pass@{} {}", point.k, figure(point.value.estimate)));
+                    format!(" from {half} to {last}")
+                });
+                format!(
+                    "{name_b} solves more questions than {name_a} within {most} samples; whether it adds capability is open, \
+                     because the curve of {name_a} still rises{}",
+                    rise.unwrap_or_default()
                 )
             }
             Finding::Sharpening => format!(
@@ -335,6 +362,14 @@ mod tests {
                 &start,
                 &questions(|index| 2 * (index % 2) + usize::from(index % 3 == 0))
             )?,
+            Finding::MoreSolved
+        );
+        let flat = questions(|index| 16 * (index % 2));
+        assert_eq!(
+            finding(
+                &flat,
+                &questions(|index| 16 * (index % 2) + 8 * usize::from(index % 6 == 0))
+            )?,
             Finding::Capability
         );
         assert_eq!(
@@ -364,6 +399,21 @@ mod tests {
             "{words}"
         );
         assert!(words.ends_with("n = 100 questions)."), "{words}");
+        Ok(())
+    }
+
+    /// The start solves 60 questions of 100 with 1 of 16 samples each, and 30 of them with 8 samples: with more it may solve others.
+    #[test]
+    fn a_start_that_still_rises_leaves_capability_open() -> Result<(), StatsError> {
+        let start = questions(|index| usize::from(index < 60));
+        let words = compared(1, &start, &questions(|_| 8))?.words("the start", "B");
+        assert!(
+            words.starts_with(
+                "B solves more questions than the start within 16 samples; whether it adds capability is open, because the curve of \
+                 the start still rises from pass@8 0.30 to pass@16 0.60 (pass@1 +0.46,"
+            ),
+            "{words}"
+        );
         Ok(())
     }
 
