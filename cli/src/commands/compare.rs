@@ -14,7 +14,7 @@ use crate::terminal::{hint, out, word};
 
 /// Compares policies on the same questions.
 ///
-/// Takes the episodes that `forage eval --out` wrote and compares them in words, in numbers and drawn. With several samples of each question it also says whether B adds capability or sharpens sampling.
+/// Takes the episodes that `forage eval --out` wrote and compares them in words, in numbers and drawn. Of files with several samples of each question (they end in .sampled.jsonl) it also says whether B adds capability or sharpens sampling.
 ///
 /// With --out it writes a page as well: every metric, each data set and their average, how both fail (answers without a search, repeated instructions, stray answers, tags left open) with episodes that do, and transcripts side by side.
 ///

@@ -283,6 +283,13 @@ impl Eval {
         let is_wrong = exact.is_some_and(|share| share.estimate < 1.0);
         match &options.out {
             Some(file) => {
+                let [asked, sampled] =
+                    [&found.greedy, &found.sampled].map(|summary| summary.episodes + summary.infra);
+                let sampled = (sampled > asked)
+                    .then(|| word(&file.with_extension("sampled.jsonl")))
+                    .map_or(String::new(), |samples| {
+                        format!("; forage compare OTHER {samples} for pass@k")
+                    });
                 let file = word(file);
                 let wrong = if is_wrong {
                     format!("; forage inspect {file} --wrong")
@@ -290,7 +297,7 @@ impl Eval {
                     String::new()
                 };
                 hint(&format!(
-                    "next: forage report {file}{wrong}; forage compare OTHER {file}"
+                    "next: forage report {file}{wrong}; forage compare OTHER {file}{sampled}"
                 ));
             }
             None if is_wrong => hint(

@@ -429,13 +429,16 @@ fn what_can_be_done_next_is_said() {
     assert!(made.contains("next: forage index build"), "{made}");
     let (questions, out) = (first.join("questions.jsonl"), folder.path().join("e.jsonl"));
     let asked = ["--questions", text(&questions), "--index", text(&index)];
-    let written = ["--limit", "2", "--out", text(&out)];
+    let written = ["--limit", "2", "--samples", "2", "--out", text(&out)];
     let evaluate = ["eval", "--policy", "search-title"];
     let evaluated = said(&[&evaluate[..], &asked[..], &written[..]].concat());
     assert!(
         evaluated.contains("greedy 2/2") && evaluated.contains("next: forage report"),
         "{evaluated}"
     );
+    let samples = out.with_extension("sampled.jsonl");
+    let compared = format!("forage compare OTHER {} for pass@k", text(&samples));
+    assert!(evaluated.contains(&compared), "{evaluated}");
     let (episodes, folder) = (text(&out), folder.path());
     let [page, policy] = ["page.html", "policy"].map(|name| folder.join(name));
     let cases: [(&[&str], &str); 10] = [
