@@ -164,7 +164,9 @@ fn with_episodes(mut report: Report, runs: &[RunFolder], most: usize) -> Result<
             report = report.trajectory(run.trajectory(source.origin.clone(), episode));
             kept += 1;
         }
-        if runs.len() == 2 && source.origin.step.is_none() {
+        let alone = source.origin.step.is_none() && run.records.is_empty();
+        // The third says already that there is no pair.
+        if runs.len() > 1 && alone && evaluated.len() < 3 {
             evaluated.push((place, source.origin.run, reading.episodes));
         }
     }
@@ -177,7 +179,8 @@ fn with_episodes(mut report: Report, runs: &[RunFolder], most: usize) -> Result<
     paired(report, &evaluated, runs)
 }
 
-/// Adds the differences of two paths that hold one evaluation each; where they hold more, a verdict or `forage compare` tells.
+/// Adds the differences of two paths that hold one evaluation each and no run, whatever runs stand beside them; where there are more
+/// evaluations, `forage compare` tells.
 fn paired(
     report: Report,
     evaluated: &[(usize, String, Vec<Episode>)],

@@ -281,6 +281,16 @@ fn two_policies_are_compared_on_one_page() {
     let told = json(&["report", text(&base), text(&trained)]);
     let failures = told["comparison"]["failures"].as_array().unwrap();
     assert_eq!(failures[0]["name"], "unsearched_answer");
+    // Beside the run that was trained between the two as well.
+    let run = place("run");
+    let train = ["train", SMOKE, "--out", text(&run), "--set", "grpo.steps=1"];
+    done(&[&train[..], &["--set", "grpo.evaluate_every=0"]].concat());
+    let report = ["report", text(&run), text(&base), text(&trained)];
+    assert_eq!(json(&report)["comparison"], told["comparison"]);
+    let markdown = done(&[&report[..], &["--markdown"]].concat());
+    assert!(!markdown.contains("Nothing was validated"), "{markdown}");
+    let alone = done(&["report", text(&run), "--markdown"]);
+    assert!(alone.contains("Nothing was validated"), "{alone}");
 }
 
 #[test]
