@@ -142,18 +142,18 @@ impl RunFolder {
 
     fn of_file(path: &Path, name: &str) -> Self {
         let stem = name.trim_end_matches(".partial").trim_end_matches(".jsonl");
-        let label = match RunLayout::evaluation_of(stem) {
+        let name = match RunLayout::evaluation_of(stem) {
             (name, true) => format!("{name}, sampled"),
             (name, false) => name.to_owned(),
         };
         Self {
-            name: stem.to_owned(),
+            name: name.clone(),
             verdict: None,
             studied: None,
             records: Vec::new(),
             config: None,
             settings: Value::Null,
-            evaluations: vec![(label, path.to_owned())],
+            evaluations: vec![(name, path.to_owned())],
             tokenizer: None,
         }
     }
@@ -169,11 +169,8 @@ impl RunFolder {
             name.clone_into(&mut records.name);
         }
         for (label, _) in &mut self.evaluations {
-            if let Some(rest) = label
-                .strip_prefix(&old)
-                .filter(|rest| rest.is_empty() || *rest == ", sampled")
-            {
-                *label = format!("{name}{rest}");
+            if *label == old {
+                name.clone_into(label);
             }
         }
     }

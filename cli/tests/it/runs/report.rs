@@ -263,7 +263,7 @@ fn two_policies_are_compared_on_one_page() {
     let (base, trained) = (place("base.jsonl"), place("trained.jsonl"));
     for (policy, path) in [("search-title", &base), ("oracle", &trained)] {
         let eval = ["eval", SMOKE, "--policy", policy, "--limit", "9"];
-        done(&[&eval[..], &["--out", text(path)]].concat());
+        done(&[&eval[..], &["--samples", "2", "--out", text(path)]].concat());
     }
     let page = place("compared.html");
     let compare = ["compare", text(&base), text(&trained), "--out", text(&page)];
@@ -281,6 +281,13 @@ fn two_policies_are_compared_on_one_page() {
     let told = json(&["report", text(&base), text(&trained)]);
     let failures = told["comparison"]["failures"].as_array().unwrap();
     assert_eq!(failures[0]["name"], "unsearched_answer");
+    let samples = [&base, &trained].map(|file| file.with_extension("sampled.jsonl"));
+    let sampled = json(&["report", text(&samples[0]), text(&samples[1])]);
+    let words = sampled["comparison"]["words"].as_str().unwrap();
+    assert!(
+        words.contains("base, sampled") && !words.contains("base.sampled"),
+        "{words}"
+    );
     // Beside the run that was trained between the two as well.
     let run = place("run");
     let train = ["train", SMOKE, "--out", text(&run), "--set", "grpo.steps=1"];
