@@ -79,10 +79,20 @@ pub(crate) fn figure(value: f64) -> String {
 
 /// A p-value in a sentence: `= 0.016`, `< 0.001`.
 pub(crate) fn p_value(p: f64) -> String {
+    let figure = p_figure(p);
+    if figure.starts_with('<') {
+        figure
+    } else {
+        format!("= {figure}")
+    }
+}
+
+/// A p-value in a table: `0.016`, `< 0.001`.
+pub(crate) fn p_figure(p: f64) -> String {
     if p < 0.001 {
         "< 0.001".to_owned()
     } else {
-        format!("= {p:.3}")
+        format!("{p:.3}")
     }
 }
 

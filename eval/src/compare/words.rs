@@ -75,7 +75,7 @@ impl Comparison {
             ]
         };
         let shown = |name: &str, found: &Difference| {
-            let p = format!("{:.3}", found.p_adjusted);
+            let p = text::p_figure(found.p_adjusted);
             row(name, [found.a, found.b], found.difference, p)
         };
         let mut names: Vec<&String> = self.metrics.keys().collect();

@@ -8,6 +8,7 @@ use super::tables::{Cell, Table};
 use crate::compare::Difference;
 use crate::stats::Interval;
 use crate::summary::number;
+use crate::text::p_figure;
 
 /// The ways to fail with their shares on both sides, by data set where there are several.
 pub(super) fn table(paired: &Paired) -> Table {
@@ -21,7 +22,7 @@ pub(super) fn table(paired: &Paired) -> Table {
         (name, cells)
     };
     let of = |name: String, found: &Difference| {
-        let p = format!("{:.3}", found.p_adjusted);
+        let p = p_figure(found.p_adjusted);
         row(name, [found.a, found.b], found.difference, p)
     };
     let mut rows = Vec::new();

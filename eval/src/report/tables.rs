@@ -15,6 +15,7 @@ use crate::stats::Interval;
 use crate::study::Cost;
 use crate::summary::{EvalSummary, Metric, hops_label, number};
 use crate::telemetry::Course;
+use crate::text::p_figure;
 
 /// A table whose rows begin with their name, as the page and Markdown show it.
 pub(super) struct Table {
@@ -256,7 +257,7 @@ pub(super) fn differences(paired: &Paired) -> Table {
             Cell::Text(number(found.a)),
             Cell::Text(number(found.b)),
             Cell::Interval(Some(found.difference)),
-            Cell::Text(format!("{:.3}", found.p_adjusted)),
+            Cell::Text(p_figure(found.p_adjusted)),
         ];
         (name.clone(), cells)
     };

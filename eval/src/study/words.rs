@@ -12,7 +12,7 @@ use crate::compare::{SMALL_N, few_questions, interval_words, test_words};
 use crate::decomposition::Row;
 use crate::effort::Effort;
 use crate::mistakes::MistakeShare;
-use crate::stats::{Interval, LEVEL, mean};
+use crate::stats::{Interval, mean};
 use crate::summary::number;
 use crate::text::{self, signed};
 
@@ -37,7 +37,7 @@ impl Study {
                     .collect::<Vec<_>>()
                     .join(" "),
                 lead.map_or_else(String::new, |lead| with_ends(lead.difference)),
-                lead.map_or_else(String::new, |lead| p_value(lead.p_adjusted)),
+                lead.map_or_else(String::new, |lead| text::p_figure(lead.p_adjusted)),
                 lead.and_then(|lead| lead.improvement)
                     .map_or_else(String::new, |found| {
                         let Interval {
@@ -280,7 +280,7 @@ impl Study {
             signed(lead.difference.estimate),
             self.interval_words(lead.difference),
             self.unit_of_p(),
-            p_value(lead.p_adjusted),
+            text::p_figure(lead.p_adjusted),
             pairs.unwrap_or_default()
         )
     }
@@ -410,15 +410,6 @@ fn with_ends(interval: Interval) -> String {
         high,
     } = interval;
     format!("{} [{}, {}]", signed(estimate), signed(low), signed(high))
-}
-
-fn p_value(p: f64) -> String {
-    let least = LEVEL / 50.0;
-    if p < least {
-        format!("< {least}")
-    } else {
-        format!("{p:.3}")
-    }
 }
 
 #[cfg(test)]
