@@ -397,9 +397,16 @@ pub(crate) fn late_words(by_seed: &BTreeMap<u64, Interval>, seeds: usize) -> Opt
         [Interval { low, high, .. }] => format!("({low:.2} to {high:.2})"),
         several => format!("(mean of {} seeds)", several.len()),
     };
+    let share = mean(&shares);
+    let meaning = if share > 1.0 {
+        ": more than all of it, as the reward was lower then than at the start"
+    } else if share < 0.0 {
+        ": less than nothing, as the reward was higher then than at the end"
+    } else {
+        ""
+    };
     Some(format!(
-        "Of the rise in the training reward, a share of {:.2} {evidence} came after the first quarter of the steps.",
-        mean(&shares)
+        "Of the rise in the training reward, a share of {share:.2} {evidence} came after the first quarter of the steps{meaning}."
     ))
 }
 
@@ -438,5 +445,12 @@ mod tests {
         assert!(late_words(&one, 1).unwrap().contains("0.40 (0.10 to 0.90)"));
         assert!(late_words(&one, 2).unwrap().contains("the 1 of 2 seeds"));
         assert_eq!(late_words(&BTreeMap::new(), 2), None);
+        let fell = late_words(&BTreeMap::from([(1, share(1.21))]), 1).unwrap();
+        assert!(
+            fell.ends_with(
+                ": more than all of it, as the reward was lower then than at the start."
+            ),
+            "{fell}"
+        );
     }
 }
