@@ -161,8 +161,11 @@ impl Study {
         text::table(&[over, "interquartile mean", "interval"], rows)
     }
 
-    /// Share of seeds above each tenth.
+    /// Share of seeds above each tenth; empty of one seed, whose shares are all 0 or 1.
     fn profile_text(&self) -> String {
+        if self.seeds() < 2 {
+            return String::new();
+        }
         let thresholds = self.arms.first().map_or(&[][..], |arm| &arm.profile);
         let heads: Vec<String> = thresholds
             .iter()

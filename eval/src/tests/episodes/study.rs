@@ -305,6 +305,7 @@ fn data_sets_have_gains_of_their_own() -> TestResult {
             text.contains("gain by data set") && text.contains("macro average"),
             "{text}"
         );
+        assert_eq!(text.contains("share of seeds"), seeds.len() > 1, "{text}");
     }
     let one = study(&[("trained", 6)])?;
     assert!(one.by_source.is_empty() && one.macro_gain.is_empty());
