@@ -60,6 +60,16 @@ impl Kind {
     }
 }
 
+/// The trajectories of an inspection.
+struct Chosen {
+    /// Notes on the files they are from.
+    notes: Vec<String>,
+    /// At most as many as were asked for.
+    trajectories: Vec<Trajectory>,
+    /// Whether the files that were read hold more of the same kind.
+    more: bool,
+}
+
 /// Characters a metric's course is drawn in.
 const COURSE: usize = 32;
 
@@ -103,13 +113,22 @@ impl Inspect {
                 ));
             }
         }
-        self.trajectories(&run, colours)?;
-        hint(&format!("next: forage report {}", word(&self.run)));
+        let more = if self.trajectories(&run, colours)? {
+            format!("; -n {} shows more of these trajectories", 10 * self.n)
+        } else {
+            String::new()
+        };
+        hint(&format!("next: forage report {}{more}", word(&self.run)));
         Ok(())
     }
 
-    fn trajectories(&self, run: &RunFolder, colours: bool) -> Result<()> {
-        let (notes, chosen) = self.chosen(run)?;
+    /// Prints the trajectories that are asked for, and tells whether there are more.
+    fn trajectories(&self, run: &RunFolder, colours: bool) -> Result<bool> {
+        let Chosen {
+            notes,
+            trajectories: chosen,
+            more,
+        } = self.chosen(run)?;
         for note in &notes {
             out(note);
         }
@@ -119,12 +138,12 @@ impl Inspect {
         if chosen.is_empty() && self.n > 0 {
             out("\nNo recorded trajectory is of this kind.");
         }
-        Ok(())
+        Ok(more)
     }
 
     /// The trajectories that are asked for, with notes on their files.
-    fn chosen(&self, run: &RunFolder) -> Result<(Vec<String>, Vec<Trajectory>)> {
-        let (mut notes, mut chosen) = (Vec::new(), Vec::new());
+    fn chosen(&self, run: &RunFolder) -> Result<Chosen> {
+        let (mut notes, mut chosen, mut more) = (Vec::new(), Vec::new(), false);
         let mut is_known = self.question.is_none();
         for source in run.sources() {
             if chosen.len() >= self.n {
@@ -140,11 +159,13 @@ impl Inspect {
             notes.extend(reading.note);
             let asked = self.asked(&source.origin, &reading.episodes);
             is_known |= !asked.is_empty();
-            let found = asked
+            let mut found = asked
                 .into_iter()
                 .map(|episode| run.trajectory(source.origin.clone(), episode))
                 .filter(|found| self.wants(found));
-            chosen.extend(found.take(self.n - chosen.len()));
+            let left = self.n - chosen.len();
+            chosen.extend(found.by_ref().take(left));
+            more |= found.next().is_some();
         }
         if let Some(id) = self.question.as_ref().filter(|_| !is_known && self.n > 0) {
             bail!(
@@ -152,11 +173,19 @@ impl Inspect {
                 self.run.display()
             );
         }
-        Ok((notes, chosen))
+        Ok(Chosen {
+            notes,
+            trajectories: chosen,
+            more,
+        })
     }
 
     fn as_json(&self, run: &RunFolder) -> Result<Value> {
-        let (notes, chosen) = self.chosen(run)?;
+        let Chosen {
+            notes,
+            trajectories: chosen,
+            ..
+        } = self.chosen(run)?;
         let runs: Vec<Value> = run.records.iter().map(figures).collect();
         let trajectories: Vec<Value> = chosen.iter().map(texts).collect();
         Ok(json!({

@@ -202,6 +202,12 @@ fn an_evaluation_with_wrong_answers_says_how_to_read_them() {
     let kept = said("constant:Velm", &["--out", text(&file)]);
     assert!(kept.contains(&next), "{kept}");
     assert!(done(&["inspect", text(&file), "--wrong"]).contains("<answer>Velm</answer>"));
+    let inspected = |n| {
+        let shown = forage(&["inspect", text(&file), "--wrong", "-n", n]);
+        String::from_utf8(shown.stderr).unwrap()
+    };
+    assert!(inspected("1").contains("; -n 10 shows more of these trajectories"));
+    assert!(!inspected("2").contains("shows more"));
 }
 
 #[test]
