@@ -127,7 +127,8 @@ pub enum CompareError {
     /// They answer different questions.
     #[error(
         "the two sets answer different questions: {missing_in_b} of A's are missing in B, {missing_in_a} of B's are \
-         missing in A (for example {example})"
+         missing in A (for example {example}){}",
+        likely_cause(*missing_in_a, *missing_in_b)
     )]
     Questions {
         /// Questions of the second set that the first lacks.
@@ -170,6 +171,15 @@ pub enum CompareError {
     /// The statistics failed.
     #[error(transparent)]
     Stats(#[from] StatsError),
+}
+
+/// The likely reason why questions are missing on one side alone.
+fn likely_cause(missing_in_a: usize, missing_in_b: usize) -> &'static str {
+    match (missing_in_a, missing_in_b) {
+        (0, _) => "; B has a part of A's: evaluate both with the same --limit",
+        (_, 0) => "; A has a part of B's: evaluate both with the same --limit",
+        _ => "",
+    }
 }
 
 impl Comparison {

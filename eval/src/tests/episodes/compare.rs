@@ -113,7 +113,10 @@ fn different_questions_are_an_error_with_counts() {
         }
     ));
     assert!(
-        error.to_string().contains("3 of A's are missing in B"),
+        error.to_string().contains("3 of A's are missing in B")
+            && error
+                .to_string()
+                .ends_with("B has a part of A's: evaluate both with the same --limit"),
         "{error}"
     );
     let mut other_source = episodes(10, |_| true);
