@@ -246,8 +246,8 @@ impl Exam<'_> {
         let (unknown, all) = (unknown.count(), self.tasks.len());
         Ok((is_oracle && searches && unknown > 0).then(|| {
             format!(
-                "{unknown} of {all} questions come without known queries: the oracle, a script, searches for the question as it is and \
-                 answers with the title of the first passage, which is not an upper bound"
+                "{unknown} of {all} questions come without known queries: the oracle, a script, searches once, for the question as it is, \
+                 and gives an accepted answer only where it stands in what it read. Its score is not an upper bound"
             )
         }))
     }
