@@ -20,10 +20,12 @@ use crate::text::{figure, signed};
 pub(crate) enum Mistake {
     /// There is no answer, or it says that nothing was found.
     NoAnswer,
-    /// It answered with fewer searches than the question has hops (one where they are unknown), and no gold had been shown.
+    /// It answered with fewer searches than the question has hops (without any where they are unknown), and no gold had been shown.
     StoppedEarly,
     /// It searched as often as that, and no gold was shown.
     NotFound,
+    /// It searched, and no gold was shown; nobody knows how many hops the question has.
+    NotFoundOrStoppedEarly,
     /// A gold was shown, and the answer is something else that stands, word for word, in what was shown or in the question.
     WrongName,
     /// A gold was shown, and the answer stands in neither: it was copied wrongly, or made up.
@@ -31,10 +33,11 @@ pub(crate) enum Mistake {
 }
 
 impl Mistake {
-    const ALL: [Self; 5] = [
+    const ALL: [Self; 6] = [
         Self::NoAnswer,
         Self::StoppedEarly,
         Self::NotFound,
+        Self::NotFoundOrStoppedEarly,
         Self::WrongName,
         Self::Copying,
     ];
@@ -45,6 +48,7 @@ impl Mistake {
             Self::NoAnswer => "no answer",
             Self::StoppedEarly => "stopped early",
             Self::NotFound => "not found",
+            Self::NotFoundOrStoppedEarly => "not found or stopped early (hops unknown)",
             Self::WrongName => "wrong name",
             Self::Copying => "copying",
         }
@@ -54,7 +58,7 @@ impl Mistake {
     fn of(episode: &Episode, found: bool) -> Self {
         let answer = episode.answer().filter(|answer| !is_give_up(answer));
         let answer = answer.map(normalize).unwrap_or_default();
-        let hops = usize::from(episode.task.hops.max(1));
+        let hops = usize::from(episode.task.hops);
         if answer.is_empty() {
             Self::NoAnswer
         } else if found {
@@ -65,8 +69,10 @@ impl Mistake {
             } else {
                 Self::Copying
             }
-        } else if episode.searches() < hops {
+        } else if episode.searches() < hops.max(1) {
             Self::StoppedEarly
+        } else if hops == 0 {
+            Self::NotFoundOrStoppedEarly
         } else {
             Self::NotFound
         }
@@ -250,9 +256,14 @@ mod tests {
         let mut silent = episode(2, true, "Ana Brel");
         silent.turns.pop();
         assert_eq!(class_of(silent), failed(Mistake::NoAnswer));
-        let mut unknown = episode(1, false, "Ana Brel");
-        unknown.task.hops = 0;
-        assert_eq!(class_of(unknown), failed(Mistake::NotFound), "one hop");
+        for (searches, class) in [
+            (0, Mistake::StoppedEarly),
+            (1, Mistake::NotFoundOrStoppedEarly),
+        ] {
+            let mut unknown = episode(searches, false, "Ana Brel");
+            unknown.task.hops = 0;
+            assert_eq!(class_of(unknown), failed(class), "hops unknown");
+        }
         let mut lost = episode(1, false, "Ana Brel");
         lost.score = None;
         assert!(class_of(lost).is_empty(), "not graded");

@@ -146,6 +146,17 @@ fn answers_of_problems_fit_a_box() {
 }
 
 #[test]
+fn a_file_name_does_not_say_how_many_hops_a_question_has() {
+    let row = json!({"question": "q", "answer": "a", "filename": "velm.md"}).to_string();
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("wiki.jsonl");
+    std::fs::write(&path, row).expect("write");
+    let tasks = read_tasks(&path, Split::Test).expect("tasks");
+    assert_eq!(tasks[0].evidence, ["velm"]);
+    assert_eq!(tasks[0].hops, 0, "the page may be where several begin");
+}
+
+#[test]
 fn files_are_cut_by_place_and_picked_by_id() {
     let rows: String = (0..10)
         .map(|at| json!({"question": format!("q{at}"), "answer": "a"}).to_string() + "\n")

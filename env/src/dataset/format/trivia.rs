@@ -35,6 +35,5 @@ fn read(row: &QuestionRow<'_>) -> Result<Task, RowFault> {
     } else {
         format!("./{page}")
     }];
-    task.hops = 1;
     Ok(task)
 }
