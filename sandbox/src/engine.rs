@@ -99,9 +99,10 @@ pub enum Notice {
 impl fmt::Display for Notice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Compiling => {
-                f.write_str("compiling the Python interpreter; only the first time on this machine")
-            }
+            Self::Compiling => f.write_str(
+                "compiling the Python interpreter: some 20 seconds of processor time, minutes on a busy machine; only the first time on \
+                 this machine",
+            ),
             Self::NotKept { folder, reason } => write!(
                 f,
                 "warning: the compiled interpreter could not be kept in {} ({reason}); it will be compiled again next time",
@@ -118,7 +119,7 @@ impl fmt::Display for Notice {
 }
 
 impl SandboxEngine {
-    /// Opens the interpreter. The first time on a machine compiles it, which takes up to a minute.
+    /// Opens the interpreter. The first time on a machine compiles it, which takes some 20 seconds of processor time.
     ///
     /// # Errors
     /// When the machine has no room for it or cannot run it, or the memory of the process's sandboxes does not fit.
@@ -407,7 +408,8 @@ mod tests {
                 "{text}"
             );
         }
-        assert!(!Notice::Compiling.to_string().contains("warning"));
+        let compiling = Notice::Compiling.to_string();
+        assert!(!compiling.contains("warning") && compiling.contains("20 seconds"));
     }
 
     #[test]
