@@ -55,6 +55,14 @@ impl Search {
             Some(_) => self.retrieval.one_mode()?,
             None => self.retrieval.config(),
         };
+        if folder.is_some()
+            && self.retrieval.mode != Mode::BOOLEAN
+            && let Some(operator) = operator(&text)
+        {
+            note(&format!(
+                "note: {operator} was read as a word; --mode boolean reads it as an operator"
+            ));
+        }
         let query = Query::new(text).filtered(filter(&self.filters)?);
         let repaired = match &folder {
             Some(folder) if self.retrieval.mode == Mode::BOOLEAN => {
@@ -115,6 +123,14 @@ impl Search {
         }
         Ok(())
     }
+}
+
+/// The first word of a query that boolean mode reads as an operator.
+fn operator(query: &str) -> Option<&str> {
+    let mut words = query
+        .split_whitespace()
+        .map(|word| word.trim_matches(['(', ')']));
+    words.find(|word| matches!(*word, "AND" | "OR" | "NOT"))
 }
 
 /// `page=p1`, repeated: values of one field are alternatives, fields must all hold.

@@ -228,6 +228,21 @@ fn an_oracle_without_known_queries_is_no_upper_bound() {
 }
 
 #[test]
+fn an_operator_that_is_read_as_a_word_is_told_of() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_, index) = world(folder.path());
+    let noted = |query: &str, mode: &str| {
+        let searched = forage(&["search", text(&index), query, "--mode", mode]);
+        assert!(searched.status.success(), "{query}");
+        let told = String::from_utf8(searched.stderr).unwrap();
+        told.contains("was read as a word; --mode boolean reads it as an operator")
+    };
+    assert!(noted("river AND (NOT town)", "bm25"));
+    assert!(!noted("river and not town", "bm25"));
+    assert!(!noted("river AND NOT town", "boolean"));
+}
+
+#[test]
 fn fewer_questions_than_were_asked_for_are_told_of() {
     let said = |limit: &str| {
         let evaluated = forage(&["eval", SMOKE, "--policy", "oracle", "--limit", limit]);
