@@ -22,7 +22,10 @@ pub(crate) const MEASURES: &[Metric] = &[
         Higher,
         "Total of the weighted parts",
     ),
-    scored("format", "Structure of the response"),
+    scored(
+        "format",
+        "The response is think, (search, information, think)*, answer: 0 without a `<think>` block before every search and the answer",
+    ),
     scored(
         "retrieval",
         "A reference answer among the passages that were shown",
