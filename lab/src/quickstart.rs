@@ -98,6 +98,7 @@ pub fn quickstart(
     let before = evaluate(START, &start)?;
     let paid = control_reward(&before);
     observer.say(&format!("the control learns from `{paid}` alone"));
+    observer.say(&format!("training; forage watch {folder} shows both runs"));
     let runs = [
         (TRAINED, config.clone()),
         (CONTROL, paid.parse::<Twin>()?.of(config)?),

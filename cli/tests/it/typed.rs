@@ -455,7 +455,7 @@ fn what_can_be_done_next_is_said() {
     let evaluate = ["eval", "--policy", "search-title"];
     let evaluated = said(&[&evaluate[..], &asked[..], &written[..]].concat());
     assert!(
-        evaluated.contains("greedy 2/2") && evaluated.contains("next: forage report"),
+        evaluated.contains("greedy: played 2/2") && evaluated.contains("next: forage report"),
         "{evaluated}"
     );
     let samples = out.with_extension("sampled.jsonl");

@@ -263,10 +263,11 @@ impl PlaySettings<'_> {
             (writer, played) = (Some(opened), kept);
         }
         let done = AtomicU64::new(played.len() as u64);
+        let task = format!("{name}: played");
         let kept: Mutex<Result<_, RecordError>> = Mutex::new(Ok(writer));
         let on_end = |episode: &Episode| {
             let done = done.fetch_add(1, Ordering::Relaxed) + 1;
-            self.observer.progress(name, done, total, "");
+            self.observer.progress(&task, done, total, "");
             let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
             if let Ok(Some(writer)) = &mut *kept
                 && let Err(error) = writer.write(episode.clone())
