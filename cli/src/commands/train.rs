@@ -130,13 +130,13 @@ impl Train {
         } else {
             tell(&trained, options.from.as_deref());
         }
+        let (run, served) = (word(&options.folder), self.environment.again());
         hint(&format!(
-            "next: forage report {}; forage eval {} --policy {}{}",
-            word(&options.folder),
+            "next: forage report {run}; forage eval {} --policy {}{served}; forage eval --controls {run}{served} \
+             (what a gain consists of, why episodes fail)",
             // What was trained with, --set included, and the address of a server that has ended.
             word(&RunLayout::new(&options.folder).config()),
             word(&trained.policy),
-            self.environment.again()
         ));
         Ok(())
     }

@@ -31,7 +31,12 @@ fn a_run_logs_a_line_per_step_when_asked_and_nothing_otherwise() {
     let folder = tempfile::tempdir().unwrap();
     let silent = trained(folder.path(), "silent", &[], None);
     assert!(!silent.contains("step done"), "{silent}");
-    for part in ["memory: about", "train 2/2", "next: "] {
+    for part in [
+        "memory: about",
+        "train 2/2",
+        "next: ",
+        "; forage eval --controls ",
+    ] {
         assert!(silent.contains(part), "{part}: {silent}");
     }
     let quiet = trained(folder.path(), "quiet", &["-q"], None);
