@@ -45,7 +45,7 @@ impl Mistake {
     /// The name of the class in sentences.
     fn name(self) -> &'static str {
         match self {
-            Self::NoAnswer => "no answer",
+            Self::NoAnswer => "no answer or gave up",
             Self::StoppedEarly => "stopped early",
             Self::NotFound => "not found",
             Self::NotFoundOrStoppedEarly => "not found or stopped early (hops unknown)",
@@ -305,6 +305,7 @@ mod tests {
         ];
         assert_eq!(shown, expected);
         assert!((all[1].change.estimate + 0.5).abs() < 1e-12);
+        assert_eq!(all[0].name(), "no answer or gave up");
         let words = MistakeShare::words(&all, 0.95).unwrap_or_default();
         assert!(
             words.contains("training: stopped early 0.50 and 0.00 (change −0.50, 95 % interval"),
