@@ -10,7 +10,7 @@ use forage_lab::{fetch_file, runtime};
 
 use crate::config::read;
 use crate::jsonl::Output;
-use crate::terminal::{hint, out, prose};
+use crate::terminal::{hint, out, prose, word};
 
 /// Finds repeated questions and leaks; writes experience for prompts.
 #[derive(Subcommand, Debug)]
@@ -132,7 +132,10 @@ impl Check {
             );
         }
         if !self.json {
-            hint("next: forage config init CONFIG, which names them; forage audit CONFIG");
+            hint(&format!(
+                "next: forage config init CONFIG --questions {}; forage audit CONFIG",
+                word(&self.file)
+            ));
         }
         Ok(())
     }

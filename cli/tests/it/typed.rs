@@ -472,7 +472,10 @@ fn what_can_be_done_next_is_said() {
             &["audit", "smoke", "--groups", "1", "--set", "seed=2"],
             "forage train smoke --set seed=2",
         ),
-        (&["data", "check", text(&questions)], "forage config init "),
+        (
+            &["data", "check", text(&questions)],
+            "forage config init CONFIG --questions ",
+        ),
         (&["telemetry", episodes], "forage inspect "),
         (&["inspect", episodes], "forage report "),
         (&["index", "merge", text(&index)], "forage search "),
