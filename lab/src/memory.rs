@@ -383,9 +383,17 @@ pub(crate) fn outcome(
     let then = then
         .map(|then| format!(", {} for the episodes there were", mib(then)))
         .unwrap_or_default();
-    Some(format!(
-        "peak memory {found} MiB; {limits} MiB were estimated{then}"
-    ))
+    Some(peak_words(found, limits, &then))
+}
+
+/// The peak beside its estimate, in MiB, with what no estimate counts where the peak is above it.
+fn peak_words(found: u64, estimated: u64, then: &str) -> String {
+    let beyond = if found > estimated {
+        " (estimates count no programs in the sandbox, no indexes and no pages)"
+    } else {
+        ""
+    };
+    format!("peak memory {found} MiB; {estimated} MiB were estimated{then}{beyond}")
 }
 
 #[cfg(test)]

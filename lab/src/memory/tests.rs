@@ -36,6 +36,12 @@ fn a_run_that_cannot_fit_is_refused_with_the_fix() {
 }
 
 #[test]
+fn a_peak_above_the_estimate_says_what_is_not_counted() {
+    let uncounted = |found| peak_words(found, 381, "").contains("programs in the sandbox");
+    assert!(uncounted(1081) && !uncounted(381));
+}
+
+#[test]
 fn ranks_keep_activations_in_a_share_of_what_is_free() {
     let text = include_str!("../../../configs/recipes/search_r1_v02.toml");
     let config = RunConfig::parse(text, &["device=\"cpu\"".to_owned()]).unwrap();
