@@ -27,13 +27,13 @@ def read():
     reader.Reload()
     points = reader.Scalars("reward/mean")
     check("reader: tags are the canonical names", set(reader.Tags()["scalars"])
-          == {"reward/mean", "policy/entropy", "policy/loss", "val/em"})
+          == {"reward/mean", "policy/entropy", "policy/loss", "val/reward"})
     check("reader: resumed steps replace the killed run's", [(point.step, point.value) for point in points] == REWARDS)
     check("reader: wall times", [point.wall_time for point in points] == [1_700_000_000 + step for step in range(12)])
     losses = {point.step: point.value for point in reader.Scalars("policy/loss")}
     check("reader: a loss that is not finite is a gap", math.isnan(losses.pop(8)) and set(losses.values()) == {-0.25})
     check("reader: a tag of the killed run alone ends at the resumed step",
-          [point.step for point in reader.Scalars("val/em")] == list(range(6)))
+          [point.step for point in reader.Scalars("val/reward")] == list(range(6)))
     files = sorted((RUNS / "canonical").iterdir())
     counts = [sum(1 for _ in RawEventFileLoader(str(file)).Load()) for file in files]
     check("reader: no record is lost to a checksum", counts == [12, 8])

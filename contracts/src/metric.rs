@@ -103,6 +103,11 @@ step_metrics! {
         "Validation exact match, each data set counted once";
     VAL_NDCG_MACRO = "val/ndcg_macro" ["score" "data sets"] Higher
         "Validation NDCG@10, each data set counted once";
+    VAL_REWARD = "val/reward" ["reward" "validation questions"] Higher "Validation reward";
+    VAL_REWARD_OF = "val/*/reward" ["reward" "validation questions of a data set"] Higher
+        "Validation reward of a data set";
+    VAL_REWARD_MACRO = "val/reward_macro" ["reward" "data sets"] Higher
+        "Validation reward, each data set counted once";
     VAL_QUESTIONS = "val/questions" ["questions" "validation"] Neither "Validation questions with a score";
     VAL = "val/*" ["score" "validation questions"] Higher "Another measure of the validation questions";
     RESPONSE_TOKENS = "response/tokens_mean" ["tokens" "episodes"] Neither "Response tokens";

@@ -44,12 +44,13 @@ impl Observer for Quiet<'_> {
 }
 
 /// The numbers of a metrics row that a person follows: label, metric, digits.
-const FOLLOWED: [(&str, &str, usize); 13] = [
+const FOLLOWED: [(&str, &str, usize); 14] = [
     ("reward", Metric::REWARD, 3),
     ("em", "reward/component/em", 3),
     ("val em", Metric::VAL_EM, 3),
     ("ndcg", "reward/component/ndcg", 3),
     ("val ndcg", Metric::VAL_NDCG, 3),
+    ("val reward", Metric::VAL_REWARD, 3),
     ("operators", "query/operator_frac", 2),
     ("loss", Metric::SFT_LOSS, 3),
     ("val loss", Metric::SFT_VAL_LOSS, 3),
@@ -60,10 +61,14 @@ const FOLLOWED: [(&str, &str, usize); 13] = [
     ("grad", Metric::GRADIENT, 2),
 ];
 
-/// The followed numbers of a metrics row in one line.
+/// The followed numbers of a metrics row in one line. The reward of a validation stands in for a measure that it does not have.
 pub(crate) fn line(row: &Row) -> String {
+    let is_measured = [Metric::VAL_EM, Metric::VAL_NDCG]
+        .iter()
+        .any(|name| row.get(name).is_some());
     let parts = FOLLOWED
         .iter()
+        .filter(|(_, name, _)| !(is_measured && *name == Metric::VAL_REWARD))
         .filter_map(|(label, name, digits)| Some(format!("{label} {:.*}", digits, row.get(name)?)));
     parts.collect::<Vec<_>>().join("  ")
 }
@@ -77,5 +82,14 @@ mod tests {
         for (_, name, _) in FOLLOWED {
             assert!(forage_env::registry::metric(name).is_some(), "{name}");
         }
+    }
+
+    #[test]
+    fn a_validation_without_a_measure_shows_its_reward() {
+        let mut row = Row::new(0);
+        row.set(Metric::VAL_REWARD, 0.5);
+        assert_eq!(line(&row), "val reward 0.500");
+        row.set(Metric::VAL_EM, 0.25);
+        assert_eq!(line(&row), "val em 0.250");
     }
 }

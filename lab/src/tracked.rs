@@ -20,8 +20,13 @@ use crate::run_folder::{Records, RunFolder, TIMES, settings, words};
 
 /// Folders between the one that is searched and a run.
 const DEPTH: usize = 3;
-/// The measures of a validation, of which a run has one.
-const VALIDATIONS: [&str; 3] = [Metric::VAL_EM, Metric::VAL_NDCG, Metric::SFT_VAL_LOSS];
+/// The measures of a validation; the first that a run has is its own.
+const VALIDATIONS: [&str; 4] = [
+    Metric::VAL_EM,
+    Metric::VAL_NDCG,
+    Metric::VAL_REWARD,
+    Metric::SFT_VAL_LOSS,
+];
 
 /// A run in figures, as its folder has them; of a quickstart one of its runs, of a run with twins one of those.
 #[derive(Clone, Debug, Default, Serialize)]

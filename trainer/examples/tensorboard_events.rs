@@ -14,7 +14,7 @@ fn row(step: u64, process: u8) -> Row {
     row.set("policy/entropy", 0.5);
     row.set("policy/loss", if step == 8 { f64::NAN } else { -0.25 });
     if process == 0 {
-        row.set("val/em", 0.125);
+        row.set("val/reward", 0.125);
     }
     row
 }

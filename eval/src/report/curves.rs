@@ -24,14 +24,17 @@ const SMOOTHED_FROM: usize = 40;
 const MARKED_UP_TO: usize = 12;
 
 /// The metrics that are shown first.
-const HEADLINE: [&str; 22] = [
+const HEADLINE: [&str; 25] = [
     Metric::REWARD,
     Metric::VAL_EM,
     Metric::VAL_NDCG,
+    Metric::VAL_REWARD,
     Metric::VAL_EM_MACRO,
     Metric::VAL_NDCG_MACRO,
+    Metric::VAL_REWARD_MACRO,
     Metric::VAL_EM_OF,
     Metric::VAL_NDCG_OF,
+    Metric::VAL_REWARD_OF,
     "query/words_mean",
     "query/operator_frac",
     "query/valid_frac",

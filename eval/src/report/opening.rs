@@ -11,8 +11,13 @@ use super::html::coded;
 use crate::stats::{Bootstrap, Interval};
 use crate::summary::number;
 
-/// The measures of a validation, of which a run has one.
-const VALIDATIONS: [&str; 3] = [Metric::VAL_EM, Metric::VAL_NDCG, Metric::SFT_VAL_LOSS];
+/// The measures of a validation; the first that a run has is its own.
+const VALIDATIONS: [&str; 4] = [
+    Metric::VAL_EM,
+    Metric::VAL_NDCG,
+    Metric::VAL_REWARD,
+    Metric::SFT_VAL_LOSS,
+];
 /// The measures that training goes by, of which a run has one.
 const GOALS: [&str; 2] = [Metric::REWARD, Metric::SFT_LOSS];
 /// The parts of a step's time.
@@ -240,6 +245,14 @@ mod tests {
         let bare = arm(vec![json!({"step": 0, "reward/mean": 0.5})]);
         assert!(lead(&bare).starts_with("Nothing was validated"));
         assert!(lead(&bare).contains("grpo.evaluate_every"));
+        let paid = arm(vec![
+            json!({"step": 1, "val/reward": 0.5, "val/questions": 20.0}),
+        ]);
+        assert!(
+            lead(&paid).starts_with("Validation reward: 0.500 at step 1,"),
+            "{}",
+            lead(&paid)
+        );
         let tuned = arm(vec![
             json!({"step": 9, "sft/loss": 1.5, "sft/val_loss": 2.0}),
         ]);

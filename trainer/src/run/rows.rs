@@ -105,39 +105,54 @@ pub(super) fn describe_episodes(row: &mut Row, episodes: &[Episode], version: u6
     );
 }
 
-/// Sets the mean of a part of the score over the development questions, their number and, where there are several data sets, the mean of
-/// each and the mean of these. Returns the first; `None` without a scored episode.
+/// The name of the reward among the measures of a validation.
+const REWARD: &str = "reward";
+
+/// Sets the means of a part of the score and of the reward over the development questions and, where there are several data sets, those of
+/// each and the means of these; then the number of questions with that part, or else with a score. Returns the mean of the part; `None`
+/// without an episode that has it, as where questions have no answers.
 pub(super) fn describe_validation(
     row: &mut Row,
     episodes: &[Episode],
     measure: &str,
 ) -> Option<f64> {
+    let part = |score: &Score| score.parts.get(measure).copied();
+    let rewarded = describe_scores(row, episodes, REWARD, |score| Some(score.total));
+    let measured = describe_scores(row, episodes, measure, part);
+    let (_, questions) = measured.or(rewarded)?;
+    row.set(Metric::VAL_QUESTIONS, questions as f64);
+    measured.map(|(mean, _)| mean)
+}
+
+/// Sets the means of what `value` reads from the scores, under `name`. Returns the one over all questions, and how many have it.
+fn describe_scores(
+    row: &mut Row,
+    episodes: &[Episode],
+    name: &str,
+    value: impl Fn(&Score) -> Option<f32>,
+) -> Option<(f64, usize)> {
     let mut sources: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
     for episode in episodes {
-        let part = episode.score.as_ref();
-        if let Some(part) = part.and_then(|score| score.parts.get(measure)) {
+        if let Some(value) = episode.score.as_ref().and_then(&value) {
             let source = sources.entry(episode.task.data_source.as_str());
-            source.or_default().push(f64::from(*part));
+            source.or_default().push(f64::from(value));
         }
     }
     let mean = |values: &[f64]| {
         (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
     };
-    let all = mean(&sources.values().flatten().copied().collect::<Vec<f64>>())?;
+    let values: Vec<f64> = sources.values().flatten().copied().collect();
+    let all = mean(&values)?;
     let mut set = |name: &str, value: f64| row.set(&Metric::VAL.replace('*', name), value);
-    set(measure, all);
-    set(
-        "questions",
-        sources.values().map(Vec::len).sum::<usize>() as f64,
-    );
+    set(name, all);
     if sources.len() > 1 {
         let means: Vec<f64> = sources.values().filter_map(|values| mean(values)).collect();
         for (source, mean) in sources.keys().zip(&means) {
-            set(&format!("{source}/{measure}"), *mean);
+            set(&format!("{source}/{name}"), *mean);
         }
-        set(&format!("{measure}_macro"), mean(&means)?);
+        set(&format!("{name}_macro"), mean(&means)?);
     }
-    Some(all)
+    Some((all, values.len()))
 }
 
 /// Share of searches that showed no document; `None` without a search. Left out are the searches of programs, whose output is all that
@@ -439,5 +454,47 @@ mod tests {
         assert_eq!(describe_validation(&mut one, &[nq], "em"), Some(1.0));
         assert_eq!(one.get("val/nq/em"), None, "it is val/em");
         assert_eq!(describe_validation(&mut Row::new(0), &[], "em"), None);
+    }
+
+    #[test]
+    fn a_validation_has_the_reward_also_where_nothing_is_measured() {
+        let scored = |source: &str, total: f32, em: Option<f32>| {
+            let mut found = episode(&[], Vec::new());
+            source.clone_into(&mut found.task.data_source);
+            found.score = Some(Score {
+                total,
+                parts: em.map(|em| ("em".to_owned(), em)).into_iter().collect(),
+                ..Score::default()
+            });
+            found
+        };
+        let mut row = Row::new(0);
+        let asked = [scored("own", 0.25, None), scored("own", 0.75, None)];
+        assert_eq!(describe_validation(&mut row, &asked, "em"), None);
+        let names = [Metric::VAL_REWARD, Metric::VAL_QUESTIONS, Metric::VAL_EM];
+        assert_eq!(
+            names.map(|name| row.get(name)),
+            [Some(0.5), Some(2.0), None]
+        );
+
+        let mut row = Row::new(0);
+        let asked = [
+            scored("nq", 0.5, Some(1.0)),
+            scored("nq", 1.0, Some(0.0)),
+            scored("own", 0.0, None),
+        ];
+        assert_eq!(describe_validation(&mut row, &asked, "em"), Some(0.5));
+        assert_eq!(
+            names.map(|name| row.get(name)),
+            [Some(0.5), Some(2.0), Some(0.5)]
+        );
+        let split = [
+            "val/nq/reward",
+            "val/own/reward",
+            "val/reward_macro",
+            "val/nq/em",
+        ];
+        let found = split.map(|name| row.get(name));
+        assert_eq!(found, [Some(0.75), Some(0.0), Some(0.375), None]);
     }
 }

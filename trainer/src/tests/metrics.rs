@@ -134,8 +134,9 @@ async fn rows_and_the_table_have_the_same_names() {
         Metric::PUSH_GAP,
     ];
     written.extend(elsewhere.map(str::to_owned));
-    for outcome in [Outcome::Answer, Outcome::Ranking] {
-        let name = Metric::VAL.replace('*', outcome.measure());
+    let measures = [Outcome::Answer, Outcome::Ranking].map(Outcome::measure);
+    for measure in measures.into_iter().chain(["reward"]) {
+        let name = Metric::VAL.replace('*', measure);
         assert!(STEP_METRICS.iter().any(|metric| metric.name == name));
         written.extend([format!("{name}_macro"), name.replace('/', "/nq/"), name]);
     }

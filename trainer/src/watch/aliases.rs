@@ -94,7 +94,7 @@ const TRL: Names = &[
     (Metric::RESPONSE_TOKENS, "completions/mean_length"),
     (Metric::TRUNCATED, "completions/clipped_ratio"),
     (Metric::SEARCHES, "tools/call_frequency"),
-    (Metric::VAL_EM, "eval_reward"),
+    (Metric::VAL_REWARD, "eval_reward"),
 ];
 
 const SLIME: Names = &[
@@ -161,7 +161,7 @@ const TORCHTITAN: Names = &[
     (Metric::RESPONSE_TOKENS, "rollout/response_length/mean"),
     (Metric::TRUNCATED, "rollout/truncation_rate/mean"),
     (Metric::TURNS, "rollout/num_turns/mean"),
-    (Metric::VAL_EM, "validation_reward/_mean"),
+    (Metric::VAL_REWARD, "validation_reward/_mean"),
 ];
 
 /// The name of a canonical metric in another system; the canonical name where that system has none.
@@ -236,12 +236,16 @@ mod tests {
                 "val/em",
                 "val/test_score/all",
                 "val-core/all/acc/mean@1",
-                "eval_reward",
+                "val/em",
                 "eval/all",
                 "eval/all/avg@1",
                 "eval/all/avg_score",
-                "validation_reward/_mean"
+                "val/em"
             ]
+        );
+        assert_eq!(
+            [Aliases::Trl, Aliases::Torchtitan].map(|preset| rename(preset, "val/reward")),
+            ["eval_reward", "validation_reward/_mean"]
         );
         assert_eq!(rename(Aliases::Verl, "val/nq/em"), "val-core/nq/acc/mean@1");
         assert_eq!(rename(Aliases::Trl, "val/nq/em"), "val/nq/em");
