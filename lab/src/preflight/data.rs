@@ -76,9 +76,11 @@ fn questions(config: &Resolved, data: &Data) -> Check {
     noted("questions", found, few, fix)
 }
 
+/// What questions are compared with. One without any answer is only loaded where the weighted rewards do without.
 fn answers(entry: &EnvEntry, train: &[Task], dev: &[Task]) -> Check {
+    let is_open = |task: &&Task| entry.outcome == Outcome::Answer && task.golds.is_empty();
     let lacks = |task: &&Task| match entry.outcome {
-        Outcome::Answer => task.golds.iter().all(|gold| gold.trim().is_empty()),
+        Outcome::Answer => !is_open(task) && task.golds.iter().all(|gold| gold.trim().is_empty()),
         Outcome::Ranking => task.judgments().is_empty(),
     };
     let blank = |task: &&Task| {
@@ -95,10 +97,13 @@ fn answers(entry: &EnvEntry, train: &[Task], dev: &[Task]) -> Check {
         return failed("answers", found, true, fix);
     }
     let blanks = all().filter(blank).count();
-    let found = if blanks == 0 {
-        "every question has one".to_owned()
-    } else {
+    let open = all().filter(is_open).count();
+    let found = if blanks > 0 {
         format!("{blanks} questions have an empty one among others")
+    } else if open > 0 {
+        format!("{open} questions have none, which the weighted rewards do without")
+    } else {
+        "every question has one".to_owned()
     };
     noted(
         "answers",
@@ -293,6 +298,11 @@ mod tests {
         let mut partly = task("d", "Who reads?", "Dora");
         partly.golds.push(String::new());
         assert_eq!(status(&answers(entry, &[partly], &[])), "warn");
+        let check = answers(entry, &good, &[Task::new("e", "Which card is next?")]);
+        assert!(
+            status(&check) == "pass" && check.found.starts_with("1 questions have none"),
+            "{check:?}"
+        );
 
         assert_eq!(
             status(&leaks("leaks", &good, &[task("x", "Who cooks?", "Cy")])),
