@@ -5,6 +5,7 @@ mod records;
 pub use records::Records;
 pub(crate) use records::{TIMES, unchanged, words};
 
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::path::{Path, PathBuf};
 
@@ -249,6 +250,9 @@ impl RunFolder {
     pub(crate) fn arm(&self) -> String {
         let mut settings = self.settings.clone();
         forget_seeds(&mut settings);
+        if let Some(Value::Object(served)) = settings.pointer_mut("/environment/settings") {
+            served.remove("url");
+        }
         if settings.is_null() {
             self.name.clone()
         } else {
@@ -333,6 +337,21 @@ pub(crate) fn settings(text: &str) -> Value {
         .unwrap_or_default()
 }
 
+/// The text of a config without the address of a served environment, which `--env-command` draws anew for each run.
+pub(crate) fn without_address(text: &str) -> Cow<'_, str> {
+    let Ok(mut config) = toml::from_str::<toml::Table>(text) else {
+        return Cow::Borrowed(text);
+    };
+    let served = config
+        .get_mut("environment")
+        .and_then(|environment| environment.get_mut("settings"))
+        .and_then(toml::Value::as_table_mut);
+    match served.and_then(|settings| settings.remove("url")) {
+        Some(_) => toml::to_string(&config).map_or(Cow::Borrowed(text), Cow::Owned),
+        None => Cow::Borrowed(text),
+    }
+}
+
 /// Leaves out what may differ between runs of one training: seeds, and the digests of questions that follow from them.
 pub(crate) fn forget_seeds(settings: &mut Value) {
     let Value::Object(table) = settings else {
@@ -407,9 +426,35 @@ mod tests {
     use forage_trainer::device::DeviceSpec;
     use forage_trainer::{LoraConfig, Targets};
 
-    use super::tokenizer;
+    use super::{RunFolder, tokenizer, without_address};
     use crate::builtin;
     use crate::layout::RunLayout;
+
+    #[test]
+    fn the_address_of_a_served_environment_makes_no_arm_of_its_own() {
+        let config = |seed: u64, settings: &str| {
+            format!(
+                "seed = {seed}\n[environment]\nid = \"external\"\n[environment.settings]\n{settings}\n"
+            )
+        };
+        let arm = |text: &str| {
+            let folder = tempfile::tempdir().unwrap();
+            let layout = RunLayout::new(folder.path());
+            std::fs::write(layout.config(), text).unwrap();
+            std::fs::write(layout.metrics(), "{\"step\":0}\n").unwrap();
+            RunFolder::peek(folder.path()).unwrap().arm()
+        };
+        let first = config(1, "url = [\"http://127.0.0.1:39867\"]");
+        let again = config(1, "url = [\"http://127.0.0.1:37519\"]");
+        let other = config(2, "url = [\"http://127.0.0.1:37519\"]");
+        let short = config(1, "url = []\nmax_turn_tokens = 8");
+        assert_eq!(arm(&first), arm(&other));
+        assert_ne!(arm(&first), arm(&short));
+        assert_eq!(without_address(&first), without_address(&again));
+        assert_ne!(without_address(&first), without_address(&other));
+        let plain = config(1, "max_turns = 3");
+        assert_eq!(without_address(&plain), plain);
+    }
 
     #[test]
     fn the_tokenizer_of_a_run_that_trained_an_adapter_is_at_hand() {

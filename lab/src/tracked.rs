@@ -16,7 +16,7 @@ use serde_json::Value;
 use crate::error::{Context, Result, bail, causes};
 use crate::layout::RunLayout;
 use crate::lock::RunLock;
-use crate::run_folder::{Records, RunFolder, TIMES, settings, words};
+use crate::run_folder::{Records, RunFolder, TIMES, settings, without_address, words};
 
 /// Folders between the one that is searched and a run.
 const DEPTH: usize = 3;
@@ -45,7 +45,7 @@ pub struct TrackedRun {
     pub steps: u64,
     /// Steps that the config asks for, where it says.
     pub steps_planned: Option<u64>,
-    /// BLAKE3 of the config, or of the settings of fine-tuning, as it is in the folder.
+    /// BLAKE3 of the config, or of the settings of fine-tuning, as it is in the folder but for the address of a served environment.
     pub config_digest: Option<String>,
     /// The seed.
     pub seed: Option<u64>,
@@ -168,7 +168,8 @@ impl TrackedRun {
         let Some(text) = config else {
             return self;
         };
-        let found = settings(text);
+        let text = without_address(text);
+        let found = settings(&text);
         let stamped = |key: &str| found["stamp"][key].as_str().map(str::to_owned);
         self.config_digest = Some(blake3::hash(text.as_bytes()).to_hex().to_string());
         self.seed = found["seed"].as_u64();
