@@ -1,6 +1,6 @@
 //! Items of how an episode is played: tags, searches, surrender.
 
-use forage_contracts::{Reading, Sign, Tag, Turn};
+use forage_contracts::{Episode, Reading, Sign, Tag, Turn};
 use forage_env::chat::hermes::ToolCall;
 use forage_env::registry::environments;
 use forage_env::reward::is_give_up;
@@ -54,15 +54,16 @@ pub(super) fn answer_spam(reading: &Reading<'_>) -> Option<Sign> {
 /// A turn in which the policy writes what only the environment may write.
 pub(super) fn forged_observation(reading: &Reading<'_>) -> Option<Sign> {
     let turns = &reading.episode.turns;
-    (!turns.is_empty()).then(|| Sign::of(turns.iter().find_map(forged)))
+    let forgery = || turns.iter().find_map(|turn| forged(reading.episode, turn));
+    (!turns.is_empty()).then(|| Sign::of(forgery()))
 }
 
 /// What a turn forges, from the environment's tag on. A policy that is its own search engine writes such tags by order.
-pub(super) fn forged(turn: &Turn) -> Option<&str> {
+pub(super) fn forged<'a>(episode: &Episode, turn: &'a Turn) -> Option<&'a str> {
     let text = turn.policy.as_str();
     let own = environments().flat_map(|entry| entry.telemetry.observations);
     let tags = own.copied().chain([TOOL_RESPONSE]);
-    let by_order = |tag: &str| tag == Tag::Information.opening() && searches_itself(turn);
+    let by_order = |tag: &str| tag == Tag::Information.opening() && searches_itself(episode, turn);
     let start = tags
         .filter(|tag| !by_order(tag))
         .filter_map(|tag| text.find(tag))

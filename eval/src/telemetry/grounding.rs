@@ -78,7 +78,7 @@ pub(super) fn fabricated_support(reading: &Reading<'_>) -> Option<Sign> {
         .episode
         .turns
         .iter()
-        .filter_map(forged)
+        .filter_map(|turn| forged(reading.episode, turn))
         .find(|text| normalize(text).contains(&claim));
     let echo = || {
         let mut turns = reading.episode.turns.iter().zip(&reading.shown);

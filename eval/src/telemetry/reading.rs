@@ -1,6 +1,7 @@
 //! An episode as the common items look at it.
 
-use forage_contracts::{Episode, Reading, Tag, Turn};
+use forage_contracts::{EnvEntry, Episode, Reading, Tag, Turn};
+use forage_env::registry::environments;
 use forage_env::reward::is_give_up;
 use forage_env::reward::normalize;
 
@@ -39,8 +40,9 @@ pub(super) fn named<'a>(reading: &Reading<'a>) -> Option<&'a str> {
 
 /// Whether the policy searched, read or called anything.
 pub(super) fn tried(reading: &Reading<'_>) -> bool {
-    let mut turns = reading.episode.turns.iter();
-    turns.any(|turn| !turn.kind.calls().is_empty() || searches_itself(turn))
+    let episode = reading.episode;
+    let mut turns = episode.turns.iter();
+    turns.any(|turn| !turn.kind.calls().is_empty() || searches_itself(episode, turn))
 }
 
 /// The turn that answered.
@@ -49,8 +51,17 @@ pub(super) fn last_turn<'a>(reading: &Reading<'a>) -> &'a str {
     last.map_or("", |turn| turn.policy.as_str())
 }
 
-/// Whether a turn plays the search engine too, as self-search asks for: it goes on after its search.
-pub(super) fn searches_itself(turn: &Turn) -> bool {
+/// Whether a turn plays the search engine too, as self-search asks for: it goes on after its search. Only where searches show what they
+/// found between these tags; of an episode without a name of its environment it is supposed. Elsewhere nobody asks for it.
+pub(super) fn searches_itself(episode: &Episode, turn: &Turn) -> bool {
+    let id = episode.environment.as_str();
+    let shows = |entry: &EnvEntry| {
+        let observations = entry.telemetry.observations;
+        entry.id == id && observations.contains(&Tag::Information.opening())
+    };
+    if !id.is_empty() && !environments().any(shows) {
+        return false;
+    }
     let after = turn.policy.split_once(Tag::Search.closing());
     after.is_some_and(|(_, after)| after.contains(Tag::Information.opening()))
 }
