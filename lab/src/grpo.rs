@@ -20,6 +20,7 @@ use forage_trainer::{
 };
 use serde_json::Value;
 
+use crate::conduct::drawn_prompts;
 use crate::config::{Base, Digests, EvaluationConfig, Resolved, RunConfig, Stamp};
 use crate::data::Data;
 use crate::error::{Context, Result, RunError, bail};
@@ -111,9 +112,13 @@ impl Grpo<'_> {
                 observer.warn(&warning);
             }
         }
-        let mut failed = None;
+        let (mut failed, mut is_told) = (None, false);
         let watch = |row: &Row, episodes: &[Episode], alarms: &[Alarm]| {
             observer.progress(self.name, row.step() + 1, config.grpo.steps, &line(row));
+            if !is_told && let Some(told) = drawn_prompts(episodes) {
+                observer.warn(&format!("warning: {}: {told}", self.name));
+                is_told = true;
+            }
             for alarm in alarms {
                 observer.warn(&format!(
                     "{} step {}: {}",

@@ -159,7 +159,7 @@ class Environment:
         raise NotImplementedError(f"{cls.__name__} has no `questions`; write it, or name files in [data.files]")
 
     def reset(self, question: Question, seed: int) -> str:
-        """Begins the episode; returns the opening prompt."""
+        """Begins the episode; returns the opening prompt, which follows from the question alone: members of a group differ in `seed`."""
         raise NotImplementedError(f"{type(self).__name__} has no `reset`")
 
     def step(self, turn: str) -> Reply:
