@@ -18,7 +18,6 @@ mod trajectory;
 mod verdict;
 mod viewer;
 
-use std::collections::BTreeSet;
 use std::path::Path;
 
 use forage_contracts::Episode;
@@ -328,15 +327,6 @@ impl Report {
             source,
         })
     }
-}
-
-/// The metrics that people look at first, among those of the arms, with their words.
-fn headline_metrics(arms: &[Arm]) -> Vec<(String, String)> {
-    let names: BTreeSet<String> = arms.iter().flat_map(Arm::metrics).collect();
-    curves::headline(&names)
-        .into_iter()
-        .map(|(name, words)| (name.to_owned(), words))
-        .collect()
 }
 
 fn by_name<T>(named: &[(String, T)], value: impl Fn(&T) -> Value) -> Map<String, Value> {

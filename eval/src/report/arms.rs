@@ -52,7 +52,7 @@ pub struct Trend {
 impl Arm {
     /// The metrics that people look at first, with their words.
     pub fn headline_metrics(&self) -> Vec<(String, String)> {
-        super::headline_metrics(std::slice::from_ref(self))
+        super::curves::headline(std::slice::from_ref(self))
     }
 
     /// Names of all numbers in the rows but `step`.

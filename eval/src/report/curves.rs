@@ -6,7 +6,7 @@ use forage_contracts::Metric;
 use forage_env::registry;
 use maud::{Markup, html};
 
-use super::arms::{Arm, Point};
+use super::arms::{Arm, Point, values};
 use super::axis::Axis;
 use super::html::{colour, colours, legend};
 use super::px;
@@ -24,7 +24,7 @@ const SMOOTHED_FROM: usize = 40;
 const MARKED_UP_TO: usize = 12;
 
 /// The metrics that are shown first.
-const HEADLINE: [&str; 25] = [
+const HEADLINE: [&str; 26] = [
     Metric::REWARD,
     Metric::VAL_EM,
     Metric::VAL_NDCG,
@@ -35,6 +35,7 @@ const HEADLINE: [&str; 25] = [
     Metric::VAL_EM_OF,
     Metric::VAL_NDCG_OF,
     Metric::VAL_REWARD_OF,
+    Metric::INFRA,
     "query/words_mean",
     "query/operator_frac",
     "query/valid_frac",
@@ -62,10 +63,10 @@ struct Line<'a> {
 /// All panels: the headline metrics, then the others folded away. Empty without numbers.
 pub(super) fn panels(arms: &[Arm]) -> Markup {
     let names: BTreeSet<String> = arms.iter().flat_map(Arm::metrics).collect();
-    let headline = headline(&names);
-    let shown = |name: &str| headline.iter().any(|(shown, _)| *shown == name);
+    let headline = headline(arms);
+    let shown = |name: &str| headline.iter().any(|(shown, _)| shown == name);
     let first = html! {
-        @for (name, title) in &headline { (metric_panel(title, Some(name), name, arms)) }
+        @for (name, title) in &headline { (metric_panel(title, Some(name.as_str()), name, arms)) }
     };
     let others = html! {
         @for name in names.iter().filter(|name| !shown(name)) { (metric_panel(name, None, name, arms)) }
@@ -87,14 +88,19 @@ pub(super) fn panels(arms: &[Arm]) -> Markup {
     }
 }
 
-/// The metrics of [`HEADLINE`] among these, with the titles of their panels.
-pub(super) fn headline(names: &BTreeSet<String>) -> Vec<(&str, String)> {
+/// The metrics of [`HEADLINE`] among those of the arms, with the titles of their panels. Lost episodes are one where any were lost.
+pub(super) fn headline(arms: &[Arm]) -> Vec<(String, String)> {
+    let mut names: BTreeSet<String> = arms.iter().flat_map(Arm::metrics).collect();
+    let mut runs = arms.iter().flat_map(|arm| &arm.runs);
+    if !runs.any(|rows| values(rows, Metric::INFRA).any(|(_, share)| share > 0.0)) {
+        names.remove(Metric::INFRA);
+    }
     let mut found = Vec::new();
     for metric in HEADLINE {
-        for name in names {
+        for name in &names {
             match Metric::part(metric, name) {
-                Some("") => found.push((name.as_str(), title(metric))),
-                Some(part) => found.push((name.as_str(), format!("{}: {part}", title(metric)))),
+                Some("") => found.push((name.clone(), title(metric))),
+                Some(part) => found.push((name.clone(), format!("{}: {part}", title(metric)))),
                 None => {}
             }
         }
@@ -340,6 +346,24 @@ mod tests {
         assert!(html.contains("run · step 1: 1.000e-5") && html.contains("run · step 1: 0.2000"));
         assert!(!html.contains("class=\"band"));
         assert!(panels(&[arm("run", vec![])]).0.is_empty());
+    }
+
+    #[test]
+    fn lost_episodes_are_a_headline_where_any_were_lost() {
+        let of = |share: f64| {
+            let rows = vec![
+                json!({"step": 0, "reward/mean": 0.2, "episode/infra_frac": share}),
+                json!({"step": 1, "reward/mean": 0.2, "episode/infra_frac": 0.0}),
+            ];
+            let arm = Arm {
+                name: "run".into(),
+                runs: vec![rows],
+            };
+            let names = headline(&[arm]).into_iter().map(|(name, _)| name);
+            names.collect::<Vec<String>>()
+        };
+        assert_eq!(of(0.0), ["reward/mean"]);
+        assert_eq!(of(0.0625), ["reward/mean", "episode/infra_frac"]);
     }
 
     #[test]

@@ -2,11 +2,12 @@
 
 use std::fmt::Write as _;
 
+use super::curves::headline;
 use super::failures;
 use super::opening;
 use super::tables::{self, Cell};
 use super::verdict;
-use super::{Report, Trend, headline_metrics};
+use super::{Report, Trend};
 use crate::stats::Interval;
 use crate::summary::number;
 use crate::text;
@@ -109,7 +110,7 @@ pub(super) fn render(report: &Report) -> String {
 
 /// The headline metrics of each arm, from the first tenth of the steps to the last.
 fn training(report: &Report) -> String {
-    let metrics = headline_metrics(&report.arms);
+    let metrics = headline(&report.arms);
     if metrics.is_empty() {
         return String::new();
     }

@@ -50,11 +50,12 @@ const SPAN: usize = 20;
 const RESAMPLES: usize = 2000;
 
 /// The metrics that come first on a screen.
-const FIRST: [&str; 12] = [
+const FIRST: [&str; 13] = [
     Metric::REWARD,
     Metric::VAL_EM,
     Metric::VAL_NDCG,
     Metric::VAL_REWARD,
+    Metric::INFRA,
     Metric::SEARCHES,
     Metric::RESPONSE_TOKENS,
     Metric::ENTROPY,
