@@ -255,13 +255,7 @@ fn compare(folders: &[PathBuf], bootstrap: Bootstrap, json: bool) -> Result<()> 
     for (other, name, found) in &paired {
         let [a, b] = [first, other].map(|path| path.display().to_string());
         let told = match found {
-            Ok(found) => {
-                let measures = [Outcome::Answer, Outcome::Ranking].map(Outcome::measure);
-                let measure = measures
-                    .into_iter()
-                    .find(|measure| found.difference(measure).is_some());
-                found.words(measure.unwrap_or("reward"), &a, &b)
-            }
+            Ok(found) => found.words(Outcome::Answer.measure(), &a, &b),
             Err(error) => format!("{a} and {b} cannot be compared: {error}."),
         };
         let _ = write!(text, "\n\n{name}: {told}");

@@ -30,6 +30,26 @@ fn a_clear_gain_is_said_in_words() -> TestResult {
 }
 
 #[test]
+fn what_has_no_accepted_answers_is_compared_by_its_reward() -> TestResult {
+    let paid = |right: fn(usize) -> bool| {
+        let mut played = episodes(500, right);
+        for score in played.iter_mut().filter_map(|one| one.score.as_mut()) {
+            score.parts.clear();
+        }
+        played
+    };
+    let (start, trained) = (paid(|index| index % 5 == 0), paid(|index| index % 5 < 2));
+    let comparison = Comparison::from_episodes(&start, &trained, SETTINGS)?;
+    assert!(comparison.difference("em").is_none());
+    let words = comparison.words("em", "start", "trained");
+    assert!(
+        words.starts_with("trained beats start by +0.20 reward ("),
+        "{words}"
+    );
+    Ok(())
+}
+
+#[test]
 fn other_prompts_are_said() -> TestResult {
     let start = episodes(40, |index| index % 5 == 0);
     let mut trained = episodes(40, |index| index % 5 < 2);
