@@ -114,9 +114,14 @@ pub fn find(id: &str) -> Result<&'static EnvEntry, RegistryError> {
     let known = environments().find(|entry| entry.names().contains(&id));
     known.ok_or_else(|| {
         let names = environments().map(|entry| entry.names()[2]);
+        let mut suggestion = suggestion(id, names);
+        // As Gymnasium names one, and as a class in Python names itself.
+        if id.contains('/') && !id.starts_with("forage/") {
+            suggestion.push_str(" (a class in Python is `external`, which --env-command serves)");
+        }
         RegistryError::Unknown {
             id: id.to_owned(),
-            suggestion: suggestion(id, names),
+            suggestion,
         }
     })
 }
@@ -174,6 +179,13 @@ mod tests {
         assert_eq!(
             error,
             "unknown environment `serach-r1`; did you mean `search-r1`?"
+        );
+        let error = find("ada/twentyone-v0").expect_err("a class's own name");
+        assert!(
+            error
+                .to_string()
+                .ends_with("(a class in Python is `external`, which --env-command serves)"),
+            "{error}"
         );
     }
 }
