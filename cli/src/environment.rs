@@ -33,6 +33,8 @@ const TOLD: &str = "FORAGE_ENV_COMMAND";
 const LISTENING: &str = "listening on ";
 /// Longest time until a process listens.
 const START: Duration = Duration::from_mins(2);
+/// Time between two looks at whether a process is there.
+const POLL: Duration = Duration::from_millis(500);
 /// Time for a process to end by itself.
 const END: Duration = Duration::from_secs(6);
 
@@ -108,6 +110,13 @@ impl Servers {
             }
             None => error,
         })
+    }
+
+    /// Completes when a process has ended before its time.
+    pub(crate) async fn gone(&mut self) {
+        while self.ended().is_none() {
+            tokio::time::sleep(POLL).await;
+        }
     }
 
     /// The status of a process that is not there any more.
@@ -286,11 +295,14 @@ mod tests {
             format!("{:#}", error.unwrap_err())
         };
         assert_eq!(failed(&mut servers), "cannot connect");
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let gone = |servers: &mut Servers, limit| {
+            let ended = async { tokio::time::timeout(limit, servers.gone()).await };
+            runtime.block_on(ended).is_ok()
+        };
+        assert!(!gone(&mut servers, Duration::from_millis(50)));
         drop(servers.children[0].stdin.take());
-        let begun = Instant::now();
-        while servers.ended().is_none() && begun.elapsed() < END {
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        assert!(gone(&mut servers, END));
         let words = failed(&mut servers);
         assert!(
             words.contains("has ended (exit status: 3)") && words.ends_with(": cannot connect"),

@@ -13,7 +13,7 @@ use forage_retriever::CorpusFormat;
 
 use super::{Front, stopped};
 use crate::config::read;
-use crate::environment::EnvironmentArgs;
+use crate::environment::{EnvironmentArgs, Servers};
 use crate::progress::Watch;
 use crate::retrieval::RetrievalArgs;
 
@@ -97,10 +97,11 @@ impl Env {
             return Err(RunError::config(what).into());
         }
         let mut servers = self.environment.start(&mut self.overrides)?;
-        servers.explain(self.serve(begin))
+        let done = self.serve(begin, &mut servers);
+        servers.explain(done)
     }
 
-    fn serve(&self, begin: Instant) -> Result<()> {
+    fn serve(&self, begin: Instant, servers: &mut Servers) -> Result<()> {
         let config = self.server()?;
         let scratch = tempfile::tempdir().context("cannot make a temporary folder")?;
         let served = match &self.config {
@@ -113,11 +114,21 @@ impl Env {
             served.factory.spec().id,
             served.tasks.len()
         );
+        let mut is_gone = false;
         let summary = front.run(&described, begin, async |listener, stop| {
-            Ok(served.serve(listener, config, stop).await?)
+            let ended = async {
+                tokio::select! {
+                    () = stop => {}
+                    () = servers.gone() => is_gone = true,
+                }
+            };
+            Ok(served.serve(listener, config, ended).await?)
         })?;
         let episodes = summary.episodes;
         stopped(&summary.requests, &format!(", {episodes} episodes"));
+        if is_gone {
+            bail!("no episode can be played any more; mend it, and start the server again");
+        }
         Ok(())
     }
 
