@@ -206,9 +206,16 @@ impl RunConfig {
             set(&mut table, item)?;
         }
         // From the table and not from text: nobody has the file whose lines an error would name.
-        table
-            .try_into()
-            .in_config(format!("with --set {}", overrides.join(" --set ")))
+        let made: std::result::Result<Self, toml::de::Error> = table.try_into();
+        let fault = match made {
+            Ok(config) => return Ok(config),
+            Err(fault) => fault,
+        };
+        match toml::from_str::<Self>(text) {
+            // The file has the fault by itself, whatever the overrides are.
+            Err(own) if own.message() == fault.message() => Err(own.into()),
+            _ => Err(fault).in_config(format!("with --set {}", overrides.join(" --set "))),
+        }
     }
 
     /// Fills in what follows from the environment where nothing else is written.
@@ -266,4 +273,29 @@ fn set(table: &mut toml::Table, item: &str) -> Result<()> {
     }
     place.insert((*last).to_owned(), parsed["v"].clone());
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::RunConfig;
+    use crate::error::causes;
+
+    #[test]
+    fn a_fault_of_the_file_is_told_by_its_lines_beside_overrides_too() {
+        let told = |text: &str, set: &str| {
+            let error = RunConfig::parse(text, &[set.to_owned()]).unwrap_err();
+            causes(&error)
+        };
+        let file = "seed = 1\n[policy]\ncheckpoint = \"builtin:quickstart\"\n[environment]\nid = \"math\"\n";
+        let misspelt = format!("{file}[grpo]\nstep = 4\n");
+        let own = told(&misspelt, "seed=2");
+        assert!(
+            own.contains("line 7") && own.contains("`step`") && !own.contains("--set"),
+            "{own}"
+        );
+        let set = told(file, "grpo.step=4");
+        assert!(set.contains("with --set grpo.step=4"), "{set}");
+        let both = told(&misspelt, "grpo.stepp=4");
+        assert!(both.contains("`step"), "{both}");
+    }
 }
