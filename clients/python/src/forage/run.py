@@ -132,7 +132,7 @@ class Run:
     def plot(self, *keys: str) -> list["Axes"]:
         """Draws metrics over the steps, one below the other: this run's, and those of the runs within it.
 
-        `run.plot("reward/mean", "val/em")[0].figure.savefig("run.png")` writes the picture to a file.
+        `run.plot("reward/mean", "turns/mean")[0].figure.savefig("run.png")` writes the picture to a file.
 
         Args:
             keys: names of metrics, of which each is drawn at the steps that have it.
