@@ -15,13 +15,19 @@ const NAMED: usize = 5;
 /// Longest value that is shown, characters.
 const SHOWN: usize = 60;
 
-/// The error of a run; one that refuses its checkpoint for its settings says which they are. `shapes` are the settings that a resumed
-/// run must keep, those of `record`, the file with the settings it was started with, and those of now.
+/// The error of a run; one that refuses its checkpoint for its settings says which they are, one of lost episodes how the run goes on.
+/// `shapes` are the settings that a resumed run must keep, those of `record`, the file with the settings it was started with, and those of
+/// now.
 pub(crate) fn explained(
     error: TrainerError,
     record: &Path,
     shapes: impl FnOnce() -> Option<[Value; 2]>,
 ) -> RunError {
+    if matches!(&error, TrainerError::Infra { .. }) {
+        let what = "the run stopped; mend what failed, and --resume continues it".to_owned();
+        let source = Some(error.into());
+        return RunError::Stage { what, source };
+    }
     if !matches!(
         &error,
         TrainerError::Checkpoint(CheckpointError::Settings { .. })
@@ -89,9 +95,12 @@ fn shown(value: Option<&Value>) -> String {
 mod tests {
     use std::path::PathBuf;
 
+    use forage_contracts::{Boundary, Ending, Episode, Task};
+    use forage_env::InfraBudget;
     use serde_json::json;
 
     use super::*;
+    use crate::error::causes;
 
     fn settings_error() -> TrainerError {
         let path = PathBuf::from("state.json");
@@ -127,5 +136,25 @@ mod tests {
         assert_eq!(left.to_string(), words);
         let unread = explained(settings_error(), Path::new("x"), || None);
         assert!(!unread.to_string().contains("has other settings"));
+    }
+
+    #[test]
+    fn a_run_that_lost_its_episodes_says_how_it_goes_on() {
+        let budget = InfraBudget::default();
+        let lost = Episode {
+            ending: Ending::Infra {
+                boundary: Boundary::Environment,
+                message: "down".into(),
+            },
+            ..Episode::new(Task::new("a", "Who?"))
+        };
+        let source = budget.check(&[lost]).unwrap_err();
+        let error = TrainerError::Infra { step: 0, source };
+        let told = explained(error, Path::new("x"), || unreachable!("not asked"));
+        let words = causes(&told);
+        assert!(
+            words.contains("--resume") && words.contains("step 0 lost too many episodes"),
+            "{words}"
+        );
     }
 }
