@@ -136,7 +136,7 @@ fn describe(counts: &RejectionCounts) -> String {
         faults,
     } = counts;
     format!(
-        "{questions} questions, {episodes} episodes: kept {kept} of {answered} questions, dropped {duplicates} duplicates, \
+        "{questions} questions, {episodes} episodes: kept {kept} of them, of {answered} questions, dropped {duplicates} duplicates, \
          {faults} infrastructure faults"
     )
 }

@@ -35,6 +35,7 @@ fn a_policy_imitates_its_own_best_episodes() {
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(
         said.contains("150 questions, 600 episodes: kept")
+            && said.contains(" of them, of ")
             && said.contains("0 infrastructure faults"),
         "{said}"
     );
