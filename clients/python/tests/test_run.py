@@ -13,6 +13,7 @@ import pytest
 from conftest import BINARY, serving
 
 import forage
+from forage.trl import rows
 
 
 @pytest.fixture(scope="session")
@@ -238,6 +239,12 @@ def test_a_missing_package_is_named_with_its_extra(monkeypatch, tmp_path, packag
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(ModuleNotFoundError, match=rf"pip install 'forage\[{extra}\]'"):
         run.frame() if package == "pandas" else run.plot("step")
+
+
+def test_what_trl_needs_is_named_with_its_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(ModuleNotFoundError, match=r"datasets is not installed; pip install 'forage\[trl\]'"):
+        rows(forage.Client("http://localhost:8000"))
 
 
 def test_the_version():

@@ -25,6 +25,7 @@ from typing import Any
 
 from .client import Client, Session
 from .errors import Capacity, Conflict, Fault, ForageError, Invalid
+from .run import missing
 from .tokens import Codec, Episode, Generation
 from .wire import Finish, Tool
 
@@ -35,22 +36,26 @@ _CALLS = 64
 
 def rows(client: Client, limit: int | None = None) -> Any:
     """A dataset for `Rollout`: the prompt is the question's id, in whose place the policy reads the environment's prompt."""
-    from datasets import Dataset
-
-    return Dataset.from_list([{"prompt": task.task_id} for task in client.tasks(limit)])
+    return _dataset(lambda: [{"prompt": task.task_id} for task in client.tasks(limit)])
 
 
 def tool_rows(client: Client, limit: int | None = None, *, system: str | None = None) -> Any:
     """A dataset for `environment_factory`: the question as the user's message, and its `task_id`."""
-    from datasets import Dataset
-
     opening = [] if system is None else [{"role": "system", "content": system}]
-    return Dataset.from_list(
-        [
+    return _dataset(
+        lambda: [
             {"prompt": [*opening, {"role": "user", "content": task.question}], "task_id": task.task_id}
             for task in client.tasks(limit)
         ]
     )
+
+
+def _dataset(made: Callable[[], list[dict[str, Any]]]) -> Any:
+    try:
+        from datasets import Dataset
+    except ModuleNotFoundError as error:
+        raise missing("datasets", "trl") from error
+    return Dataset.from_list(made())
 
 
 class ToolEnvironment:
