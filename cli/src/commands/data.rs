@@ -169,8 +169,8 @@ fn tell(found: &Contamination, [tasks, others]: [&[Task]; 2]) {
     ));
     if unanswered(tasks) {
         out(
-            "none of them has an answer, as in published test sets, or where answers have a name that is not read (`golds` and `answer` are): \
-             nothing is said of answers, and no exact match can be measured",
+            "none of them has an answer, as in published test sets, or where answers have a name that is not read (`golds` and `answer` \
+             are): nothing is said of answers, and no exact match can be measured",
         );
     }
     list("asked more than once", "", &found.duplicates, |repeated| {
