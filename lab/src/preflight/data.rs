@@ -126,7 +126,7 @@ fn leaks(name: &'static str, train: &[Task], others: &[Task]) -> Check {
             name,
             text,
             true,
-            "remove them on one side: `forage data check --against`",
+            "remove them on one side: `forage data check --against` names those of files; `questions` of a class gives each split its own",
         );
     }
     let evidence = found.same_evidence.len();
@@ -310,7 +310,9 @@ mod tests {
         );
         let check = leaks("leaks", &good, &[task("x", "who sings", "Ada")]);
         assert!(
-            status(&check) == "fail" && check.found.starts_with("1 of 1"),
+            status(&check) == "fail"
+                && check.found.starts_with("1 of 1")
+                && check.fix.is_some_and(|fix| fix.contains("of a class")),
             "{check:?}"
         );
         let shared = |id: &str, question: &str| Task {
