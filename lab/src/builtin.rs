@@ -5,6 +5,7 @@ use std::path::Path;
 use forage_trainer::Checkpoint;
 use forage_trainer::device::DeviceSpec;
 
+use crate::config::{EnvironmentConfig, RunConfig};
 use crate::error::{Context, Result, bail};
 
 /// Files of a checkpoint by name.
@@ -32,6 +33,19 @@ macro_rules! checkpoint {
         ]
     };
 }
+
+/// The configs that the policies were made by.
+const MADE_BY: [(&str, &str); 3] = [
+    ("quickstart", include_str!("../../configs/quickstart.toml")),
+    (
+        "quickstart-code",
+        include_str!("../../configs/quickstart-code.toml"),
+    ),
+    (
+        "query-writer",
+        include_str!("../../configs/query-writer.toml"),
+    ),
+];
 
 const POLICIES: [(&str, Files); 3] = [
     ("quickstart", checkpoint!("quickstart")),
@@ -88,6 +102,14 @@ pub(crate) fn pinned(name: &str) -> Result<String> {
     let revision = revision_of(files(name)?);
     let name = name.split('@').next().unwrap_or(name);
     Ok(format!("{name}@{revision}"))
+}
+
+/// The environment in which the policy of this name was taught; `None` where there is no such policy.
+pub(crate) fn environment(name: &str) -> Option<EnvironmentConfig> {
+    let name = name.split('@').next()?;
+    let (_, text) = MADE_BY.iter().find(|(known, _)| *known == name)?;
+    let config = RunConfig::parse(text, &[]).ok()?;
+    Some(config.environment)
 }
 
 /// Loads the policy of this name, by way of a temporary folder because weights are memory-mapped.

@@ -1,16 +1,18 @@
 //! Warnings about configs that run and may not mean what they say.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use forage_env::Labels;
 use forage_env::reward::PublishedSettings;
+use forage_env::{Labels, registry};
 use forage_net::Client;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
-use crate::config::{Resolved, RunConfig};
+use crate::builtin;
+use crate::config::{EnvironmentConfig, Resolved, RunConfig};
 use crate::error::Result;
 use crate::memory::Start;
-use crate::policy::{is_folder, is_server};
+use crate::policy::{BUILTIN, is_folder, is_server};
 use crate::session::check_window;
 
 impl RunConfig {
@@ -111,6 +113,41 @@ impl Resolved {
             .chain(unread_turns(self))
             .chain(readable_credentials(self))
             .collect()
+    }
+
+    /// Says in which of its parts the observation is another than the one that a policy inside the program was taught. Limits do not count:
+    /// they cut what is read, and leave its form.
+    pub(crate) fn untaught(&self) -> Option<String> {
+        let name = &self.policy.checkpoint;
+        let taught = builtin::environment(name.strip_prefix(BUILTIN)?)?;
+        let entry = |config: &EnvironmentConfig| registry::find(&config.id).ok();
+        if entry(&taught)?.id != entry(&self.environment)?.id {
+            return None;
+        }
+        let observation = |config: &EnvironmentConfig| -> Option<Map<String, Value>> {
+            let settings = config.resolved().ok()?.settings;
+            let mut shown = settings.get("observation")?.as_object()?.clone();
+            shown.retain(|key, _| !key.starts_with("limit_"));
+            Some(shown)
+        };
+        let (taught, own) = (observation(&taught)?, observation(&self.environment)?);
+        let keys: BTreeSet<&String> = taught.keys().chain(own.keys()).collect();
+        let differs = |key: &&String| taught.get(*key) != own.get(*key);
+        let differing: Vec<String> = keys
+            .into_iter()
+            .filter(differs)
+            .map(|key| match taught.get(key) {
+                Some(value) => format!("{key} = {value}"),
+                None => format!("no {key}"),
+            })
+            .collect();
+        (!differing.is_empty()).then(|| {
+            format!(
+                "{name} reads what it was not taught: environment.settings.observation was {} when it was made, and it reads \
+                 other forms badly; `forage config init` writes these settings",
+                differing.join(", ")
+            )
+        })
     }
 
     /// Refuses episodes that do not fit the policy's window, as far as both are known before anything is fetched or opened.
@@ -385,6 +422,31 @@ mod tests {
             told.len() == 1 && told[0].starts_with("data.files.ids.dev picks from"),
             "{found:?}"
         );
+    }
+
+    #[test]
+    fn a_policy_inside_the_program_is_shown_what_it_was_taught() {
+        let untaught = |item: &str| resolved(&[item]).untaught();
+        assert_eq!(untaught("seed=2"), None);
+        assert_eq!(
+            untaught("environment.settings.observation.limit_tokens=150"),
+            None
+        );
+        // The defaults are those of Search-R1.
+        let plain = "environment.settings.observation={ limit_tokens = 200 }";
+        let told = untaught(plain).unwrap();
+        for part in [
+            "closing = \"</information>\"",
+            "opening = \"<information> \"",
+            "passage = \"{title}: {text}\\n\"",
+        ] {
+            assert!(told.contains(part), "{part}: {told}");
+        }
+        // Nothing is known of other policies, or of other environments.
+        let other = resolved(&[plain, "policy.checkpoint=\"org/name\""]);
+        assert_eq!(other.untaught(), None);
+        let code = resolved(&[plain, "policy.checkpoint=\"builtin:quickstart-code\""]);
+        assert_eq!(code.untaught(), None);
     }
 
     #[test]

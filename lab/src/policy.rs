@@ -17,7 +17,7 @@ use crate::hub::hub;
 use crate::layout::RunLayout;
 
 /// Begins the names of policies inside this crate.
-const BUILTIN: &str = "builtin:";
+pub(crate) const BUILTIN: &str = "builtin:";
 
 /// Tells whether a policy of this name is a server, which tells text alone.
 pub(crate) fn is_server(name: &str) -> bool {

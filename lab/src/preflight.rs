@@ -182,7 +182,8 @@ impl Resolved {
     }
 
     fn settings(&self) -> Vec<Check> {
-        let warnings = self.warnings();
+        let mut warnings = self.warnings();
+        warnings.extend(self.untaught());
         if warnings.is_empty() {
             return vec![passed("settings", "none that may be meant otherwise")];
         }

@@ -240,6 +240,25 @@ fn places(toml: &str) -> Vec<(Option<String>, &str)> {
     found
 }
 
+/// The lines by which a policy inside the program was taught an environment, as its own config has them: those of `[environment.settings]`,
+/// each with its path. `None` for other policies, and in other environments.
+pub(crate) fn taught(policy: &str, environment: &str) -> Option<Vec<(String, &'static str)>> {
+    let name = policy.strip_prefix("builtin:")?.split('@').next()?;
+    let own = OWN.iter().find(|recipe| recipe.name == name)?;
+    let table = Value::Table(own.text.parse().ok()?);
+    let id = at(&table, "environment.id").and_then(Value::as_str)?;
+    if registry::find(id).ok()?.id != registry::find(environment).ok()?.id {
+        return None;
+    }
+    let lines = places(own.text).into_iter();
+    let lines = lines.filter_map(|(path, line)| Some((path?, line)));
+    Some(
+        lines
+            .filter(|(path, _)| path.starts_with("environment.settings"))
+            .collect(),
+    )
+}
+
 /// A config as TOML with the notes that its file has behind values: of a value that is spelled out as a table, behind its first line.
 fn annotated(toml: &str, file: &str) -> String {
     let noted = places(file).into_iter().filter_map(|(path, line)| {
