@@ -167,6 +167,14 @@ fn tell(found: &Contamination, [tasks, others]: [&[Task]; 2]) {
         found.questions,
         digest_ids(tasks)
     ));
+    let accepted = tasks.iter().map(|task| task.golds.len());
+    let all: usize = accepted.clone().sum();
+    if let (Some(least), Some(most @ 1..)) = (accepted.clone().min(), accepted.max()) {
+        out(&format!(
+            "accepted answers of a question: {least} to {most}, {:.1} on average",
+            all as f64 / tasks.len() as f64
+        ));
+    }
     if unanswered(tasks) {
         out(
             "none of them has an answer, as in published test sets, or where answers have a name that is not read (`golds` and `answer` \

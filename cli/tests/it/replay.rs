@@ -192,6 +192,7 @@ fn findings_that_are_not_shown_are_counted() {
     let told = done(&["data", "check", file.to_str().unwrap()]);
     for words in [
         "14 questions; digest of all ids: ",
+        "\naccepted answers of a question: 1 to 1, 1.0 on average\n",
         "asked more than once: 7\n",
         "  and 2 more (--json lists all)",
         "compared with no other set (--against FILE)",

@@ -74,6 +74,29 @@ fn json_text(value: &Value) -> Option<Value> {
     serde_json::from_str(value.as_str()?).ok()
 }
 
+/// Columns of accepted answers and of the passages that hold them, in one format or another.
+const LISTS: [&str; 5] = [
+    "Answer",
+    "answer_aliases",
+    "gold",
+    "golds",
+    "possible_answers",
+];
+
+/// Reads the lists of strings that a row of a table of text has as JSON in its columns of answers: a cell of its own holds one text alone.
+pub(super) fn read_lists(row: &mut Map<String, Value>) {
+    for field in LISTS.iter().chain(&messages::ANSWERS) {
+        let written = row.get(*field).and_then(json_text);
+        let is_list = |value: &Value| {
+            let items = value.as_array();
+            items.is_some_and(|items| items.iter().all(Value::is_string))
+        };
+        if let Some(list) = written.filter(is_list) {
+            row.insert((*field).to_owned(), list);
+        }
+    }
+}
+
 /// The number of hops in a record, which is small.
 fn hops(count: usize) -> u8 {
     u8::try_from(count).unwrap_or(u8::MAX)

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::beir;
 use super::error::DatasetError;
-use super::format::detect;
+use super::format::{detect, read_lists};
 
 /// Reads the tasks of a file (JSON lines, plain or gzip; one JSON list; parquet), of a folder of such files in the order of
 /// their names, or of a BEIR folder (queries and judgments as JSON lines, tsv or parquet): its judged queries of `split` in
@@ -19,7 +19,7 @@ use super::format::detect;
 /// The fields of the first row decide the format. Only rows that forage wrote say which split they are in (a `split` field
 /// elsewhere is the publisher's and is not used), and files of a folder that are named after several splits; only those of
 /// `split` are returned. All other rows become `split`. A `filename` in a folder is the evidence `./guide/index`, as only the pages tell
-/// whether that one is called `guide/index` or `index`.
+/// whether that one is called `guide/index` or `index`. A table of text (`.csv`, `.tsv`) has several answers as a JSON list in their cell.
 ///
 /// # Errors
 /// [`DatasetError::Rows`] for a file that cannot be read, the first malformed row or an id that stands twice in one data set,
@@ -69,6 +69,7 @@ fn read_rows(path: &Path, split: Split, only: bool) -> Result<Vec<Task>, Dataset
             Some(own) if named.len() > 1 => own,
             _ => split,
         };
+        let is_table = is_table(file);
         let mut rows = RowReader::open(file)?;
         if only.is_some_and(|only| named.contains(&only) && split != only) {
             // Published test sets may lack the answers. Their lines are counted all the same.
@@ -78,7 +79,10 @@ fn read_rows(path: &Path, split: Split, only: bool) -> Result<Vec<Task>, Dataset
             continue;
         }
         while let Some(row) = rows.next_row()? {
-            let fields = row.into_json();
+            let mut fields = row.into_json();
+            if is_table {
+                read_lists(&mut fields);
+            }
             // Lines are counted on from file to file of a folder.
             let line = if files.len() > 1 {
                 passed + tasks.len() + 1
@@ -183,6 +187,13 @@ fn without_answer(
     let (_, mut task) = read_row(&row, format).ok()?;
     task.golds.clear();
     Some(task)
+}
+
+/// Tells whether a file is a table of text by its name, as [`RowReader`] does.
+fn is_table(file: &Path) -> bool {
+    let name = file.to_string_lossy();
+    let name = name.strip_suffix(".gz").unwrap_or(&name);
+    [".csv", ".tsv"].iter().any(|end| name.ends_with(end))
 }
 
 /// The split that a file of a published folder is named after, as in `test-00000-of-00001.parquet` and `musique_ans_v1.0_dev.jsonl`; none

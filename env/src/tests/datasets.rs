@@ -39,6 +39,41 @@ fn every_published_form_is_read_as_its_publisher_means_it() {
     assert_eq!(read_all(&fixture("beir")).expect("all splits").len(), 1);
 }
 
+#[test]
+fn a_table_has_several_answers_as_a_json_list_in_a_cell() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let golds = |name: &str, content: &str| -> Vec<Vec<String>> {
+        let path = folder.path().join(name);
+        std::fs::write(&path, content).expect("write");
+        let tasks = read_tasks(&path, Split::Dev).unwrap_or_else(|error| panic!("{name}: {error}"));
+        tasks.into_iter().map(|task| task.golds).collect()
+    };
+    let both = "\"[\"\"Ada Varga\"\", \"\"Varga\"\"]\"";
+    for names in [
+        "id,question,answer",
+        "id,question,answers",
+        "id,question,golden_answers",
+        "id,question,possible_answers",
+        "id,Question,Answer",
+        "id,problem,answer",
+        "id,prompt,ground_truth",
+    ] {
+        let found = golds("a.csv", &format!("{names}\n1,Who?,{both}\n2,When?,1974\n"));
+        assert_eq!(found, [vec!["Ada Varga", "Varga"], vec!["1974"]], "{names}");
+    }
+    let tabs = golds("a.tsv", &format!("question\tanswer\nWho?\t{both}\n"));
+    assert_eq!(tabs, [["Ada Varga", "Varga"]]);
+    // An interval is an answer, and a text in another form than a table is what it is.
+    assert_eq!(
+        golds("b.csv", "problem,answer\nWhere?,\"[1, 2]\"\n"),
+        [["[1, 2]"]]
+    );
+    let row = json!({"question": "Which list?", "answer": "[\"a\"]"});
+    assert_eq!(golds("c.jsonl", &row.to_string()), [["[\"a\"]"]]);
+    let error = message("d.csv", "question,answer\nWho?,[]\n");
+    assert!(error.contains("`answer` has no answer"), "{error}");
+}
+
 fn message(name: &str, content: &str) -> String {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join(name);

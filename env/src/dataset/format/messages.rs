@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use super::QuestionRow;
 
 /// Fields that hold the answer in rows with a prompt, the first there is.
-const ANSWERS: [&str; 9] = [
+pub(super) const ANSWERS: [&str; 9] = [
     "answer",
     "answers",
     "expected_answer",
