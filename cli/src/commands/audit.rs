@@ -71,24 +71,32 @@ impl Status {
     }
 }
 
+/// The check that says whether groups of episodes show where to go.
+const DIRECTIONS: &str = "directions";
+
 impl Audit {
     pub(crate) fn run(mut self) -> Result<()> {
-        let next = format!(
-            "next: forage train {}{}{}",
+        let words = format!(
+            "{}{}{}",
             word(&self.config),
             again(&self.overrides),
             self.environment.again()
         );
         let json = self.json;
         let mut servers = self.environment.start(&mut self.overrides)?;
-        servers.explain(self.audit())?;
+        let teaches = servers.explain(self.audit())?;
         if !json {
-            hint(&next);
+            hint(&if teaches {
+                format!("next: forage train {words}")
+            } else {
+                format!("next: mend what `{DIRECTIONS}` says; forage audit {words}")
+            });
         }
         Ok(())
     }
 
-    fn audit(self) -> Result<()> {
+    /// Returns whether anything would be learned from the groups that were played.
+    fn audit(self) -> Result<bool> {
         // Without the warnings of other commands: they are checks here.
         let config = recipes::named(&self.config, &self.overrides)?.resolve(self.device)?;
         let checks = config.audit(self.groups, &Watch::new())?;
@@ -112,7 +120,9 @@ impl Audit {
             let checks = counted(failures, "check");
             bail!("{checks} failed; the lines above say what to do");
         }
-        Ok(())
+        let is_lacking =
+            |(_, check): &(_, Check)| check.name == DIRECTIONS && Status::of(check) != Status::Pass;
+        Ok(!checks.iter().any(is_lacking))
     }
 }
 

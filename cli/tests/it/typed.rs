@@ -463,14 +463,19 @@ fn what_can_be_done_next_is_said() {
     assert!(evaluated.contains(&compared), "{evaluated}");
     let (episodes, folder) = (text(&out), folder.path());
     let [page, policy] = ["page.html", "policy"].map(|name| folder.join(name));
-    let cases: [(&[&str], &str); 10] = [
+    let cases: [(&[&str], &str); 11] = [
         (
             &["config", "check", "smoke", "--set", "seed=2"],
             "forage audit smoke --set seed=2; ",
         ),
         (
+            &["audit", "smoke", "--groups", "2", "--set", "seed=1"],
+            "forage train smoke --set seed=1",
+        ),
+        // Every episode of the one group is right.
+        (
             &["audit", "smoke", "--groups", "1", "--set", "seed=2"],
-            "forage train smoke --set seed=2",
+            "mend what `directions` says; forage audit smoke --set seed=2",
         ),
         (
             &["data", "check", text(&questions)],
