@@ -29,7 +29,7 @@ use crate::memory;
 use crate::observer::{Observer, line};
 use crate::policy::{hash_file, start_of};
 use crate::records::RunRecords;
-use crate::resumed::{differences, explained};
+use crate::resumed::{changed, differences, explained};
 use crate::run_folder::{settings, unchanged};
 use crate::runtime::runtime;
 use crate::session::Session;
@@ -372,18 +372,26 @@ pub(crate) fn first_of_kind(device: DeviceSpec) -> DeviceSpec {
 }
 
 /// Writes the settings that a run begins or continues with into its folder. Where there is a checkpoint that cannot be resumed with them,
-/// the earlier record stays, by which they are refused; a run without a checkpoint begins anew, with these.
+/// the earlier record stays, by which they are refused; a run without a checkpoint begins anew, with these. Settings that a resumed run
+/// may change are told.
 pub(crate) fn keep_settings(
     config: &Resolved,
     layout: &RunLayout,
     digests: Option<&Digests>,
     chat: Option<&ChatTemplate>,
     resume: bool,
+    observer: &dyn Observer,
 ) -> Result<()> {
-    let keep = resume
-        && layout.has_checkpoint()
+    let goes_on = resume && layout.has_checkpoint();
+    let keep = goes_on
         && (layout.saved_steps() > config.grpo.steps || has_others(layout, config, digests));
     let file = layout.config();
+    if goes_on
+        && !keep
+        && let Some(changed) = changed(&file, config)
+    {
+        observer.say(&format!("the run goes on with other settings: {changed}"));
+    }
     layout.record(&file, &config.record(digests, chat)?, keep)
 }
 
@@ -474,7 +482,7 @@ mod tests {
         let resume_with = |size: usize| {
             let config = RunConfig::parse(text, &[format!("grpo.group_size={size}")]).unwrap();
             let config = config.resolve(None).unwrap();
-            keep_settings(&config, &layout, None, None, true).unwrap();
+            keep_settings(&config, &layout, None, None, true, &()).unwrap();
             let kept = Resolved::read(&layout.config(), &[], None).unwrap();
             kept.grpo.group_size
         };

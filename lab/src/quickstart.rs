@@ -86,7 +86,14 @@ pub fn quickstart(
     let data = Data::load(config, layout.folder())?;
     let held_out = data.held_out()?;
     forget_start(config, &layout, &data.digests)?;
-    keep_settings(config, &layout, Some(&data.digests), None, options.resume)?;
+    keep_settings(
+        config,
+        &layout,
+        Some(&data.digests),
+        None,
+        options.resume,
+        observer,
+    )?;
     let start = start(config, &layout, options, observer)?;
     observer.say(&format!("{} held-out questions", held_out.len()));
     let evaluate = |name: &str, policy: &Checkpoint| -> Result<Evaluated> {
@@ -408,7 +415,7 @@ mod tests {
             resume: true,
         };
         let began = config(&[]);
-        keep_settings(&began, &layout, None, None, false).unwrap();
+        keep_settings(&began, &layout, None, None, false, &()).unwrap();
         let changed = config(&["grpo.group_size=3", "grpo.steps=9"]);
         check_settings(&changed, &layout).unwrap();
         make_folder(&layout.part(CONTROL).checkpoints().join("step-000001")).unwrap();
@@ -468,7 +475,7 @@ mod tests {
             ..Digests::default()
         };
         let (own, other) = (config(&[]), config(&["grpo.group_size=3"]));
-        keep_settings(&own, &layout, Some(&digests), None, false).unwrap();
+        keep_settings(&own, &layout, Some(&digests), None, false, &()).unwrap();
         make_folder(&layout.start()).unwrap();
         let stays = |config: &Resolved| {
             forget_start(config, &layout, &digests).unwrap();

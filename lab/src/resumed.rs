@@ -1,4 +1,4 @@
-//! Reasons why a run cannot be resumed: settings that are not those it was started with.
+//! Settings of a resumed run that are not those it was started with: reasons why it cannot go on, and what it says where it can.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -7,7 +7,9 @@ use forage_trainer::checkpoint::CheckpointError;
 use forage_trainer::run::RunError as TrainerError;
 use serde_json::Value;
 
+use crate::config::{Resolved, Stamp};
 use crate::error::RunError;
+use crate::run_folder::settings;
 use crate::tracked::flatten;
 
 /// Differences that are named, at most.
@@ -48,6 +50,19 @@ pub(crate) fn explained(
         what,
         source: Some(error.into()),
     }
+}
+
+/// The settings of a config that are not those of a run's record, with both values; `None` where there are none or no record can be read.
+pub(crate) fn changed(record: &Path, config: &Resolved) -> Option<String> {
+    let text = |config: &Resolved| {
+        let mut config = (**config).clone();
+        config.data.digests = None;
+        config.stamp = Stamp::default();
+        config.to_toml().ok()
+    };
+    let before = Resolved::read(record, &[], None).ok()?;
+    let [before, now] = [text(&before)?, text(config)?].map(|text| settings(&text));
+    differences(&before, &now)
 }
 
 /// The settings that differ in words, the first of many; `None` where all are the same.
@@ -100,6 +115,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::config::RunConfig;
     use crate::error::causes;
 
     fn settings_error() -> TrainerError {
@@ -126,6 +142,29 @@ mod tests {
             .collect();
         let words = told(json!({}), many.into());
         assert!(words.ends_with("yyy...; 2 more"), "{words}");
+    }
+
+    #[test]
+    fn settings_that_a_resumed_run_changes_are_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let record = folder.path().join("config.toml");
+        let text = include_str!("../../configs/quickstart.toml");
+        let of = |keys: &[&str]| {
+            let keys: Vec<String> = keys.iter().map(|&key| key.to_owned()).collect();
+            RunConfig::parse(text, &keys)
+                .unwrap()
+                .resolve(None)
+                .unwrap()
+        };
+        let begun = of(&["grpo.steps=40", "grpo.checkpoint_every=10"]);
+        std::fs::write(&record, begun.record(None, None).unwrap()).unwrap();
+        assert_eq!(changed(&record, &begun), None);
+        let told = changed(
+            &record,
+            &of(&["grpo.steps=100", "grpo.checkpoint_every=50"]),
+        );
+        let words = "grpo.checkpoint_every was 10 and is 50; grpo.steps was 40 and is 100";
+        assert_eq!(told.as_deref(), Some(words));
     }
 
     #[test]

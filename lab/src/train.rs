@@ -220,7 +220,14 @@ fn train_in(config: &Resolved, options: &TrainOptions, observer: &dyn Observer) 
         None => None,
     };
     // The settings of a run that begins with another's checkpoint come after that: a run with settings and no checkpoint begins anew.
-    keep_settings(config, &layout, digests, chat.as_ref(), options.resume)?;
+    keep_settings(
+        config,
+        &layout,
+        digests,
+        chat.as_ref(),
+        options.resume,
+        observer,
+    )?;
     let resume = options.resume || forked.is_some();
     // The first update changes the start in place where nobody else holds it; else its old weights would stay.
     let learn = |name: &str,
@@ -259,7 +266,7 @@ fn train_in(config: &Resolved, options: &TrainOptions, observer: &dyn Observer) 
         let layout = layout.twin(name);
         let resume = options.resume && layout.holds_run();
         let _lock = layout.claim(resume)?;
-        keep_settings(config, &layout, digests, chat.as_ref(), resume)?;
+        keep_settings(config, &layout, digests, chat.as_ref(), resume, observer)?;
         if let Some(data) = &data {
             let data = data.relabelled(config)?;
             let (start, data) = (start_of(config)?, Experience::Data(&data));

@@ -1,5 +1,6 @@
 //! `forage train`: one GRPO run from a config.
 
+use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
@@ -117,7 +118,13 @@ impl Train {
             ranks: self.ranks.resolve(variable)?,
             ..options
         };
-        let trained = train(&config, &options, &Watch::stoppable()?)?;
+        let trained =
+            train(&config, &options, &Watch::stoppable()?).map_err(|error| match error {
+                RunError::Stopped { what } => RunError::Stopped {
+                    what: format!("{what}: {}", resuming(std::env::args_os())),
+                },
+                error => error,
+            })?;
         if let Some(ranks) = options.ranks.as_ref().filter(|ranks| ranks.rank > 0) {
             hint(&format!(
                 "rank {} is done; rank 0 keeps the policy",
@@ -142,6 +149,23 @@ impl Train {
     }
 }
 
+/// The command line of this process as it goes on with its run: with --resume, and without --from, whose checkpoint the run has by then.
+fn resuming(mut arguments: impl Iterator<Item = OsString>) -> String {
+    let program = PathBuf::from(arguments.next().unwrap_or_default());
+    let program = program.file_name().unwrap_or_default();
+    let mut words = vec![word(Path::new(program))];
+    while let Some(argument) = arguments.next() {
+        let text = argument.to_string_lossy();
+        if text == "--from" {
+            arguments.next();
+        } else if text != "--resume" && !text.starts_with("--from=") {
+            words.push(word(Path::new(&argument)));
+        }
+    }
+    words.push("--resume".to_owned());
+    words.join(" ")
+}
+
 /// Says what was trained, and from which run it was forked.
 fn tell(trained: &Trained, from: Option<&Path>) {
     if let (Some(step), Some(other)) = (trained.forked, from) {
@@ -159,4 +183,27 @@ fn tell(trained: &Trained, from: Option<&Path>) {
 /// A variable of the environment.
 fn variable(name: &str) -> Option<String> {
     std::env::var_os(name)?.into_string().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stopped_run_goes_on_with_the_command_that_began_it() {
+        let of = |words: &[&str]| resuming(words.iter().map(OsString::from));
+        let begun = [
+            "/bin/forage",
+            "train",
+            "my run.toml",
+            "--set",
+            "grpo.steps=9",
+        ];
+        let words = "forage train 'my run.toml' --set grpo.steps=9";
+        assert_eq!(of(&begun), format!("{words} --resume"));
+        for rest in [&["--resume"][..], &["--from", "runs/a"], &["--from=runs/a"]] {
+            let all = [&begun[..], rest, &["--quiet"]].concat();
+            assert_eq!(of(&all), format!("{words} --quiet --resume"));
+        }
+    }
 }

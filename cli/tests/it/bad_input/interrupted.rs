@@ -158,7 +158,8 @@ fn interrupted_training_saves_and_resumes() {
     assert_eq!(code, Some(130));
     assert!(
         stderr.contains("stopped: interrupted after step ")
-            && stderr.contains("--resume")
+            && stderr.contains("continue with --resume: forage train ")
+            && stderr.contains(" --set grpo.steps=500 --resume")
             && !stderr.contains("error"),
         "{stderr}"
     );
@@ -170,7 +171,7 @@ fn interrupted_training_saves_and_resumes() {
         "{error}"
     );
     let steps = format!("grpo.steps={}", before + 2);
-    done(&[
+    let resumed = forage(&[
         "train",
         &config,
         "--out",
@@ -181,6 +182,12 @@ fn interrupted_training_saves_and_resumes() {
         "--set",
         "grpo.keep_checkpoints=2",
     ]);
+    let told = String::from_utf8_lossy(&resumed.stderr);
+    let changed = format!("grpo.steps was 500 and is {}", before + 2);
+    assert!(
+        resumed.status.success() && told.contains(&changed),
+        "{told}"
+    );
     assert_eq!(rows(&run), before + 2);
     assert!(run.join("policy/model.safetensors").exists());
     let (_, error) = fails(&["train", &config, "--out", text(&run)]);
