@@ -266,6 +266,7 @@ impl Work<'_> {
 /// Seconds of a step on each card, as comments of a plan; of a process with the ranks `here`.
 pub(crate) fn table(config: &Resolved, start: &Start, here: usize) -> Result<String> {
     let Sheets { assumed, cards } = sheets()?;
+    let assumed = assumed.within(&config.environment.resolved()?.settings);
     let work = work(config, start, here, &assumed);
     let gpus = match start.ranks() {
         0 | 1 => "one GPU".to_owned(),

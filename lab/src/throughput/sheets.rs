@@ -2,6 +2,7 @@
 
 use forage_trainer::device::ComputeType;
 use serde::Deserialize;
+use serde_json::Value;
 
 use crate::error::Result;
 
@@ -20,6 +21,8 @@ pub(super) struct Assumed {
     pub(super) turns: f64,
     pub(super) turn_tokens: f64,
     pub(super) observation_tokens: f64,
+    /// Passages of an observation.
+    pub(super) passages: f64,
     /// Tokens of the turn that all wait for at the end.
     pub(super) longest_turn: f64,
     pub(super) bandwidth_share: f64,
@@ -36,6 +39,27 @@ pub(super) struct Assumed {
 }
 
 impl Assumed {
+    /// What is assumed of episodes under these settings of an environment, which may leave them fewer turns, or shorter ones.
+    pub(super) fn within(mut self, settings: &Value) -> Self {
+        let number = |path: &str| settings.pointer(path).and_then(Value::as_f64);
+        let most = |path: &str| {
+            let limit = number(path).filter(|limit| *limit > 0.0);
+            limit.unwrap_or(f64::INFINITY)
+        };
+        // A policy that answers its own searches writes them all in one turn.
+        if settings["searcher"] != "policy" {
+            self.turns = self.turns.min(most("/max_generations"));
+        }
+        self.turn_tokens = self.turn_tokens.min(most("/max_turn_tokens"));
+        self.longest_turn = self.longest_turn.min(most("/max_turn_tokens"));
+        if let Some(passages) = number("/top_k") {
+            self.observation_tokens *= passages / self.passages;
+        }
+        let shown = most("/observation/limit_tokens");
+        self.observation_tokens = self.observation_tokens.min(shown);
+        self
+    }
+
     pub(super) fn written(&self) -> f64 {
         self.turns * self.turn_tokens
     }

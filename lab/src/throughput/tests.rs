@@ -180,6 +180,31 @@ fn the_tokens_of_an_episode_say_where_they_are_from() {
 }
 
 #[test]
+fn the_tokens_of_an_episode_follow_its_turns_and_passages() {
+    let text = include_str!("../../../configs/recipes/search_r1_v02.toml");
+    let told = |key: &str, value: &str| {
+        let key = format!("environment.settings.{key}={value}");
+        let config = RunConfig::parse(text, &[key]).unwrap();
+        let config = config.resolve(None).unwrap();
+        table(&config, &Start::published("Qwen2.5-3B"), 1).unwrap()
+    };
+    for (key, value, origin) in [
+        ("max_generations", "8", "3 turns of 120, 450 after each"),
+        ("max_generations", "2", "2 turns of 120, 450 after each"),
+        ("max_turn_tokens", "50", "3 turns of 50, 450 after each"),
+        ("top_k", "1", "3 turns of 120, 150 after each"),
+        ("top_k", "9", "3 turns of 120, 500 after each"),
+    ] {
+        let told = told(key, value);
+        assert!(told.contains(origin), "{key}: {told}");
+    }
+    // A policy that answers its own searches takes one turn for them all.
+    let Sheets { assumed, .. } = sheets().unwrap();
+    let own = serde_json::json!({"searcher": "policy", "max_generations": 1});
+    near(assumed.within(&own).usual(), 1540.0);
+}
+
+#[test]
 fn what_overlaps_waits_for_the_longer_one() {
     let times = Times {
         rollouts: 3.0,
