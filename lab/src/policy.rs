@@ -289,11 +289,13 @@ pub fn open_policy(name: &str, precision: Precision, device: &DeviceSpec) -> Res
     if let Some(builtin) = name.strip_prefix(BUILTIN) {
         return builtin::load(builtin, device);
     }
+    // Before anything is fetched for it.
+    let opened = device.open()?;
     let hub = hub();
     let folder = hub.fetch(name).with_context(unusable)?;
     let base = Checkpoint::adapter_base(&folder).with_context(unusable)?;
     let Some(builtin) = base.as_deref().and_then(|base| base.strip_prefix(BUILTIN)) else {
-        return Checkpoint::open(name, &hub, precision, &device.open()?).with_context(unusable);
+        return Checkpoint::open(name, &hub, precision, &opened).with_context(unusable);
     };
     if matches!(precision, Precision::Half | Precision::Int8) {
         bail!("policy {name}: its base builtin:{builtin} is kept whole, as f32");
@@ -386,6 +388,7 @@ pub(crate) fn save(trained: &Checkpoint, folder: &Path) -> Result<()> {
 mod tests {
     use super::*;
     use crate::config::RunConfig;
+    use crate::memory::Start;
 
     #[test]
     fn the_folder_of_a_run_is_refused_with_the_place_of_its_policy() {
@@ -488,6 +491,22 @@ mod tests {
             std::fs::write(&file, text.replace(&pinned, base)).unwrap();
             let error = format!("{:#}", open(name).unwrap_err());
             assert!(error.contains(fault), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_device_that_cannot_be_opened_is_refused_before_anything_is_fetched() {
+        let device: DeviceSpec = "metal:9".parse().unwrap();
+        let unheard_of = "org/unheard-of";
+        let opened = open_policy(unheard_of, Precision::Full, &device);
+        let text = include_str!("../../configs/quickstart.toml");
+        let named = format!("policy.checkpoint={unheard_of:?}");
+        let config = RunConfig::parse(text, &[named]).unwrap();
+        let config = config.resolve(Some(device)).unwrap();
+        let known = Start::of(&config, true);
+        for error in [opened.err().unwrap(), known.err().unwrap()] {
+            let told = causes(&error);
+            assert!(told.starts_with("device `metal:9` "), "{told}");
         }
     }
 

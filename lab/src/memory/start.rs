@@ -69,6 +69,10 @@ impl Start {
         if let Some(shape) = builtin_shape(name)? {
             return Ok(Some(Self::of_shape(shape)));
         }
+        if fetch {
+            // A device that cannot compute is refused first.
+            config.device.open()?;
+        }
         let cannot = || format!("policy {name} cannot be used");
         let place = |name: &str| -> Result<Option<PathBuf>> {
             let here = Path::new(name).is_dir();
