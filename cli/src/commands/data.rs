@@ -88,7 +88,7 @@ impl Experience {
 /// a number are not compared.
 #[derive(Args, Debug)]
 pub(crate) struct Check {
-    /// Questions in any format that a config reads: JSON lines, a JSON list, parquet, a BEIR folder.
+    /// Questions in any format that a config reads: JSON lines, a JSON list, .csv or .tsv, parquet, a BEIR folder.
     file: PathBuf,
     /// The other set, for instance the held-out questions.
     #[arg(long)]

@@ -102,7 +102,12 @@ fn a_config_is_begun_and_checked() {
         let (_, error) = fails(&["config", "init", &file, "--policy", policy]);
         assert!(error.contains(fault), "{error}");
     }
-    done(&init);
+    let begun = forage(&init);
+    let said = String::from_utf8(begun.stderr).unwrap();
+    for key in ["corpus", "train"] {
+        let warning = format!("warning: data.files.{key}: there is no ");
+        assert!(begun.status.success() && said.contains(&warning), "{said}");
+    }
     let again = forage(&init);
     assert_eq!(again.status.code(), Some(1));
     let error = String::from_utf8(again.stderr).unwrap();

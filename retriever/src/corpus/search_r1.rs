@@ -12,7 +12,7 @@ const FIX: &str = "Search-R1 rows are {\"id\", \"contents\"} or {\"id\", \"title
 /// Contents are `"Title"`, a line end, the text. Where a `title` column says otherwise, all of the contents are text.
 pub(super) const ENTRY: CorpusEntry = CorpusEntry {
     name: "search-r1",
-    about: "id, contents",
+    about: "id, contents or title and text",
     detect: |row| row.has("contents") || (row.has("id") && row.has("text") && !row.has("content")),
     read,
     whole: None,

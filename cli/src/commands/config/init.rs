@@ -14,7 +14,7 @@ use toml::Value;
 
 use super::keys::{Key, keys};
 use crate::commands::recipes;
-use crate::terminal::{out, word};
+use crate::terminal::{note, out, word};
 
 /// Writes a short config to begin with.
 ///
@@ -29,7 +29,7 @@ pub(crate) struct Init {
     /// The passages to search; corpus.jsonl by default, none for an environment that brings its questions.
     #[arg(long)]
     corpus: Option<PathBuf>,
-    /// The questions to learn from; train.jsonl by default, or those that the environment brings.
+    /// The questions to learn from; train.jsonl by default, or those that the environment brings. `data.files.train` may be a list too.
     #[arg(long)]
     questions: Option<PathBuf>,
     /// Questions for evaluations during training.
@@ -44,7 +44,8 @@ impl Init {
     pub(super) fn run(self) -> Result<()> {
         let text = self.text(self.window()?);
         // What is written here can be used, or is refused before it is written.
-        RunConfig::parse(&text, &[])?.check()?;
+        let config = RunConfig::parse(&text, &[])?;
+        config.check()?;
         let mut file = std::fs::File::create_new(&self.file).map_err(|error| {
             let file = self.file.display();
             match error.kind() {
@@ -56,6 +57,9 @@ impl Init {
         })?;
         file.write_all(text.as_bytes())
             .with_context(|| format!("cannot write {}", self.file.display()))?;
+        for missing in config.missing() {
+            note(&format!("warning: {missing}"));
+        }
         let name = word(&self.file);
         out(&format!(
             "wrote {name}; next: forage config check {name}; forage train {name} --dry-run"
