@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use anyhow::Result;
+use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use super::{
@@ -106,10 +107,33 @@ pub(super) fn command() -> clap::Command {
     command.help_template(help + "\nOptions:\n{options}")
 }
 
+/// The error of a command that is not there; of one that stands below another it names that.
+fn placed(mut error: clap::Error) -> clap::Error {
+    let Some(ContextValue::String(name)) = error.get(ContextKind::InvalidSubcommand) else {
+        return error;
+    };
+    let command = Cli::command();
+    let above = command
+        .get_subcommands()
+        .filter(|above| !above.is_hide_set() && above.find_subcommand(name).is_some());
+    let found: Vec<String> = above
+        .map(|above| format!("{} {name}", above.get_name()))
+        .collect();
+    if !found.is_empty() {
+        error.insert(
+            ContextKind::SuggestedSubcommand,
+            ContextValue::Strings(found),
+        );
+    }
+    error
+}
+
 impl Cli {
     /// The command that the process was called with; ends the process where there is none.
     pub(crate) fn of_process() -> Self {
-        let parsed = Self::from_arg_matches(&command().get_matches());
+        let matches = command().try_get_matches();
+        let matches = matches.unwrap_or_else(|error| placed(error).exit());
+        let parsed = Self::from_arg_matches(&matches);
         parsed.unwrap_or_else(|error| error.exit())
     }
 
@@ -226,6 +250,23 @@ mod tests {
         ] {
             assert!(help.contains(part), "{part}: {help}");
         }
+    }
+
+    #[test]
+    fn a_command_below_another_is_named_with_it() {
+        let told = |words: [&str; 3]| {
+            let refused = super::command().try_get_matches_from(words);
+            super::placed(refused.unwrap_err()).to_string()
+        };
+        for (words, near) in [
+            (["forage", "completions", "bash"], "'shell completions'"),
+            (["forage", "man", "man1"], "'shell man'"),
+            (["forage", "collct", "smoke"], "'collect'"),
+        ] {
+            let told = told(words);
+            assert!(told.contains(near), "{near}: {told}");
+        }
+        assert!(!told(["forage", "zzz", "smoke"]).contains("tip:"));
     }
 
     #[test]
