@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Result;
-use forage_contracts::{is_like, nearest};
+use forage_contracts::nearest;
 use forage_lab::RunError;
 use ratatui::crossterm::terminal::size;
 
@@ -122,7 +122,7 @@ fn meant(error: &str) -> Option<&str> {
     let (_, rest) = kinds.find_map(|kind| error.split_once(kind))?;
     let (name, expected) = rest.split_once("`, expected ")?;
     let known = expected.lines().next()?.split('`').skip(1).step_by(2);
-    Some(nearest(name, known)).filter(|near| is_like(name, near))
+    nearest(name, known)
 }
 
 /// An error without the list of names that it expects, where that is long.

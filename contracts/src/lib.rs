@@ -45,7 +45,7 @@ pub use entry::{
 };
 pub use episode::{Boundary, Branch, Ending, Episode, Limit, Score, Turn};
 pub use metric::{Direction, Metric, STEP_METRICS};
-pub use nearest::{is_like, nearest, suggestion};
+pub use nearest::{nearest, suggestion};
 pub use one_or_many::OneOrMany;
 pub use pages::{Found, Page, PagePart, Pages};
 pub use registry::{Entry, EntryError, Registry};

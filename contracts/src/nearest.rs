@@ -10,8 +10,7 @@ const LISTED: usize = 30;
 /// candidates.
 pub fn suggestion<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> String {
     let all: Vec<&str> = candidates.into_iter().collect();
-    let near = nearest(name, all.iter().copied());
-    if is_like(name, near) {
+    if let Some(near) = nearest(name, all.iter().copied()) {
         return format!("did you mean `{near}`?");
     }
     let listed = all[..all.len().min(LISTED)].join(", ");
@@ -24,7 +23,7 @@ pub fn suggestion<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>)
 
 /// Returns true for names that may be one with a typing error, dashes and underscores being alike: `other` begins with `name`, they differ
 /// by one letter, or they begin or end alike and share two thirds of their letters.
-pub fn is_like(name: &str, other: &str) -> bool {
+fn is_like(name: &str, other: &str) -> bool {
     let (own, mut left): (Vec<char>, Vec<char>) =
         (compared(name).collect(), compared(other).collect());
     let longer = left.len().max(own.len());
@@ -40,16 +39,14 @@ pub fn is_like(name: &str, other: &str) -> bool {
     is_close || begins(other, name) || longer > 0 && ends && 3 * shared >= 2 * longer
 }
 
-/// The first candidate that begins with `name`, else the one with the smallest edit distance to it, by their first 64 characters, in which
-/// a dash is an underscore; the first of equals, `""` without candidates.
-pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> &'a str {
-    candidates
-        .into_iter()
-        .min_by_key(|candidate| {
-            let other = !begins(candidate, name);
-            (other, if other { distance(name, candidate) } else { 0 })
-        })
-        .unwrap_or("")
+/// The candidate that may be `name` with a typing error: the first that begins with it, else the one with the smallest edit distance, by
+/// their first 64 characters, in which a dash is an underscore; the first of equals, `None` where none is like it.
+pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let nearest = candidates.into_iter().min_by_key(|candidate| {
+        let other = !begins(candidate, name);
+        (other, if other { distance(name, candidate) } else { 0 })
+    });
+    nearest.filter(|candidate| is_like(name, candidate))
 }
 
 /// The characters that are compared.
@@ -91,7 +88,7 @@ mod tests {
         assert_eq!(distance("kitten", "sitting"), 3);
         assert_eq!(distance("", "abc"), 3);
         assert_eq!(distance("abc", "abc"), 0);
-        assert_eq!(nearest("formt", ["em", "format", "f1"]), "format");
+        assert_eq!(nearest("formt", ["em", "format", "f1"]), Some("format"));
     }
 
     #[test]
@@ -122,9 +119,9 @@ mod tests {
     fn a_beginning_comes_before_what_is_as_long() {
         let recipes = ["searchlm_v1", "search_r1_v01", "search_r1_v02"];
         for name in ["search_r1", "search-r1"] {
-            assert_eq!(nearest(name, recipes), "search_r1_v01");
+            assert_eq!(nearest(name, recipes), Some("search_r1_v01"));
         }
-        assert_eq!(nearest("search_r1_v2", recipes), "search_r1_v02");
+        assert_eq!(nearest("search_r1_v2", recipes), Some("search_r1_v02"));
     }
 
     /// Whole, they would take ten billion steps.
@@ -135,8 +132,8 @@ mod tests {
             .map(|number| format!("task-{number:05}"))
             .collect();
         let known = || known.iter().map(String::as_str);
-        assert_eq!(nearest(&"x".repeat(1 << 20), known()), "task-00000");
-        assert_eq!(nearest("task-00721x", known()), "task-00721");
+        assert_eq!(nearest(&"x".repeat(1 << 20), known()), None);
+        assert_eq!(nearest("task-00721x", known()), Some("task-00721"));
         assert!(begun.elapsed() < std::time::Duration::from_secs(5));
     }
 }

@@ -27,7 +27,6 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::compare::Comparison;
-use crate::measures::headline;
 use crate::stats::{Bootstrap, StatsError};
 use crate::study::Study;
 use crate::summary::EvalSummary;
@@ -168,7 +167,7 @@ impl Report {
         self.paired = Some(Paired {
             a: a.to_owned(),
             b: b.to_owned(),
-            words: comparison.words(headline(&comparison.metrics), a, b),
+            words: comparison.outcome(a, b),
             comparison,
             failures: Vec::new(),
         });

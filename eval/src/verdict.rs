@@ -468,15 +468,10 @@ impl Verdict {
                 "With these questions a true gain of {} or more shows with 80 % probability.",
                 figure(effect)
             )),
-            None => {
-                let [low, high] = self.gain_interval;
-                let changed = if (high - low).abs() < f64::EPSILON {
-                    "Every question changed by the same amount"
-                } else {
-                    "Fewer than five questions changed"
-                };
-                sentences.push(format!("{changed}, so the interval says little."));
-            }
+            None => sentences.push(
+                "Fewer than five questions changed, or all by as much: the interval says little."
+                    .into(),
+            ),
         }
         sentences
     }

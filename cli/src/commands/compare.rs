@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use forage_contracts::Episode;
-use forage_contracts::environment::Outcome;
 use forage_env::EpisodeRecord;
 use forage_eval::{Bootstrap, Comparison, CurveComparison, NonInferiority, Standings};
 use forage_lab::page;
@@ -88,7 +87,7 @@ impl Compare {
             out(&all.to_string());
             return Ok(());
         }
-        out(&comparison.words(Outcome::of(&a).measure(), "A", "B"));
+        out(&comparison.outcome("A", "B"));
         if let Some(caveat) = comparison.caveat() {
             out(&caveat);
         }

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 use anyhow::{Error, Result};
 use clap::{Args, Subcommand};
-use forage_contracts::{is_like, nearest};
+use forage_contracts::nearest;
 use forage_env::registry;
 use forage_lab::{EnvironmentConfig, RunConfig, RunError};
 use forage_trainer::device::DeviceSpec;
@@ -134,11 +134,12 @@ fn meant(keys: &[Key], name: &str) -> Vec<String> {
     }
     if found.is_empty() && name.contains('.') {
         let near = nearest(name, paths.iter().map(String::as_str));
-        found = with(&|own| own == last(near) && is_like(last(name), own));
-        found.retain(|path| path == near);
+        let near = near.filter(|near| nearest(last(name), [last(near)]).is_some());
+        found.extend(near.map(str::to_owned));
     } else if found.is_empty() {
-        let near = nearest(name, paths.iter().map(|path| last(path)));
-        found = with(&|own| own == near && is_like(name, own));
+        if let Some(near) = nearest(name, paths.iter().map(|path| last(path))) {
+            found = with(&|own| own == near);
+        }
     }
     found
 }
@@ -279,12 +280,10 @@ fn find_unknown(
             let beside =
                 |key: &&&Key| key.path().rsplit_once('.').map_or("", |(table, _)| table) == path;
             let paths: Vec<String> = known.iter().filter(beside).map(|key| key.path()).collect();
-            let near = nearest(&own, paths.iter().map(String::as_str));
-            let near = if is_like(name, last(near)) {
-                format!("; did you mean `{near}`?")
-            } else {
-                String::new()
-            };
+            let near = nearest(name, paths.iter().map(|path| last(path)));
+            let near = near.map_or_else(String::new, |near| {
+                format!("; did you mean `{}`?", join(path, near))
+            });
             unknown.push(format!("there is no key `{own}`{near}"));
             continue;
         };

@@ -1,6 +1,6 @@
 //! Tools that a policy may call: what a chat template says of them, and what is wrong with a call.
 
-use forage_contracts::{Tokenizer, nearest};
+use forage_contracts::{Tokenizer, suggestion};
 use serde_json::{Map, Value, json};
 
 use super::hermes::{Fault, ToolCall};
@@ -118,11 +118,10 @@ impl Tool {
             .keys()
             .find(|name| !names().any(|known| known == name.as_str()))
         {
-            let nearest = nearest(unknown, names()).to_owned();
             return Err(CallFault::UnknownArgument {
                 tool: tool(),
                 name: unknown.clone(),
-                nearest,
+                suggestion: suggestion(unknown, names()),
             });
         }
         for Parameter {
@@ -161,22 +160,22 @@ pub(crate) enum CallFault {
     #[error("{0}")]
     Malformed(#[from] Fault),
     /// No tool has the name.
-    #[error("there is no tool `{name}`; did you mean `{nearest}`?")]
+    #[error("there is no tool `{name}`; {suggestion}")]
     UnknownTool {
         /// The value as written.
         name: String,
-        /// The nearest name of a tool.
-        nearest: String,
+        /// The nearest name of a tool, or all of them.
+        suggestion: String,
     },
     /// The tool has no such argument.
-    #[error("`{tool}` has no argument `{name}`; did you mean `{nearest}`?")]
+    #[error("`{tool}` has no argument `{name}`; {suggestion}")]
     UnknownArgument {
         /// The tool.
         tool: String,
         /// The value as written.
         name: String,
-        /// The nearest name of an argument.
-        nearest: String,
+        /// The nearest name of an argument, or all of them.
+        suggestion: String,
     },
     /// An argument is missing.
     #[error("the call of `{tool}` lacks the argument `{name}`, {form}")]
@@ -217,13 +216,13 @@ pub(crate) enum CallFault {
 /// Checks that a call names one of `tools` with its arguments.
 ///
 /// # Errors
-/// The fault, with the nearest name that would be right.
+/// The fault, with the nearest name that would be right, or all of them.
 pub(crate) fn check(tools: &[Tool], call: &ToolCall) -> Result<(), CallFault> {
     let Some(tool) = tools.iter().find(|tool| tool.name == call.name) else {
-        let nearest = nearest(&call.name, tools.iter().map(|tool| tool.name.as_str())).to_owned();
+        let names = tools.iter().map(|tool| tool.name.as_str());
         return Err(CallFault::UnknownTool {
             name: call.name.clone(),
-            nearest,
+            suggestion: suggestion(&call.name, names),
         });
     };
     match &call.arguments {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use forage_contracts::seed::Seed;
-use forage_contracts::{Task, is_like, nearest};
+use forage_contracts::{Task, nearest};
 
 use super::app::LONGEST_ID;
 use super::fault::Fault;
@@ -83,11 +83,10 @@ impl Tasks {
         }
         let compared = self.all.iter().take(COMPARED);
         let near = nearest(id, compared.map(|task| task.id.as_str()));
-        let way = if is_like(id, near) {
-            format!("did you mean `{near}`?")
-        } else {
-            "GET /tasks lists them".to_owned()
-        };
+        let way = near.map_or_else(
+            || "GET /tasks lists them".to_owned(),
+            |near| format!("did you mean `{near}`?"),
+        );
         Fault::Invalid(format!("there is no task `{id}`; {way}"))
     }
 }
@@ -133,7 +132,7 @@ mod tests {
         assert!(near.contains("did you mean `77`"), "{near}");
         let unlike = fault(COMPARED, "first");
         assert!(unlike.contains("no task `first`; GET /tasks"), "{unlike}");
-        let beyond = fault(COMPARED + 1, "1000x");
+        let beyond = fault(COMPARED + 1, "100x");
         assert!(beyond.contains("did you mean `100`"), "{beyond}");
         let long = fault(COMPARED, &"9".repeat(1 << 20));
         assert!(long.contains("1048576 bytes") && long.len() < 100, "{long}");

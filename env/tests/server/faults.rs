@@ -33,7 +33,7 @@ async fn bad_requests_are_named() {
             "/reset",
             json!({"task_id": "nonsense"}),
             422,
-            "did you mean",
+            "GET /tasks lists them",
         ),
         (
             "/reset",

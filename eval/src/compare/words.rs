@@ -105,13 +105,13 @@ impl Comparison {
         )
     }
 
-    /// The outcome on `metric` in one sentence, naming the sides; where they do not have it, on their own measure or the reward.
+    /// The outcome in one sentence, naming the sides: on exact match or NDCG@10, on the reward where they have neither.
+    pub fn outcome(&self, name_a: &str, name_b: &str) -> String {
+        self.words(headline(&self.metrics), name_a, name_b)
+    }
+
+    /// The outcome on `metric` in one sentence, naming the sides.
     pub fn words(&self, metric: &str, name_a: &str, name_b: &str) -> String {
-        let metric = if self.metrics.contains_key(metric) {
-            metric
-        } else {
-            headline(&self.metrics)
-        };
         let Some(found) = self.metrics.get(metric) else {
             return format!("{name_a} and {name_b} have no {metric} to compare.");
         };

@@ -41,7 +41,7 @@ fn what_has_no_accepted_answers_is_compared_by_its_reward() -> TestResult {
     let (start, trained) = (paid(|index| index % 5 == 0), paid(|index| index % 5 < 2));
     let comparison = Comparison::from_episodes(&start, &trained, SETTINGS)?;
     assert!(comparison.difference("em").is_none());
-    let words = comparison.words("em", "start", "trained");
+    let words = comparison.outcome("start", "trained");
     assert!(
         words.starts_with("trained beats start by +0.20 reward ("),
         "{words}"

@@ -335,7 +335,7 @@ fn what_is_read_supports_an_answer_whoever_wrote_it_first() {
         "<search>works</search><information>in Varnholt</information><answer>Varnholt</answer>";
     let itself = |index| played(index, vec![turn(itself, TurnKind::answer("Varnholt"), "")]);
     assert_eq!(raised(&set(itself)), [""; 0]);
-    // Where a search is no action, nobody asks it to go on behind one.
+    // Where searching is not an action, nobody asks a policy to go on behind a search.
     let elsewhere = |environment: &str| {
         raised(&set(|index| Episode {
             environment: environment.to_owned(),
