@@ -577,11 +577,7 @@ fn baselines_that_cannot_be_made_are_refused_with_the_fix() {
     let refused = |name: &str, more: &[&str]| with(name, more).unwrap_err().to_string();
     let unknown = refused("best_of", &[]);
     assert!(unknown.contains("did you mean `best_of_8`?"), "{unknown}");
-    let unlike = refused("nosuch", &[]);
-    assert!(
-        unlike.contains("; there are ") && unlike.contains("search-title"),
-        "{unlike}"
-    );
+    assert!(refused("nosuch", &[]).contains("search-title"));
     let few = refused("majority_of_8", &[]);
     assert!(
         few.contains("needs evaluation.samples of 8 or more, which is 1"),
