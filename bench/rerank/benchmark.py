@@ -58,9 +58,10 @@ BENCHMARK = Benchmark(
     equalities=[
         *(
             Equality(
-                f"{words[0]}: the first stage in the environment has the NDCG@10 of `forage eval retrieval`",
+                # Which takes hits of equal scores in the order of trec_eval, and an environment in that of the retriever.
+                f"{words[0]}: the first stage in the environment has the NDCG@10 of `forage eval retrieval`, but for equal scores",
                 [f"rerank/{corpus}/bm25", f"rerank/{corpus}/retrieval"],
-                tolerance=1e-6,
+                tolerance=1e-4,
             )
             for corpus, words in run.CORPORA.items()
         ),
