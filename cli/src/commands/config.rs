@@ -136,10 +136,10 @@ fn meant(keys: &[Key], name: &str) -> Vec<String> {
         let near = nearest(name, paths.iter().map(String::as_str));
         let near = near.filter(|near| nearest(last(name), [last(near)]).is_some());
         found.extend(near.map(str::to_owned));
-    } else if found.is_empty() {
-        if let Some(near) = nearest(name, paths.iter().map(|path| last(path))) {
-            found = with(&|own| own == near);
-        }
+    } else if found.is_empty()
+        && let Some(near) = nearest(name, paths.iter().map(|path| last(path)))
+    {
+        found = with(&|own| own == near);
     }
     found
 }
