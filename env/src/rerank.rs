@@ -5,8 +5,9 @@
 //! the last window the list as it is by then is the ranking, which is compared with the task's judgments
 //! ([`forage_contracts::Task::judgments`]); a task without any is an error that names it.
 //!
-//! Whatever the policy writes leads to a ranking: passages that it leaves out keep their order behind those that it names, and
-//! what had to be mended is recorded ([`turn::RankTurn`]). A candidate list that is empty gives an empty ranking.
+//! Where the policy names or scores a passage, whatever else it writes leads to a ranking: passages that it leaves out keep their order
+//! behind those that it names, and what had to be mended is recorded ([`turn::RankTurn`]). An episode that names none has an empty
+//! ranking, as one without candidates has: if it had the first stage's, not answering would pay.
 
 mod form;
 mod scripts;
@@ -124,6 +125,8 @@ struct List {
     scores: Vec<Option<f64>>,
     /// The windows that are left, the next one last.
     windows: Vec<Range<usize>>,
+    /// Whether a passage of any window was named or scored.
+    is_ranked: bool,
 }
 
 struct Factory(Arc<Shared>);
@@ -194,6 +197,7 @@ impl List {
             scores: vec![None; hits.len()],
             hits,
             windows,
+            is_ranked: false,
         }
     }
 
@@ -216,6 +220,7 @@ impl List {
         for (slot, chosen) in self.order[window].iter_mut().zip(&verdict.order) {
             *slot = places[*chosen];
         }
+        self.is_ranked |= verdict.says_something;
     }
 
     /// Sorts by scores where there are any: the highest first, passages without one last, equal ones as they were.
@@ -278,7 +283,8 @@ impl Environment for Rerank {
             return Ok(Step::reply(observation, kind));
         }
         list.sort();
-        let ranking = list.ids(0..list.order.len());
+        let ranked = if list.is_ranked { list.order.len() } else { 0 };
+        let ranking = list.ids(0..ranked);
         let baseline = list.hits.iter().map(|hit| hit.id.clone()).collect();
         Ok(Step::end(RankTurn::record(verdict, ranking, baseline)))
     }

@@ -57,6 +57,8 @@ pub(crate) struct Verdict {
     pub scores: Vec<Option<f64>>,
     /// One for everything that was mended.
     pub faults: Vec<Fault>,
+    /// Whether a passage was named or scored.
+    pub says_something: bool,
 }
 
 impl Form {
@@ -131,7 +133,7 @@ impl Form {
         let unread = Verdict {
             order: (0..ids.len()).collect(),
             scores: vec![None; if self.is_scored() { ids.len() } else { 0 }],
-            faults: Vec::new(),
+            ..Verdict::default()
         };
         let Some(answer) = last_closed(turn, open, close) else {
             return Verdict {
@@ -182,6 +184,7 @@ fn ordered(answer: &str, ids: &[&str], wanted: usize) -> Verdict {
         }
     }
     faults.extend(vec![Fault::Missing; wanted - order.len()]);
+    let says_something = !order.is_empty();
     for place in 0..ids.len() {
         if !order.contains(&place) {
             order.push(place);
@@ -191,6 +194,7 @@ fn ordered(answer: &str, ids: &[&str], wanted: usize) -> Verdict {
         order,
         scores: Vec::new(),
         faults,
+        says_something,
     }
 }
 
@@ -215,7 +219,10 @@ fn within(score: f64, faults: &mut Vec<Fault>) -> f64 {
 fn alone(answer: &str, mut verdict: Verdict) -> Verdict {
     if let Some(score) = verdict.scores.first_mut() {
         match number(answer) {
-            Some(found) => *score = Some(within(found, &mut verdict.faults)),
+            Some(found) => {
+                *score = Some(within(found, &mut verdict.faults));
+                verdict.says_something = true;
+            }
             None => verdict.faults.push(Fault::Missing),
         }
     }
@@ -243,5 +250,6 @@ fn scored(answer: &str, ids: &[&str], mut verdict: Verdict) -> Verdict {
         .filter(|score| score.is_none())
         .count();
     verdict.faults.extend(vec![Fault::Missing; missing]);
+    verdict.says_something = missing < ids.len();
     verdict
 }
