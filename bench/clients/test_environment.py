@@ -50,7 +50,7 @@ def openenv_over_websocket():
         over = refused(RuntimeError, lambda: env.step({"text": "<answer>again</answer>"}))
         check("OpenEnv: no turn after the end", over and "SESSION_ERROR" in str(over))
         wrong = refused(RuntimeError, lambda: env.reset(task_id="nonsense"))
-        check("OpenEnv: a wrong task is named", wrong and "did you mean" in str(wrong))
+        check("OpenEnv: a wrong task is named", wrong and "there is no task" in str(wrong))
         env.reset(task_index=1)
         end = env.step({"text": "<answer>not this</answer>"})
         check("OpenEnv: the next episode on the same connection", end.reward == 0.0 and end.done)
