@@ -66,7 +66,7 @@ struct Chosen {
     notes: Vec<String>,
     /// At most as many as were asked for.
     trajectories: Vec<Trajectory>,
-    /// Whether the files that were read hold more of the same kind.
+    /// True where the files that were read hold more trajectories that the filters choose.
     more: bool,
 }
 
