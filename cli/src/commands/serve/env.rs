@@ -127,7 +127,9 @@ impl Env {
         let episodes = summary.episodes;
         stopped(&summary.requests, &format!(", {episodes} episodes"));
         if is_gone {
-            bail!("no further episode can be played; mend the command of --env-command and start the server again");
+            bail!(
+                "no further episode can be played; mend the command of --env-command and start the server again"
+            );
         }
         Ok(())
     }
