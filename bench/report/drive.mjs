@@ -235,7 +235,7 @@ await visit("search page of an absent mode", `${server}?q=birth&mode=dense`, {},
 for (const [name, address, ready] of [
   ["report", url, "#detail .segment"],
   ["search page", `${server}?q=birth`, "article"],
-  ["live page", live, "svg"],
+  ["live page", live, "html[data-ready] svg"],
   ["environment page", environment, "pre"],
 ]) {
   for (const colorScheme of ["light", "dark"]) {
@@ -245,6 +245,8 @@ for (const [name, address, ready] of [
         // The page that follows a run shows the report in a frame.
         const shown = address === live ? await (await page.waitForSelector("iframe")).contentFrame() : page.mainFrame();
         await shown.waitForSelector(ready, { state: "attached" });
+        // What is ready may stand in a document that is still being read.
+        await shown.waitForLoadState();
         const faults = [];
         for (const frame of new Set([page.mainFrame(), shown])) {
           check(`${where}: as wide as the screen`, await asWideAsTheScreen(frame));
