@@ -12,6 +12,7 @@ mod html;
 mod intervals;
 mod markdown;
 mod opening;
+mod parts;
 mod studies;
 mod tables;
 mod trajectory;
@@ -221,11 +222,7 @@ impl Report {
     /// The page.
     pub fn render(&self) -> String {
         let results = html! {
-            (self.by_run(|verdict: &Verdict| html! {
-                (intervals::gains(verdict))
-                @for table in verdict::tables(verdict) { (table.html()) }
-                (at_k::picture(verdict.pass_at_k.as_ref()))
-            }, Studies::results))
+            (self.by_run(verdict::results, Studies::results))
             @if let Some(paired) = &self.paired {
                 (tables::differences(paired).html())
                 @if let Some(table) = tables::differences_by_source(paired) { (table.html()) }

@@ -1,4 +1,4 @@
-//! Interval plots: a dot with its whiskers per row.
+//! Interval plots: dots with their whiskers, row by row.
 
 use maud::{Markup, html};
 
@@ -13,7 +13,12 @@ use crate::text::signed;
 use crate::verdict::{Detail, Verdict};
 
 const WIDTH: f64 = 760.0;
+/// The least room for labels; longer ones take more.
 const LEFT: f64 = 230.0;
+/// The space between a label and the axis.
+const MARGIN: f64 = 14.0;
+/// The width of a letter of a label, in wide fonts.
+const LETTER: f64 = 7.0;
 const RIGHT: f64 = 190.0;
 const ROW: f64 = 24.0;
 const GAP: f64 = 8.0;
@@ -33,13 +38,27 @@ const SCORES: [&str; 11] = [
 ];
 
 /// One row of a plot.
-struct Row {
-    label: String,
-    note: String,
-    class: &'static str,
-    interval: Interval,
+pub(super) struct Row {
+    pub(super) label: String,
+    pub(super) note: String,
+    /// Estimates with the classes of their colours, later ones drawn over earlier ones.
+    pub(super) marks: Vec<(&'static str, Interval)>,
     /// True when a gap sets it off from the row above.
-    apart: bool,
+    pub(super) apart: bool,
+}
+
+impl Row {
+    /// A difference, which the note tells in figures.
+    pub(super) fn difference(label: String, class: &'static str, difference: Interval) -> Self {
+        let [estimate, low, high] =
+            [difference.estimate, difference.low, difference.high].map(signed);
+        Self {
+            label,
+            note: format!("{estimate} [{low}, {high}]"),
+            marks: vec![(class, difference)],
+            apart: class == "c-main",
+        }
+    }
 }
 
 /// The gains of trained and control policy, with a line at zero.
@@ -89,8 +108,7 @@ pub(super) fn scores(evaluations: &[(String, EvalSummary)]) -> Markup {
             rows.push(Row {
                 label: label.to_owned(),
                 note: format!("{estimate:.3} [{low:.3}, {high:.3}]"),
-                class,
-                interval,
+                marks: vec![(*class, interval)],
                 apart: !label.is_empty(),
             });
             label = "";
@@ -106,15 +124,8 @@ pub(super) fn scores(evaluations: &[(String, EvalSummary)]) -> Markup {
 
 fn detail_rows(detail: &Detail, measure: &str, suffix: &str) -> Vec<Row> {
     let row = |label: &str, class, comparison: Option<&Comparison>| {
-        let interval = comparison?.difference(measure)?.difference;
-        let [estimate, low, high] = [interval.estimate, interval.low, interval.high].map(signed);
-        Some(Row {
-            label: format!("{label}{suffix}"),
-            note: format!("{estimate} [{low}, {high}]"),
-            class,
-            interval,
-            apart: class == "c-main",
-        })
+        let found = comparison?.difference(measure)?.difference;
+        Some(Row::difference(format!("{label}{suffix}"), class, found))
     };
     let rows = [
         row("trained − start", "c-main", Some(&detail.gain)),
@@ -128,21 +139,19 @@ fn detail_rows(detail: &Detail, measure: &str, suffix: &str) -> Vec<Row> {
 
 /// The gain of an arm or a baseline.
 fn arm_row(arm: &Arm, suffix: &str, class: &'static str) -> Row {
-    let [estimate, low, high] = [arm.gain.estimate, arm.gain.low, arm.gain.high].map(signed);
-    Row {
-        label: format!("{} − start{suffix}", arm.name.replace('_', " ")),
-        note: format!("{estimate} [{low}, {high}]"),
-        class,
-        interval: arm.gain,
-        apart: class == "c-main",
-    }
+    let label = format!("{} − start{suffix}", arm.name.replace('_', " "));
+    Row::difference(label, class, arm.gain)
 }
 
 /// A plot over `least` at the least; nothing without rows.
-fn figure(title: &str, rows: &[Row], least: [f64; 2]) -> Markup {
-    let ends = rows.iter().flat_map(|row| row.interval.ends());
+pub(super) fn figure(title: &str, rows: &[Row], least: [f64; 2]) -> Markup {
+    let marks = rows.iter().flat_map(|row| &row.marks);
+    let ends = marks.flat_map(|(_, interval)| interval.ends());
     let range = ends.fold(least, |[low, high], end| [low.min(end), high.max(end)]);
-    let axis = Axis::around(range, [LEFT, WIDTH - RIGHT], 5);
+    let lengths = rows.iter().map(|row| row.label.chars().count());
+    let longest = lengths.max().unwrap_or_default() as f64;
+    let left = (MARGIN + LETTER * longest).clamp(LEFT, WIDTH / 2.0);
+    let axis = Axis::around(range, [left, WIDTH - RIGHT], 5);
     let mut base = 8.0;
     let mut drawn = Vec::with_capacity(rows.len());
     for (index, row) in rows.iter().enumerate() {
@@ -170,14 +179,20 @@ fn figure(title: &str, rows: &[Row], least: [f64; 2]) -> Markup {
 }
 
 fn draw_row(row: &Row, axis: &Axis, y: f64) -> Markup {
-    let [left, right, centre] = [row.interval.low, row.interval.high, row.interval.estimate]
-        .map(|value| px(axis.pixel(value)));
     let [top, middle, bottom] = [y - 4.0, y, y + 4.0].map(px);
-    let whisker = format!("M{left} {middle}H{right}M{left} {top}V{bottom}M{right} {top}V{bottom}");
+    let mark = |(class, interval): &(&'static str, Interval)| {
+        let [low, high, centre] =
+            [interval.low, interval.high, interval.estimate].map(|value| px(axis.pixel(value)));
+        let whisker = format!("M{low} {middle}H{high}M{low} {top}V{bottom}M{high} {top}V{bottom}");
+        html! {
+            path class={ "whisker " (class) } d=(whisker) {}
+            circle class={ "dot " (class) } cx=(centre) cy=(middle) r="4.5" {}
+        }
+    };
+    let [start, end] = axis.ends();
     html! {
-        text.label x=(px(LEFT - 14.0)) y=(bottom) text-anchor="end" { (row.label) }
-        path class={ "whisker " (row.class) } d=(whisker) {}
-        circle class={ "dot " (row.class) } cx=(centre) cy=(middle) r="4.5" {}
-        text.note x=(px(WIDTH - RIGHT + 14.0)) y=(bottom) { (row.note) }
+        text.label x=(px(start - MARGIN)) y=(bottom) text-anchor="end" { (row.label) }
+        @for found in &row.marks { (mark(found)) }
+        text.note x=(px(end + MARGIN)) y=(bottom) { (row.note) }
     }
 }

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::html::coded;
 use super::tables::Table;
-use super::{at_k, intervals, tables, verdict};
+use super::{at_k, intervals, parts, tables, verdict};
 use crate::stats::mean;
 use crate::study::{Cost, Study};
 
@@ -50,7 +50,8 @@ impl Studies {
         let curves = self.sampled.as_ref();
         html! {
             (intervals::arms(self.each()))
-            @for table in self.tables() { (table.html()) }
+            (self.table().html())
+            (parts::section(self.greedy.parts.as_ref(), &self.greedy.mistakes))
             (at_k::picture(curves.and_then(|study| study.pass_at_k.as_ref())))
         }
     }

@@ -1,9 +1,10 @@
-//! A verdict on the page: its opening with a badge and tiles, and its tables.
+//! A verdict on the page: its opening with a badge and tiles, its pictures and tables.
 
 use maud::{Markup, html};
 
 use super::html::coded;
 use super::tables::{Cell, Table, beside, beside_head, decomposition, mistakes, sources};
+use super::{at_k, intervals, parts};
 use crate::study::{Claim, Cost};
 use crate::text::signed;
 use crate::verdict::Verdict;
@@ -71,6 +72,16 @@ fn tiles(verdict: &Verdict) -> Vec<(String, String, String)> {
     };
     tiles.push(tile("Wall time", minutes, resumed.to_owned()));
     tiles
+}
+
+/// Gains, drawn and in tables; what they consist of; why episodes fail; pass@k.
+pub(super) fn results(verdict: &Verdict) -> Markup {
+    html! {
+        (intervals::gains(verdict))
+        @for table in [gains(verdict), baselines(verdict)].iter().flatten() { (table.html()) }
+        (parts::section(verdict.parts.as_ref(), &verdict.mistakes))
+        (at_k::picture(verdict.pass_at_k.as_ref()))
+    }
 }
 
 /// What a verdict has of gains by data set, baselines, parts of the gain and mistakes.

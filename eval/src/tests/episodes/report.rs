@@ -164,6 +164,8 @@ fn the_page_is_whole_and_needs_nothing_else() -> TestResult {
         "val/em",
         "<svg",
         "class=\"band",
+        "How the policy comes to be right",
+        "Why episodes fail, as shares of all episodes",
         "Parts of the reward",
         "author-forced",
         "dr_grpo",
@@ -545,6 +547,7 @@ fn a_study_is_drawn_as_a_verdict_is() -> TestResult {
         "<th scope=\"row\">forced_search</th>",
         "<th scope=\"row\">any_search, sampled</th>",
         "<th scope=\"row\">P(search), 2 hops</th>",
+        "Gain in exact match that each part explains",
         "<th scope=\"row\">copying</th>",
         "trained, pass@2: 0.600",
     ] {
