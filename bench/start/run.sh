@@ -3,11 +3,13 @@
 # is mediocre. Prints a table of them and a line of JSON with the bars of bench/start/bars.py, `held` where every start meets its own.
 # Usage: bench/start/run.sh SCRATCH_FOLDER [START...]
 # `search`, `code` and `query` are the starts of search-r1, code-search and query-writer: the policies `builtin:quickstart`,
-# `builtin:quickstart-code` and `builtin:query-writer`, made by the configs of these names. All are made unless some are named, side by side,
-# one a core: some 40 minutes on two. A start that is done is not made again; one that was cut off in its warm start begins anew, and goes on
-# where it was after that.
+# `builtin:quickstart-code` and `builtin:query-writer`, made by the configs of these names. All are made unless some are named, side by
+# side, one a core: some 40 minutes on two. A start that is done is not made again; one that was cut off in its warm start begins anew, and
+# goes on where it was after that.
 # SCRATCH_FOLDER/starts/START is the policy in bf16, whose reading is measured.
-# Every choice is made on development worlds. SPLIT=test measures reading on names and a world that served for none; do that once, at the end.
+# Everything is measured on development worlds, by which choices are made. SPLIT=test measures reading on names and a world that served for
+# none; do that once, at the end. The haste of demonstrators was not chosen on development worlds alone: "What was tried for the warm start"
+# and "Boolean queries" in docs/results.md say by which others.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 scratch=${1:?usage: bench/start/run.sh SCRATCH_FOLDER [START...]}
