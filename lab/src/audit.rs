@@ -16,6 +16,10 @@ use crate::config::Resolved;
 use crate::error::{Context, Result, RunError, bail};
 use crate::runtime::runtime;
 
+/// Answers labelled by hand, of each kind as many right ones as wrong ones.
+const LABELLED: &str = include_str!("audit/labelled.jsonl");
+/// Two answers to a question: one of them right, both or neither.
+const PAIRS: &str = include_str!("audit/pairs.jsonl");
 /// Most rows that a judge is asked about at once: the time that a request may take includes that in the queue.
 const AT_ONCE: usize = 32;
 
@@ -46,6 +50,7 @@ struct Row {
     gold: Golds,
     answer: Option<String>,
     label: Option<bool>,
+    kind: Option<String>,
     answers: Option<[String; 2]>,
 }
 
@@ -63,6 +68,8 @@ enum AuditRow {
         answer: String,
         /// Whether the answer is right.
         label: bool,
+        /// The kind of answers that it is counted with.
+        kind: Option<String>,
     },
     /// Two answers, which are judged in both orders.
     Pair {
@@ -83,19 +90,22 @@ impl TryFrom<Row> for AuditRow {
         if golds.is_empty() {
             return Err("there is no accepted answer; write one as `gold`");
         }
-        match (row.answer, row.label, row.answers) {
-            (Some(answer), Some(label), None) => Ok(Self::Answer {
+        match (row.answer, row.label, row.kind, row.answers) {
+            (Some(answer), Some(label), kind, None) => Ok(Self::Answer {
                 question,
                 golds,
                 answer,
                 label,
+                kind,
             }),
-            (None, None, Some(answers)) => Ok(Self::Pair {
+            (None, None, None, Some(answers)) => Ok(Self::Pair {
                 question,
                 golds,
                 answers,
             }),
-            _ => Err("write `answer` and `label`, true or false, or else `answers`, two of them"),
+            _ => Err(
+                "write `answer` and `label`, true or false, which may have a `kind`, or else `answers`, two of them",
+            ),
         }
     }
 }
@@ -105,6 +115,8 @@ impl TryFrom<Row> for AuditRow {
 pub struct Audited {
     /// Agreement with the labels, where there are labelled answers.
     pub agreement: Option<Agreement>,
+    /// Agreement with the labels of each kind of answers that the rows name.
+    pub kinds: BTreeMap<String, Agreement>,
     /// Favour of the first place, where there are pairs.
     pub position: Option<PositionBias>,
     /// Places of the rows that count nowhere, because the judge gives no verdict on what stands in them, but does without it.
@@ -115,10 +127,24 @@ pub struct Audited {
     pub tokens: u64,
 }
 
-/// A row's question with what was found.
+/// A row's question with what was found, and the kind of the answer.
 enum Found {
-    Answer(String, Labelled),
+    Answer(String, Option<String>, Labelled),
     Pair(String, [Preference; 2]),
+}
+
+/// The agreement of verdicts on answers, each with its question.
+fn agreement(found: Vec<(String, Labelled)>, bootstrap: Bootstrap) -> Result<Agreement> {
+    let found = by_question(found, |row| (row.verdict, row.label, row.length));
+    Ok(Agreement::of(&found, bootstrap)?)
+}
+
+/// The rows that this crate holds with their places, `name` and a number.
+fn held(name: &str, lines: &str) -> Result<Vec<(String, Value)>> {
+    let row = |(number, line): (usize, &str)| -> Result<(String, Value)> {
+        Ok((format!("{name} {number}"), serde_json::from_str(line)?))
+    };
+    (1..).zip(lines.lines()).map(row).collect()
 }
 
 /// What was found of each question, in an order that does not depend on that of the file, so that intervals do not either.
@@ -136,13 +162,18 @@ fn by_question<T, K: Ord>(found: Vec<(String, T)>, key: impl Fn(&T) -> K) -> Vec
 }
 
 impl Resolved {
-    /// Compares the judge of a config with labelled answers, each with its place for errors: an answer with `label`, or `answers`,
-    /// two of them. A row that the judge refuses for what stands in it is left out. Blocks; not to be called from async code.
+    /// Compares the judge of a config with labelled answers, each with its place for errors: an answer with `label`, and `kind` where it is
+    /// counted with others of its kind too, or `answers`, two of them; with the answers and pairs that this crate holds where none are
+    /// given. A row that the judge refuses for what stands in it is left out. Blocks; not to be called from async code.
     ///
     /// # Errors
     /// When the config has no judge of answers, there are no answers, or a request fails.
-    pub fn audit_judge(&self, rows: Vec<(String, Value)>, seed: u64) -> Result<Audited> {
+    pub fn audit_judge(&self, rows: Option<Vec<(String, Value)>>, seed: u64) -> Result<Audited> {
         let judge = judge_of(self)?;
+        let rows = match rows {
+            Some(rows) => rows,
+            None => [held("labelled answer", LABELLED)?, held("pair", PAIRS)?].concat(),
+        };
         if rows.is_empty() {
             bail!("there are no answers to judge; write one JSON object per line");
         }
@@ -155,20 +186,29 @@ impl Resolved {
         let found: Vec<Result<Found, LeftOut>> = runtime()?.block_on(found)?;
         let bootstrap = Bootstrap::new(seed);
         let (mut answers, mut pairs, mut refused) = (Vec::new(), Vec::new(), Vec::new());
+        let mut kinds: BTreeMap<String, Vec<(String, Labelled)>> = BTreeMap::new();
         for one in found {
             match one {
-                Ok(Found::Answer(question, row)) => answers.push((question, row)),
+                Ok(Found::Answer(question, kind, row)) => {
+                    if let Some(kind) = kind {
+                        kinds.entry(kind).or_default().push((question.clone(), row));
+                    }
+                    answers.push((question, row));
+                }
                 Ok(Found::Pair(question, pair)) => pairs.push((question, pair)),
                 Err(LeftOut(place)) => refused.push(place),
             }
         }
-        let answers = by_question(answers, |row| (row.verdict, row.label, row.length));
+        let of_kind = |(kind, found)| -> Result<(String, Agreement)> {
+            Ok((kind, agreement(found, bootstrap)?))
+        };
         let pairs = by_question(pairs, |pair| pair.map(|preference| preference as u8));
         let (calls, tokens) = judge.cost();
         Ok(Audited {
             agreement: (!answers.is_empty())
-                .then(|| Agreement::of(&answers, bootstrap))
+                .then(|| agreement(answers, bootstrap))
                 .transpose()?,
+            kinds: kinds.into_iter().map(of_kind).collect::<Result<_>>()?,
             position: (!pairs.is_empty())
                 .then(|| PositionBias::of(&pairs, bootstrap))
                 .transpose()?,
@@ -223,13 +263,14 @@ async fn examine(judge: &Judge, row: AuditRow) -> Result<Found, JudgeError> {
             golds,
             answer,
             label,
+            kind,
         } => {
             let found = Labelled {
                 verdict: judge.is_right(&question, &golds, &answer).await?,
                 label,
                 length: answer.chars().count(),
             };
-            Ok(Found::Answer(question, found))
+            Ok(Found::Answer(question, kind, found))
         }
         AuditRow::Pair {
             question,

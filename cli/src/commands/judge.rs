@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use clap::{Args, Subcommand};
-use forage_eval::Interval;
+use forage_eval::{Agreement, Interval};
 use forage_lab::{Audited, RunError};
 use serde_json::Value;
 
@@ -48,14 +48,15 @@ pub(crate) struct Grade {
 
 /// Compares the judge of a config with labelled answers.
 ///
-/// Prints agreement, length bias and position bias.
+/// Prints agreement, in all and by kind of answer, length bias and position bias.
 ///
-/// A line of FILE is {"question", "gold", "answer", "label": true or false}, or {"question", "gold", "answers": two of them},
-/// which is judged in both orders. `gold` is a string or a list of them.
+/// A line of FILE is {"question", "gold", "answer", "label": true or false}, which may have a "kind", a name for answers that are also
+/// counted by themselves, or {"question", "gold", "answers": two of them}, which is judged in both orders. `gold` is a string or a list
+/// of them.
 #[derive(Args, Debug)]
 pub(crate) struct Audit {
-    /// Labelled answers (JSON lines).
-    file: PathBuf,
+    /// Labelled answers (JSON lines); by default a set of answers and pairs that the program holds.
+    file: Option<PathBuf>,
     /// Config whose [reward.judge] is examined.
     #[arg(long)]
     config: PathBuf,
@@ -190,41 +191,41 @@ impl Grade {
 
 impl Rules {
     fn run(self) -> Result<()> {
-        let rows = self
-            .file
-            .as_deref()
-            .map(|file| rows(file, LABELLED))
-            .transpose()?;
-        let found = Audited::of_rules(rows, self.seed)?;
+        let found = Audited::of_rules(labelled(self.file.as_deref())?, self.seed)?;
         if self.json {
             out(&serde_json::to_string(&found)?);
             return Ok(());
         }
-        let heads = [
-            "rule",
-            "wrong, called right",
-            "right, called wrong",
-            "accuracy",
-            "kappa",
-        ];
-        let mut table = vec![heads.map(str::to_owned).to_vec()];
-        let shown = |found: Interval| {
-            let [low, high] = found.ends();
-            format!("{:.3} [{low:.3}, {high:.3}]", found.estimate)
-        };
-        table.extend(found.iter().map(|(name, found)| {
-            let wrong = found.answers - found.right;
-            vec![
-                (*name).to_owned(),
-                format!("{} of {wrong}", found.false_positives),
-                format!("{} of {}", found.false_negatives, found.right),
-                shown(found.accuracy),
-                found.kappa.map_or("-".to_owned(), shown),
-            ]
-        }));
-        out(&columns(&table));
+        out(&table("rule", &found));
         Ok(())
     }
+}
+
+/// Agreement with labels, a row for each name, which is a `head`.
+fn table<N: AsRef<str>>(head: &str, found: &BTreeMap<N, Agreement>) -> String {
+    let heads = [
+        head,
+        "wrong, called right",
+        "right, called wrong",
+        "accuracy",
+        "kappa",
+    ];
+    let mut table = vec![heads.map(str::to_owned).to_vec()];
+    let shown = |found: Interval| {
+        let [low, high] = found.ends();
+        format!("{:.3} [{low:.3}, {high:.3}]", found.estimate)
+    };
+    table.extend(found.iter().map(|(name, found)| {
+        let wrong = found.answers - found.right;
+        vec![
+            name.as_ref().to_owned(),
+            format!("{} of {wrong}", found.false_positives),
+            format!("{} of {}", found.false_negatives, found.right),
+            shown(found.accuracy),
+            found.kappa.map_or("-".to_owned(), shown),
+        ]
+    }));
+    columns(&table)
 }
 
 /// The form of a line in a labelled set, for errors.
@@ -241,10 +242,15 @@ fn rows(file: &Path, form: &str) -> Result<Vec<(String, Value)>> {
     Ok(rows.map(|line| (place(line.number), line.value)).collect())
 }
 
+/// The lines of a labelled set, where one is named.
+fn labelled(file: Option<&Path>) -> Result<Option<Vec<(String, Value)>>> {
+    file.map(|file| rows(file, LABELLED)).transpose()
+}
+
 impl Audit {
     fn run(self) -> Result<()> {
         let config = read(&self.config, &[], None)?;
-        let rows = rows(&self.file, LABELLED)?;
+        let rows = labelled(self.file.as_deref())?;
         let found = config
             .audit_judge(rows, self.seed)
             .map_err(|error| named(&self.config, error))?;
@@ -283,6 +289,9 @@ impl Audit {
                 "{:24} {}",
                 "right, called wrong", found.false_negatives
             ));
+        }
+        if !findings.kinds.is_empty() {
+            out(&table("kind", &findings.kinds));
         }
         if let Some(found) = &findings.position {
             out(&format!("{} pairs in both orders", found.pairs));

@@ -12,12 +12,10 @@ use forage_eval::{Agreement, Bootstrap, Labelled};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{AuditRow, Audited, Golds, by_question, parsed};
+use super::{AuditRow, Audited, Golds, LABELLED, agreement, held, parsed};
 use crate::error::{Context, Result, bail};
 use crate::runtime::runtime;
 
-/// Answers labelled by hand: right ones in other words, wrong ones that look alike.
-const LABELLED: &str = include_str!("labelled.jsonl");
 /// Rewards that compare an answer with the golds.
 const PLAIN: [&str; 3] = ["em", "sub_em", "f1"];
 /// A rule calls an answer right that it pays this much.
@@ -81,7 +79,7 @@ impl Audited {
         rows: Option<Vec<(String, Value)>>,
         seed: u64,
     ) -> Result<BTreeMap<&'static str, Agreement>> {
-        let rows = rows.map_or_else(held, Ok)?;
+        let rows = rows.map_or_else(|| held("labelled answer", LABELLED), Ok)?;
         let mut answers = Vec::new();
         for (place, row) in parsed(rows)? {
             let AuditRow::Answer {
@@ -89,6 +87,7 @@ impl Audited {
                 golds,
                 answer,
                 label,
+                ..
             } = row
             else {
                 bail!("{place}: rules grade single answers; write `answer` and `label`");
@@ -109,8 +108,7 @@ impl Audited {
                 };
                 judged.push((task.question.clone(), row));
             }
-            let judged = by_question(judged, |row| (row.verdict, row.label, row.length));
-            Ok((name, Agreement::of(&judged, Bootstrap::new(seed))?))
+            Ok((name, agreement(judged, Bootstrap::new(seed))?))
         };
         rules(seed)?.into_iter().map(audit).collect()
     }
@@ -136,17 +134,6 @@ fn pays(name: &str, rule: &RewardSet, task: &Task, answer: &str) -> Result<f32> 
     let episode = episode(task, answer, name == OF_MESSAGES);
     let score = runtime()?.block_on(rule.score(task, &episode));
     Ok(score.context(task.id.clone())?.total)
-}
-
-/// The answers of this crate with their places.
-fn held() -> Result<Vec<(String, Value)>> {
-    let row = |(index, line): (usize, &str)| -> Result<(String, Value)> {
-        Ok((
-            format!("labelled answer {}", index + 1),
-            serde_json::from_str(line)?,
-        ))
-    };
-    LABELLED.lines().enumerate().map(row).collect()
 }
 
 /// An episode whose only turn gives this answer.
@@ -251,6 +238,10 @@ mod tests {
             (
                 json!({"question": "q", "gold": "g", "answer": "a"}),
                 "`answer` and `label`",
+            ),
+            (
+                json!({"question": "q", "gold": "g", "answers": ["a", "b"], "kind": "k"}),
+                "which may have a `kind`",
             ),
             (
                 json!({"question": "q", "gold": [], "answer": "a", "label": true}),
