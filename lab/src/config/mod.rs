@@ -4,6 +4,7 @@ mod baseline;
 mod check;
 mod data;
 mod engine;
+mod measured;
 mod policy;
 mod resolved;
 mod run;

@@ -5,7 +5,7 @@ use forage_contracts::reward::RewardEntry;
 use forage_env::registry::{environments, rewards};
 use serde_json::{Map, Value, json};
 
-use super::{EnvironmentConfig, RunConfig};
+use super::{EnvironmentConfig, RunConfig, measured};
 
 /// Types inside of types that are followed; no config comes near.
 const DEEPEST: usize = 16;
@@ -13,6 +13,7 @@ const DEEPEST: usize = 16;
 impl RunConfig {
     /// JSON schema (2020-12) of a config file, without references. The keys of registered rewards are in it, and what
     /// `environment.settings` and `retriever.remote` hold by `id` and `kind`: each branch of their `allOf` has the name as `title`.
+    /// Descriptions end with what was measured of options that were not shown to help.
     pub fn schema() -> Value {
         let mut schema = inlined(&schemars::schema_for!(Self).into());
         schema["$schema"] = "https://json-schema.org/draft/2020-12/schema".into();
@@ -24,6 +25,7 @@ impl RunConfig {
             .into();
         properties["reward"]["additionalProperties"] = false.into();
         properties["environment"]["allOf"] = environments().map(environment).collect();
+        measured::mark(&mut schema);
         schema
     }
 }
