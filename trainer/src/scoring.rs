@@ -183,18 +183,9 @@ impl Learner {
     ) -> Result<Vec<(usize, usize)>, RankError> {
         let all: Vec<&Sequence> = scored.iter().map(|scored| &scored.sequence).collect();
         let found = self.score_all(None, &all)?;
-        let threshold = self.recipe.entropy.threshold(
-            found
-                .iter()
-                .flat_map(|scores| scores.entropies.iter().copied()),
-        );
-        let mut outside = Vec::new();
-        for (place, (row, scores)) in scored.iter_mut().zip(found).enumerate() {
-            for (token, &entropy) in scores.entropies.iter().enumerate() {
-                if threshold.is_some_and(|least| entropy < least) {
-                    outside.push((place, token));
-                }
-            }
+        let entropies = found.iter().map(|scores| scores.entropies.as_slice());
+        let outside = self.recipe.entropy.outside(&entropies.collect::<Vec<_>>());
+        for (row, scores) in scored.iter_mut().zip(found) {
             row.proximal = scores.logprobs;
             if self.recipe.entropy.anchored.is_some() {
                 row.entropies = scores.entropies;

@@ -45,9 +45,26 @@ impl EntropyTerms {
         self.bonus.abs() > 0.0 || self.anchored.is_some()
     }
 
+    /// The places, by row and token, of the tokens outside the entropy mask, which have no policy loss. `rows`: the entropies of all
+    /// policy tokens of a batch.
+    pub(crate) fn outside(&self, rows: &[&[f32]]) -> Vec<(usize, usize)> {
+        let Some(least) = self.threshold(rows.iter().copied().flatten().copied()) else {
+            return Vec::new();
+        };
+        let mut outside = Vec::new();
+        for (row, entropies) in rows.iter().enumerate() {
+            for (token, &entropy) in entropies.iter().enumerate() {
+                if entropy < least {
+                    outside.push((row, token));
+                }
+            }
+        }
+        outside
+    }
+
     /// Least entropy at which a token has a policy loss, given those of all policy tokens of a batch; tokens that tie with
     /// the last one kept are kept. `None` where every token has one.
-    pub(crate) fn threshold(&self, entropies: impl Iterator<Item = f32>) -> Option<f32> {
+    fn threshold(&self, entropies: impl Iterator<Item = f32>) -> Option<f32> {
         if self.top_share >= 1.0 {
             return None;
         }
