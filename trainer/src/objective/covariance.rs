@@ -1,7 +1,8 @@
 //! Tokens whose log-probability and advantage go together, which is what lowers entropy: Clip-Cov and KL-Cov (arXiv 2505.22617).
 //!
 //! The covariance of a token is (lp - mean lp)(A - mean A), means over the policy tokens of a batch. As in verl but for this: it is
-//! measured once, when a batch begins, and not anew within each micro-batch of each update, so that the cut changes nothing.
+//! measured once, when a batch begins and nothing is clipped, and not anew within each micro-batch of each update, where verl passes
+//! over tokens that are clipped by then. So the cut changes nothing.
 
 use forage_contracts::SettingError;
 use forage_contracts::seed::Seed;

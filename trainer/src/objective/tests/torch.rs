@@ -203,19 +203,34 @@ fn case_recipe(case: &Value, max_tokens: usize) -> Recipe {
     let correction = case
         .get("correction")
         .map(|name| correction(name.as_str().unwrap()));
-    let overconfident = case
-        .get("overconfident")
-        .map_or(0.0, |alpha| alpha.as_f64().unwrap());
+    let number = |name: &str, absent: f64| {
+        case.get(name)
+            .map_or(absent, |number| number.as_f64().unwrap())
+    };
     Recipe {
         correction,
         kl,
         aggregation,
         signs: SignWeights {
-            overconfident,
+            overconfident: number("overconfident", 0.0),
             ..SignWeights::default()
+        },
+        entropy: EntropyTerms {
+            top_share: number("top_share", 1.0),
+            ..EntropyTerms::default()
         },
         ..recipe(loss(case["loss"].as_str().unwrap()))
     }
+}
+
+/// The rows without the advantages of tokens outside the entropy mask.
+fn masked(rows: &[Row], recipe: &Recipe) -> Vec<Row> {
+    let entropies: Vec<&[f32]> = rows.iter().map(|row| row.entropies.as_slice()).collect();
+    let mut masked = rows.to_vec();
+    for (row, token) in recipe.entropy.outside(&entropies) {
+        masked[row].advantages[token] = 0.0;
+    }
+    masked
 }
 
 #[test]
@@ -225,7 +240,7 @@ fn losses_and_gradients_equal_torch_at_every_position() {
     for fixture in fixture["batches"].as_array().unwrap() {
         let (rows, masks) = (batch(fixture), masks(&fixture["mask"]));
         let cases = fixture["cases"].as_array().unwrap();
-        assert_eq!(cases.len(), 55);
+        assert_eq!(cases.len(), 62);
         for case in cases {
             let named = [
                 "loss",
@@ -234,10 +249,13 @@ fn losses_and_gradients_equal_torch_at_every_position() {
                 "unbiased",
                 "correction",
                 "overconfident",
+                "top_share",
             ]
             .map(|part| case.get(part));
             let what = format!("{:?}", named.into_iter().flatten().collect::<Vec<_>>());
-            let (value, gradients, _) = step(&case_recipe(case, max_tokens), &rows, rows.len());
+            let recipe = case_recipe(case, max_tokens);
+            let rows = masked(&rows, &recipe);
+            let (value, gradients, _) = step(&recipe, &rows, rows.len());
             assert_close(value, case["value"].as_f64().unwrap(), TOLERANCE, &what);
             for (row, mask) in masks.iter().enumerate() {
                 // Positions that are not policy tokens have no place in ours, and gradient exactly 0 in the reference.
@@ -344,46 +362,50 @@ fn the_loss_has_the_square_of_the_distance_from_the_anchor() {
 /// Tokens of high covariance have no loss, or are held where they were when the batch began.
 #[test]
 fn restraint_by_covariance_equals_torch() {
-    let fixture = &fixture("objective.json")["covariance"];
-    let masks = masks(&fixture["mask"]);
-    let kept = |values: &Value, row: usize| -> Vec<f32> {
-        let all = singles(&values[row]).into_iter().zip(&masks[row]);
-        all.filter(|(_, policy)| **policy)
-            .map(|(value, _)| value)
-            .collect()
-    };
-    let flat = |values: &Value| -> Vec<f32> {
-        (0..masks.len()).flat_map(|row| kept(values, row)).collect()
-    };
-    let logprobs = flat(&fixture["lp"]);
-    let scores = Scores {
-        entropies: vec![0.0; logprobs.len()],
-        logprobs,
-    };
-    let cases = fixture["cases"].as_array().unwrap();
-    assert_eq!(cases.len(), 4);
-    for case in cases {
-        let recipe = Recipe {
-            entropy: part(case["entropy"].clone()),
-            ..recipe(part(case["loss"].clone()))
+    let fixture = fixture("objective.json");
+    let batches = fixture["covariance"].as_array().unwrap();
+    assert_eq!(batches.len(), 2);
+    for fixture in batches {
+        let masks = masks(&fixture["mask"]);
+        let kept = |values: &Value, row: usize| -> Vec<f32> {
+            let all = singles(&values[row]).into_iter().zip(&masks[row]);
+            all.filter(|(_, policy)| **policy)
+                .map(|(value, _)| value)
+                .collect()
         };
-        let row = |row: usize| {
-            let before = kept(&fixture["lo"], row);
-            Scored {
-                advantages: kept(&fixture["advantages"], row),
-                sampler: before.clone(),
-                proximal: before,
-                weight: 1.0 / scores.logprobs.len() as f32,
-                ..Scored::default()
-            }
+        let flat = |values: &Value| -> Vec<f32> {
+            (0..masks.len()).flat_map(|row| kept(values, row)).collect()
         };
-        let mut rows: Vec<Scored> = (0..masks.len()).map(row).collect();
-        restrain(&mut rows, &recipe.entropy, Seed::root(1));
-        let rows: Vec<&Scored> = rows.iter().collect();
-        let (gradients, sums) = crate::update::loss(&rows, &recipe, &scores, None);
-        let what = format!("{} {}", case["loss"], case["entropy"]);
-        let value = case["value"].as_f64().unwrap();
-        assert_close(sums.loss, value, TOLERANCE, &what);
-        close(&gradients.logprobs, &flat(&case["gradient"]), &what);
+        let logprobs = flat(&fixture["lp"]);
+        let scores = Scores {
+            entropies: vec![0.0; logprobs.len()],
+            logprobs,
+        };
+        let cases = fixture["cases"].as_array().unwrap();
+        assert_eq!(cases.len(), 4);
+        for case in cases {
+            let recipe = Recipe {
+                entropy: part(case["entropy"].clone()),
+                ..recipe(part(case["loss"].clone()))
+            };
+            let row = |row: usize| {
+                let before = kept(&fixture["lo"], row);
+                Scored {
+                    advantages: kept(&fixture["advantages"], row),
+                    sampler: before.clone(),
+                    proximal: before,
+                    weight: 1.0 / scores.logprobs.len() as f32,
+                    ..Scored::default()
+                }
+            };
+            let mut rows: Vec<Scored> = (0..masks.len()).map(row).collect();
+            restrain(&mut rows, &recipe.entropy, Seed::root(1));
+            let rows: Vec<&Scored> = rows.iter().collect();
+            let (gradients, sums) = crate::update::loss(&rows, &recipe, &scores, None);
+            let what = format!("{} {}", case["loss"], case["entropy"]);
+            let value = case["value"].as_f64().unwrap();
+            assert_close(sums.loss, value, TOLERANCE, &what);
+            close(&gradients.logprobs, &flat(&case["gradient"]), &what);
+        }
     }
 }
