@@ -11,6 +11,7 @@ import tomllib
 from pathlib import Path
 
 from harness import picture
+from harness.declare import COMPARISONS
 from harness.side_by_side import ONE_THREAD
 from methods.run import Bench, again, interval
 
@@ -37,6 +38,8 @@ CLIPPING = {
 }
 # Least number of seeds, each with policies that were pre-trained for it.
 SEEDS = 5
+# What is above 0 by more than rounding.
+SHOWN = 0.001
 BOX = "\\boxed{"
 
 
@@ -75,6 +78,15 @@ def measures(episodes):
     }
 
 
+def keys(families, rewards):
+    """Starts and runs, by family, reward and clipping; a start has neither of these."""
+    return [key for family in families for key in ((family, None, None), *itertools.product([family], rewards, CLIPPING))]
+
+
+def named(key):
+    return " ".join(filter(None, key))
+
+
 def over_seeds(values):
     """Mean and interval, Student's t; without the interval where a value is missing or there is one seed."""
     known = [value for value in values if value is not None]
@@ -95,7 +107,8 @@ class Spurious(Bench):
         what = {"config": Path(given.config).read_text(), "task": shlex.split(given.task), "families": FAMILIES,
                 "rewards": REWARDS, "clipping": CLIPPING, "steps": given.steps, "architecture": given.architecture}
         if kept.exists() and json.loads(kept.read_text()) != what:
-            sys.exit(f"{self.scratch} is of another config, TASK, STEPS, ARCHITECTURE, text, rewards or clipping; give another SCRATCH_FOLDER")
+            sys.exit(f"{self.scratch} is of another config, TASK, STEPS, ARCHITECTURE, text, rewards or clipping; give another"
+                     " SCRATCH_FOLDER, or remove it")
         kept.write_text(json.dumps(what))
 
     def of_seed(self, seed):
@@ -191,25 +204,30 @@ def gains(cells, family, reward, clipping, kind="sampled"):
     return less(end, start)
 
 
+def claims(families):
+    """The claims of the paper by name: how the figure of each is compared, and with what."""
+    shown = (">=", SHOWN)
+    return {f"{family} starts better in steps than at once, low end": shown for family in families} | {
+        "seeds": (">=", SEEDS),
+        "random reward with clipping gains where the habit is frequent, low end": shown,
+        "by more than where it is rare, low end": shown,
+        "by more than without clipping, low end": shown,
+        "without clipping it shows no gain, low end": ("<=", SHOWN),
+    }
+
+
 def bars(cells):
-    """The claims of the paper as bars, each with its figure and whether it is met; a missing figure meets none."""
-    found = {}
-
-    def bar(name, value, met):
-        found[name] = {"value": value, "met": value is not None and bool(met(value))}
-
-    for family in dict.fromkeys(family for family, *_ in cells):
+    """The claims as bars, each with its figure and whether it is met; a missing figure meets none."""
+    families, values = list(dict.fromkeys(family for family, *_ in cells)), []
+    low = lambda differences: over_seeds(differences)[1]
+    for family in families:
         starts = [start["sampled"] for start in cells[family, None, None]]
-        better = less([start["em in steps"] for start in starts], [start["em at once"] for start in starts])
-        bar(f"{family} starts better in steps than at once, low end", over_seeds(better)[1], lambda low: low > 0)
+        values.append(low(less([start["em in steps"] for start in starts], [start["em at once"] for start in starts])))
     clipped, rare, free = (gains(cells, *key) for key in
                            ((FREQUENT, "random", "clip"), (RARE, "random", "clip"), (FREQUENT, "random", "no clip")))
-    bar("seeds", len(clipped), lambda count: count >= SEEDS)
-    bar("random reward with clipping gains where the habit is frequent, low end", over_seeds(clipped)[1], lambda low: low > 0)
-    bar("by more than where it is rare, low end", over_seeds(less(clipped, rare))[1], lambda low: low > 0)
-    bar("by more than without clipping, low end", over_seeds(less(clipped, free))[1], lambda low: low > 0)
-    bar("without clipping it shows no gain, low end", over_seeds(free)[1], lambda low: low <= 0)
-    return found
+    values += [len(clipped), low(clipped), low(less(clipped, rare)), low(less(clipped, free)), low(free)]
+    claimed = zip(claims(families).items(), values, strict=True)
+    return {name: {"value": value, "met": value is not None and COMPARISONS[way](value, bound)} for (name, (way, bound)), value in claimed}
 
 
 def held(found):
@@ -277,10 +295,9 @@ def main():
     jobs = itertools.product(seeds, given.families, given.rewards, CLIPPING)
     runs = bench.side_by_side(bench.ended, [(family, seed, reward, clipping) for seed, family, reward, clipping in jobs])
     cells = {}
-    for family in given.families:
-        cells[family, None, None] = [starts[family, seed] for seed in seeds]
-        for reward, clipping in itertools.product(given.rewards, CLIPPING):
-            cells[family, reward, clipping] = [runs[family, seed, reward, clipping] for seed in seeds]
+    for key in keys(given.families, given.rewards):
+        family, *how = key
+        cells[key] = [starts[family, seed] if None in how else runs[family, seed, *how] for seed in seeds]
     print(f"{given.steps} steps, {given.seeds} seeds, each with a start of its own; 95 % intervals over seeds; exact match on held-out problems\n")
     print("\n".join(tables(cells)))
     file = bench.scratch / "gains.svg"
@@ -290,7 +307,7 @@ def main():
     for name, bar in found.items():
         value = "not there" if bar["value"] is None else f"{bar['value']:.3g}"
         print(f"{'met   ' if bar['met'] else 'missed'} {name}: {value}")
-    figures = {" ".join(filter(None, key)): runs for key, runs in cells.items()}
+    figures = {named(key): runs for key, runs in cells.items()}
     print(json.dumps({"bench": "spurious", "held": held(found), "steps": given.steps, "figures": {"bars": found, "cells": figures}}))
 
 

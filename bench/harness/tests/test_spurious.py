@@ -11,8 +11,8 @@ from pathlib import Path
 from unittest import mock
 from xml.etree import ElementTree
 
-from harness import picture
-from spurious import run
+from harness import declare, measure, picture
+from spurious import benchmark, run
 
 CONFIG = Path(run.__file__).with_name("config.toml")
 CODE = "```python\nprint(2 + 3)\n```\nThat is 5.\n\\boxed{5}"
@@ -176,6 +176,94 @@ class Runs(unittest.TestCase):
         shapes = {word for words in self.calls for word in words if word.startswith("warm_start.model.architecture")}
         self.assertEqual(shapes, {'warm_start.model.architecture="llama"'})
         self.assertEqual(list(self.scratch.iterdir()), [])
+
+
+# What the program would leave behind; every evaluation has the same episodes.
+FORAGE = """#!/bin/sh
+kind=$1 out= last=
+for word; do
+  [ "$last" != --out ] || out=$word
+  last=$word
+done
+case $kind in
+  quickstart) mkdir -p "$out/start" && touch "$out/start/model.safetensors" ;;
+  train) mkdir -p "$out/policy" && touch "$out/policy/model.safetensors" ;;
+  collect) touch "$out" ;;
+  eval) for file in "$out" "${out%.jsonl}.sampled.jsonl"; do cp "$(dirname "$0")/episodes" "$file"; done ;;
+esac
+"""
+
+
+class Benchmarks(unittest.TestCase):
+    def setUp(self):
+        self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
+        self.forage = self.folder / "forage"
+        self.forage.write_text(FORAGE)
+        self.forage.chmod(0o755)
+        (self.folder / "episodes").write_text("".join(json.dumps(row) + "\n" for row in (record(CODE), record(ONCE, 0.0))))
+
+    def side(self, declared, **changes):
+        parameters = declared.parameters | changes
+        work = mock.Mock(parameters=parameters, home=self.folder / "home", scratch=self.folder / "scratch", forage=self.forage)
+        return declared.sides(work)[0][0]
+
+    def result(self, made):
+        """What the benchmark makes of the line of these runs."""
+        declared, families = declare.load("spurious"), [run.FREQUENT, run.RARE]
+        made = {key: runs for key, runs in made.items() if key[0] in families}
+        line = {"bars": run.bars(made), "cells": {run.named(key): runs for key, runs in made.items()}}
+        seen = benchmark.numbers(json.loads(json.dumps(line)), families, ["random"])
+        figures = measure.figures(declared, {f"spurious/{name}": value for name, value in seen.items()})
+        found = measure.result("spurious", declared, {}, [figures])
+        self.assertEqual([(aim["about"], aim["held"]) for aim in found["aims"]], [(name, bar["met"]) for name, bar in line["bars"].items()])
+        return found["held"], figures
+
+    def test_the_aims_are_the_bars(self):
+        held, figures = self.result(cells())
+        self.assertTrue(held)
+        at = "spurious/qwen random clip"
+        self.assertAlmostEqual(figures[f"{at}/greedy/gain/estimate"], 0.2)
+        self.assertLess(figures[f"{at}/sampled/gain/low"], figures[f"{at}/sampled/gain/high"])
+        self.assertAlmostEqual(figures["spurious/llama/em in steps"], 0.8)
+        same = lambda em: [found(em + 0.01 * seed) for seed in range(5)]
+        for changes in (
+            {("qwen", None, None): [found(0.4, better=0.0)] * 5},
+            {("qwen", "random", "clip"): same(0.4)},
+            {("llama", "random", "clip"): same(0.7)},
+            {("qwen", "random", "no clip"): same(0.7)},
+        ):
+            self.assertFalse(self.result(cells(changes))[0], changes)
+        self.assertFalse(self.result(cells(seeds=4))[0])
+
+    def test_a_missing_figure_meets_no_claim(self):
+        starts = [found(0.4 + 0.01 * seed) for seed in range(5)]
+        starts[0]["sampled"] = starts[0]["sampled"] | {"em at once": None}
+        held, figures = self.result(cells({("qwen", None, None): starts}))
+        self.assertEqual((held, figures["spurious/claims/qwen starts better in steps than at once, low end"]), (False, -1))
+        # One seed has no interval.
+        held, figures = self.result(cells(seeds=1))
+        gain = [figures[f"spurious/qwen random no clip/sampled/gain/{end}"] for end in ("low", "high")]
+        self.assertEqual((held, gain), (False, [-1, 1]))
+        self.assertEqual(figures["spurious/claims/without clipping it shows no gain, low end"], 1)
+
+    def test_a_rehearsal_has_every_figure(self):
+        for name in ("spurious", "spurious-all"):
+            declared = declare.load(name)
+            figures = measure.figures(declared, measure.observe([[self.side(declared, **declared.rehearsal)]], 0))
+            self.assertEqual((figures["spurious/qwen/sampled"], figures["spurious/llama random clip/code"]), (0.5, 0.5))
+            self.assertEqual((figures["spurious/qwen/em in steps"], figures["spurious/claims/seeds"]), (1.0, 2))
+
+    def test_the_whole_takes_up_what_the_part_has_made(self):
+        part, whole = declare.load("spurious"), declare.load("spurious-all")
+        scratch = lambda declared, **changes: (lambda words: words[words.index("--scratch") + 1])(self.side(declared, **changes).command)
+        kept = scratch(part)
+        self.assertEqual(Path(kept).parent, self.folder / "home/spurious")
+        self.assertEqual((scratch(whole), scratch(part, seeds=8)), (kept, kept))
+        others = {scratch(part, steps=30), scratch(part, **part.rehearsal)}
+        self.forage.write_text("another")
+        self.assertEqual(len(others | {kept, scratch(part)}), 4)
+        rows = [len(table.rows) for table in (*part.tables, *whole.tables)]
+        self.assertEqual(rows, [2, 4, 3, 30])
 
 
 if __name__ == "__main__":
