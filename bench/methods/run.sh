@@ -9,10 +9,8 @@
 # EM is the level of exact match to which questions are counted: what a choice of questions is about.
 # Usage: [STEPS=200] [SEEDS=3] [EM=0.5] [TASK=ARGUMENTS] bench/methods/run.sh SCRATCH_FOLDER [CONFIG [METHODS]]
 # METHODS are names of methods.txt; all without them. TASK holds arguments that every run and evaluation takes, without spaces inside.
-# Credits of turns where they matter, on questions of two and three hops:
-#   TASK='--set data.world.difficulty.hops=[0.0,0.6,0.4,0.0] --set environment.settings.max_generations=4
-#     --set environment.settings.max_episode_tokens=480 --set engine.context_tokens=480' bench/methods/run.sh SCRATCH configs/quickstart.toml
-#     dapo discounted_turns reward_to_go gigpo information_gain process process-bounded step_potential trees
+# `bench/run methods` keeps the result of all lines on the quickstart's task; `methods-hops` that of credits of turns where they matter, on
+# questions of two and three hops; `methods-ratios` that of the losses of the ratio where ratios leave 1.
 # Whether an update harms a start that is good already, the policy of a careful oracle, which the study leaves among its baselines:
 #   TASK='--set policy.checkpoint=STUDY/seed-1/baselines/demonstrations-DIGEST/round-1/policy' bench/methods/run.sh SCRATCH
 #     configs/quickstart.toml dapo four-steps kl kl-strong no-std group-16

@@ -11,7 +11,31 @@ import unittest
 from pathlib import Path
 from unittest import mock
 
+from harness import declare, measure
+from harness.declare import ROOT, BenchError
 from methods import run
+
+# What the program would leave behind after two steps: every policy rises from .25 to .5, which the first look has seen.
+FORAGE = r"""#!/bin/sh
+kind=$1 out= last=
+for word; do
+  [ "$last" != --out ] || out=$word
+  last=$word
+done
+config='[grpo]\nsteps = 2\nprompts_per_step = 16\ngroup_size = 8\n'
+case $kind in
+  train)
+    if [ -z "$out" ]; then printf "$config"; exit; fi
+    mkdir -p "$out/checkpoints/step-000002/model"
+    printf "$config" >"$out/config.toml"
+    printf '{"step": 0, "reward/mean": 0.5, "val/em": 0.5}\n{"step": 1, "reward/mean": 0.5}\n' >"$out/metrics.jsonl" ;;
+  eval) touch "$out" "${out%.jsonl}.sampled.jsonl" ;;
+  compare)
+    em='{"a": 0.25, "b": 0.5, "difference": {"estimate": 0.25, "low": 0.2, "high": 0.3}}'
+    printf '{"metrics": {"em": %s, "searches": {"b": 1.5}}}\n' "$em" ;;
+esac
+"""
+BENCHMARKS = ("methods", "methods-hops", "methods-ratios")
 
 
 class Methods(unittest.TestCase):
@@ -143,3 +167,73 @@ class Methods(unittest.TestCase):
         leads = {"dapo": None, "a": (0.1, 0.05, 0.15), "b": (-0.1, -0.2, -0.05), "c": (0.0, -0.1, 0.1), "d": (0.0, -0.1, 0.1)}
         figures = {name: {"lead": lead} for name, lead in leads.items()}
         self.assertEqual(run.told(figures, "dapo"), "ahead of dapo: a; behind dapo: b; neither shown: c, d")
+
+
+class Benchmarks(unittest.TestCase):
+    def setUp(self):
+        self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
+        self.forage = self.folder / "forage"
+        self.forage.write_text(FORAGE)
+        self.forage.chmod(0o755)
+
+    def side(self, declared, **changes):
+        parameters = declared.parameters | changes
+        work = mock.Mock(parameters=parameters, home=self.folder / "home", scratch=self.folder / "scratch", forage=self.forage)
+        return declared.sides(work)[0][0]
+
+    def test_every_method_of_the_file_has_a_row(self):
+        lines = (ROOT / "bench/methods/methods.txt").read_text().splitlines()
+        names = [line.split()[0] for line in lines if line and not line.startswith("#")]
+        for name in BENCHMARKS:
+            declared = declare.load(name)
+            chosen = list(declared.parameters["methods"])
+            self.assertEqual([row[0] for row in declared.tables[0].rows], ["start", *chosen])
+            self.assertEqual((chosen[0], set(chosen) - set(names)), ("dapo", set()))
+            # By its arguments too, so that a result of others is refused.
+            self.assertEqual(declared.parameters["methods"], run.methods(chosen))
+        self.assertEqual(list(declare.load("methods").parameters["methods"]), names)
+
+    def test_a_rehearsal_has_every_figure(self):
+        for name in BENCHMARKS:
+            declared = declare.load(name)
+            shutil.rmtree(self.folder / "scratch", ignore_errors=True)
+            seen = measure.observe([[self.side(declared, **declared.rehearsal)]], 0)
+            measure.check(declared, seen)
+            figures = measure.figures(declared, seen)
+            last = list(declared.parameters["methods"])[-1]
+            shown = {part: figures[f"methods/{last}/{part}"] for part in ("episodes", "steps", "searches", "greedy", "trained", "questions")}
+            self.assertEqual(list(shown.values()), [256, 2, 1.5, 0.5, 0.5, 16])
+            for at in ("dapo/gain/low", f"{last}/lead/estimate", "start"):
+                self.assertEqual(figures[f"methods/{at}"], 0.25, at)
+            self.assertEqual((figures["methods/dapo/seeds"], figures[f"methods/{list(declared.parameters['methods'])[1]}/trained"]), (2, 0))
+            held = lambda **changes: measure.result(name, declared, {}, [figures | changes])["held"]
+            self.assertTrue(held())
+            self.assertFalse(held(**{"methods/dapo/gain/low": 0.0}))
+            with self.assertRaisesRegex(BenchError, "play as many episodes.* does not hold"):
+                measure.check(declared, seen | {"methods/fair": 0})
+
+    def test_the_whole_has_no_zeros_in_place_of_a_method(self):
+        declared = declare.load("methods-ratios")
+        found = {"episodes": [10], "steps": [1], "searches": [1.0], "greedy": [0.5], "start": [0.25], "trained": [0.5], "gain": [0.25, 0.2, 0.3],
+                 "lead": [0.0, -0.1, 0.1], "asked": [None]}
+        line = {"held": True, "figures": {method: found for method in declared.parameters["methods"]}}
+        seen = lambda: {f"methods/{name}": value for name, value in self.side(declared).read([line]).items()}
+        figures = measure.figures(declared, seen())
+        self.assertEqual((figures["methods/gspo/questions"], figures["methods/gspo/seeds"]), (0, 0))
+        del line["figures"]["gspo"]
+        with self.assertRaisesRegex(BenchError, "methods/gspo"):
+            measure.figures(declared, seen())
+
+    def test_what_was_trained_is_kept_for_its_program_task_and_steps(self):
+        scratch = lambda name="methods", **changes: (lambda words: words[words.index("--scratch") + 1])(
+            self.side(declare.load(name), **changes).command)
+        kept = scratch()
+        self.assertEqual(Path(kept).parent, self.folder / "home/methods")
+        self.assertEqual(scratch(seeds=5), kept)
+        others = {scratch(steps=200), scratch("methods-hops"), scratch("methods-ratios"), scratch(**declare.load("methods").rehearsal)}
+        self.forage.write_text("another")
+        self.assertEqual(len(others | {kept, scratch()}), 6)
+
+
+if __name__ == "__main__":
+    unittest.main()
