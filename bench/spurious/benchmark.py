@@ -1,5 +1,5 @@
-"""Spurious rewards at small scale, as bench/spurious/run.sh makes them. This benchmark is of the random reward, which the paper's claims are
-about, where a habit is frequent and where it is rare; bench/spurious-all declares every family and reward."""
+"""Spurious rewards at small scale, as bench/spurious/run.sh makes them. This benchmark is of the random reward, which the paper's claims
+are about, where a habit is frequent and where it is rare; bench/spurious-all declares every family and reward."""
 
 import os
 import sys

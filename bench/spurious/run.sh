@@ -8,7 +8,7 @@
 # Usage: [SEEDS=5] [STEPS=60] [FAMILIES="qwen llama olmo"] [REWARDS="true majority format random wrong"] bench/spurious/run.sh SCRATCH_FOLDER
 # ARCHITECTURE=qwen2 makes all families of one architecture, so that they differ by their text alone. TASK holds arguments that every run and
 # evaluation takes, without spaces inside: TASK='--set grpo.update.optimizer.learning_rate=3e-4'. CHECK=1 checks the configs and makes nothing.
-# `bench/run spurious` keeps the result of the random reward in the families `qwen` and `llama`, `bench/run spurious-all` that of everything.
+# `bench/run spurious` keeps the result of the random reward in the families `qwen` and `llama`, `bench/run spurious-all` that of all.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 scratch=${1:?usage: bench/spurious/run.sh SCRATCH_FOLDER}

@@ -201,8 +201,8 @@ class Benchmarks(unittest.TestCase):
             measure.check(declared, seen)
             figures = measure.figures(declared, seen)
             last = list(declared.parameters["methods"])[-1]
-            shown = {part: figures[f"methods/{last}/{part}"] for part in ("episodes", "steps", "searches", "greedy", "trained", "questions")}
-            self.assertEqual(list(shown.values()), [256, 2, 1.5, 0.5, 0.5, 16])
+            shown = [figures[f"methods/{last}/{part}"] for part in ("episodes", "steps", "searches", "greedy", "trained", "questions")]
+            self.assertEqual(shown, [256, 2, 1.5, 0.5, 0.5, 16])
             for at in ("dapo/gain/low", f"{last}/lead/estimate", "start"):
                 self.assertEqual(figures[f"methods/{at}"], 0.25, at)
             self.assertEqual((figures["methods/dapo/seeds"], figures[f"methods/{list(declared.parameters['methods'])[1]}/trained"]), (2, 0))
@@ -214,8 +214,8 @@ class Benchmarks(unittest.TestCase):
 
     def test_the_whole_has_no_zeros_in_place_of_a_method(self):
         declared = declare.load("methods-ratios")
-        found = {"episodes": [10], "steps": [1], "searches": [1.0], "greedy": [0.5], "start": [0.25], "trained": [0.5], "gain": [0.25, 0.2, 0.3],
-                 "lead": [0.0, -0.1, 0.1], "asked": [None]}
+        found = {"episodes": [10], "steps": [1], "searches": [1.0], "greedy": [0.5], "start": [0.25], "trained": [0.5],
+                 "gain": [0.25, 0.2, 0.3], "lead": [0.0, -0.1, 0.1], "asked": [None]}
         line = {"held": True, "figures": {method: found for method in declared.parameters["methods"]}}
         seen = lambda: {f"methods/{name}": value for name, value in self.side(declared).read([line]).items()}
         figures = measure.figures(declared, seen())
