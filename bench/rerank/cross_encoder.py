@@ -16,7 +16,7 @@ import torch
 from tokenizers import Tokenizer
 from transformers import BertForSequenceClassification
 
-SEED, EPOCHS, LISTS, NEGATIVES, MAX_TOKENS = 1, 1, 8, 4, 256
+SEED, EPOCHS, LISTS, NEGATIVES, MAX_TOKENS = 1, 3, 8, 4, 256
 RATE, WARM_UP = 5e-5, 0.1
 
 
