@@ -164,7 +164,7 @@ fn by_question<T, K: Ord>(found: Vec<(String, T)>, key: impl Fn(&T) -> K) -> Vec
 impl Resolved {
     /// Compares the judge of a config with labelled answers, each with its place for errors: an answer with `label`, and `kind` where it is
     /// counted with others of its kind too, or `answers`, two of them; with the answers and pairs that this crate holds where none are
-    /// given. A row that the judge refuses for what stands in it is left out. Blocks; not to be called from async code.
+    /// given. A row that the judge refuses for what stands in it is left out. Blocks, so async code must not call it.
     ///
     /// # Errors
     /// When the config has no judge of answers, there are no answers, or a request fails.

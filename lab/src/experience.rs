@@ -10,7 +10,7 @@ use crate::error::{Context, Result};
 use crate::runtime::runtime;
 
 impl Resolved {
-    /// The lines of a file of experience, in the words of the config's judge. Blocks; not to be called from async code.
+    /// The lines of a file of experience, in the words of the config's judge. Blocks, so async code must not call it.
     ///
     /// # Errors
     /// When the config has no judge, or it gives no words.

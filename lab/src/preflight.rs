@@ -70,7 +70,7 @@ impl Resolved {
     /// Examines an experiment: files, settings, memory and disk, data, tokenizer, `groups` groups of rollouts of the policy that it begins
     /// with, and a first update on them, which is thrown away. A server that samples is not asked; the engine here plays in its
     /// place. What holds and has a `fix` should be looked at. Stops after files that are not there; without the policy, files,
-    /// settings and data are examined all the same. Blocks; not to be called from async code.
+    /// settings and data are examined all the same. Blocks, so async code must not call it.
     ///
     /// # Errors
     /// When a part of the config cannot be had at all.

@@ -55,7 +55,7 @@ impl RunConfig {
 
 /// Builds a world and its index, trains a policy and a control, which is paid for any search or by a coin, from the same start, evaluates
 /// all three on held-out questions and writes the verdict and a page. Returns the verdict and the greedy results of the three, by name.
-/// Blocks; not to be called from async code.
+/// Blocks, so async code must not call it.
 ///
 /// # Errors
 /// When the folder is taken, a part of the config cannot be had, or a run fails or is stopped on the way.

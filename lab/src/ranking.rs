@@ -44,7 +44,7 @@ type Qrels = BTreeMap<String, BTreeMap<String, i32>>;
 
 impl Ranking<'_> {
     /// Ranks queries that are judged in `qrels`, TREC qrels or BEIR tsv: nDCG, MRR, recall, MAP as `trec_eval` computes them. The
-    /// ranking is written to `run`, as a TREC run, when it is complete. Blocks; not to be called from async code.
+    /// ranking is written to `run`, as a TREC run, when it is complete. Blocks, so async code must not call it.
     ///
     /// # Errors
     /// When a file cannot be read or written, no query is judged, the index has none of the relevant passages, or a search fails.

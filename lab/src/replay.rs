@@ -47,7 +47,7 @@ pub struct Different {
 
 /// Plays the turns of recorded episodes again, without a model, and compares. `tools` is a tape that stands for the retriever;
 /// `policy` the one they were played with, the config's by default; a server is not asked. With `gradients` the update of the config on
-/// both is compared too, under the weights of that policy. Blocks; not to be called from async code.
+/// both is compared too, under the weights of that policy. Blocks, so async code must not call it.
 ///
 /// # Errors
 /// When a file cannot be read, the environment cannot be made, or gradients are asked for of episodes or a policy that give none.

@@ -34,7 +34,7 @@ use crate::unfinished::{Unfinished, check, record_of, settings};
 /// at most `limit` of them; the greedy episodes of each, and the study of each run by itself, are kept in its folder. `overrides`
 /// change the configs of all runs, `evaluation.samples=64` for instance. A process that is killed leaves the episodes that had ended in
 /// the folders of the runs, and another goes on with them by `resume`. Runs of a small policy are evaluated several at a time on the
-/// processor. Blocks; not to be called from async code.
+/// processor. Blocks, so async code must not call it.
 ///
 /// # Errors
 /// When a folder holds no run, a run or a twin has not come to its end, a run has a study of more than `limit` questions, an evaluation

@@ -124,7 +124,7 @@ pub struct Trained {
     pub memory: Option<String>,
 }
 
-/// Trains the policy of a config with GRPO. Blocks; not to be called from async code.
+/// Trains the policy of a config with GRPO. Blocks, so async code must not call it.
 ///
 /// # Errors
 /// When the folder or the file of `record_tools` is taken, there is nothing to resume, a part of the config cannot be had, nothing would

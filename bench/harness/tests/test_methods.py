@@ -11,6 +11,7 @@ import unittest
 from pathlib import Path
 from unittest import mock
 
+from declared import Declared
 from harness import declare, measure
 from harness.declare import ROOT, BenchError
 from methods import run
@@ -169,17 +170,8 @@ class Methods(unittest.TestCase):
         self.assertEqual(run.told(figures, "dapo"), "ahead of dapo: a; behind dapo: b; neither shown: c, d")
 
 
-class Benchmarks(unittest.TestCase):
-    def setUp(self):
-        self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
-        self.forage = self.folder / "forage"
-        self.forage.write_text(FORAGE)
-        self.forage.chmod(0o755)
-
-    def side(self, declared, **changes):
-        parameters = declared.parameters | changes
-        work = mock.Mock(parameters=parameters, home=self.folder / "home", scratch=self.folder / "scratch", forage=self.forage)
-        return declared.sides(work)[0][0]
+class Benchmarks(Declared):
+    program = FORAGE
 
     def test_every_method_of_the_file_has_a_row(self):
         lines = (ROOT / "bench/methods/methods.txt").read_text().splitlines()

@@ -11,6 +11,7 @@ from pathlib import Path
 from unittest import mock
 from xml.etree import ElementTree
 
+from declared import Declared
 from harness import declare, measure, picture
 from spurious import benchmark, run
 
@@ -194,18 +195,12 @@ esac
 """
 
 
-class Benchmarks(unittest.TestCase):
-    def setUp(self):
-        self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
-        self.forage = self.folder / "forage"
-        self.forage.write_text(FORAGE)
-        self.forage.chmod(0o755)
-        (self.folder / "episodes").write_text("".join(json.dumps(row) + "\n" for row in (record(CODE), record(ONCE, 0.0))))
+class Benchmarks(Declared):
+    program = FORAGE
 
-    def side(self, declared, **changes):
-        parameters = declared.parameters | changes
-        work = mock.Mock(parameters=parameters, home=self.folder / "home", scratch=self.folder / "scratch", forage=self.forage)
-        return declared.sides(work)[0][0]
+    def setUp(self):
+        super().setUp()
+        (self.folder / "episodes").write_text("".join(json.dumps(row) + "\n" for row in (record(CODE), record(ONCE, 0.0))))
 
     def result(self, made):
         """What the benchmark makes of the line of these runs."""

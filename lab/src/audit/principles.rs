@@ -32,7 +32,7 @@ impl Resolved {
     /// Asks the judge of a config for the principles behind pieces of feedback, each with its place for errors: `feedback`, and what it
     /// is about, `question` and `answer`, where that is known. Principles in nearly the same words are one. Returns each with the number
     /// of pieces that it stands behind, most first, the places of the pieces that are left out because the judge refuses what stands in
-    /// them, and the requests and tokens that it took. Blocks; not to be called from async code.
+    /// them, and the requests and tokens that it took. Blocks, so async code must not call it.
     ///
     /// # Errors
     /// When the config has no judge of answers, there is no feedback, or a request fails.

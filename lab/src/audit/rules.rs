@@ -41,7 +41,7 @@ struct Given {
 
 impl Audited {
     /// Grades answers, each with its place for errors: `[answer]`, what each rule pays by its name, for an episode that gives the answer in
-    /// the form that the rule's system asks for. Blocks; not to be called from async code.
+    /// the form that the rule's system asks for. Blocks, so async code must not call it.
     ///
     /// # Errors
     /// When a row is not an answer with its accepted ones.
@@ -71,7 +71,7 @@ impl Audited {
 
     /// Compares each rule with labelled answers, each with its place for errors, as the audit of a judge takes them; with those that this
     /// crate holds where none are given. A rule calls right what it pays one half or more, for an episode that
-    /// gives the answer in the form that the rule's system asks for. Blocks; not to be called from async code.
+    /// gives the answer in the form that the rule's system asks for. Blocks, so async code must not call it.
     ///
     /// # Errors
     /// When a row is not a labelled answer, or there is none.

@@ -19,7 +19,7 @@ use crate::policy::is_server;
 use crate::session::Session;
 use crate::sources::Sources;
 
-/// Evaluates a policy on the held-out questions of a config. Blocks; not to be called from async code.
+/// Evaluates a policy on the held-out questions of a config. Blocks, so async code must not call it.
 ///
 /// # Errors
 /// When the policy or the data cannot be had, another process writes the same files, there are no questions, too many episodes
@@ -82,7 +82,7 @@ fn opening_of<'a>(
 }
 
 impl Resolved {
-    /// Everything that a policy plays questions of this config with. Blocks; not to be called from async code.
+    /// Everything that a policy plays questions of this config with. Blocks, so async code must not call it.
     ///
     /// # Errors
     /// When the policy or the environment cannot be had.
@@ -107,7 +107,7 @@ impl Resolved {
 const LONGEST: usize = 4096;
 
 impl Sources<'_> {
-    /// Evaluates a policy on questions without a config, on this device. Blocks; not to be called from async code.
+    /// Evaluates a policy on questions without a config, on this device. Blocks, so async code must not call it.
     ///
     /// # Errors
     /// As [`evaluate`].
@@ -145,7 +145,7 @@ impl Sources<'_> {
         .run()
     }
 
-    /// Everything that a policy plays these questions with, on this device. Blocks; not to be called from async code.
+    /// Everything that a policy plays these questions with, on this device. Blocks, so async code must not call it.
     ///
     /// # Errors
     /// When the policy or the environment cannot be had.

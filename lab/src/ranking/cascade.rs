@@ -28,7 +28,7 @@ impl Ranking<'_> {
     /// Ranks the queries that are judged in `qrels` stage by stage. A stage is written `NAME:CANDIDATES`: the first is a search
     /// mode and finds so many passages, each of the others (`bm25`, `dense`, `cross-encoder`, `policy`) puts so many of the
     /// first in order anew and leaves those behind them as they are. `policy` plays the environment of a config, with another
-    /// policy of this name where there is one. Blocks; not to be called from async code.
+    /// policy of this name where there is one. Blocks, so async code must not call it.
     ///
     /// # Errors
     /// When a stage is not known or lacks its model, a model has no stage, no query or no passage of the index is judged, a file cannot be

@@ -91,8 +91,8 @@ pub(super) const ADVANTAGES: &[AdvantageEntry] = &[
         settings: &[Setting::flag("by_std")],
         ..AdvantageEntry::new(
             "pass_k",
-            "the best member alone: (its reward - the second best), over (s_u + 1e-6) if by_std, verl's default; others 0. Pass@k \
-             training (arXiv 2503.19595, verl's grpo_passk); where the two best tie there is no direction",
+            "Pass@k training (arXiv 2503.19595, verl's grpo_passk): the best member gets its lead over the second best, divided by \
+             s_u + 1e-6 if by_std, verl's default; the others get 0, and so does the best where the two tie",
             |s, groups| {
                 let by_std = s.flag("by_std");
                 each(groups, |group| pass_k(group, by_std))
