@@ -207,7 +207,15 @@ fn unread_ids(config: &RunConfig) -> Vec<String> {
 /// The highest learning rate that small policies take well; those of whole checkpoints are far lower.
 const HIGHEST_RATE: f64 = 0.01;
 
-/// Says that nothing is learned, or that steps are too large to learn anything.
+/// The lowest learning rate of an adapter in a published recipe.
+const LOWEST_RATE_OF_ADAPTER: f64 = 5e-6;
+
+/// Tells whether steps at this rate are for whole models, and hardly move a fresh adapter. At rate 0 nothing is meant to move.
+pub(crate) fn is_of_whole_models(rate: f64) -> bool {
+    rate > 0.0 && rate < LOWEST_RATE_OF_ADAPTER
+}
+
+/// Says that nothing is learned, or that steps are too large or too small to learn anything.
 fn unusual_steps(config: &RunConfig) -> Vec<String> {
     let mut found = Vec::new();
     if config.grpo.steps == 0 {
@@ -221,6 +229,12 @@ fn unusual_steps(config: &RunConfig) -> Vec<String> {
         found.push(format!(
             "grpo.update.optimizer.learning_rate is {rate}: steps of this size leave nothing of what the policy could do; usual \
              are 1e-6 for whole models and 1e-4 for LoRA"
+        ));
+    }
+    if config.policy.lora.is_some() && is_of_whole_models(rate) {
+        found.push(format!(
+            "grpo.update.optimizer.learning_rate is {rate:e}, a rate for all weights, and [policy.lora] trains an adapter, which hardly \
+             moves at it: usual for LoRA is 1e-4"
         ));
     }
     found
@@ -459,6 +473,19 @@ mod tests {
             "{found:?}"
         );
         assert!(of(&["grpo.update.optimizer.learning_rate=1e-3"]).is_empty());
+        let adapter = "policy.lora={ rank = 16, alpha = 32 }";
+        let at = |rate: &str| {
+            let rate = format!("grpo.update.optimizer.learning_rate={rate}");
+            of(&[adapter, rate.as_str()])
+        };
+        let found = at("1e-6");
+        assert!(
+            found.len() == 1 && found[0].contains("learning_rate is 1e-6, a rate for all weights"),
+            "{found:?}"
+        );
+        for rate in ["0.0", "5e-6", "1e-4"] {
+            assert!(at(rate).is_empty(), "{rate}");
+        }
     }
 
     #[test]

@@ -8,6 +8,7 @@ use forage_trainer::device::ComputeType;
 
 use crate::config::{Base, Resolved, RunConfig};
 use crate::error::Result;
+use crate::lint::is_of_whole_models;
 use crate::memory::{self, CARDS, Start};
 
 /// Parts of the cache and of a micro-batch that are tried, in order.
@@ -42,9 +43,8 @@ pub(crate) fn table(config: &Resolved, start: &Start) -> Result<String> {
         adapts |= found.is_some_and(|keys| keys.iter().any(|key| key.starts_with(RANK)));
     }
     if adapts {
-        let rate = "grpo.update.optimizer.learning_rate";
         lines.push(format!(
-            "# an adapter learns at another rate than all weights: set {rate} too"
+            "# an adapter learns at a higher rate than all weights, usually 1e-4: {RATE}"
         ));
     }
     Ok(lines.join("\n"))
@@ -52,6 +52,9 @@ pub(crate) fn table(config: &Resolved, start: &Start) -> Result<String> {
 
 /// The key that makes an adapter.
 const RANK: &str = "policy.lora.rank";
+
+/// The key of the rate, which an adapter needs higher.
+const RATE: &str = "grpo.update.optimizer.learning_rate";
 
 /// The key with which ranks share moments.
 const SHARDED: &str = "grpo.update.optimizer.sharded";
@@ -72,6 +75,9 @@ fn changes(config: &Resolved, start: &Start) -> Vec<Vec<String>> {
     let adapter = |name: &str| {
         let mut keys = of_base(name);
         keys.extend([format!("{RANK}=16"), "policy.lora.alpha=32".to_owned()]);
+        if is_of_whole_models(config.grpo.update.optimizer.learning_rate) {
+            keys.push(format!("{RATE}=1e-4"));
+        }
         keys
     };
     let adapted = config.policy.lora.is_some() || start.is_adapted();
@@ -133,7 +139,7 @@ mod tests {
             found.contains("141 GB: --set engine.cache_mib=32768\n"),
             "{found}"
         );
-        assert!(found.contains("learning_rate"), "{found}");
+        let rate = format!("{RATE}=1e-4");
         let sizes = CARDS.iter().zip(found.lines().skip(1));
         for (&size, line) in sizes {
             let keys: Vec<String> = line
@@ -147,6 +153,7 @@ mod tests {
                 "{line}"
             );
             assert_eq!(size < 80, line.contains("policy.base"), "{line}");
+            assert_eq!(size < 80, line.contains(&rate), "{line}");
             assert_eq!(size == 80, line.contains(IN_8_BITS), "{line}");
         }
         // An adapter of a larger model fits the smallest card.
