@@ -21,8 +21,10 @@ use crate::terminal::{hint, note, out, word};
 /// the policy as a Hugging Face folder, or as a PEFT folder where an adapter was trained.
 #[derive(Args, Debug)]
 pub(crate) struct Train {
-    /// Config file, or the name of a recipe; `forage recipes list` has the names.
-    config: PathBuf,
+    /// Config file, or the name of a recipe; `forage recipes list` has the names. With --resume and --out it may be left out: the run goes
+    /// on with its own.
+    #[arg(required_unless_present_all = ["resume", "out"])]
+    config: Option<PathBuf>,
     /// Change a config value: key.path=value; may be repeated.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     overrides: Vec<String>,
@@ -69,14 +71,10 @@ impl Train {
     }
 
     fn train(self) -> Result<()> {
-        let name = self
-            .config
-            .file_stem()
-            .context("the config has no file name")?;
-        let folder = self.out.unwrap_or_else(|| PathBuf::from("runs").join(name));
+        let (named, folder) = self.places()?;
         let mut devices = self.device.into_iter();
         let device = devices.next();
-        let mut config = read(&self.config, &self.overrides, device)?;
+        let mut config = read(&named, &self.overrides, device)?;
         if device.is_none()
             && !self.dry_run
             && let Some(local) = self.ranks.local(variable)?
@@ -146,6 +144,30 @@ impl Train {
             word(&trained.policy),
         ));
         Ok(())
+    }
+
+    /// The config, which is the run's own where none is named, and the folder of the run.
+    fn places(&self) -> Result<(PathBuf, PathBuf)> {
+        if let (Some(config), Some(folder)) = (&self.config, &self.out) {
+            return Ok((config.clone(), folder.clone()));
+        }
+        if let Some(config) = &self.config {
+            let name = config.file_stem().context("the config has no file name")?;
+            return Ok((config.clone(), Path::new("runs").join(name)));
+        }
+        let folder = self
+            .out
+            .clone()
+            .context("name a config, or --out with --resume")?;
+        let config = RunLayout::new(&folder).config();
+        if !config.exists() {
+            let wrong = format!(
+                "{} has no config.toml; name the config of the run",
+                folder.display()
+            );
+            return Err(RunError::config(wrong).into());
+        }
+        Ok((config, folder))
     }
 }
 

@@ -190,6 +190,16 @@ fn interrupted_training_saves_and_resumes() {
     );
     assert_eq!(rows(&run), before + 2);
     assert!(run.join("policy/model.safetensors").exists());
+    // Without a config the run's own counts, with the steps that it was resumed with.
+    done(&["train", "--resume", "--out", text(&run)]);
+    assert_eq!(rows(&run), before + 2);
+    let nowhere = text(folder.path());
+    let (_, error) = fails(&["train", "--resume", "--out", nowhere]);
+    assert!(error.contains("name the config of the run"), "{error}");
+    for part in ["--resume", "--json"] {
+        let (code, error) = fails(&["train", part]);
+        assert!(code == 2 && error.contains("CONFIG"), "{error}");
+    }
     let (_, error) = fails(&["train", &config, "--out", text(&run)]);
     assert!(error.contains("--resume"), "{error}");
     // What the run exports is its newest checkpoint.
