@@ -96,6 +96,20 @@ impl RunConfig {
         let gone = is_folder(name) && !Path::new(name).exists();
         gone.then(|| format!("policy.checkpoint: there is no {name}"))
     }
+
+    /// As [`Self::missing`], with an address of the environment's server, which a config may leave to the command line.
+    pub(crate) fn missing_at_start(&self) -> Vec<String> {
+        let mut missing = self.missing();
+        let environment = self.environment.resolved().ok();
+        let url = environment
+            .as_ref()
+            .and_then(|found| found.settings.get("url"));
+        if url.and_then(Value::as_array).is_some_and(Vec::is_empty) {
+            let unnamed = "environment.settings.url: no server is named; write http://HOST:PORT there, or start one by --env-command";
+            missing.push(unnamed.to_owned());
+        }
+        missing
+    }
 }
 
 impl Resolved {
@@ -357,6 +371,24 @@ mod tests {
         assert_eq!(resolved(&[prompt, experience.as_str()]).missing(), gone);
         std::fs::write(&file, "").unwrap();
         assert_eq!(resolved(&[experience.as_str()]).missing(), [""; 0]);
+    }
+
+    #[test]
+    fn a_server_may_be_left_to_the_command_line_until_a_run_begins() {
+        let missing = |settings: &str| {
+            let environment = format!("environment={{ id = \"external\", {settings} }}");
+            let config = resolved(&[environment.as_str()]);
+            assert_eq!(config.missing(), [""; 0]);
+            config.missing_at_start()
+        };
+        let found = missing("settings = { max_turn_tokens = 9 }");
+        assert!(
+            found.len() == 1 && found[0].contains("--env-command"),
+            "{found:?}"
+        );
+        let named = missing("settings = { url = \"http://127.0.0.1:1\" }");
+        assert_eq!(named, [""; 0]);
+        assert_eq!(resolved(&[]).missing_at_start(), [""; 0]);
     }
 
     #[test]

@@ -82,11 +82,11 @@ impl TrainOptions {
         Err(RunError::config_because(alone, fix))
     }
 
-    /// The files that a run with these options would not find. Over recorded rollouts it opens the policy alone.
+    /// The files that a run with these options would not find, and a server it lacks. Over recorded rollouts it opens the policy alone.
     pub fn missing(&self, config: &RunConfig) -> Vec<String> {
         match self.rollouts {
             Some(_) => config.missing_policy().into_iter().collect(),
-            None => config.missing(),
+            None => config.missing_at_start(),
         }
     }
 

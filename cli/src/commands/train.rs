@@ -100,6 +100,7 @@ impl Train {
                 let warnings = comments.filter(|line| line.starts_with("warning: "));
                 warnings.for_each(note);
             }
+            absent_cards(config.device, &options.beside);
             let missing = options.missing(&config);
             if !missing.is_empty() {
                 let what = format!("the run would not start: {}", missing.join("; "));
@@ -186,6 +187,23 @@ fn resuming(mut arguments: impl Iterator<Item = OsString>) -> String {
     }
     words.push("--resume".to_owned());
     words.join(" ")
+}
+
+/// Says which NVIDIA cards of a plan are not in this machine, where the run may be meant for another one.
+fn absent_cards(first: DeviceSpec, beside: &[DeviceSpec]) {
+    let named = std::iter::once(first).chain(beside.iter().copied());
+    let mut cards = named
+        .filter(|device| matches!(device, DeviceSpec::Cuda(_)))
+        .peekable();
+    if cards.peek().is_none() {
+        return;
+    }
+    let found = DeviceSpec::found();
+    for card in cards.filter(|card| !found.contains(card)) {
+        note(&format!(
+            "warning: {card} cannot be used here, where the run would not start; `forage doctor --device {card}` says why"
+        ));
+    }
 }
 
 /// Says what was trained, and from which run it was forked.
