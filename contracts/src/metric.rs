@@ -110,12 +110,12 @@ step_metrics! {
         "Validation reward, each data set counted once";
     VAL_QUESTIONS = "val/questions" ["questions" "validation"] Neither "Validation questions with a score";
     VAL = "val/*" ["score" "validation questions"] Higher "Another measure of the validation questions";
-    RESPONSE_TOKENS = "response/tokens_mean" ["tokens" "episodes"] Neither "Response tokens";
+    RESPONSE_TOKENS = "response/tokens_mean" ["tokens" "episodes"] Neither "Tokens that the policy wrote";
     RESPONSE_ALL_TOKENS = "response/tokens_with_observations_mean" ["tokens" "episodes"] Neither
-        "Response tokens with those of observations";
+        "Tokens after the prompt, observations included";
     TRUNCATED = "response/truncated_frac" ["share" "episodes"] Lower "Episodes cut by a limit";
     REPEATED = "response/repeated_frac" ["share" "4-grams of an episode"] Lower
-        "Repeated 4-grams of response tokens";
+        "Repeated 4-grams of tokens that the policy wrote";
     TURNS = "turns/mean" ["turns" "episodes"] Neither "Turns per episode";
     SEARCHES = "search/calls_mean" ["searches" "episodes"] Neither "Searches per episode";
     SEARCH_EMPTY = "search/empty_frac" ["share" "searches that may show documents"] Lower

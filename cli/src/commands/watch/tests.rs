@@ -118,7 +118,7 @@ fn no_screen_is_too_small_for_what_matters() {
         for part in [
             "Validation exact match",
             "Searches per episode",
-            "Response tokens",
+            "Tokens that the policy",
             "Policy entropy",
             "Sampler-trainer log-prob",
             "rollouts 2.0 s (67 %)",

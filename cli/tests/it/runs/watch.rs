@@ -67,7 +67,7 @@ fn without_a_terminal_a_run_is_watched_as_text() {
         "Training reward",
         "Reward, mean with 95 % interval over steps",
         "Searches per episode",
-        "Response tokens",
+        "Tokens that the policy",
         "Policy entropy (nats)",
         "Time of a step",
         "Newest trajectories",
