@@ -175,6 +175,11 @@ pub(super) fn read(path: &Path) -> Result<Vec<Episode>> {
             "{name} is a server, not a file of episodes: forage eval CONFIG --policy {name} --out FILE plays it, then compare the files"
         );
     }
+    if path.is_dir() {
+        bail!(
+            "`{name}` is a folder, not a file of episodes: name one of forage eval --out; `forage runs compare` takes folders of runs"
+        );
+    }
     let episodes: Vec<Episode> = EpisodeRecord::read_all(path)?
         .map(|record| record.map(|record| record.episode))
         .collect::<Result<_, _>>()?;

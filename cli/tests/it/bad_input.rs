@@ -60,6 +60,9 @@ fn a_file_without_episodes_is_named() {
         let (_, error) = fails(&command);
         assert!(error.contains("none.jsonl` holds no episode"), "{error}");
     }
+    let run = text(folder.path());
+    let (_, error) = fails(&["compare", run, run]);
+    assert!(error.contains("`forage runs compare`"), "{error}");
 }
 
 #[test]
