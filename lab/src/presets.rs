@@ -36,7 +36,7 @@ pub(crate) fn table(config: &Resolved, start: &Start) -> Result<String> {
             }
         }
         lines.push(match found {
-            Some(keys) if keys.is_empty() => format!("# {size:>4} GB: none"),
+            Some(keys) if keys.is_empty() => format!("# {size:>4} GB: fits as it is"),
             Some(keys) => format!("# {size:>4} GB: --set {}", keys.join(" --set ")),
             None => format!("# {size:>4} GB: too small for this model with these lengths"),
         });
@@ -183,7 +183,7 @@ mod tests {
         ]
         .concat();
         let found = table(&config(&many), &large).unwrap();
-        assert!(!found.contains(" GB: none"), "{found}");
+        assert!(!found.contains(" GB: fits as it is"), "{found}");
         for line in found.lines().filter(|line| line.contains(" --set ")) {
             assert!(line.contains("micro_batch_tokens="), "{line}");
         }
@@ -201,7 +201,7 @@ mod tests {
         for (ranks, fits) in [(1, true), (2, false)] {
             let start = Start::published("Qwen2.5-3B").by_ranks(ranks);
             let found = table(&config(&keys), &start).unwrap();
-            assert_eq!(found.contains("141 GB: none"), fits, "{found}");
+            assert_eq!(found.contains("141 GB: fits as it is"), fits, "{found}");
         }
     }
 }
