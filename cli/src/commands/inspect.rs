@@ -1,5 +1,6 @@
 //! `forage inspect`: a run on the terminal.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -136,9 +137,29 @@ impl Inspect {
             out(&format!("\n{}", describe(trajectory, colours)));
         }
         if chosen.is_empty() && self.n > 0 {
-            out("\nNo recorded trajectory is of this kind.");
+            out(&format!("\n{}", self.nothing(run)));
         }
         Ok(more)
+    }
+
+    /// Says that nothing is of the kind asked for, and of a step that is not recorded which ones around it are.
+    fn nothing(&self, run: &RunFolder) -> String {
+        let steps = run.sources().into_iter();
+        let steps: BTreeSet<u64> = steps.filter_map(|source| source.origin.step).collect();
+        let unrecorded = self.step.filter(|step| !steps.contains(step));
+        let Some(step) = unrecorded.filter(|_| !steps.is_empty()) else {
+            return "No recorded trajectory is of this kind.".to_owned();
+        };
+        let [before, after] = [steps.range(..step).next_back(), steps.range(step..).next()];
+        let around: Vec<String> = before
+            .into_iter()
+            .chain(after)
+            .map(u64::to_string)
+            .collect();
+        format!(
+            "No trajectory of step {step} is recorded. Steps are counted from 0; the nearest recorded: {}.",
+            around.join(" and ")
+        )
     }
 
     /// The trajectories that are asked for, with notes on their files.

@@ -82,6 +82,8 @@ fn a_quickstart_is_read_whole() {
         8,
         "{last}"
     );
+    let none = done(&["inspect", place, "--step", "200"]);
+    assert!(none.contains("the nearest recorded: 3."), "{none}");
     let (code, nobody) = fails(&["inspect", place, "--question", "nobody's"]);
     assert!(
         code == 1 && nobody.contains("no trajectory of a question `nobody's`"),
