@@ -133,7 +133,7 @@ fn a_config_is_begun_and_checked() {
         "evaluation.resamples must",
         "[reward] gives nothing a weight",
         "fault_share is 2",
-        "environment search-r1: ",
+        "environment.settings.top_k: ",
     ] {
         assert!(error.matches(part).count() == 1, "{part}: {error}");
     }

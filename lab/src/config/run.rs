@@ -1,9 +1,10 @@
 //! The config file of a run, as it is written.
 
 use std::collections::BTreeMap;
+use std::error::Error;
 use std::path::Path;
 
-use forage_contracts::EnvEntry;
+use forage_contracts::{EnvEntry, RegistryError};
 use forage_env::registry;
 use forage_env::reward::{RewardSet, Weighting};
 use forage_trainer::device::DeviceSpec;
@@ -12,7 +13,7 @@ use forage_trainer::{Aliases, RemoteConfig};
 use serde::{Deserialize, Serialize};
 
 use super::{Baseline, DataConfig, EngineSection, PolicyConfig, Stamp, WarmStartSection};
-use crate::error::{Context, Result, refuse};
+use crate::error::{Context, Result, RunError, refuse};
 use crate::layout::{START, TRAINED};
 use crate::retrieval::RetrieverConfig;
 
@@ -106,7 +107,26 @@ impl EnvironmentConfig {
     pub(crate) fn resolved(&self) -> Result<forage_contracts::Resolved> {
         let entry = registry::find(&self.id).in_config("environment.id")?;
         let written = serde_json::Value::Object(self.settings.clone());
-        (entry.resolve)(written).in_config(format!("environment {}", self.id))
+        (entry.resolve)(written).map_err(|fault| {
+            let place = match self.faulty(entry, &fault) {
+                Some(key) => format!("environment.settings.{key}"),
+                None => format!("environment {}", self.id),
+            };
+            RunError::config_because(place, fault)
+        })
+    }
+
+    /// The setting that is refused in the same words without the others: the words have its value, and seldom its key.
+    fn faulty(&self, entry: &EnvEntry, fault: &RegistryError) -> Option<&String> {
+        let words = fault.source()?.to_string();
+        let mut settings = self.settings.iter();
+        let found = settings.find(|(key, value)| {
+            let alone = serde_json::json!({ (key.as_str()): value });
+            let refused = (entry.resolve)(alone).err();
+            let cause = refused.as_ref().and_then(Error::source);
+            cause.is_some_and(|cause| cause.to_string() == words)
+        });
+        found.map(|(key, _)| key)
     }
 
     /// Tokens of the longest episode; `None` where the settings have no limit.
