@@ -62,7 +62,7 @@ pub struct Verdict {
     pub n: usize,
     /// Seed of the run.
     pub seed: u64,
-    /// Wall time of the run; of the part after it was resumed, where it was.
+    /// Wall time of the run; where it was resumed, of the part since then and of the training steps before.
     pub minutes: f64,
     /// Whether the run was resumed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

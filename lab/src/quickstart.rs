@@ -8,6 +8,7 @@ use forage_contracts::environment::Outcome;
 use forage_env::registry;
 use forage_eval::{EvalSummary, SeedEpisodes, Telemetry, Verdict};
 use forage_trainer::Checkpoint;
+use forage_trainer::metrics::Row;
 use serde_json::{Value, json};
 
 use crate::baselines::{Baselines, cost_of};
@@ -24,6 +25,7 @@ use crate::page::page;
 use crate::policy::{start_at, start_of, trains_adapter};
 use crate::records::write_episodes;
 use crate::side_by_side::side_by_side;
+use crate::tracked::seconds;
 use crate::twins::Twin;
 use crate::warm_start::from_scratch;
 
@@ -83,6 +85,11 @@ pub fn quickstart(
     let folder = layout.folder().display();
     observer.say(&format!("building the world and its index in {folder}"));
     let resumed = options.resume && layout.start().exists();
+    let earlier = if resumed {
+        earlier_seconds(&layout)?
+    } else {
+        0.0
+    };
     let data = Data::load(config, layout.folder())?;
     let held_out = data.held_out()?;
     forget_start(config, &layout, &data.digests)?;
@@ -130,9 +137,22 @@ pub fn quickstart(
     costs.extend(cost_of(&layout.part(TRAINED))?.map(|cost| (TRAINED.to_owned(), cost)));
     let sets = [(START, before), (TRAINED, after), (CONTROL, beside)];
     keep_evaluations(&layout, &sets, &baselines)?;
-    let minutes = began.elapsed().as_secs_f64() / 60.0;
+    let minutes = (earlier + began.elapsed().as_secs_f64()) / 60.0;
     let wall = (minutes, resumed);
     conclude(config, &layout, &sets, &baselines, &costs, paid, wall)
+}
+
+/// Seconds of the steps that a quickstart took before it was stopped: those of its slower run, since both train side by side.
+fn earlier_seconds(layout: &RunLayout) -> Result<f64> {
+    let mut longest = 0.0_f64;
+    for name in [TRAINED, CONTROL] {
+        let metrics = layout.part(name).metrics();
+        if metrics.exists() {
+            let rows = Row::read_all(&metrics)?;
+            longest = longest.max(seconds(&rows).unwrap_or(0.0));
+        }
+    }
+    Ok(longest)
 }
 
 /// The reward that the control learns from alone: any search, which is conduct, where the start searches in some episodes and in others
@@ -426,6 +446,22 @@ mod tests {
             began.grpo.group_size
         );
         assert!(error.contains(&told), "{error}");
+    }
+
+    #[test]
+    fn a_resumed_quickstart_counts_the_steps_before_of_its_slower_run() {
+        let folder = tempfile::tempdir().unwrap();
+        let layout = RunLayout::new(folder.path());
+        assert!(earlier_seconds(&layout).unwrap().abs() < 1e-9);
+        for (name, seconds) in [(TRAINED, 1.5), (CONTROL, 2.0)] {
+            let part = layout.part(name);
+            make_folder(part.folder()).unwrap();
+            let mut row = Row::new(0);
+            row.set("time/rollout_s", seconds);
+            let rows = format!("{0}\n{0}\n", Value::Object(row.0));
+            std::fs::write(part.metrics(), rows).unwrap();
+        }
+        assert!((earlier_seconds(&layout).unwrap() - 4.0).abs() < 1e-9);
     }
 
     #[test]

@@ -66,7 +66,7 @@ fn tiles(verdict: &Verdict) -> Vec<(String, String, String)> {
     let minutes = format!("{:.1} min", verdict.minutes);
     tiles.push(tile("Questions", verdict.n.to_string(), seed));
     let resumed = if verdict.resumed {
-        "since it was resumed"
+        "of the steps before it was resumed, and since then"
     } else {
         ""
     };
