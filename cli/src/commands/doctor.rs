@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use clap::Args;
-use forage_trainer::device::DeviceSpec;
+use forage_trainer::device::{Adapter, DeviceSpec};
 use forage_trainer::doctor::{self, Check};
 use forage_trainer::memory;
 use serde::Serialize;
@@ -17,7 +17,8 @@ use crate::terminal::{counted, hint, out};
 /// what the processor does, and how fast. Exit code 1 when something does not hold.
 #[derive(Args, Debug)]
 pub(crate) struct Doctor {
-    /// Look at this device alone, and fail when it cannot be used; otherwise at all that are found.
+    /// Look at this device alone, and fail when it cannot be used; otherwise at all that are found,
+    /// without software drivers.
     #[arg(long)]
     device: Option<DeviceSpec>,
     /// Print as JSON.
@@ -104,14 +105,19 @@ impl Doctor {
         if matches!(self.device, None | Some(DeviceSpec::Cuda(_))) {
             report.checks("CUDA", doctor::cuda(), Status::Missing);
         }
-        let devices = self.device.map_or_else(
-            || {
-                std::iter::once(DeviceSpec::Cpu)
-                    .chain(DeviceSpec::found())
-                    .collect()
-            },
-            |device| vec![device],
-        );
+        let devices = if let Some(device) = self.device {
+            vec![device]
+        } else {
+            // A run takes a software driver only where it is named, so one that cannot compute is no fault of the machine.
+            let (software, found): (Vec<DeviceSpec>, Vec<DeviceSpec>) = DeviceSpec::found()
+                .into_iter()
+                .partition(|device| matches!(device, DeviceSpec::Wgpu(Adapter::Software)));
+            for driver in software {
+                let found = format!("examined only with `--device {driver}`");
+                report.ok(&driver.to_string(), "software driver", found);
+            }
+            std::iter::once(DeviceSpec::Cpu).chain(found).collect()
+        };
         for device in devices {
             examine(&mut report, device);
         }
