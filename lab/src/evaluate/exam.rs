@@ -17,7 +17,7 @@ use serde_json::Value;
 use super::play::{EpisodeFile, Evaluated, PlaySettings, Sets};
 use super::player::{Opening, Player};
 use super::probes::{ProbeBase, Probed};
-use super::questions::question_retrieval;
+use super::questions::{alike, question_retrieval};
 use crate::config::{EnvironmentConfig, EvaluationConfig, Resolved};
 use crate::data::{Corpus, HOLD_OUT, Tasks, check_golds};
 use crate::error::{Context, Result, RunError};
@@ -237,14 +237,24 @@ impl Exam<'_> {
         Ok(found)
     }
 
-    /// What the score of an oracle is worth that has to search for answers, and knows no queries.
+    /// What the score of an oracle is worth that cannot tell questions apart, or has to search for answers and knows no queries.
     fn oracle_caveat(&self) -> Result<Option<String>> {
+        if self.options.policy.as_deref() != Some(ScriptEntry::ORACLE) {
+            return Ok(None);
+        }
+        let all = self.tasks.len();
+        let alike = alike(&self.tasks);
+        if alike > 0 {
+            return Ok(Some(format!(
+                "{alike} of {all} questions have the text of another with other answers: the oracle, a script, knows a question by its \
+                 text and gives the answer of one of them. Its score is not an upper bound"
+            )));
+        }
         let entry = registry::find(&self.environment.id)?;
-        let is_oracle = self.options.policy.as_deref() == Some(ScriptEntry::ORACLE);
         let searches = entry.questions.is_none() && entry.outcome == Outcome::Answer;
         let unknown = self.tasks.iter().filter(|task| task.oracle.is_empty());
-        let (unknown, all) = (unknown.count(), self.tasks.len());
-        Ok((is_oracle && searches && unknown > 0).then(|| {
+        let unknown = unknown.count();
+        Ok((searches && unknown > 0).then(|| {
             format!(
                 "{unknown} of {all} questions come without known queries: the oracle, a script, searches once, for the question as it is, \
                  and gives an accepted answer only where it stands in what it read. Its score is not an upper bound"

@@ -1,6 +1,6 @@
-//! What the questions of an evaluation find as queries, sent as they are.
+//! The questions of an evaluation: which look alike, and what they find as queries, sent as they are.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use forage_eval::{Bootstrap, RetrievalReport};
 use forage_retriever::{Hit, Index, Query, RetrieverError};
@@ -8,6 +8,19 @@ use forage_retriever::{Hit, Index, Query, RetrieverError};
 use crate::data::{Corpus, Tasks};
 use crate::error::Result;
 use crate::runtime::runtime;
+
+/// The number of questions whose text another question with other answers has.
+pub(super) fn alike(tasks: &Tasks) -> usize {
+    let mut golds: BTreeMap<&str, BTreeSet<&[String]>> = BTreeMap::new();
+    for task in tasks.iter() {
+        let of_text = golds.entry(task.question.trim()).or_default();
+        of_text.insert(task.golds.as_slice());
+    }
+    let same = tasks
+        .iter()
+        .filter(|task| golds[task.question.trim()].len() > 1);
+    same.count()
+}
 
 /// Ranks at which the questions are scored.
 const CUTOFFS: [usize; 3] = [1, 5, 10];
@@ -81,6 +94,23 @@ mod tests {
 
     use super::*;
     use crate::retrieval::RetrieverConfig;
+
+    #[test]
+    fn questions_of_one_text_are_alike_where_their_answers_differ() {
+        let rows = [
+            ("a", "What?", "1"),
+            ("b", "What? ", "2"),
+            ("c", "Who?", "3"),
+            ("d", "Who?", "3"),
+        ];
+        let tasks = rows.map(|(id, question, gold)| {
+            Arc::new(Task {
+                golds: vec![gold.to_owned()],
+                ..Task::new(id, question)
+            })
+        });
+        assert_eq!(alike(&Arc::from(tasks)), 2);
+    }
 
     #[test]
     fn evidence_is_found_by_id_page_or_title() {
