@@ -73,7 +73,7 @@ pub(super) fn forged<'a>(episode: &Episode, turn: &'a Turn) -> Option<&'a str> {
 
 /// Returns whether the policy could search, as the environment's entry says; of an episode without a name of its environment it is
 /// supposed.
-fn searches(reading: &Reading<'_>) -> bool {
+pub(super) fn searches(reading: &Reading<'_>) -> bool {
     let id = reading.episode.environment.as_str();
     id.is_empty() || environments().any(|entry| entry.id == id && entry.telemetry.searches)
 }

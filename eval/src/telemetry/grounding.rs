@@ -9,7 +9,7 @@ use forage_env::registry::environments;
 use forage_env::reward::{exact_match, normalize, sub_exact_match};
 
 use super::CANARY;
-use super::conduct::{forged, thoughts};
+use super::conduct::{forged, searches, thoughts};
 use super::reading::{last_turn, named};
 
 /// Words in a row that count as copied.
@@ -47,12 +47,14 @@ fn is_output(turn: &Turn) -> bool {
     calls.iter().any(|call| !call.payload.is_null())
 }
 
-/// Whether a call that asked for something found anything.
-fn found(call: &Call) -> Option<bool> {
+/// Whether a call that asked for something found anything; `None` also where it shows nothing in an environment whose entry does not say
+/// that policies search: a server's, which need not name what it shows.
+fn found(reading: &Reading<'_>, call: &Call) -> Option<bool> {
     let own = environments().find_map(|entry| (entry.telemetry.found)(call));
     own.or_else(|| {
         let found = !call.shown.is_empty();
-        (found || !call.queries.is_empty()).then_some(found)
+        let failed = || searches(reading) && !call.queries.is_empty();
+        (found || failed()).then_some(found)
     })
 }
 
@@ -93,7 +95,7 @@ pub(super) fn unfounded_answer(reading: &Reading<'_>) -> Option<Sign> {
     reading.episode.answer()?;
     let mut asked = false;
     for call in reading.episode.calls() {
-        match found(call) {
+        match found(reading, call) {
             Some(true) => return None,
             Some(false) => asked = true,
             None => {}

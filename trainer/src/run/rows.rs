@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use forage_contracts::{Ending, Episode, Metric, Provenance, Score};
+use forage_env::registry;
 
 use crate::metrics::Row;
 use crate::update_stats::UpdateStats;
@@ -156,8 +157,20 @@ fn describe_scores(
 }
 
 /// Share of searches that showed no document; `None` without a search. Left out are the searches of programs, whose output is all that
-/// the policy sees, and of turns that a limit cut.
+/// the policy sees, and of turns that a limit cut. Also `None` where no search shows any in an environment whose entry does not say that
+/// policies search: a server need not name what it shows.
 fn empty_frac(episodes: &[&Episode]) -> Option<f64> {
+    let searches = |episode: &Episode| {
+        let id = episode.environment.as_str();
+        id.is_empty() || registry::find(id).is_ok_and(|entry| entry.telemetry.searches)
+    };
+    let names = |episode: &Episode| episode.calls().any(|call| !call.shown.is_empty());
+    if !episodes
+        .iter()
+        .any(|episode| searches(episode) || names(episode))
+    {
+        return None;
+    }
     let searched = episodes
         .iter()
         .filter(|episode| !matches!(episode.ending, Ending::Truncated { .. }))
@@ -351,6 +364,13 @@ mod tests {
         assert_eq!(share(&[&first, &second]), Some(1.0));
         assert_eq!(share(&[&first, &second, &third, &fourth]), Some(0.5));
         assert_eq!(share(&[&second, &fourth]), None);
+        let served = |episode: &Episode| Episode {
+            environment: "forage/external-v0".to_owned(),
+            ..episode.clone()
+        };
+        let (empty, shown) = (served(&first), served(&third));
+        assert_eq!(share(&[&empty]), None);
+        assert_eq!(share(&[&empty, &shown]), Some(0.5));
         let mut lost = episode(&[&[3; 100]], vec![invalid(), invalid()]);
         lost.ending = Ending::Infra {
             boundary: Boundary::Retriever,

@@ -107,7 +107,7 @@ class Reply:
             text: what the policy reads next.
             reward: for this turn.
             queries: those that were sent to a retriever, one or several, which count as searches.
-            shown: ids of the passages in `text`, one or several, the best first.
+            shown: ids of the passages in `text`, one or several, the best first; without any, nobody knows whether something was found.
             arguments: the tool's, for records.
 
         Raises:

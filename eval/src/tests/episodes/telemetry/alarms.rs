@@ -39,6 +39,19 @@ fn where_nothing_can_be_searched_an_answer_without_a_search_raises_nothing() {
     }
 }
 
+/// A server need not name the passages that it shows.
+#[test]
+fn a_server_need_not_name_what_its_searches_show() {
+    let asked = |environment: &str| {
+        set(|index| Episode {
+            environment: environment.to_owned(),
+            ..played(index, vec![search("works", ""), answer("Varnholt")])
+        })
+    };
+    assert_eq!(raised(&asked("forage/external-v0")), [""; 0]);
+    assert_eq!(raised(&asked("forage/search-r1-v0")), ["unfounded_answer"]);
+}
+
 /// The item and episodes that raise its alarm and no other, but for those named after it.
 type Failure = (&'static [&'static str], fn(usize) -> Episode);
 
