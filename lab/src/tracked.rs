@@ -14,7 +14,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::error::{Context, Result, bail, causes};
-use crate::layout::RunLayout;
+use crate::layout::{PARTS, RunLayout};
 use crate::lock::RunLock;
 use crate::run_folder::{Records, RunFolder, TIMES, settings, without_address, words};
 
@@ -99,14 +99,14 @@ impl TrackedRun {
         Ok(found.iter().flat_map(|path| Self::of(path)).collect())
     }
 
-    /// The runs of these folders, each of which is one or holds its parts. One that is damaged is among them.
+    /// The runs of these folders, each of which is one, holds its parts, or is a part. One that is damaged is among them.
     ///
     /// # Errors
     /// When no run was begun in one of them.
     pub fn named(folders: &[PathBuf]) -> Result<Vec<Self>> {
         let mut runs = Vec::new();
         for folder in folders {
-            let found = Self::of(folder);
+            let found = Self::of_part(folder).unwrap_or_else(|| Self::of(folder));
             let fault = found.iter().find_map(|run| run.fault.as_ref());
             if let Some(fault) = fault.filter(|_| !is_begun(folder)) {
                 bail!("{fault}");
@@ -114,6 +114,29 @@ impl TrackedRun {
             runs.extend(found);
         }
         Ok(runs)
+    }
+
+    /// The run whose folder is that of a part of a quickstart: its config and its policy are the quickstart's.
+    fn of_part(path: &Path) -> Option<Vec<Self>> {
+        let name = path.file_name()?.to_str()?;
+        let above = path.parent()?;
+        let whole = if above.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            above
+        };
+        let is_part = PARTS.contains(&name) && !RunLayout::new(path).config().exists();
+        if !is_part || !RunLayout::new(whole).config().exists() {
+            return None;
+        }
+        let mut found = Self::of(whole);
+        found.retain(|run| run.part.as_deref() == Some(name));
+        for run in &mut found {
+            run.path = path.to_owned();
+            run.part = None;
+            run.evaluations.clear();
+        }
+        (!found.is_empty()).then_some(found)
     }
 
     /// The run in a folder, or its parts: a quickstart's two runs, a run and its twins.
@@ -410,6 +433,27 @@ mod tests {
         assert_eq!(state(), "running");
         drop(lock);
         assert_eq!(state(), "done");
+    }
+
+    #[test]
+    fn a_part_of_a_quickstart_has_its_config_and_state() {
+        let folder = tempfile::tempdir().unwrap();
+        let whole = RunLayout::new(folder.path());
+        std::fs::write(whole.config(), "seed = 7\n[grpo]\nsteps = 1\n").unwrap();
+        std::fs::create_dir(whole.policy()).unwrap();
+        let parts = ["trained", "control"].map(|name| whole.part(name));
+        for part in &parts {
+            std::fs::create_dir(part.folder()).unwrap();
+            std::fs::write(part.metrics(), "{\"step\":0}\n").unwrap();
+        }
+        let folders = parts.map(|part| part.folder().to_owned());
+        let found = TrackedRun::named(&folders).unwrap();
+        let found: Vec<_> = found
+            .iter()
+            .map(|run| (run.name(), run.state, run.seed))
+            .collect();
+        let expected = folders.map(|folder| (folder.display().to_string(), "done", Some(7)));
+        assert_eq!(found, expected);
     }
 
     #[test]

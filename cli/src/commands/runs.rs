@@ -146,7 +146,21 @@ fn interval(found: Interval) -> String {
     }
 }
 
-/// The runs of these folders, each of which is one or holds its parts.
+/// The folder of a run as it is written, or as `list` names the part of one: `RUN: trained`.
+fn place(written: &Path) -> PathBuf {
+    let named = || {
+        let (whole, part) = written.to_str()?.rsplit_once(": ")?;
+        let whole = Path::new(whole);
+        let places = [whole.join(part), whole.join("twins").join(part)];
+        places.into_iter().find(|place| place.is_dir())
+    };
+    if written.is_dir() {
+        return written.to_owned();
+    }
+    named().unwrap_or_else(|| written.to_owned())
+}
+
+/// The runs of these folders, each of which is one, holds its parts or is a part.
 fn opened(folders: &[PathBuf]) -> Result<Vec<TrackedRun>> {
     if let Some(missing) = folders.iter().find(|folder| !folder.is_dir()) {
         bail!(
@@ -170,7 +184,7 @@ fn faults(runs: &[TrackedRun]) -> String {
 }
 
 fn show(run: &Path, json: bool) -> Result<()> {
-    let runs = opened(&[run.to_owned()])?;
+    let runs = opened(&[place(run)])?;
     if json {
         out(&json!({ "runs": runs }).to_string());
         return Ok(());
@@ -200,7 +214,8 @@ fn side_by_side(runs: &[TrackedRun]) -> String {
 }
 
 fn compare(folders: &[PathBuf], bootstrap: Bootstrap, json: bool) -> Result<()> {
-    let runs = opened(folders)?;
+    let folders: Vec<PathBuf> = folders.iter().map(|folder| place(folder)).collect();
+    let runs = opened(&folders)?;
     let differences = TrackedRun::differences(&runs);
     let (first, others) = folders.split_first().context("clap asks for two")?;
     let mut paired = Vec::new();
@@ -292,5 +307,24 @@ fn field(text: &str) -> String {
         format!("\"{}\"", text.replace('"', "\"\""))
     } else {
         text.to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_is_found_under_the_name_that_the_list_gives_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let [part, twin] = ["trained", "twins/random"].map(|name| folder.path().join(name));
+        for made in [&part, &twin] {
+            std::fs::create_dir_all(made).unwrap();
+        }
+        let named = |part: &str| place(Path::new(&format!("{}: {part}", folder.path().display())));
+        assert_eq!(named("trained"), part);
+        assert_eq!(named("random"), twin);
+        assert_eq!(place(&part), part);
+        assert!(named("control").to_string_lossy().ends_with(": control"));
     }
 }
