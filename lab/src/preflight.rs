@@ -54,10 +54,22 @@ fn failed(name: &'static str, found: String, wrong: bool, fix: &'static str) -> 
     }
 }
 
-/// Checks that are not made for want of the policy.
-fn left_out(name: &'static str) -> Check {
-    let fix = "mend the policy, which fails above, and audit again";
-    noted(name, "left out: needs the policy".to_owned(), true, fix)
+/// Checks that are not made for want of the policy, or of the device that would read it.
+fn left_out(name: &'static str, has_device: bool) -> Check {
+    let (needs, fix) = if has_device {
+        let fix = "mend the policy, which fails above, and audit again";
+        ("left out: needs the policy", fix)
+    } else {
+        let fix = "mend the device, which fails above, and audit again";
+        ("left out: needs the device", fix)
+    };
+    noted(name, needs.to_owned(), true, fix)
+}
+
+/// A device that cannot be opened, for this reason.
+fn no_device(why: String) -> Check {
+    let fix = "mend what it says (`forage doctor` looks closer), or name another in `device`";
+    failed("device", why, true, fix)
 }
 
 /// A policy that is not to be had, for this reason.
@@ -69,8 +81,9 @@ fn no_policy(why: String) -> Check {
 impl Resolved {
     /// Examines an experiment: files, settings, memory and disk, data, tokenizer, `groups` groups of rollouts of the policy that it begins
     /// with, and a first update on them, which is thrown away. A server that samples is not asked; the engine here plays in its
-    /// place. What holds and has a `fix` should be looked at. Stops after files that are not there; without the policy, files,
-    /// settings and data are examined all the same. Blocks, so async code must not call it.
+    /// place. What holds and has a `fix` should be looked at. Stops after files that are not there; without the policy or its device,
+    /// files, settings and data are examined all the same, and memory where the policy's shape is known. Blocks, so async code must not
+    /// call it.
     ///
     /// # Errors
     /// When a part of the config cannot be had at all.
@@ -88,6 +101,11 @@ impl Resolved {
         add("config", self.settings());
         if !complete {
             // Nothing is fetched for data that are not there.
+            if let Ok(Some(known)) = Start::of(self, false)
+                && let Ok(memory) = self.memory(&known)
+            {
+                add("config", vec![memory, self.disk(&known)]);
+            }
             let gone = self.missing_policy().map(no_policy);
             add("config", gone.into_iter().collect());
             return Ok(checks);
@@ -97,28 +115,35 @@ impl Resolved {
             // The first update of a warm-up would move too little to be seen.
             config.grpo.update.optimizer.warmup_steps = 0;
         })?;
-        let start = match Start::of(self, true) {
+        let broken = self.device.open().err();
+        let has_device = broken.is_none();
+        let broken = broken.map(|error| no_device(error.to_string()));
+        add("config", broken.into_iter().collect());
+        let start = match Start::of(self, has_device) {
             Ok(known) => {
-                if let Some(known) = &known {
-                    add("config", vec![self.memory(known)?, self.disk(known)]);
-                }
-                start_of(&config)
+                let found = match &known {
+                    Some(known) => vec![self.memory(known)?, self.disk(known)],
+                    None => vec![left_out("memory", has_device)],
+                };
+                add("config", found);
+                has_device.then(|| start_of(&config))
             }
             Err(error) => {
-                add("config", vec![left_out("memory")]);
-                Err(error)
+                add("config", vec![left_out("memory", true)]);
+                Some(Err(error))
             }
         };
         let start = match start {
-            Ok(start) => {
+            Some(Ok(start)) => {
                 let found = format!("{} can be read", self.policy.checkpoint);
                 add("config", vec![passed("policy", found)]);
                 Some(start)
             }
-            Err(error) => {
+            Some(Err(error)) => {
                 add("config", vec![no_policy(causes(&error))]);
                 None
             }
+            None => None,
         };
         let scratch = tempfile::tempdir().context("cannot make a temporary folder")?;
         observer.say("reading the data, and indexing the corpus where no index is named");
@@ -130,7 +155,7 @@ impl Resolved {
         }
         let Some(start) = start else {
             for part in ["tokenizer", "rollouts", "update"] {
-                add(part, vec![left_out("all checks")]);
+                add(part, vec![left_out("all checks", has_device)]);
             }
             return Ok(checks);
         };

@@ -1,6 +1,7 @@
 //! The audit of an experiment, from its files to a first update.
 
 use forage_lab::RunConfig;
+use forage_trainer::device::DeviceSpec;
 
 const SMOKE: &str = include_str!("../../../configs/smoke.toml");
 
@@ -53,6 +54,28 @@ fn an_experiment_without_its_files_ends_there() {
             .audit(0, &())
             .is_err()
     );
+}
+
+#[test]
+fn without_the_device_memory_is_estimated_and_the_policy_is_not_blamed() {
+    let device: DeviceSpec = "metal:9".parse().unwrap();
+    let config = RunConfig::parse(SMOKE, &[]).unwrap();
+    let checks = config.resolve(Some(device)).unwrap();
+    let checks = checks.audit(1, &()).unwrap();
+    let found = |name: &str| {
+        let mut of_name = checks.iter().filter(|(_, check)| check.name == name);
+        of_name.next().map(|(_, check)| check)
+    };
+    let device = found("device").unwrap();
+    assert!(
+        !device.holds && device.found.contains("metal:9"),
+        "{device:?}"
+    );
+    let memory = found("memory").unwrap();
+    assert!(!memory.found.contains("left out"), "{memory:?}");
+    assert!(found("policy").is_none());
+    let rest = found("all checks").unwrap();
+    assert_eq!(rest.found, "left out: needs the device");
 }
 
 #[test]
