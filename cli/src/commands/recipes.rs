@@ -1,5 +1,7 @@
 //! `forage recipes`: published recipes as configs, how two configs differ, and a rehearsal of each.
 
+mod rehearsal;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -7,12 +9,11 @@ use anyhow::{Context, Result};
 use clap::Subcommand;
 use forage_contracts::suggestion;
 use forage_env::registry;
-use forage_lab::{EnvironmentConfig, RunConfig, RunError, TrainOptions, train};
+use forage_lab::{EnvironmentConfig, RunConfig, RunError};
 use serde_json::{Map, Value as Json, json};
 use toml::{Table, Value};
 
 use crate::figures::columns;
-use crate::progress::Watch;
 use crate::terminal::{out, word};
 
 /// Shows published recipes as configs, compares or rehearses them.
@@ -180,7 +181,7 @@ impl Recipes {
                 let path = Path::new(&name);
                 let config = named(path, &overrides)?;
                 let title = path.file_stem().context("a recipe has a name")?;
-                rehearse(&config, &title.to_string_lossy(), out.as_deref())?;
+                rehearsal::rehearse(&config, &title.to_string_lossy(), out.as_deref())?;
             }
         }
         Ok(())
@@ -352,22 +353,6 @@ fn at<'a>(table: &'a Value, path: &str) -> Option<&'a Value> {
             Some(list) => value.get(list)?.get(0),
             None => value.get(key),
         })
-}
-
-/// Runs a config in miniature in `folder`, or in one that is gone afterwards, after it has said what that changes.
-fn rehearse(config: &RunConfig, name: &str, folder: Option<&Path>) -> Result<()> {
-    let scratch = tempfile::tempdir().context("cannot make a temporary folder")?;
-    let folder = folder.unwrap_or(scratch.path());
-    let small = config.miniature(&folder.join("start"))?;
-    let changes = differences(&settings(config, name)?, &settings(&small, name)?);
-    out(&as_text(name, "in miniature", &changes));
-    let options = TrainOptions {
-        folder: folder.join("run"),
-        ..TrainOptions::default()
-    };
-    train(&small.resolve(None)?, &options, &Watch::stoppable()?)?;
-    out(&format!("{name} runs"));
-    Ok(())
 }
 
 /// Every setting of a config by its path; `name` is for its errors.
