@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use crate::error::{Context, Result, bail};
 use crate::layout::make_folder;
 
-/// Held locked as long as a process works on the run. The file stays: the lock is the operating system's, which releases it
-/// however the process ends.
+/// Held locked as long as a process works on the run. The file stays where anything else is in the folder: the lock is the operating
+/// system's, which releases it however the process ends.
 const FILE: &str = ".lock";
 
 /// Time for whoever looks whether a run is worked on, who holds its lock meanwhile: a moment, and longer on a network file system.
@@ -20,6 +20,9 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// A run's folder that belongs to this process until this is dropped.
 #[derive(Debug)]
 pub(crate) struct RunLock {
+    folder: PathBuf,
+    /// Whether the folder was not there before.
+    is_new: bool,
     _file: File,
 }
 
@@ -29,12 +32,23 @@ impl RunLock {
     /// # Errors
     /// When another process works on the run; its id is named.
     pub(crate) fn take(folder: &Path) -> Result<Self> {
-        make_folder(folder)?;
+        let is_new = !folder.exists();
         let path = folder.join(FILE);
-        let mut file = open(&path).with_context(|| format!("cannot open {}", path.display()))?;
-        lock_folder(&mut file, folder)?;
-        sign(&mut file).with_context(|| format!("cannot write {}", path.display()))?;
-        Ok(Self { _file: file })
+        loop {
+            make_folder(folder)?;
+            let mut file =
+                open(&path).with_context(|| format!("cannot open {}", path.display()))?;
+            lock_folder(&mut file, folder)?;
+            // Whoever held it before may have removed it since it was opened here.
+            if is_at(&file, &path) {
+                sign(&mut file).with_context(|| format!("cannot write {}", path.display()))?;
+                return Ok(Self {
+                    folder: folder.to_owned(),
+                    is_new,
+                    _file: file,
+                });
+            }
+        }
     }
 
     /// Checks that no process works on the run, without a trace in its folder.
@@ -54,6 +68,22 @@ impl RunLock {
         let file = File::open(folder.join(FILE));
         // Shared: two that look at once do not take each other for the holder.
         file.is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
+    }
+}
+
+/// A run that could not begin leaves nothing behind.
+impl Drop for RunLock {
+    fn drop(&mut self) {
+        let Ok(mut entries) = std::fs::read_dir(&self.folder) else {
+            return;
+        };
+        let is_bare = entries.all(|entry| entry.is_ok_and(|entry| entry.file_name() == FILE));
+        if cfg!(unix) && is_bare {
+            let _ = std::fs::remove_file(self.folder.join(FILE));
+            if self.is_new {
+                let _ = std::fs::remove_dir(&self.folder);
+            }
+        }
     }
 }
 
@@ -226,6 +256,7 @@ mod tests {
         }
         assert!(RunLock::is_held(&run));
         drop(held);
+        assert_eq!(run.exists(), !cfg!(unix), "a run that could not begin");
         assert!(!RunLock::is_held(&run) && !RunLock::is_held(folder.path()));
         RunLock::check_free(&run).unwrap();
         RunLock::take(&run).unwrap();
@@ -235,7 +266,9 @@ mod tests {
     fn who_looks_whether_a_run_is_worked_on_is_not_taken_for_its_holder() {
         let folder = tempfile::tempdir().unwrap();
         let run = folder.path().join("run");
-        drop(RunLock::take(&run).unwrap());
+        let held = RunLock::take(&run).unwrap();
+        std::fs::write(run.join("metrics.jsonl"), "").unwrap();
+        drop(held);
         let looking = File::open(run.join(FILE)).unwrap();
         looking.lock_shared().unwrap();
         std::thread::scope(|scope| {
