@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use forage_lab::Observer;
-use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+use indicatif::{HumanDuration, MultiProgress, ProgressBar, ProgressStyle};
 
 use crate::signals::{ignore_hangup, is_hangup_ignored};
 use crate::terminal::{is_quiet, note, notice};
@@ -23,8 +23,35 @@ pub(crate) struct Watch {
 /// The display of a task.
 enum Task {
     Bar(ProgressBar),
-    /// A line now and then; the last one was written then.
-    Lines(Instant),
+    /// A line now and then.
+    Lines(Lines),
+}
+
+/// The plain lines of a task.
+struct Lines {
+    /// The time of the last one.
+    last: Instant,
+    /// The count that this process began with, and the time of it.
+    first: u64,
+    began: Instant,
+}
+
+impl Lines {
+    fn beginning(done: u64) -> Self {
+        let now = Instant::now();
+        Self {
+            last: now,
+            first: done,
+            began: now,
+        }
+    }
+
+    /// The time left at the pace of what this process has done; `None` before it has done anything.
+    fn left(&self, done: u64, total: u64) -> Option<Duration> {
+        let here = done.checked_sub(self.first).filter(|here| *here > 0)?;
+        let share = total.saturating_sub(done) as f64 / here as f64;
+        Duration::try_from_secs_f64(self.began.elapsed().as_secs_f64() * share).ok()
+    }
 }
 
 /// Signals within this time are one request to stop.
@@ -123,7 +150,7 @@ impl Observer for Watch {
             let task = self.begin(name, done, total);
             tasks.extend(task.map(|task| (name.to_owned(), task)));
         }
-        match tasks.get(name) {
+        match tasks.get_mut(name) {
             Some(Task::Bar(bar)) => {
                 if bar.is_finished() && done < total {
                     // The same work on something else.
@@ -136,9 +163,25 @@ impl Observer for Watch {
                     bar.finish();
                 }
             }
-            Some(Task::Lines(last)) if done < total && last.elapsed() < PLAIN_EVERY => {}
-            Some(Task::Lines(_)) | None => {
-                tasks.insert(name.to_owned(), Task::Lines(Instant::now()));
+            Some(Task::Lines(lines)) => {
+                let last = lines.last;
+                if done <= lines.first {
+                    // The same work on something else.
+                    *lines = Lines::beginning(done);
+                }
+                if done < total && last.elapsed() < PLAIN_EVERY {
+                    lines.last = last;
+                    return;
+                }
+                lines.last = Instant::now();
+                let left = lines.left(done, total).filter(|_| done < total);
+                let left = left.map_or_else(String::new, |left| {
+                    format!(" ({:#} left)", HumanDuration(left))
+                });
+                self.say(format!("{name} {done}/{total}{left} {shown}").trim_end());
+            }
+            None => {
+                tasks.insert(name.to_owned(), Task::Lines(Lines::beginning(done)));
                 self.say(format!("{name} {done}/{total} {shown}").trim_end());
             }
         }
@@ -174,5 +217,14 @@ mod tests {
             panic!("no bar");
         };
         assert!(bar.eta() > Duration::from_secs(3), "{:?}", bar.eta());
+    }
+
+    #[test]
+    fn plain_lines_tell_the_time_left_too() {
+        let mut lines = Lines::beginning(900);
+        assert_eq!(lines.left(900, 1000), None);
+        lines.began = lines.began.checked_sub(Duration::from_secs(10)).unwrap();
+        let left = lines.left(910, 1000).unwrap();
+        assert!(left >= Duration::from_secs(90) && left < Duration::from_secs(100));
     }
 }
