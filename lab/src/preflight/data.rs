@@ -16,6 +16,9 @@ use crate::train::few_questions;
 /// Questions whose text is put through the tokenizer.
 const READ: usize = 200;
 
+/// Ids of one question that are named.
+const NAMED: usize = 3;
+
 /// Share of questions that may hold their answer: those that offer a choice do.
 const GIVEN_AWAY: f64 = 0.2;
 
@@ -28,21 +31,38 @@ pub(super) fn checks(config: &Resolved, entry: &EnvEntry, data: &Data) -> Result
     let repeated = alone.duplicates.first().map_or_else(
         || "none".to_owned(),
         |first| {
+            let named = first.ids.iter().take(NAMED).cloned().collect::<Vec<_>>();
+            let rest = match first.ids.len().saturating_sub(NAMED) {
+                0 => String::new(),
+                more => format!(" and {more} more"),
+            };
             format!(
-                "{} questions, {} for instance",
+                "{} questions, {}{rest} for instance",
                 alone.duplicates.len(),
-                first.ids.join(" and ")
+                named.join(" and ")
             )
         },
     );
+    // `data check` reads files alone.
+    let of_files = config.data.files.is_some();
+    let fix = if of_files {
+        "a question that is asked twice counts twice: `forage data check --json` lists all"
+    } else {
+        "a question that is asked twice counts twice: let the environment draw each question once"
+    };
     checks.push(noted(
         "duplicates",
         repeated,
         !alone.duplicates.is_empty(),
-        "a question that is asked twice counts twice: `forage data check --json` lists all",
+        fix,
     ));
     checks.push(answers(entry, &train, &dev));
     let given = alone.answer_in_question.len();
+    let fix = if of_files {
+        "such questions need no search: `forage data check --json` names them"
+    } else {
+        "such questions need no search: let the environment ask others"
+    };
     checks.push(noted(
         "answers in questions",
         format!(
@@ -50,7 +70,7 @@ pub(super) fn checks(config: &Resolved, entry: &EnvEntry, data: &Data) -> Result
             train.len()
         ),
         given as f64 > GIVEN_AWAY * train.len() as f64,
-        "such questions need no search: `forage data check --json` names them",
+        fix,
     ));
     for (name, others) in [("leaks into dev", &dev), ("leaks into test", &test)] {
         if !others.is_empty() {

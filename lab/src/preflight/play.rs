@@ -193,9 +193,13 @@ impl Played<'_> {
         let found = if count == 0 {
             "no episode has one".to_owned()
         } else {
-            format!(
-                "mean {mean:.3}, from {least:.3} to {most:.3}, of {low} to {high} that can be earned"
-            )
+            let bounds = match (low.is_finite(), high.is_finite()) {
+                (true, true) => format!("of {low} to {high} that can be earned"),
+                (true, false) => format!("of {low} or more that can be earned"),
+                (false, true) => format!("of {high} or less that can be earned"),
+                (false, false) => "without bounds to what can be earned".to_owned(),
+            };
+            format!("mean {mean:.3}, from {least:.3} to {most:.3}, {bounds}")
         };
         let fix = "a reward outside of its range is a fault of the reward: look at the episodes with `forage eval`";
         failed("reward", found, wrong > 0 || count == 0, fix)
