@@ -186,7 +186,7 @@ fn tell(found: &Contamination, [tasks, others]: [&[Task]; 2]) {
     });
     list(
         "answer in the question",
-        " (no search is needed there: remove them, unless they offer a choice)",
+        " (no search is needed there: remove them, unless they offer a choice or are few: `forage audit` warns above a fifth)",
         &found.answer_in_question,
         String::clone,
     );
