@@ -209,6 +209,7 @@ impl Check {
             return Err(RunError::config(what).into());
         }
         let config = recipes::named(&self.config, &self.overrides)?;
+        let served = served(&schema, &config);
         let mut faults = config.missing();
         let is_whole = faults.is_empty();
         match config.check_files() {
@@ -238,9 +239,22 @@ impl Check {
         out(&format!("{} can be used", self.config.display()));
         let words = word(&self.config) + &again(&self.overrides);
         hint(&format!(
-            "next: forage audit {words}; forage train {words} --dry-run"
+            "next: forage audit {words}{served}; forage train {words}{served} --dry-run"
         ));
         Ok(())
+    }
+}
+
+/// The option that commands need beside a config whose environment is on a server, where it names no address; else nothing.
+fn served(schema: &[Key], config: &RunConfig) -> &'static str {
+    let environment = &config.environment;
+    let id = registry::find(&environment.id).ok().map(|entry| entry.id);
+    let is_address =
+        |key: &Key| key.path() == "environment.settings.url" && key.of.as_deref() == id;
+    if schema.iter().any(is_address) && !environment.settings.contains_key("url") {
+        " --env-command \"python3 FILE\""
+    } else {
+        ""
     }
 }
 

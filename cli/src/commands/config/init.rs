@@ -61,8 +61,9 @@ impl Init {
             note(&format!("warning: {missing}"));
         }
         let name = word(&self.file);
+        let served = super::served(&keys(&RunConfig::schema()), &config);
         out(&format!(
-            "wrote {name}; next: forage config check {name}; forage train {name} --dry-run"
+            "wrote {name}; next: forage config check {name}; forage train {name}{served} --dry-run"
         ));
         Ok(())
     }
@@ -141,8 +142,17 @@ impl Init {
         } else {
             settings.push_str(&self.untaught(window));
         }
+        let settings = if settings.is_empty() {
+            format!(
+                "# The server has limits of its own; the window of this policy is {window} tokens.\n"
+            )
+        } else {
+            format!(
+                "# What this policy was taught, and its window of {window} tokens: remove these tables for another one.\n{settings}"
+            )
+        };
         format!(
-            "\n# What this policy was taught, and its window of {window} tokens: remove these tables for another one.\n{settings}\n\
+            "\n{settings}\n\
              # Small policies learn at a higher rate than the default of 1e-6.\n\
              [grpo.update.optimizer]\nlearning_rate = 5e-5\n"
         )
@@ -157,6 +167,10 @@ impl Init {
             let is_it = |key: &Key| key.path() == path && key.of.as_deref() == of;
             keys.iter().any(is_it)
         };
+        if has("url") {
+            // Limits that are written here would replace those of the class.
+            return String::new();
+        }
         let prompt = if has("prompt") {
             "prompt = \"short\"\n"
         } else {
@@ -283,6 +297,10 @@ mod tests {
             let config = RunConfig::parse(&text, &[]).unwrap();
             config.check().unwrap();
             assert!(config.data.files.is_none());
+            let limits = config.environment.settings.contains_key("max_turn_tokens");
+            assert_eq!(limits, environment != "external", "{text}");
+            let option = super::super::served(&keys(&RunConfig::schema()), &config);
+            assert_eq!(option.is_empty(), environment != "external");
         }
     }
 }
