@@ -23,6 +23,8 @@ use crate::text::{figure, lost_questions, signed, write_atomic};
 
 /// The name of a verdict's p-values in sentences.
 const P_VALUE: &str = "p over questions";
+/// The sentence about a gain that the control has as well.
+const SHARED: &str = "That much of the trained policy's gain cannot be attributed to its reward.";
 
 /// The comparisons behind a verdict, for one way of sampling.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -397,8 +399,7 @@ impl Verdict {
             "The control, trained on {reward}, {state}: {evidence}."
         )];
         if self.control_gained() {
-            let sentence = "What it gained cannot be attributed to the reward.";
-            sentences.push(sentence.to_owned());
+            sentences.push(SHARED.to_owned());
         }
         let over = self.greedy.over_control.as_ref();
         let over = over.and_then(|found| found.difference(self.outcome.measure()));

@@ -97,7 +97,9 @@ fn a_control_that_gains_takes_the_credit_away() -> TestResult {
     let words = verdict.words().join(" ");
     assert!(
         words.contains("gained as well")
-            && words.contains("What it gained cannot be attributed to the reward.")
+            && words.contains(
+                "That much of the trained policy's gain cannot be attributed to its reward."
+            )
             && words.contains("ahead of the control by +0.10"),
         "{words}"
     );
