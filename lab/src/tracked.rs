@@ -132,7 +132,7 @@ impl TrackedRun {
         let mut found = Self::of(whole);
         found.retain(|run| run.part.as_deref() == Some(name));
         for run in &mut found {
-            run.path = path.to_owned();
+            path.clone_into(&mut run.path);
             run.part = None;
             run.evaluations.clear();
         }
