@@ -14,6 +14,7 @@ const MEASURED: [(&str, &[&str]); 2] = [
             "grpo.trees",
             "grpo.branching.frontier",
             "grpo.lookahead",
+            "grpo.curriculum.alignment",
             "grpo.update.objective.algorithm.grpo",
             "grpo.update.objective.algorithm.rf_pp_baseline",
             "grpo.update.objective.algorithm.gspo",
