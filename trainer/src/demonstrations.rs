@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 
 use forage_contracts::policy::Finish;
-use forage_contracts::{Episode, Tokenizer};
+use forage_contracts::{Episode, Provenance, Tokenizer};
 use forage_env::chat::{ChatError, Renderer};
 use forage_retriever::RowReader;
 use serde_json::{Map, Value};
@@ -47,15 +47,15 @@ impl Demonstrations {
     ///   none); a message with `"weight": 0` is read only. Arguments of tool calls may be objects or JSON as text.
     /// - `{"prompt": text, "completion": text}`: raw text. Learned are the completion and the end-of-sequence token after it.
     /// - A recorded rollout, an episode or its record, as [`crate::Sample::read_groups`] reads them. Learned are the policy's
-    ///   tokens; neither reward nor log-probabilities are needed. One whose tokens nobody knows, which a server played, is read as
-    ///   the conversation or the raw text that it is.
+    ///   tokens; neither reward nor log-probabilities are needed. An episode's tokens must be the text of its turns in the tokenizer
+    ///   of `checkpoint`. One whose tokens nobody knows, which a server played, is read as the conversation or the raw text that it is.
     ///
     /// Further fields of the first two forms are not read.
     ///
     /// # Errors
     /// [`LessonError`], which names the line: one of no such form or with nothing to learn, a conversation whose turns the
-    /// template writes otherwise once messages follow, tokens of another vocabulary, more tokens than [`Choice::context`]; a file
-    /// of which nothing is left.
+    /// template writes otherwise once messages follow, tokens of another vocabulary or tokenizer, more tokens than
+    /// [`Choice::context`]; a file of which nothing is left.
     pub fn read(
         path: &Path,
         checkpoint: &Checkpoint,
@@ -203,7 +203,12 @@ impl Demonstrations {
             return Ok(None);
         }
         match &episode.conversation {
-            _ if episode.tokens.has_ids() => Ok(Sequence::from_log(&episode.tokens)),
+            _ if episode.tokens.has_ids() => {
+                if !spells_its_turns(episode, &checkpoint.tokenizer) {
+                    return Err(FOREIGN.into());
+                }
+                Ok(Sequence::from_log(&episode.tokens))
+            }
             Some(said) => conversation(&Value::Object(said.clone()), checkpoint),
             None => Ok(running_text(episode, checkpoint)),
         }
@@ -228,6 +233,23 @@ impl Demonstrations {
         self.low_reward += usize::from(!enough);
         enough
     }
+}
+
+/// The fault of an episode whose tokens are those of another policy, or bytes.
+const FOREIGN: &str = "has tokens of another tokenizer, in which they are not the text of its turns; learn it with a policy that has that \
+                       tokenizer, or record a script with `forage eval --policy SCRIPT --tokens-of POLICY --out FILE`";
+
+/// Tells whether the policy's tokens are the text of turns. The last token of a turn may be an end that its text leaves out, and the
+/// last character before it may be cut.
+fn spells_its_turns(episode: &Episode, tokenizer: &dyn Tokenizer) -> bool {
+    let (turns, ids) = (&episode.turns, episode.tokens.ids());
+    let spans = episode.tokens.spans().iter();
+    let mut written = spans.filter(|span| span.provenance == Provenance::Policy);
+    written.all(|span| {
+        let text = tokenizer.decode(&ids[span.start..span.end - 1]);
+        let text = text.trim_end_matches('\u{FFFD}').trim();
+        turns.iter().any(|turn| turn.policy.contains(text))
+    })
 }
 
 /// Text that ends with a completion.

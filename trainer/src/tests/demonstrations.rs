@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use forage_contracts::scripted::{Haste, OracleStyle};
 use forage_contracts::seed::Seed;
-use forage_contracts::{Boundary, Ending, Provenance, Tokenizer};
+use forage_contracts::{Boundary, ByteTokenizer, Ending, Provenance, TokenLog, Tokenizer};
 
 use crate::tests::common::problem::{checkpoint, problem};
 use forage_env::chat::{ChatTemplate, SpecialTokens};
@@ -350,6 +350,33 @@ async fn of_recorded_rollouts_the_policy_s_tokens_are_learned() {
             5
         );
     }
+}
+
+#[tokio::test]
+async fn tokens_of_another_tokenizer_are_refused() {
+    let start = checkpoint(1);
+    let problem = problem(&start, &[("em", 1.0)]);
+    let shown = demonstrate(
+        &problem.train[..1],
+        OracleStyle::Plain,
+        Haste::NONE,
+        Arc::clone(&problem.factory),
+        Arc::new(start.tokenizer.clone()),
+        Arc::clone(&problem.rewards),
+        Seed::root(4),
+    );
+    let mut episode = shown.await.unwrap().remove(0);
+    episode.tokens = TokenLog::with_prompt(&ByteTokenizer.encode(&episode.prompt));
+    let ids = ByteTokenizer.encode(&episode.turns[0].policy);
+    let logprobs = vec![0.0; ids.len()];
+    episode.tokens.push_policy(&ids, &logprobs, 0, None);
+    let line = serde_json::to_string(&episode).unwrap();
+    let error = read_lines(&[line], &start, &ALL).unwrap_err();
+    assert!(
+        error.contains("line 1 has tokens of another tokenizer")
+            && error.contains("--tokens-of POLICY"),
+        "{error}"
+    );
 }
 
 #[test]
