@@ -19,7 +19,8 @@ fn words(text: &str) -> String {
 /// instructions are shorter than a run.
 pub(super) fn echoed_instructions(reading: &Reading<'_>) -> Option<Sign> {
     let episode = reading.episode;
-    let question = episode.task.question.as_str();
+    // An environment may ask it without the blanks around it.
+    let question = episode.task.question.trim();
     let parts: Vec<String> = if question.is_empty() {
         vec![words(&episode.prompt)]
     } else {

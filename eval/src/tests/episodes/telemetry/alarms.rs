@@ -279,6 +279,15 @@ fn what_is_made_of_the_protocol_is_counted() -> TestResult {
         }
     };
     assert_eq!(share(repeats, "echoed_instructions")?, Some(0.0));
+    // The prompt has it without the blanks that a file may have around it.
+    let padded = set(|index| {
+        let mut made = repeats(index);
+        made.task.question.push(' ');
+        made
+    });
+    let telemetry = Telemetry::from_episodes(&padded, SETTINGS)?;
+    let echoed = telemetry.item("echoed_instructions");
+    assert_eq!(echoed.map(|found| found.estimate), Some(0.0));
     Ok(())
 }
 
