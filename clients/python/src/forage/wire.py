@@ -26,7 +26,7 @@ class Observation:
         text: what the policy reads next: the opening prompt after a reset, later what the environment wrote; empty at the end.
         turn: turns taken.
         max_turns: how many there may be.
-        stop: strings that end a turn; they are for the engine that samples.
+        stop: strings that end a turn; they are for the engine that samples, which must keep them: they are part of the turn.
         forced_prefix: text the next turn begins with. The server puts it in front of a turn that does not begin with it.
         seed: of the episode.
         terminated: the task itself ended.
