@@ -198,10 +198,15 @@ impl Evidence {
             Some(format!("`{name}` of {}", task.name()))
         });
         let examples: Vec<String> = examples.collect();
+        let all = if examples.len() == looked_up.len() {
+            "; none of it is there, so the index seems to be of other documents than the questions (`forage search INDEX QUESTION` shows it)"
+        } else {
+            ""
+        };
         let unknown = examples.first().map(|example| {
             format!(
                 "the evidence of {} of {} questions is not in the index, {example} for instance, which is neither an id nor a title \
-                 there: no search finds it, and recall counts it as missed",
+                 there: no search finds it, and recall counts it as missed{all}",
                 examples.len(),
                 looked_up.len()
             )
@@ -352,7 +357,7 @@ mod tests {
             assert!(
                 found.starts_with(
                     "the evidence of 2 of 5 questions is not in the index, `two` of a/line-2 for"
-                ),
+                ) && found.ends_with("counts it as missed"),
                 "{found}"
             );
         }
@@ -363,6 +368,17 @@ mod tests {
         let expected = "warning: the evidence of 2 of 5 questions is not in the index";
         assert!(
             warnings.len() == 1 && warnings[0].starts_with(expected),
+            "{warnings:?}"
+        );
+        let others = write(
+            folder.path(),
+            "b.jsonl",
+            &["two", "three"].map(row).concat(),
+        );
+        let data = format!("index = {index:?}, train = {others:?}");
+        let warnings = config(&data).check_files().unwrap();
+        assert!(
+            warnings.len() == 1 && warnings[0].contains("of other documents than the questions"),
             "{warnings:?}"
         );
     }
