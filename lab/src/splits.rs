@@ -1,10 +1,11 @@
 //! The files of a config before a run begins: what they hold, the questions that two splits share, and evidence that is nowhere.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
 use forage_contracts::Task;
+use forage_env::Contamination;
 use forage_retriever::{CorpusFormat, Index};
 
 use crate::archive::is_archive;
@@ -145,15 +146,15 @@ fn shared_questions([train, dev, test]: [&Tasks; 3]) -> Vec<String> {
         ),
     ];
     let warning = |(what, [tasks, others], why): (&str, [&Tasks; 2], &str)| {
-        let asked: HashSet<&str> = others.iter().map(|task| task.question.trim()).collect();
-        let mut shared = tasks
-            .iter()
-            .filter(|task| asked.contains(task.question.trim()));
-        let first = shared.next()?.name();
+        let shared = Contamination::between(&tasks[..], &others[..]).same_question;
+        let first = shared.first()?;
         Some(format!(
-            "warning: {} of {} {what}, {first} for instance: {why}; remove them on one side (`forage data check --against`)",
-            1 + shared.count(),
-            tasks.len()
+            "warning: {} of {} {what}, {} for instance, as {}: {why}; remove them on one side (`forage data check FILE --against OTHER` \
+             names all, and those of one file that train_share cuts without --against)",
+            shared.len(),
+            tasks.len(),
+            first.id,
+            first.with
         ))
     };
     pairs.into_iter().filter_map(warning).collect()
@@ -293,10 +294,15 @@ mod tests {
         assert!(
             warnings.len() == 1
                 && warnings[0].starts_with(
-                    "warning: 1 of 1 held-out questions are learned from too, b/line-1 for instance"
+                    "warning: 1 of 1 held-out questions are learned from too, b/line-1 for instance, as a/line-1:"
                 ),
             "{warnings:?}"
         );
+        // As the audit compares them.
+        let reworded = ROW.replace("Who sings?", "who  sings");
+        let reworded = write(folder.path(), "c.jsonl", &reworded);
+        let warnings = found(&format!(", test = {reworded:?}"));
+        assert_eq!(warnings.len(), 1, "{warnings:?}");
         let warnings = found(&format!(", dev = {test:?}, test = {test:?}"));
         assert_eq!(warnings.len(), 3, "{warnings:?}");
     }

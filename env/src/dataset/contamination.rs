@@ -1,5 +1,6 @@
 //! Questions that stand in two places: what would make a held-out score say less than it seems.
 
+use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use forage_contracts::Task;
@@ -63,9 +64,11 @@ impl Contamination {
 impl Contamination {
     /// Looks through `tasks` for questions asked twice or that give their answer away, and holds them against `others`
     /// (training questions against held-out ones, in either order).
-    pub fn between(tasks: &[Task], others: &[Task]) -> Self {
+    pub fn between<T: Borrow<Task>>(tasks: &[T], others: &[T]) -> Self {
+        let tasks: Vec<&Task> = tasks.iter().map(<T as Borrow<Task>>::borrow).collect();
+        let others: Vec<&Task> = others.iter().map(<T as Borrow<Task>>::borrow).collect();
         let mut asked: BTreeMap<String, Vec<&Task>> = BTreeMap::new();
-        for task in tasks {
+        for &task in &tasks {
             asked
                 .entry(compared(&task.question))
                 .or_default()
@@ -94,7 +97,7 @@ impl Contamination {
             answer_in_question: tasks
                 .iter()
                 .filter(|task| gives_away(task))
-                .map(Task::name)
+                .map(|task| task.name())
                 .collect(),
             answer_in_prompt: tasks
                 .iter()
@@ -103,11 +106,11 @@ impl Contamination {
                         .iter()
                         .any(|answer| exact_match(answer, &task.golds))
                 })
-                .map(Task::name)
+                .map(|task| task.name())
                 .collect(),
-            same_question: shared(tasks, others, question),
-            same_answer: shared(tasks, others, telling_answers),
-            same_evidence: shared(tasks, others, evidence),
+            same_question: shared(&tasks, &others, question),
+            same_answer: shared(&tasks, &others, telling_answers),
+            same_evidence: shared(&tasks, &others, evidence),
         }
     }
 }
@@ -126,9 +129,13 @@ fn compared(question: &str) -> String {
 }
 
 /// The first thing that each task shares with one of the others.
-fn shared(tasks: &[Task], others: &[Task], parts: impl Fn(&Task) -> BTreeSet<String>) -> Vec<Leak> {
+fn shared(
+    tasks: &[&Task],
+    others: &[&Task],
+    parts: impl Fn(&Task) -> BTreeSet<String>,
+) -> Vec<Leak> {
     let mut owners: HashMap<String, &Task> = HashMap::new();
-    for other in others {
+    for &other in others {
         for part in parts(other) {
             owners.entry(part).or_insert(other);
         }
@@ -143,7 +150,7 @@ fn shared(tasks: &[Task], others: &[Task], parts: impl Fn(&Task) -> BTreeSet<Str
             shared: part,
         })
     };
-    tasks.iter().filter_map(leak).collect()
+    tasks.iter().copied().filter_map(leak).collect()
 }
 
 /// Answers that name something.
