@@ -385,7 +385,8 @@ pub(crate) fn oracle_words(outcome: Outcome, baselines: &[Arm]) -> Option<String
     })
 }
 
-/// A sentence about the share of the reward's rise after the first quarter of the steps, over `seeds` seeds; `None` where no run has one.
+/// A sentence about the share of the reward's rise after the first quarter of the steps, over `seeds` seeds; `None` where no run has one,
+/// or the interval of the only one holds every share.
 pub(crate) fn late_words(by_seed: &BTreeMap<u64, Interval>, seeds: usize) -> Option<String> {
     let shares: Vec<f64> = by_seed.values().map(|share| share.estimate).collect();
     let evidence = match by_seed.values().collect::<Vec<_>>().as_slice() {
@@ -397,6 +398,7 @@ pub(crate) fn late_words(by_seed: &BTreeMap<u64, Interval>, seeds: usize) -> Opt
                 some.len()
             )
         }
+        [Interval { low, high, .. }] if *low <= 0.0 && *high >= 1.0 => return None,
         [Interval { low, high, .. }] => format!("({low:.2} to {high:.2})"),
         several => format!("(mean of {} seeds)", several.len()),
     };
@@ -448,6 +450,12 @@ mod tests {
         assert!(late_words(&one, 1).unwrap().contains("0.40 (0.10 to 0.90)"));
         assert!(late_words(&one, 2).unwrap().contains("the 1 of 2 seeds"));
         assert_eq!(late_words(&BTreeMap::new(), 2), None);
+        let vague = Interval {
+            low: -0.05,
+            high: 2.46,
+            ..share(0.54)
+        };
+        assert_eq!(late_words(&BTreeMap::from([(1, vague)]), 1), None);
         let fell = late_words(&BTreeMap::from([(1, share(1.21))]), 1).unwrap();
         assert!(
             fell.ends_with(
