@@ -1,8 +1,9 @@
 //! The verdict of a run: the study of its one seed, with the control as the only twin, as it is kept in `verdict.json`.
 
+mod file;
+
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use forage_contracts::Episode;
 use forage_contracts::environment::Outcome;
@@ -19,7 +20,9 @@ use crate::study::{
     Arm, Cost, Figures, SeedEpisodes, Study, StudyError, adjust, late_words, oracle_words,
 };
 use crate::telemetry::Course;
-use crate::text::{figure, lost_questions, signed, write_atomic};
+use crate::text::{figure, lost_questions, signed};
+
+pub use file::VerdictError;
 
 /// The name of a verdict's p-values in sentences.
 const P_VALUE: &str = "p over questions";
@@ -106,30 +109,6 @@ pub struct Verdict {
     /// The alarms of telemetry about the trained policy, in training and on the held-out questions.
     #[serde(default)]
     pub alarms: Vec<Alarm>,
-}
-
-/// A verdict that cannot be written or read.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum VerdictError {
-    /// The file could not be written or read.
-    #[error("cannot access {path}")]
-    File {
-        /// Its path.
-        path: String,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// The file does not hold a verdict.
-    #[error(
-        "{path} does not hold a verdict; remove it, and what else is in the folder can be read"
-    )]
-    Format {
-        /// Its path.
-        path: String,
-        /// Why.
-        source: serde_json::Error,
-    },
 }
 
 impl Detail {
@@ -291,10 +270,11 @@ impl Verdict {
         self.control_interval.is_some_and(|[low, _]| low > 0.0)
     }
 
-    /// The verdict in sentences: gain, control, the same for sampled episodes, size of the sample.
+    /// The verdict in sentences: gain, control, what may be claimed, the same for sampled episodes, size of the sample.
     pub fn words(&self) -> Vec<String> {
         let mut sentences = vec![self.gain_words()];
         sentences.extend(self.control_words());
+        sentences.extend(self.study().concluded());
         sentences.extend(self.sampled_words());
         let [_, unit] = self.outcome.words();
         let baselines = self.greedy.baselines.iter();
@@ -312,39 +292,6 @@ impl Verdict {
         sentences.extend(late_words(&late.into_iter().collect(), 1));
         sentences.extend(self.sample_words());
         sentences
-    }
-
-    /// Writes the verdict as JSON; the file appears whole or not at all.
-    ///
-    /// # Errors
-    /// [`VerdictError`] when the file cannot be written.
-    pub fn write(&self, path: &Path) -> Result<(), VerdictError> {
-        let named = || path.display().to_string();
-        let mut json = serde_json::to_vec_pretty(self).map_err(|source| VerdictError::Format {
-            path: named(),
-            source,
-        })?;
-        json.push(b'\n');
-        write_atomic(path, &json).map_err(|source| VerdictError::File {
-            path: named(),
-            source,
-        })
-    }
-
-    /// Reads a verdict back.
-    ///
-    /// # Errors
-    /// [`VerdictError`] when the file cannot be read or does not hold a verdict.
-    pub fn read(path: &Path) -> Result<Self, VerdictError> {
-        let named = || path.display().to_string();
-        let bytes = std::fs::read(path).map_err(|source| VerdictError::File {
-            path: named(),
-            source,
-        })?;
-        serde_json::from_slice(&bytes).map_err(|source| VerdictError::Format {
-            path: named(),
-            source,
-        })
     }
 
     fn gain_words(&self) -> String {

@@ -288,6 +288,12 @@ impl Study {
         )
     }
 
+    /// What the gain of the trained policy may be attributed to; `None` without a twin.
+    pub(crate) fn concluded(&self) -> Option<String> {
+        let (trained, twins) = self.arms.split_first()?;
+        (!twins.is_empty()).then(|| self.conclusion(trained, twins))
+    }
+
     fn conclusion(&self, trained: &Arm, twins: &[Arm]) -> String {
         if self.holds() {
             let leads = twins

@@ -43,7 +43,9 @@ fn a_real_gain_with_a_flat_control_holds() -> TestResult {
         "{words}"
     );
     assert!(
-        words.contains("shows no gain") && words.contains("ahead of the control by +0.30"),
+        words.contains("shows no gain")
+            && words.contains("ahead of the control by +0.30")
+            && words.contains("The gain is real, and the reward's: at least +0.2"),
         "{words}"
     );
     assert!(
@@ -165,6 +167,8 @@ fn the_file_has_its_keys_and_is_read_back() -> TestResult {
         (verdict.words(), verdict.holds(), 120)
     );
     let json: serde_json::Value = serde_json::from_slice(&std::fs::read(&path)?)?;
+    assert_eq!(json["holds"], verdict.holds());
+    assert_eq!(json["words"], serde_json::json!(verdict.words()));
     for key in ["start", "trained", "gain", "control_gain", "minutes"] {
         assert!(json[key].is_f64(), "{key}");
     }
