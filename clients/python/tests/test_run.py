@@ -199,6 +199,10 @@ def test_a_row_that_is_being_written_is_left_out(tmp_path):
         FileNotFoundError, match=r"episodes are those of the runs within, as in run\.parts\['trained'\]"
     ):
         list(run.episodes())
+    assert run.alarms == run.parts["trained"].alarms == []
+    (trained / "alarms.jsonl").write_text('{"step": 1, "metric": "kl"}\n')
+    assert run.alarms == [{"part": "trained", "step": 1, "metric": "kl"}]
+    assert run.parts["trained"].alarms == [{"step": 1, "metric": "kl"}]
     assert list(run.parts["trained"].episodes()) == []
     rollouts = trained / "rollouts"
     rollouts.mkdir()

@@ -71,12 +71,16 @@ class Run:
 
     @property
     def alarms(self) -> list[dict[str, Any]]:
-        """What the sentinel raised, in the order of steps.
+        """What the sentinel raised, in the order of steps; of a quickstart in all its runs, each alarm with the name of its `part`.
 
         Signs of telemetry, which `forage runs list` counts too, are judged anew over all steps: `forage telemetry RUN --json`.
         """
         path = self.folder / "alarms.jsonl"
-        return list(_rows(path)) if path.exists() else []
+        if path.exists():
+            return list(_rows(path))
+        if (self.folder / "metrics.jsonl").exists():
+            return []
+        return [{"part": name, **alarm} for name, run in self.parts.items() for alarm in run.alarms]
 
     def episodes(self) -> Iterator[dict[str, Any]]:
         """The recorded episodes of training, step by step: the form of `forage eval --out`, with the `step` besides.
