@@ -170,6 +170,17 @@ def test_what_a_server_says_before_it_listens_is_passed_on(stand_in, capsys):
         assert capsys.readouterr().err == "warning: slow\n"
 
 
+def test_a_server_listens_where_it_is_told_to(stand_in, capsys):
+    stand_in('echo "$@" >&2; echo "listening on http://127.0.0.1:1, x" >&2; exec sleep 20')
+    for arguments, expected in (
+        (("search-r1", "--pages", 200), "search-r1 --pages 200 --addr 127.0.0.1:0"),
+        (("--addr", 8001), "--addr 8001"),
+        (("--addr=8001",), "--addr=8001"),
+    ):
+        with forage.serving("env", *arguments):
+            assert capsys.readouterr().err == f"serve env {expected}\n"
+
+
 def test_what_is_no_text_holds_nothing_up(stand_in, capsys):
     # More than a pipe holds behind it.
     rest = "for i in $(seq 3000); do echo 0123456789012345678901234567890123456789 >&2; done"

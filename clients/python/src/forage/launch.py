@@ -100,10 +100,10 @@ def _written(value: object) -> str:
 
 
 @contextmanager
-def serving(kind: str, *arguments: str) -> Iterator[str]:
+def serving(kind: str, *arguments: str | int | float | Path) -> Iterator[str]:
     """The address of a server of the program, which runs as long as the `with` block; what it says goes to stderr.
 
-    `with forage.serving("env", "search-r1") as url: ...` is `forage serve env search-r1` on a free port.
+    `with forage.serving("env", "search-r1") as url: ...` is `forage serve env search-r1` on a free port, or on that of `"--addr", 8000`.
 
     Args:
         kind: `env`, `retriever`, `policy` or `run`.
@@ -113,7 +113,9 @@ def serving(kind: str, *arguments: str) -> Iterator[str]:
         FileNotFoundError: there is no forage program.
         RuntimeError: the server did not start; with what it said.
     """
-    command = [str(program()), "serve", kind, *arguments, "--addr", "127.0.0.1:0"]
+    command = [str(program()), "serve", kind, *map(str, arguments)]
+    if not any(word == "--addr" or word.startswith("--addr=") for word in command):
+        command += ["--addr", "127.0.0.1:0"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, **_TEXT) as server:
         assert server.stderr is not None
         # A pipe that nobody reads would stop the server once it is full.
