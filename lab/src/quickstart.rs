@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
-use forage_contracts::Episode;
 use forage_contracts::environment::Outcome;
+use forage_contracts::{Episode, suggestion};
 use forage_env::registry;
 use forage_eval::{EvalSummary, SeedEpisodes, Telemetry, Verdict};
 use forage_trainer::Checkpoint;
@@ -46,11 +46,18 @@ impl RunConfig {
     /// # Errors
     /// When the environment has none, or an override cannot be used.
     pub fn quickstart(environment: &str, overrides: &[String]) -> Result<Self> {
-        let text = registry::find(environment)?.quickstart.with_context(|| {
-        format!(
-            "there is no built-in quickstart in `{environment}`; write a config and give --config"
-        )
-    })?;
+        let offered: Vec<_> = registry::environments()
+            .filter_map(|entry| Some((entry.names(), entry.quickstart?)))
+            .collect();
+        let found = offered
+            .iter()
+            .find(|(names, _)| names.contains(&environment));
+        let (_, text) = found.with_context(|| {
+            let names = suggestion(environment, offered.iter().map(|(names, _)| names[2]));
+            format!(
+                "`{environment}` has no built-in quickstart ({names}); in another environment write a config and give --config"
+            )
+        })?;
         Self::parse(text, overrides).in_config("the built-in quickstart config")
     }
 }
@@ -545,6 +552,15 @@ mod tests {
         Episode {
             turns: vec![turn],
             ..Episode::new(Task::new("1", "Who?"))
+        }
+    }
+
+    #[test]
+    fn environments_with_a_quickstart_are_listed() {
+        for name in ["foo", "math"] {
+            let error = RunConfig::quickstart(name, &[]).unwrap_err().to_string();
+            let listed = "(there are search-r1, code-search, query-writer)";
+            assert!(error.contains(listed), "{error}");
         }
     }
 
