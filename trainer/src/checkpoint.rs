@@ -95,7 +95,8 @@ pub enum CheckpointError {
     },
     /// The run that goes on is not the one that was saved.
     #[error(
-        "{path} was written under other settings; use the config the run was started with, or start a new run with another --out"
+        "{path} was written under other settings; use the config the run was started with, or start a new run with another --out, into \
+         which `forage train --from RUN` takes what was learned"
     )]
     Settings {
         /// The state of the run that was saved.
