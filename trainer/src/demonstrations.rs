@@ -239,17 +239,18 @@ impl Demonstrations {
 const FOREIGN: &str = "has tokens of another tokenizer, in which they are not the text of its turns; learn it with a policy that has that \
                        tokenizer, or record a script with `forage eval --policy SCRIPT --tokens-of POLICY --out FILE`";
 
-/// Tells whether the policy's tokens are the text of turns. The last token of a turn may be an end that its text leaves out, and the
-/// last character before it may be cut.
+/// Tells whether the policy's tokens are the text of its turns, of one at least: tokens of another tokenizer are that of none. The last
+/// token of a turn may be an end that its text leaves out, and the last character before it may be cut.
 fn spells_its_turns(episode: &Episode, tokenizer: &dyn Tokenizer) -> bool {
     let (turns, ids) = (&episode.turns, episode.tokens.ids());
     let spans = episode.tokens.spans().iter();
-    let mut written = spans.filter(|span| span.provenance == Provenance::Policy);
-    written.all(|span| {
-        let text = tokenizer.decode(&ids[span.start..span.end - 1]);
-        let text = text.trim_end_matches('\u{FFFD}').trim();
-        turns.iter().any(|turn| turn.policy.contains(text))
-    })
+    let written = spans.filter(|span| span.provenance == Provenance::Policy);
+    let mut texts = written
+        .map(|span| tokenizer.decode(&ids[span.start..span.end.max(span.start + 1) - 1]))
+        .map(|text| text.trim_end_matches('\u{FFFD}').trim().to_owned())
+        .filter(|text| !text.is_empty())
+        .peekable();
+    texts.peek().is_none() || texts.any(|text| turns.iter().any(|turn| turn.policy.contains(&text)))
 }
 
 /// Text that ends with a completion.
