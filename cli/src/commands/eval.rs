@@ -35,7 +35,7 @@ pub(crate) struct Eval {
     #[command(subcommand)]
     what: Option<What>,
     /// Config whose environment, engine and held-out questions are used.
-    #[arg(conflicts_with_all = ["env", "index", "corpus", "format", "questions"], conflicts_with_all = RetrievalArgs::IDS)]
+    #[arg(conflicts_with_all = ["env", "index", "corpus", "format"], conflicts_with_all = RetrievalArgs::IDS)]
     config: Option<PathBuf>,
     /// A Hugging Face folder, builtin:NAME, the address of a server (http://HOST:PORT, any of OpenAI's protocol), constant:ANSWER, or a
     /// script of the environment: oracle in all of them, random and search-title in search-r1, one-call and broken-code in code-search,
@@ -215,6 +215,10 @@ impl Eval {
             Some(What::Retrieval(retrieval)) => return retrieval.run(),
             Some(What::Robustness(robustness)) => return robustness.run(),
             None => {}
+        }
+        if self.questions.is_some() && self.config.is_some() {
+            let what = "--questions is for evaluations without a config; where one has [data.files], --set data.files.test=FILE asks others";
+            return Err(RunError::config(what).into());
         }
         if self.environment.any() && self.config.is_none() && self.controls.is_empty() {
             let what = "--env-command serves the environment of a config; name one";

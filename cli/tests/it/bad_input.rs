@@ -204,6 +204,11 @@ fn what_is_searched_and_how_is_a_configs_own_where_there_is_one() {
             "{arguments:?}: {error}"
         );
     }
+    let (code, error) = fails(&["eval", &smoke, "--questions", "q.jsonl"]);
+    assert!(
+        code == 2 && error.contains("--set data.files.test=FILE asks others"),
+        "{error}"
+    );
 }
 
 #[test]
