@@ -147,12 +147,29 @@ fn wants_table(error: &str) -> Option<String> {
     ))
 }
 
-/// An error with numbers' types in words in the place of Rust's names, which serde tells.
+/// An error with types in words in the place of Rust's names, which serde tells.
 fn without_types(error: &str) -> String {
-    let types = ["u8", "u16", "u32", "u64", "usize"].map(|of| format!("expected {of}"));
-    types.iter().fold(error.to_owned(), |text, of| {
-        text.replace(of, "expected a whole number that is not negative")
-    })
+    const WHOLE: &str = "expected a whole number that is not negative";
+    let whole = ["u8", "u16", "u32", "u64", "usize"].map(|of| (of, WHOLE));
+    let numbers = ["f32", "f64"].map(|of| (of, "expected a number"));
+    let types = whole.into_iter().chain(numbers);
+    let told = types.fold(error.to_owned(), |text, (of, words)| {
+        text.replace(&format!("expected {of}"), words)
+    });
+    // The name of a struct of this program says nothing to its user; a variant has words of its own.
+    let mut parts = told.split("expected struct ");
+    let mut found = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let name = part.find(|char: char| !char.is_alphanumeric() && char != '_');
+        let (name, rest) = part.split_at(name.unwrap_or(part.len()));
+        if name == "variant" {
+            found.push_str("expected struct variant");
+        } else {
+            found.push_str("expected a table");
+        }
+        found.push_str(rest);
+    }
+    found
 }
 
 /// Prints an error with its causes and returns the exit code: 2 for a faulty config or for an option that sets one of its keys, 130 for
@@ -250,6 +267,22 @@ mod tests {
             without_types("invalid value: integer `-1`, expected u64\nin `grpo.steps`"),
             "invalid value: integer `-1`, expected a whole number that is not negative\nin `grpo.steps`"
         );
+        for (told, expected) in [
+            (
+                "string \"fast\", expected f64\n",
+                "string \"fast\", expected a number\n",
+            ),
+            (
+                "integer `3`, expected struct GrpoConfig\nin `grpo`",
+                "integer `3`, expected a table\nin `grpo`",
+            ),
+            (
+                "unit variant, expected struct variant",
+                "unit variant, expected struct variant",
+            ),
+        ] {
+            assert_eq!(without_types(told), expected);
+        }
     }
 
     #[test]

@@ -56,6 +56,10 @@ def test_metrics_are_drawn(run, tmp_path):
     assert all(float(tick).is_integer() for axes in (reward, validation) for tick in axes.get_xticks())
     with pytest.raises(KeyError, match=r"did you mean reward/mean\?"):
         run.plot("reward/meen")
+    with pytest.raises(KeyError, match=r"did you mean reward/mean\?"):
+        run.plot("reward")
+    with pytest.raises(ValueError, match="name a metric"):
+        run.plot()
     for part, value in (("trained", 1.0), ("control", 0.0)):
         (tmp_path / part).mkdir()
         (tmp_path / part / "metrics.jsonl").write_text(json.dumps({"step": 0, "val/em": value}) + "\n")
@@ -99,6 +103,9 @@ def test_a_server_runs_as_long_as_it_is_asked(world):
         client = forage.Client(url)
         assert [task.question for task in client.tasks(limit=2)] == world.questions[:2]
         client.close()
+        told = r"serves no retriever; `forage\.Client`"
+        with forage.Retriever(url) as retriever, pytest.raises(forage.Invalid, match=told):
+            retriever.search("town")
     assert not client.ready()
     with pytest.raises(RuntimeError, match="did not start"), forage.serving("env", "nowhere"):
         pass

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from operator import index
 
+from .errors import Invalid
 from .http import Closing, Http
 
 __all__ = ["Passage", "Retriever"]
@@ -63,7 +64,13 @@ class Retriever(Closing):
         for place, query in enumerate(asked):
             _check(f"queries[{place}]", query)
         body = {"queries": asked, "topk": _passages(k), "return_scores": True, "mode": mode}
-        answer = self._http.post("/retrieve", body)
+        try:
+            answer = self._http.post("/retrieve", body)
+        except Invalid as error:
+            if not str(error).startswith("no route"):
+                raise
+            told = f"{self._http.base_url} serves no retriever; `forage.Client` plays what `forage serve env` serves"
+            raise Invalid(told, "other_server") from error
         return [[_passage(hit) for hit in hits] for hits in answer["result"]]
 
     def close(self) -> None:

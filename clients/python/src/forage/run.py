@@ -145,9 +145,12 @@ class Run:
             A plot of matplotlib for each of them.
 
         Raises:
+            ValueError: no metric is named.
             KeyError: no step has a metric of this name.
             ModuleNotFoundError: matplotlib is not installed (`pip install forage[plots]`).
         """
+        if not keys:
+            raise ValueError('name a metric to draw, such as plot("reward/mean")')
         try:
             from matplotlib import pyplot, ticker
         except ModuleNotFoundError as error:
@@ -160,7 +163,9 @@ class Run:
         known = {key for run in rows.values() for row in run for key in row}
         for key in keys:
             if key not in known:
-                near = get_close_matches(key, known, n=1)
+                # Of a family of metrics the mean is meant.
+                mean = f"{key}/mean"
+                near = [mean] if mean in known else get_close_matches(key, known, n=1)
                 raise KeyError(f"no step has {key}" + (f"; did you mean {near[0]}?" if near else ""))
         _, places = pyplot.subplots(
             len(keys), 1, sharex=True, squeeze=False, figsize=(7.0, 2.4 * len(keys)), layout="constrained"
