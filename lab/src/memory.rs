@@ -381,7 +381,12 @@ pub(crate) fn outcome(
     let mib = |estimate: &Estimate| estimate.of_process(here)[1] / MIB;
     let (found, limits) = (peak()? / MIB, mib(estimated));
     let then = then
-        .map(|then| format!(", {} for the episodes there were", mib(then)))
+        .map(|then| {
+            format!(
+                " for episodes of full length, {} for those that were played",
+                mib(then)
+            )
+        })
         .unwrap_or_default();
     Some(peak_words(found, limits, &then))
 }
