@@ -200,7 +200,8 @@ impl Evidence {
         });
         let examples: Vec<String> = examples.collect();
         let all = if examples.len() == looked_up.len() {
-            "; none of it is there, so the index seems to be of other documents than the questions (`forage search INDEX QUESTION` shows it)"
+            "; none of it is there, so the index seems to be of other documents than the questions (`forage search INDEX \
+             QUESTION` shows it)"
         } else {
             ""
         };

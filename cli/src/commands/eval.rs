@@ -217,7 +217,8 @@ impl Eval {
             None => {}
         }
         if self.questions.is_some() && self.config.is_some() {
-            let what = "--questions is for evaluations without a config; where one has [data.files], --set data.files.test=FILE asks others";
+            let what = "--questions is for evaluations without a config; where one has [data.files], \
+                        --set data.files.test=FILE asks others";
             return Err(RunError::config(what).into());
         }
         if self.environment.any() && self.config.is_none() && self.controls.is_empty() {

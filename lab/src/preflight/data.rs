@@ -146,8 +146,8 @@ fn leaks(name: &'static str, train: &[Task], others: &[Task]) -> Check {
             name,
             text,
             true,
-            "remove them on one side: `forage data check FILE --against OTHER` names all, and those of one file that train_share cuts without \
-             --against; `questions` of a class gives each split its own",
+            "remove them on one side: `forage data check FILE --against OTHER` names all, and those of one file that train_share cuts \
+             without --against; `questions` of a class gives each split its own",
         );
     }
     let evidence = found.same_evidence.len();
