@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use forage_env::reward::Graded;
 use serde::{Deserialize, Serialize};
 
-use crate::stats::{Bootstrap, Interval, StatsError, mean_interval};
+use crate::stats::{Bootstrap, Interval, StatsError, mean_interval, paired_bootstrap};
 use crate::text;
 
 /// Document ids per query id, best first.
@@ -67,8 +67,61 @@ impl RetrievalReport {
         })
     }
 
+    /// The mean of each metric less that of another run on the same judgments, with its paired bootstrap interval over queries.
+    ///
+    /// # Errors
+    /// [`StatsError`] when the two were scored on different numbers of queries.
+    pub fn gains(&self, other: &Self) -> Result<BTreeMap<String, Interval>, StatsError> {
+        let mut gains = BTreeMap::new();
+        for (name, metric) in &self.metrics {
+            if let Some(theirs) = other.metrics.get(name) {
+                let gain = paired_bootstrap(&theirs.per_query, &metric.per_query, self.bootstrap)?;
+                gains.insert(name.clone(), gain);
+            }
+        }
+        Ok(gains)
+    }
+
     /// A table of the means with their intervals, a header line and one line of counts.
     pub fn to_text(&self) -> String {
+        let low = self.low();
+        let table = text::table(&["metric", "mean", &low, "high"], self.rows());
+        format!("{table}{}\n", self.counts())
+    }
+
+    /// The same beside another run on the same judgments: its means, and the [gains](Self::gains) over it with their intervals.
+    ///
+    /// # Errors
+    /// As [`RetrievalReport::gains`].
+    pub fn to_text_against(&self, other: &Self) -> Result<String, StatsError> {
+        let gains = self.gains(other)?;
+        let mut rows = self.rows();
+        for row in &mut rows {
+            if let Some((theirs, gain)) = other.mean(&row[0]).zip(gains.get(&row[0])) {
+                row.push(format!("{:.4}", theirs.estimate));
+                row.extend([gain.estimate, gain.low, gain.high].map(signed));
+            }
+        }
+        let low = self.low();
+        let table = text::table(
+            &[
+                "metric",
+                "mean",
+                &low,
+                "high",
+                "other",
+                "difference",
+                &low,
+                "high",
+            ],
+            rows,
+        );
+        let [own, others] = [self.counts(), other.counts()];
+        Ok(format!("{table}{own}\nthe other run: {others}\n"))
+    }
+
+    /// Each metric with its mean and the ends of the interval.
+    fn rows(&self) -> Vec<Vec<String>> {
         let mut metrics: Vec<(&String, &RetrievalMetric)> = self.metrics.iter().collect();
         metrics.sort_by_key(|(name, _)| by_cutoff(name));
         let rows = metrics.into_iter().map(|(name, metric)| {
@@ -80,11 +133,18 @@ impl RetrievalReport {
             let [mean, low, high] = [estimate, low, high].map(|value| format!("{value:.4}"));
             vec![name.clone(), mean, low, high]
         });
-        let interval = format!("{:.0} % low", 100.0 * self.bootstrap.confidence);
-        let table = text::table(&["metric", "mean", &interval, "high"], rows.collect());
+        rows.collect()
+    }
+
+    /// The head of the column of lower ends.
+    fn low(&self) -> String {
+        format!("{:.0} % low", 100.0 * self.bootstrap.confidence)
+    }
+
+    fn counts(&self) -> String {
         let (judged, unanswered, unjudged) = (self.queries.len(), self.unanswered, self.unjudged);
         format!(
-            "{table}{judged} judged queries ({unanswered} without results, counted as 0); {unjudged} without judgments left out\n"
+            "{judged} judged queries ({unanswered} without results, counted as 0); {unjudged} without judgments left out"
         )
     }
 }
@@ -132,6 +192,16 @@ impl RetrievalReport {
     }
 }
 
+/// A difference with its sign; one that rounding leaves nothing of is `+0.0000`.
+fn signed(value: f64) -> String {
+    let text = format!("{value:+.4}");
+    if text == "-0.0000" {
+        "+0.0000".to_owned()
+    } else {
+        text
+    }
+}
+
 /// A metric's name and its cutoff, the order of tables: `mrr@3` stands before `mrr@10`.
 fn by_cutoff(metric: &str) -> (&str, Option<usize>) {
     let (name, cutoff) = metric.split_once('@').unwrap_or((metric, ""));
@@ -168,6 +238,53 @@ mod tests {
         let names = text.lines().filter_map(|line| line.split(' ').next());
         let ranks: Vec<&str> = names.filter(|name| name.starts_with("mrr@")).collect();
         assert_eq!(ranks, ["mrr@1", "mrr@3", "mrr@5", "mrr@10", "mrr@100"]);
+        Ok(())
+    }
+
+    #[test]
+    fn a_run_stands_beside_another_query_by_query() -> Result<(), StatsError> {
+        let ids = |ids: &[&str]| ids.iter().map(|&id| id.to_owned()).collect();
+        let names = ["q1", "q2", "q3", "q4"];
+        let judged = names.map(|name| (name.to_owned(), BTreeMap::from([("a".to_owned(), 1)])));
+        let qrels = Qrels::from(judged);
+        let run = |lists: [&[&str]; 4]| -> Rankings {
+            let named = names.into_iter().zip(lists);
+            named
+                .map(|(name, list)| (name.to_owned(), ids(list)))
+                .collect()
+        };
+        let report = |lists: [&[&str]; 4]| {
+            RetrievalReport::of(&run(lists), &qrels, &[1, 3], Bootstrap::new(1))
+        };
+        let own = report([&["a"], &["x", "a"], &["x", "a"], &["a"]])?;
+        for gain in own.gains(&own)?.values() {
+            let none = Interval {
+                estimate: 0.0,
+                low: 0.0,
+                high: 0.0,
+            };
+            assert_eq!(*gain, none);
+        }
+        // Each relevant passage stands one place lower: a reciprocal rank of 1/2 for 1, of 1/3 for 1/2.
+        let below = report([&["x", "a"], &["x", "y", "a"], &["x", "y", "a"], &["x", "a"]])?;
+        let gain = own.gains(&below)?["mrr@3"];
+        assert!((gain.estimate - 1.0 / 3.0).abs() < 1e-12);
+        // The means of the resamples that hold the smaller difference alone, and the larger one.
+        assert!((gain.low - 1.0 / 6.0).abs() < 1e-12 && (gain.high - 0.5).abs() < 1e-12);
+        let text = own.to_text_against(&below)?;
+        let row = text.lines().find(|line| line.starts_with("mrr@3"));
+        let cells: Vec<&str> = row.unwrap_or_default().split_whitespace().collect();
+        assert_eq!(cells[4..], ["0.4167", "+0.3333", "+0.1667", "+0.5000"]);
+        // A list that is missing counts 0 on its side.
+        let part = Rankings::from([("q1".to_owned(), ids(&["a"]))]);
+        let part = RetrievalReport::of(&part, &qrels, &[1, 3], Bootstrap::new(1))?;
+        let text = own.to_text_against(&part)?;
+        let counts = "the other run: 4 judged queries (3 without results, counted as 0)";
+        assert!(text.contains(counts), "{text}");
+        assert!((own.gains(&part)?["mrr@3"].estimate - 0.5).abs() < 1e-12);
+        let fewer = own.without(&BTreeSet::from(["q1".to_owned()]))?;
+        let lengths = Err(StatsError::Lengths { a: 3, b: 4 });
+        assert_eq!(own.gains(&fewer), lengths);
         Ok(())
     }
 
