@@ -1,11 +1,13 @@
 //! `forage compare`: sets of recorded episodes on the same questions.
 
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use forage_contracts::Episode;
-use forage_env::EpisodeRecord;
+use forage_env::{EpisodeRecord, RecordError};
 use forage_eval::{Bootstrap, Comparison, CurveComparison, NonInferiority, Standings};
 use forage_lab::page;
 
@@ -180,13 +182,41 @@ pub(super) fn read(path: &Path) -> Result<Vec<Episode>> {
             "`{name}` is a folder, not a file of episodes: name one of forage eval --out; `forage runs compare` takes folders of runs"
         );
     }
-    let episodes: Vec<Episode> = EpisodeRecord::read_all(path)?
+    let episodes: Result<Vec<Episode>, RecordError> = EpisodeRecord::read_all(path)?
         .map(|record| record.map(|record| record.episode))
-        .collect::<Result<_, _>>()?;
+        .collect();
+    let episodes = match episodes {
+        Err(RecordError::Malformed { line: 1, .. }) if is_trec_run(path) => bail!(
+            "`{name}` is a TREC run, not a file of episodes: forage eval retrieval --against {name} compares a search with it"
+        ),
+        episodes => episodes?,
+    };
     if episodes.is_empty() {
         bail!("`{name}` holds no episode; give a file that forage eval --out wrote to its end");
     }
     Ok(episodes)
+}
+
+/// Tells whether a file begins with a line of a TREC run, `qid Q0 docid rank score tag`.
+fn is_trec_run(path: &Path) -> bool {
+    /// Most bytes of the line that are looked at.
+    const LONGEST: u64 = 10_000;
+    // A pipe has been read already.
+    let Some(file) = path.is_file().then(|| File::open(path).ok()).flatten() else {
+        return false;
+    };
+    let mut line = String::new();
+    if BufReader::new(file.take(LONGEST))
+        .read_line(&mut line)
+        .is_err()
+    {
+        return false;
+    }
+    let columns: Vec<&str> = line.split_whitespace().collect();
+    let [_, _, _, rank, score, _] = columns.as_slice() else {
+        return false;
+    };
+    rank.parse::<u64>().is_ok() && score.parse::<f32>().is_ok()
 }
 
 #[cfg(test)]
