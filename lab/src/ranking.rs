@@ -42,21 +42,31 @@ const CUTOFFS: [usize; 6] = [1, 3, 5, 10, 100, 1000];
 /// Grades by query and passage.
 type Qrels = BTreeMap<String, BTreeMap<String, i32>>;
 
+/// Passages by query, best first.
+type Rankings = BTreeMap<String, Vec<String>>;
+
 impl Ranking<'_> {
     /// Ranks queries that are judged in `qrels`, TREC qrels or BEIR tsv: nDCG, MRR, recall, MAP as `trec_eval` computes them. The
-    /// ranking is written to `run`, as a TREC run, when it is complete. Blocks, so async code must not call it.
+    /// ranking is written to `run`, as a TREC run, when it is complete. `against` is the TREC run of another search, scored in the same
+    /// way: its report is the second. Blocks, so async code must not call it.
     ///
     /// # Errors
     /// When a file cannot be read or written, no query is judged, the index has none of the relevant passages, or a search fails.
-    pub fn evaluate(&self, qrels: &Path, run: Option<&Path>) -> Result<RetrievalReport> {
+    pub fn evaluate(
+        &self,
+        qrels: &Path,
+        run: Option<&Path>,
+        against: Option<&Path>,
+    ) -> Result<(RetrievalReport, Option<RetrievalReport>)> {
         let Self {
             retrieval, depth, ..
         } = *self;
         let own = run.and_then(|run| run.canonicalize().ok());
-        let inputs = [self.queries, qrels];
+        let inputs = [Some(self.queries), Some(qrels), against];
         if let Some(own) = own
             && inputs
-                .iter()
+                .into_iter()
+                .flatten()
                 .any(|input| input.canonicalize().is_ok_and(|input| input == own))
         {
             refuse!(
@@ -77,13 +87,15 @@ impl Ranking<'_> {
             Some(index) => judgments_of(index, qrels)?,
             None => read_qrels(qrels)?,
         };
-        check_judged(&queries, &qrels, self.queries)?;
+        check_judged(queries.iter().map(|query| &query.id), &qrels, self.queries)?;
+        let other = against.map(|path| read_run(path, &qrels, depth));
+        let other = other.transpose()?;
         // A device or a pipe is written to as it is.
         let file = run.filter(|place| place.is_file() || place.is_dir() || !place.exists());
         let _lock = file.map(FileLock::take).transpose()?;
         let mut lines = String::new();
         let tag = format!("forage-{}", retrieval.mode);
-        let mut rankings = BTreeMap::new();
+        let mut rankings = Rankings::new();
         for chunk in queries.chunks(QUERIES_PER_CALL) {
             let found = search(retriever.as_ref(), chunk, &qrels, depth)?;
             for (query, hits) in chunk.iter().zip(found) {
@@ -101,12 +113,11 @@ impl Ranking<'_> {
                 .with_context(|| format!("cannot write {}", file.display()))?;
         }
         let cutoffs: Vec<usize> = CUTOFFS.into_iter().filter(|&at| at <= depth).collect();
-        Ok(RetrievalReport::of(
-            &rankings,
-            &qrels,
-            &cutoffs,
-            Bootstrap::new(1),
-        )?)
+        let score = |rankings: &Rankings| {
+            RetrievalReport::of(rankings, &qrels, &cutoffs, Bootstrap::new(1))
+        };
+        let other = other.as_ref().map(score).transpose()?;
+        Ok((score(&rankings)?, other))
     }
 }
 
@@ -134,11 +145,19 @@ fn judgments_of(index: &Index, path: &Path) -> Result<Qrels> {
 }
 
 /// Refuses queries of which none is judged: every metric would be 0.
-fn check_judged(queries: &[QueryRecord], qrels: &Qrels, path: &Path) -> Result<()> {
-    if queries.iter().any(|query| qrels.contains_key(&query.id)) {
-        return Ok(());
+fn check_judged<'a>(
+    queries: impl IntoIterator<Item = &'a String>,
+    qrels: &Qrels,
+    path: &Path,
+) -> Result<()> {
+    let mut first = None;
+    for query in queries {
+        if qrels.contains_key(query) {
+            return Ok(());
+        }
+        first = first.or(Some(query));
     }
-    let first = queries.first().map_or("", |query| query.id.as_str());
+    let first = first.map_or("", String::as_str);
     refuse!(
         "no query of {} is judged, `{first}` for instance: name the queries of these judgments, or write their ids as the judgments have them",
         path.display()
@@ -161,11 +180,10 @@ fn search(
     };
     let all: Vec<&QueryRecord> = queries.iter().collect();
     let mut lists = ask(&all, depth)?;
-    let is_query = |query: &QueryRecord, hit: &Hit| {
-        let judged = qrels.get(&query.id);
-        hit.id == query.id && judged.is_none_or(|judged| !judged.contains_key(&hit.id))
+    let found = |place: &usize| {
+        let query = &all[*place].id;
+        lists[*place].iter().any(|hit| is_query(query, hit, qrels))
     };
-    let found = |place: &usize| lists[*place].iter().any(|hit| is_query(all[*place], hit));
     let places: Vec<usize> = (0..lists.len()).filter(found).collect();
     if places.is_empty() {
         return Ok(lists);
@@ -174,11 +192,17 @@ fn search(
     let again: Vec<&QueryRecord> = places.iter().map(|&place| all[place]).collect();
     let longer = ask(&again, depth.saturating_add(1))?;
     for (place, mut list) in places.into_iter().zip(longer) {
-        list.retain(|hit| !is_query(all[place], hit));
+        list.retain(|hit| !is_query(&all[place].id, hit, qrels));
         list.truncate(depth);
         lists[place] = list;
     }
     Ok(lists)
+}
+
+/// Tells whether a hit is the query itself and not judged for it.
+fn is_query(query: &str, hit: &Hit, qrels: &Qrels) -> bool {
+    let judged = qrels.get(query);
+    hit.id == query && judged.is_none_or(|judged| !judged.contains_key(&hit.id))
 }
 
 /// A list as `trec_eval` reads it, and BEIR's evaluation by it: of equal scores the last id first, where lists have the first.
@@ -211,6 +235,59 @@ fn write_run<'a>(
         let _ = writeln!(out, "{query_id} Q0 {document} {rank} {score} {tag}");
     }
     Ok(())
+}
+
+/// Reads the lists of a TREC run as those of a search are taken: the best `depth` passages by score, whatever the ranks say, without the
+/// query itself.
+fn read_run(path: &Path, qrels: &Qrels, depth: usize) -> Result<Rankings> {
+    let place = path.display();
+    let text = std::fs::read_to_string(path)
+        .in_config(format!("--against: cannot read {place}; check the path"))?;
+    let mut scores: BTreeMap<&str, BTreeMap<&str, f32>> = BTreeMap::new();
+    for (number, line) in (1..).zip(text.lines()) {
+        let columns: Vec<&str> = line.split_whitespace().collect();
+        let (query, passage, score) = match columns.as_slice() {
+            [] => continue,
+            [query, _, passage, _, score, _] => (*query, *passage, *score),
+            _ => refuse!(
+                "--against: {place} line {number} has {} columns and not the 6 of a TREC run, `qid Q0 docid rank score tag`; name a file \
+                 that --run wrote, or mend the line",
+                columns.len()
+            ),
+        };
+        let parsed = score.parse::<f32>().ok().filter(|score| score.is_finite());
+        let Some(parsed) = parsed else {
+            refuse!(
+                "--against: {place} line {number}: the score `{score}` is not a finite number; mend the line"
+            );
+        };
+        let known = scores.entry(query).or_default().insert(passage, parsed);
+        if known.is_some() {
+            refuse!(
+                "--against: {place} line {number} ranks passage `{passage}` for query `{query}` a second time; remove one of the lines"
+            );
+        }
+    }
+    if scores.is_empty() {
+        refuse!("--against: {place} holds no line of a TREC run; name a file that --run wrote");
+    }
+    let mut rankings = Rankings::new();
+    for (query, scored) in scores {
+        let hits = scored.into_iter().map(|(id, score)| Hit {
+            id: id.to_owned(),
+            score,
+            title: String::new(),
+            text: String::new(),
+        });
+        let mut list: Vec<Hit> = hits.collect();
+        list.sort_by(Hit::rank);
+        list.retain(|hit| !is_query(query, hit, qrels));
+        list.truncate(depth);
+        let ids = as_trec_eval(&list).into_iter();
+        rankings.insert(query.to_owned(), ids.map(|hit| hit.id.clone()).collect());
+    }
+    check_judged(rankings.keys(), qrels, path)?;
+    Ok(rankings)
 }
 
 #[cfg(test)]

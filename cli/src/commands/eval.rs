@@ -142,10 +142,14 @@ struct Retrieval {
     /// Write the ranking as a TREC run.
     #[arg(long)]
     run: Option<PathBuf>,
+    /// TREC run of the same queries, as --run writes it, to compare with: beside each metric stand that of the run and the difference,
+    /// paired by query, with its 95 % interval.
+    #[arg(long, value_name = "FILE")]
+    against: Option<PathBuf>,
     /// Stages of a cascade, as in bm25:1000,dense:100,cross-encoder:20,policy:10. The first is a search mode that finds so many
     /// passages; each of the others (bm25, dense, cross-encoder, policy) puts so many of the first in order anew.
     #[arg(long, value_name = "NAME:CANDIDATES", value_delimiter = ',', requires = "index",
-        conflicts_with_all = ["mode", "rerank_depth", "cache_entries", "remote", "k", "run"])]
+        conflicts_with_all = ["mode", "rerank_depth", "cache_entries", "remote", "k", "run", "against"])]
     stages: Vec<String>,
     /// Config whose environment and policy are the stage `policy`: one that ends in a ranking, such as rerank.
     #[arg(long, requires = "stages")]
@@ -156,7 +160,8 @@ struct Retrieval {
     /// Change a value of the config: key.path=value; may be repeated.
     #[arg(long = "set", value_name = "KEY=VALUE", requires = "config")]
     overrides: Vec<String>,
-    /// Print as JSON: metric name to mean; with --stages the stages with their metrics.
+    /// Print as JSON: metric name to mean, and `intervals`; with --against the other run's means and the differences; with --stages the
+    /// stages with their metrics.
     #[arg(long)]
     json: bool,
 }
@@ -422,17 +427,40 @@ impl Retrieval {
             let found = ranking.cascade(&self.qrels, &self.stages, policy, &Watch::new())?;
             return print(&found, self.json);
         }
-        let report = ranking.evaluate(&self.qrels, self.run.as_deref())?;
-        if self.json {
-            let means: Map<String, Value> = report
-                .metrics
-                .iter()
-                .map(|(name, metric)| (name.clone(), metric.mean.estimate.into()))
-                .collect();
-            out(&Value::Object(means).to_string());
-        } else {
-            out(&report.to_text());
+        let [run, against] = [&self.run, &self.against].map(Option::as_deref);
+        let (report, other) = ranking.evaluate(&self.qrels, run, against)?;
+        if !self.json {
+            out(&match &other {
+                Some(other) => report.to_text_against(other)?,
+                None => report.to_text(),
+            });
+            return Ok(());
         }
+        let metrics = report.metrics.iter();
+        let mut all: Map<String, Value> = metrics
+            .clone()
+            .map(|(name, metric)| (name.clone(), metric.mean.estimate.into()))
+            .collect();
+        let intervals: Map<String, Value> = metrics
+            .map(|(name, metric)| (name.clone(), serde_json::json!(metric.mean.ends())))
+            .collect();
+        all.insert("intervals".to_owned(), intervals.into());
+        if let Some(other) = &other {
+            let gains = report.gains(other)?.into_iter();
+            let metrics: Map<String, Value> = gains
+                .map(|(name, gain)| {
+                    let mean = other.mean(&name).map(|mean| mean.estimate);
+                    (name, serde_json::json!({"mean": mean, "difference": gain}))
+                })
+                .collect();
+            let against = serde_json::json!({
+                "metrics": metrics,
+                "unanswered": other.unanswered,
+                "unjudged": other.unjudged,
+            });
+            all.insert("against".to_owned(), against);
+        }
+        out(&Value::Object(all).to_string());
         Ok(())
     }
 }

@@ -163,6 +163,81 @@ fn the_file_of_a_ranking_is_named_and_stays_until_there_is_another() {
 }
 
 #[test]
+fn a_ranking_is_compared_with_the_run_of_another() {
+    let place = place();
+    let written = [&RETRIEVAL[..], &["-k", "20", "--run", "ranked.txt"]].concat();
+    forage(place.path(), &written);
+    let command = [&RETRIEVAL[..], &["-k", "20", "--against", "ranked.txt"]].concat();
+    let json = || -> Value {
+        let found = forage(place.path(), &[&command[..], &["--json"]].concat());
+        serde_json::from_str(&found).unwrap()
+    };
+    let same = json();
+    let metrics = same["against"]["metrics"].as_object().unwrap();
+    assert!(metrics.len() > 10, "{same}");
+    for (name, found) in metrics {
+        assert_eq!(found["mean"], same[name], "{name}");
+        for key in ["estimate", "low", "high"] {
+            assert_eq!(found["difference"][key].as_f64(), Some(0.0), "{name}");
+        }
+        let ends = &same["intervals"][name];
+        assert!(ends[0].as_f64() <= ends[1].as_f64(), "{name}: {ends}");
+    }
+    assert_eq!(same["against"]["unanswered"], 0);
+
+    // The lists of the first judged query alone: all others count 0.
+    let run = std::fs::read_to_string(place.path().join("ranked.txt")).unwrap();
+    let qrels = std::fs::read_to_string(place.path().join(RETRIEVAL[7])).unwrap();
+    let judged: BTreeSet<&str> = qrels
+        .lines()
+        .skip(1)
+        .filter_map(|line| line.split('\t').next())
+        .collect();
+    let of = |query: &str| {
+        let lines = run
+            .lines()
+            .filter(|line| line.split(' ').next() == Some(query));
+        lines.collect::<Vec<&str>>().join("\n")
+    };
+    let first = *judged.first().unwrap();
+    std::fs::write(place.path().join("ranked.txt"), of(first)).unwrap();
+    let part = json();
+    let others = judged.len() - 1;
+    assert_eq!(part["against"]["unanswered"].as_u64(), Some(others as u64));
+    let found = &part["against"]["metrics"]["recall@10"];
+    assert!(found["difference"]["low"].as_f64() > Some(0.0), "{found}");
+    let table = forage(place.path(), &command);
+    let counts = format!("({others} without results, counted as 0); 0 without judgments left out");
+    for words in ["other  difference", "the other run: ", counts.as_str()] {
+        assert!(table.contains(words), "{words}: {table}");
+    }
+
+    let error = refused(
+        place.path(),
+        &[&command[..], &["--run", "ranked.txt"]].concat(),
+    );
+    assert!(error.contains("is a file that is read"), "{error}");
+    std::fs::write(place.path().join("other.txt"), "q Q0 d 1 high tag\n").unwrap();
+    let other = [&RETRIEVAL[..], &["--against", "other.txt"]].concat();
+    let error = refused(place.path(), &other);
+    assert!(
+        error.contains("other.txt line 1: the score `high`"),
+        "{error}"
+    );
+    let compared = Command::new(env!("CARGO_BIN_EXE_forage"))
+        .args(["compare", "ranked.txt", "ranked.txt"])
+        .current_dir(place.path())
+        .output()
+        .unwrap();
+    let error = String::from_utf8_lossy(&compared.stderr);
+    let part = "`ranked.txt` is a TREC run, not a file of episodes: forage eval retrieval --against ranked.txt";
+    assert!(
+        !compared.status.success() && error.contains(part),
+        "{error}"
+    );
+}
+
+#[test]
 fn stages_that_cannot_be_are_refused() {
     let place = place();
     for (stages, part) in [

@@ -62,7 +62,7 @@ impl Ranking<'_> {
         let index = Arc::new(Index::open(folder)?);
         let qrels = judgments_of(&index, qrels)?;
         let mut queries = QueryRecord::read_all(self.queries)?;
-        check_judged(&queries, &qrels, self.queries)?;
+        check_judged(queries.iter().map(|query| &query.id), &qrels, self.queries)?;
         queries.retain(|query| qrels.contains_key(&query.id));
         let first = RetrieverConfig {
             mode: finds,

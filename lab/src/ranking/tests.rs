@@ -216,6 +216,54 @@ fn equal_scores_are_read_as_trec_eval_reads_them() {
 }
 
 #[test]
+fn a_written_run_is_read_back_and_what_is_none_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("ranked.txt");
+    let read = |text: &str, depth| {
+        std::fs::write(&file, text).unwrap();
+        let grades = BTreeMap::from([("d1".to_owned(), 1)]);
+        let qrels = BTreeMap::from([("q1".to_owned(), grades)]);
+        super::read_run(&file, &qrels, depth)
+    };
+    let mut written = String::new();
+    let ranking = [
+        ("d3", 2.0),
+        ("d2", 1.5),
+        ("d1", 1.5),
+        ("q1", 1.0),
+        ("d4", 0.1),
+    ];
+    super::write_run(&mut written, "q1", ranking, "forage").unwrap();
+    assert_eq!(read(&written, 4).unwrap()["q1"], ["d3", "d2", "d1", "d4"]);
+    // Scores decide, not lines; the list is cut as that of a search, before equal scores are turned round.
+    let turned: Vec<&str> = written.lines().rev().collect();
+    assert_eq!(read(&turned.join("\n"), 2).unwrap()["q1"], ["d3", "d1"]);
+    for (text, part) in [
+        (
+            "q1 Q0 d1 1 2.5 a\n\nq1 Q0 d2 2 a\n",
+            "ranked.txt line 3 has 5 columns",
+        ),
+        ("q1 Q0 d1 1 high a", "line 1: the score `high` is not"),
+        ("q1 Q0 d1 1 NaN a", "line 1: the score `NaN` is not"),
+        (
+            "q1 Q0 d1 1 2 a\nq1 Q0 d1 2 1 a",
+            "line 2 ranks passage `d1` for query `q1` a second time",
+        ),
+        ("\n", "holds no line of a TREC run"),
+        ("q7 Q0 d1 1 2 a", "ranked.txt is judged, `q7` for instance"),
+    ] {
+        let error = read(text, 10).unwrap_err().to_string();
+        assert!(error.contains(part), "{error}");
+    }
+    let nowhere = super::read_run(&folder.path().join("none"), &BTreeMap::new(), 1);
+    let error = nowhere.unwrap_err().to_string();
+    assert!(
+        error.contains("cannot read") && error.contains("none; check"),
+        "{error}"
+    );
+}
+
+#[test]
 fn a_query_does_not_find_itself() {
     let passages = ["a", "b", "c"].map(|id| Passage::new(id, "", "the moon over a river"));
     let index = Bm25Retriever::in_memory(passages.to_vec()).unwrap();
