@@ -231,6 +231,20 @@ pub enum IndexError {
         /// The second passage of a page.
         id: String,
     },
+    /// Pages would be added in another form than the index has.
+    #[error(
+        "`{}` holds pages in format {held}, and {given} would mix whole pages with passages of pages; add with `--format {held}`, or \
+         build another index",
+        path.display()
+    )]
+    MixedPages {
+        /// The index folder.
+        path: PathBuf,
+        /// The format of a corpus in the index.
+        held: String,
+        /// The format of the corpus to be added.
+        given: &'static str,
+    },
     /// Another process builds at the same place.
     #[error("another build of `{}` is running; wait for it or choose another folder", path.display())]
     Busy {

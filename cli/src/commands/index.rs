@@ -218,14 +218,25 @@ impl Index {
 }
 
 impl Corpus {
-    /// The corpora on this machine, fetched where they are on the hub, at least one, and their format.
-    fn open(&self) -> Result<(Vec<PathBuf>, CorpusFormat)> {
+    /// The corpora on this machine, fetched where they are on the hub, at least one, and their format: of pages that are added to `index`,
+    /// whole or cut as they are there.
+    fn open(&self, index: Option<&Path>) -> Result<(Vec<PathBuf>, CorpusFormat)> {
         let paths = self.paths.iter().map(|path| fetch_file(path));
         let paths: Vec<PathBuf> = paths.collect::<Result<_, _>>()?;
         if let Some(format) = self.format {
             return Ok((paths, format));
         }
         let format = CorpusFormat::detect(&paths[0])?;
+        let sources = index.map_or_else(|| Ok(Vec::new()), sources_of)?;
+        let formats = sources.iter();
+        let mut formats = formats.filter_map(|source| source.format.parse::<CorpusFormat>().ok());
+        if let Some(held) = formats.find(|held| held.whole() == format.whole()) {
+            hint(&format!(
+                "taken for {held} ({}), as the index is",
+                held.about
+            ));
+            return Ok((paths, held));
+        }
         hint(&format!(
             "taken for {format} ({}); --format says otherwise{}",
             format.about,
@@ -316,7 +327,7 @@ impl Build {
             b: self.b,
         };
         let corpus = &self.corpus;
-        let (paths, format) = corpus.open()?;
+        let (paths, format) = corpus.open(None)?;
         let mut request = BuildRequest {
             bm25,
             replace: self.replace,
@@ -335,7 +346,7 @@ impl Build {
 impl Add {
     fn run(self) -> Result<()> {
         let corpus = &self.corpus;
-        let (paths, format) = corpus.open()?;
+        let (paths, format) = corpus.open(Some(&self.index))?;
         let mut request = AddRequest {
             drop_duplicates: corpus.drop_duplicates,
             ..AddRequest::new(&paths[0], format, &self.index)
@@ -391,6 +402,13 @@ impl Embed {
         ));
         Ok(())
     }
+}
+
+/// The corpora that an index was made from.
+fn sources_of(index: &Path) -> Result<Vec<Source>> {
+    let manifest = serde_json::to_value(RetrieverIndex::open(index)?.description())?;
+    let manifest: Manifest = serde_json::from_value(manifest)?;
+    Ok(manifest.sources)
 }
 
 /// Says how an index is searched.

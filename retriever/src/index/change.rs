@@ -26,13 +26,14 @@ impl Index {
     ///
     /// # Errors
     /// Any fault of the corpus (named by line), [`crate::ReadError::AlreadyIndexed`] for an id the index has,
-    /// [`IndexError::Busy`], the errors of [`Index::open`], or a failure of the file system or the postings engine.
+    /// [`IndexError::MixedPages`], [`IndexError::Busy`], the errors of [`Index::open`], or a failure of the file system or the postings engine.
     pub fn add(
         request: &AddRequest,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<BuildSummary, IndexError> {
         let reader = CorpusReader::open_all(&request.sources, request.format)?;
         let (staging, mut manifest) = Staging::for_change(&request.index)?;
+        manifest.check_pages(&request.index, request.format)?;
         let mut index = Self::open_generation(&request.index, &manifest)?;
         manifest.generation += 1;
         let name = segment_name(manifest.generation);

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::MANIFEST_FILE;
 use crate::analyzer::ANALYZER_ID;
 use crate::bm25::Bm25Params;
+use crate::corpus::CorpusFormat;
 use crate::error::IndexError;
 
 /// Version of the folder layout and of every file in it.
@@ -176,6 +177,22 @@ impl Manifest {
         match manifest.stray_name() {
             None => Ok(manifest),
             Some(what) => Err(damaged(what)),
+        }
+    }
+
+    /// Refuses pages in a form, whole or cut, that the index does not have.
+    pub(super) fn check_pages(&self, folder: &Path, given: CorpusFormat) -> Result<(), IndexError> {
+        let other_form = |source: &&Source| {
+            let held: Result<CorpusFormat, _> = source.format.parse();
+            held.is_ok_and(|held| held != given && held.whole() == given.whole())
+        };
+        match self.sources.iter().find(other_form) {
+            None => Ok(()),
+            Some(source) => Err(IndexError::MixedPages {
+                path: folder.to_owned(),
+                held: source.format.clone(),
+                given: given.name(),
+            }),
         }
     }
 

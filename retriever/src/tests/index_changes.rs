@@ -166,6 +166,27 @@ fn ids_already_indexed_are_named_by_line() {
 }
 
 #[test]
+fn whole_pages_and_passages_of_pages_do_not_mix() {
+    let scratch = tempfile::tempdir().unwrap();
+    let out = scratch.path().join("index");
+    let pages = |name: &str| {
+        let path = scratch.path().join(format!("{name}.jsonl"));
+        let row = format!("{{\"id\":\"{name}\",\"title\":\"T\",\"content\":\"red\"}}\n");
+        fs::write(&path, row).unwrap();
+        path
+    };
+    let whole = CorpusFormat::WHOLE_PAGES;
+    build(&BuildRequest::new(pages("a"), whole, &out)).unwrap();
+    let error = add(&AddRequest::new(pages("b"), CorpusFormat::PAGES, &out)).unwrap_err();
+    assert!(
+        error.to_string().contains("--format whole-pages"),
+        "{error}"
+    );
+    let grown = add(&AddRequest::new(pages("b"), whole, &out)).unwrap();
+    assert_eq!(grown.passages, 2);
+}
+
+#[test]
 fn ids_of_a_folder_are_named_by_file_and_line() {
     let scratch = tempfile::tempdir().unwrap();
     let (out, shards) = (scratch.path().join("index"), scratch.path().join("shards"));
