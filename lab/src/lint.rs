@@ -175,14 +175,16 @@ impl Resolved {
         let Some(episode) = self.environment.longest()? else {
             return Ok(());
         };
-        let window = Start::of(self, false)?.map_or_else(
+        let start = Start::of(self, false)?;
+        let window = start.as_ref().map_or_else(
             || {
                 let served = self.sampler.as_ref().map(|sampler| sampler.context);
                 self.engine.context_tokens.min(served.unwrap_or(usize::MAX))
             },
             |start| self.window(start.shape()),
         );
-        check_window(episode, window)
+        let cache = start.and_then(|start| self.cache_with_room(start.shape(), episode));
+        check_window(episode, window, cache)
     }
 }
 
@@ -440,7 +442,7 @@ mod tests {
             "engine.cache_mib=128",
         ];
         let error = crate::error::causes(&resolved(&small).check_window().unwrap_err());
-        for part in ["the policy's window 592", "engine.cache_mib"] {
+        for part in ["the policy's window 592", "engine.cache_mib to 256"] {
             assert!(error.contains(part), "{error}");
         }
         let large = [&small[..3], &["engine.cache_mib=256"]].concat();

@@ -223,15 +223,25 @@ fn factory(
     let factory = make(&environment.id, settings, resources)
         .in_config(format!("environment {}", environment.id))?;
     if let Some(window) = window {
-        check_window(factory.spec().max_episode_tokens, window)?;
+        check_window(factory.spec().max_episode_tokens, window, None)?;
     }
     Ok(factory)
 }
 
-/// Refuses episodes that do not fit the policy's window.
-pub(crate) fn check_window(episode: usize, window: usize) -> Result<()> {
+/// Refuses episodes that do not fit the policy's window; a larger cache, in MiB, is named where it alone would do.
+pub(crate) fn check_window(episode: usize, window: usize, cache: Option<usize>) -> Result<()> {
     if episode <= window {
         return Ok(());
+    }
+    if let Some(cache) = cache {
+        return Err(RunError::config_because(
+            format!(
+                "environment.settings.max_episode_tokens is {episode}, the policy's window {window} tokens"
+            ),
+            format!(
+                "the key-value cache holds no more: raise engine.cache_mib to {cache}, or lower max_episode_tokens"
+            ),
+        ));
     }
     Err(RunError::config_because(
         format!(

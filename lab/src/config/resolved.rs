@@ -155,6 +155,21 @@ impl Resolved {
         }
     }
 
+    /// The smallest cache with room for an episode of this length, in steps of 256 MiB; `None` where the engine's context, the model or a
+    /// server has none.
+    pub(crate) fn cache_with_room(&self, model: &ModelConfig, episode: usize) -> Option<usize> {
+        let generation = self.generation();
+        if self.sampler.is_some() || generation.window(model) < episode {
+            return None;
+        }
+        let mut caches = (1..=4096).map(|steps| steps * 256);
+        caches.find(|&cache_mib| {
+            let mut larger = generation;
+            larger.sizes.cache_mib = cache_mib;
+            larger.engine(model).window(model) >= episode
+        })
+    }
+
     /// The settings of generation under this config.
     pub fn generation(&self) -> Generation {
         Generation {

@@ -26,7 +26,8 @@ impl Index {
     ///
     /// # Errors
     /// Any fault of the corpus (named by line), [`crate::ReadError::AlreadyIndexed`] for an id the index has,
-    /// [`IndexError::MixedPages`], [`IndexError::Busy`], the errors of [`Index::open`], or a failure of the file system or the postings engine.
+    /// [`IndexError::MixedPages`], [`IndexError::Busy`], the errors of [`Index::open`], or a failure of the file system or the postings
+    /// engine.
     pub fn add(
         request: &AddRequest,
         progress: &mut dyn FnMut(u64, u64),

@@ -42,7 +42,14 @@ pub(crate) struct Init {
 
 impl Init {
     pub(super) fn run(self) -> Result<()> {
-        let text = self.text(self.window()?);
+        let mut text = self.text(self.window()?);
+        if let Some(cache) = larger_cache(&text) {
+            let _ = write!(
+                text,
+                "\n# MiB of the key-value cache: the default has no room for the longest episode of this policy.\n\
+                 [engine]\ncache_mib = {cache}\n"
+            );
+        }
         // What is written here can be used, or is refused before it is written.
         let config = RunConfig::parse(&text, &[])?;
         config.check()?;
@@ -199,6 +206,20 @@ fn limits(heading: &str, window: usize) -> String {
     format!("{heading}\nmax_turn_tokens = 56\nmax_episode_tokens = {window}\n")
 }
 
+/// The cache, in MiB, that the longest episode of a config needs where the default is too small and a larger one is enough.
+fn larger_cache(text: &str) -> Option<usize> {
+    let fits = |overrides: &[String]| {
+        let config = RunConfig::parse(text, overrides).ok()?;
+        let resolved = config.resolve(None).ok()?;
+        Some(resolved.check_window().is_ok())
+    };
+    if fits(&[])? {
+        return None;
+    }
+    let mut caches = [2048, 4096, 8192, 16384, 32768].into_iter();
+    caches.find(|cache| fits(&[format!("engine.cache_mib={cache}")]) == Some(true))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -270,6 +291,10 @@ mod tests {
         assert!(!other.contains("[environment.settings]"), "{other}");
         assert!(!other.contains("learning_rate"), "{other}");
         assert!(other.contains("\ndevice = \"cpu\"\n"), "{other}");
+        // Pages take more room than the default cache has for a model of this shape.
+        let pages = text(init("Qwen/Qwen3-0.6B", "code-search"));
+        assert_eq!(larger_cache(&pages), Some(2048));
+        assert_eq!(larger_cache(&other), None);
         let text = text(init("builtin:quickstart", "search-r1"));
         let config = RunConfig::parse(&text, &[]).unwrap();
         config.check().unwrap();
