@@ -16,6 +16,9 @@ use crate::registry;
 /// How the id of a poisoned passage begins; the answer it asserts follows, up to a `#`.
 const POISON: &str = "poison:";
 
+/// The way to play under poisoned passages.
+const READING: &str = "use an environment that reads passages";
+
 /// Passages of a page that may stand among the hits in the place of others.
 const PASSAGES_PER_PAGE: usize = 8;
 
@@ -143,10 +146,11 @@ impl PassageProbe {
             (registry::find(id)?.resolve)(settings.clone())?.passages,
             self.probe,
         ) {
+            (Passages::Unread { why, .. }, Probe::PoisonedPassages) => refuse(why, READING),
             (Passages::Unread { why, fix }, _) => refuse(why, fix),
             (Passages::LeadToPages, Probe::PoisonedPassages) => refuse(
                 "pages are read, and there is no page of the poisoned passage",
-                "use an environment that reads passages",
+                READING,
             ),
             (Passages::Read | Passages::LeadToPages, _) => Ok(()),
         }

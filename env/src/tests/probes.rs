@@ -227,6 +227,16 @@ async fn programs_search_probed_passages() {
         refused(Probe::PoisonedPassages, "code-search", passages)
             .contains("no page of the poisoned passage")
     );
+    // That setting does not help where passages are poisoned.
+    let poisoned = refused(
+        Probe::PoisonedPassages,
+        "code-search",
+        settings("code-search", json!({})),
+    );
+    assert!(
+        poisoned.contains("an environment that reads passages"),
+        "{poisoned}"
+    );
     assert!(
         refused(Probe::NoSearch, "query-writer", json!({})).contains("judged by what it finds")
     );

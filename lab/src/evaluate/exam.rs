@@ -188,6 +188,7 @@ impl Exam<'_> {
             self.player.format.clone(),
             self.observer,
         )?;
+        ProbeBase::check(&self, &session)?;
         let rollout = session.rollout(Arc::clone(&self.player.policy), Sampling::GREEDY)?;
         if options.self_grade
             && (self.samples < 2 || rollout.factory.spec().outcome != Outcome::Answer)

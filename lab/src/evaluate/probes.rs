@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use forage_contracts::environment::EnvFactory;
 use forage_contracts::policy::Sampling;
 use forage_contracts::seed::Seed;
 use forage_contracts::{Episode, Provenance, TokenLog};
@@ -52,22 +53,73 @@ pub(super) struct ProbeBase<'a> {
 }
 
 impl ProbeBase<'_> {
-    /// Plays the questions greedily under a probe.
-    pub(super) fn probe(&self, probe: Probe) -> Result<Probed> {
+    /// Refuses probes that cannot be played, before anything is.
+    pub(super) fn check(exam: &Exam<'_>, session: &Session) -> Result<()> {
+        let base = ProbeBase {
+            exam,
+            session,
+            episodes: &[],
+            unfinished: None,
+        };
+        for probe in &exam.options.probes {
+            match probe {
+                Probe::SelfCritique => {
+                    base.weights()?;
+                }
+                Probe::ParaphrasedPrompt => {
+                    base.wordings()?;
+                }
+                _ => {
+                    base.passages(*probe)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The environment under a probe of passages; `None` of another probe.
+    fn passages(&self, probe: Probe) -> Result<Option<Arc<dyn EnvFactory>>> {
         let unfit = || format!("--probe {}", probe.name());
         let seed = Seed::root(self.exam.seed);
         let passages = PassageProbe::new(probe, &self.exam.tasks, seed).in_config(unfit())?;
         let Some(passages) = passages else {
+            return Ok(None);
+        };
+        let environment = &self.session.environment;
+        let settings = Value::Object(environment.settings.clone());
+        let resources = self.session.resources.clone();
+        let factory = Arc::new(passages)
+            .factory(&environment.id, settings, resources)
+            .in_config(unfit())?;
+        Ok(Some(factory))
+    }
+
+    /// The prompts in other words.
+    fn wordings(&self) -> Result<Vec<Value>> {
+        let environment = &self.session.environment;
+        let settings = Value::Object(environment.settings.clone());
+        let name = Probe::ParaphrasedPrompt.name();
+        Probe::wordings(&environment.id, &settings).in_config(format!("--probe {name}"))
+    }
+
+    /// The policy's weights, for entropies.
+    fn weights(&self) -> Result<&Checkpoint> {
+        self.exam.player.weights.as_ref().ok_or_else(|| {
+            RunError::config_because(
+                format!("--probe {}", Probe::SelfCritique.name()),
+                "name a policy with weights, a folder or builtin:quickstart; scripts and servers tell no entropies",
+            )
+        })
+    }
+
+    /// Plays the questions greedily under a probe.
+    pub(super) fn probe(&self, probe: Probe) -> Result<Probed> {
+        let Some(factory) = self.passages(probe)? else {
             return match probe {
                 Probe::SelfCritique => self.self_critique().map(Probed::Critique),
                 _ => self.paraphrased().map(Probed::Wordings),
             };
         };
-        let environment = &self.session.environment;
-        let settings = Value::Object(environment.settings.clone());
-        let factory = Arc::new(passages)
-            .factory(&environment.id, settings, self.session.resources.clone())
-            .in_config(unfit())?;
         let episodes = self.play(&self.session.with_factory(factory), probe.name())?;
         let result =
             ProbeResult::from_episodes(probe.name(), self.episodes, &episodes, self.bootstrap())?;
@@ -78,9 +130,7 @@ impl ProbeBase<'_> {
     fn paraphrased(&self) -> Result<Sensitivity> {
         let name = Probe::ParaphrasedPrompt.name();
         let environment = &self.session.environment;
-        let settings = Value::Object(environment.settings.clone());
-        let prompts =
-            Probe::wordings(&environment.id, &settings).in_config(format!("--probe {name}"))?;
+        let prompts = self.wordings()?;
         let mut sets = vec![self.episodes.to_vec()];
         for (place, prompt) in prompts.into_iter().enumerate() {
             let mut settings = environment.settings.clone();
@@ -137,12 +187,7 @@ impl ProbeBase<'_> {
     /// Asks for a second attempt that differs from the first, and compares how certain the policy is in both.
     fn self_critique(&self) -> Result<Critique> {
         let name = Probe::SelfCritique.name();
-        let Some(weights) = &self.exam.player.weights else {
-            return Err(RunError::config_because(
-                format!("--probe {name}"),
-                "name a policy with weights, a folder or builtin:quickstart; scripts and servers tell no entropies",
-            ));
-        };
+        let weights = self.weights()?;
         let factory = Probe::second_attempt(Arc::clone(&self.session.factory), self.episodes);
         let second = self.play(&self.session.with_factory(factory), name)?;
         let workers = self.workers(weights);

@@ -190,14 +190,18 @@ fn an_evaluation_is_probed_on_the_same_questions() {
         "--set",
         "data.train_questions=5",
     ];
+    let none = folder.path().join("none.jsonl");
+    let written = ["--out", text(&none)];
     let (code, error) = fails(
         &[
             &["eval", query, "--policy", "oracle", "--probe", "no-search"],
             &small[..],
+            &written[..],
         ]
         .concat(),
     );
     assert_eq!(code, 2);
+    assert!(!none.exists(), "refused before anything was played");
     assert!(
         error.contains("--probe no-search") && error.contains("judged by what it finds"),
         "{error}"
