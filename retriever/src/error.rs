@@ -282,13 +282,15 @@ pub enum IndexError {
     },
     /// The index was built from another corpus than the one expected.
     #[error(
-        "index `{}` was built from corpus {found}, but corpus {expected} is expected; build the index again from that \
-         corpus or point to the index that belongs to it",
+        "index `{}` was built from {sources}, whose passages are others than those of the corpus that is expected (digests {found} \
+         and {expected}); build the index again from that corpus or point to the index that belongs to it",
         index.display()
     )]
     CorpusMismatch {
         /// The index folder.
         index: PathBuf,
+        /// Paths of the corpora that it was built from.
+        sources: String,
         /// Digest that was expected, hex.
         expected: String,
         /// Digest in the manifest, hex.

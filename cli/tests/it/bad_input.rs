@@ -401,7 +401,7 @@ fn an_index_of_another_corpus_is_refused() {
     }
     let (_, error) = fails(&command);
     assert!(
-        error.contains("corpus") && error.contains("index"),
+        error.contains(text(&indexed)) && error.contains("build the index again"),
         "{error}"
     );
 }

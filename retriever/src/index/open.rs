@@ -170,8 +170,11 @@ impl Index {
             return Ok(());
         }
         let (index, expected) = (self.place.clone(), expected_digest.to_owned());
+        let paths = self.manifest.sources.iter();
+        let paths: Vec<String> = paths.map(|source| format!("`{}`", source.path)).collect();
         Err(IndexError::CorpusMismatch {
             index,
+            sources: paths.join(", "),
             expected,
             found: found.clone(),
         })
