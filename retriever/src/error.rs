@@ -58,6 +58,15 @@ pub enum ReadError {
         /// The folder.
         path: PathBuf,
     },
+    /// An index folder where a corpus is wanted.
+    #[error(
+        "`{}` is an index, and a corpus is read here; name the corpus, or the index by --index (in a config data.files.index)",
+        path.display()
+    )]
+    IsIndex {
+        /// The folder.
+        path: PathBuf,
+    },
     /// Files of several kinds in one folder, so that it is not clear which of them are the corpus.
     #[error("`{}` holds both {one} and {other} files; pass one of them, or a folder with one kind", path.display())]
     MixedFolder {

@@ -193,6 +193,10 @@ pub(crate) fn corpus_files(path: &Path) -> Result<Vec<Part>, ReadError> {
     if let Some(file) = named.into_iter().find(|file| file.exists()) {
         return Ok(vec![Part::from(file)]);
     }
+    if path.join("manifest.json").is_file() && holds_segment(path) {
+        let path = path.to_owned();
+        return Err(ReadError::IsIndex { path });
+    }
     let readme = path.join(README);
     let mut found = listed(path, ENDS)?;
     if found.iter().all(|(_, kind)| *kind == MARKDOWN) {
@@ -215,4 +219,11 @@ pub(crate) fn corpus_files(path: &Path) -> Result<Vec<Part>, ReadError> {
         // The two that an alphabet puts first: a message that does not depend on the folder's order.
         [one, other, ..] => Err(ReadError::MixedFolder { path, one, other }),
     }
+}
+
+/// Tells whether a folder has the folder of an index's segment in it.
+fn holds_segment(path: &Path) -> bool {
+    let entries = path.read_dir().into_iter().flatten().flatten();
+    let mut names = entries.map(|entry| entry.file_name());
+    names.any(|name| name.to_string_lossy().starts_with("seg-"))
 }

@@ -127,6 +127,14 @@ async fn memory_and_folder_agree() {
 }
 
 #[test]
+fn an_index_is_no_corpus() {
+    let place = Place::new();
+    build(&place.request(&ROWS)).unwrap();
+    let error = forage_retriever::CorpusFormat::detect(&place.path("index")).unwrap_err();
+    assert!(error.to_string().contains("data.files.index"), "{error}");
+}
+
+#[test]
 fn another_corpus_is_one_clear_error() {
     let place = Place::new();
     build(&place.request(&ROWS)).unwrap();
