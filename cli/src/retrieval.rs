@@ -1,12 +1,23 @@
 //! The search for passages, as arguments.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::Args;
-use forage_lab::{RetrieverConfig, RunError};
-use forage_retriever::Mode;
+use forage_lab::{RetrieverConfig, RunError, fetch_file};
+use forage_retriever::{CorpusFormat, Mode};
 use forage_trainer::device::DeviceSpec;
+
+/// The format of a corpus, read off its first record where none is given.
+pub(crate) fn format_of(
+    corpus: Option<&Path>,
+    given: Option<CorpusFormat>,
+) -> Result<Option<CorpusFormat>> {
+    match (corpus, given) {
+        (Some(corpus), None) => Ok(Some(CorpusFormat::detect(&fetch_file(corpus)?)?)),
+        _ => Ok(given),
+    }
+}
 
 /// The same words as in a config's `[retriever]`.
 #[derive(Args, Clone, Debug)]

@@ -23,7 +23,7 @@ use crate::environment::EnvironmentArgs;
 use crate::figures::printable;
 use crate::policy::ServerArgs;
 use crate::progress::Watch;
-use crate::retrieval::RetrievalArgs;
+use crate::retrieval::{RetrievalArgs, format_of};
 use crate::terminal::{hint, out, word};
 
 /// Evaluates a policy, or an index on judged queries.
@@ -54,10 +54,10 @@ pub(crate) struct Eval {
     #[command(flatten)]
     retrieval: RetrievalArgs,
     /// Corpus to index in a temporary folder, when there is no --index.
-    #[arg(long, requires = "format")]
+    #[arg(long)]
     corpus: Option<PathBuf>,
     /// The corpus format.
-    #[arg(long, help = format!("Format of the corpus: {}", CorpusFormat::help()))]
+    #[arg(long, help = format!("Format of the corpus, read off its first record when absent: {}", CorpusFormat::help()))]
     format: Option<CorpusFormat>,
     /// Questions as JSON lines.
     #[arg(long)]
@@ -269,11 +269,12 @@ impl Eval {
             )
         } else {
             let retrieval = self.retrieval.one_mode()?;
+            let format_of_corpus = format_of(self.corpus.as_deref(), self.format)?;
             let sources = Sources {
                 environment: &self.env,
                 questions: self.questions.as_deref(),
                 index: self.index.as_deref(),
-                corpus: self.corpus.as_deref().zip(self.format),
+                corpus: self.corpus.as_deref().zip(format_of_corpus),
                 retrieval: &retrieval,
                 split: Split::Test,
                 limit: self.limit,

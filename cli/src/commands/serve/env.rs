@@ -15,7 +15,7 @@ use super::{Front, stopped};
 use crate::config::read;
 use crate::environment::{EnvironmentArgs, Servers};
 use crate::progress::Watch;
-use crate::retrieval::RetrievalArgs;
+use crate::retrieval::{RetrievalArgs, format_of};
 
 /// Serves an environment to trainers and agents with a policy.
 ///
@@ -42,10 +42,10 @@ pub(crate) struct Env {
     #[command(flatten)]
     retrieval: RetrievalArgs,
     /// Corpus to index in a temporary folder, when there is no --index.
-    #[arg(long, requires_all = ["format", "questions"], conflicts_with = "index")]
+    #[arg(long, requires = "questions", conflicts_with = "index")]
     corpus: Option<PathBuf>,
     /// The corpus format.
-    #[arg(long, help = format!("Format of the corpus: {}", CorpusFormat::help()))]
+    #[arg(long, help = format!("Format of the corpus, read off its first record when absent: {}", CorpusFormat::help()))]
     format: Option<CorpusFormat>,
     /// Questions as JSON lines.
     #[arg(long)]
@@ -181,11 +181,12 @@ impl Env {
         };
         let seed = self.seed.unwrap_or(1);
         let retrieval = self.retrieval.one_mode()?;
+        let format_of_corpus = format_of(self.corpus.as_deref(), self.format)?;
         let sources = Sources {
             environment: id,
             questions: self.questions.as_deref(),
             index: self.index.as_deref(),
-            corpus: self.corpus.as_deref().zip(self.format),
+            corpus: self.corpus.as_deref().zip(format_of_corpus),
             retrieval: &retrieval,
             split: self.split,
             limit: self.limit,
