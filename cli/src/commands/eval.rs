@@ -139,7 +139,7 @@ struct Retrieval {
     /// Documents per query.
     #[arg(short, long, default_value = "1000")]
     k: NonZeroUsize,
-    /// Write the ranking as a TREC run.
+    /// Write the ranking as a TREC run; a file that is there is replaced.
     #[arg(long)]
     run: Option<PathBuf>,
     /// TREC run of the same queries, as --run writes it, to compare with: beside each metric stand that of the run and the difference,

@@ -17,7 +17,7 @@ pub(crate) struct ReportArgs {
     /// Run folders of `forage train`, `sft` or `quickstart`; files of episodes, from `forage eval --out`.
     #[arg(required = true)]
     runs: Vec<PathBuf>,
-    /// Page to write.
+    /// Page to write; one that is there is replaced.
     #[arg(long, default_value = "report.html")]
     out: PathBuf,
     /// Most trajectories on the page: evaluations first, then those of the newest steps.
