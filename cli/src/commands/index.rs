@@ -387,10 +387,13 @@ impl Embed {
             nprobe: self.nprobe.map(NonZeroUsize::get),
         };
         let summary = RetrieverIndex::embed(&self.index, source, request, &mut show(&watch))?;
+        let embedded = match summary.embedded {
+            0 => "every passage had its vector".to_owned(),
+            count => format!("{} embedded", counted(count, "passage")),
+        };
         out(&format!(
-            "{}: {} embedded, vectors of {} numbers, {}",
+            "{}: {embedded}, vectors of {} numbers, {}",
             self.index.display(),
-            counted(summary.embedded, "passage"),
             summary.dimension(),
             summary.kind()
         ));

@@ -187,7 +187,7 @@ impl Plan {
             }
             (RowSource::Kept, Some(old)) => (old.encoder.clone(), old.dimension),
             (RowSource::Kept, None) => {
-                let what = "the index has none yet; name their encoder or their file";
+                let what = "the index has none yet; name their encoder (--encoder) or their file (--vectors)";
                 return Err(fault(index.place(), what));
             }
         };
