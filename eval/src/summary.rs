@@ -15,8 +15,8 @@ use crate::stats::{
 use crate::text;
 
 /// A note below the numbers of a script's episodes.
-pub(crate) const IN_BYTES: &str = "counts of tokens, such as policy_tokens, are bytes here: a script has no tokenizer, and wider \
-     limits than a model\n";
+pub(crate) const IN_BYTES: &str = "counts of tokens, such as policy_tokens, are bytes here, as a script has no tokenizer; its \
+     limits are wider than a model's\n";
 
 /// A row of a table: a name, a mean with its interval, and the number of questions or data sets.
 type Row = (String, Interval, String);

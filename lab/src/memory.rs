@@ -398,7 +398,7 @@ fn peak_words(found: u64, estimated: u64, then: &str) -> String {
     } else {
         ""
     };
-    format!("peak memory {found} MiB; {estimated} MiB were estimated{then}{beyond}")
+    format!("peak memory {found} MiB; estimated were {estimated} MiB{then}{beyond}")
 }
 
 #[cfg(test)]
