@@ -11,7 +11,7 @@ use forage_retriever::{CorpusFormat, CorpusReader, Index, NoPassages};
 use super::Tasks;
 use super::corpus::{Corpus, fetch_all, open_checked, open_or_build, pages_in, pages_of};
 use crate::config::FilesConfig;
-use crate::error::{Context, Result, RunError};
+use crate::error::{Context, Result, RunError, refuse};
 use crate::evidence::name_pages;
 use crate::hub::fetch_file;
 use crate::layout::RunLayout;
@@ -95,8 +95,19 @@ pub(crate) fn file_splits(files: &FilesConfig, index: Option<&Index>) -> Result<
     }
     let tasks = |paths: &[PathBuf], ids: Option<&Path>, split| -> Result<Vec<Task>> {
         let mut read = Vec::new();
+        let key = match split {
+            Split::Train => "data.files.train",
+            Split::Dev => "data.files.dev",
+            Split::Test => "data.files.test",
+        };
         for path in paths {
             let path = fetch_file(path)?;
+            if !path.exists() {
+                refuse!(
+                    "{key}: no file at `{}`; write the path of a file of questions",
+                    path.display()
+                );
+            }
             let mut own = read_tasks(&path, split)?;
             let name = CorpusReader::source_name(&path);
             if path.is_dir() && corpora.contains(&name) {
