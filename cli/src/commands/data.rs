@@ -181,6 +181,10 @@ fn tell(found: &Contamination, [tasks, others]: [&[Task]; 2]) {
              are): nothing is said of answers, and no exact match can be measured",
         );
     }
+    let asked = |id: &String| {
+        let task = tasks.iter().find(|task| task.name() == *id);
+        task.map_or_else(|| id.clone(), |task| format!("{id}  {}", task.question))
+    };
     list("asked more than once", "", &found.duplicates, |repeated| {
         format!("{}  {}", repeated.ids.join(" "), repeated.question)
     });
@@ -188,7 +192,7 @@ fn tell(found: &Contamination, [tasks, others]: [&[Task]; 2]) {
         "answer in the question",
         " (no search is needed there: remove them, unless they offer a choice or are few: `forage audit` warns above a fifth)",
         &found.answer_in_question,
-        String::clone,
+        asked,
     );
     list(
         "answer that published graders take from the prompt",
