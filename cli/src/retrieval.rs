@@ -1,5 +1,6 @@
 //! The search for passages, as arguments.
 
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
@@ -7,6 +8,12 @@ use clap::Args;
 use forage_lab::{RetrieverConfig, RunError, fetch_file};
 use forage_retriever::{CorpusFormat, Mode};
 use forage_trainer::device::DeviceSpec;
+
+/// Reads a count of at least one.
+pub(crate) fn count(text: &str) -> Result<NonZeroUsize, String> {
+    text.parse()
+        .map_err(|_| "write a whole number from 1 on".to_owned())
+}
 
 /// The format of a corpus, read off its first record where none is given.
 pub(crate) fn format_of(

@@ -23,7 +23,7 @@ use crate::environment::EnvironmentArgs;
 use crate::figures::printable;
 use crate::policy::ServerArgs;
 use crate::progress::Watch;
-use crate::retrieval::{RetrievalArgs, format_of};
+use crate::retrieval::{RetrievalArgs, count, format_of};
 use crate::terminal::{hint, out, word};
 
 /// Evaluates a policy, or an index on judged queries.
@@ -137,7 +137,7 @@ struct Retrieval {
     #[arg(long)]
     qrels: PathBuf,
     /// Documents per query.
-    #[arg(short, long, default_value = "1000")]
+    #[arg(short, long, default_value = "1000", value_parser = count)]
     k: NonZeroUsize,
     /// Write the ranking as a TREC run; a file that is there is replaced.
     #[arg(long)]

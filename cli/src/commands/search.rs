@@ -10,7 +10,7 @@ use clap::Args;
 use forage_contracts::suggestion;
 use forage_retriever::{Bm25Retriever, Filter, Hit, Index, Mode, Query, Snippet};
 
-use crate::retrieval::RetrievalArgs;
+use crate::retrieval::{RetrievalArgs, count};
 use crate::terminal::{hint, note, out, prose, word};
 use forage_lab::runtime;
 
@@ -22,7 +22,7 @@ pub(crate) struct Search {
     /// Words to look for, without syntax unless --mode boolean.
     query: Option<String>,
     /// Passages to show.
-    #[arg(short, long, default_value = "5")]
+    #[arg(short, long, default_value = "5", value_parser = count)]
     k: NonZeroUsize,
     /// Only passages whose field has this value: page=p1; may be repeated.
     #[arg(long = "filter", value_name = "FIELD=VALUE")]

@@ -105,7 +105,7 @@ fn an_index_is_described_for_people_and_programs() {
     }
     let (code, error) = stderr(&["search", text(&index), "birthplace", "-k", "0"]);
     assert!(
-        code == Some(2) && error.contains("number would be zero"),
+        code == Some(2) && error.contains("a whole number from 1 on"),
         "{error}"
     );
     let found = |filter: &str| forage(&["search", text(&index), "birthplace", "--filter", filter]);
