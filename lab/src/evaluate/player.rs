@@ -217,7 +217,20 @@ impl<'a> Opening<'a> {
             Arc::new(Scripted::constant(tokenizer, (entry.last)(answer)))
         } else {
             let cast = Cast::new(tokenizer, tasks.iter().cloned());
-            entry.script(self.name, cast)?
+            entry.script(self.name, cast).map_err(|error| {
+                let has = |other: &&EnvEntry| {
+                    let mut scripts = other.scripts.iter();
+                    scripts.any(|script| script.name == self.name)
+                };
+                let others: Vec<&str> = environments().filter(has).map(|other| other.id).collect();
+                RunError::config_because(
+                    error.to_string(),
+                    format!(
+                        "the script is one of {}: name that environment by --env or in the config",
+                        others.join(", ")
+                    ),
+                )
+            })?
         };
         Ok(Player {
             policy,
