@@ -138,10 +138,12 @@ impl Play {
                     Some(config) => weights(config),
                     None => RewardSet::default_weights(outcome),
                 });
-                out(&format!(
-                    "reward {:.3} ({low:.1} to {high:.1})",
-                    score.total
-                ));
+                let bounds = if low.is_finite() && high.is_finite() {
+                    format!(" ({low:.1} to {high:.1})")
+                } else {
+                    String::new()
+                };
+                out(&format!("reward {:.3}{bounds}", score.total));
                 prose(&labels(task, outcome));
                 for (name, value) in &score.parts {
                     out(&format!("  {name:16} {value:.3}"));

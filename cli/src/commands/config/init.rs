@@ -109,9 +109,15 @@ impl Init {
         let file = |given: Option<&PathBuf>, usual: &str| {
             path(given.map_or(Path::new(usual), PathBuf::as_path))
         };
+        let given = self.corpus.as_deref();
+        let source = if given.is_some_and(|path| path.join("manifest.json").is_file()) {
+            "index"
+        } else {
+            "corpus"
+        };
         let _ = write!(
             text,
-            "[data.files]\ncorpus = {}\ntrain = {}\n\
+            "[data.files]\n{source} = {}\ntrain = {}\n\
              # The first 80 % of the questions are learned from, the rest is held out for `forage eval`; a file of held-out ones\n\
              # stands in its place: test = \"test.jsonl\".\ntrain_share = 0.8\n",
             file(self.corpus.as_ref(), "corpus.jsonl"),
