@@ -75,6 +75,27 @@ impl RetrieverConfig {
         Ok(())
     }
 
+    /// The memory that an estimate of a run leaves out, as a line of a dry run; `None` where passages are searched by their words alone.
+    pub(crate) fn uncounted(&self) -> Option<String> {
+        let parts = [
+            ("encoder", &self.encoder),
+            ("cross-encoder", &self.reranker),
+        ];
+        let named: Vec<&str> = parts
+            .iter()
+            .filter(|(_, model)| model.is_some())
+            .map(|(name, _)| *name)
+            .collect();
+        (!named.is_empty()).then(|| {
+            format!(
+                "# not counted: the weights of the search's {} on {}, and the vectors of the index, which are mapped or held in the memory of \
+                 this machine",
+                named.join(" and "),
+                self.device
+            )
+        })
+    }
+
     /// A copy without the settings that change no ranking: the size of the cache, and the address of a server and how it is asked. Its
     /// fingerprint tells whether a server has the same passages at another address; only forage's own servers have one without it.
     pub(crate) fn without_address(&self) -> Self {
@@ -285,6 +306,16 @@ mod tests {
         assert_eq!(model_folder(folder).unwrap(), folder);
         let error = model_folder(Path::new("hf://nowhere")).unwrap_err();
         assert!(error.to_string().contains("hf://nowhere"), "{error}");
+    }
+
+    #[test]
+    fn models_of_the_search_are_said_not_to_be_counted() {
+        let mut config = RetrieverConfig::default();
+        assert_eq!(config.uncounted(), None);
+        config.encoder = Some("e5".into());
+        config.reranker = Some("ranker".into());
+        let line = config.uncounted().unwrap();
+        assert!(line.contains("encoder and cross-encoder on cpu"), "{line}");
     }
 
     #[test]

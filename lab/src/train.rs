@@ -406,6 +406,7 @@ impl Resolved {
         let start = start.by_ranks(ranks);
         let estimate = memory::of_run(self, &start, rollouts)?;
         lines.push(memory::table(&estimate, here));
+        lines.extend(self.retriever.uncounted());
         let disk = Disk::of_run(self, &start, options.twins.len());
         lines.push(format!("# disk: {}", disk.words()));
         let lack = disk.warning(&options.folder);
