@@ -108,7 +108,7 @@ impl Doctor {
         let devices = if let Some(device) = self.device {
             vec![device]
         } else {
-            // A run takes a software driver only where it is named, so one that cannot compute is no fault of the machine.
+            // A run takes a software driver only where it is named, so one that cannot compute does not fail the machine.
             let (software, found): (Vec<DeviceSpec>, Vec<DeviceSpec>) = DeviceSpec::found()
                 .into_iter()
                 .partition(|device| matches!(device, DeviceSpec::Wgpu(Adapter::Software)));

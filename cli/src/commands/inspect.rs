@@ -211,7 +211,7 @@ impl Inspect {
         let trajectories: Vec<Value> = chosen.iter().map(texts).collect();
         Ok(json!({
             "runs": runs,
-            "verdict": run.verdict,
+            "verdict": run.verdict.as_ref().map(forage_eval::Verdict::json),
             "notes": notes,
             "trajectories": trajectories,
         }))

@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use clap::Args;
 use forage_env::registry;
-use forage_eval::{EvalSummary, Verdict};
+use forage_eval::EvalSummary;
 use forage_lab::{
     EnvironmentConfig, QuickstartOptions, Resolved, RunConfig, RunLayout, quickstart,
 };
 use serde::Serialize;
+use serde_json::Value;
 
 use crate::config::read;
 use crate::figures::printable;
@@ -54,7 +55,7 @@ pub(crate) struct Quickstart {
 /// The findings that are printed as JSON.
 #[derive(Serialize)]
 struct Found {
-    verdict: Verdict,
+    verdict: Value,
     evaluations: BTreeMap<&'static str, EvalSummary>,
 }
 
@@ -72,7 +73,7 @@ impl Quickstart {
         if self.json {
             let found = Found {
                 evaluations: summaries.into_iter().collect(),
-                verdict,
+                verdict: verdict.json(),
             };
             out(&serde_json::to_string(&found)?);
         } else {

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use serde::Serialize;
+use serde_json::Value;
 
 use super::Verdict;
 use crate::text::write_atomic;
@@ -43,19 +44,27 @@ pub enum VerdictError {
 }
 
 impl Verdict {
+    fn written(&self) -> Written<'_> {
+        Written {
+            verdict: self,
+            holds: self.holds(),
+            words: self.words(),
+        }
+    }
+
+    /// The verdict as its file has it, with its sentences; null if a figure cannot be written, which no verdict has.
+    pub fn json(&self) -> Value {
+        serde_json::to_value(self.written()).unwrap_or_default()
+    }
+
     /// Writes the verdict as JSON, with its sentences; the file appears whole or not at all.
     ///
     /// # Errors
     /// [`VerdictError`] when the file cannot be written.
     pub fn write(&self, path: &Path) -> Result<(), VerdictError> {
         let named = || path.display().to_string();
-        let written = Written {
-            verdict: self,
-            holds: self.holds(),
-            words: self.words(),
-        };
         let mut json =
-            serde_json::to_vec_pretty(&written).map_err(|source| VerdictError::Format {
+            serde_json::to_vec_pretty(&self.written()).map_err(|source| VerdictError::Format {
                 path: named(),
                 source,
             })?;
