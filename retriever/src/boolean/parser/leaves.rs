@@ -114,13 +114,7 @@ impl Parser<'_> {
         let Some((text, terms)) = settled(text) else {
             return Operand::Nothing(at, report);
         };
-        let text = text.to_owned();
-        let leaf = if terms == 1 {
-            Leaf::Word { part, text }
-        } else {
-            Leaf::Phrase { part, text, slop }
-        };
-        self.leaf(leaf, terms, at)
+        self.leaf(leaf_of(text, terms, part, slop), terms, at)
     }
 
     pub(super) fn words(&mut self, run: &str, depth: usize, at: Range<usize>) -> Operand {
@@ -133,16 +127,14 @@ impl Parser<'_> {
         for piece in run.split(':') {
             let mut stream = TermStream::new(piece);
             while let Some(located) = stream.next_located() {
-                pieces.extend(settled(&piece[located.range()]).map(|(word, _)| word));
+                // A term among others may be several alone: where words part depends on the characters before.
+                pieces.extend(settled(&piece[located.range()]));
             }
         }
         let mut nodes = Vec::new();
-        for word in pieces {
-            if self.afford(1, &at) {
-                nodes.push(Node::leaf(Leaf::Word {
-                    part: Part::Anywhere,
-                    text: word.to_owned(),
-                }));
+        for (word, terms) in pieces {
+            if self.afford(terms, &at) {
+                nodes.push(Node::leaf(leaf_of(word, terms, Part::Anywhere, 0)));
             }
         }
         if nodes.is_empty() {
@@ -150,6 +142,16 @@ impl Parser<'_> {
         } else {
             Operand::Words(nodes)
         }
+    }
+}
+
+/// A word for one term, a phrase for several.
+fn leaf_of(text: &str, terms: usize, part: Part, slop: u32) -> Leaf {
+    let text = text.to_owned();
+    if terms == 1 {
+        Leaf::Word { part, text }
+    } else {
+        Leaf::Phrase { part, text, slop }
     }
 }
 

@@ -306,6 +306,12 @@ fn check_invariants(text: &str) -> Result<(), TestCaseError> {
     Ok(())
 }
 
+/// A term that is two without the characters before it, found by generated text.
+#[test]
+fn a_term_that_is_several_alone_is_a_phrase() {
+    check_invariants("a¡_\u{1a60}𞹉:").unwrap();
+}
+
 /// A field of one underscore and a value without a letter, found by fuzzing: printed bare they read as punctuation.
 #[test]
 fn values_without_a_word_are_printed_in_quotes() {
