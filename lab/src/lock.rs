@@ -21,7 +21,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub(crate) struct RunLock {
     folder: PathBuf,
-    /// Whether the folder was not there before.
+    /// True where the lock made the folder.
     is_new: bool,
     _file: File,
 }

@@ -57,10 +57,10 @@ fn failed(name: &'static str, found: String, wrong: bool, fix: &'static str) -> 
 /// Checks that are not made for want of the policy, or of the device that would read it.
 fn left_out(name: &'static str, has_device: bool) -> Check {
     let (needs, fix) = if has_device {
-        let fix = "mend the policy, which fails above, and audit again";
+        let fix = "fix the policy, which fails above, and audit again";
         ("left out: needs the policy", fix)
     } else {
-        let fix = "mend the device, which fails above, and audit again";
+        let fix = "fix the device, which fails above, and audit again";
         ("left out: needs the device", fix)
     };
     noted(name, needs.to_owned(), true, fix)
@@ -68,13 +68,13 @@ fn left_out(name: &'static str, has_device: bool) -> Check {
 
 /// A device that cannot be opened, for this reason.
 fn no_device(why: String) -> Check {
-    let fix = "mend what it says (`forage doctor` looks closer), or name another in `device`";
+    let fix = "fix what it says (`forage doctor` looks closer), or name another in `device`";
     failed("device", why, true, fix)
 }
 
 /// A policy that is not to be had, for this reason.
 fn no_policy(why: String) -> Check {
-    let fix = "mend what it says, or name another in policy.checkpoint: a folder, a name on the hub or builtin:NAME";
+    let fix = "fix what it says, or name another in policy.checkpoint: a folder, a name on the hub or builtin:NAME";
     failed("policy", why, true, fix)
 }
 

@@ -251,14 +251,14 @@ fn read_run(path: &Path, qrels: &Qrels, depth: usize) -> Result<Rankings> {
             [query, _, passage, _, score, _] => (*query, *passage, *score),
             _ => refuse!(
                 "--against: {place} line {number} has {} columns and not the 6 of a TREC run, `qid Q0 docid rank score tag`; name a file \
-                 that --run wrote, or mend the line",
+                 that --run wrote, or fix the line",
                 columns.len()
             ),
         };
         let parsed = score.parse::<f32>().ok().filter(|score| score.is_finite());
         let Some(parsed) = parsed else {
             refuse!(
-                "--against: {place} line {number}: the score `{score}` is not a finite number; mend the line"
+                "--against: {place} line {number}: the score `{score}` is not a finite number; fix the line"
             );
         };
         let known = scores.entry(query).or_default().insert(passage, parsed);

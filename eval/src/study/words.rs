@@ -288,7 +288,7 @@ impl Study {
         )
     }
 
-    /// What the gain of the trained policy may be attributed to; `None` without a twin.
+    /// The sentence about what the trained policy's gain is due to; `None` without a twin.
     pub(crate) fn concluded(&self) -> Option<String> {
         let (trained, twins) = self.arms.split_first()?;
         (!twins.is_empty()).then(|| self.conclusion(trained, twins))

@@ -47,7 +47,7 @@ fn is_output(turn: &Turn) -> bool {
     calls.iter().any(|call| !call.payload.is_null())
 }
 
-/// Whether a call that asked for something found anything; `None` also where it shows nothing in an environment whose entry does not say
+/// True where a call that asked for something found anything; `None` also where it shows nothing in an environment whose entry does not say
 /// that policies search: a server's, which need not name what it shows.
 fn found(reading: &Reading<'_>, call: &Call) -> Option<bool> {
     let own = environments().find_map(|entry| (entry.telemetry.found)(call));

@@ -238,7 +238,7 @@ impl Exam<'_> {
         Ok(found)
     }
 
-    /// What the score of an oracle is worth that cannot tell questions apart, or has to search for answers and knows no queries.
+    /// A caveat for the score of an oracle that cannot tell questions apart, or that searches without known queries.
     fn oracle_caveat(&self) -> Result<Option<String>> {
         if self.options.policy.as_deref() != Some(ScriptEntry::ORACLE) {
             return Ok(None);

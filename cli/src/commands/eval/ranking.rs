@@ -78,7 +78,7 @@ pub(super) struct Robustness {
     /// Queries: JSON lines with `_id` and `text`.
     #[arg(long)]
     queries: PathBuf,
-    /// Lines of a word and what may stand in its place.
+    /// File of synonyms: each line has a word and those that may replace it.
     #[arg(long)]
     synonyms: PathBuf,
     /// Folder of a BERT encoder (E5, BGE, MiniLM).
