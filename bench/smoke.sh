@@ -29,7 +29,7 @@ sed 's/"_id":"/"_id":"more-/' "$scratch/more/beir/corpus.jsonl" > "$scratch/more
 "$forage" eval configs/quickstart-code.toml --policy oracle --limit 50
 "$forage" quickstart --env code-search --out "$scratch/code" --set grpo.steps=2 --set data.world.pages=500 \
   --set data.train_questions=200 --set data.dev_questions=10 --set data.test_questions=30 --set evaluation.resamples=1000
-"$forage" report "$scratch/quickstart" --out "$scratch/report.html"
+"$forage" runs report "$scratch/quickstart" --out "$scratch/report.html"
 grep -q '"gain_interval"' "$scratch/quickstart/verdict.json"
 grep -q '"working_code_rate"' "$scratch/code/verdict.json"
 grep -q '</html>' "$scratch/quickstart/report.html"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The three servers against their own descriptions: schemathesis makes requests of each route, valid ones and others, and compares
+# The four servers against their own descriptions: schemathesis makes requests of each route, valid ones and others, and compares
 # statuses, headers and bodies with what /openapi.json says. Ends with a line of JSON.
 # Usage: bench/clients/openapi.sh [EXAMPLES]   (100 for each operation by default; FORAGE_BIN names a built program)
 set -euo pipefail
@@ -30,5 +30,7 @@ check() {
 check retriever retriever "$WORK/index"
 check env env search-r1 --index "$WORK/index" --questions "$WORK/world/search-r1/train.jsonl"
 check policy policy builtin:quickstart --cache-mib 32
+"$FORAGE" eval smoke --policy oracle --limit 5 --out "$WORK/episodes.jsonl" >/dev/null
+check run run "$WORK/episodes.jsonl"
 printf '{"bench":"openapi","held":%s,"figures":{"schemathesis":"4.32.5","examples":%s,%s}}\n' "$held" "$examples" "$figures"
 [ "$held" = true ]

@@ -29,8 +29,8 @@ forage=$(realpath "$forage")
 
 if [ -n "${2:-}" ]; then
     run=$(realpath "$2")
-    "$forage" report "$run" --out "$scratch/report.html"
-    tmux -L "forage-$$" -f /dev/null new-session -d -x 150 -y 36 "'$forage' watch '$run/trained'"
+    "$forage" runs report "$run" --out "$scratch/report.html"
+    tmux -L "forage-$$" -f /dev/null new-session -d -x 150 -y 36 "'$forage' runs watch '$run/trained'"
     sleep 3
     tmux -L "forage-$$" capture-pane -p -e > "$scratch/screen.ansi"
     tmux -L "forage-$$" kill-server
@@ -44,7 +44,7 @@ rm -rf "$scratch/small" "$scratch/large"
 "$forage" quickstart --config configs/smoke.toml --out "$scratch/small" > "$scratch/quickstart.log" 2>&1 ||
     { tail "$scratch/quickstart.log" >&2; exit 1; }
 python3 "$here/multiply.py" "$scratch/small" "$scratch/large" 10000
-time "$forage" report "$scratch/large" --out "$scratch/report.html"
+time "$forage" runs report "$scratch/large" --out "$scratch/report.html"
 ls -l "$scratch/report.html"
 
 cd "$scratch"

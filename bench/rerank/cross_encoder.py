@@ -17,6 +17,8 @@ from tokenizers import Tokenizer
 from transformers import BertForSequenceClassification
 
 SEED, EPOCHS, LISTS, NEGATIVES, MAX_TOKENS = 1, 3, 8, 4, 256
+# Pairs of about one length that go through the model together: short ones are not padded to the longest of their batch.
+TOGETHER = 8
 RATE, WARM_UP = 5e-5, 0.1
 
 
@@ -58,6 +60,20 @@ def examples(lists, draw):
             yield question, [draw.choice(right), *draw.choices(others, k=NEGATIVES)]
 
 
+def score(model, tokenizer, pairs):
+    """The score of each pair, in their order."""
+    order = sorted(range(len(pairs)), key=lambda at: sum(map(len, pairs[at])))
+    scores = [None] * len(pairs)
+    for start in range(0, len(order), TOGETHER):
+        chosen = order[start : start + TOGETHER]
+        encoded = tokenizer.encode_batch([pairs[at] for at in chosen])
+        ids, mask, types = (torch.tensor([getattr(row, part) for row in encoded]) for part in ("ids", "attention_mask", "type_ids"))
+        found = model(input_ids=ids, attention_mask=mask, token_type_ids=types).logits.flatten()
+        for at, value in zip(chosen, found):
+            scores[at] = value
+    return torch.stack(scores)
+
+
 def main():
     encoder, corpus, questions, run, out = map(Path, sys.argv[1:])
     torch.manual_seed(SEED)
@@ -76,9 +92,7 @@ def main():
     total = 0.0
     for step, batch in enumerate(batches, 1):
         pairs = [(texts[question], passages[name]) for question, names in batch for name in names]
-        encoded = tokenizer.encode_batch(pairs)
-        ids, mask, types = (torch.tensor([getattr(row, part) for row in encoded]) for part in ("ids", "attention_mask", "type_ids"))
-        scores = model(input_ids=ids, attention_mask=mask, token_type_ids=types).logits.view(len(batch), 1 + NEGATIVES)
+        scores = score(model, tokenizer, pairs).view(len(batch), 1 + NEGATIVES)
         loss = torch.nn.functional.cross_entropy(scores, torch.zeros(len(batch), dtype=torch.long))
         optimizer.zero_grad()
         loss.backward()

@@ -23,7 +23,7 @@ CORPORA = {
     "hotpotqa": ("HotpotQA", "multihop/hotpotqa", ("corpus.jsonl", "questions.jsonl")),
 }
 # Most test and training questions, steps of GRPO, and of the form of an answer demonstrations per question and passes over them.
-FULL = {"test": 300, "train": 600, "steps": 150, "demonstrations": 2, "epochs": 4}
+FULL = {"test": 300, "train": 600, "steps": 100, "demonstrations": 1, "epochs": 3}
 REHEARSAL = {"test": 12, "train": 24, "steps": 2, "demonstrations": 1, "epochs": 1}
 
 # What is trained or asked: its row in the tables.

@@ -12,6 +12,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from contextlib import contextmanager
 from pathlib import Path
 
 from safetensors.torch import load_file, save_file
@@ -80,6 +81,24 @@ def rotary_embedding(*args, **kwargs):
 """
 
 
+ENDS = {signal.SIGTERM, signal.SIGINT}
+
+
+@contextmanager
+def held():
+    """Signals that end the script wait: a process that is started inside has its name before one can arrive."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, ENDS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDS)
+
+
+def started(command, **how):
+    """A process, which these signals end as ever."""
+    return subprocess.Popen(command, preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDS), **how)
+
+
 class Server:
     """A server of a folder."""
 
@@ -91,7 +110,7 @@ class Server:
     def start(self):
         command, environment = self.vllm() if ENGINE == "vllm" else self.sglang()
         environment = os.environ | environment | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "2"}
-        self.process = subprocess.Popen(command, env=environment, stdout=self.log, stderr=self.log, start_new_session=True)
+        self.process = started(command, env=environment, stdout=self.log, stderr=self.log, start_new_session=True)
 
     def sglang(self):
         package = WORK / "shim" / "vllm"
@@ -196,7 +215,7 @@ def train(out, folder, weights, dtype, urls, *extra):
         settings += ["policy.lora.rank=8", "policy.lora.alpha=16.0"]
     pairs = [word for setting in settings for word in ("--set", setting)]
     log = open(out.with_suffix(".log"), "ab")
-    return subprocess.Popen([FORAGE, "train", CONFIG, "--out", out, *pairs, *extra], stdout=log, stderr=log)
+    return started([FORAGE, "train", CONFIG, "--out", out, *pairs, *extra], stdout=log, stderr=log)
 
 
 def rows(out):
@@ -241,10 +260,12 @@ def case(name, weights, tied, dtype, event, port):
     servers, run, seen = [], None, {}
     try:
         for number in range(count):
-            servers.append(Server(folder, port + number, dtype, weights == "lora", plugin))
+            with held():
+                servers.append(Server(folder, port + number, dtype, weights == "lora", plugin))
         urls = [server.ready().url for server in servers]
         begun = time.monotonic()
-        run = train(out, folder, weights, dtype, urls)
+        with held():
+            run = train(out, folder, weights, dtype, urls)
         if event == "one killed":
             wait_for_rows(run, out, 2)
             servers[1].kill()
@@ -265,7 +286,8 @@ def case(name, weights, tied, dtype, event, port):
             servers[0].start()
             servers[0].ready()
             again = ["--resume"] if rows(out) else []
-            run = train(out, folder, weights, dtype, urls, *again)
+            with held():
+                run = train(out, folder, weights, dtype, urls, *again)
             rc = run.wait(timeout=LONGEST)
         seen |= {"rc": rc, "seconds": round(time.monotonic() - begun, 1), **figures(out)}
         if event in FAULTS:

@@ -12,6 +12,10 @@ pub(crate) struct Figure {
     pub(crate) words: String,
     /// `[step]`: the values of the steps that have it, at least one.
     pub(crate) values: Vec<f64>,
+    /// The newest of these steps.
+    pub(crate) step: u64,
+    /// True where the run has newer steps.
+    is_old: bool,
     /// Means over the first and the last tenth of those steps.
     pub(crate) ends: [f64; 2],
 }
@@ -30,11 +34,15 @@ impl Figure {
         };
         let figure = |(metric, words): (String, String)| {
             let rows = records.rows.iter();
-            let values: Vec<f64> = rows.filter_map(|row| row.get(&metric)).collect();
+            let having = rows.filter_map(|row| Some((row.step(), row.get(&metric)?)));
+            let (steps, values): (Vec<u64>, Vec<f64>) = having.unzip();
+            let (step, newest) = (*steps.last()?, records.rows.last()?.step());
             let trend = arm.trend(&metric)?;
-            (!values.is_empty()).then_some(Self {
+            Some(Self {
                 words,
                 values,
+                step,
+                is_old: step < newest,
                 ends: [trend.first.estimate, trend.last.estimate],
                 metric,
             })
@@ -50,10 +58,19 @@ impl Figure {
         self.values.last().copied().unwrap_or(f64::NAN)
     }
 
-    /// `0.100 to 0.412`.
+    /// `0.100 to 0.412`, and the step of the newest value where that is not the run's newest.
     pub(crate) fn trend(&self) -> String {
         let [first, last] = self.ends.map(number);
-        format!("{first} to {last}")
+        format!("{first} to {last}{}", self.age())
+    }
+
+    /// `, newest at step 4` where the run has newer steps, else nothing.
+    pub(crate) fn age(&self) -> String {
+        if self.is_old {
+            format!(", newest at step {}", self.step)
+        } else {
+            String::new()
+        }
     }
 }
 

@@ -10,6 +10,7 @@ mod environment;
 mod figures;
 mod jsonl;
 mod log;
+mod migration;
 mod pace;
 mod plugins;
 mod policy;

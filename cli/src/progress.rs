@@ -1,16 +1,18 @@
 //! Progress: bars on a terminal, plain lines elsewhere.
 
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use forage_lab::Observer;
+use forage_lab::{Observer, RunError};
 use indicatif::{HumanDuration, MultiProgress, ProgressBar, ProgressStyle};
 
 use crate::signals::{ignore_hangup, is_hangup_ignored};
-use crate::terminal::{is_quiet, note, notice};
+use crate::terminal::{is_quiet, is_stopped, note, notice, word};
 
 /// Shows progress, and stops runs when the user asks for it.
 pub(crate) struct Watch {
@@ -72,7 +74,7 @@ impl Watch {
     /// One that Ctrl-C, SIGTERM and SIGHUP stop, with a checkpoint.
     pub(crate) fn stoppable() -> anyhow::Result<Self> {
         Self::heeding(
-            "stopping after this step; press Ctrl-C again to stop at once (back to the last checkpoint)",
+            "stopping as soon as the work can be continued; press Ctrl-C again to stop at once (back to the last checkpoint, if any)",
         )
     }
 
@@ -196,11 +198,99 @@ impl Observer for Watch {
     }
 }
 
+/// The error of work that --resume continues: one of a signal ends with the whole command that does.
+pub(crate) fn continued(error: RunError) -> anyhow::Error {
+    let error = anyhow::Error::from(error);
+    if !is_stopped(&error) {
+        return error;
+    }
+    let told = format!("{error:#}");
+    let way = if told.contains("--resume") {
+        ""
+    } else {
+        "; continue with --resume"
+    };
+    let command = resuming(std::env::args_os());
+    let what = format!("{told}{way}: {command}");
+    RunError::Stopped { what }.into()
+}
+
+/// The command line of this process as it goes on with its run: with --resume, and without --from, whose checkpoint the run has by then.
+fn resuming(mut arguments: impl Iterator<Item = OsString>) -> String {
+    let program = PathBuf::from(arguments.next().unwrap_or_default());
+    let program = program.file_name().unwrap_or_default();
+    let mut words = vec![word(Path::new(program))];
+    while let Some(argument) = arguments.next() {
+        let text = argument.to_string_lossy();
+        if text == "--from" {
+            arguments.next();
+        } else if text != "--resume" && !text.starts_with("--from=") {
+            words.push(word(Path::new(&argument)));
+        }
+    }
+    words.push("--resume".to_owned());
+    words.join(" ")
+}
+
 #[cfg(test)]
 mod tests {
     use indicatif::ProgressDrawTarget;
 
     use super::*;
+
+    #[test]
+    fn stopped_work_ends_with_the_command_that_continues_it() {
+        let stopped = |what: &str| RunError::Stopped {
+            what: what.to_owned(),
+        };
+        for (what, words) in [
+            (
+                "sampled: interrupted after 0 of 500 episodes",
+                "of 500 episodes; continue with --resume: ",
+            ),
+            (
+                "interrupted after step 2 of 9; continue with --resume",
+                "step 2 of 9; continue with --resume: ",
+            ),
+        ] {
+            let below = RunError::Stage {
+                what: "the control run".to_owned(),
+                source: Some(Box::new(stopped(what))),
+            };
+            for (error, begin) in [(stopped(what), what), (below, "the control run: ")] {
+                let error = continued(error);
+                let told = error.to_string();
+                assert!(
+                    told.starts_with(begin) && told.contains(words) && told.ends_with(" --resume"),
+                    "{told}"
+                );
+                assert!(matches!(
+                    error.downcast_ref(),
+                    Some(RunError::Stopped { .. })
+                ));
+            }
+        }
+        let other = continued(RunError::config("x"));
+        assert_eq!(other.to_string(), "x");
+    }
+
+    #[test]
+    fn a_stopped_run_goes_on_with_the_command_that_began_it() {
+        let of = |words: &[&str]| resuming(words.iter().map(OsString::from));
+        let begun = [
+            "/bin/forage",
+            "train",
+            "my run.toml",
+            "--set",
+            "grpo.steps=9",
+        ];
+        let words = "forage train 'my run.toml' --set grpo.steps=9";
+        assert_eq!(of(&begun), format!("{words} --resume"));
+        for rest in [&["--resume"][..], &["--from", "runs/a"], &["--from=runs/a"]] {
+            let all = [&begun[..], rest, &["--quiet"]].concat();
+            assert_eq!(of(&all), format!("{words} --quiet --resume"));
+        }
+    }
 
     #[test]
     fn the_time_left_is_at_the_pace_of_what_this_process_has_done() {

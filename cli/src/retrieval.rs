@@ -1,27 +1,24 @@
 //! The search for passages, as arguments.
 
-use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::Args;
-use forage_lab::{RetrieverConfig, RunError, fetch_file};
+use forage_lab::{EnvironmentConfig, RetrieverConfig, RunError, fetch_file};
 use forage_retriever::{CorpusFormat, Mode};
 use forage_trainer::device::DeviceSpec;
 
-/// Reads a count of at least one.
-pub(crate) fn count(text: &str) -> Result<NonZeroUsize, String> {
-    text.parse()
-        .map_err(|_| "write a whole number from 1 on".to_owned())
-}
-
-/// The format of a corpus, read off its first record where none is given.
+/// The format of a corpus, read off its first record where none is given, as the environment reads it.
 pub(crate) fn format_of(
+    environment: &str,
     corpus: Option<&Path>,
     given: Option<CorpusFormat>,
 ) -> Result<Option<CorpusFormat>> {
     match (corpus, given) {
-        (Some(corpus), None) => Ok(Some(CorpusFormat::detect(&fetch_file(corpus)?)?)),
+        (Some(corpus), None) => {
+            let environment = EnvironmentConfig::plain(environment)?;
+            Ok(Some(environment.format_of(&fetch_file(corpus)?)?))
+        }
         _ => Ok(given),
     }
 }

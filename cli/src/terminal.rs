@@ -12,6 +12,7 @@ use forage_lab::RunError;
 use ratatui::crossterm::terminal::size;
 
 use crate::figures::printable;
+use crate::migration::advice;
 
 /// Prints to stdout; a reader that left early ends the process quietly.
 pub(crate) fn out(text: &str) {
@@ -125,6 +126,13 @@ fn meant(error: &str) -> Option<&str> {
     nearest(name, known)
 }
 
+/// Advice for the unknown field that an error of serde names, where another trainer has a key of this name.
+fn of_another_trainer(error: &str) -> Option<String> {
+    let (_, rest) = error.split_once("unknown field `")?;
+    let (name, _) = rest.split_once('`')?;
+    advice(name).map(|theirs| format!("  {theirs}"))
+}
+
 /// An error without the list of names that it expects, where that is long.
 fn shortened(error: &str) -> String {
     const MOST: usize = 8;
@@ -147,14 +155,32 @@ fn wants_table(error: &str) -> Option<String> {
     ))
 }
 
-/// An error with types in words in the place of Rust's names, which serde tells.
+/// An error in words for a reader who knows neither Rust's types nor the parser of TOML, which speak in it.
 fn without_types(error: &str) -> String {
     const WHOLE: &str = "expected a whole number that is not negative";
-    let whole = ["u8", "u16", "u32", "u64", "usize"].map(|of| (of, WHOLE));
-    let numbers = ["f32", "f64"].map(|of| (of, "expected a number"));
-    let types = whole.into_iter().chain(numbers);
-    let told = types.fold(error.to_owned(), |text, (of, words)| {
-        text.replace(&format!("expected {of}"), words)
+    const POSITIVE: &str = "expected a whole number from 1 on";
+    const UNQUOTED: &str = "neither a number nor true or false; write text in quotes";
+    let sizes = ["u8", "u16", "u32", "u64", "usize"];
+    let whole = sizes.map(|of| (format!("expected {of}"), WHOLE));
+    let positive = sizes.map(|of| (format!("expected a nonzero {of}"), POSITIVE));
+    let numbers = ["f32", "f64"].map(|of| (format!("expected {of}"), "expected a number"));
+    // The parser guesses from the first letter which value was meant.
+    let guesses = [
+        "invalid boolean, expected `true`",
+        "invalid boolean, expected `false`",
+        "invalid float, expected `nan`",
+        "invalid float, expected `inf`",
+        "invalid float, expected nothing",
+        "string values must be quoted, expected literal string",
+    ];
+    let guesses = guesses.map(|told| (told.to_owned(), UNQUOTED));
+    let words = whole
+        .into_iter()
+        .chain(positive)
+        .chain(numbers)
+        .chain(guesses);
+    let told = words.fold(error.to_owned(), |text, (of, words)| {
+        text.replace(&of, words)
     });
     // The name of a struct of this program says nothing to its user; a variant has words of its own.
     let mut parts = told.split("expected struct ");
@@ -172,19 +198,23 @@ fn without_types(error: &str) -> String {
     found
 }
 
+/// Tells whether an error is that of work which was told to stop.
+pub(crate) fn is_stopped(error: &anyhow::Error) -> bool {
+    error
+        .chain()
+        .any(|cause| matches!(cause.downcast_ref(), Some(RunError::Stopped { .. })))
+}
+
 /// Prints an error with its causes and returns the exit code: 2 for a faulty config or for an option that sets one of its keys, 130 for
 /// work that was stopped by a signal (not an error), and 1 otherwise.
 pub(crate) fn exit_code(result: Result<()>) -> ExitCode {
     let Err(error) = result else {
         return ExitCode::SUCCESS;
     };
-    let stopped = |cause: &(dyn std::error::Error + 'static)| {
-        matches!(cause.downcast_ref(), Some(RunError::Stopped { .. }))
-    };
     let config = |cause: &(dyn std::error::Error + 'static)| {
         matches!(cause.downcast_ref(), Some(RunError::Config { .. }))
     };
-    let (begin, code) = if error.chain().any(stopped) {
+    let (begin, code) = if is_stopped(&error) {
         ("stopped", 130)
     } else if error.chain().any(config) {
         ("error", 2)
@@ -203,11 +233,14 @@ pub(crate) fn exit_code(result: Result<()>) -> ExitCode {
     }
     let near = lines.iter().find_map(|line| meant(line));
     let table = lines.iter().find_map(|line| wants_table(line));
+    let mut of_config = lines.iter().filter(|_| code == 2);
+    let theirs = of_config.find_map(|line| of_another_trainer(line));
     if let Some(near) = near.map(|near| format!("  did you mean `{near}`?")) {
         lines = lines.iter().map(|line| shortened(line)).collect();
         lines.push(near);
     }
     lines.extend(table);
+    lines.extend(theirs);
     note(&printable(&without_types(&lines.join("\n"))));
     ExitCode::from(code)
 }
@@ -216,7 +249,10 @@ pub(crate) fn exit_code(result: Result<()>) -> ExitCode {
 mod tests {
     use std::path::Path;
 
-    use super::{counted, folded, is_shown, meant, shortened, wants_table, without_types, word};
+    use super::{
+        counted, folded, is_shown, meant, of_another_trainer, shortened, wants_table,
+        without_types, word,
+    };
 
     #[test]
     fn lines_are_broken_between_words() {
@@ -273,6 +309,14 @@ mod tests {
                 "string \"fast\", expected a number\n",
             ),
             (
+                "integer `0`, expected a nonzero usize",
+                "integer `0`, expected a whole number from 1 on",
+            ),
+            (
+                "learning_rate = fast\ninvalid boolean, expected `false`",
+                "learning_rate = fast\nneither a number nor true or false; write text in quotes",
+            ),
+            (
                 "integer `3`, expected struct GrpoConfig\nin `grpo`",
                 "integer `3`, expected a table\nin `grpo`",
             ),
@@ -306,6 +350,18 @@ mod tests {
             "{told}"
         );
         assert_eq!(wants_table("invalid type: string, expected f64"), None);
+    }
+
+    #[test]
+    fn a_key_of_another_trainer_leads_to_its_page() {
+        let of = |name: &str| {
+            of_another_trainer(&format!(
+                "unknown field `{name}`, expected one of `seed`, `grpo`"
+            ))
+        };
+        let told = of("actor_rollout_ref").unwrap();
+        assert!(told.contains("docs/migration.md"), "{told}");
+        assert_eq!(of("gpro"), None);
     }
 
     #[test]

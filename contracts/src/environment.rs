@@ -115,7 +115,7 @@ impl Step {
 /// Facts about an environment that do not change between episodes.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct EnvSpec {
-    /// `forage/NAME-vN`.
+    /// `forage/NAME-vN`; of an environment on a server the server's own.
     pub id: String,
     /// The purpose of its episodes.
     pub outcome: Outcome,
@@ -225,6 +225,11 @@ pub trait EnvFactory: Send + Sync {
 
     /// The facts common to all environments it makes.
     fn spec(&self) -> &EnvSpec;
+
+    /// Id of its entry in the registry: the spec's, unless what it plays has a name of its own.
+    fn entry(&self) -> &str {
+        &self.spec().id
+    }
 
     /// Its actions as tools, for clients that call tools; empty where turns can only be written as text. The last one is what an episode
     /// is to end with, an answer for instance, and receives a client's final message.

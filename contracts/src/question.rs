@@ -113,10 +113,7 @@ impl QuestionRow<'_> {
             .ok_or_else(|| {
                 let [one, other] = fields;
                 let what = format!("neither `{one}` nor `{other}` is there");
-                RowFault::new(
-                    what,
-                    format!("write the field that other rows have, `{one}` say"),
-                )
+                RowFault::new(what, "write the one of them that other rows have")
             })
     }
 

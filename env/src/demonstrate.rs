@@ -30,7 +30,7 @@ pub async fn demonstrate(
     let cast = Cast::new(Arc::clone(&tokenizer), tasks.iter().cloned())
         .in_style(style)
         .hasty(haste);
-    let policy = registry::find(&factory.spec().id)?.script(ScriptEntry::ORACLE, cast)?;
+    let policy = registry::find(factory.entry())?.script(ScriptEntry::ORACLE, cast)?;
     let jobs = (0..).zip(tasks).map(|(group, task)| Job {
         task: Arc::clone(task),
         group,

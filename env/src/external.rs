@@ -5,6 +5,8 @@
 //! wrote it, and decides what the turn means; a server that does not answer, or says that it failed, is a fault of the environment. A turn
 //! that is longer than the server takes, or that it refuses while it takes another, is the policy's doing: the episode ends as malformed.
 //!
+//! Records name the environment as the server does. Its oracle writes the turns that a question brings for it, else the answer.
+//!
 //! Rewards are the config's: the answer of a turn is what `em` compares, and what the server pays for turns is what `return` adds up.
 
 mod settings;
@@ -52,7 +54,7 @@ pub(crate) const ENTRY: EnvEntry = EnvEntry {
     questions: Some(questions),
     scripts: &[ScriptEntry {
         name: ScriptEntry::ORACLE,
-        play: |cast| Arc::new(Scripted::solution(cast, |task, _| (ENTRY.gold)(task))),
+        play: |cast| Arc::new(Scripted::solution(cast, solution)),
     }],
     ..EnvEntry::new(
         "forage/external-v0",
@@ -75,6 +77,15 @@ fn own(error: ExternalError) -> RegistryError {
         }
         other => RegistryError::Own(Box::new(other)),
     }
+}
+
+/// The next of the turns that the question brings for it; without one the turn that answers.
+///
+/// A step of a solution that has a finding is a query, as questions for other environments have them.
+fn solution(task: &Task, shown: &[String]) -> String {
+    let turn = task.oracle.get(shown.len());
+    turn.filter(|turn| turn.finding.is_empty())
+        .map_or_else(|| (ENTRY.gold)(task), |turn| turn.query.clone())
 }
 
 /// The server's own questions.
@@ -138,6 +149,10 @@ impl EnvFactory for External {
 
     fn spec(&self) -> &EnvSpec {
         &self.spec
+    }
+
+    fn entry(&self) -> &str {
+        ENTRY.id
     }
 }
 

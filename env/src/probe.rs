@@ -180,6 +180,10 @@ impl EnvFactory for Factory {
         self.plain.spec()
     }
 
+    fn entry(&self) -> &str {
+        self.plain.entry()
+    }
+
     fn tools(&self) -> Vec<TurnTool> {
         self.plain.tools()
     }

@@ -7,6 +7,7 @@ use forage_contracts::environment::Outcome;
 use forage_contracts::{Direction, Ending, Episode, Metric, Provenance, Score, Split};
 use forage_env::registry::{environments, rewards};
 use forage_env::reward::is_give_up;
+use serde::{Deserialize, Serialize};
 
 use crate::stats::Better;
 
@@ -24,7 +25,7 @@ pub(crate) const MEASURES: &[Metric] = &[
     ),
     scored(
         "format",
-        "The response is think, (search, information, think)*, answer: 0 without a `<think>` block before every search and the answer",
+        "The response is think, (search, information, think)*, answer: a `<think>` block comes first and after every observation",
     ),
     scored(
         "retrieval",
@@ -256,6 +257,71 @@ pub(crate) fn headline<T>(metrics: &BTreeMap<String, T>) -> &'static str {
         .into_iter()
         .find(|measure| metrics.contains_key(*measure))
         .unwrap_or("reward")
+}
+
+/// Metrics of answers to questions: an environment that pays by rules of its own may have no use for them.
+pub(crate) const OF_ANSWERS: [&str; 5] = ["em", "sub_em", "f1", "format", "retrieval"];
+
+/// `measure`, or the reward where the environment pays for turns (`return`) and no episode earned any of the measure.
+pub(crate) fn or_reward(measure: &'static str, pays_turns: bool, is_earned: bool) -> &'static str {
+    if pays_turns && !is_earned {
+        "reward"
+    } else {
+        measure
+    }
+}
+
+/// The measure that studies and verdicts speak of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Headline {
+    /// Exact match.
+    #[default]
+    Answer,
+    /// NDCG@10.
+    #[serde(alias = "query")]
+    Ranking,
+    /// The reward.
+    Reward,
+}
+
+impl Headline {
+    /// The measure of these sets of episodes, of which the first is the start's, by the rule of [`or_reward`].
+    pub(crate) fn of<'a>(sets: impl IntoIterator<Item = &'a [Episode]>) -> Self {
+        let sets: Vec<&[Episode]> = sets.into_iter().collect();
+        let outcome = sets
+            .first()
+            .map_or_else(Outcome::default, |start| Outcome::of(start));
+        let measure = outcome.measure();
+        let parts = || sets.iter().copied().flatten().filter_map(score);
+        let pays_turns = parts().any(|score| score.parts.contains_key("return"));
+        let earned = |score: &Score| score.parts.get(measure).is_some_and(|part| *part > 0.0);
+        if or_reward(measure, pays_turns, parts().any(earned)) != measure {
+            return Self::Reward;
+        }
+        match outcome {
+            Outcome::Answer => Self::Answer,
+            Outcome::Ranking => Self::Ranking,
+        }
+    }
+
+    /// Its name among the measures.
+    pub(crate) fn measure(self) -> &'static str {
+        match self {
+            Self::Answer => Outcome::Answer.measure(),
+            Self::Ranking => Outcome::Ranking.measure(),
+            Self::Reward => "reward",
+        }
+    }
+
+    /// [`Self::measure`] in words, and in short.
+    pub(crate) fn words(self) -> [&'static str; 2] {
+        match self {
+            Self::Answer => Outcome::Answer.words(),
+            Self::Ranking => Outcome::Ranking.words(),
+            Self::Reward => ["reward", "reward"],
+        }
+    }
 }
 
 /// Episodes by question, questions in order of their keys.

@@ -48,15 +48,19 @@ pub struct Interval {
 /// Level below which a p-value counts as shown.
 pub(crate) const LEVEL: f64 = 0.05;
 
+/// The distance from 0 that rounding alone can give an end of an interval: rewards are of single precision, and sums of their parts round
+/// differently.
+const ROUNDING: f64 = 1e-7;
+
 impl Interval {
-    /// Returns true when the whole interval lies above 0: the effect is positive at this confidence.
+    /// Returns true when the whole interval lies above 0, by more than rounding: the effect is positive at this confidence.
     pub fn is_positive(&self) -> bool {
-        self.low > 0.0
+        self.low > ROUNDING
     }
 
-    /// Returns true when the whole interval lies below 0.
+    /// Returns true when the whole interval lies below 0, by more than rounding.
     pub fn is_negative(&self) -> bool {
-        self.high < 0.0
+        self.high < -ROUNDING
     }
 
     /// The side of 0 on which the effect is shown to lie: by the interval, and by a test with this p-value, which few questions or few
@@ -207,4 +211,23 @@ pub(crate) fn standard_deviation(values: &[f64]) -> f64 {
     let centre = mean(values);
     let squares: f64 = values.iter().map(|value| (value - centre).powi(2)).sum();
     (squares / (values.len() - 1) as f64).sqrt()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_rounding_leaves_is_on_no_side_of_0() {
+        let interval = |low, high| Interval {
+            estimate: f64::midpoint(low, high),
+            low,
+            high,
+        };
+        let risen = interval(2.3e-10, 0.022);
+        let fallen = interval(-0.022, -2.3e-10);
+        assert!(!risen.is_positive() && !fallen.is_negative());
+        assert_eq!(risen.shown(0.01), Ordering::Equal);
+        assert!(interval(1e-5, 0.022).is_positive() && interval(-0.022, -1e-5).is_negative());
+    }
 }

@@ -18,14 +18,13 @@ use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
 use forage_contracts::Episode;
-use forage_contracts::environment::Outcome;
 use serde::{Deserialize, Serialize};
 
 use crate::at_k::CurveComparison;
 use crate::compare::{CompareError, Comparison, Difference};
 use crate::decomposition::Decomposition;
 use crate::effort::Effort;
-use crate::measures::{QuestionKey, by_question, clusters, sources};
+use crate::measures::{Headline, QuestionKey, by_question, clusters, sources};
 use crate::mistakes::MistakeShare;
 use crate::pool::{Scores, differences, over_sets};
 use crate::stats::{Bootstrap, Interval, StatsError, mean, performance_profile};
@@ -49,7 +48,7 @@ pub struct SeedEpisodes {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Study {
     /// The measure of the figures.
-    pub outcome: Outcome,
+    pub(crate) outcome: Headline,
     /// The trained policy, then its twins.
     pub(crate) arms: Vec<Arm>,
     /// The baselines.
@@ -182,6 +181,12 @@ impl SeedEpisodes {
         }
     }
 
+    /// The episodes of the start, then those of each arm.
+    pub(crate) fn played(&self) -> impl Iterator<Item = &[Episode]> {
+        let arms = self.arms.iter().map(|(_, episodes)| episodes.as_slice());
+        std::iter::once(self.start.as_slice()).chain(arms)
+    }
+
     /// Its arms, then its baselines.
     fn all(&self) -> impl Iterator<Item = &(String, Vec<Episode>)> {
         self.arms.iter().chain(&self.baselines)
@@ -241,7 +246,7 @@ impl Study {
     /// [`StudyError`] when seeds differ in their arms, repeat, or hold episodes that do not fit together.
     pub fn of(seeds: &[SeedEpisodes], bootstrap: Bootstrap) -> Result<Self, StudyError> {
         let names = check(seeds)?;
-        let outcome = Outcome::of(&seeds[0].start);
+        let outcome = Headline::of(seeds.iter().flat_map(SeedEpisodes::played));
         let measure = outcome.measure();
         let (mut arms, [questions, lost_to_infra]) = arms(seeds, &names, measure, bootstrap)?;
         let names = &names[..seeds[0].arms.len()];
@@ -250,6 +255,11 @@ impl Study {
             .iter()
             .map(|seed| (seed.start.as_slice(), seed.arms[0].1.as_slice()))
             .collect();
+        // Where the figures are of the reward nothing is right, and being right has no parts.
+        let graded: &[(&[Episode], &[Episode])] = match outcome {
+            Headline::Reward => &[],
+            Headline::Answer | Headline::Ranking => &policies,
+        };
         let mut by_source = BTreeMap::new();
         // The gains of each arm, by data set and seed.
         let mut gains: Vec<Vec<Vec<Scores>>> = vec![Vec::new(); names.len()];
@@ -282,9 +292,9 @@ impl Study {
         Ok(Self {
             outcome,
             macro_gain,
-            parts: Decomposition::of(&policies, bootstrap)?,
-            mistakes: MistakeShare::all(&policies, bootstrap)?,
-            pass_at_k: CurveComparison::over_seeds(policies.iter().copied(), bootstrap)?,
+            parts: Decomposition::of(graded, bootstrap)?,
+            mistakes: MistakeShare::all(graded, bootstrap)?,
+            pass_at_k: CurveComparison::over_seeds(graded.iter().copied(), bootstrap)?,
             effort: Effort::of(&policies, bootstrap)?,
             late_gain: BTreeMap::new(),
             interquartile_mean: interquartile(&arms, &by_source, bootstrap)?,

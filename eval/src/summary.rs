@@ -7,7 +7,8 @@ use forage_contracts::Episode;
 use serde::{Deserialize, Serialize};
 
 use crate::measures::{
-    QuestionKey, by_question, clusters, display_rank, headline, is_share, score, sources,
+    OF_ANSWERS, QuestionKey, by_question, clusters, display_rank, headline, is_share, or_reward,
+    score, sources,
 };
 use crate::stats::{
     Bootstrap, Interval, StatsError, bootstrap_mean, cluster_means, macro_average, mean_interval,
@@ -119,7 +120,11 @@ impl EvalSummary {
             row
         };
         let interval = self.bootstrap.label();
-        let rows = self.rows().into_iter().map(row).collect();
+        let rows = self
+            .rows(&Self::unearned(&[self]))
+            .into_iter()
+            .map(row)
+            .collect();
         let table = text::table(&["metric", "mean", &interval, "questions"], rows);
         let bytes = if self.in_bytes { IN_BYTES } else { "" };
         format!("{table}{}{bytes}", self.counts())
@@ -133,9 +138,11 @@ impl EvalSummary {
         if others.is_empty() {
             return format!("{name}\n{}", first.to_text());
         }
+        let all: Vec<&Self> = named.iter().map(|(_, summary)| *summary).collect();
+        let unearned = Self::unearned(&all);
         let mut rows: Vec<Vec<String>> = Vec::new();
         for (place, (_, summary)) in named.iter().enumerate() {
-            for (name, found, count) in summary.rows() {
+            for (name, found, count) in summary.rows(&unearned) {
                 let known = rows.iter().position(|row| row[0] == name);
                 let known = known.unwrap_or_else(|| {
                     let missing = vec!["–".to_owned(); named.len()];
@@ -163,8 +170,24 @@ impl EvalSummary {
         shown
     }
 
-    /// The rows of its table: names, means with their intervals, numbers of questions or data sets.
-    fn rows(&self) -> Vec<Row> {
+    /// The metrics of answers that none of these evaluations earned any of, where the environment pays for turns and no answer is right.
+    fn unearned(all: &[&Self]) -> Vec<&'static str> {
+        let is_earned = |name: &str| {
+            let mut found = all.iter().filter_map(|one| one.metrics.get(name));
+            found.any(|metric| metric.interval.estimate > 0.0)
+        };
+        let pays_turns = all.iter().any(|one| one.metrics.contains_key("return"));
+        let measure = all.first().map_or("reward", |one| headline(&one.metrics));
+        if or_reward(measure, pays_turns, is_earned(measure)) == measure {
+            return Vec::new();
+        }
+        let mut names = OF_ANSWERS.to_vec();
+        names.retain(|name| !is_earned(name));
+        names
+    }
+
+    /// The rows of its table without those of the `unearned` metrics: names, means with their intervals, numbers of questions or data sets.
+    fn rows(&self, unearned: &[&str]) -> Vec<Row> {
         let row = |name: &str, metric: &Metric| {
             (
                 name.to_owned(),
@@ -193,6 +216,10 @@ impl EvalSummary {
             let name = format!("{headline}, macro average");
             rows.push((name, *average, format!("{} sets", sets.count())));
         }
+        rows.retain(|(name, ..)| {
+            let metric = name.split_once(", ").map_or(&**name, |(metric, _)| metric);
+            !unearned.contains(&metric)
+        });
         rows
     }
 
@@ -215,11 +242,12 @@ pub(crate) fn hops_label(hops: u8) -> String {
 }
 
 /// Sizes of what rounding leaves of nothing.
-const NOTHING: f64 = 1e-12;
+const NOTHING: f64 = 1e-9;
 
 /// A number at the precision its size deserves.
 pub(crate) fn number(value: f64) -> String {
     match value.abs() {
+        size if size >= text::LARGE => format!("{value:.1e}"),
         size if size >= 100.0 => format!("{value:.0}"),
         size if size >= 10.0 => format!("{value:.1}"),
         size if size < NOTHING => "0.000".to_owned(),

@@ -53,12 +53,18 @@ pub(crate) fn row(name: &str, interval: Interval) -> Vec<String> {
     vec![name.to_owned(), number(interval.estimate), ends(interval)]
 }
 
+/// Numbers of this size on have too many digits to be read.
+pub(crate) const LARGE: f64 = 1e9;
+
 /// Size below which a difference is what rounding leaves of none.
 const ROUNDING: f64 = 1e-6;
 
 /// A difference in a sentence: `+0.21`, `−0.04`, `+0.00`; where two decimals would leave nothing of it, its first two digits: `+0.0042`.
 pub(crate) fn signed(value: f64) -> String {
     let size = value.abs();
+    if size >= LARGE {
+        return format!("{value:+.1e}").replace('-', "−");
+    }
     let decimals = if (ROUNDING..0.005).contains(&size) {
         (1.0 - size.log10().floor()) as usize
     } else {
@@ -153,7 +159,7 @@ mod tests {
     #[test]
     fn small_figures_show_two_digits() {
         let all = [
-            0.213, -0.04, 0.005, 0.0042, -0.001, 0.0003, -1e-17, 0.0, 1.5,
+            0.213, -0.04, 0.005, 0.0042, -0.001, 0.0003, -1e-17, 0.0, 1.5, -5e29,
         ];
         let shown = [
             "+0.21",
@@ -165,6 +171,7 @@ mod tests {
             "+0.00",
             "+0.00",
             "+1.50",
+            "−5.0e29",
         ];
         assert_eq!(all.map(signed), shown);
         assert_eq!([0.0042, 0.5, 0.0].map(figure), ["0.0042", "0.50", "0.00"]);

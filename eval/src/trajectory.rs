@@ -43,6 +43,8 @@ pub struct Trajectory {
     pub key: QuestionKey,
     /// Accepted answers.
     pub golds: Vec<String>,
+    /// Ids of the relevant passages, where they are known.
+    pub relevant: Vec<String>,
     /// The last answer the policy gave.
     pub answer: Option<String>,
     /// Index of the question within its batch.
@@ -96,10 +98,13 @@ impl Trajectory {
 
     fn new(origin: Origin, episode: &Episode, segments: Vec<(Provenance, String)>) -> Self {
         let segments = segments.into_iter().filter(|(_, text)| !text.is_empty());
+        let judgments = episode.task.judgments();
+        let relevant = judgments.iter().filter(|(_, grade)| **grade > 0);
         Self {
             origin,
             key: QuestionKey::of(episode),
             golds: episode.task.golds.clone(),
+            relevant: relevant.map(|(id, _)| id.clone()).collect(),
             answer: episode.answer().map(str::to_owned),
             group: episode.group,
             member: episode.member,
@@ -122,6 +127,16 @@ impl Trajectory {
     /// Returns true when its answer matches a gold exactly; `None` where no exact match was measured.
     pub fn is_correct(&self) -> Option<bool> {
         self.parts.get("em").map(|value| *value > 0.5)
+    }
+
+    /// The accepted answers in one line, or the relevant passages where the question has no answer; `None` without either.
+    pub fn labels(&self) -> Option<String> {
+        let (name, labels) = if self.golds.is_empty() {
+            ("relevant", &self.relevant)
+        } else {
+            ("gold", &self.golds)
+        };
+        (!labels.is_empty()).then(|| format!("{name}: {}", labels.join(" | ")))
     }
 
     /// Its origin in one line: `trained, step 40, group 0, member 3`.

@@ -6,7 +6,6 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use forage_contracts::Episode;
-use forage_contracts::environment::Outcome;
 use forage_env::Alarm;
 use serde::{Deserialize, Serialize};
 
@@ -14,6 +13,7 @@ use crate::at_k::CurveComparison;
 use crate::compare::{Comparison, Difference, SMALL_N, few_questions, interval_words, test_words};
 use crate::decomposition::Decomposition;
 use crate::effort::Effort;
+use crate::measures::Headline;
 use crate::mistakes::MistakeShare;
 use crate::stats::{Bootstrap, Interval};
 use crate::study::{
@@ -27,7 +27,7 @@ pub use file::VerdictError;
 /// The name of a verdict's p-values in sentences.
 const P_VALUE: &str = "p over questions";
 /// The sentence about a gain that the control has as well.
-const SHARED: &str = "That much of the trained policy's gain cannot be attributed to its reward.";
+const SHARED: &str = "This part of the trained policy's gain is not its reward's.";
 
 /// The comparisons behind a verdict, for one way of sampling.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -46,10 +46,11 @@ pub(crate) struct Detail {
 /// The result of a run on held-out questions. Written to `verdict.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
-    /// The measure of the figures: exact match where episodes end in answers, NDCG@10 where they end in rankings.
+    /// The measure of the figures: exact match where episodes end in answers, NDCG@10 where they end in rankings, the reward where the
+    /// environment pays for turns and no episode earned any of that.
     #[serde(default)]
-    pub outcome: Outcome,
-    /// Exact match, or what [`Self::outcome`] is measured in, before reinforcement learning.
+    pub(crate) outcome: Headline,
+    /// Exact match, or what `outcome` is measured in, before reinforcement learning.
     #[serde(alias = "em_start")]
     pub start: f64,
     /// The measure after reinforcement learning.
@@ -112,8 +113,11 @@ pub struct Verdict {
 }
 
 impl Detail {
-    fn of(seed: &SeedEpisodes, bootstrap: Bootstrap) -> Result<Self, StudyError> {
-        let measure = Outcome::of(&seed.start).measure();
+    fn of(
+        seed: &SeedEpisodes,
+        measure: &'static str,
+        bootstrap: Bootstrap,
+    ) -> Result<Self, StudyError> {
         let mut arms = seed.compare(measure, bootstrap)?;
         let beside = arms.split_off(seed.arms.len().min(arms.len()));
         let baselines = seed.baselines.iter().zip(&beside);
@@ -147,22 +151,31 @@ impl Verdict {
         minutes: f64,
         bootstrap: Bootstrap,
     ) -> Result<Self, StudyError> {
-        let outcome = Outcome::of(&greedy.start);
+        let outcome = Headline::of(
+            std::iter::once(greedy)
+                .chain(sampled)
+                .flat_map(SeedEpisodes::played),
+        );
+        let is_graded = outcome != Headline::Reward;
         let seed = greedy.seed;
         let trained = greedy.arms.first();
         let policies = trained.map(|(_, trained)| (greedy.start.as_slice(), trained.as_slice()));
         let policies: Vec<(&[Episode], &[Episode])> = policies.into_iter().collect();
-        let parts = Decomposition::of(&policies, bootstrap)?;
-        let mistakes = MistakeShare::all(&policies, bootstrap)?;
         let effort = Effort::of(&policies, bootstrap)?;
-        let samples = sampled.and_then(|seed| Some((&seed.start, &seed.arms.first()?.1)));
+        // Where the figures are of the reward nothing is right, and being right has no parts.
+        let graded: &[(&[Episode], &[Episode])] = if is_graded { &policies } else { &[] };
+        let parts = Decomposition::of(graded, bootstrap)?;
+        let mistakes = MistakeShare::all(graded, bootstrap)?;
+        let samples = sampled
+            .filter(|_| is_graded)
+            .and_then(|seed| Some((&seed.start, &seed.arms.first()?.1)));
         let pass_at_k = samples
             .map(|(start, trained)| CurveComparison::of(start, trained, bootstrap))
             .transpose()?;
         let samples = samples.map(|(start, trained)| (start.as_slice(), trained.as_slice()));
         let samples: Vec<(&[Episode], &[Episode])> = samples.into_iter().collect();
         let sampled_parts = Decomposition::of(&samples, bootstrap)?;
-        let greedy = Detail::of(greedy, bootstrap)?;
+        let greedy = Detail::of(greedy, outcome.measure(), bootstrap)?;
         let of = |comparison: &Comparison| comparison.difference(outcome.measure()).copied();
         let gain = of(&greedy.gain).ok_or(StudyError::Empty)?;
         let control = greedy.control_gain.as_ref().and_then(of);
@@ -182,7 +195,7 @@ impl Verdict {
             minimum_detectable_effect: gain.minimum_detectable_effect,
             greedy,
             sampled: sampled
-                .map(|sampled| Detail::of(sampled, bootstrap))
+                .map(|sampled| Detail::of(sampled, outcome.measure(), bootstrap))
                 .transpose()?,
             parts,
             sampled_parts,

@@ -365,7 +365,7 @@ fn a_step_is_trained_with_the_loss_and_the_advantage_that_a_config_names() {
         format!("{line}\n")
     });
     std::fs::write(&path, lines.concat()).expect("it can be written");
-    let groups = Sample::read_groups(&path, 257, 32).expect("they can be read");
+    let groups = Sample::read_groups(&path, 257, 32, None).expect("they can be read");
     let stats = learner(random("qwen3"), update)
         .improve(groups)
         .expect("a finite gradient");

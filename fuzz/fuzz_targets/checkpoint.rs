@@ -70,7 +70,7 @@ impl Run {
         let rollouts = place.path().join("rollouts.jsonl");
         std::fs::write(&rollouts, ROLLOUTS).expect("room for a small file");
         let mut run = Self {
-            groups: Sample::read_groups(&rollouts, VOCABULARY, CONTEXT).expect("rollouts"),
+            groups: Sample::read_groups(&rollouts, VOCABULARY, CONTEXT, None).expect("rollouts"),
             learner: learner(is_adapter),
             runtime: runtime::Builder::new_current_thread()
                 .build()

@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use forage_contracts::Episode;
+use forage_contracts::{ByteTokenizer, Episode};
 use forage_env::{EpisodeRecord, EpisodeWriter, RecordError};
 use forage_trainer::Sample;
 use libfuzzer_sys::fuzz_target;
@@ -42,7 +42,7 @@ fuzz_target!(|data: &[u8]| {
         .expect("a temporary folder");
     let path = folder.path().join("file");
     std::fs::write(&path, data).expect("room for a small file");
-    let _ = Sample::read_groups(&path, 1 << 16, 1 << 12);
+    let _ = Sample::read_groups(&path, 1 << 16, 1 << 12, Some(&ByteTokenizer));
     let episodes: Vec<Episode> = records(&path)
         .into_iter()
         .filter_map(|record| Some(record.ok()?.episode))

@@ -2,11 +2,13 @@
 
 use std::path::Path;
 
+use forage_contracts::{nearest, suggestion};
 use forage_trainer::Checkpoint;
 use forage_trainer::device::DeviceSpec;
 
 use crate::config::{EnvironmentConfig, RunConfig};
 use crate::error::{Context, Result, bail};
+use crate::policy::BUILTIN;
 
 /// Files of a checkpoint by name.
 type Files = [(&'static str, &'static [u8]); 4];
@@ -60,13 +62,9 @@ fn files(name: &str) -> Result<&'static Files> {
         None => (name, None),
     };
     let Some((_, files)) = POLICIES.iter().find(|(known, _)| *known == name) else {
-        let known: Vec<String> = POLICIES
-            .iter()
-            .map(|(known, _)| format!("`builtin:{known}`"))
-            .collect();
         bail!(
-            "there is no builtin policy `{name}`; there are {}",
-            known.join(", ")
+            "no builtin policy `{name}`; {}",
+            suggestion(name, POLICIES.iter().map(|(known, _)| *known))
         );
     };
     let own = revision_of(files);
@@ -77,6 +75,15 @@ fn files(name: &str) -> Result<&'static Files> {
         );
     }
     Ok(files)
+}
+
+/// The whole name of the policy that another name may be meant for, which has what comes before a colon wrong.
+pub(crate) fn meant(name: &str) -> Option<String> {
+    let (begin, rest) = name.split_once(':')?;
+    let is_wrong = begin != BUILTIN.trim_end_matches(':') && !Path::new(name).exists();
+    let near = nearest(rest, POLICIES.iter().map(|(known, _)| *known))?;
+    let is_near = is_wrong && nearest(begin, [BUILTIN.trim_end_matches(':')]).is_some();
+    is_near.then(|| format!("{BUILTIN}{near}"))
 }
 
 fn digest_of(files: &Files) -> String {
@@ -112,6 +119,18 @@ pub(crate) fn environment(name: &str) -> Option<EnvironmentConfig> {
     Some(config.environment)
 }
 
+/// Says that the policy of a config writes no thoughts, which the reward `format` asks for: none inside the program does.
+pub(crate) fn unpaid_format(config: &RunConfig) -> Option<String> {
+    let name = &config.policy.checkpoint;
+    environment(name.strip_prefix(BUILTIN)?)?;
+    let is_weighted = config.reward.get("format")?.weight().abs() > 0.0;
+    is_weighted.then(|| {
+        format!(
+            "policy {name} writes no <think>, so the reward `format` pays it 0; train a policy that does, or leave `format` out"
+        )
+    })
+}
+
 /// Loads the policy of this name, by way of a temporary folder because weights are memory-mapped.
 pub(crate) fn load(name: &str, device: &DeviceSpec) -> Result<Checkpoint> {
     let files = files(name)?;
@@ -124,4 +143,27 @@ pub(crate) fn load(name: &str, device: &DeviceSpec) -> Result<Checkpoint> {
 
 fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     std::fs::write(path, bytes).with_context(|| format!("cannot write {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_format_that_the_policy_does_not_write_is_told() {
+        let warnings = |overrides: &[&str]| {
+            let overrides: Vec<String> = overrides.iter().map(|&item| item.to_owned()).collect();
+            let config = RunConfig::parse(MADE_BY[0].1, &overrides).unwrap();
+            config.resolve(None).unwrap().warnings()
+        };
+        let paid = "reward={ em = 1.0, format = 0.2 }";
+        let told = warnings(&[paid]);
+        assert!(
+            told.len() == 1 && told[0].starts_with("policy builtin:quickstart writes no <think>"),
+            "{told:?}"
+        );
+        let none = [""; 0];
+        assert_eq!(warnings(&["reward={ em = 1.0, format = 0.0 }"]), none);
+        assert_eq!(warnings(&[paid, "policy.checkpoint=\"org/name\""]), none);
+    }
 }

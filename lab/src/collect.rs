@@ -16,7 +16,7 @@ use crate::error::{Context, Result, RunError, bail};
 use crate::evaluate::{Opening, Player, fault_budget, is_script};
 use crate::lock::FileLock;
 use crate::observer::Observer;
-use crate::policy::{is_server, start_of};
+use crate::policy::{is_server, start_of, taught_another};
 use crate::runtime::runtime;
 use crate::session::Session;
 use crate::splits::too_few_of;
@@ -90,6 +90,12 @@ pub fn collect(
     let scratch = tempfile::tempdir().context("cannot make a temporary folder")?;
     let data = Data::load(config, scratch.path())?;
     let tasks = first(&data.train, options.questions);
+    if tasks.is_empty() {
+        return Err(RunError::config_because(
+            "there are no questions to play",
+            "name some: data.files.train, or data.train_questions of a world or of [data.own]",
+        ));
+    }
     let option = ("--questions", options.questions);
     let key = ("data.train_questions", config.data.train_questions);
     if let Some(few) = too_few_of(option, key, tasks.len()) {
@@ -98,6 +104,9 @@ pub fn collect(
     let corpus = data.corpus.recorded(options.record_tools.as_deref())?;
     let generation = config.generation();
     let opening = options.opening(config, &generation)?;
+    if let Some(other) = taught_another(opening.name, opening.environment) {
+        observer.warn(&format!("warning: {other}"));
+    }
     let player = options.player(config, &opening, &tasks)?;
     let mut about = settings(
         &config.environment,

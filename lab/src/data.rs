@@ -60,7 +60,8 @@ impl Data {
             (Some(world), ..) => load_world(world, data, &config.retriever, &layout)?,
             (_, Some(files), _) => {
                 let needed = own.is_none();
-                load_files(files, (&config.retriever, needed), &layout)?
+                let parts = (&config.environment, &config.retriever, needed);
+                load_files(files, parts, &layout)?
             }
             (.., Some(OwnQuestions { seed })) => {
                 let own =

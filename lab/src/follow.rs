@@ -1,6 +1,7 @@
 //! What tells that a run has gone on.
 
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use crate::layout::{PARTS, RunLayout};
 use crate::lock::RunLock;
@@ -12,11 +13,7 @@ impl RunFolder {
     pub fn mark(path: &Path) -> String {
         let (mut files, mut held) = (vec![path.to_owned()], Vec::new());
         if path.is_dir() {
-            let own = RunLayout::new(path);
-            let inner = PARTS.map(|part| own.part(part));
-            let twins = own.twins().into_iter().map(|(_, twin)| twin);
-            let parts = inner.into_iter().chain(twins);
-            let layouts: Vec<RunLayout> = std::iter::once(own).chain(parts).collect();
+            let layouts = layouts(path);
             files = layouts.iter().flat_map(records).collect();
             let is_held = |layout: &RunLayout| RunLock::is_held(layout.folder());
             held = layouts.iter().map(is_held).collect();
@@ -30,6 +27,23 @@ impl RunFolder {
         }
         hasher.finalize().to_hex().to_string()
     }
+}
+
+/// The time of the last writing to a record of the run in a folder.
+pub(crate) fn written(folder: &Path) -> Option<SystemTime> {
+    let layouts = layouts(folder);
+    let files = layouts.iter().flat_map(records);
+    let times = files.filter_map(|file| std::fs::metadata(file).ok()?.modified().ok());
+    times.max()
+}
+
+/// The run in a folder, its parts and its twins.
+fn layouts(folder: &Path) -> Vec<RunLayout> {
+    let own = RunLayout::new(folder);
+    let inner = PARTS.map(|part| own.part(part));
+    let twins = own.twins().into_iter().map(|(_, twin)| twin);
+    let parts = inner.into_iter().chain(twins);
+    std::iter::once(own).chain(parts).collect()
 }
 
 /// The files of a run that people are shown, those of folders in the order of their names.

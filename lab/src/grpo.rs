@@ -24,9 +24,10 @@ use crate::conduct::drawn_prompts;
 use crate::config::{Base, Digests, EvaluationConfig, Resolved, RunConfig, Stamp};
 use crate::data::Data;
 use crate::error::{Context, Result, RunError, bail};
+use crate::forked::{Forked, is_of};
 use crate::layout::{RunLayout, make_folder};
 use crate::memory;
-use crate::observer::{Observer, line};
+use crate::observer::{Observer, line, raised};
 use crate::policy::{hash_file, start_of};
 use crate::records::RunRecords;
 use crate::resumed::{changed, differences, explained};
@@ -78,7 +79,8 @@ impl Grpo<'_> {
             }
             Experience::Recorded(file) => {
                 let window = config.generation().window(&start.config);
-                groups = Sample::read_groups(file, start.config.vocab_size, window)
+                let vocabulary = start.config.vocab_size;
+                groups = Sample::read_groups(file, vocabulary, window, Some(&start.tokenizer))
                     .in_config(format!("--rollouts {}", file.display()))?;
                 Source::Recorded(&groups)
             }
@@ -106,8 +108,15 @@ impl Grpo<'_> {
             None
         };
         let done = self.layout.saved_steps();
-        if is_first && self.resume && (1..=config.grpo.steps).contains(&done) {
-            observer.say(&format!("{}: resuming from step {done}", self.name));
+        let goes_on = self.resume && is_of(self.layout, &place.config_digest);
+        if is_first && goes_on && (1..=config.grpo.steps).contains(&done) {
+            let begins = Forked::read(self.layout).is_some_and(|forked| forked.steps == done);
+            let how = if begins {
+                "forking after"
+            } else {
+                "resuming from"
+            };
+            observer.say(&format!("{}: {how} step {done}", self.name));
             if let Some(warning) = self.layout.lost_rows()? {
                 observer.warn(&warning);
             }
@@ -120,12 +129,7 @@ impl Grpo<'_> {
                 is_told = true;
             }
             for alarm in alarms {
-                observer.warn(&format!(
-                    "{} step {}: {}",
-                    self.name,
-                    row.step(),
-                    alarm.message
-                ));
+                observer.warn(&raised(self.name, row.step(), alarm));
             }
             if let Some(records) = &mut records {
                 failed = records.keep(row, episodes, alarms).err();

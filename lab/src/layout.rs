@@ -50,6 +50,11 @@ impl RunLayout {
         self.0.join("config.toml")
     }
 
+    /// The record of the run that a fork began with.
+    pub(crate) fn forked(&self) -> PathBuf {
+        self.0.join("forked.json")
+    }
+
     /// The settings of supervised fine-tuning.
     pub fn sft_settings(&self) -> PathBuf {
         self.0.join("sft.json")

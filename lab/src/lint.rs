@@ -12,7 +12,7 @@ use crate::builtin;
 use crate::config::{EnvironmentConfig, Resolved, RunConfig};
 use crate::error::Result;
 use crate::memory::Start;
-use crate::policy::{BUILTIN, is_folder, is_server};
+use crate::policy::{BUILTIN, is_server, nowhere, taught_another};
 use crate::session::check_window;
 
 impl RunConfig {
@@ -79,9 +79,17 @@ impl RunConfig {
             .into_iter()
             .filter(|(_, path)| gone(path))
             .map(|(key, path)| {
+                // As recipes and the guide name the folders of generated worlds.
+                let above = path.parent().unwrap_or(path);
+                let is_of_world = path.starts_with("worlds") && path.ends_with("beir");
                 let path = path.display();
                 let fix = if key == "data.files.index" {
                     format!(" (`forage index build --corpus CORPUS --out {path}` makes it)")
+                } else if key == "data.files.corpus" && is_of_world {
+                    format!(
+                        " (`forage world --pages 300 --out {}` writes one)",
+                        above.display()
+                    )
                 } else {
                     String::new()
                 };
@@ -90,20 +98,29 @@ impl RunConfig {
             .collect()
     }
 
-    /// As [`Self::missing`], for the policy alone.
-    pub(crate) fn missing_policy(&self) -> Option<String> {
-        let name = &self.policy.checkpoint;
-        let gone = is_folder(name) && !Path::new(name).exists();
-        gone.then(|| format!("policy.checkpoint: there is no {name}"))
+    /// Tells whether there are questions to learn from: without, a config is for evaluations.
+    pub fn trains(&self) -> bool {
+        let files = self.data.files.as_ref();
+        files.is_none_or(|files| !files.train.is_empty())
     }
 
-    /// As [`Self::missing`], with an address of the environment's server, which a config may leave to the command line.
+    /// As [`Self::missing`], for the policy alone.
+    pub(crate) fn missing_policy(&self) -> Option<String> {
+        let gone = nowhere(&self.policy.checkpoint)?;
+        Some(format!("policy.checkpoint: {gone}"))
+    }
+
+    /// As [`Self::missing`], with an address of the environment's server, which a config may leave to the command line, and questions to
+    /// learn from.
     pub(crate) fn missing_at_start(&self) -> Vec<String> {
         let mut missing = self.missing();
+        if !self.trains() {
+            let unnamed = "data.files.train: no questions to learn from are named; write a file of them, or a list of files";
+            missing.push(unnamed.to_owned());
+        }
         let environment = self.environment.resolved().ok();
-        let url = environment
-            .as_ref()
-            .and_then(|found| found.settings.get("url"));
+        let settings = environment.as_ref().map(|found| &found.settings);
+        let url = settings.and_then(|settings| settings.get("url"));
         if url.and_then(Value::as_array).is_some_and(Vec::is_empty) {
             let unnamed = "environment.settings.url: no server is named; write http://HOST:PORT there, or start one by --env-command";
             missing.push(unnamed.to_owned());
@@ -113,8 +130,7 @@ impl RunConfig {
 }
 
 impl Resolved {
-    /// Warnings about settings that may be meant otherwise, a sentence or two each. Settings that cannot be read are left to where
-    /// they are used.
+    /// Warnings about settings that may be meant otherwise, a sentence or two each; what cannot be read is left to its use.
     pub fn warnings(&self) -> Vec<String> {
         let found = self
             .prompt()
@@ -125,14 +141,18 @@ impl Resolved {
             .chain(unread_ids(self))
             .chain(unusual_steps(self))
             .chain(unread_turns(self))
+            .chain(builtin::unpaid_format(self))
             .chain(readable_credentials(self))
             .collect()
     }
 
-    /// Says in which of its parts the observation is another than the one that a policy inside the program was taught. Limits do not count:
-    /// they cut what is read, and leave its form.
-    pub(crate) fn untaught(&self) -> Option<String> {
+    /// Says that the policy was taught another environment, or in which of its parts the observation is another than the one that a policy
+    /// inside the program was taught. Limits do not count: they cut what is read, and leave its form.
+    pub fn untaught(&self) -> Option<String> {
         let name = &self.policy.checkpoint;
+        if let Some(other) = taught_another(name, &self.environment.id) {
+            return Some(other);
+        }
         let taught = builtin::environment(name.strip_prefix(BUILTIN)?)?;
         let entry = |config: &EnvironmentConfig| registry::find(&config.id).ok();
         if entry(&taught)?.id != entry(&self.environment)?.id {
@@ -490,11 +510,12 @@ mod tests {
         ] {
             assert!(told.contains(part), "{part}: {told}");
         }
-        // Nothing is known of other policies, or of other environments.
+        // Nothing is known of other policies.
         let other = resolved(&[plain, "policy.checkpoint=\"org/name\""]);
         assert_eq!(other.untaught(), None);
         let code = resolved(&[plain, "policy.checkpoint=\"builtin:quickstart-code\""]);
-        assert_eq!(code.untaught(), None);
+        let told = code.untaught().unwrap();
+        assert!(told.contains("was taught code-search"), "{told}");
     }
 
     #[test]

@@ -119,7 +119,7 @@ fn work_of(config: &Resolved, start: &Start, rollouts: Option<&Path>) -> Result<
     let update = &config.grpo.update;
     let (longest, episodes) = match rollouts {
         Some(file) => {
-            let groups = Sample::read_groups(file, start.shape.vocab_size, window)
+            let groups = Sample::read_groups(file, start.shape.vocab_size, window, None)
                 .in_config(format!("--rollouts {}", file.display()))?;
             let lengths = groups
                 .iter()
@@ -208,8 +208,39 @@ fn planned<T>(
         sharded: config.grpo.update.optimizer.sharded,
         updates: config.grpo.update.minibatches * config.grpo.update.epochs,
         critic: config.grpo.update.has_critic(),
+        programs: programs(config, work),
     };
     then(plan)
+}
+
+/// Memory of the interpreter that programs run in, bytes: see [`OF_PROGRAM`].
+const OF_INTERPRETER: u64 = 12 * MIB;
+/// Memory of a program, with the instance that waits for the next one, bytes: the peak of `forage eval quickstart-code --policy oracle`
+/// with room for 2 to 31 programs at a time, less that of `forage eval quickstart`, which runs none, was 41 to 484 MiB.
+const OF_PROGRAM: u64 = 18 * MIB;
+/// Most programs at a time that are counted: they take milliseconds, and with room for 63 the same peak was that of 36.
+const PROGRAMS_AT_A_TIME: u64 = 40;
+
+/// Bytes of the programs that episodes run, where the environment has limits for their memory: of as many as their budget has room for.
+fn programs(config: &Resolved, work: Workload) -> usize {
+    let plays = work.played_tokens > 0 || config.sampler.is_some();
+    let settings = config.environment.resolved().ok().filter(|_| plays);
+    let mib = |key: &str| {
+        settings
+            .as_ref()?
+            .settings
+            .get("limits")?
+            .get(key)?
+            .as_u64()
+    };
+    let Some(limit) = mib("memory_mib").filter(|&limit| limit > 0) else {
+        return 0;
+    };
+    let shared = mib("total_mib").or_else(|| Some(available()? / MIB / 4));
+    let room = shared.map_or(PROGRAMS_AT_A_TIME, |shared| shared * 3 / 4 / limit);
+    let episodes = (config.grpo.prompts_per_step * config.grpo.group_size) as u64;
+    let at_a_time = room.max(1).min(episodes).min(PROGRAMS_AT_A_TIME);
+    (OF_INTERPRETER + at_a_time * OF_PROGRAM) as usize
 }
 
 /// Memory of usual cards, in GB.
@@ -394,7 +425,7 @@ pub(crate) fn outcome(
 /// The peak beside its estimate, in MiB, with what no estimate counts where the peak is above it.
 fn peak_words(found: u64, estimated: u64, then: &str) -> String {
     let beyond = if found > estimated {
-        " (estimates count no programs in the sandbox, no indexes and no pages)"
+        " (estimates count no indexes and no pages)"
     } else {
         ""
     };

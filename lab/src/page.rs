@@ -95,11 +95,15 @@ fn arms(runs: &[RunFolder]) -> Vec<Arm> {
                 &records.name
             };
             let key = format!("{part} {}", run.arm());
-            let rows: Vec<Value> = records
+            let taken_over = records.rows.len() - records.own_rows().len();
+            let mut rows: Vec<Value> = records
                 .rows
                 .iter()
                 .map(|row| Value::Object(row.0.clone()))
                 .collect();
+            for row in &mut rows[..taken_over] {
+                row["taken_over"] = Value::Bool(true);
+            }
             let label = label(runs, run, &records.name);
             match arms.iter_mut().find(|(known, ..)| *known == key) {
                 Some((_, labels, arm)) => {

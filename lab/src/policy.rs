@@ -6,13 +6,14 @@ use std::sync::Arc;
 use forage_contracts::seed::Seed;
 use forage_contracts::{ByteTokenizer, Tokenizer};
 use forage_env::chat::ChatTemplate;
-use forage_env::{ChatSettings, Presentation};
+use forage_env::{ChatSettings, Presentation, registry};
 use forage_trainer::device::DeviceSpec;
-use forage_trainer::{Checkpoint, Hub, Precision};
+use forage_trainer::{Checkpoint, Hub, HubError, Precision};
 
 use crate::builtin;
-use crate::config::{Base, Generation, LoraSection, Resolved};
+use crate::config::{Base, Generation, LoraSection, Resolved, RunConfig};
 use crate::error::{Context, Result, RunError, bail, causes};
+use crate::four_bytes::FourBytes;
 use crate::hub::hub;
 use crate::layout::RunLayout;
 
@@ -26,14 +27,73 @@ pub(crate) fn is_server(name: &str) -> bool {
         .any(|scheme| name.starts_with(scheme))
 }
 
+/// The environment of which nobody knows what it asks: that of a server.
+pub(crate) const EXTERNAL: &str = "external";
+
+/// Says of a policy that it was taught another environment than `played`, where its name tells: one inside the program, or that of a run.
+pub(crate) fn taught_another(name: &str, played: &str) -> Option<String> {
+    let taught = if let Some(builtin) = name.strip_prefix(BUILTIN) {
+        builtin::environment(builtin)?
+    } else {
+        let run = Path::new(name).parent().map(RunLayout::new);
+        let run = run.filter(|run| run.policy() == Path::new(name))?;
+        let text = std::fs::read_to_string(run.config()).ok()?;
+        RunConfig::parse(&text, &[]).ok()?.environment
+    };
+    let taught = registry::find(&taught.id).ok()?;
+    let played = registry::find(played).ok()?;
+    let [own, other] = [taught, played].map(|entry| entry.names()[2]);
+    (taught.id != played.id && other != EXTERNAL).then(|| {
+        format!(
+            "policy {name} was taught {own} and plays {other}, whose prompt and actions it does not know: name a policy that was \
+             taught {other}, or name {own} by --env or environment.id"
+        )
+    })
+}
+
 /// Tells whether a policy of this name can only be a folder here.
 pub(crate) fn is_folder(name: &str) -> bool {
     !is_server(name) && !name.starts_with(BUILTIN) && !Hub::is_name(name)
 }
 
-/// Refuses a server where weights are needed, the folder of a run, in which they have a folder of their own, and the policy of a run
-/// that has not come to its end.
+/// Says that a policy of this name is nowhere, as far as that is known without the network: a path where no folder is, or a name on the hub
+/// that is the path of one.
+pub(crate) fn nowhere(name: &str) -> Option<String> {
+    if is_server(name) || name.starts_with(BUILTIN) || Path::new(name).exists() {
+        return None;
+    }
+    if let Some(near) = builtin::meant(name) {
+        return Some(format!("there is no {name}; did you mean `{near}`?"));
+    }
+    if is_folder(name) {
+        return Some(format!("there is no {name}"));
+    }
+    let here = Hub {
+        offline: true,
+        ..hub()
+    };
+    match here.fetch_texts(name) {
+        Err(error @ HubError::NoFolder { .. }) => Some(error.to_string()),
+        _ => None,
+    }
+}
+
+/// Refuses a server where weights are needed, the folder of a run or of its checkpoint, in which they have a folder of their own, the
+/// policy of a run that has not come to its end, and a name that is near to that of a policy inside the program.
 pub(crate) fn needs_weights(name: &str) -> Result<()> {
+    let model = Path::new(name).join("model");
+    if Path::new(name).join("state.json").is_file() && model.is_dir() {
+        return Err(RunError::config_because(
+            format!("policy {name} is the checkpoint of a run"),
+            format!("its policy is {}", model.display()),
+        ));
+    }
+    if let Some(near) = builtin::meant(name) {
+        return Err(RunError::config_because(
+            format!("there is no policy {name}"),
+            format!("did you mean `{near}`?"),
+        ));
+    }
     let run = RunLayout::new(name);
     if run.metrics().is_file() && run.config().is_file() {
         return Err(RunError::config_because(
@@ -180,38 +240,6 @@ impl PolicyFormat {
             window: Some(window),
             presentation,
         })
-    }
-}
-
-/// Four bytes to a token, as many as a model's token has of English: for limits of environments where nobody knows the policy's
-/// tokens.
-struct FourBytes;
-
-/// Fills a last token up; no byte of any text.
-const FILLER: u8 = 0xff;
-
-impl Tokenizer for FourBytes {
-    fn encode(&self, text: &str) -> Vec<u32> {
-        let token = |bytes: &[u8]| {
-            let mut four = [FILLER; 4];
-            four[..bytes.len()].copy_from_slice(bytes);
-            u32::from_le_bytes(four)
-        };
-        text.as_bytes().chunks(4).map(token).collect()
-    }
-
-    fn decode(&self, ids: &[u32]) -> String {
-        let bytes = ids.iter().flat_map(|id| id.to_le_bytes());
-        let bytes: Vec<u8> = bytes.filter(|&byte| byte != FILLER).collect();
-        String::from_utf8_lossy(&bytes).into_owned()
-    }
-
-    fn eos(&self) -> u32 {
-        u32::MAX
-    }
-
-    fn vocab_size(&self) -> usize {
-        usize::MAX
     }
 }
 
@@ -387,7 +415,6 @@ pub(crate) fn save(trained: &Checkpoint, folder: &Path) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::RunConfig;
     use crate::memory::Start;
 
     #[test]
@@ -421,6 +448,56 @@ mod tests {
         std::fs::create_dir(&policy).unwrap();
         assert!(told().contains(policy.to_str().unwrap()), "{}", told());
         needs_weights(policy.to_str().unwrap()).unwrap();
+        let checkpoint = run.checkpoints().join("step-000001");
+        let model = checkpoint.join("model");
+        std::fs::create_dir_all(&model).unwrap();
+        std::fs::write(checkpoint.join("state.json"), "{}").unwrap();
+        let refused = needs_weights(checkpoint.to_str().unwrap()).unwrap_err();
+        let (error, place) = (causes(&refused), model.to_str().unwrap());
+        assert!(
+            error.ends_with(&format!("its policy is {place}")),
+            "{error}"
+        );
+        needs_weights(place).unwrap();
+    }
+
+    #[test]
+    fn a_name_that_leads_nowhere_is_known_without_the_network() {
+        // A test runs in the folder of its crate.
+        for (name, fault) in [
+            ("src/other", "there is no folder `src/other` here"),
+            ("no such policy", "there is no no such policy"),
+            ("bultin:quickstart", "did you mean `builtin:quickstart`?"),
+        ] {
+            let told = nowhere(name).unwrap();
+            assert!(told.contains(fault), "{told}");
+        }
+        for name in ["src", "org/unheard-of", "builtin:quickstart", "http://a"] {
+            assert_eq!(nowhere(name), None, "{name}");
+        }
+        let refused = needs_weights("bultin:quickstart").unwrap_err();
+        assert!(causes(&refused).contains("did you mean"), "{refused}");
+    }
+
+    #[test]
+    fn a_policy_of_another_environment_is_told_with_both() {
+        let told = taught_another("builtin:quickstart", "code-search").unwrap();
+        assert!(
+            told.contains("was taught search-r1 and plays code-search"),
+            "{told}"
+        );
+        for same in ["search-r1", "external"] {
+            assert_eq!(taught_another("builtin:quickstart", same), None);
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let run = RunLayout::new(folder.path());
+        let policy = run.policy();
+        let policy = policy.to_str().unwrap();
+        assert_eq!(taught_another(policy, "code-search"), None, "of no run");
+        let config = include_str!("../../configs/quickstart-code.toml");
+        std::fs::write(run.config(), config).unwrap();
+        assert_eq!(taught_another(policy, "code-search"), None);
+        assert!(taught_another(policy, "math").is_some());
     }
 
     #[test]
@@ -508,15 +585,5 @@ mod tests {
             let told = causes(&error);
             assert!(told.starts_with("device `metal:9` "), "{told}");
         }
-    }
-
-    #[test]
-    fn four_bytes_a_token_give_every_text_back() {
-        for text in ["", "a", "four", "fünf 😀\0", "<tool_call>{}</tool_call>"] {
-            let tokens = FourBytes.encode(text);
-            assert_eq!(tokens.len(), text.len().div_ceil(4));
-            assert_eq!(FourBytes.decode(&tokens), text);
-        }
-        assert_eq!(FourBytes.decode(&[FourBytes.eos()]), "");
     }
 }

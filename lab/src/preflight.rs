@@ -21,6 +21,7 @@ use crate::layout::RunLayout;
 use crate::memory::{self, Start};
 use crate::observer::Observer;
 use crate::policy::start_of;
+use crate::room::SHORTER;
 use crate::run_folder::words;
 use crate::runtime::runtime;
 use crate::session::Session;
@@ -168,6 +169,14 @@ impl Resolved {
             "tokenizer",
             data::tokenizer(&config, entry, &session, &data.train, has_template),
         );
+        if let Some(fault) = session.without_room(&data.train, config.seed)? {
+            let holds = !fault.is_of_all;
+            let check = noted("prompt", fault.found, true, SHORTER);
+            add("rollouts", vec![Check { holds, ..check }]);
+            if !holds {
+                return Ok(checks);
+            }
+        }
         let (kept, _) = memory::kept_bytes(&config, &start, None, [1, 1])?;
         let mut learner = learner_of(&config, start, &RunLayout::new(scratch.path()), kept)?;
         let rollout = session.rollout(learner.policy(), Sampling::FULL)?;

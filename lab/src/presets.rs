@@ -4,6 +4,7 @@
 //! several ranks share (more to send, and a lost rank takes its own along), moments of 8 bits (rounded), an adapter on a base in bf16
 //! (another algorithm: fewer weights learn), the same on a base of 8 bits.
 
+use forage_trainer::AdamWConfig;
 use forage_trainer::device::ComputeType;
 
 use crate::config::{Base, Resolved, RunConfig};
@@ -44,7 +45,7 @@ pub(crate) fn table(config: &Resolved, start: &Start) -> Result<String> {
     }
     if adapts {
         lines.push(format!(
-            "# an adapter learns at a higher rate than all weights, usually 1e-4: {RATE}"
+            "# an adapter learns at a higher rate than all weights, usually 1e-4, and after a short warm-up: {RATE}, {WARM_UP}"
         ));
     }
     Ok(lines.join("\n"))
@@ -55,6 +56,9 @@ const RANK: &str = "policy.lora.rank";
 
 /// The key of the rate, which an adapter needs higher.
 const RATE: &str = "grpo.update.optimizer.learning_rate";
+
+/// The key of the steps in which the rate rises: an adapter has no use for the many that published runs of whole models take.
+const WARM_UP: &str = "grpo.update.optimizer.warmup_steps";
 
 /// The key with which ranks share moments.
 const SHARDED: &str = "grpo.update.optimizer.sharded";
@@ -75,8 +79,13 @@ fn changes(config: &Resolved, start: &Start) -> Vec<Vec<String>> {
     let adapter = |name: &str| {
         let mut keys = of_base(name);
         keys.extend([format!("{RANK}=16"), "policy.lora.alpha=32".to_owned()]);
-        if is_of_whole_models(config.grpo.update.optimizer.learning_rate) {
+        let optimizer = &config.grpo.update.optimizer;
+        if is_of_whole_models(optimizer.learning_rate) {
             keys.push(format!("{RATE}=1e-4"));
+            let usual = AdamWConfig::default().warmup_steps;
+            if optimizer.warmup_steps > usual {
+                keys.push(format!("{WARM_UP}={usual}"));
+            }
         }
         keys
     };
@@ -154,6 +163,8 @@ mod tests {
             );
             assert_eq!(size < 80, line.contains("policy.base"), "{line}");
             assert_eq!(size < 80, line.contains(&rate), "{line}");
+            let warm_up = format!("{WARM_UP}=10 ");
+            assert_eq!(size < 80, line.contains(&warm_up), "{line}");
             assert_eq!(size == 80, line.contains(IN_8_BITS), "{line}");
         }
         // An adapter of a larger model fits the smallest card.

@@ -15,7 +15,7 @@ use crate::baselines::{Baselines, cost_of};
 use crate::conduct::course;
 use crate::config::{Digests, Resolved, RunConfig};
 use crate::data::Data;
-use crate::error::{Context, Result, bail};
+use crate::error::{Context, Result, bail, refuse};
 use crate::evaluate::{Evaluated, evaluate_checkpoint};
 use crate::grpo::{Experience, Grpo, check_settings, has_others, keep_settings};
 use crate::layout::{CONTROL, RunLayout, START, TRAINED, make_folder};
@@ -82,7 +82,7 @@ pub fn quickstart(
     for name in [TRAINED, CONTROL] {
         let (done, steps) = (layout.part(name).saved_steps(), config.grpo.steps);
         if done > steps {
-            bail!(
+            refuse!(
                 "the {name} run has done {done} steps, and grpo.steps is {steps}; give {done} or more, so that both runs end at one step"
             );
         }
@@ -90,8 +90,12 @@ pub fn quickstart(
     // Before anything is played: the control would name its own reward among the settings that differ.
     check_settings(config, &layout)?;
     let folder = layout.folder().display();
-    observer.say(&format!("building the world and its index in {folder}"));
     let resumed = options.resume && layout.start().exists();
+    observer.say(&if resumed {
+        format!("going on with the quickstart in {folder}")
+    } else {
+        format!("building the world and its index in {folder}")
+    });
     let earlier = if resumed {
         earlier_seconds(&layout)?
     } else {
@@ -119,7 +123,9 @@ pub fn quickstart(
     let before = evaluate(START, &start)?;
     let paid = control_reward(&before);
     observer.say(&format!("the control learns from `{paid}` alone"));
-    observer.say(&format!("training; forage watch {folder} shows both runs"));
+    observer.say(&format!(
+        "training; forage runs watch {folder} shows both runs"
+    ));
     let runs = [
         (TRAINED, config.clone()),
         (CONTROL, paid.parse::<Twin>()?.of(config)?),
@@ -314,7 +320,7 @@ type Summaries = Vec<(&'static str, EvalSummary)>;
 
 type Sets = [(&'static str, Evaluated); 3];
 
-/// Keeps the episodes behind the verdict, for the report and for `forage inspect`.
+/// Keeps the episodes behind the verdict, for the report and for `forage runs show`.
 fn keep_evaluations(
     layout: &RunLayout,
     sets: &Sets,

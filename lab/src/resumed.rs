@@ -30,14 +30,13 @@ pub(crate) fn explained(
         let source = Some(error.into());
         return RunError::Stage { what, source };
     }
-    if !matches!(
-        &error,
-        TrainerError::Checkpoint(CheckpointError::Settings { .. })
-    ) {
-        return error.into();
-    }
+    let error = match error {
+        TrainerError::Checkpoint(error @ CheckpointError::Settings { .. }) => error,
+        error @ TrainerError::Shorter { .. } => return RunError::config(error.to_string()),
+        error => return error.into(),
+    };
     let Some([before, now]) = shapes() else {
-        return error.into();
+        return RunError::config(error.to_string());
     };
     let record = record.display();
     let what = match differences(&before, &now) {
@@ -46,10 +45,7 @@ pub(crate) fn explained(
         ),
         Some(others) => format!("{record} has other settings: {others}"),
     };
-    RunError::Stage {
-        what,
-        source: Some(error.into()),
-    }
+    RunError::config_because(what, error)
 }
 
 /// The settings of a config that are not those of a run's record, with both values; `None` where there are none or no record can be read.

@@ -106,10 +106,10 @@ impl RetrieverConfig {
         }
     }
 
-    /// The retriever of an index folder, or of a TOML file that names a remote one.
+    /// The retriever of an index folder, or of a TOML file that names a remote one; without either the remote one of these settings.
     ///
     /// # Errors
-    /// When neither or both are given, or it cannot be opened.
+    /// When nothing or both are given, or it cannot be opened.
     pub fn open(&self, index: Option<&Path>, remote: Option<&Path>) -> Result<Arc<dyn Retriever>> {
         match (index, remote) {
             (Some(index), None) => self.over(&Arc::new(Index::open(index)?)),
@@ -117,6 +117,7 @@ impl RetrieverConfig {
                 let config = self.at(file)?;
                 config.connect()?.context("no remote retriever")
             }
+            (None, None) if self.remote.is_some() => self.connect()?.context("no remote retriever"),
             _ => bail!("give an index folder or --remote FILE"),
         }
     }
@@ -280,6 +281,16 @@ fn without_address(remote: &RemoteSpec) -> RemoteSpec {
 }
 
 fn read_remote(file: &Path) -> Result<RemoteSpec> {
+    let name = file.to_string_lossy();
+    if ["http://", "https://"]
+        .iter()
+        .any(|scheme| name.starts_with(scheme))
+    {
+        refuse!(
+            "--remote names a TOML file, and {name} is an address: write `kind = \"search-r1\"` and `url = \"{name}\"` into a file, and \
+             name it"
+        );
+    }
     let text = std::fs::read_to_string(file)
         .in_config(format!("cannot read remote retriever {}", file.display()))?;
     toml::from_str(&text).in_config(format!("remote retriever {} is not usable", file.display()))
@@ -335,6 +346,14 @@ mod tests {
         let named = |retriever: &Arc<dyn Retriever>| retriever.fingerprint();
         let alone = named(&plain.open(None, Some(&file)).unwrap());
         assert_ne!(named(&config.open(None, Some(&file)).unwrap()), alone);
+        let written = RetrieverConfig {
+            remote: Some(read_remote(&file).unwrap()),
+            ..plain.clone()
+        };
+        assert_eq!(named(&written.open(None, None).unwrap()), alone);
+        let error = plain.open(None, Some(Path::new("http://127.0.0.1:9")));
+        let error = error.err().unwrap().to_string();
+        assert!(error.contains("is an address: write `kind"), "{error}");
         let services = config.front(&file).unwrap();
         assert_eq!(named(&services.retrievers[&Mode::BM25]), alone);
         assert!(services.reranker.is_some());

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use forage_contracts::Resources;
 use forage_contracts::environment::EnvFactory;
 use forage_contracts::policy::{Policy, Sampling};
 use forage_contracts::seed::Seed;
-use forage_contracts::{Ending, Episode, Limit, Resources};
 use forage_env::registry::{self, make};
 use forage_env::reward::{RewardSet, Weighting};
 use forage_env::server::Served;
@@ -118,33 +118,6 @@ impl Session {
             sampling,
             presentation: self.presentation()?,
         })
-    }
-
-    /// Refuses episodes of which none could begin, because their prompts alone exceed the tokens of an episode.
-    ///
-    /// # Errors
-    /// When that is so.
-    pub fn check_begun(rollout: &Rollout, episodes: &[Episode]) -> Result<()> {
-        let played = || episodes.iter().filter(|one| !one.ending.is_infra());
-        let is_full = |episode: &Episode| {
-            let limit = Limit::Tokens;
-            episode.turns.is_empty() && episode.ending == Ending::Truncated { limit }
-        };
-        let Some(shortest) = played().map(|episode| episode.tokens.len()).min() else {
-            return Ok(());
-        };
-        if !played().all(is_full) {
-            return Ok(());
-        }
-        Err(RunError::config_because(
-            format!(
-                "no prompt leaves room for a turn: the shortest has {shortest} tokens, and an episode {} \
-                 (environment.settings.max_episode_tokens)",
-                rollout.factory.spec().max_episode_tokens
-            ),
-            "name a policy that reads more, or a config with a shorter prompt: `forage config init FILE --policy POLICY \
-             --env NAME` writes one that fits the policies inside the program",
-        ))
     }
 
     /// The problem that a run learns.
@@ -262,7 +235,11 @@ impl Resolved {
     }
 }
 
-fn rewards(
+/// The weighted rewards of an environment, by the kind of outcome that it ends in.
+///
+/// # Errors
+/// When a part cannot be made.
+pub(crate) fn rewards(
     environment: &str,
     weights: &BTreeMap<String, Weighting>,
     seed: u64,

@@ -161,6 +161,7 @@ impl SftOptions {
             sharded: false,
             updates: 1,
             critic: false,
+            programs: 0,
         }
     }
 

@@ -1,25 +1,31 @@
 //! The files of a config before a run begins: what they hold, the questions that two splits share, and evidence that is nowhere.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
-use std::sync::Arc;
+mod evidence;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 use forage_contracts::Task;
-use forage_env::Contamination;
-use forage_retriever::{CorpusFormat, Index};
+use forage_env::{Contamination, registry};
+use forage_retriever::{Index, IndexError};
 
 use crate::archive::is_archive;
+use crate::builtin;
 use crate::config::{Resolved, RunConfig};
-use crate::data::{Corpus, Tasks, file_splits, first};
+use crate::data::{Data, Tasks, check_golds, file_splits, first};
 use crate::error::{Context, Result};
-use crate::evidence::is_there;
+use crate::policy::BUILTIN;
+use crate::session::rewards;
+
+pub(crate) use self::evidence::Evidence;
 
 impl RunConfig {
     /// Looks into the files of `[data.files]` that are on this machine. Gives a warning for each two splits that share questions, and for
     /// evidence that the index does not have.
     ///
     /// # Errors
-    /// When a file has no questions, a corpus is in no known format, or the index is not one.
+    /// When a file has no questions, a corpus is in no known format, or the index is not one, of other documents than the questions or,
+    /// where the corpus is small, of another corpus.
     pub fn check_files(&self) -> Result<Vec<String>> {
         let Some(files) = &self.data.files else {
             return Ok(Vec::new());
@@ -27,23 +33,51 @@ impl RunConfig {
         let index = files.index.as_ref().filter(|path| is_here(path));
         let index = index.map(Index::open).transpose();
         let index = index.in_config("data.files.index")?;
+        let format_of = |corpus: &Path| {
+            if let Some(format) = files.format {
+                return Ok(format);
+            }
+            let format = self.environment.format_of(corpus);
+            format.in_config("data.files.corpus")
+        };
         if files.format.is_none() {
             for corpus in files.corpus.iter().filter(|path| is_here(path)) {
-                CorpusFormat::detect(corpus).in_config("data.files.corpus")?;
+                format_of(corpus)?;
             }
         }
-        let splits = questions_here(self, index.as_ref()).in_config("data.files")?;
+        if let Some(index) = &index
+            && let [first, ..] = files.corpus.as_slice()
+            && is_small(&files.corpus)
+        {
+            let own = index.verify_corpora(&files.corpus, format_of(first)?);
+            let key = match own {
+                Err(IndexError::Read(_)) => "data.files.corpus",
+                _ => "data.files.index",
+            };
+            own.in_config(key)?;
+        }
+        let splits = questions_here(self, index.as_ref())?;
         let Some(splits) = &splits else {
             return Ok(Vec::new());
         };
         let splits = splits.each_ref();
         let mut warnings = split_warnings(self, splits);
         if let Some(index) = &index {
-            let unknown = Evidence::of(index, &splits)?.unknown;
+            let unknown = Evidence::of(index, &splits, &self.environment)?.checked()?;
             warnings.extend(unknown.map(|found| format!("warning: {found}")));
         }
         Ok(warnings)
     }
+}
+
+/// Bytes of the largest corpora that are read through before a run begins, in seconds; others are left to the run.
+const READ_THROUGH: u64 = 256 << 20;
+
+/// Tells whether all corpora are here, and small enough to be read through. Folders of pages count as small.
+fn is_small(corpora: &[PathBuf]) -> bool {
+    let bytes = |path: &PathBuf| std::fs::metadata(path).map_or(0, |found| found.len());
+    corpora.iter().all(|path| is_here(path))
+        && corpora.iter().map(bytes).sum::<u64>() <= READ_THROUGH
 }
 
 /// Tells whether a path can be read as it is: an archive is unpacked by the run, beside itself.
@@ -75,15 +109,44 @@ pub(crate) fn questions_here(
     }
     let mut counts = config.data.counts().into_iter();
     let splits = file_splits(files, index)?;
-    Ok(Some(splits.map(|tasks| first(&tasks, counts.next()))))
+    let splits = splits.map(|tasks| first(&tasks, counts.next()));
+    // The check of the config reports rewards that cannot be made.
+    if let Ok(rewards) = rewards(&config.environment.id, &config.reward, config.seed) {
+        for tasks in &splits {
+            check_golds(&rewards, tasks)?;
+        }
+    }
+    Ok(Some(splits))
 }
 
-/// Warnings about the splits train, dev and test of files: questions that two of them share, and a sorted file that is cut in two.
+/// Warnings about the splits train, dev and test of files: questions that two of them share, a sorted file that is cut in two, and text
+/// that the policy does not know.
 pub(crate) fn split_warnings(config: &RunConfig, splits: [&Tasks; 3]) -> Vec<String> {
     let mut found = shared_questions(splits);
     let [train, _, test] = splits;
     found.extend(sorted_cut(config, train, test));
+    found.extend(unknown_text(config, train));
     found
+}
+
+/// The beginning of the ids of a generated world's questions.
+const OF_WORLD: &str = "fw-";
+
+/// Warns of a policy inside the program that is to learn, in its environment, from questions of another text than a generated world's.
+fn unknown_text(config: &RunConfig, train: &Tasks) -> Option<String> {
+    let name = &config.policy.checkpoint;
+    let taught = builtin::environment(name.strip_prefix(BUILTIN)?)?;
+    let [taught, own] = [&taught.id, &config.environment.id].map(|id| registry::find(id).ok());
+    let other = train
+        .iter()
+        .filter(|task| !task.id.starts_with(OF_WORLD))
+        .count();
+    (taught?.id == own?.id && 2 * other > train.len()).then(|| {
+        format!(
+            "warning: {name} knows the words and the prompt of generated worlds (`forage world`) alone, and the questions of [data.files] \
+             are of another text, which it cannot read: name a pretrained checkpoint in policy.checkpoint"
+        )
+    })
 }
 
 /// What questions are of one kind by, in words, and its value.
@@ -160,83 +223,27 @@ fn shared_questions([train, dev, test]: [&Tasks; 3]) -> Vec<String> {
     pairs.into_iter().filter_map(warning).collect()
 }
 
-/// Questions of each split whose evidence is looked up: more would read much of a large index.
-const LOOKED_UP: usize = 1000;
-
-/// What an index has of the evidence of questions.
-pub(crate) struct Evidence {
-    /// Questions whose evidence was looked up.
-    pub(crate) looked_up: usize,
-    /// Says of how many of them it is not there; none where all of it is.
-    pub(crate) unknown: Option<String>,
-}
-
-impl Evidence {
-    /// Looks up the evidence of the first questions of each split that name any. It is named by the id of a passage, by that of a page,
-    /// which is there as the passages that it was cut into too, or by a title.
-    ///
-    /// # Errors
-    /// When the index is damaged.
-    pub(crate) fn of(index: &Index, splits: &[&Tasks]) -> Result<Self> {
-        let is_named = |task: &&Arc<Task>| task.judgments().values().any(|grade| *grade > 0);
-        let named = |tasks: &&Tasks| -> Vec<Arc<Task>> {
-            let named = tasks.iter().filter(is_named).take(LOOKED_UP);
-            named.cloned().collect()
-        };
-        let looked_up: Vec<Arc<Task>> = splits.iter().flat_map(named).collect();
-        let mut unknown = BTreeSet::new();
-        for task in &looked_up {
-            for (name, _) in task.judgments().iter().filter(|(_, grade)| **grade > 0) {
-                if !is_there(index, name)? && !index.has_title(name)? {
-                    unknown.insert(name.clone());
-                }
-            }
-        }
-        let examples = looked_up.iter().filter_map(|task| {
-            let judgments = task.judgments();
-            let mut judged = judgments.iter();
-            let (name, _) = judged.find(|(name, grade)| **grade > 0 && unknown.contains(*name))?;
-            Some(format!("`{name}` of {}", task.name()))
-        });
-        let examples: Vec<String> = examples.collect();
-        let all = if examples.len() == looked_up.len() {
-            "; none of it is there, so the index seems to be of other documents than the questions (`forage search INDEX \
-             QUESTION` shows it)"
-        } else {
-            ""
-        };
-        let unknown = examples.first().map(|example| {
-            format!(
-                "the evidence of {} of {} questions is not in the index, {example} for instance, which is neither an id nor a title \
-                 there: no search finds it, and recall counts it as missed{all}",
-                examples.len(),
-                looked_up.len()
-            )
-        });
-        Ok(Self {
-            looked_up: looked_up.len(),
-            unknown,
-        })
-    }
-}
-
-impl Corpus {
-    /// Says of how many questions the evidence is not in the index. None where all of it is there, or no index is at hand.
-    ///
-    /// # Errors
-    /// As [`Evidence::of`].
-    pub(crate) fn unknown_evidence(&self, splits: &[&Tasks]) -> Result<Option<String>> {
-        let found = self.index.as_ref().map(|index| Evidence::of(index, splits));
-        Ok(found.transpose()?.and_then(|found| found.unknown))
-    }
-}
-
 /// A warning where there are fewer questions than `count` that a key or an option asks for.
 pub(crate) fn too_few(asked: &str, count: Option<usize>, found: usize) -> Option<String> {
     let count = count.filter(|count| found < *count)?;
     Some(format!(
         "warning: {asked} is {count}, and there are {found}"
     ))
+}
+
+/// Warnings of splits that hold fewer questions than the config asks for.
+pub(crate) fn missing_questions(data: &Data, config: &RunConfig) -> Vec<String> {
+    let asked = &config.data;
+    [
+        ("train", &data.train, asked.train_questions),
+        ("dev", &data.dev, asked.dev_questions),
+        ("test", &data.test, asked.test_questions),
+    ]
+    .into_iter()
+    .filter_map(|(split, found, asked)| {
+        too_few(&format!("data.{split}_questions"), asked, found.len())
+    })
+    .collect()
 }
 
 /// The same where an option comes before a key.
@@ -261,8 +268,11 @@ pub(crate) fn too_few_held_out(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
-    use crate::data::Data;
+    use crate::config::EnvironmentConfig;
+    use crate::error::RunError;
     use crate::layout::RunLayout;
 
     const ROW: &str = "{\"question\": \"Who sings?\", \"answer\": \"Ada\"}\n";
@@ -270,7 +280,9 @@ mod tests {
     fn config(data: &str) -> Resolved {
         let text = include_str!("../../configs/smoke.toml");
         let data = format!("data={{ files = {{ {data} }} }}");
-        let config = RunConfig::parse(text, &[data, "grpo.evaluate_every=0".to_owned()]);
+        let others = ["grpo.evaluate_every=0", "policy.checkpoint=\"org/name\""];
+        let overrides = others.map(str::to_owned).into_iter().chain([data]);
+        let config = RunConfig::parse(text, &overrides.collect::<Vec<_>>());
         config.unwrap().resolve(None).unwrap()
     }
 
@@ -306,6 +318,24 @@ mod tests {
         assert_eq!(warnings.len(), 1, "{warnings:?}");
         let warnings = found(&format!(", dev = {test:?}, test = {test:?}"));
         assert_eq!(warnings.len(), 3, "{warnings:?}");
+    }
+
+    #[test]
+    fn a_policy_of_generated_worlds_is_not_given_another_text_in_silence() {
+        let found = |policy: &str, ids: [&str; 3]| {
+            let mut config = (*config("index = 'gone', train = 'a'")).clone();
+            config.policy.checkpoint = policy.to_owned();
+            let tasks = ids.map(|id| Arc::new(Task::new(id, "Who sings?")));
+            unknown_text(&config, &tasks.into_iter().collect())
+        };
+        let own = ["1", "2", "fw-train-0"];
+        let told = found("builtin:quickstart", own).unwrap();
+        assert!(told.contains("policy.checkpoint"), "{told}");
+        let world = ["fw-train-0", "fw-train-1", "2"];
+        assert_eq!(found("builtin:quickstart", world), None);
+        // Nothing is known of other policies, or of other environments.
+        assert_eq!(found("org/name", own), None);
+        assert_eq!(found("builtin:query-writer", own), None);
     }
 
     #[test]
@@ -349,6 +379,7 @@ mod tests {
                 "{{\"question\": \"{page}?\", \"answer\": \"a\", \"filename\": \"{page}.md\"}}\n"
             )
         };
+        let environment = EnvironmentConfig::default();
         // The last ones name their pages by the title.
         let rows = ["one", "two", "three", "One", "It"].map(row).concat();
         let questions = write(folder.path(), "a.jsonl", &rows);
@@ -357,7 +388,9 @@ mod tests {
             let run = folder.path().join(format);
             std::fs::create_dir(&run).unwrap();
             let data = Data::load(&config(&data), &run).unwrap();
-            data.corpus.unknown_evidence(&[&data.train]).unwrap()
+            let corpus = data.corpus;
+            let found = corpus.unknown_evidence(&[&data.train], false, &environment);
+            found.unwrap()
         };
         for format in ["pages", "whole-pages"] {
             let found = found(format).unwrap();
@@ -383,10 +416,51 @@ mod tests {
             &["two", "three"].map(row).concat(),
         );
         let data = format!("index = {index:?}, train = {others:?}");
-        let warnings = config(&data).check_files().unwrap();
+        let checked = config(&data).check_files();
+        let error = crate::error::causes(&checked.unwrap_err());
         assert!(
-            warnings.len() == 1 && warnings[0].contains("of other documents than the questions"),
-            "{warnings:?}"
+            error.contains("has the evidence of none of the 2 questions")
+                && error.contains("questions that name no evidence"),
+            "{error}"
+        );
+        let run = folder.path().join("others");
+        std::fs::create_dir(&run).unwrap();
+        let loaded = Data::load(&config(&data), &run).unwrap();
+        let corpus = loaded.corpus;
+        let unknown = |few| corpus.unknown_evidence(&[&loaded.train], few, &environment);
+        assert!(matches!(unknown(false), Err(RunError::Config { .. })));
+        let told = unknown(true).unwrap().unwrap();
+        assert!(told.contains("of other documents"), "{told}");
+        // Without titles the evidence may be named by what the passages lack.
+        let bare = page.replace("\"One\"", "\"\"");
+        let bare = bare.replace("\"id\"", "\"_id\"").replace("content", "text");
+        let bare = write(folder.path(), "bare.jsonl", &bare);
+        let data = format!("corpus = {bare:?}, format = 'beir', train = {others:?}");
+        let run = folder.path().join("bare");
+        std::fs::create_dir(&run).unwrap();
+        let loaded = Data::load(&config(&data), &run).unwrap();
+        let asked = [&loaded.train];
+        let unknown = |environment| loaded.corpus.unknown_evidence(&asked, false, environment);
+        assert!(unknown(&environment).unwrap().is_some());
+        // Rankings are graded by ids, titles or none.
+        let rankings = EnvironmentConfig {
+            id: "rerank".to_owned(),
+            ..EnvironmentConfig::default()
+        };
+        assert!(matches!(unknown(&rankings), Err(RunError::Config { .. })));
+        // An index of another corpus is refused before a run as by it.
+        let named = |corpus: &str| {
+            let data = format!(
+                "index = {index:?}, corpus = {corpus:?}, format = 'pages', train = {questions:?}"
+            );
+            config(&data).check_files()
+        };
+        assert!(named(&pages).is_ok());
+        let other = write(folder.path(), "other.jsonl", page);
+        let error = crate::error::causes(&named(&other).unwrap_err());
+        assert!(
+            error.contains("data.files.index") && error.contains("build the index again"),
+            "{error}"
         );
     }
 

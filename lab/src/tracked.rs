@@ -14,6 +14,8 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::error::{Context, Result, bail, causes};
+use crate::follow::written;
+use crate::forked::Forked;
 use crate::layout::{PARTS, RunLayout};
 use crate::lock::RunLock;
 use crate::run_folder::{Records, RunFolder, TIMES, settings, without_address, words};
@@ -55,17 +57,20 @@ pub struct TrackedRun {
     pub version: Option<String>,
     /// The metric of its validations.
     pub validation: Option<&'static str>,
-    /// Every validation by its step. An exact match has Wilson's interval over the questions; where their number or the spread is not
-    /// recorded, both ends are the estimate.
+    /// Every validation of its own steps by the step. An exact match has Wilson's interval over the questions; where their number or the
+    /// spread is not recorded, both ends are the estimate.
     pub validations: BTreeMap<u64, Interval>,
-    /// Scored episodes that it played to learn from.
+    /// Scored episodes that it played to learn from; those of a run that it was forked from are not its own.
     pub episodes: Option<u64>,
-    /// Seconds of all steps, validations and checkpoints aside.
+    /// Seconds of all of its own steps, validations and checkpoints aside.
     pub seconds: Option<f64>,
     /// Alarms of the sentinel and signs of telemetry, by gravity.
     pub alarms: BTreeMap<&'static str, usize>,
     /// Names of the evaluations in its folder.
     pub evaluations: Vec<String>,
+    /// The run that it was forked from, and the steps of that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    forked: Option<Forked>,
     /// The settings by their paths.
     #[serde(skip)]
     settings: BTreeMap<String, Value>,
@@ -89,14 +94,17 @@ impl TrackedRun {
     /// # Errors
     /// When the folder cannot be read.
     pub fn all(folder: &Path) -> Result<Vec<Self>> {
-        let mut found = BTreeMap::new();
-        find(folder, DEPTH, &mut found).with_context(|| {
-            let folder = folder.display();
-            format!("cannot read {folder}; name a folder with runs, the --out of forage train or one above it")
-        })?;
-        let mut found: Vec<PathBuf> = found.into_values().collect();
-        found.sort();
+        let found = folders(folder)?;
         Ok(found.iter().flat_map(|path| Self::of(path)).collect())
+    }
+
+    /// The folder of the run that was written to last, of those in a folder and the folders in it; `None` where they hold none.
+    ///
+    /// # Errors
+    /// When the folder cannot be read.
+    pub fn newest(folder: &Path) -> Result<Option<PathBuf>> {
+        let found = folders(folder)?;
+        Ok(found.into_iter().max_by_key(|path| written(path)))
     }
 
     /// The runs of these folders, each of which is one, holds its parts, or is a part. One that is damaged is among them.
@@ -206,8 +214,9 @@ impl TrackedRun {
     fn recorded(mut self, records: &Records) -> Self {
         self.steps = records.done();
         self.episodes = records.episodes;
+        self.forked.clone_from(&records.forked);
         self.metrics = records.layout.metrics();
-        let rows = &records.rows;
+        let rows = records.own_rows();
         let has = |name: &&&str| rows.iter().any(|row| row.get(name).is_some());
         self.validation = VALIDATIONS.iter().find(has).copied();
         if let Some(name) = self.validation {
@@ -228,6 +237,12 @@ impl TrackedRun {
         self.part
             .as_ref()
             .map_or_else(|| path.to_string(), |part| format!("{path}: {part}"))
+    }
+
+    /// The steps, of those that are done, that are of the run it was forked from: `8 of runs/first`.
+    pub fn taken_over(&self) -> Option<String> {
+        let Forked { from, steps } = self.forked.as_ref()?;
+        Some(format!("{steps} of {}", from.display()))
     }
 
     /// The last validation and its step.
@@ -332,6 +347,18 @@ fn is_begun(folder: &Path) -> bool {
         layout.verdict(),
     ];
     marks.iter().any(|mark| mark.exists())
+}
+
+/// The folders of the runs in a folder and the folders in it, in the order of their paths.
+fn folders(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut found = BTreeMap::new();
+    find(folder, DEPTH, &mut found).with_context(|| {
+        let folder = folder.display();
+        format!("cannot read {folder}; name a folder with runs, the --out of forage train or one above it")
+    })?;
+    let mut found: Vec<PathBuf> = found.into_values().collect();
+    found.sort();
+    Ok(found)
 }
 
 /// Adds the folders of runs at or below this one by what they are called without links; those of a run's parts are not looked for.
@@ -466,6 +493,27 @@ mod tests {
         assert_eq!(state(), "unfinished");
         std::fs::write(layout.sft_settings(), "{\"learning\": {}}").unwrap();
         assert_eq!(state(), "done");
+    }
+
+    #[test]
+    fn the_newest_run_is_the_one_that_was_written_to_last() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(TrackedRun::newest(folder.path()).unwrap(), None);
+        let write = |run: &Path, second: u64| {
+            let metrics = RunLayout::new(run).metrics();
+            std::fs::create_dir_all(run).unwrap();
+            std::fs::write(&metrics, "{\"step\":0}\n").unwrap();
+            let file = std::fs::File::options().append(true).open(metrics).unwrap();
+            let time = std::time::SystemTime::UNIX_EPOCH + Duration::from_secs(second);
+            file.set_modified(time).unwrap();
+        };
+        let [a, b] = ["a", "deeper/b"].map(|name| folder.path().join(name));
+        write(&a, 2);
+        write(&b, 1);
+        assert_eq!(TrackedRun::newest(folder.path()).unwrap(), Some(a));
+        // A quickstart is written to where one of its runs is.
+        write(&b.join("control"), 3);
+        assert_eq!(TrackedRun::newest(folder.path()).unwrap(), Some(b));
     }
 
     #[test]

@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 
-use forage_trainer::checkpoint::fork;
 use forage_trainer::device::DeviceSpec;
 use forage_trainer::memory::Workload;
 use forage_trainer::{Checkpoint, RankSettings};
@@ -12,15 +11,16 @@ use crate::config::{Resolved, RunConfig};
 use crate::data::Data;
 use crate::disk::Disk;
 use crate::error::{Context, Result, RunError, bail};
+use crate::forked::{self, Forked};
 use crate::grpo::{Experience, Grpo, digest, keep_settings};
-use crate::layout::{RunLayout, STEP_RECORDS};
+use crate::layout::RunLayout;
 use crate::lint::unvalidated;
 use crate::lock::FileLock;
 use crate::memory::{self, Start};
 use crate::observer::{Observer, Quiet};
-use crate::policy::{save, start_of};
+use crate::policy::{save, start_of, taught_another};
 use crate::presets;
-use crate::splits::{questions_here, split_warnings, too_few};
+use crate::splits::{missing_questions, questions_here, split_warnings};
 use crate::throughput;
 use crate::twins::Twin;
 
@@ -127,8 +127,8 @@ pub struct Trained {
 /// Trains the policy of a config with GRPO. Blocks, so async code must not call it.
 ///
 /// # Errors
-/// When the folder or the file of `record_tools` is taken, there is nothing to resume, a part of the config cannot be had, nothing would
-/// weigh recorded rollouts, memory does not suffice, or the run fails or is stopped on the way.
+/// When the folder or the file of `record_tools` is taken, there is nothing to resume, a fork would take no step of its own, a part of the
+/// config cannot be had, nothing would weigh recorded rollouts, memory does not suffice, or the run fails or is stopped on the way.
 pub fn train(
     config: &Resolved,
     options: &TrainOptions,
@@ -171,6 +171,17 @@ fn train_in(config: &Resolved, options: &TrainOptions, observer: &dyn Observer) 
             return Err(RunError::config(missing.join("; ")));
         }
     }
+    if let Some(other) = &options.from {
+        forked::check_steps(other, config)?;
+        if let Some(other) = forked::elsewhere(other, config) {
+            observer.warn(&format!("warning: {other}"));
+        }
+    } else if options.rollouts.is_none()
+        && !options.resume
+        && let Some(other) = taught_another(&config.policy.checkpoint, &config.environment.id)
+    {
+        observer.warn(&format!("warning: {other}"));
+    }
     if let Some(warning) = options.unvalidated(config) {
         observer.warn(&warning);
     }
@@ -202,6 +213,9 @@ fn train_in(config: &Resolved, options: &TrainOptions, observer: &dyn Observer) 
     let digests = data.as_ref().map(|data| &data.digests);
     let start = start_of(config)?;
     let chat = start.chat.clone();
+    // Before the folder holds a run.
+    data.iter()
+        .try_for_each(|data| config.check_prompts(data, &start, observer))?;
     for text in config.stamp.differing(&config.stamped(chat.as_ref())) {
         observer.warn(&format!(
             "warning: the {text} is not the one that the config's [stamp] names: its text has changed since"
@@ -215,7 +229,7 @@ fn train_in(config: &Resolved, options: &TrainOptions, observer: &dyn Observer) 
     let forked = match &options.from {
         Some(other) => {
             let digest = digest(config, experience)?;
-            Some(fork(other, layout.folder(), &digest, &STEP_RECORDS)?)
+            Some(Forked::begin(other, &layout, &digest)?.steps)
         }
         None => None,
     };
@@ -298,14 +312,15 @@ fn load(config: &Resolved, options: &TrainOptions, observer: &dyn Observer) -> R
         }
     }
     let splits = [&data.train, &data.dev, &data.test];
-    if let Some(found) = data.corpus.unknown_evidence(&splits)? {
+    let corpus = &data.corpus;
+    if let Some(found) = corpus.unknown_evidence(&splits, false, &config.environment)? {
         observer.warn(&format!("warning: {found}"));
     }
     Ok(data)
 }
 
 /// A number of things: `1 step`, `2 steps`.
-fn counted(count: u64, one: &str) -> String {
+pub(crate) fn counted(count: u64, one: &str) -> String {
     let plural = if count == 1 { "" } else { "s" };
     format!("{count} {one}{plural}")
 }
@@ -316,7 +331,7 @@ const STEPS_PER_PASS: usize = 10;
 /// A warning of a run that meets its questions so often that it may learn them by heart.
 pub(crate) fn few_questions(questions: usize, config: &RunConfig) -> Option<String> {
     let groups = config.grpo.prompts_per_step;
-    (questions < STEPS_PER_PASS * groups).then(|| {
+    (1..STEPS_PER_PASS * groups).contains(&questions).then(|| {
         format!(
             "warning: {} for {} a step: each comes again every {:.1} steps, and a policy may learn the answers by heart; use \
              {} questions or more",
@@ -328,32 +343,20 @@ pub(crate) fn few_questions(questions: usize, config: &RunConfig) -> Option<Stri
     })
 }
 
-/// Warnings of splits that hold fewer questions than the config asks for.
-fn missing_questions(data: &Data, config: &RunConfig) -> Vec<String> {
-    let asked = &config.data;
-    [
-        ("train", &data.train, asked.train_questions),
-        ("dev", &data.dev, asked.dev_questions),
-        ("test", &data.test, asked.test_questions),
-    ]
-    .into_iter()
-    .filter_map(|(split, found, asked)| {
-        too_few(&format!("data.{split}_questions"), asked, found.len())
-    })
-    .collect()
-}
-
 impl Resolved {
     /// Describes what [`train`] would do in one of so many `processes`, where there are several, in TOML and comments: the resolved self,
     /// the arithmetic of a step and estimates of memory and disk; for a GPU also the keys that make it fit smaller ones, and the time of a
     /// step by data sheets. Of the options the ranks are not read, and no device is opened.
     ///
     /// # Errors
-    /// When the run would be refused for its ranks, its devices, its twins or recorded rollouts that nothing weighs, or the policy's shape,
-    /// files of questions that are here or the rollouts cannot be read.
+    /// When the run would be refused for its ranks, its devices, its twins, recorded rollouts that nothing weighs or a fork without steps
+    /// of its own, or the policy's shape, files of questions that are here or the rollouts cannot be read.
     pub fn plan(&self, options: &TrainOptions, processes: Option<usize>) -> Result<String> {
         options.check_ranks(self, processes)?;
         options.check_recorded(self)?;
+        if let Some(other) = &options.from {
+            forked::check_steps(other, self)?;
+        }
         Twin::all(self, &options.twins)?;
         let fit = DeviceSpec::check_together(&options.devices(self));
         fit.in_config("the run cannot begin with its devices")?;
@@ -383,19 +386,19 @@ impl Resolved {
                 counted(episodes as u64 * steps, "episode"),
             ),
         ];
-        lines.extend(
-            options
-                .unvalidated(self)
-                .map(|warning| format!("# {warning}")),
-        );
+        let unvalidated = options.unvalidated(self);
+        lines.extend(unvalidated.map(|warning| format!("# {warning}")));
         if rollouts.is_none() {
             let splits = questions_here(self, None)?;
             let asked = self.data.counts()[0];
             let count = splits.as_ref().map_or(asked, |[train, ..]| train.len());
-            let shared = splits.map(|splits| split_warnings(self, splits.each_ref()));
-            let warnings = few_questions(count, self).into_iter();
-            let warnings = warnings.chain(shared.unwrap_or_default());
-            lines.extend(warnings.map(|warning| format!("# {warning}")));
+            let shared = splits.iter();
+            let shared = shared.flat_map(|splits| split_warnings(self, splits.each_ref()));
+            let other = taught_another(&self.policy.checkpoint, &self.environment.id);
+            let other = other.filter(|_| options.from.is_none());
+            lines.extend(few_questions(count, self).map(|warning| format!("# {warning}")));
+            lines.extend(other.map(|other| format!("# warning: {other}")));
+            lines.extend(shared.map(|warning| format!("# {warning}")));
         }
         let Some(start) = Start::of(self, false)? else {
             let unknown =
@@ -443,10 +446,7 @@ mod tests {
                 ..options
             };
             recorded.check_ranks(&config, processes).unwrap();
-            checked.map_or_else(
-                |error| format!("{:#}", anyhow::Error::from(error)),
-                |()| String::new(),
-            )
+            checked.map_or_else(|error| crate::error::causes(&error), |()| String::new())
         };
         assert_eq!(refused(2, "cpu", &[], None), "");
         assert_eq!(refused(1, "cpu", &[], Some(4)), "");

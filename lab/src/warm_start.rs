@@ -245,7 +245,7 @@ pub(crate) fn from_scratch(
     observer.progress("warm-up", done, done, &shown);
     if observer.is_stopped() {
         return Err(RunError::stopped(
-            "interrupted during the warm start, which is not resumable; --resume --from-scratch begins it again",
+            "interrupted during the warm start; --resume begins it again",
         ));
     }
     Ok(learner.checkpoint())

@@ -305,6 +305,20 @@ pub enum IndexError {
         /// Digest in the manifest, hex.
         found: String,
     },
+    /// The index was built from this corpus in another format than the one expected.
+    #[error(
+        "index `{}` has this corpus in the format {found}, and {expected} is expected here; build the index with `--format {expected}`, or \
+         write data.files.format = \"{found}\"",
+        index.display()
+    )]
+    OtherFormat {
+        /// The index folder.
+        index: PathBuf,
+        /// Format of the index.
+        found: String,
+        /// Format that was expected.
+        expected: String,
+    },
     /// A file of the index is missing, cut short or inconsistent.
     #[error("index `{}` is damaged: {what}; build it again or restore the folder from a copy", path.display())]
     Damaged {

@@ -56,7 +56,7 @@ impl MeasuredStep {
     ) -> Result<Self, LessonError> {
         let recipe = Algorithm::default().recipe(1);
         let context = checkpoint.config.max_position_embeddings.min(32_768);
-        let groups = Sample::read_groups(rollouts, checkpoint.config.vocab_size, context)?;
+        let groups = Sample::read_groups(rollouts, checkpoint.config.vocab_size, context, None)?;
         let rows = minibatches(
             score(groups, &recipe, &Readings::default(), &[]).0,
             1,
@@ -142,6 +142,7 @@ impl MeasuredStep {
             sharded: false,
             updates: 1,
             critic: false,
+            programs: 0,
         }
     }
 

@@ -5,14 +5,15 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 
 use forage_contracts::policy::Finish;
-use forage_contracts::{Episode, Provenance, Tokenizer};
+use forage_contracts::{Episode, Tokenizer};
 use forage_env::chat::{ChatError, Renderer};
 use forage_retriever::RowReader;
 use serde_json::{Map, Value};
 
 use crate::lesson_error::{Fault, LessonError};
-use crate::sample::{Line, Recorded, check_vocabulary};
+use crate::sample::{Line, Recorded};
 use crate::sequence::Sequence;
+use crate::vocabulary::{check_tokenizer, check_vocabulary};
 use crate::weights::Checkpoint;
 
 /// The demonstrations of a file that are learned.
@@ -204,9 +205,7 @@ impl Demonstrations {
         }
         match &episode.conversation {
             _ if episode.tokens.has_ids() => {
-                if !spells_its_turns(episode, &checkpoint.tokenizer) {
-                    return Err(FOREIGN.into());
-                }
+                check_tokenizer(episode, &checkpoint.tokenizer)?;
                 Ok(Sequence::from_log(&episode.tokens))
             }
             Some(said) => conversation(&Value::Object(said.clone()), checkpoint),
@@ -233,24 +232,6 @@ impl Demonstrations {
         self.low_reward += usize::from(!enough);
         enough
     }
-}
-
-/// The fault of an episode whose tokens are those of another policy, or bytes.
-const FOREIGN: &str = "has tokens of another tokenizer, in which they are not the text of its turns; learn it with a policy that has that \
-                       tokenizer, or record a script with `forage eval --policy SCRIPT --tokens-of POLICY --out FILE`";
-
-/// Tells whether the policy's tokens are the text of its turns, of one at least: tokens of another tokenizer are that of none. The last
-/// token of a turn may be an end that its text leaves out, and the last character before it may be cut.
-fn spells_its_turns(episode: &Episode, tokenizer: &dyn Tokenizer) -> bool {
-    let (turns, ids) = (&episode.turns, episode.tokens.ids());
-    let spans = episode.tokens.spans().iter();
-    let written = spans.filter(|span| span.provenance == Provenance::Policy);
-    let mut texts = written
-        .map(|span| tokenizer.decode(&ids[span.start..span.end.max(span.start + 1) - 1]))
-        .map(|text| text.trim_end_matches('\u{FFFD}').trim().to_owned())
-        .filter(|text| !text.is_empty())
-        .peekable();
-    texts.peek().is_none() || texts.any(|text| turns.iter().any(|turn| turn.policy.contains(&text)))
 }
 
 /// Text that ends with a completion.

@@ -66,7 +66,10 @@ pub enum DeviceError {
     )]
     Unknown(String),
     /// The binary lacks the backend.
-    #[error("device `{spec}` is not compiled in; build with `--features {feature}`")]
+    #[error(
+        "device `{spec}` is not compiled in; build with `--features {feature}` from the sources, which needs Rust (docs/gpu.md), or name \
+         cpu: the program of a Python wheel has the devices that it was built with"
+    )]
     NotCompiledIn {
         /// The device asked for.
         spec: DeviceSpec,
@@ -179,6 +182,18 @@ impl DeviceSpec {
             Self::Wgpu(_) => "wgpu",
             Self::Vulkan(_) => "vulkan",
             Self::Metal(_) => "metal",
+        }
+    }
+
+    /// Returns whether this build has the backend of the device.
+    pub fn is_compiled_in(self) -> bool {
+        match self {
+            Self::Cpu => true,
+            Self::Cuda(_) => cfg!(feature = "cuda"),
+            Self::Rocm(_) => cfg!(feature = "rocm"),
+            Self::Wgpu(_) => cfg!(feature = "wgpu"),
+            Self::Vulkan(_) => cfg!(feature = "vulkan"),
+            Self::Metal(_) => cfg!(feature = "metal"),
         }
     }
 
@@ -437,6 +452,8 @@ mod tests {
         ] {
             assert_eq!(name.parse::<DeviceSpec>().unwrap().to_string(), name);
         }
+        assert!(DeviceSpec::Cpu.is_compiled_in());
+        assert_eq!(DeviceSpec::Cuda(0).is_compiled_in(), cfg!(feature = "cuda"));
         assert_eq!(
             "wgpu".parse::<DeviceSpec>().unwrap(),
             DeviceSpec::Wgpu(Adapter::Gpu(0))

@@ -13,7 +13,7 @@
 //! - `lora`: low-rank adapters.
 //! - `generate`: sampler and engine. [`server`]: OpenAI's protocol over it.
 //! - `remote`: rollouts from vLLM and SGLang servers, and text from any server, through the same trait.
-//! - `sample`, `demonstrations`, `sequence`, `logprobs`, `backward`, `workers`, `grads`, `optim`: a gradient step,
+//! - `sample`, `demonstrations`, `vocabulary`, `sequence`, `logprobs`, `backward`, `workers`, `grads`, `optim`: a gradient step,
 //!   piece by piece.
 //! - [`objective`]: the GRPO family as functions over slices; `update`: the sequences of each optimizer step, and their loss;
 //!   `update_stats`: the figures of these steps.
@@ -60,6 +60,7 @@ mod sample;
 mod sequence;
 mod temperature;
 mod unlearned;
+mod vocabulary;
 
 mod grads;
 mod optim;

@@ -83,6 +83,8 @@ pub struct MemoryPlan<'a> {
     pub updates: usize,
     /// True where a critic learns beside the policy.
     pub critic: bool,
+    /// Bytes of the programs that the environment runs in this process; its ranks share them.
+    pub programs: usize,
 }
 
 /// The work of a run: before it starts the most that its limits allow, after its end what there was.
@@ -113,6 +115,8 @@ impl Workload {
     }
 }
 
+/// Name of the part of [`MemoryPlan::programs`].
+const PROGRAMS: &str = "programs in the sandbox";
 /// Name of the part of [`MemoryPlan::masks`].
 const DROPPED: &str = "masks of dropout";
 
@@ -295,6 +299,11 @@ impl MemoryPlan<'_> {
             part("position tables", tables * tabled, "engine.context_tokens"),
             critic,
             critic_moments,
+            part(
+                PROGRAMS,
+                self.programs,
+                "environment.settings.limits.total_mib",
+            ),
         ]
     }
 

@@ -74,7 +74,7 @@ pub struct Problem {
 impl Problem {
     /// Returns whether the policy can search, as far as the registry knows.
     fn searches(&self) -> bool {
-        registry::find(&self.factory.spec().id).is_ok_and(|entry| entry.telemetry.searches)
+        registry::find(self.factory.entry()).is_ok_and(|entry| entry.telemetry.searches)
     }
 }
 

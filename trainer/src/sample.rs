@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use forage_contracts::environment::Outcome;
-use forage_contracts::{Branch, Episode, Provenance, Treatment, Turn};
+use forage_contracts::{Branch, Episode, Provenance, Tokenizer, Treatment, Turn};
 use forage_env::EpisodeRecord;
 use serde::Deserialize;
 use serde_json::Value;
@@ -13,6 +13,7 @@ use crate::lesson_error::{Fault, LessonError};
 use crate::objective::Member;
 use crate::sequence::Sequence;
 use crate::temperature;
+use crate::vocabulary::{check_tokenizer, check_vocabulary};
 
 /// One rollout with its reward.
 #[derive(Clone, Debug, PartialEq)]
@@ -343,20 +344,10 @@ impl Line {
     }
 }
 
-/// Checks that every token is one of the model's.
-pub(crate) fn check_vocabulary(sequence: &Sequence, vocab_size: usize) -> Result<(), Fault> {
-    match sequence.ids.iter().find(|&&id| id as usize >= vocab_size) {
-        Some(id) => Err(format!(
-            "has the token {id}, and the model's vocabulary ends at {vocab_size}"
-        )
-        .into()),
-        None => Ok(()),
-    }
-}
-
 impl Sample {
     /// Reads a file of rollouts, JSON lines of token lists with masks, episodes or their records, as groups in the order they begin,
-    /// episodes by their question too. Those that a fault of ours ended are left out. `vocab_size` and `context`: of the model that learns.
+    /// episodes by their question too. Those that a fault of ours ended are left out. `vocab_size` and `context`: of the model that learns;
+    /// given its `tokenizer`, the tokens of episodes must be the text of their turns.
     ///
     /// # Errors
     /// [`LessonError`], which names the line.
@@ -364,12 +355,18 @@ impl Sample {
         path: &Path,
         vocab_size: usize,
         context: usize,
+        tokenizer: Option<&dyn Tokenizer>,
     ) -> Result<Vec<Vec<Self>>, LessonError> {
-        read_lines(path, vocab_size, context).map_err(|fault| fault.of(path))
+        read_lines(path, vocab_size, context, tokenizer).map_err(|fault| fault.of(path))
     }
 }
 
-fn read_lines(path: &Path, vocab_size: usize, context: usize) -> Result<Vec<Vec<Sample>>, Fault> {
+fn read_lines(
+    path: &Path,
+    vocab_size: usize,
+    context: usize,
+    tokenizer: Option<&dyn Tokenizer>,
+) -> Result<Vec<Vec<Sample>>, Fault> {
     let text = std::fs::read_to_string(path).map_err(Fault::unread)?;
     let mut order: BTreeMap<Group, usize> = BTreeMap::new();
     let mut groups: Vec<Vec<Sample>> = Vec::new();
@@ -379,7 +376,7 @@ fn read_lines(path: &Path, vocab_size: usize, context: usize) -> Result<Vec<Vec<
         .filter(|(_, line)| !line.trim().is_empty())
     {
         let at = |fault: Fault| fault.at("line", index + 1);
-        let Some((group, sample)) = parse(line, index as u64).map_err(at)? else {
+        let Some((group, sample)) = parse(line, index as u64, tokenizer).map_err(at)? else {
             continue;
         };
         if sample.sequence.ids.len() > context {
@@ -406,7 +403,11 @@ fn read_lines(path: &Path, vocab_size: usize, context: usize) -> Result<Vec<Vec<
 type Group = (u64, Option<[String; 2]>);
 
 /// `number` tells this line from the others.
-fn parse(line: &str, number: u64) -> Result<Option<(Group, Sample)>, Fault> {
+fn parse(
+    line: &str,
+    number: u64,
+    tokenizer: Option<&dyn Tokenizer>,
+) -> Result<Option<(Group, Sample)>, Fault> {
     let value: Value =
         serde_json::from_str(line).map_err(|error| Fault::because("is not JSON", error))?;
     match Line::of(value)? {
@@ -414,8 +415,12 @@ fn parse(line: &str, number: u64) -> Result<Option<(Group, Sample)>, Fault> {
             Err("has no token ids: a server that tells text alone played it, and `forage sft` alone learns from text".into())
         }
         Line::Episode(episode) => {
+            let sample = Sample::of(&episode);
+            if let (Some(_), Some(tokenizer)) = (&sample, tokenizer) {
+                check_tokenizer(&episode, tokenizer)?;
+            }
             let asked = [episode.task.name(), episode.task.question.clone()];
-            Ok(Sample::of(&episode).map(|sample| ((episode.group, Some(asked)), sample)))
+            Ok(sample.map(|sample| ((episode.group, Some(asked)), sample)))
         }
         Line::Recorded(recorded) => Ok(Some(((recorded.group, None), recorded.sample(number)?))),
     }
@@ -439,7 +444,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("rollouts.jsonl");
         std::fs::write(&path, lines.join("\n")).unwrap();
-        Sample::read_groups(&path, 10, 8)
+        Sample::read_groups(&path, 10, 8, None)
     }
 
     #[test]
@@ -554,41 +559,36 @@ mod tests {
     fn faults_name_the_line() {
         let good = line(1, "[0,0,1,0,1]", "1.0");
         for (bad, expected) in [
-            (
-                line(1, "[0,0,1,0]", "1.0"),
-                "line 2 has 5 ids and 4 mask values",
-            ),
-            (
-                line(1, "[1,0,1,0,1]", "1.0"),
-                "line 2 begins with a token of the policy",
-            ),
-            (line(1, "[0,0,2,0,1]", "1.0"), "line 2 has a mask value"),
-            (line(1, "[0,0,1,0,1]", "null"), "line 2 has no reward"),
-            (line(1, "[0,0,1,0,1]", "\"1\""), "line 2 is not a rollout"),
+            (line(1, "[0,0,1,0]", "1.0"), "has 5 ids and 4 mask values"),
+            (line(1, "[1,0,1,0,1]", "1.0"), "begins with a token"),
+            (line(1, "[0,0,2,0,1]", "1.0"), "has a mask value"),
+            (line(1, "[0,0,1,0,1]", "null"), "has no reward"),
+            (line(1, "[0,0,1,0,1]", "\"1\""), "is not a rollout"),
             (
                 line(1, "[0,0,1,0,1]", "1.0").replace(",-1.5", ""),
-                "line 2 has 5 ids and 4 logprobs",
+                "has 5 ids and 4 logprobs",
             ),
             (
                 line(1, "[0,0,1,0,1]", "1.0").replace("-1.5", "3.0"),
-                "line 2 has the log-probability 3 at token 4",
+                "has the log-probability 3 at token 4",
             ),
             (
                 line(1, "[0,0,1,0,1]", "1.0").replace("[1,2", "[1,12"),
-                "line 2 has the token 12",
+                "has the token 12",
             ),
             (
                 line(1, "[0,0,1,0,1]", "1.0,\"turn_rewards\":[1]"),
-                "line 2 has 2 turns and 1 turn_rewards",
+                "has 2 turns and 1 turn_rewards",
             ),
             (
                 line(1, "[0,0,1,0,1]", "1.0,\"temperature\":0"),
-                "line 2 has the temperature 0",
+                "has the temperature 0",
             ),
-            ("{".to_owned(), "line 2 is not JSON"),
+            ("{".to_owned(), "is not JSON"),
         ] {
             let error = read(&[good.clone(), bad]).unwrap_err().to_string();
-            assert!(error.contains(expected), "{error}");
+            let expected = format!("line 2 {expected}");
+            assert!(error.contains(&expected), "{error}");
         }
         assert!(
             read(&[String::new()])

@@ -95,7 +95,7 @@ class Held(unittest.TestCase):
     def test_a_rehearsal_is_small_and_has_files_of_its_own(self):
         given = ["--forage", "forage", "--data", "data", "--scratch", "scratch"]
         full, small = run.arguments(given), run.arguments([*given, "--rehearse"])
-        self.assertEqual((full.test, small.test, full.steps, small.steps), (300, 12, 150, 2))
+        self.assertEqual((full.test, small.test, full.steps, small.steps), (300, 12, 100, 2))
         self.assertNotEqual(full.scratch, small.scratch)
         self.assertEqual(run.arguments([*given, "--steps", "7"]).steps, 7)
 

@@ -11,6 +11,7 @@ use forage_env::{EpisodeRecord, RecordError};
 use forage_eval::{Bootstrap, Comparison, CurveComparison, NonInferiority, Standings};
 use forage_lab::page;
 
+use super::runs::check_replaced;
 use crate::terminal::{hint, out, word};
 
 /// Compares policies on the same questions.
@@ -36,7 +37,7 @@ pub(crate) struct Compare {
     /// Seed of bootstrap and contest.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Page to write beside what is printed.
+    /// Page to write beside what is printed; an earlier page of a report is replaced, another file is not.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// Print as JSON.
@@ -56,6 +57,9 @@ fn margin(text: &str) -> Result<(String, f64), String> {
 
 impl Compare {
     pub(crate) fn run(self) -> Result<()> {
+        if let Some(path) = &self.out {
+            check_replaced(path)?;
+        }
         let bootstrap = Bootstrap::new(self.seed);
         if !self.more.is_empty() {
             return self.rank(bootstrap);

@@ -19,7 +19,9 @@ use toml::{Table, Value};
 use self::init::Init;
 use self::keys::{Key, join, keys};
 use super::recipes;
+use super::train::absent_devices;
 use crate::config::again;
+use crate::migration;
 use crate::terminal::{hint, note, out, word};
 
 /// Begins, explains and checks configs.
@@ -46,8 +48,10 @@ pub(crate) struct Explain {
 
 /// Checks a config without starting anything.
 ///
-/// Names every key that does not exist with the nearest one that does; else whatever else is wrong with it, files that are not there or
-/// hold something else, questions that two splits share, evidence that the index does not have, and settings that may be meant otherwise. Exit code 2 when it cannot be used. `forage train --dry-run` says besides what a run takes.
+/// Names every key that does not exist with the nearest one that does; else whatever else is wrong with it, a policy or files that are not
+/// there or hold something else, questions that two splits share, evidence that the index does not have, prompts that leave no room for a
+/// turn, a device that this build lacks, a policy that was taught another environment, and settings that may be meant otherwise. Exit code
+/// 2 when it cannot be used. `forage train --dry-run` says besides what a run takes.
 #[derive(Args, Debug)]
 pub(crate) struct Check {
     /// Config file, or the name of a recipe.
@@ -87,7 +91,9 @@ impl Explain {
                 near if near.is_empty() => near,
                 near => format!(" did you mean `{near}`?"),
             };
-            let wrong = format!("no key `{name}`;{near} `forage config explain` lists all");
+            let theirs = migration::advice(&name);
+            let theirs = theirs.map_or_else(String::new, |theirs| format!(" {theirs};"));
+            let wrong = format!("no key `{name}`;{near}{theirs} `forage config explain` lists all");
             return Err(RunError::config(wrong).into());
         }
         let texts: Vec<String> = found.iter().map(|key| explained(key, &keys)).collect();
@@ -141,6 +147,49 @@ fn meant(keys: &[Key], name: &str) -> Vec<String> {
     {
         found = with(&|own| own == near);
     }
+    found
+}
+
+/// The keys that may be meant by an option, at most three, those nearest to the top first: keys of every config whose last part is its name
+/// or a synonym of that, else those of an environment too, and those whose last part begins like it.
+pub(super) fn ending_in(name: &str) -> Vec<String> {
+    const MOST: usize = 3;
+    // Letters that two names share at the beginning to count as alike.
+    const LEAST: usize = 4;
+    let synonym = SYNONYMS.iter().find(|(theirs, _)| *theirs == name);
+    let wanted = synonym.map_or(name, |(_, ours)| *ours);
+    let mut keys = keys(&RunConfig::schema());
+    // A list of tables is not set by its parts, and digests are written by the program.
+    keys.retain(|key| {
+        let path = key.path();
+        !key.is_table && !path.contains("[]") && !path.starts_with("data.digests")
+    });
+    let with = |fits: &dyn Fn(&Key, &str) -> bool| -> BTreeSet<String> {
+        let fits = |key: &&Key| fits(key, last(&key.path()));
+        keys.iter().filter(fits).map(Key::path).collect()
+    };
+    let mut found = with(&|key, own| key.of.is_none() && own == wanted);
+    if found.is_empty() {
+        let is_like = |own: &str| {
+            let (short, long) = if own.len() < wanted.len() {
+                (own, wanted)
+            } else {
+                (wanted, own)
+            };
+            short.len() >= LEAST && long.starts_with(short)
+        };
+        found = with(&|key, own| own == wanted || key.of.is_none() && is_like(own));
+    }
+    let mut found: Vec<String> = found.into_iter().collect();
+    // A rate is that of the policy before that of a critic.
+    found.sort_by_key(|path| {
+        (
+            path.matches('.').count(),
+            path.contains(".critic."),
+            path.len(),
+        )
+    });
+    found.truncate(MOST);
     found
 }
 
@@ -209,21 +258,32 @@ impl Check {
             return Err(RunError::config(what).into());
         }
         let config = recipes::named(&self.config, &self.overrides)?;
-        let served = served(&schema, &config);
+        let (served, trains) = (served(&schema, &config), config.trains());
         let mut faults = config.missing();
         let is_whole = faults.is_empty();
         match config.check_files() {
             Ok(warnings) => warnings.iter().for_each(|warning| note(warning)),
             Err(error) => faults.push(format!("{:#}", Error::from(error))),
         }
+        let mut place = "";
         match config.resolve(self.device) {
             Ok(config) => {
-                for warning in config.warnings() {
+                for warning in config.warnings().into_iter().chain(config.untaught()) {
                     note(&format!("warning: {warning}"));
                 }
+                if absent_devices(config.device, &[]) {
+                    place = " where its device is";
+                }
                 // The window is that of the policy, which may be what is missing.
-                if let Some(Err(error)) = is_whole.then(|| config.check_window()) {
-                    faults.push(format!("{:#}", Error::from(error)));
+                let fits = || config.check_window().and_then(|()| config.check_room());
+                match is_whole.then(fits) {
+                    Some(Ok(Some(warning))) => note(&warning),
+                    Some(Err(error)) => {
+                        faults.push(format!("{:#}", Error::from(error)));
+                        // The check of the files may have reported the same fault.
+                        faults.dedup();
+                    }
+                    _ => {}
                 }
             }
             Err(error) => faults.push(format!("{:#}", Error::from(error))),
@@ -236,11 +296,13 @@ impl Check {
             );
             return Err(RunError::config(what).into());
         }
-        out(&format!("{} can be used", self.config.display()));
+        out(&format!("{} can be used{place}", self.config.display()));
         let words = word(&self.config) + &again(&self.overrides);
-        hint(&format!(
-            "next: forage audit {words}{served}; forage train {words}{served} --dry-run"
-        ));
+        hint(&if trains {
+            format!("next: forage audit {words}{served}; forage train {words}{served} --dry-run")
+        } else {
+            format!("next: forage eval {words}{served}")
+        });
         Ok(())
     }
 }
@@ -298,7 +360,9 @@ fn find_unknown(
             let near = near.map_or_else(String::new, |near| {
                 format!("; did you mean `{}`?", join(path, near))
             });
-            unknown.push(format!("there is no key `{own}`{near}"));
+            let theirs = migration::advice(&own).or_else(|| migration::advice(name));
+            let theirs = theirs.map_or_else(String::new, |theirs| format!("; {theirs}"));
+            unknown.push(format!("no key `{own}`{near}{theirs}"));
             continue;
         };
         match value {

@@ -143,7 +143,10 @@ impl Eval {
             return self.study();
         }
         if !self.overrides.is_empty() && self.config.is_none() {
-            let what = "--set changes a config; name one, or folders of runs with --controls";
+            let what = format!(
+                "--set changes a config; name one (`forage config init FILE --env {}` writes it), or folders of runs with --controls",
+                self.env
+            );
             return Err(RunError::config(what).into());
         }
         let options = EvaluateOptions {
@@ -173,7 +176,7 @@ impl Eval {
             )
         } else {
             let retrieval = self.retrieval.one_mode()?;
-            let format_of_corpus = format_of(self.corpus.as_deref(), self.format)?;
+            let format_of_corpus = format_of(&self.env, self.corpus.as_deref(), self.format)?;
             let sources = Sources {
                 environment: &self.env,
                 questions: self.questions.as_deref(),
@@ -207,16 +210,16 @@ impl Eval {
                     });
                 let file = word(file);
                 let wrong = if is_wrong {
-                    format!("; forage inspect {file} --wrong")
+                    format!("; forage runs show {file} --wrong")
                 } else {
                     String::new()
                 };
                 hint(&format!(
-                    "next: forage report {file}{wrong}; forage compare OTHER {file}{sampled}"
+                    "next: forage runs report {file}{wrong}; forage compare OTHER {file}{sampled}"
                 ));
             }
             None if is_wrong => hint(
-                "next: --out FILE keeps the episodes, and forage inspect FILE --wrong shows those that failed",
+                "next: --out FILE keeps the episodes, and forage runs show FILE --wrong shows those that failed",
             ),
             None => {}
         }
@@ -253,7 +256,7 @@ impl Eval {
         }
         let runs = self.controls.iter().map(|run| word(run));
         let runs: Vec<String> = runs.collect();
-        hint(&format!("next: forage report {}", runs.join(" ")));
+        hint(&format!("next: forage runs report {}", runs.join(" ")));
         Ok(())
     }
 

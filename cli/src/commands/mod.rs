@@ -12,7 +12,6 @@ mod envs;
 mod eval;
 mod export;
 mod index;
-mod inspect;
 mod judge;
 mod licenses;
 mod play;
@@ -21,7 +20,6 @@ mod python;
 mod quickstart;
 pub(crate) mod recipes;
 mod replay;
-mod report;
 mod runs;
 mod search;
 mod serve;
@@ -29,7 +27,6 @@ mod sft;
 mod shell;
 mod telemetry;
 mod train;
-mod watch;
 mod world;
 
 #[cfg(test)]

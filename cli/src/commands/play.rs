@@ -23,6 +23,7 @@ use forage_trainer::device::DeviceSpec;
 
 use super::recipes;
 use crate::config::read;
+use crate::environment::EnvironmentArgs;
 use crate::policy::ServerArgs;
 use crate::progress::Watch;
 use crate::terminal::{note, out, prose};
@@ -47,7 +48,7 @@ pub(crate) struct Play {
     /// Questions as JSON lines.
     #[arg(long)]
     questions: Option<PathBuf>,
-    /// The question: its number, counted from 1, or its id, as `forage inspect` prints both.
+    /// The question: its number, counted from 1, or its id, as `forage runs show` prints both.
     #[arg(long, value_name = "NUMBER|ID", default_value = "1")]
     question: String,
     /// Seed of the episode, and of the generated world; the config's by default, else 1.
@@ -62,10 +63,21 @@ pub(crate) struct Play {
     /// Change a value of the config: key.path=value; may be repeated.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     overrides: Vec<String>,
+    #[command(flatten)]
+    environment: EnvironmentArgs,
 }
 
 impl Play {
-    pub(crate) fn run(self) -> Result<()> {
+    pub(crate) fn run(mut self) -> Result<()> {
+        if self.environment.any() && !self.names_config() {
+            let what = "--env-command serves the environment of a config; name one";
+            return Err(RunError::config(what).into());
+        }
+        let mut servers = self.environment.start(&mut self.overrides)?;
+        servers.explain(self.play())
+    }
+
+    fn play(&self) -> Result<()> {
         let config = self.config()?;
         let seed = config.as_ref().map_or(1, |config| config.seed);
         let seed = self.seed.unwrap_or(seed);
@@ -116,6 +128,9 @@ impl Play {
             None => self.person(config.as_ref(), seed, &corpus)?,
         };
         let outcome = rollout.factory.spec().outcome;
+        if self.policy.is_some() {
+            Session::check_room(&rollout, std::slice::from_ref(task), seed)?;
+        }
         let job = Job::alone(Arc::clone(task), Seed::root(seed));
         let episodes = runtime()?.block_on(rollout.run(vec![job]));
         if self.policy.is_some() {
@@ -157,18 +172,26 @@ impl Play {
         Ok(())
     }
 
-    /// The config, where one was given in place of an environment's name.
+    /// Tells whether a config was given in place of an environment's name.
+    fn names_config(&self) -> bool {
+        find(&self.env).is_err() && recipes::names_config(Path::new(&self.env))
+    }
+
+    /// The config, where one was given.
     fn config(&self) -> Result<Option<Resolved>> {
-        let (known, path) = (find(&self.env), Path::new(&self.env));
-        if known.is_err() && recipes::names_config(path) {
+        if self.names_config() {
             if self.questions.is_some() {
                 bail!("give either a config or --questions with --index, not both");
             }
-            return read(path, &self.overrides, None).map(Some);
+            return read(Path::new(&self.env), &self.overrides, None).map(Some);
         }
-        known.context("give an environment, a config file or the name of a recipe")?;
+        find(&self.env).context("give an environment, a config file or the name of a recipe")?;
         if !self.overrides.is_empty() {
-            return Err(RunError::config("--set changes a config; name one").into());
+            let what = format!(
+                "--set changes a config; name one (`forage config init FILE --env {}` writes it)",
+                self.env
+            );
+            return Err(RunError::config(what).into());
         }
         Ok(None)
     }

@@ -112,7 +112,7 @@ impl Replay {
         }
         held(found)?;
         if let Some(file) = self.episodes.first().filter(|_| !self.json) {
-            hint(&format!("next: forage inspect {}", word(file)));
+            hint(&format!("next: forage runs show {}", word(file)));
         }
         Ok(())
     }

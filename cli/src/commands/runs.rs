@@ -1,11 +1,15 @@
-//! `forage runs`: the runs of a folder, listed, shown, compared and exported.
+//! `forage runs`: the runs of a folder, listed, shown, followed, reported on, compared and exported.
+
+mod report;
+mod show;
+mod watch;
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use clap::Subcommand;
-use forage_contracts::environment::Outcome;
+use clap::{Args, Subcommand};
+use forage_contracts::Metric;
 use forage_eval::{Bootstrap, Interval};
 use forage_lab::TrackedRun;
 use serde_json::{Value, json};
@@ -13,12 +17,24 @@ use serde_json::{Value, json};
 use super::recipes::short;
 use crate::figures::{columns, number, printable};
 use crate::terminal::{hint, note, out};
+pub(super) use report::check_replaced;
 
-/// Lists, shows, compares and exports tracked runs.
+/// Lists, shows, follows, reports on, compares and exports runs.
 ///
-/// Everything is read from the folders of the runs; a run that is damaged, unfinished or going on is shown as that.
+/// Everything is read from the folders of the runs; a run that is damaged, unfinished or going on is listed as that. Without a command
+/// the runs in the folder `runs` are listed, and without a RUN the newest of them is shown, followed or reported on. `forage serve run`
+/// serves the report, live, to a browser.
+#[derive(Args, Debug)]
+pub(crate) struct Runs {
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+/// The folder in which runs are, unless others are named.
+const FOLDER: &str = "runs";
+
 #[derive(Subcommand, Debug)]
-pub(crate) enum Runs {
+enum Command {
     /// Lists the runs in a folder.
     ///
     /// A line for each: state, steps, last and best validation with a 95 % interval where the number of questions is known, episodes,
@@ -26,20 +42,15 @@ pub(crate) enum Runs {
     /// have lines of their own.
     List {
         /// Folder with runs, in it or in folders of it.
-        #[arg(default_value = "runs")]
+        #[arg(default_value = FOLDER)]
         folder: PathBuf,
         /// Print as JSON.
         #[arg(long)]
         json: bool,
     },
-    /// Shows one in figures.
-    Show {
-        /// Run folder of `forage train`, `sft` or `quickstart`.
-        run: PathBuf,
-        /// Print as JSON.
-        #[arg(long)]
-        json: bool,
-    },
+    Show(show::Show),
+    Watch(watch::Watch),
+    Report(report::Report),
     /// Compares two or more: settings, figures, evaluations.
     ///
     /// Prints the settings in which their configs differ and their figures side by side. Where two folders hold evaluations of the same name
@@ -60,7 +71,7 @@ pub(crate) enum Runs {
     /// The columns are run, metric, step and value. Damaged runs are named and left out.
     Export {
         /// Run folders, or folders with runs.
-        #[arg(default_value = "runs")]
+        #[arg(default_value = FOLDER)]
         folders: Vec<PathBuf>,
         /// File to write, instead of printing.
         #[arg(long)]
@@ -70,13 +81,36 @@ pub(crate) enum Runs {
 
 impl Runs {
     pub(crate) fn run(self) -> Result<()> {
-        match self {
-            Self::List { folder, json } => list(&folder, json),
-            Self::Show { run, json } => show(&run, json),
-            Self::Compare { runs, seed, json } => compare(&runs, Bootstrap::new(seed), json),
-            Self::Export { folders, out } => export(&folders, out.as_deref()),
+        let all = Command::List {
+            folder: FOLDER.into(),
+            json: false,
+        };
+        match self.command.unwrap_or(all) {
+            Command::List { folder, json } => list(&folder, json),
+            Command::Show(command) => command.run(),
+            Command::Watch(command) => command.run(),
+            Command::Report(command) => command.run(),
+            Command::Compare { runs, seed, json } => compare(&runs, Bootstrap::new(seed), json),
+            Command::Export { folders, out } => export(&folders, out.as_deref()),
         }
     }
+}
+
+/// The run that is looked at where none is named: the newest in the folder `runs`. Says which it is.
+pub(super) fn newest_run() -> Result<PathBuf> {
+    let folder = Path::new(FOLDER);
+    let newest = if folder.is_dir() {
+        TrackedRun::newest(folder)?
+    } else {
+        None
+    };
+    let Some(run) = newest else {
+        bail!(
+            "no RUN is named, and the folder `{FOLDER}` here holds none; name the folder of a run, or make one: forage quickstart"
+        );
+    };
+    hint(&format!("the newest run: {}", run.display()));
+    Ok(run)
 }
 
 fn list(folder: &Path, json: bool) -> Result<()> {
@@ -96,7 +130,7 @@ fn list(folder: &Path, json: bool) -> Result<()> {
         std::iter::once(run.name()).chain(cells).collect()
     }));
     out(&printable(&(columns(&rows) + &faults(&runs))));
-    hint("next: forage inspect RUN; forage report RUN...; forage runs compare RUN RUN");
+    hint("next: forage runs show RUN; forage runs report RUN...; forage runs compare RUN RUN");
     Ok(())
 }
 
@@ -106,7 +140,9 @@ const FIGURES: [(&str, Figure); 11] = [
     ("state", |run| Some(run.state.to_owned())),
     ("steps", |run| {
         let of = run.steps_planned.map(|planned| format!("/{planned}"));
-        Some(format!("{}{}", run.steps, of.unwrap_or_default()))
+        let others = run.taken_over().map(|others| format!(", {others}"));
+        let [of, others] = [of, others].map(Option::unwrap_or_default);
+        Some(format!("{}{of}{others}", run.steps))
     }),
     ("validation", |run| run.validation.map(str::to_owned)),
     ("last", |run| Some(interval(run.last()?.1))),
@@ -183,28 +219,31 @@ fn faults(runs: &[TrackedRun]) -> String {
     runs.iter().filter_map(of).collect()
 }
 
-fn show(run: &Path, json: bool) -> Result<()> {
-    let runs = opened(&[place(run)])?;
-    if json {
-        out(&json!({ "runs": runs }).to_string());
-        return Ok(());
+/// The newest training reward of runs that were not all validated, one line each; empty where it is told by their validations or there is
+/// none.
+fn rewards(runs: &[TrackedRun]) -> Result<String> {
+    let mut text = String::new();
+    if runs.iter().all(|run| run.validation.is_some()) {
+        return Ok(text);
     }
-    out(&printable(&(side_by_side(&runs) + &faults(&runs))));
-    let evaluations = &runs[0].evaluations;
-    if !evaluations.is_empty() {
-        out(&printable(&format!(
-            "evaluations: {}",
-            evaluations.join("; ")
-        )));
+    for run in runs.iter().filter(|run| run.fault.is_none()) {
+        let mut values = run.values()?.into_iter();
+        if let Some((step, _, reward)) = values.rfind(|(_, metric, _)| metric == Metric::REWARD) {
+            let (name, reward) = (run.name(), number(reward));
+            let _ = write!(text, "\n{name}: training reward {reward} at step {step}");
+        }
     }
-    Ok(())
+    Ok(text)
 }
 
-/// A row per figure, a column per run.
-fn side_by_side(runs: &[TrackedRun]) -> String {
+/// A row per figure that is not left out, a column per run.
+fn side_by_side(runs: &[TrackedRun], left_out: &[&str]) -> String {
     let mut rows = vec![vec![String::new()]];
     rows[0].extend(runs.iter().map(TrackedRun::name));
-    rows.extend(FIGURES.map(|(name, figure)| {
+    let kept = FIGURES
+        .into_iter()
+        .filter(|(name, _)| !left_out.contains(name));
+    rows.extend(kept.map(|(name, figure)| {
         let cells = runs
             .iter()
             .map(|run| figure(run).unwrap_or_else(|| "-".to_owned()));
@@ -243,7 +282,7 @@ fn compare(folders: &[PathBuf], bootstrap: Bootstrap, json: bool) -> Result<()> 
         out(&all.to_string());
         return Ok(());
     }
-    let mut text = side_by_side(&runs) + &faults(&runs);
+    let mut text = side_by_side(&runs, &[]) + &rewards(&runs)? + &faults(&runs);
     if differences.is_empty() {
         // A damaged run is not asked, and a folder may have no config.
         let is_known = |run: &&TrackedRun| run.fault.is_none() && run.config_digest.is_some();
@@ -270,7 +309,7 @@ fn compare(folders: &[PathBuf], bootstrap: Bootstrap, json: bool) -> Result<()> 
     for (other, name, found) in &paired {
         let [a, b] = [first, other].map(|path| path.display().to_string());
         let told = match found {
-            Ok(found) => found.words(Outcome::Answer.measure(), &a, &b),
+            Ok(found) => found.outcome(&a, &b),
             Err(error) => format!("{a} and {b} cannot be compared: {error}."),
         };
         let _ = write!(text, "\n\n{name}: {told}");

@@ -8,21 +8,21 @@ use std::sync::Arc;
 use anyhow::{Result, bail};
 use clap::Args;
 use forage_contracts::suggestion;
-use forage_retriever::{Bm25Retriever, Filter, Hit, Index, Mode, Query, Snippet};
+use forage_retriever::{Bm25Retriever, Filter, Hit, Index, Mode, Query, RemoteSpec, Snippet};
 
-use crate::retrieval::{RetrievalArgs, count};
+use crate::retrieval::RetrievalArgs;
 use crate::terminal::{hint, note, out, prose, word};
-use forage_lab::runtime;
+use forage_lab::{RetrieverConfig, runtime};
 
 /// Searches an index or a server.
 #[derive(Args, Debug)]
 pub(crate) struct Search {
-    /// Index folder; with --remote, the query.
+    /// Index folder, or the address of a retriever server, http(s)://HOST:PORT; with --remote, the query.
     index: String,
     /// Words to look for, without syntax unless --mode boolean.
     query: Option<String>,
     /// Passages to show.
-    #[arg(short, long, default_value = "5", value_parser = count)]
+    #[arg(short, long, default_value = "5")]
     k: NonZeroUsize,
     /// Only passages whose field has this value: page=p1; may be repeated.
     #[arg(long = "filter", value_name = "FIELD=VALUE")]
@@ -43,19 +43,25 @@ pub(crate) struct Search {
 impl Search {
     pub(crate) fn run(self) -> Result<()> {
         let (folder, text) = match (&self.remote, &self.query) {
+            (None, Some(query)) if is_address(&self.index) => (None, query.clone()),
             (None, Some(query)) => (Some(PathBuf::from(&self.index)), query.clone()),
             (Some(_), None) => (None, self.index.clone()),
-            (None, None) => bail!("give an index folder and a query"),
+            (None, None) => bail!("give an index folder or the address of a server, and a query"),
             (Some(_), Some(_)) => bail!("with --remote give the query alone"),
         };
         if text.trim().is_empty() {
             bail!("the query is empty; give the words to look for");
         }
-        let retrieval = match &folder {
-            Some(_) => self.retrieval.one_mode()?,
-            None => self.retrieval.config(),
+        let is_local = folder.is_some();
+        let retrieval = if is_local {
+            self.retrieval.one_mode()?
+        } else {
+            RetrieverConfig {
+                remote: self.server()?,
+                ..self.retrieval.config()
+            }
         };
-        if folder.is_some()
+        if is_local
             && self.retrieval.mode != Mode::BOOLEAN
             && let Some(operator) = operator(&text)
         {
@@ -89,13 +95,20 @@ impl Search {
             check_fields(&query.filter, &Index::open(folder)?.fields()?)?;
         }
         self.print(&query, &hits)?;
-        if self.remote.is_none() && !self.json {
+        if is_local && !self.json {
             let index = word(Path::new(&self.index));
             hint(&format!(
                 "next: forage serve retriever {index}; forage play ENV --index {index} --questions FILE (forage envs says what each searches)"
             ));
         }
         Ok(())
+    }
+
+    /// The retriever server that is named by its address in place of an index.
+    fn server(&self) -> Result<Option<RemoteSpec>> {
+        let address = Some(self.index.as_str());
+        let address = address.filter(|index| self.remote.is_none() && is_address(index));
+        Ok(address.map(RemoteSpec::at).transpose()?)
     }
 
     fn print(&self, query: &Query, hits: &[Hit]) -> Result<()> {
@@ -123,6 +136,13 @@ impl Search {
         }
         Ok(())
     }
+}
+
+/// Tells whether the place to search is a server's address.
+fn is_address(place: &str) -> bool {
+    ["http://", "https://"]
+        .iter()
+        .any(|scheme| place.starts_with(scheme))
 }
 
 /// The first word of a query that boolean mode reads as an operator.

@@ -8,7 +8,7 @@ use forage_lab::{LoraSection, Resolved, SftOptions, sft};
 use forage_trainer::SftConfig;
 use forage_trainer::device::DeviceSpec;
 
-use crate::progress::Watch;
+use crate::progress::{Watch, continued};
 use crate::terminal::{hint, out, word};
 
 /// Fine-tunes a policy on demonstrations.
@@ -123,7 +123,7 @@ impl Sft {
             threads: Resolved::all_threads(),
             resume: self.resume,
         };
-        let tuned = sft(&options, &Watch::stoppable()?)?;
+        let tuned = sft(&options, &Watch::stoppable()?).map_err(continued)?;
         if self.json {
             out(&serde_json::to_string(&tuned)?);
         } else {
@@ -133,7 +133,7 @@ impl Sft {
             }
         }
         hint(&format!(
-            "next: forage report {}; forage eval CONFIG --policy {}",
+            "next: forage runs report {}; forage eval CONFIG --policy {}",
             word(&options.folder),
             word(&tuned.policy)
         ));

@@ -82,7 +82,7 @@ impl TelemetryArgs {
             told(source, &found.to_text());
         }
         for source in &self.sources {
-            hint(&format!("next: forage inspect {}", word(source)));
+            hint(&format!("next: forage runs show {}", word(source)));
         }
         Ok(())
     }

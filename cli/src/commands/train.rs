@@ -1,6 +1,5 @@
 //! `forage train`: one GRPO run from a config.
 
-use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
@@ -11,7 +10,7 @@ use forage_trainer::device::DeviceSpec;
 
 use crate::config::read;
 use crate::environment::EnvironmentArgs;
-use crate::progress::Watch;
+use crate::progress::{Watch, continued};
 use crate::ranks::{RankArgs, on_own_card};
 use crate::terminal::{hint, note, out, word};
 
@@ -37,7 +36,8 @@ pub(crate) struct Train {
     /// Learn from recorded rollouts instead of playing: a file of JSON lines (see docs/training.md).
     #[arg(long, value_name = "FILE")]
     rollouts: Option<PathBuf>,
-    /// Begin with another run's newest checkpoint (weights, moments and place in the data) under this config.
+    /// Begin with another run's newest checkpoint (weights, moments and place in the data) under this config, whose grpo.steps count the
+    /// steps of that run.
     #[arg(long, value_name = "RUN", conflicts_with = "resume")]
     from: Option<PathBuf>,
     /// Train spurious twins from the same start as well, one after the other, in OUT/twins/NAME: random, `format_only`, `any_search`, constant,
@@ -100,16 +100,18 @@ impl Train {
                 let warnings = comments.filter(|line| line.starts_with("warning: "));
                 warnings.for_each(note);
             }
-            absent_cards(config.device, &options.beside);
+            absent_devices(config.device, &options.beside);
             let missing = options.missing(&config);
             if !missing.is_empty() {
                 let what = format!("the run would not start: {}", missing.join("; "));
                 return Err(RunError::config(what).into());
             }
             if options.rollouts.is_none() {
-                config
-                    .check_window()
-                    .context("the run would not start: its episodes do not fit")?;
+                let fits = config.check_window().and_then(|()| config.check_room());
+                let warning = fits.context("the run would not start: its episodes do not fit")?;
+                if let Some(warning) = warning {
+                    note(&warning);
+                }
             }
             return Ok(());
         }
@@ -117,13 +119,7 @@ impl Train {
             ranks: self.ranks.resolve(variable)?,
             ..options
         };
-        let trained =
-            train(&config, &options, &Watch::stoppable()?).map_err(|error| match error {
-                RunError::Stopped { what } => RunError::Stopped {
-                    what: format!("{what}: {}", resuming(std::env::args_os())),
-                },
-                error => error,
-            })?;
+        let trained = train(&config, &options, &Watch::stoppable()?).map_err(continued)?;
         if let Some(ranks) = options.ranks.as_ref().filter(|ranks| ranks.rank > 0) {
             hint(&format!(
                 "rank {} is done; rank 0 keeps the policy",
@@ -138,7 +134,7 @@ impl Train {
         }
         let (run, served) = (word(&options.folder), self.environment.again());
         hint(&format!(
-            "next: forage report {run}; forage eval {} --policy {}{served}; forage eval --controls {run}{served} \
+            "next: forage runs report {run}; forage eval {} --policy {}{served}; forage eval --controls {run}{served} \
              (what a gain consists of, why episodes fail)",
             // What was trained with, --set included, and the address of a server that has ended.
             word(&RunLayout::new(&options.folder).config()),
@@ -172,38 +168,20 @@ impl Train {
     }
 }
 
-/// The command line of this process as it goes on with its run: with --resume, and without --from, whose checkpoint the run has by then.
-fn resuming(mut arguments: impl Iterator<Item = OsString>) -> String {
-    let program = PathBuf::from(arguments.next().unwrap_or_default());
-    let program = program.file_name().unwrap_or_default();
-    let mut words = vec![word(Path::new(program))];
-    while let Some(argument) = arguments.next() {
-        let text = argument.to_string_lossy();
-        if text == "--from" {
-            arguments.next();
-        } else if text != "--resume" && !text.starts_with("--from=") {
-            words.push(word(Path::new(&argument)));
+/// Says which devices of a run this build lacks, and which NVIDIA cards are not in this machine: the run may be meant for another one.
+pub(super) fn absent_devices(first: DeviceSpec, beside: &[DeviceSpec]) -> bool {
+    let mut any = false;
+    for device in std::iter::once(first).chain(beside.iter().copied()) {
+        let is_absent = !device.is_compiled_in()
+            || matches!(device, DeviceSpec::Cuda(_)) && !DeviceSpec::found().contains(&device);
+        any |= is_absent;
+        if is_absent {
+            note(&format!(
+                "warning: {device} cannot be used here, where the run would not start; `forage doctor --device {device}` says why"
+            ));
         }
     }
-    words.push("--resume".to_owned());
-    words.join(" ")
-}
-
-/// Says which NVIDIA cards of a plan are not in this machine, where the run may be meant for another one.
-fn absent_cards(first: DeviceSpec, beside: &[DeviceSpec]) {
-    let named = std::iter::once(first).chain(beside.iter().copied());
-    let mut cards = named
-        .filter(|device| matches!(device, DeviceSpec::Cuda(_)))
-        .peekable();
-    if cards.peek().is_none() {
-        return;
-    }
-    let found = DeviceSpec::found();
-    for card in cards.filter(|card| !found.contains(card)) {
-        note(&format!(
-            "warning: {card} cannot be used here, where the run would not start; `forage doctor --device {card}` says why"
-        ));
-    }
+    any
 }
 
 /// Says what was trained, and from which run it was forked.
@@ -223,27 +201,4 @@ fn tell(trained: &Trained, from: Option<&Path>) {
 /// A variable of the environment.
 fn variable(name: &str) -> Option<String> {
     std::env::var_os(name)?.into_string().ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_stopped_run_goes_on_with_the_command_that_began_it() {
-        let of = |words: &[&str]| resuming(words.iter().map(OsString::from));
-        let begun = [
-            "/bin/forage",
-            "train",
-            "my run.toml",
-            "--set",
-            "grpo.steps=9",
-        ];
-        let words = "forage train 'my run.toml' --set grpo.steps=9";
-        assert_eq!(of(&begun), format!("{words} --resume"));
-        for rest in [&["--resume"][..], &["--from", "runs/a"], &["--from=runs/a"]] {
-            let all = [&begun[..], rest, &["--quiet"]].concat();
-            assert_eq!(of(&all), format!("{words} --quiet --resume"));
-        }
-    }
 }

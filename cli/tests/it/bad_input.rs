@@ -163,7 +163,12 @@ fn a_server_where_none_can_be_is_refused_with_the_fix() {
 
 #[test]
 fn a_command_that_serves_an_environment_needs_its_config() {
-    for command in [&["eval"] as &[&str], &["serve", "env", "search-r1"]] {
+    let commands: [&[&str]; 3] = [
+        &["eval"],
+        &["play", "search-r1"],
+        &["serve", "env", "search-r1"],
+    ];
+    for command in commands {
         let (code, error) = fails(&[command, &["--env-command", "true"]].concat());
         assert!(
             code == 2 && error.contains("--env-command serves the environment of a config"),

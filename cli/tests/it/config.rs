@@ -156,6 +156,33 @@ fn a_config_is_begun_and_checked() {
         "{said}"
     );
     assert!(done(&["config", "check", &file]).contains("can be used"));
+    // A path below a folder of the tests' own is not a name on the hub.
+    let lost = [
+        "config",
+        "check",
+        &file,
+        "--set",
+        "policy.checkpoint=tests/lost",
+    ];
+    let error = refused(&lost);
+    assert!(
+        error.contains("policy.checkpoint: there is no folder `tests/lost` here"),
+        "{error}"
+    );
+    let settings = ["environment={ id = \"math\" }", "device=metal:7"];
+    let settings = settings.iter().flat_map(|item| ["--set", item]);
+    let other: Vec<&str> = ["config", "check", "smoke"]
+        .into_iter()
+        .chain(settings)
+        .collect();
+    let said = forage(&other).stderr;
+    let said = String::from_utf8_lossy(&said);
+    for part in [
+        "builtin:quickstart was taught search-r1 and plays math",
+        "warning: metal:7 cannot be used here",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
 
     let text = std::fs::read_to_string(&file).unwrap();
     std::fs::write(

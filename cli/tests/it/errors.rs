@@ -139,7 +139,7 @@ fn every_way_in_which_an_episode_ends_is_explained() {
 fn commands_end_with_the_codes_of_the_page() {
     for (words, code) in [
         ("--version", "0"),
-        ("report nowhere", "1"),
+        ("runs report nowhere", "1"),
         ("--nonsense", "2"),
         ("config check nowhere.toml", "2"),
     ] {

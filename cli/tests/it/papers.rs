@@ -349,7 +349,7 @@ fn every_setting_it_gives_is_in_the_reference() {
         .collect();
     assert!(settings.len() > 5, "{settings:?}");
     for setting in settings {
-        assert!(is_key(&setting), "{PAGE}: there is no key `{setting}`");
+        assert!(is_key(&setting), "{PAGE}: no key `{setting}`");
     }
 }
 

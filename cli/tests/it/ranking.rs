@@ -278,6 +278,26 @@ fn stages_that_cannot_be_are_refused() {
 }
 
 #[test]
+fn rankings_are_shown_beside_the_passages_that_they_are_judged_by() {
+    let place = place();
+    let play = |policy: &str, out: &str| {
+        let ranks = ["eval", "--env", "rerank", "--policy", policy];
+        let asked = ["--index", "index", "--questions", "world/beir"];
+        let kept = ["--limit", "20", "--out", out];
+        forage(place.path(), &[&ranks[..], &asked, &kept].concat());
+        forage(place.path(), &["runs", "show", out, "--wrong", "-n", "20"])
+    };
+    let first = play("first-stage", "first.jsonl");
+    assert!(
+        first.contains("\nrelevant: ") && !first.contains("\ngold: "),
+        "{first}"
+    );
+    let better = play("oracle", "oracle.jsonl");
+    let count = |shown: &str| shown.matches("\nrelevant: ").count();
+    assert!(count(&better) < count(&first), "{better}");
+}
+
+#[test]
 fn judgments_of_another_corpus_are_refused() {
     let place = place();
     let other = place.path().join("other");

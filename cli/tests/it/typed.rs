@@ -60,7 +60,7 @@ fn a_report_of_two_evaluations_is_paired() {
         out
     };
     let [title, oracle] = ["search-title", "oracle"].map(|policy| evaluate(policy, "20"));
-    let shown = done(&["report", text(&title), text(&oracle), "--json"]);
+    let shown = done(&["runs", "report", text(&title), text(&oracle), "--json"]);
     let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
     let paired = &shown["comparison"];
     let compared = done(&["compare", text(&title), text(&oracle), "--json"]);
@@ -76,7 +76,7 @@ fn a_report_of_two_evaluations_is_paired() {
         "{words}"
     );
     let fewer = evaluate("oracle", "10");
-    let shown = done(&["report", text(&title), text(&fewer), "--json"]);
+    let shown = done(&["runs", "report", text(&title), text(&fewer), "--json"]);
     let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
     assert!(shown["comparison"].is_null());
     let notes = shown["notes"].to_string();
@@ -195,15 +195,15 @@ fn an_evaluation_with_wrong_answers_says_how_to_read_them() {
         assert!(evaluated.status.success(), "{policy}");
         String::from_utf8(evaluated.stderr).unwrap()
     };
-    assert!(said("constant:Velm", &[]).contains("forage inspect FILE --wrong"));
+    assert!(said("constant:Velm", &[]).contains("forage runs show FILE --wrong"));
     assert!(!said("oracle", &[]).contains("next: "));
     let file = folder.path().join("wrong.jsonl");
-    let next = format!("; forage inspect {} --wrong; ", file.display());
+    let next = format!("; forage runs show {} --wrong; ", file.display());
     let kept = said("constant:Velm", &["--out", text(&file)]);
     assert!(kept.contains(&next), "{kept}");
-    assert!(done(&["inspect", text(&file), "--wrong"]).contains("<answer>Velm</answer>"));
+    assert!(done(&["runs", "show", text(&file), "--wrong"]).contains("<answer>Velm</answer>"));
     let inspected = |n| {
-        let shown = forage(&["inspect", text(&file), "--wrong", "-n", n]);
+        let shown = forage(&["runs", "show", text(&file), "--wrong", "-n", n]);
         String::from_utf8(shown.stderr).unwrap()
     };
     assert!(inspected("1").contains("; -n 10 shows more of these trajectories"));
@@ -393,10 +393,13 @@ fn misspelt_scripts_and_missing_questions_are_told_what_to_do() {
     let asked = ["--questions", text(&questions), "--index", text(&index)];
     let evaluate = ["eval", "--policy", "search-titel"];
     let (code, error) = stderr(&[&evaluate[..], &asked[..]].concat());
-    let scripts = "no policy `search-titel`; the scripts of search-r1 are `oracle`, `search-title`, `random` and \
-                   `constant:ANSWER`";
+    let scripts = "no policy `search-titel`; did you mean the script `search-title`?";
     assert!(code == Some(1) && error.contains(scripts), "{error}");
     assert!(error.contains("neither a folder nor a name"), "{error}");
+    let other = ["eval", "--policy", "quux"];
+    let (_, error) = stderr(&[&other[..], &asked[..]].concat());
+    let scripts = "no policy `quux`; the scripts of search-r1 are `oracle`, `search-title`, `random` and `constant:ANSWER`";
+    assert!(error.contains(scripts), "{error}");
     let config = folder.path().join("mine.toml");
     let lines = format!(
         "[policy]\ncheckpoint = \"builtin:quickstart\"\n[data.files]\nindex = {:?}\ntrain = {:?}\n",
@@ -455,7 +458,7 @@ fn what_can_be_done_next_is_said() {
     let evaluate = ["eval", "--policy", "search-title"];
     let evaluated = said(&[&evaluate[..], &asked[..], &written[..]].concat());
     assert!(
-        evaluated.contains("greedy: played 2/2") && evaluated.contains("next: forage report"),
+        evaluated.contains("greedy: played 2/2") && evaluated.contains("next: forage runs report"),
         "{evaluated}"
     );
     let samples = out.with_extension("sampled.jsonl");
@@ -481,12 +484,12 @@ fn what_can_be_done_next_is_said() {
             &["data", "check", text(&questions)],
             "forage config init CONFIG --questions ",
         ),
-        (&["telemetry", episodes], "forage inspect "),
-        (&["inspect", episodes], "forage report "),
+        (&["telemetry", episodes], "forage runs show "),
+        (&["runs", "show", episodes], "forage runs report "),
         (&["index", "merge", text(&index)], "forage search "),
         (&["search", text(&index), "birthplace"], "forage serve "),
         (&["compare", episodes, episodes], "forage compare "),
-        (&["report", episodes, "--out", text(&page)], "open "),
+        (&["runs", "report", episodes, "--out", text(&page)], "open "),
         (
             &["export", "builtin:quickstart", "--merged", text(&policy)],
             "forage eval CONFIG ",

@@ -12,10 +12,19 @@ def test_a_question_is_made_of_strings():
         (("1", "Who?", [7]), r"question '1': golds\[0\] is 7"),
         (("1", "Who?", 7), "question '1': golds is 7; it must be a list of str"),
         (("1", "Who?", "Ada", [3]), r"question '1': evidence\[0\] is 3"),
+        (("1", "Who?", "Ada", (), "", "train", [8]), r"question '1': oracle\[0\] is 8"),
     ):
         with pytest.raises(TypeError, match=told):
             Question(*fields)
     assert Question("1", "Who?", ["Ada", "Ada L."]).golds == ("Ada", "Ada L.")
+
+
+def test_the_turns_of_the_oracle_travel_with_the_question():
+    question = Question("1", "Who?", "Ada", oracle=("<search>Who?</search>", "<answer>Ada</answer>"))
+    assert question.task()["oracle"][1] == {"query": "<answer>Ada</answer>", "finding": ""}
+    assert Question.read(question.task()) == question
+    # The queries of a question for another environment are no turns.
+    assert Question.read(question.task() | {"oracle": [{"query": "Who?", "finding": "Ada"}]}).oracle == ()
 
 
 @pytest.mark.parametrize(

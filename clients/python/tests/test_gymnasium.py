@@ -37,6 +37,25 @@ def test_an_episode(url, world):
     env.close()
 
 
+def test_rewards_of_steps_add_up_to_the_score(paid_url):
+    env = gymnasium.wrappers.RecordEpisodeStatistics(gymnasium.make(ID, base_url=paid_url))
+    for _ in range(2):
+        env.reset(options={"task_index": 0})
+        rewards = [env.step(turn)[1] for turn in ("<search>Who?</search>", "<search>Who?</search>")]
+        _, last, _, _, info = env.step("<answer>Ada</answer>")
+        assert [*rewards, last] == [0.25, 0.25, 0.75]
+        assert info["episode"]["r"] == info["score"]["total"] == 1.25
+    env.close()
+    envs = gymnasium.make_vec(ID, num_envs=2, vectorization_mode="vector_entry_point", base_url=paid_url)
+    envs.reset(seed=5)
+    rewards = [
+        envs.step([first, "<search>Who?</search>"])[1].tolist()
+        for first in ("<search>Who?</search>", "<answer>Ada</answer>", "", "<answer>Ada</answer>")
+    ]
+    assert rewards == [[0.25, 0.25], [0.75, 0.25], [0.0, 0.25], [0.75, 0.25]]
+    envs.close()
+
+
 def test_a_fault_is_raised(dead_url):
     env = gymnasium.make(ID, base_url=dead_url)
     env.reset(seed=1)
@@ -89,10 +108,25 @@ def test_a_vector_takes_one_seed_and_one_action_for_each(url):
         assert envs.reset(seed=seed)[1]["seed"].tolist() == [5, 6]
     with pytest.raises(ValueError, match="3 seeds for 2 environments"):
         envs.reset(seed=[1, 2, 3])
-    with pytest.raises(ValueError, match="1 actions for 2 environments"):
+    with pytest.raises(ValueError, match="1 action for 2 environments"):
         envs.step(["x"])
     with pytest.raises(ValueError, match="a str for 2 environments"):
         envs.step("xy")
+    envs.close()
+
+
+def test_a_vector_takes_options_for_all_or_for_each(url, world):
+    envs = gymnasium.make_vec(ID, num_envs=2, vectorization_mode="vector_entry_point", base_url=url)
+    for options, places in (
+        ({"task_index": 2}, (2, 2)),
+        ([{"task_index": 0}, {"task_index": 1}], (0, 1)),
+    ):
+        asked = envs.reset(seed=5, options=options)[1]["question"]
+        assert list(asked) == [world.questions[place] for place in places]
+    asked = envs.reset(seed=5, options=[None, {"task_index": 1}])[1]["question"]
+    assert asked[1] == world.questions[1]
+    with pytest.raises(ValueError, match="1 option for 2 environments"):
+        envs.reset(options=[{"task_index": 0}])
     envs.close()
 
 
@@ -103,6 +137,13 @@ def test_a_vectors_faults_are_raised(dead_url):
         envs.step(["<search>town</search>", "<answer>wrong</answer>"])
     assert list(caught.value.faults) == [0]
     assert isinstance(caught.value.faults[0], Infra)
+    assert str(caught.value).startswith("member 0 had a fault: ")
+    texts, rewards, terminated, truncated, info = caught.value.results
+    assert texts == ("", "")
+    assert np.isnan(rewards[0])
+    assert rewards[1] == info["score"]["total"][1]
+    assert (terminated.tolist(), truncated.tolist()) == ([False, True], [True, False])
+    assert info["_turn"].tolist() == [False, True]
     texts, *_ = envs.step(["", ""])
     assert all(texts)
     envs.close()

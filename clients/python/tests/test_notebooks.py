@@ -58,8 +58,8 @@ def test_a_notebook_says_first_how_long_it_takes(source):
 
 
 def test_the_readme_links_every_notebook():
-    readme = (NOTEBOOKS.parent / "README.md").read_text(encoding="utf-8")
-    linked = re.findall(r"\]\(notebooks/(\w+)\.ipynb\)", readme)
+    readme = (NOTEBOOKS / "README.md").read_text(encoding="utf-8")
+    linked = re.findall(r"\]\((\w+)\.ipynb\)", readme)
     assert sorted(linked) == [path.stem for path in SOURCES]
 
 

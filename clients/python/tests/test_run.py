@@ -45,6 +45,54 @@ def test_metrics_are_a_table(run):
     assert isinstance(frame, pandas.DataFrame)
     assert frame["step"].tolist() == [0, 1]
     assert frame["reward/mean"].tolist() == [row["reward/mean"] for row in run.metrics]
+    episodes = run.frame("episodes")
+    # Every record has these columns, and no others.
+    assert list(episodes.columns) == list(next(run.episodes()))
+    assert len(episodes) == len(list(run.episodes()))
+    with pytest.raises(ValueError, match="must be one of metrics, alarms, episodes"):
+        run.frame("alarm")
+
+
+def test_a_table_without_rows_has_its_columns(tmp_path):
+    pytest.importorskip("pandas", reason="pandas is not installed")
+    (tmp_path / "trained").mkdir()
+    (tmp_path / "trained/metrics.jsonl").touch()
+    run = forage.Run(tmp_path)
+    assert run.frame("alarms").groupby("kind").size().empty
+    assert list(run.frame("alarms").columns[:3]) == ["part", "kind", "severity"]
+    assert list(run.parts["trained"].frame().columns) == ["step"]
+    alarm = {"kind": "kl", "severity": "warn", "step": 3, "value": 1.0, "threshold": 0.5, "message": "It rose."}
+    (tmp_path / "trained/alarms.jsonl").write_text(json.dumps(alarm) + "\n")
+    assert run.frame("alarms").to_dict("records") == [{"part": "trained", **alarm}]
+
+
+def test_evaluations_of_a_run_are_read(tmp_path):
+    (tmp_path / "metrics.jsonl").touch()
+    run = forage.Run(tmp_path)
+    with pytest.raises(FileNotFoundError, match=r"evaluation/trained\.jsonl is not there; .*: none"):
+        next(run.episodes("trained"))
+    (tmp_path / "evaluation").mkdir()
+    (tmp_path / "evaluation/trained.sampled.jsonl").write_text('{"reward": 1.0}\n')
+    assert list(run.episodes("trained.sampled")) == [{"reward": 1.0}]
+    with pytest.raises(FileNotFoundError, match=r"of this run: trained\.sampled$"):
+        next(run.episodes("start"))
+
+
+def test_runs_that_other_rewards_pay_are_named_with_them(tmp_path):
+    matplotlib = pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    matplotlib.use("Agg")
+    (tmp_path / "config.toml").write_text("[reward]\nem = 1.0\n")
+    em = {"step": 0, "reward/mean": 0.4, "reward/component/em": 0.4}
+    for part, more in (("trained", {"entropy": 1.0}), ("control", {"reward/component/any_search": 0.9})):
+        (tmp_path / part).mkdir()
+        (tmp_path / part / "metrics.jsonl").write_text(json.dumps(em | more) + "\n")
+    searches, reward = forage.Run(tmp_path).plot("reward/component/any_search", "reward/mean")
+    assert [text.get_text() for text in reward.get_legend().get_texts()] == ["trained (em)", "control (any_search)"]
+    assert searches.lines[0].get_color() == reward.lines[1].get_color()
+    # Those of one reward have their names alone.
+    (tmp_path / "control/metrics.jsonl").write_text(json.dumps(em) + "\n")
+    (reward,) = forage.Run(tmp_path).plot("reward/mean")
+    assert [text.get_text() for text in reward.get_legend().get_texts()] == ["trained", "control"]
 
 
 def test_metrics_are_drawn(run, tmp_path):
@@ -211,16 +259,6 @@ def test_a_row_that_is_being_written_is_left_out(tmp_path):
     (tmp_path / "verdict.json").write_text(json.dumps({"gain": 0.5}))
     run = forage.Run(tmp_path)
     assert run.parts["trained"].metrics == [{"step": 1}]
-    with pytest.raises(FileNotFoundError, match=r"run\.parts\['trained'\]"):
-        _ = run.metrics
-    with pytest.raises(
-        FileNotFoundError, match=r"episodes are those of the runs within, as in run\.parts\['trained'\]"
-    ):
-        list(run.episodes())
-    assert run.alarms == run.parts["trained"].alarms == []
-    (trained / "alarms.jsonl").write_text('{"step": 1, "metric": "kl"}\n')
-    assert run.alarms == [{"part": "trained", "step": 1, "metric": "kl"}]
-    assert run.parts["trained"].alarms == [{"step": 1, "metric": "kl"}]
     assert list(run.parts["trained"].episodes()) == []
     rollouts = trained / "rollouts"
     rollouts.mkdir()
@@ -229,6 +267,28 @@ def test_a_row_that_is_being_written_is_left_out(tmp_path):
     assert list(run.parts["trained"].episodes()) == [{"step": 0, "prompt": "a\u2028"}, {"step": 10, "prompt": "b"}]
     assert run.verdict == {"gain": 0.5}
     assert run.policy is None
+
+
+def test_records_of_a_quickstart_are_those_of_its_runs(tmp_path):
+    for part, step in (("trained", 1), ("control", 2), ("twins/3", 3)):
+        (tmp_path / part / "rollouts").mkdir(parents=True)
+        (tmp_path / part / "metrics.jsonl").write_text(f'{{"step": {step}}}\n')
+        (tmp_path / part / f"rollouts/step-00000{step}.jsonl").write_text('{"prompt": "a"}\n')
+    run = forage.Run(tmp_path)
+    assert run.alarms == []
+    (tmp_path / "control/alarms.jsonl").write_text('{"step": 2, "metric": "kl"}\n')
+    assert run.alarms == [{"part": "control", "step": 2, "metric": "kl"}]
+    assert run.parts["control"].alarms == [{"step": 2, "metric": "kl"}]
+    rows = [{"part": "trained", "step": 1}, {"part": "control", "step": 2}, {"part": "3", "step": 3}]
+    assert run.metrics == rows
+    assert list(run.episodes()) == [row | {"prompt": "a"} for row in rows]
+    assert run.parts["control"].metrics == [{"step": 2}]
+    # With rows of its own it is a run, beside its twins.
+    (tmp_path / "metrics.jsonl").write_text('{"step": 0}\n')
+    assert (run.metrics, run.alarms, list(run.episodes())) == ([{"step": 0}], [], [])
+    pytest.importorskip("pandas", reason="pandas is not installed")
+    (tmp_path / "metrics.jsonl").unlink()
+    assert run.frame().to_dict("records") == rows
 
 
 def test_a_letter_that_is_being_written_is_left_out(tmp_path):
@@ -271,6 +331,16 @@ def test_what_trl_needs_is_named_with_its_extra(monkeypatch):
 
 def test_the_version():
     assert forage.__version__
+
+
+def test_a_command_returns_what_it_prints_or_raises_its_error(stand_in, tmp_path):
+    stand_in('echo "$@"')
+    assert (
+        forage.command("eval", "smoke", "--limit", 20, "--out", tmp_path) == f"eval smoke --limit 20 --out {tmp_path}\n"
+    )
+    stand_in('echo "note" >&2; echo "error: not so" >&2; exit 2')
+    with pytest.raises(RuntimeError, match=r"^forage eval ended with status 2:\nerror: not so$"):
+        forage.command("eval")
 
 
 def test_the_program(world, monkeypatch, tmp_path):

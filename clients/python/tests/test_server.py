@@ -213,14 +213,14 @@ def test_a_turn_has_a_limit_and_one_beyond_it_costs_no_episode(ask):
     [
         ("crash", r"guess.py:\d+ in step: ValueError: the number is gone"),
         ("cancelled", r"guess.py:\d+ in step: asyncio.exceptions.CancelledError: no time is left"),
-        ("wrong type", "step returned str; return a forage.Reply"),
-        ("no text", "step returned the text 7; it must be a str"),
-        ("not finite", "the reward nan; it must be a finite number"),
-        ("too large", r"the reward 10{400}; it must be a finite number"),
-        ("beyond", r"the reward 1e\+39; it must be a finite number"),
-        ("no bool", "step returned done=1; it must be a bool"),
-        ("no prefix", "the prefix 7; it must be a str or None"),
-        ("no JSON", "a kind that is not JSON: Object of type set is not JSON serializable"),
+        ("wrong type", r"guess.py:\d+: step returned str; return a forage.Reply"),
+        ("no text", r"guess.py:\d+ in step: TypeError: text is 7; it must be a str"),
+        ("not finite", r"guess.py:\d+ in step: ValueError: reward is nan; it must be a finite number"),
+        ("too large", r"reward is 10{400}; it must be a finite number"),
+        ("beyond", r"reward is 1e\+39; it must be a finite number"),
+        ("no bool", r"guess.py:\d+ in step: TypeError: done is 1; it must be a bool"),
+        ("no prefix", "forced_prefix is 7; it must be a str"),
+        ("no JSON", r"guess.py:\d+ in step: TypeError: kind is not JSON: Object of type set is not JSON serializable"),
     ],
 )
 def test_a_fault_ends_the_episode(ask, turn, told):
@@ -251,7 +251,7 @@ def test_questions_and_limits(ask):
         (f"dev-{place}", "dev", "mine/guess-v0") for place in range(3)
     ]
     assert 1 <= int(tasks[0]["golds"][0]) <= 100
-    with pytest.raises(Infra, match=r"questions returned dict; return forage\.Question"):
+    with pytest.raises(Infra, match=r"^guess\.py:\d+: questions returned dict; return forage\.Question"):
         ask.post("/questions", asked | {"seed": 13})
     info = ask.get("/info")
     assert info["takes_tasks"]
@@ -658,11 +658,15 @@ def test_rollouts_play_it(tmp_path):
     assert ran.returncode == 0, ran.stderr
     episodes = [json.loads(line) for line in (tmp_path / "episodes.jsonl").read_text().splitlines()]
     assert [episode["reward"] for episode in episodes] == [1.0] * 40
-    replayed = [BINARY, "replay", "episodes.jsonl", "--config", "guess.toml", "--policy", "oracle"]
-    replayed += ["--env-command", f"{sys.executable} guess.py"]
+    assert {episode["episode"]["environment"] for episode in episodes} == {"mine/guess-v0"}
+    command = ["--policy", "oracle", "--env-command", f"{sys.executable} guess.py"]
+    replayed = [BINARY, "replay", "episodes.jsonl", "--config", "guess.toml", *command]
     source = str(Path(sys.modules["forage"].__file__).parents[1])
     variables = os.environ | {"PYTHONPATH": source, "CLOSED": str(tmp_path / "closed")}
     subprocess.run(replayed, cwd=tmp_path, env=variables, check=True, capture_output=True)
+    shown = [BINARY, "play", "guess.toml", *command]
+    ran = subprocess.run(shown, cwd=tmp_path, env=variables, check=True, capture_output=True, text=True)
+    assert "\nreward 1.000\n" in ran.stdout
 
 
 @pytest.mark.skipif(not BINARY, reason="there is no forage program; write its path to FORAGE_BIN")

@@ -1,4 +1,4 @@
-"""`forage watch` at a terminal: what it takes of it, what it draws, and that it gives it back."""
+"""`forage runs watch` at a terminal: what it takes of it, what it draws, and that it gives it back."""
 
 import fcntl
 import functools
@@ -96,7 +96,7 @@ def screen(written: str) -> list[str]:
 
 @contextmanager
 def watching(*arguments: str | Path) -> Iterator[Terminal]:
-    """`forage watch` at a terminal of 80 columns and 24 lines, its own session's."""
+    """`forage runs watch` at a terminal of 80 columns and 24 lines, its own session's."""
     ours, its = pty.openpty()
     login = functools.partial(os.login_tty, its)
     terminal: Terminal | None = None
@@ -104,7 +104,7 @@ def watching(*arguments: str | Path) -> Iterator[Terminal]:
         fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("4H", 24, 80, 0, 0))
         environment = {**os.environ, "TERM": "xterm-256color"}
         before = termios.tcgetattr(its)
-        with subprocess.Popen([BINARY, "watch", *arguments], preexec_fn=login, env=environment) as process:
+        with subprocess.Popen([BINARY, "runs", "watch", *arguments], preexec_fn=login, env=environment) as process:
             terminal = Terminal(ours, its, process, before)
             try:
                 yield terminal

@@ -59,6 +59,11 @@ fn judgments_of(folder: &Path, name: &str) -> Vec<PathBuf> {
     vec![folder.join(format!("qrels/{name}.tsv"))]
 }
 
+/// Tells whether a folder has judgments of a split.
+fn is_judged(folder: &Path, name: &str) -> bool {
+    judgments_of(folder, name).iter().all(|file| file.exists())
+}
+
 /// The judged queries of a split, in the order of the queries. Queries without judgments in this split belong to others.
 pub(super) fn read(folder: &Path, split: Split) -> Result<Vec<Task>, DatasetError> {
     let fail = |source| DatasetError::Beir {
@@ -68,7 +73,17 @@ pub(super) fn read(folder: &Path, split: Split) -> Result<Vec<Task>, DatasetErro
     let name = SPLITS
         .iter()
         .find(|(known, _)| *known == split)
-        .map_or("test", |(_, name)| name);
+        .map_or("test", |(_, name)| *name);
+    let mut others = SPLITS.iter().map(|(_, other)| *other).rev();
+    if !is_judged(folder, name)
+        && let Some(found) = others.find(|other| is_judged(folder, other))
+    {
+        return Err(DatasetError::Unjudged {
+            path: folder.to_owned(),
+            asked: name,
+            found,
+        });
+    }
     let mut qrels: BTreeMap<String, BTreeMap<String, i32>> = BTreeMap::new();
     for file in judgments_of(folder, name) {
         for (query, grades) in read_qrels(&file).map_err(fail)? {
@@ -101,9 +116,7 @@ pub(super) fn read(folder: &Path, split: Split) -> Result<Vec<Task>, DatasetErro
 
 /// The judged queries of every split there is.
 pub(super) fn read_all(folder: &Path) -> Result<Vec<Task>, DatasetError> {
-    let there = SPLITS
-        .iter()
-        .filter(|(_, name)| judgments_of(folder, name).iter().all(|file| file.exists()));
+    let there = SPLITS.iter().filter(|(_, name)| is_judged(folder, name));
     let mut tasks = Vec::new();
     for (split, _) in there {
         tasks.extend(read(folder, *split)?);

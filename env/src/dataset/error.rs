@@ -47,13 +47,27 @@ pub enum DatasetError {
         what: String,
     },
     /// A file of a BEIR folder cannot be read.
-    #[error("BEIR folder `{}`; it holds queries.jsonl and qrels/{{train,dev,test}}.tsv, or both as parquet", path.display())]
+    #[error("BEIR folder `{}` must hold queries.jsonl and qrels/{{train,dev,test}}.tsv, or both as parquet", path.display())]
     Beir {
         /// The folder.
         path: PathBuf,
         /// The file and the cause.
         #[source]
         source: forage_retriever::ReadError,
+    },
+    /// A BEIR folder has judgments of other splits alone.
+    #[error(
+        "BEIR folder `{}` has judgments of `{found}` and none of `{asked}`: add qrels/{asked}.tsv, or, in a config, name the folder in \
+         data.files.{found}",
+        path.display()
+    )]
+    Unjudged {
+        /// The folder.
+        path: PathBuf,
+        /// The split that was asked for.
+        asked: &'static str,
+        /// One that has judgments.
+        found: &'static str,
     },
     /// Judgments of a query that does not exist.
     #[error("BEIR folder `{}` judges query `{id}`, which queries.jsonl does not hold; the files belong together", path.display())]

@@ -322,6 +322,9 @@ impl Info {
         if spec.outcome != Outcome::Answer {
             return unfit("its episodes are judged by a ranking, and only answers are judged here");
         }
+        if spec.id.is_empty() {
+            return unfit("its id is empty; name it as in mine/guess-v0");
+        }
         if spec.max_turns == 0 || spec.max_turn_tokens == 0 || spec.max_episode_tokens == 0 {
             return unfit("a limit of turns or tokens is 0; it must be at least 1");
         }
@@ -329,7 +332,7 @@ impl Info {
             return unfit("a stop string is empty, which ends every turn at once; leave it out");
         }
         Ok(EnvSpec {
-            id: super::ENTRY.id.to_owned(),
+            id: spec.id.clone(),
             outcome: spec.outcome,
             max_turns: spec.max_turns,
             max_turn_tokens: settings.max_turn_tokens.unwrap_or(spec.max_turn_tokens),

@@ -58,9 +58,13 @@ pub struct Alarm {
 }
 
 impl Alarm {
-    /// The alarm as people read it: its kind, the message, and an example a line.
+    /// The alarm as people read it: its kind, the message, and an example a line; one of telemetry is called a sign.
     pub fn to_text(&self) -> String {
-        let title = format!("alarm {}: {}\n", self.kind, self.message);
+        let what = match self.severity {
+            Severity::Sign => "sign",
+            Severity::Note | Severity::Warn | Severity::Stop => "alarm",
+        };
+        let title = format!("{what} {}: {}\n", self.kind, self.message);
         let examples = self.examples.iter();
         std::iter::once(title)
             .chain(examples.map(|example| format!("  {}\n", example.to_text())))
@@ -111,6 +115,7 @@ mod tests {
         let rule = r#"{"kind":"no_search","severity":"warn","step":19,"message":"In 20 steps."}"#;
         let read: Alarm = serde_json::from_str(rule).unwrap();
         assert_eq!((read.step, read.severity), (Some(19), Severity::Warn));
+        assert_eq!(read.to_text(), "alarm no_search: In 20 steps.\n");
         assert_eq!(serde_json::to_string(&read).unwrap(), rule);
         let item = r#"{"name":"keyword_bag","value":0.99,"threshold":0.9,"first_step":6,"examples":[],
             "explanation":"Bags."}"#;
@@ -119,6 +124,6 @@ mod tests {
             (read.kind.as_str(), read.severity, read.step, read.threshold),
             ("keyword_bag", Severity::Sign, Some(6), Some(0.9))
         );
-        assert_eq!(read.to_text(), "alarm keyword_bag: Bags.\n");
+        assert_eq!(read.to_text(), "sign keyword_bag: Bags.\n");
     }
 }

@@ -14,7 +14,7 @@ use tracing::Instrument;
 use super::frontier::Branching;
 use super::presentation::Presentation;
 use super::running::{BranchPoint, Root, Running};
-use super::stage::judge_groups;
+use super::stage::{Stage, judge_groups};
 use crate::reward::RewardSet;
 
 /// The policy, the environment and the rewards that episodes are played with. Cheap to clone.
@@ -72,6 +72,18 @@ impl Job {
 }
 
 impl Rollout {
+    /// Tokens of the opening prompt of a task's episode, which is opened and not played. `None` where the episode cannot be opened, and
+    /// under a policy that reads text, which alone knows its tokens.
+    pub async fn prompt_tokens(&self, task: &Task, seed: Seed) -> Option<usize> {
+        if self.policy.reads_text() {
+            return None;
+        }
+        let opened = Stage::open(self.factory.as_ref(), &self.rewards, task, seed).await;
+        let stage = opened.ok()?;
+        let opening = self.presentation.opening(stage.prompt()).ok()?;
+        Some(self.tokenizer.encode(&opening).len())
+    }
+
     /// Plays all jobs, all of them in flight together, and returns their episodes in the order of the jobs.
     ///
     /// Never fails and never loses an episode: what goes wrong on our side is an [`Ending::Infra`] without a score.

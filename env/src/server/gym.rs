@@ -133,10 +133,10 @@ fn info(reply: &Reply) -> Value {
 pub(super) async fn make(State(app): Shared, body: Body) -> Response {
     let work = async {
         let MakeBody { id, num_envs } = body::read(&app, body).await?;
-        let spec = app.served.factory.spec();
+        let (spec, entry) = (app.served.factory.spec(), app.served.factory.entry());
         if let Some(id) = id {
             let found = registry::find(&id).map_err(|error| Fault::Invalid(error.to_string()));
-            if id != spec.id && found?.id != spec.id {
+            if id != spec.id && found?.id != entry {
                 return Err(Fault::Invalid(format!(
                     "this server has `{}`, not `{id}`",
                     spec.id

@@ -7,9 +7,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use axum::Router;
 use axum::http::StatusCode;
 use axum::routing::{get, post};
-use forage_contracts::environment::{EnvFactory, EnvSpec, Outcome};
+use forage_contracts::environment::{EnvFactory, Outcome};
+use forage_contracts::scripted::{Cast, ScriptEntry};
 use forage_contracts::seed::Seed;
-use forage_contracts::{Boundary, ByteTokenizer, Ending, Episode, RegistryError, Split, Task};
+use forage_contracts::{
+    Boundary, ByteTokenizer, Ending, Episode, OracleHop, RegistryError, Split, Task,
+};
 use forage_env::CheckPlan;
 use forage_env::registry::{find, make};
 use forage_env::reward::RewardSet;
@@ -57,17 +60,15 @@ async fn an_environment_on_a_server_plays_as_here() {
     let local = factory(settings(), library());
     let servers = [serve(local.clone()).await, serve(local.clone()).await];
     let far = external(json!({"url": servers})).expect("served");
-    let spec = EnvSpec {
-        id: "forage/external-v0".to_owned(),
-        ..local.spec().clone()
-    };
-    assert_eq!(far.spec(), &spec);
+    assert_eq!(far.spec(), local.spec());
+    assert_eq!(far.entry(), "forage/external-v0");
     let (here, there) = (
         played(local, &TURNS).await,
         played(far.clone(), &TURNS).await,
     );
     assert_eq!((&there.prompt, &there.ending), (&here.prompt, &here.ending));
     assert_eq!(there.tokens, here.tokens);
+    assert_eq!(there.environment, "forage/search-r1-v0");
     for (there, here) in there.turns.iter().zip(&here.turns) {
         assert_eq!(
             (&there.kind, &there.observation),
@@ -88,6 +89,32 @@ async fn an_environment_on_a_server_plays_as_here() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_oracle_writes_the_turns_that_a_question_brings() {
+    let shown = TURNS.map(|turn| OracleHop {
+        query: turn.to_owned(),
+        finding: String::new(),
+    });
+    let brings = Task {
+        oracle: shown.into(),
+        ..task()
+    };
+    let local = factory(settings(), library());
+    let far = external(json!({"url": serve(local).await})).expect("served");
+    let entry = find("external").expect("registered");
+    // The queries of a question for another environment are not turns.
+    for (task, expected) in [(brings, 3), (task(), 1)] {
+        let cast = Cast::new(Arc::new(ByteTokenizer), [Arc::new(task.clone())]);
+        let oracle = entry.script(ScriptEntry::ORACLE, cast).expect("a script");
+        let rollout = rollout(oracle, far.clone());
+        let episode = rollout.run(jobs(task, 1)).await.remove(0);
+        assert_eq!(
+            (episode.turns.len(), episode.reward()),
+            (expected, Some(1.0))
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_fails_there_is_a_fault_of_the_environment() {
     let dead = factory(settings(), Arc::new(Down));
     let far = external(json!({"url": serve(dead).await})).expect("served");
@@ -97,7 +124,7 @@ async fn what_fails_there_is_a_fault_of_the_environment() {
     };
     assert_eq!(*boundary, Boundary::Environment);
     assert!(
-        message.contains("the retriever failed") && message.contains("after 1 attempts"),
+        message.contains("the retriever failed") && message.contains("after 1 attempt"),
         "{message}"
     );
     assert!(episode.score.is_none() && episode.turns.is_empty());
@@ -255,6 +282,7 @@ async fn a_servers_limits_questions_and_rewards_are_taken() {
         (episode.prompt.as_str(), episode.reward()),
         ("Begin.", Some(3.5))
     );
+    assert_eq!(episode.environment, "mine/guess-v0");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -359,6 +387,7 @@ async fn what_cannot_be_played_is_refused_with_the_reason() {
     let end = || (200, json!({}));
     for (changes, reason) in [
         (json!({"outcome": "query"}), "judged by a ranking"),
+        (json!({"id": ""}), "its id is empty"),
         (json!({"max_turns": 0}), "at least 1"),
         (json!({"stop": [""]}), "leave it out"),
         (json!({"stop": "x"}), "does not fit the protocol"),

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use super::{Comparison, Difference};
-use crate::measures::{better, display_rank, headline};
+use crate::measures::{OF_ANSWERS, better, display_rank, headline as measure, or_reward};
 use crate::stats::{Better, Interval, LEVEL};
 use crate::summary::number;
 use crate::text::{self, figure, signed};
@@ -80,11 +80,14 @@ impl Comparison {
         };
         let mut names: Vec<&String> = self.metrics.keys().collect();
         names.sort_by_key(|name| display_rank(name));
+        let headline = self.headline();
+        if headline != measure(&self.metrics) {
+            names.retain(|name| !OF_ANSWERS.contains(&name.as_str()) || self.is_earned(name));
+        }
         let mut rows: Vec<Vec<String>> = names
             .into_iter()
             .map(|name| shown(name, &self.metrics[name]))
             .collect();
-        let headline = headline(&self.metrics);
         for (source, metrics) in &self.by_source {
             let found = metrics.get(headline);
             rows.extend(found.map(|found| shown(&format!("{headline}, {source}"), found)));
@@ -105,9 +108,23 @@ impl Comparison {
         )
     }
 
-    /// The outcome in one sentence, naming the sides: on exact match or NDCG@10, on the reward where they have neither.
+    /// The outcome in one sentence, naming the sides: on exact match or NDCG@10; on the reward where they have neither, or where the
+    /// environment pays for turns (`return`) and no episode of either side earned any of the measure.
     pub fn outcome(&self, name_a: &str, name_b: &str) -> String {
-        self.words(headline(&self.metrics), name_a, name_b)
+        self.words(self.headline(), name_a, name_b)
+    }
+
+    /// The metric of [`Self::outcome`].
+    fn headline(&self) -> &'static str {
+        let measure = measure(&self.metrics);
+        let pays_turns = self.metrics.contains_key("return");
+        or_reward(measure, pays_turns, self.is_earned(measure))
+    }
+
+    /// Tells whether a metric is above 0 on either side.
+    fn is_earned(&self, metric: &str) -> bool {
+        let found = self.metrics.get(metric);
+        found.is_some_and(|found| found.a > 0.0 || found.b > 0.0)
     }
 
     /// The outcome on `metric` in one sentence, naming the sides.

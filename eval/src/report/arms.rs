@@ -23,7 +23,8 @@ const RUNS: Bootstrap = Bootstrap {
 pub struct Arm {
     /// Shown in the legend; a name with "control" in it is drawn as the control.
     pub name: String,
-    /// `[run][row]`: rows of `metrics.jsonl`, objects with `step` and numbers by name.
+    /// `[run][row]`: rows of `metrics.jsonl`, objects with `step` and numbers by name. Those of a run that this one was forked from have
+    /// `taken_over` as true: they are in the curves, and in no figure of its own.
     pub runs: Vec<Vec<Value>>,
 }
 
@@ -47,12 +48,24 @@ pub struct Trend {
     pub last: Interval,
     /// Runs that have it. One run has no interval over runs: its ends are its estimate.
     pub runs: usize,
+    /// The newest step that has it, where the runs have a newer one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub newest: Option<u64>,
 }
 
 impl Arm {
     /// The metrics that people look at first, with their words.
     pub fn headline_metrics(&self) -> Vec<(String, String)> {
         super::curves::headline(std::slice::from_ref(self))
+    }
+
+    /// The arm without the rows that its runs took over from others.
+    pub(super) fn own(&self) -> Self {
+        let mut own = self.clone();
+        for rows in &mut own.runs {
+            rows.retain(|row| row["taken_over"] != true);
+        }
+        own
     }
 
     /// Names of all numbers in the rows but `step`.
@@ -104,11 +117,16 @@ impl Arm {
             let means: Vec<f64> = tenths.iter().map(|ends| ends[index]).collect();
             bootstrap_mean(&means, RUNS).ok()
         };
+        let having = self.runs.iter().flat_map(|rows| values(rows, metric));
+        let newest = having.map(|(step, _)| step).max();
+        let steps = self.runs.iter().flatten();
+        let last = steps.filter_map(|row| row.get("step")?.as_u64()).max();
         Some(Trend {
             metric: metric.to_owned(),
             first: end(0)?,
             last: end(1)?,
             runs: tenths.len(),
+            newest: newest.filter(|_| newest < last),
         })
     }
 }
@@ -198,6 +216,21 @@ mod tests {
                 band: None
             }]
         );
+    }
+
+    #[test]
+    fn a_metric_that_newer_steps_lack_says_its_newest_step() {
+        let newest = |rows: Vec<Value>| {
+            let arm = Arm {
+                name: "one".into(),
+                runs: vec![rows],
+            };
+            arm.trend("a").unwrap().newest
+        };
+        let mut rows = run(&[1.0, 2.0]);
+        assert_eq!(newest(rows.clone()), None);
+        rows.push(json!({"step": 2, "b": 1.0}));
+        assert_eq!(newest(rows), Some(1));
     }
 
     #[test]

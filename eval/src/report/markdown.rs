@@ -121,6 +121,7 @@ fn training(report: &Report) -> String {
                 first,
                 last,
                 runs,
+                newest,
             } = arm.trend(metric)?;
             let end = |end: Interval| {
                 if runs > 1 {
@@ -130,11 +131,12 @@ fn training(report: &Report) -> String {
                 }
             };
             let metric = format!("{words} ({})", code(&metric));
+            let age = newest.map_or_else(String::new, |step| format!(", newest at step {step}"));
             Some([
                 cell(&arm.name),
                 metric,
                 end(first),
-                end(last),
+                end(last) + &age,
                 runs.to_string(),
             ])
         })

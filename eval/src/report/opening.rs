@@ -56,6 +56,7 @@ pub(super) fn of_arms(arms: &[Arm], alarms: &[(String, Alarm)], has_trajectories
 /// The sentence that says whether the run learned anything, and what it is compared with.
 pub(super) fn lead(arm: &Arm) -> String {
     let plays = has(arm, Metric::REWARD);
+    let arm = &arm.own();
     let compared = if plays {
         " forage eval --controls RUN compares it with its start."
     } else {
@@ -85,6 +86,7 @@ pub(super) fn lead(arm: &Arm) -> String {
 
 /// The tiles with the reward or loss of training, its time and its tokens: names, values and notes.
 fn tiles(arm: &Arm) -> Vec<(String, String, String)> {
+    let arm = &arm.own();
     let mut tiles = Vec::new();
     let goal = GOALS.into_iter().find(|name| has(arm, name));
     if let Some(trend) = goal.and_then(|name| arm.trend(name)) {
@@ -238,6 +240,24 @@ mod tests {
             assert!(head.contains(part), "no `{part}` in {head}");
         }
         assert!(report.to_markdown().contains(lead));
+    }
+
+    #[test]
+    fn a_fork_opens_with_its_own_figures() {
+        let row = |step: u64, em: Value, taken_over: bool| {
+            json!({
+                "step": step, "reward/mean": 0.5, "val/em": em, "time/rollout_s": 90.0, "taken_over": taken_over,
+            })
+        };
+        let forked = |em: Value| arm(vec![row(0, json!(0.9), true), row(1, em, false)]);
+        let words = lead(&forked(Value::Null));
+        assert!(words.starts_with("Nothing was validated"), "{words}");
+        let fork = forked(json!(0.5));
+        let words = lead(&fork);
+        let own = "Validation exact match: 0.500 at step 1, and no other validation";
+        assert!(words.starts_with(own), "{words}");
+        assert!(tiles(&fork).iter().any(|(_, value, _)| value == "90.0 s"));
+        assert_eq!(fork.points("val/em").len(), 2);
     }
 
     #[test]

@@ -3,7 +3,6 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-use forage_contracts::environment::Outcome;
 use forage_contracts::scripted::ScriptEntry;
 
 use super::arm::Lead;
@@ -11,6 +10,7 @@ use super::{Arm, Cost, Study};
 use crate::compare::{SMALL_N, few_questions, interval_words, test_words};
 use crate::decomposition::Row;
 use crate::effort::Effort;
+use crate::measures::Headline;
 use crate::mistakes::MistakeShare;
 use crate::stats::{Interval, mean};
 use crate::summary::number;
@@ -288,10 +288,10 @@ impl Study {
         )
     }
 
-    /// The sentence about what the trained policy's gain is due to; `None` without a twin.
+    /// The sentence about what the trained policy's gain is due to; `None` without a trained policy.
     pub(crate) fn concluded(&self) -> Option<String> {
         let (trained, twins) = self.arms.split_first()?;
-        (!twins.is_empty()).then(|| self.conclusion(trained, twins))
+        Some(self.conclusion(trained, twins))
     }
 
     fn conclusion(&self, trained: &Arm, twins: &[Arm]) -> String {
@@ -318,15 +318,15 @@ impl Study {
             return format!("The gain is real, and the reward's:{at_least}");
         }
         if !trained.has_gained() {
-            return "There is no gain to attribute to anything.".to_owned();
+            return "No gain is shown, so none can be attributed.".to_owned();
         }
         if twins.is_empty() {
-            return "There is a gain; without a twin nobody can say that it is the reward's."
+            return "The gain is real, but without a control nobody can say that it is the reward's."
                 .to_owned();
         }
         if let Some(twin) = twins.iter().find(|twin| !twin.is_beaten()) {
             return format!(
-                "The gain cannot be attributed to the reward: the trained policy is not clearly ahead of `{}`.",
+                "The gain is real, but not shown to be the reward's: the trained policy is not clearly ahead of `{}`.",
                 twin.name
             );
         }
@@ -335,10 +335,10 @@ impl Study {
             .max_by(|a, b| a.gain.estimate.total_cmp(&b.gain.estimate));
         best.map_or_else(String::new, |best| {
             format!(
-                "Only what exceeds `{}` is the reward's: {} of {}.",
-                best.name,
+                "The gain is real, and in part the reward's: {} of {}, what exceeds the gain of `{}`.",
                 signed(trained.gain.estimate - best.gain.estimate),
-                signed(trained.gain.estimate)
+                signed(trained.gain.estimate),
+                best.name
             )
         })
     }
@@ -359,10 +359,12 @@ impl Study {
             sentences.push(few_questions(self.questions));
         }
         sentences.extend(text::lost_questions(self.lost_to_infra));
-        if trained.seeds.iter().all(|seed| seed.score <= 0.0) {
+        let is_graded = self.outcome != Headline::Reward;
+        if is_graded && trained.seeds.iter().all(|seed| seed.score <= 0.0) {
             let [measure, _] = self.outcome.words();
             sentences.push(format!(
-                "The trained policy scored 0 in {measure} on every question: figures per correct answer cannot be given."
+                "The trained policy scored 0 in {measure} on every question: figures per correct answer cannot be given. If the reward \
+                 pays for something else, `forage compare` of the start's and the trained policy's episodes shows the difference in it."
             ));
         }
         sentences
@@ -383,9 +385,9 @@ impl Study {
 }
 
 /// What the score of the scripted oracle is worth, where it is among the baselines of an outcome that it has to search for.
-pub(crate) fn oracle_words(outcome: Outcome, baselines: &[Arm]) -> Option<String> {
+pub(crate) fn oracle_words(outcome: Headline, baselines: &[Arm]) -> Option<String> {
     let mut names = baselines.iter().map(|arm| arm.name.as_str());
-    let is_told = outcome == Outcome::Answer && names.any(|name| name == ScriptEntry::ORACLE);
+    let is_told = outcome == Headline::Answer && names.any(|name| name == ScriptEntry::ORACLE);
     is_told.then(|| {
         "The oracle is a script that knows the queries of generated questions; on others it is not an upper bound.".to_owned()
     })

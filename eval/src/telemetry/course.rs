@@ -193,7 +193,7 @@ impl Course {
             "change",
             &interval,
             "threshold",
-            "alarm at step",
+            "sign at step",
         ];
         (header.map(str::to_owned), rows.collect())
     }
@@ -201,7 +201,7 @@ impl Course {
     /// Its steps, and where the reward was best.
     pub(crate) fn span(&self) -> String {
         let peak = self.reward_peak.map_or_else(String::new, |step| {
-            format!("; the reward was best at step {step}")
+            format!("; over three steps, the reward was best at step {step}")
         });
         format!("steps {} to {}{peak}", self.steps[0], self.steps[1])
     }
@@ -404,9 +404,9 @@ fn alarm(
         .collect();
     let reward = match best {
         Some((best, true)) if best > step => {
-            format!(" The reward rose on, to its best at step {best}.")
+            format!(" The reward rose on: over three steps, it was best at step {best}.")
         }
-        Some((best, _)) => format!(" The reward was best at step {best}."),
+        Some((best, _)) => format!(" Over three steps, the reward was best at step {best}."),
         None => String::new(),
     };
     let steps = if from == step {

@@ -15,17 +15,28 @@ fn words(text: &str) -> String {
     normalize(&text.replace(['<', '>'], " "))
 }
 
-/// A turn that repeats a run of its instructions; the question, which a policy may well repeat, is none of them. Not where the
-/// instructions are shorter than a run.
+/// Tells whether a line of a prompt is a passage, which begins with its number in brackets.
+fn is_passage(line: &str) -> bool {
+    let number = line.strip_prefix('[').and_then(|rest| rest.split_once(']'));
+    number.is_some_and(|(number, _)| number.parse::<usize>().is_ok())
+}
+
+/// A turn that repeats a run of its instructions; the question and the passages of a prompt, which a policy may well repeat, are none of
+/// them: any order of passages repeats the numbers of a table. Not where the instructions are shorter than a run.
 pub(super) fn echoed_instructions(reading: &Reading<'_>) -> Option<Sign> {
     let episode = reading.episode;
     // An environment may ask it without the blanks around it.
     let question = episode.task.question.trim();
-    let parts: Vec<String> = if question.is_empty() {
-        vec![words(&episode.prompt)]
-    } else {
-        episode.prompt.split(question).map(words).collect()
-    };
+    let lines: Vec<&str> = episode.prompt.split('\n').collect();
+    let parts = lines.split(|line| is_passage(line));
+    let parts = parts.flat_map(|lines| -> Vec<String> {
+        let part = lines.join("\n");
+        if question.is_empty() {
+            return vec![words(&part)];
+        }
+        part.split(question).map(words).collect()
+    });
+    let parts: Vec<String> = parts.collect();
     let parts: Vec<Vec<&str>> = parts
         .iter()
         .map(|part| part.split_whitespace().collect())

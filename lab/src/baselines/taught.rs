@@ -278,7 +278,9 @@ impl Baselines<'_> {
             observer.progress("demonstrations", done.min(total), total, "");
             if observer.is_stopped() {
                 writer.discard()?;
-                return Err(RunError::stopped("interrupted; start again"));
+                return Err(RunError::stopped(
+                    "interrupted before its demonstrations were played; --resume plays them again",
+                ));
             }
         }
         writer.finish()?;

@@ -113,15 +113,16 @@ pub struct FilesConfig {
     #[serde(default, with = "OneOrMany", skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "one_or_many")]
     pub corpus: Vec<PathBuf>,
-    /// Its format; read off its first record by default.
+    /// Its format; read off its first record by default, and pages stay whole where the environment neither reads nor ranks passages.
     pub format: Option<CorpusFormat>,
     /// Whole pages (`id`, `title`, `content`) for environments that read them; the corpus's own by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pages: Option<PathBuf>,
     /// A ready-made index, checked against the corpus where one is named; built into the run's folder when absent.
     pub index: Option<PathBuf>,
-    /// Questions to learn from, a file or a list of files: JSON lines, a JSON list, parquet, a table, a BEIR folder.
-    #[serde(with = "OneOrMany")]
+    /// Questions to learn from, a file or a list of files: JSON lines, a JSON list, parquet, a table, a BEIR folder. Not needed for
+    /// evaluations.
+    #[serde(default, with = "OneOrMany", skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "one_or_many")]
     pub train: Vec<PathBuf>,
     /// Share of `train`, from its first row on, that is learned from; the rest are the held-out questions, in place of `test`.
@@ -143,8 +144,10 @@ pub struct FilesConfig {
 impl FilesConfig {
     /// Refuses contradictory rules of splitting.
     pub(super) fn check(&self) -> Result<()> {
-        if self.train.is_empty() {
-            refuse!("train names no file; write one, or a list of them");
+        if self.train.is_empty() && self.test.is_empty() {
+            refuse!(
+                "no file of questions is named; write train for those to learn from, or test for those of evaluations"
+            );
         }
         if self.format.is_some() && self.corpus.is_empty() {
             refuse!(
@@ -156,6 +159,11 @@ impl FilesConfig {
         };
         if !(share > 0.0 && share < 1.0) {
             refuse!("train_share is {share}; write a share between 0 and 1, for instance 0.8");
+        }
+        if self.train.is_empty() {
+            refuse!(
+                "train_share cuts `train` in two, which names no file; remove it, or write train"
+            );
         }
         if !self.test.is_empty() || self.ids.is_some() {
             refuse!("train_share cuts `train` in two by itself; remove it, or `test` and `ids`");

@@ -15,6 +15,7 @@ const MEASURED: [(&str, &[&str]); 2] = [
             "grpo.branching.frontier",
             "grpo.lookahead",
             "grpo.curriculum.alignment",
+            "grpo.curriculum.recap",
             "grpo.update.objective.algorithm.grpo",
             "grpo.update.objective.algorithm.rf_pp_baseline",
             "grpo.update.objective.algorithm.gspo",

@@ -221,20 +221,37 @@ impl RunConfig {
             // As written, so that errors name the file's own lines.
             return Ok(toml::from_str(text)?);
         }
-        let mut table: toml::Table = text.parse()?;
-        for item in overrides {
-            set(&mut table, item)?;
-        }
         // From the table and not from text: nobody has the file whose lines an error would name.
-        let made: std::result::Result<Self, toml::de::Error> = table.try_into();
-        let fault = match made {
+        let made = |items: &[&String]| -> Result<std::result::Result<Self, toml::de::Error>> {
+            let mut table: toml::Table = text.parse()?;
+            for item in items {
+                set(&mut table, item)?;
+            }
+            Ok(table.try_into())
+        };
+        let all: Vec<&String> = overrides.iter().collect();
+        let fault = match made(&all)? {
             Ok(config) => return Ok(config),
             Err(fault) => fault,
         };
         match toml::from_str::<Self>(text) {
             // The file has the fault by itself, whatever the overrides are.
             Err(own) if own.message() == fault.message() => Err(own.into()),
-            _ => Err(fault).in_config(format!("with --set {}", overrides.join(" --set "))),
+            _ => {
+                // Those without which the fault is gone: a command may have added others to them.
+                let is_cause = |place: &usize| {
+                    let mut others = all.clone();
+                    others.remove(*place);
+                    !matches!(made(&others), Ok(Err(other)) if other.message() == fault.message())
+                };
+                let causes = (0..all.len()).filter(is_cause);
+                let mut named: Vec<&str> = causes.map(|place| all[place].as_str()).collect();
+                if named.is_empty() {
+                    named = overrides.iter().map(String::as_str).collect();
+                }
+                let what = format!("with --set {}", named.join(" --set "));
+                Err(fault).in_config(what)
+            }
         }
     }
 
@@ -315,6 +332,9 @@ mod tests {
         );
         let set = told(file, "grpo.step=4");
         assert!(set.contains("with --set grpo.step=4"), "{set}");
+        let more = ["seed=2", "grpo.step=4", "device=\"cpu\""].map(str::to_owned);
+        let set = causes(&RunConfig::parse(file, &more).unwrap_err());
+        assert!(set.starts_with("with --set grpo.step=4: "), "{set}");
         let both = told(&misspelt, "grpo.stepp=4");
         assert!(both.contains("`step"), "{both}");
     }

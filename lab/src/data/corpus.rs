@@ -135,7 +135,7 @@ pub(super) fn open_checked(
     format: CorpusFormat,
 ) -> Result<Arc<Index>> {
     let index = Index::open(place)?;
-    index.verify_corpus(&format.digest_of(corpora)?)?;
+    index.verify_corpora(corpora, format)?;
     Ok(Arc::new(index))
 }
 

@@ -4,23 +4,42 @@ use std::collections::{BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use forage_contracts::{OpenWiki, Split, Task};
-use forage_env::{pick_ids, read_tasks};
+use forage_contracts::environment::Outcome;
+use forage_contracts::{OpenWiki, Passages, Split, Task};
+use forage_env::{pick_ids, read_tasks, registry};
 use forage_retriever::{CorpusFormat, CorpusReader, Index, NoPassages};
 
 use super::Tasks;
 use super::corpus::{Corpus, fetch_all, open_checked, open_or_build, pages_in, pages_of};
-use crate::config::FilesConfig;
+use crate::config::{EnvironmentConfig, FilesConfig};
 use crate::error::{Context, Result, RunError, refuse};
 use crate::evidence::name_pages;
 use crate::hub::fetch_file;
 use crate::layout::RunLayout;
 use crate::retrieval::RetrieverConfig;
 
-/// `retriever`: how passages are found, and whether the environment needs any.
+impl EnvironmentConfig {
+    /// The format of a corpus, read off its first record; pages stay whole where the environment neither reads passages nor ranks them.
+    ///
+    /// # Errors
+    /// As [`CorpusFormat::detect`].
+    pub fn format_of(&self, corpus: &Path) -> Result<CorpusFormat> {
+        let format = CorpusFormat::detect(corpus)?;
+        let (entry, resolved) = (registry::find(&self.id)?, self.resolved());
+        let is_unread =
+            resolved.is_ok_and(|found| matches!(found.passages, Passages::Unread { .. }));
+        Ok(if is_unread && entry.outcome == Outcome::Answer {
+            format.whole()
+        } else {
+            format
+        })
+    }
+}
+
+/// `retriever`: the environment, how passages are found, and whether the environment needs any.
 pub(super) fn load_files(
     files: &FilesConfig,
-    (retriever, needed): (&RetrieverConfig, bool),
+    (environment, retriever, needed): (&EnvironmentConfig, &RetrieverConfig, bool),
     layout: &RunLayout,
 ) -> Result<(Corpus, [Tasks; 3])> {
     let remote = retriever.connect()?;
@@ -32,12 +51,24 @@ pub(super) fn load_files(
     }
     let corpora = fetch_all(&files.corpus)?;
     let format = match (corpora.first(), files.format) {
-        (Some(corpus), None) => Some(CorpusFormat::detect(corpus).in_config("data.files.corpus")?),
+        (Some(corpus), None) => {
+            let format = environment.format_of(corpus);
+            Some(format.in_config("data.files.corpus")?)
+        }
         (_, format) => format,
     };
     let index = match (format.filter(|_| !corpora.is_empty()), &files.index) {
-        (Some(format), Some(index)) => Some(open_checked(index, &corpora, format)?),
-        (Some(format), None) => Some(open_or_build(&corpora, format, &layout.index())?),
+        (Some(format), Some(index)) => {
+            Some(open_checked(index, &corpora, format).in_config("data.files.index")?)
+        }
+        (Some(format), None) => {
+            let place = layout.index();
+            if !place.exists() {
+                // Questions that cannot be read are told before the index is built, which may take hours.
+                file_splits(files, None)?;
+            }
+            Some(open_or_build(&corpora, format, &place)?)
+        }
         (None, Some(index)) => Some(Arc::new(Index::open(index)?)),
         (None, None) => None,
     };
@@ -108,7 +139,8 @@ pub(crate) fn file_splits(files: &FilesConfig, index: Option<&Index>) -> Result<
                     path.display()
                 );
             }
-            let mut own = read_tasks(&path, split)?;
+            let own = read_tasks(&path, split);
+            let mut own = own.in_config(format!("{key} cannot be read"))?;
             let name = CorpusReader::source_name(&path);
             if path.is_dir() && corpora.contains(&name) {
                 // Judged are the passages of one corpus, which the index has among those of several.
@@ -131,7 +163,7 @@ pub(crate) fn file_splits(files: &FilesConfig, index: Option<&Index>) -> Result<
             ));
         }
         Ok(match ids {
-            Some(ids) if !paths.is_empty() => pick_ids(&read, ids)?,
+            Some(ids) if !paths.is_empty() => pick_ids(&read, ids).in_config("data.files.ids")?,
             _ => read,
         })
     };

@@ -5,7 +5,60 @@ use std::path::PathBuf;
 use forage_retriever::Index;
 
 use super::*;
-use crate::config::FilesConfig;
+use crate::config::{EnvironmentConfig, FilesConfig};
+
+#[test]
+fn questions_of_evaluations_are_enough_for_evaluations() {
+    let config = |files: &str| {
+        let set = [
+            format!("data={{ files = {{ index = 'index', {files} }} }}"),
+            "grpo.evaluate_every=0".to_owned(),
+        ];
+        let text = include_str!("../../../configs/smoke.toml");
+        RunConfig::parse(text, &set).unwrap()
+    };
+    let only = config("test = 'test.jsonl'");
+    only.check().unwrap();
+    assert!(!only.trains());
+    let missing = only.missing_at_start().join("; ");
+    assert!(
+        missing.contains("data.files.train: no questions to learn from"),
+        "{missing}"
+    );
+    let written = RunConfig::parse(&only.to_toml().unwrap(), &[]).unwrap();
+    assert_eq!(written.data, only.data);
+    for (files, fault) in [
+        ("train = []", "no file of questions is named"),
+        (
+            "test = 'test.jsonl', train_share = 0.8",
+            "which names no file",
+        ),
+    ] {
+        let error = crate::error::causes(&config(files).check().unwrap_err());
+        assert!(error.contains(fault), "{error}");
+    }
+}
+
+#[test]
+fn pages_are_cut_for_environments_that_read_or_rank_passages_of_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let pages = folder.path().join("pages.jsonl");
+    std::fs::write(
+        &pages,
+        "{\"id\": \"a\", \"title\": \"A\", \"content\": \"red\"}\n",
+    )
+    .unwrap();
+    let mut environment = EnvironmentConfig::plain("code-search").unwrap();
+    let format = environment.format_of(&pages).unwrap();
+    assert_eq!(format, CorpusFormat::WHOLE_PAGES);
+    let search = serde_json::json!({"search": "passages"});
+    environment.settings.insert("functions".to_owned(), search);
+    let others = ["search-r1", "query-writer"].map(|id| EnvironmentConfig::plain(id).unwrap());
+    for environment in others.into_iter().chain([environment]) {
+        let format = environment.format_of(&pages).unwrap();
+        assert_eq!(format, CorpusFormat::PAGES);
+    }
+}
 
 #[test]
 fn an_open_data_set_that_no_question_is_of_is_refused() {
@@ -205,8 +258,8 @@ fn folders_with_the_same_ids_are_one_corpus() {
     let mut files: FilesConfig = files.try_into().unwrap();
     (files.corpus, files.train) = (places.clone(), places);
     let layout = RunLayout::new(folder.path());
-    let load =
-        |files: &FilesConfig| load_files(files, (&RetrieverConfig::default(), true), &layout);
+    let (environment, retriever) = (EnvironmentConfig::default(), RetrieverConfig::default());
+    let load = |files: &FilesConfig| load_files(files, (&environment, &retriever, true), &layout);
     let (_, [train, _, _]) = load(&files).unwrap();
     let judged: Vec<_> = train
         .iter()
@@ -239,4 +292,25 @@ fn folders_with_the_same_ids_are_one_corpus() {
     files.corpus.truncate(1);
     let [train, _, _] = file_splits(&files, None).unwrap();
     assert!(train.iter().all(|task| task.qrels.contains_key("1")));
+}
+
+#[test]
+fn questions_are_read_before_an_index_is_built() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let page = "{\"id\": \"one\", \"title\": \"One\", \"content\": \"A text.\"}\n";
+    std::fs::write(at("pages.jsonl"), page).unwrap();
+    let rows = "{\"question\": \"Who?\", \"answer\": \"Ada\"}\n{\"question\"\n";
+    std::fs::write(at("a.jsonl"), rows).unwrap();
+    let data = format!(
+        "data={{ files = {{ corpus = {:?}, format = \"pages\", train = {:?} }} }}",
+        at("pages.jsonl"),
+        at("a.jsonl")
+    );
+    let text = include_str!("../../../configs/smoke.toml");
+    let config = RunConfig::parse(text, &[data, "grpo.evaluate_every=0".to_owned()]).unwrap();
+    let run = at("run");
+    std::fs::create_dir(&run).unwrap();
+    assert!(Data::load(&config.resolve(None).unwrap(), &run).is_err());
+    assert!(!RunLayout::new(&run).index().exists());
 }

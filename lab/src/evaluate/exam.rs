@@ -10,14 +10,14 @@ use forage_contracts::policy::Sampling;
 use forage_contracts::scripted::ScriptEntry;
 use forage_contracts::seed::Seed;
 use forage_env::reward::RewardSet;
-use forage_env::{Alarm, InfraBudget, Probe, Rollout, registry};
+use forage_env::{Alarm, InfraBudget, Probe, Rollout};
 use forage_eval::{Answers, Bootstrap, EvalSummary, RetrievalReport, Telemetry};
 use serde_json::Value;
 
 use super::play::{EpisodeFile, Evaluated, PlaySettings, Sets};
 use super::player::{Opening, Player};
 use super::probes::{ProbeBase, Probed};
-use super::questions::{alike, question_retrieval};
+use super::questions::{oracle_caveat, question_retrieval};
 use crate::config::{EnvironmentConfig, EvaluationConfig, Resolved};
 use crate::data::{Corpus, HOLD_OUT, Tasks, check_golds};
 use crate::error::{Context, Result, RunError};
@@ -176,7 +176,11 @@ impl Exam<'_> {
             self.observer.warn(&few);
         }
         check_golds(&self.rewards, &self.tasks)?;
-        if let Some(found) = self.corpus.unknown_evidence(&[&self.tasks])? {
+        let few = self.options.limit.is_some();
+        if let Some(found) = self
+            .corpus
+            .unknown_evidence(&[&self.tasks], few, &self.environment)?
+        {
             self.observer.warn(&format!("warning: {found}"));
         }
         let options = self.options;
@@ -198,6 +202,9 @@ impl Exam<'_> {
                 "give --samples 2 or more, in an environment whose episodes end in an answer",
             ));
         }
+        if let Some(warning) = Session::check_room(&rollout, &self.tasks, self.seed)? {
+            self.observer.warn(&warning);
+        }
         let unfinished = self.begin()?;
         let out = options.out.as_deref().zip(unfinished.as_ref());
         let settings = PlaySettings {
@@ -208,7 +215,11 @@ impl Exam<'_> {
         };
         let Evaluated { greedy, sampled } =
             settings.play(&rollout, &self.tasks, self.seed, self.samples)?;
-        Session::check_begun(&rollout, &greedy)?;
+        if let Err(error) = Session::check_begun(&rollout, &greedy) {
+            // Resumed, it would end so again.
+            unfinished.map(Unfinished::end).transpose()?;
+            return Err(error);
+        }
         let base = ProbeBase {
             exam: &self,
             session: &session,
@@ -238,29 +249,12 @@ impl Exam<'_> {
         Ok(found)
     }
 
-    /// A caveat for the score of an oracle that cannot tell questions apart, or that searches without known queries.
+    /// A caveat for the score of an oracle.
     fn oracle_caveat(&self) -> Result<Option<String>> {
         if self.options.policy.as_deref() != Some(ScriptEntry::ORACLE) {
             return Ok(None);
         }
-        let all = self.tasks.len();
-        let alike = alike(&self.tasks);
-        if alike > 0 {
-            return Ok(Some(format!(
-                "{alike} of {all} questions have the text of another with other answers: the oracle, a script, knows a question by its \
-                 text and gives the answer of one of them. Its score is not an upper bound"
-            )));
-        }
-        let entry = registry::find(&self.environment.id)?;
-        let searches = entry.questions.is_none() && entry.outcome == Outcome::Answer;
-        let unknown = self.tasks.iter().filter(|task| task.oracle.is_empty());
-        let unknown = unknown.count();
-        Ok((searches && unknown > 0).then(|| {
-            format!(
-                "{unknown} of {all} questions come without known queries: the oracle, a script, searches once, for the question as it is, \
-                 and gives an accepted answer only where it stands in what it read. Its score is not an upper bound"
-            )
-        }))
+        oracle_caveat(&self.environment, &self.tasks)
     }
 
     /// Begins the evaluation, or resumes one, where there is a file for its episodes.

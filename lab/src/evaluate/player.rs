@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use forage_contracts::EnvEntry;
 use forage_contracts::policy::Policy;
 use forage_contracts::scripted::{Cast, Scripted};
+use forage_contracts::{EnvEntry, nearest};
 use forage_env::registry::environments;
 use forage_env::{ChatSettings, registry};
 use forage_trainer::{Checkpoint, Patience, Precision, RemoteConfig, RemotePolicy};
@@ -152,12 +152,9 @@ impl<'a> Opening<'a> {
             None => {
                 let opened = open_policy(self.name, Precision::Full, &self.generation.device);
                 let checkpoint = match self.other_scripts()? {
-                    Some(scripts) => opened.with_context(|| {
-                        format!(
-                            "no policy `{}`; the scripts of {} are {scripts} and `{CONSTANT}ANSWER`",
-                            self.name, self.environment
-                        )
-                    })?,
+                    Some(scripts) => {
+                        opened.with_context(|| format!("no policy `{}`; {scripts}", self.name))?
+                    }
                     None => opened?,
                 };
                 let player = Player::here(&checkpoint, self.chat, self.generation)?;
@@ -169,14 +166,23 @@ impl<'a> Opening<'a> {
         }
     }
 
-    /// The scripts of the environment, one of which a name that is neither a path nor a repository of the hub may be meant for.
+    /// The script of the environment, or all of them, which a name that is neither a path nor a repository of the hub may be meant for.
     fn other_scripts(&self) -> Result<Option<String>> {
         if self.name.contains(['/', ':']) || Path::new(self.name).exists() {
             return Ok(None);
         }
         let scripts = registry::find(self.environment)?.scripts.iter();
-        let names: Vec<String> = scripts.map(|script| format!("`{}`", script.name)).collect();
-        Ok((!names.is_empty()).then(|| names.join(", ")))
+        let names: Vec<&str> = scripts.map(|script| script.name).collect();
+        if let Some(near) = nearest(self.name, names.iter().copied()) {
+            return Ok(Some(format!("did you mean the script `{near}`?")));
+        }
+        Ok((!names.is_empty()).then(|| {
+            format!(
+                "the scripts of {} are `{}` and `{CONSTANT}ANSWER`",
+                self.environment,
+                names.join("`, `")
+            )
+        }))
     }
 
     /// A policy with a tokenizer of its own that a server samples.
@@ -226,7 +232,8 @@ impl<'a> Opening<'a> {
                 RunError::config_because(
                     error.to_string(),
                     format!(
-                        "the script is one of {}: name that environment by --env or in the config",
+                        "name one of these, or a model, as --policy; {} is a script of {}",
+                        self.name,
                         others.join(", ")
                     ),
                 )
@@ -238,5 +245,35 @@ impl<'a> Opening<'a> {
             weights: None,
             in_flight: usize::MAX,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use forage_trainer::device::DeviceSpec;
+
+    use super::*;
+    use crate::error::causes;
+
+    #[test]
+    fn a_script_of_another_environment_is_told_with_the_one_that_has_it() {
+        let (generation, patience) = (Generation::on(DeviceSpec::Cpu), Patience::default());
+        let opening = Opening {
+            name: "one-call",
+            sampler: None,
+            model: None,
+            token_file: None,
+            patience: &patience,
+            tokens_of: None,
+            environment: "search-r1",
+            chat: None,
+            generation: &generation,
+            keep_weights: false,
+        };
+        let error = causes(&opening.open(&Arc::from([])).err().unwrap());
+        assert!(
+            error.contains("name one of these, or a model, as --policy; one-call is a script of forage/code-search-v0"),
+            "{error}"
+        );
     }
 }

@@ -1,16 +1,49 @@
-//! The questions of an evaluation: which look alike, and what they find as queries, sent as they are.
+//! The questions of an evaluation: which look alike, what an oracle knows of them, and what they find as queries, sent as they are.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use forage_contracts::Passages;
+use forage_contracts::environment::Outcome;
+use forage_env::registry;
 use forage_eval::{Bootstrap, RetrievalReport};
 use forage_retriever::{Hit, Index, Query, RetrieverError};
 
+use crate::config::EnvironmentConfig;
 use crate::data::{Corpus, Tasks};
 use crate::error::Result;
 use crate::runtime::runtime;
 
+/// A caveat for the score of an oracle that cannot tell questions apart, or that asks without known queries.
+pub(super) fn oracle_caveat(
+    environment: &EnvironmentConfig,
+    tasks: &Tasks,
+) -> Result<Option<String>> {
+    let (all, alike) = (tasks.len(), alike(tasks));
+    if alike > 0 {
+        return Ok(Some(format!(
+            "{alike} of {all} questions have the text of another with other answers: the oracle, a script, knows a question by its text and \
+             gives the answer of one of them. Its score is not an upper bound"
+        )));
+    }
+    let entry = registry::find(&environment.id)?;
+    let does = match (entry.outcome, environment.resolved()?.passages) {
+        (Outcome::Answer, _) if entry.questions.is_none() => {
+            "searches once, for the question as it is, and gives an accepted answer only where it stands in what it read"
+        }
+        // The policy's own query ranks the passages.
+        (Outcome::Ranking, Passages::Unread { .. }) => "asks for the question's keywords",
+        _ => return Ok(None),
+    };
+    let unknown = tasks.iter().filter(|task| task.oracle.is_empty()).count();
+    Ok((unknown > 0).then(|| {
+        format!(
+            "{unknown} of {all} questions come without known queries: the oracle, a script, {does}. Its score is not an upper bound"
+        )
+    }))
+}
+
 /// The number of questions whose text another question with other answers has.
-pub(super) fn alike(tasks: &Tasks) -> usize {
+fn alike(tasks: &Tasks) -> usize {
     let mut golds: BTreeMap<&str, BTreeSet<&[String]>> = BTreeMap::new();
     for task in tasks.iter() {
         let of_text = golds.entry(task.question.trim()).or_default();
@@ -110,6 +143,28 @@ mod tests {
             })
         });
         assert_eq!(alike(&Arc::from(tasks)), 2);
+    }
+
+    #[test]
+    fn an_oracle_without_known_queries_is_told_of_where_it_writes_some() {
+        let tasks: Tasks = Arc::from([Arc::new(Task::new("a", "What?"))]);
+        let caveat = |id: &str| {
+            let environment = EnvironmentConfig::plain(id).unwrap();
+            oracle_caveat(&environment, &tasks).unwrap()
+        };
+        for (id, does) in [
+            ("search-r1", "searches once"),
+            ("query-writer", "asks for the question's keywords"),
+        ] {
+            let told = caveat(id).unwrap();
+            assert!(
+                told.starts_with("1 of 1 questions come without known queries")
+                    && told.contains(does)
+                    && told.ends_with("Its score is not an upper bound"),
+                "{told}"
+            );
+        }
+        assert_eq!(caveat("rerank"), None);
     }
 
     #[test]

@@ -13,9 +13,9 @@ use super::play::fault_budget;
 use super::player::{Opening, Player, is_script};
 use crate::config::{EnvironmentConfig, Generation, Resolved};
 use crate::data::{Corpus, Data, Tasks, first};
-use crate::error::{Context, Result};
+use crate::error::{Context, Result, RunError};
 use crate::observer::Observer;
-use crate::policy::is_server;
+use crate::policy::{is_server, taught_another};
 use crate::session::Session;
 use crate::sources::Sources;
 
@@ -31,6 +31,10 @@ pub fn evaluate(
     observer: &dyn Observer,
 ) -> Result<Evaluation> {
     let _locks = options.claim()?;
+    let missing = config.missing_files();
+    if !missing.is_empty() {
+        return Err(RunError::config(missing.join("; ")));
+    }
     let scratch = tempfile::tempdir().context("cannot make a temporary folder")?;
     let data = Data::load(config, scratch.path())?;
     let tasks = first(&data.test, options.limit);
@@ -72,13 +76,17 @@ fn opening_of<'a>(
     if options.policy.is_some() && config.sampler.is_some() {
         observer.warn("[sampler] is not asked: --policy names who plays");
     }
-    Opening {
+    let opening = Opening {
         model: options.model.as_deref(),
         token_file: options.token_file.clone(),
         tokens_of: options.tokens_of.as_deref(),
         keep_weights: options.reads_weights(),
         ..Opening::of(config, options.policy.as_deref(), generation)
+    };
+    if let Some(other) = taught_another(opening.name, opening.environment) {
+        observer.warn(&format!("warning: {other}"));
     }
+    opening
 }
 
 impl Resolved {
@@ -193,6 +201,9 @@ impl Sources<'_> {
             generation,
             keep_weights: options.reads_weights(),
         };
+        if let Some(other) = taught_another(name, self.environment) {
+            observer.warn(&format!("warning: {other}"));
+        }
         let player = opening.open(tasks)?;
         let identity = options.identity(&opening)?;
         let plain = EnvironmentConfig::plain(self.environment)?;

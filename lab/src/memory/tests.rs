@@ -37,8 +37,32 @@ fn a_run_that_cannot_fit_is_refused_with_the_fix() {
 
 #[test]
 fn a_peak_above_the_estimate_says_what_is_not_counted() {
-    let uncounted = |found| peak_words(found, 381, "").contains("programs in the sandbox");
+    let uncounted = |found| peak_words(found, 381, "").contains("no indexes and no pages");
     assert!(uncounted(1081) && !uncounted(381));
+}
+
+#[test]
+fn programs_are_counted_where_episodes_run_some() {
+    let of = |text: &str, overrides: &[&str]| {
+        let overrides: Vec<String> = overrides.iter().map(|&item| item.to_owned()).collect();
+        let config = RunConfig::parse(text, &overrides).unwrap();
+        let config = config.resolve(None).unwrap();
+        let start = Start::of(&config, false).unwrap().unwrap();
+        let estimate = of_run(&config, &start, None).unwrap();
+        (table(&estimate, 1), estimate.memory.peak() / MIB)
+    };
+    let code = include_str!("../../../configs/quickstart-code.toml");
+    let small = "environment.settings.limits.total_mib=342";
+    let (few, low) = of(code, &[small]);
+    let (many, high) = of(code, &["environment.settings.limits.total_mib=1366"]);
+    assert!(
+        few.contains("48.0  programs in the sandbox")
+            && many.contains("156.0  programs in the sandbox"),
+        "{few}\n{many}"
+    );
+    assert!(low < high, "{low} {high}");
+    let (plain, _) = of(include_str!("../../../configs/quickstart.toml"), &[]);
+    assert!(!plain.contains("sandbox"), "{plain}");
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! What can be said of data and tokenizer before anything is played.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use forage_contracts::environment::Outcome;
 use forage_contracts::{EnvEntry, Task};
 use forage_env::Contamination;
@@ -11,7 +13,7 @@ use crate::data::{Data, Tasks};
 use crate::error::Result;
 use crate::session::Session;
 use crate::splits::Evidence;
-use crate::train::few_questions;
+use crate::train::{counted, few_questions};
 
 /// Questions whose text is put through the tokenizer.
 const READ: usize = 200;
@@ -28,34 +30,9 @@ pub(super) fn checks(config: &Resolved, entry: &EnvEntry, data: &Data) -> Result
     let (train, dev, test) = (plain(&data.train), plain(&data.dev), plain(&data.test));
     let mut checks = vec![questions(config, data)];
     let alone = Contamination::between(&train, &[]);
-    let repeated = alone.duplicates.first().map_or_else(
-        || "none".to_owned(),
-        |first| {
-            let named = first.ids.iter().take(NAMED).cloned().collect::<Vec<_>>();
-            let rest = match first.ids.len().saturating_sub(NAMED) {
-                0 => String::new(),
-                more => format!(" and {more} more"),
-            };
-            format!(
-                "{} questions, {}{rest} for instance",
-                alone.duplicates.len(),
-                named.join(" and ")
-            )
-        },
-    );
     // `data check` reads files alone.
     let of_files = config.data.files.is_some();
-    let fix = if of_files {
-        "a question that is asked twice counts twice: `forage data check --json` lists all"
-    } else {
-        "a question that is asked twice counts twice: let the environment draw each question once"
-    };
-    checks.push(noted(
-        "duplicates",
-        repeated,
-        !alone.duplicates.is_empty(),
-        fix,
-    ));
+    checks.push(duplicates(&train, &alone, of_files));
     checks.push(answers(entry, &train, &dev));
     let given = alone.answer_in_question.len();
     let fix = if of_files {
@@ -79,10 +56,50 @@ pub(super) fn checks(config: &Resolved, entry: &EnvEntry, data: &Data) -> Result
     }
     if let Some(index) = &data.corpus.index {
         let splits = [&data.train, &data.dev, &data.test];
-        checks.extend(evidence(Evidence::of(index, &splits)?));
+        checks.extend(evidence(Evidence::of(index, &splits, &config.environment)?));
     }
     checks.push(tags(entry, &train));
     Ok(checks)
+}
+
+/// Questions that are asked more than once, and those of them that have other answers under the same text.
+fn duplicates(train: &[Task], found: &Contamination, of_files: bool) -> Check {
+    const NAME: &str = "duplicates";
+    let Some(first) = found.duplicates.first() else {
+        return passed(NAME, "none");
+    };
+    let golds: BTreeMap<String, BTreeSet<&String>> = train
+        .iter()
+        .map(|task| (task.name(), task.golds.iter().collect()))
+        .collect();
+    let differing = found.duplicates.iter().filter(|repeated| {
+        let answers: BTreeSet<_> = repeated.ids.iter().map(|id| golds.get(id)).collect();
+        answers.len() > 1
+    });
+    let differing = differing.count();
+    let named = first.ids.iter().take(NAMED).cloned().collect::<Vec<_>>();
+    let rest = match first.ids.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let count = found.duplicates.len();
+    let text = format!(
+        "{} under several ids, {}{rest} for instance",
+        counted(count as u64, "question"),
+        named.join(" and ")
+    );
+    if differing > 0 {
+        let text = format!("{text}; {differing} with other answers under the same text");
+        let fix = "a policy that reads the text alone cannot know which answer is wanted: put into the question what sets them apart, \
+                   unless the environment shows it";
+        return noted(NAME, text, true, fix);
+    }
+    let fix = if of_files {
+        "a question that is asked twice counts twice: `forage data check --json` lists all"
+    } else {
+        "a question that is asked twice counts twice: let the environment draw each question once"
+    };
+    noted(NAME, text, true, fix)
 }
 
 fn questions(config: &Resolved, data: &Data) -> Check {
@@ -163,14 +180,17 @@ fn leaks(name: &'static str, train: &[Task], others: &[Task]) -> Check {
     noted(name, text, evidence > 0, fix)
 }
 
-/// What the index has of the evidence; nothing where no question names any.
-fn evidence(Evidence { looked_up, unknown }: Evidence) -> Option<Check> {
-    let wrong = unknown.is_some();
+/// The check of how much of the evidence is in the index; `None` where no question names any. A run without any of it there may still
+/// begin where passages have no titles: questions may name their evidence by these, and find their answers in the index all the same.
+fn evidence(evidence: Evidence) -> Option<Check> {
+    let looked_up = evidence.looked_up;
+    let wrong = evidence.unknown.is_some();
     let all =
         || format!("that of {looked_up} questions was looked up, and all of it is in the index");
-    let found = unknown.unwrap_or_else(all);
+    let found = evidence.unknown.unwrap_or_else(all);
     let fix = "name it as the index does, or search the corpus that the questions were made for";
-    (looked_up > 0).then(|| noted("evidence", found, wrong, fix))
+    let judge = if evidence.is_elsewhere { failed } else { noted };
+    (looked_up > 0).then(|| judge("evidence", found, wrong, fix))
 }
 
 /// Tags of the protocol in what the policy is asked.
@@ -286,17 +306,47 @@ mod tests {
 
     #[test]
     fn evidence_that_nobody_looked_up_passes_nothing() {
-        let found = |looked_up, unknown: Option<&str>| {
+        let found = |looked_up, unknown: Option<&str>, is_elsewhere| {
             let unknown = unknown.map(str::to_owned);
-            evidence(Evidence { looked_up, unknown })
+            evidence(Evidence {
+                looked_up,
+                unknown,
+                is_elsewhere,
+                refusal: None,
+            })
         };
-        assert_eq!(found(0, None), None);
-        let check = found(2, None).unwrap();
+        assert_eq!(found(0, None, false), None);
+        let check = found(2, None, false).unwrap();
         assert!(
             status(&check) == "pass" && check.found.contains("of 2 questions"),
             "{check:?}"
         );
-        assert_eq!(status(&found(2, Some("gone")).unwrap()), "warn");
+        assert_eq!(status(&found(2, Some("gone"), false).unwrap()), "warn");
+        assert_eq!(status(&found(2, Some("gone"), true).unwrap()), "fail");
+    }
+
+    #[test]
+    fn questions_of_one_text_with_other_answers_are_told() {
+        let told = |second: &str| {
+            let train = [
+                task("a", "Who sings?", "Ada"),
+                task("b", "Who sings?", second),
+            ];
+            let check = duplicates(&train, &Contamination::between(&train, &[]), false);
+            (status(&check).to_owned(), check.found)
+        };
+        let (state, same) = told("Ada");
+        assert!(
+            state == "warn"
+                && same.starts_with("1 question under several ids")
+                && !same.contains("answers"),
+            "{same}"
+        );
+        let (state, other) = told("Bea");
+        assert!(
+            state == "warn" && other.ends_with("1 with other answers under the same text"),
+            "{other}"
+        );
     }
 
     #[test]

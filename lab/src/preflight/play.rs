@@ -136,8 +136,13 @@ impl Played<'_> {
             wrong += usize::from(!inside || targets.len() != sampled || written < sampled);
         }
         let found = format!("{trained} of {all} tokens carry loss, those that the policy sampled");
-        let fix = "this is a fault of the program: report it";
-        failed("loss mask", found, wrong > 0, fix)
+        let fix = if wrong > 0 {
+            "this is a fault of the program: report it"
+        } else {
+            "nothing would be learned: prompts leave no room for a turn (raise environment.settings.max_episode_tokens, or show less in \
+             the prompt), or the policy wrote nothing (`forage play --policy` shows an episode)"
+        };
+        failed("loss mask", found, wrong > 0 || trained == 0, fix)
     }
 
     fn endings(&self) -> Check {
@@ -315,6 +320,11 @@ mod tests {
             (found["groups"], found["tokens and text"]),
             ("fail", "warn")
         );
+        let mut silent = episodes(2, |_| 0.0);
+        for episode in &mut silent {
+            episode.tokens = TokenLog::with_prompt(&ByteTokenizer.encode("Who?"));
+        }
+        assert_eq!(statuses(&silent)["loss mask"], "fail");
         let mut lost = episodes(2, |_| 1.0);
         for episode in &mut lost {
             episode.score = None;

@@ -80,11 +80,11 @@ impl Ranking<'_> {
                 .collect(),
         };
         let mut sorters = Vec::with_capacity(later.len());
-        for &(name, _) in later {
+        for &(name, most) in later {
             sorters.push(match (name, policy) {
-                (POLICY, Some((config, policy))) => {
-                    Sorter::Policy(Box::new(Player::open(config, policy, &judged, observer)?))
-                }
+                (POLICY, Some((config, policy))) => Sorter::Policy(Box::new(Player::open(
+                    config, policy, most, &judged, observer,
+                )?)),
                 (POLICY, None) => {
                     refuse!("--stages: `policy` plays the environment of a config; give --config")
                 }
@@ -381,7 +381,7 @@ mod tests {
         };
         let config = RunConfig::parse(include_str!("../../../configs/rerank.toml"), &[]).unwrap();
         let config = config.resolve(None).unwrap();
-        let mut player = Player::open(&config, Some("oracle"), &judged, &()).unwrap();
+        let mut player = Player::open(&config, Some("oracle"), 3, &judged, &()).unwrap();
         let rollout = &mut player.rollout;
         rollout.policy = Arc::new(Unsteady {
             policy: Arc::clone(&rollout.policy),
@@ -401,5 +401,34 @@ mod tests {
         // One over the binary logarithm of four, and of two.
         assert!((ndcg(&before) - 0.5).abs() < 1e-12);
         assert!((ndcg(&after) - 1.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn a_policy_orders_as_many_passages_as_its_stage_has() {
+        let queries = [QueryRecord {
+            id: "moon".to_owned(),
+            text: "moon".to_owned(),
+        }];
+        let id = |place: usize| format!("moon-{place}");
+        let grades = BTreeMap::from([(id(5), 1)]);
+        let qrels = Qrels::from([("moon".to_owned(), grades)]);
+        let hit = |place: usize| Hit {
+            id: id(place),
+            score: 6.0 - place as f32,
+            title: "Moon".to_owned(),
+            text: "It circles a planet.".to_owned(),
+        };
+        let mut lists = [(0..6).map(hit).collect::<Vec<Hit>>()];
+        let judged = Judged {
+            queries: &queries,
+            qrels: &qrels,
+            cutoffs: vec![10],
+        };
+        // It has four candidates in a window, which slides over the six.
+        let config = RunConfig::parse(include_str!("../../../configs/rerank.toml"), &[]).unwrap();
+        let config = config.resolve(None).unwrap();
+        let player = Player::open(&config, Some("oracle"), 6, &judged, &()).unwrap();
+        player.sort(&queries, &mut lists, 6).unwrap();
+        assert_eq!((player.shown(), lists[0][0].id.as_str()), (6, "moon-5"));
     }
 }

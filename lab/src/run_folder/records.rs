@@ -12,6 +12,7 @@ use forage_trainer::metrics::Row;
 use super::files;
 use crate::conduct::{course_of, steps};
 use crate::error::{Context, Result};
+use crate::forked::Forked;
 use crate::layout::RunLayout;
 
 /// The parts of a step, and the metrics with the seconds of each.
@@ -42,8 +43,10 @@ pub struct Records {
     age: Duration,
     /// The last row has no end yet.
     half_written: bool,
+    /// What it began with, where that is another run's checkpoint.
+    pub(crate) forked: Option<Forked>,
     pub(super) rollouts: Vec<(u64, PathBuf)>,
-    /// Scored episodes of all steps; none of a run whose policy does not play.
+    /// Scored episodes of its own steps, those of a run that it was forked from aside; none of a run whose policy does not play.
     pub(crate) episodes: Option<u64>,
     pub(crate) layout: RunLayout,
 }
@@ -61,7 +64,10 @@ impl Records {
             std::fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
         let modified = std::fs::metadata(&path).and_then(|found| found.modified());
         let played = self::steps(layout)?;
-        let episodes = played.iter().map(|step| step.episodes() as u64).sum();
+        let forked = Forked::read(layout);
+        let first = forked.as_ref().map_or(0, |forked| forked.steps);
+        let own = played.iter().filter(|step| step.step >= first);
+        let episodes = own.map(|step| step.episodes() as u64).sum();
         Ok(Self {
             name: name.to_owned(),
             rows: Row::read_all(&path)?,
@@ -74,6 +80,7 @@ impl Records {
                 .and_then(|time| time.elapsed().ok())
                 .unwrap_or_default(),
             half_written: written.last().is_some_and(|&last| last != b'\n'),
+            forked,
             rollouts: rollouts(&layout.rollouts()),
             episodes: (!played.is_empty()).then_some(episodes),
             layout: layout.clone(),
@@ -96,6 +103,12 @@ impl Records {
             .collect::<BTreeSet<_>>()
             .into_iter()
             .collect()
+    }
+
+    /// The rows of its own steps: those of a run that it was forked from come before them.
+    pub(crate) fn own_rows(&self) -> &[Row] {
+        let first = self.forked.as_ref().map_or(0, |forked| forked.steps);
+        &self.rows[self.rows.partition_point(|row| row.step() < first)..]
     }
 
     /// Steps that are done.
@@ -151,8 +164,10 @@ impl Records {
         let at_end = self.steps.is_some_and(|steps| done >= steps);
         let idle = unchanged(&self.rows).filter(|_| at_end || !self.is_held);
         let idle = idle.map_or_else(String::new, |told| format!("; {told}"));
+        let forked = self.forked.as_ref();
+        let forked = forked.map_or_else(String::new, |forked| format!("; {}", forked.words()));
         if at_end {
-            return format!("{name}: all {done} steps are done{idle}.");
+            return format!("{name}: all {done} steps are done{idle}{forked}.");
         }
         let last = if done == 0 {
             String::new()
@@ -172,7 +187,7 @@ impl Records {
         } else {
             "; it is stopped, and the command that began it goes on with --resume"
         };
-        format!("{name}: {done}{of} steps are done{last}{left}{half}{stopped}{idle}.")
+        format!("{name}: {done}{of} steps are done{last}{left}{half}{stopped}{idle}{forked}.")
     }
 }
 

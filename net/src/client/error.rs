@@ -25,7 +25,7 @@ impl SettingError {
 
 /// A call that failed, retries included.
 #[derive(Clone, Debug, thiserror::Error)]
-#[error("{url}: {fault}, after {attempts} attempts")]
+#[error("{url}: {fault}, after {attempts} attempt{}", if *.attempts == 1 { "" } else { "s" })]
 pub struct NetError {
     /// The address, without its query.
     pub url: String,

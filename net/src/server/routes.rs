@@ -23,7 +23,7 @@ pub trait Service: Send + Sync + 'static {
     /// The answer to `GET /healthz`.
     const HEALTH: &'static str = r#"{"status":"ok"}"#;
 
-    /// The description of its routes in `OpenAPI`'s form, the answer to `GET /openapi.json`; none of a server that is for people.
+    /// The description of its routes in `OpenAPI`'s form, the answer to `GET /openapi.json`.
     const OPENAPI: Option<&'static str> = None;
 
     /// The part that all servers share.

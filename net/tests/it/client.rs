@@ -467,7 +467,7 @@ async fn the_caller_may_forbid_further_attempts() {
     assert_eq!((error.attempts, seen.load(Ordering::SeqCst)), (1, 1));
     assert_eq!(
         error.to_string(),
-        format!("{url}/a%2Fb: not asked: the budget is spent, after 1 attempts")
+        format!("{url}/a%2Fb: not asked: the budget is spent, after 1 attempt")
     );
 }
 

@@ -180,6 +180,34 @@ impl Index {
         })
     }
 
+    /// As [`Index::verify_corpus`], for corpora that are read as one in this format.
+    ///
+    /// # Errors
+    /// [`IndexError::OtherFormat`] when the index has them in another format, and when they cannot be read.
+    pub fn verify_corpora<P: AsRef<Path>>(
+        &self,
+        corpora: &[P],
+        format: CorpusFormat,
+    ) -> Result<(), IndexError> {
+        let verified = self.verify_corpus(&format.digest_of(corpora)?);
+        if verified.is_ok() {
+            return verified;
+        }
+        let sources = self.manifest.sources.iter();
+        let own = sources.map(|source| source.format.parse::<CorpusFormat>());
+        for own in own.flatten().filter(|own| *own != format) {
+            let digest = own.digest_of(corpora);
+            if digest.is_ok_and(|digest| digest == self.manifest.corpus_digest) {
+                return Err(IndexError::OtherFormat {
+                    index: self.place.clone(),
+                    found: own.name().to_owned(),
+                    expected: format.name().to_owned(),
+                });
+            }
+        }
+        verified
+    }
+
     /// Refuses an index whose documents are parts of pages.
     ///
     /// # Errors

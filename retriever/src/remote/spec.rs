@@ -83,6 +83,14 @@ impl JsonSchema for RemoteSpec {
 }
 
 impl RemoteSpec {
+    /// A server of this crate, or another one of its protocol, by its address.
+    ///
+    /// # Errors
+    /// When the settings of this kind do not take the address.
+    pub fn at(url: &str) -> Result<Self, serde_json::Error> {
+        serde_json::from_value(json!({"kind": search_r1::ENTRY.name, "url": url}))
+    }
+
     fn read(&self) -> Result<Box<dyn RetrieverSettings>, serde_json::Error> {
         (self.kind.read)(self.settings.clone().into())
     }

@@ -177,6 +177,17 @@ fn whole_pages_and_passages_of_pages_do_not_mix() {
     };
     let whole = CorpusFormat::WHOLE_PAGES;
     build(&BuildRequest::new(pages("a"), whole, &out)).unwrap();
+    let index = Index::open(&out).unwrap();
+    index.verify_corpora(&[pages("a")], whole).unwrap();
+    let verified = index.verify_corpora(&[pages("a")], CorpusFormat::PAGES);
+    let words = verified.unwrap_err().to_string();
+    assert!(
+        words.contains("in the format whole-pages, and pages is expected")
+            && words.contains("data.files.format = \"whole-pages\""),
+        "{words}"
+    );
+    let verified = index.verify_corpora(&[pages("b")], CorpusFormat::PAGES);
+    assert!(matches!(verified, Err(IndexError::CorpusMismatch { .. })));
     let error = add(&AddRequest::new(pages("b"), CorpusFormat::PAGES, &out)).unwrap_err();
     assert!(
         error.to_string().contains("--format whole-pages"),

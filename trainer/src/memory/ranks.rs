@@ -1,7 +1,7 @@
 //! The memory that the first of several ranks holds besides: weights and moments of before a step, for a checkpoint where a rank is lost.
 
 use super::estimate::{Part, part, sum};
-use super::{F32, MemoryEstimate, MemoryPlan};
+use super::{F32, MemoryEstimate, MemoryPlan, PROGRAMS};
 
 /// Name of the part.
 const AGAIN: &str = "weights and moments of before the step";
@@ -22,9 +22,9 @@ impl MemoryPlan<'_> {
 impl MemoryEstimate {
     /// Bytes that must be there and bytes at the peak, of so many ranks in one process, the first among them.
     pub fn of_ranks(&self, here: usize) -> [u64; 2] {
-        let again = self.always.iter().find(|part| part.name == AGAIN);
-        let again = again.map_or(0, |part| part.bytes);
+        let once = |part: &&Part| [AGAIN, PROGRAMS].contains(&part.name);
+        let once: u64 = self.always.iter().filter(once).map(|part| part.bytes).sum();
         let others = (here as u64).saturating_sub(1);
-        [self.needed(), self.peak()].map(|first| first + others * (first - again))
+        [self.needed(), self.peak()].map(|first| first + others * (first - once))
     }
 }

@@ -51,6 +51,7 @@ fn plan(model: &ModelConfig, tokens: usize) -> MemoryPlan<'_> {
         sharded: false,
         updates: 1,
         critic: false,
+        programs: 0,
     }
 }
 

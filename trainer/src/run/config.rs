@@ -16,7 +16,8 @@ use crate::watch::SentinelConfig;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct GrpoConfig {
-    /// Batches of rollouts, with `grpo.update.minibatches` x `grpo.update.epochs` optimizer steps each.
+    /// Batches of rollouts, with `grpo.update.minibatches` x `grpo.update.epochs` optimizer steps each. Those of a run that `--from` names
+    /// count.
     pub steps: u64,
     /// Questions per step, those of replayed groups included.
     pub prompts_per_step: usize,

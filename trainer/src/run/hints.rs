@@ -141,7 +141,7 @@ impl Hints {
         }
         let tokenizer = Arc::new(learner.checkpoint().tokenizer);
         let cast = Cast::new(tokenizer, problem.train.iter().cloned()).in_style(hints.style);
-        let entry = registry::find(&problem.factory.spec().id)?;
+        let entry = registry::find(problem.factory.entry())?;
         Ok(Some(Self {
             config: hints,
             oracle: entry.script(ScriptEntry::ORACLE, cast)?,

@@ -148,7 +148,7 @@ impl Run<'_> {
         if self.hints.is_some() {
             Hints::describe(row, &episodes);
         }
-        if let Ok(entry) = registry::find(&problem.factory.spec().id) {
+        if let Ok(entry) = registry::find(problem.factory.entry()) {
             // An infrastructure fault says nothing about the policy.
             let played = episodes.iter().filter(|one| !one.ending.is_infra());
             let played: Vec<&Episode> = played.collect();

@@ -45,7 +45,7 @@ fn rollouts(weights: &Checkpoint) -> Vec<Vec<Sample>> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("rollouts.jsonl");
     std::fs::write(&path, lines.join("\n")).unwrap();
-    Sample::read_groups(&path, 400, 64).unwrap()
+    Sample::read_groups(&path, 400, 64, None).unwrap()
 }
 
 #[test]

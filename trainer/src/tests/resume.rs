@@ -239,7 +239,7 @@ async fn temperatures_of_the_episodes_are_those_of_before() {
     let recorded = r#"{"group":0,"ids":[1,2,3],"mask":[0,1,1],"logprobs":[0,-1,-1],"reward":1}"#;
     let file = whole.path().join("recorded.jsonl");
     std::fs::write(&file, recorded).unwrap();
-    let groups = Sample::read_groups(&file, 400, 8).unwrap();
+    let groups = Sample::read_groups(&file, 400, 8, None).unwrap();
     let mut learner = learner(checkpoint(1), config.update.clone());
     let (source, place) = (Source::Recorded(&groups), place(broken.path(), false));
     let ran = run_grpo(&mut learner, source, &config, &place, |_, _, _| {

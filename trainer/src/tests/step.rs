@@ -24,7 +24,7 @@ use burn::tensor::{Device, Tensor};
 /// The decoder after the step.
 fn step(model: &Tiny, rollouts: &Path, graph: bool, budget: usize) -> Decoder {
     let recipe = Algorithm::default().recipe(1);
-    let groups = Sample::read_groups(rollouts, model.config.vocab_size, 128).unwrap();
+    let groups = Sample::read_groups(rollouts, model.config.vocab_size, 128, None).unwrap();
     let rows = minibatches(
         score(groups, &recipe, &Readings::default(), &[]).0,
         1,

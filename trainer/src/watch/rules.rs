@@ -5,6 +5,7 @@ mod finding;
 mod length;
 mod mismatch;
 mod search;
+mod size;
 
 use std::collections::BTreeMap;
 
@@ -44,13 +45,14 @@ pub(super) const WATCHED: &[&str] = &[
 type Rule = fn(&Facts<'_>) -> Option<Finding>;
 
 /// Every rule by the kind of its alarms, the gravest first.
-pub(super) const RULES: [(&str, Rule); 16] = [
+pub(super) const RULES: [(&str, Rule); 17] = [
     ("non_finite", |facts| facts.non_finite()),
     ("mismatch", |facts| facts.mismatch()),
     ("divergence", |facts| facts.divergence()),
     ("gradient_explosion", |facts| facts.gradient_explosion()),
     ("kl_runaway", |facts| facts.kl_runaway()),
     ("entropy_collapse", |facts| facts.entropy_collapse()),
+    ("reward_size", |facts| facts.reward_size()),
     ("reward_collapse", |facts| facts.reward_collapse()),
     ("repetition", |facts| facts.repetition()),
     ("invalid_actions", |facts| facts.invalid_actions()),
@@ -394,6 +396,7 @@ fn optional(value: Option<f64>, words: impl FnOnce(f64) -> String) -> String {
 fn number(value: f64) -> String {
     match value.abs() {
         0.0 => "0".to_owned(),
+        size if size >= 1e6 => format!("{value:.1e}"),
         size if size >= 100.0 => format!("{value:.0}"),
         size if size >= 10.0 => format!("{value:.1}"),
         size if size >= 0.01 => format!("{value:.3}"),

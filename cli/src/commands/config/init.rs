@@ -26,7 +26,8 @@ pub(crate) struct Init {
     /// The policy to begin with: a folder, a name on the hub, or `builtin:quickstart`.
     #[arg(long, default_value = "builtin:quickstart")]
     policy: String,
-    /// The passages to search; corpus.jsonl by default, none for an environment that brings its questions.
+    /// The passages to search, or the folder of an index of them; corpus.jsonl by default, none for an environment that brings its
+    /// questions.
     #[arg(long)]
     corpus: Option<PathBuf>,
     /// The questions to learn from; train.jsonl by default, or those that the environment brings. `data.files.train` may be a list too.
@@ -69,8 +70,18 @@ impl Init {
         }
         let name = word(&self.file);
         let served = super::served(&keys(&RunConfig::schema()), &config);
+        let then = if config.trains() {
+            format!("forage train {name}{served} --dry-run")
+        } else {
+            format!("forage eval {name}{served}")
+        };
+        if let Ok(config) = config.resolve(None)
+            && let Some(other) = config.untaught()
+        {
+            note(&format!("warning: {other}"));
+        }
         out(&format!(
-            "wrote {name}; next: forage config check {name}; forage train {name}{served} --dry-run"
+            "wrote {name}; next: forage config check {name}; {then}"
         ));
         Ok(())
     }
@@ -115,18 +126,44 @@ impl Init {
         } else {
             "corpus"
         };
-        let _ = write!(
+        let _ = writeln!(
             text,
-            "[data.files]\n{source} = {}\ntrain = {}\n\
-             # The first 80 % of the questions are learned from, the rest is held out for `forage eval`; a file of held-out ones\n\
-             # stands in its place: test = \"test.jsonl\".\ntrain_share = 0.8\n",
-            file(self.corpus.as_ref(), "corpus.jsonl"),
-            file(self.questions.as_ref(), "train.jsonl")
+            "[data.files]\n{source} = {}",
+            file(self.corpus.as_ref(), "corpus.jsonl")
         );
+        let questions = file(self.questions.as_ref(), "train.jsonl");
+        let _ = match ["train", "test"].map(|split| self.judges(split)) {
+            [false, true] => writeln!(
+                text,
+                "# The folder has judgments of `test` alone: the config is for `forage eval`. To train, name questions to learn from:\n\
+                 # train = \"train.jsonl\".\ntest = {questions}"
+            ),
+            [true, true] => writeln!(
+                text,
+                "# Of the folder's judgments those of `train` are learned from, and those of `test` held out for `forage eval`.\n\
+                 train = {questions}\ntest = {questions}"
+            ),
+            _ => writeln!(
+                text,
+                "train = {questions}\n\
+                 # The first 80 % of the questions are learned from, the rest is held out for `forage eval`; a file of held-out ones\n\
+                 # stands in its place: test = \"test.jsonl\".\ntrain_share = 0.8"
+            ),
+        };
         if let Some(dev) = &self.dev {
             let _ = write!(text, "dev = {}\n\n[grpo]\nevaluate_every = 25\n", path(dev));
         }
         text
+    }
+
+    /// Tells whether the questions are a BEIR folder that has judgments of a split.
+    fn judges(&self, split: &str) -> bool {
+        let Some(folder) = &self.questions else {
+            return false;
+        };
+        let file = folder.join("qrels").join(split);
+        let mut kinds = ["tsv", "parquet"].into_iter();
+        kinds.any(|kind| file.with_extension(kind).is_file())
     }
 
     /// Returns true where the environment brings questions and no files are named.
@@ -140,7 +177,18 @@ impl Init {
     /// Settings for a policy inside the program: those that it was taught, or as much of another environment as its window has room for.
     fn limits(&self, window: usize) -> String {
         let mut settings = String::new();
-        if let Some(taught) = recipes::taught(&self.policy, &self.env) {
+        let taught = recipes::taught(&self.policy, &self.env);
+        let above = if taught.is_some() {
+            format!(
+                "# What this policy was taught, and its window of {window} tokens: remove these tables for another one."
+            )
+        } else {
+            format!(
+                "# As much as the window of this policy, {window} tokens, has room for. It was taught another environment, and\n\
+                 # only shows the parts of this one at work: remove these tables for another policy."
+            )
+        };
+        if let Some(taught) = taught {
             for (path, line) in taught {
                 match path.trim_start_matches("environment.settings") {
                     "" => settings.push_str(&limits(line, window)),
@@ -160,9 +208,7 @@ impl Init {
                 "# The server has limits of its own; the window of this policy is {window} tokens.\n"
             )
         } else {
-            format!(
-                "# What this policy was taught, and its window of {window} tokens: remove these tables for another one.\n{settings}"
-            )
+            format!("{above}\n{settings}")
         };
         format!(
             "\n{settings}\n\
@@ -194,6 +240,8 @@ impl Init {
             ["top_k = 1\n", "limit_tokens = 200\n"]
         } else if has("observation.limit_chars") {
             ["", "limit_chars = 240\n"]
+        } else if has("passage_words") {
+            ["candidates = 2\nwindow = 2\npassage_words = 12\n", ""]
         } else {
             [""; 2]
         };
@@ -256,9 +304,13 @@ mod tests {
             for (limited, line) in [
                 ("search-r1", "limit_tokens = 200"),
                 ("code-search", "limit_chars = 240"),
+                ("rerank", "passage_words = 12"),
             ] {
                 assert_eq!(text.contains(line), environment == limited, "{text}");
             }
+            let is_taught = recipes::taught(policy, environment).is_some();
+            assert_eq!(text.contains("was taught another"), !is_taught, "{text}");
+            assert_eq!(text.contains("this policy was taught"), is_taught, "{text}");
         }
         // A policy reads and is answered as it was when it was made, whichever name and revision it is asked by.
         for (policy, environment, own) in [
@@ -310,6 +362,39 @@ mod tests {
         assert_eq!(files.train, [Path::new("train.jsonl")]);
         // What is learned from is not what the policy is evaluated on.
         assert_eq!(files.train_share, Some(0.8));
+    }
+
+    #[test]
+    fn a_folder_of_judgments_is_read_by_the_splits_that_it_has() {
+        let folder = tempfile::tempdir().unwrap();
+        let questions = folder.path().join("beir");
+        std::fs::create_dir_all(questions.join("qrels")).unwrap();
+        let judge = |split: &str| {
+            let file = questions.join(format!("qrels/{split}.tsv"));
+            std::fs::write(file, "query-id\tcorpus-id\tscore\n").unwrap();
+        };
+        let begun = || {
+            let init = Init {
+                file: "x.toml".into(),
+                policy: "builtin:query-writer".to_owned(),
+                corpus: None,
+                questions: Some(questions.clone()),
+                dev: None,
+                env: "query-writer".to_owned(),
+            };
+            let text = init.text(init.window().unwrap());
+            let config = RunConfig::parse(&text, &[]).unwrap();
+            config.check().unwrap();
+            (config.trains(), config.data.files.unwrap())
+        };
+        judge("test");
+        let (trains, files) = begun();
+        assert!(!trains && files.train_share.is_none());
+        assert_eq!(files.test, [questions.as_path()]);
+        judge("train");
+        let (trains, files) = begun();
+        assert!(trains && files.train_share.is_none());
+        assert_eq!(files.train, files.test);
     }
 
     #[test]

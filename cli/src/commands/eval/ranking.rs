@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 
 use crate::config::read;
 use crate::progress::Watch;
-use crate::retrieval::{RetrievalArgs, count};
+use crate::retrieval::RetrievalArgs;
 use crate::terminal::out;
 
 /// Ranks judged queries by an index, or stage by stage.
@@ -36,7 +36,7 @@ pub(super) struct Retrieval {
     #[arg(long)]
     qrels: PathBuf,
     /// Documents per query.
-    #[arg(short, long, default_value = "1000", value_parser = count)]
+    #[arg(short, long, default_value = "1000")]
     k: NonZeroUsize,
     /// Write the ranking as a TREC run; a file that is there is replaced.
     #[arg(long)]

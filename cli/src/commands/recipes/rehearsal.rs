@@ -5,17 +5,17 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use forage_contracts::Metric;
 use forage_env::registry;
-use forage_lab::{RunConfig, RunLayout, TrainOptions, train};
+use forage_lab::{RunConfig, RunError, RunLayout, TrainOptions, train};
 use forage_trainer::metrics::Row;
 
 use super::{as_text, differences, settings};
 use crate::progress::Watch;
 use crate::terminal::out;
 
-/// Runs a config in miniature in `folder`, or in one that is gone afterwards, after it has said what that changes.
-pub(super) fn rehearse(config: &RunConfig, name: &str, folder: Option<&Path>) -> Result<()> {
+/// Runs a config in miniature in the folder `kept`, or in one that is gone afterwards, after it has said what that changes.
+pub(super) fn rehearse(config: &RunConfig, name: &str, kept: Option<&Path>) -> Result<()> {
     let scratch = tempfile::tempdir().context("cannot make a temporary folder")?;
-    let folder = folder.unwrap_or(scratch.path());
+    let folder = kept.unwrap_or(scratch.path());
     let small = config.miniature(&folder.join("start"))?;
     let changes = differences(&settings(config, name)?, &settings(&small, name)?);
     out(&as_text(name, "in miniature", &changes));
@@ -23,7 +23,8 @@ pub(super) fn rehearse(config: &RunConfig, name: &str, folder: Option<&Path>) ->
         folder: folder.join("run"),
         ..TrainOptions::default()
     };
-    train(&small.resolve(None)?, &options, &Watch::stoppable()?)?;
+    train(&small.resolve(None)?, &options, &Watch::interruptible()?)
+        .map_err(|error| ended(error, name, kept))?;
     let rows = Row::read_all(&RunLayout::new(&options.folder).metrics())?;
     let searched = rows
         .iter()
@@ -38,4 +39,19 @@ pub(super) fn rehearse(config: &RunConfig, name: &str, folder: Option<&Path>) ->
         format!("{name} runs")
     });
     Ok(())
+}
+
+/// The error of a rehearsal. One that a signal stopped is not continued: it takes seconds.
+fn ended(error: RunError, name: &str, kept: Option<&Path>) -> RunError {
+    let elsewhere = kept.map_or_else(String::new, |kept| {
+        format!(", with another --out than {}", kept.display())
+    });
+    match error {
+        RunError::Stopped { .. } => RunError::Stopped {
+            what: format!(
+                "{name} in miniature was interrupted, and is not continued: begin it anew{elsewhere}"
+            ),
+        },
+        other => other,
+    }
 }

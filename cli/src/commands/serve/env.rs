@@ -181,7 +181,7 @@ impl Env {
         };
         let seed = self.seed.unwrap_or(1);
         let retrieval = self.retrieval.one_mode()?;
-        let format_of_corpus = format_of(self.corpus.as_deref(), self.format)?;
+        let format_of_corpus = format_of(id, self.corpus.as_deref(), self.format)?;
         let sources = Sources {
             environment: id,
             questions: self.questions.as_deref(),

@@ -15,17 +15,20 @@ use clap::Args;
 use forage_lab::page;
 use forage_net::{Base, BaseConfig, Refusal, Refuse, Service, refused};
 
-use super::{Front, stopped};
+use super::Front;
+use crate::commands::runs::newest_run;
 use crate::pace::Pace;
+use crate::terminal::note;
 
 /// Serves the report on runs, live, to a browser.
 ///
-/// The page is that of `forage report` with its trajectory viewer; it follows runs that go on. Beside it are /healthz, /readyz and
-/// /metrics. From another machine it is reached through `ssh -L 8000:127.0.0.1:8000 HOST`, or with --token-file, for which it asks.
+/// The page is that of `forage runs report` with its trajectory viewer; it follows runs that go on. Beside it are /run.json, which is what
+/// `forage runs report --json` prints, /openapi.json, /healthz, /readyz and /metrics. From another machine it is reached through
+/// `ssh -L 8000:127.0.0.1:8000 HOST`, or with --token-file, for which it asks.
 #[derive(Args, Debug)]
 pub(crate) struct Run {
-    /// Run folders of `forage train`, `sft` or `quickstart`; files of episodes, from `forage eval --out`.
-    #[arg(required = true)]
+    /// Run folders of `forage train`, `sft` or `quickstart`; files of episodes, from `forage eval --out`; the newest run in `runs` by
+    /// default.
     runs: Vec<PathBuf>,
     /// Most trajectories on the page: evaluations first, then those of the newest steps.
     #[arg(long, default_value_t = 1000)]
@@ -45,26 +48,34 @@ const LATENCIES: [f64; 6] = [0.001, 0.01, 0.1, 1.0, 10.0, 60.0];
 impl Run {
     pub(super) fn run(self) -> Result<()> {
         let begin = Instant::now();
+        let runs = if self.runs.is_empty() {
+            vec![newest_run()?]
+        } else {
+            self.runs
+        };
         let defaults = BaseConfig::default();
         let config = self.front.base(defaults.queue, &defaults)?;
         let (base, ()) = Base::new(config, "forage_run", &LATENCIES, |_| ());
         let app = App {
             base,
-            runs: self.runs,
+            runs,
             most: self.most,
             page: Mutex::default(),
         };
         // Whatever is wrong with a folder is said before anything listens.
         let described = app.newest()?.title;
         let app = Arc::new(app);
-        let guarded = Router::new().route("/page", get(report));
+        let guarded = Router::new()
+            .route("/page", get(report))
+            .route("/run.json", get(results));
         let open = Router::new().route("/", get(frame));
         let router = forage_net::router(&app, guarded, open);
         let front = self.front.bind("read the runs")?;
-        let summary = front.run(&described, begin, async |listener, stop| {
+        front.run(&described, begin, async |listener, stop| {
             Ok(forage_net::serve(listener, &app, router, stop).await?)
         })?;
-        stopped(&summary, "");
+        // Other servers count requests for work, which looks at a page are not.
+        note("stopped");
         Ok(())
     }
 }
@@ -87,9 +98,25 @@ struct Page {
 #[derive(Clone)]
 struct Written {
     title: String,
-    html: Bytes,
+    page: Tagged,
+    results: Tagged,
+}
+
+/// A form of the report.
+#[derive(Clone)]
+struct Tagged {
+    body: Bytes,
     /// Names the content, in quotes as the header wants it.
     tag: String,
+}
+
+impl Tagged {
+    fn new(text: String) -> Self {
+        Self {
+            tag: format!("\"{}\"", blake3::hash(text.as_bytes()).to_hex()),
+            body: text.into(),
+        }
+    }
 }
 
 impl App {
@@ -98,12 +125,12 @@ impl App {
         let mut held = self.page.lock().unwrap_or_else(PoisonError::into_inner);
         let Page { pace, written } = &mut *held;
         let read = pace.read(&self.runs, || {
-            let html = page(&self.runs, self.most)?.render();
+            let report = page(&self.runs, self.most)?;
             let names = self.runs.iter().map(|run| run.display().to_string());
             Ok(Written {
                 title: names.collect::<Vec<_>>().join(", "),
-                tag: format!("\"{}\"", blake3::hash(html.as_bytes()).to_hex()),
-                html: html.into(),
+                page: Tagged::new(report.render()),
+                results: Tagged::new(report.to_json().to_string()),
             })
         });
         match read {
@@ -119,6 +146,7 @@ impl App {
 
 impl Service for App {
     type Fault = Fault;
+    const OPENAPI: Option<&'static str> = Some(include_str!("openapi.json"));
 
     fn base(&self) -> &Arc<Base> {
         &self.base
@@ -129,27 +157,44 @@ async fn frame() -> Response {
     ([policy(FRAME_POLICY), own_kind()], Html(FRAME)).into_response()
 }
 
-/// The report; nothing of it where the browser has it already.
 async fn report(State(app): State<Arc<App>>, headers: HeaderMap) -> Response {
+    let kind = HeaderValue::from_static("text/html; charset=utf-8");
+    newest(&app, "page", &headers, kind, |written| written.page).await
+}
+
+async fn results(State(app): State<Arc<App>>, headers: HeaderMap) -> Response {
+    let kind = HeaderValue::from_static("application/json");
+    newest(&app, "run_json", &headers, kind, |written| written.results).await
+}
+
+/// A form of the newest report; nothing of it where the client has it already.
+async fn newest(
+    app: &Arc<App>,
+    route: &'static str,
+    headers: &HeaderMap,
+    kind: HeaderValue,
+    form: fn(Written) -> Tagged,
+) -> Response {
     let work = async {
         let ticket = app.base.admit()?;
-        let reader = Arc::clone(&app);
-        let newest = move || {
+        let reader = Arc::clone(app);
+        let read = move || {
             let _held = ticket;
             reader.newest().map_err(|error| Fault::of(&error))
         };
-        let Written { html, tag, .. } = app.base.heavy(newest).await?;
-        let is_known = knows(&headers, &tag);
+        let Tagged { body, tag } = form(app.base.heavy(read).await?);
+        let is_known = knows(headers, &tag);
         let named = [(header::ETAG, tag)];
         if is_known {
             return Ok((StatusCode::NOT_MODIFIED, named).into_response());
         }
-        Ok((named, [own_kind()], Html(html)).into_response())
+        let kinds = [own_kind(), (header::CONTENT_TYPE, kind)];
+        Ok((named, kinds, body).into_response())
     };
-    app.observe("page", work).await
+    app.observe(route, work).await
 }
 
-/// Tells whether a browser has what a tag names. A proxy that compresses pages marks their tags as weak.
+/// Tells whether a client has what a tag names. A proxy that compresses pages marks their tags as weak.
 fn knows(headers: &HeaderMap, tag: &str) -> bool {
     let lists = headers.get_all(header::IF_NONE_MATCH).iter();
     let lists = lists.filter_map(|list| list.to_str().ok());
@@ -167,7 +212,7 @@ fn own_kind() -> (HeaderName, HeaderValue) {
     (name, HeaderValue::from_static("nosniff"))
 }
 
-/// A reason for which a request gets no page.
+/// A reason for which a request gets no report.
 enum Fault {
     Any(Refusal),
     /// 500: the runs cannot be read.

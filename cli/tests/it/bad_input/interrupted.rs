@@ -167,7 +167,9 @@ fn interrupted_training_saves_and_resumes() {
     let resume = ["train", &config, "--out", text(&run), "--resume"];
     let (code, error) = fails(&[&resume[..], &["--set", "grpo.group_size=3"]].concat());
     assert!(
-        code == 1 && error.contains("config.toml has other settings: grpo.group_size was "),
+        code == 2
+            && error.contains("config.toml has other settings: grpo.group_size was ")
+            && !error.contains("resuming from"),
         "{error}"
     );
     let steps = format!("grpo.steps={}", before + 2);
@@ -221,6 +223,8 @@ fn interrupted_training_saves_and_resumes() {
             text(&run),
             "--out",
             text(&again),
+            "--set",
+            "grpo.steps=1000",
         ],
     ] {
         let (_, error) = fails(arguments);
@@ -246,9 +250,19 @@ fn a_fork_that_was_stopped_is_not_gone_on_with_from_the_untrained_policy() {
         "--set",
         "grpo.steps=1",
     ]);
+    let begin = ["train", &config, "--out", text(&second)];
+    // A fork that would take no step is refused, and leaves no folder that keeps the corrected command from beginning.
+    for more in [&[] as &[&str], &["--dry-run"]] {
+        let none = ["--from", text(&first), "--set", "grpo.steps=1"];
+        let (code, error) = fails(&[&begin[..], &none, more].concat());
+        assert!(
+            code == 2 && error.contains("give more than 1"),
+            "{code} {error}"
+        );
+        assert!(!second.exists());
+    }
     // Its checkpoint is copied and its rows cannot be.
     std::fs::remove_file(first.join("metrics.jsonl")).unwrap();
-    let begin = ["train", &config, "--out", text(&second)];
     let (_, error) = fails(&[&begin[..], &["--from", text(&first)]].concat());
     assert!(error.contains("metrics.jsonl"), "{error}");
     for more in [&["--resume"] as &[&str], &["--from", text(&first)]] {

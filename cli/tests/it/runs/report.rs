@@ -1,4 +1,4 @@
-//! Runs as people read them: `forage report` and `forage inspect`, on complete runs and on one that is being written.
+//! Runs as people read them: `forage runs report` and `forage runs show`, on complete runs and on one that is being written.
 
 use std::io::Write;
 use std::path::Path;
@@ -36,7 +36,7 @@ fn a_quickstart_is_read_whole() {
             && page.contains("class=\"index\"")
             && page.contains("train questions")
     );
-    let told = json(&["report", place]);
+    let told = json(&["runs", "report", place]);
     assert!(told["verdicts"]["run"]["gain"].is_f64());
     assert_eq!(told["evaluations"]["trained, sampled"]["questions"], 30);
     assert_eq!(told["training"][0]["arm"], "trained");
@@ -46,17 +46,17 @@ fn a_quickstart_is_read_whole() {
         told["conduct"]
     );
     assert!(page.contains("<h2>Conduct</h2>"));
-    let markdown = done(&["report", place, "--markdown"]);
+    let markdown = done(&["runs", "report", place, "--markdown"]);
     assert!(
         markdown.contains("| metric | start, greedy | start, sampled | trained, greedy |"),
         "{markdown}"
     );
     // Beside another run the parts have its name before theirs.
-    let both = json(&["report", place, place])["notes"].to_string();
+    let both = json(&["runs", "report", place, place])["notes"].to_string();
     let status = format!("{place}: trained: all 4 steps are done.");
     assert!(both.contains(&status), "{both}");
 
-    let wrong = done(&["inspect", place, "--wrong", "-n", "3"]);
+    let wrong = done(&["runs", "show", place, "--wrong", "-n", "3"]);
     assert!(
         wrong.contains("trained: all 4 steps are done.") && wrong.contains("[policy] "),
         "{wrong}"
@@ -70,21 +70,21 @@ fn a_quickstart_is_read_whole() {
         !wrong.contains("em 1.00") && !wrong.contains('\x1b'),
         "{wrong}"
     );
-    let step = done(&["inspect", place, "--step", "0", "-n", "9"]);
+    let step = done(&["runs", "show", place, "--step", "0", "-n", "9"]);
     assert_eq!(
         step.matches(", step 0, group 0, member ").count(),
         8,
         "{step}"
     );
-    let last = done(&["inspect", place, "--step", "3", "-n", "9"]);
+    let last = done(&["runs", "show", place, "--step", "3", "-n", "9"]);
     assert_eq!(
         last.matches(", step 3, group 0, member ").count(),
         8,
         "{last}"
     );
-    let none = done(&["inspect", place, "--step", "200"]);
+    let none = done(&["runs", "show", place, "--step", "200"]);
     assert!(none.contains("the nearest recorded: 3."), "{none}");
-    let (code, nobody) = fails(&["inspect", place, "--question", "nobody's"]);
+    let (code, nobody) = fails(&["runs", "show", place, "--question", "nobody's"]);
     assert!(
         code == 1 && nobody.contains("no trajectory of a question `nobody's`"),
         "{nobody}"
@@ -93,15 +93,15 @@ fn a_quickstart_is_read_whole() {
     let part = |key: &str| asked[key].as_str().unwrap_or_default();
     let whole = format!("{}/{}", part("data_source"), part("id"));
     for id in [part("id"), whole.trim_start_matches('/')] {
-        let found = done(&["inspect", place, "--question", id, "-n", "1"]);
+        let found = done(&["runs", "show", place, "--question", id, "-n", "1"]);
         assert!(found.contains(part("question")), "{id}: {found}");
     }
-    let third = done(&["inspect", place, "--question", "3", "-n", "1"]);
+    let third = done(&["runs", "show", place, "--question", "3", "-n", "1"]);
     assert!(
         third.contains("start, greedy, question 3, member 0"),
         "{third}"
     );
-    let found = json(&["inspect", place, "--wrong", "-n", "3"]);
+    let found = json(&["runs", "show", place, "--wrong", "-n", "3"]);
     let trained = &found["runs"][0];
     assert_eq!(trained["name"], "trained");
     let reward = &trained["metrics"]["reward/mean"];
@@ -116,7 +116,7 @@ fn a_quickstart_is_read_whole() {
 
     let episodes = run.join("evaluation/start.jsonl");
     let both = run.join("evaluation/trained.jsonl");
-    let files = json(&["report", text(&episodes), text(&both)]);
+    let files = json(&["runs", "report", text(&episodes), text(&both)]);
     assert_eq!(files["evaluations"]["start"]["episodes"], 30);
     let guesses = folder.path().join("guesses.jsonl");
     done(&[
@@ -127,7 +127,7 @@ fn a_quickstart_is_read_whole() {
         "--out",
         text(&guesses),
     ]);
-    let sign = &json(&["report", text(&guesses)])["alarms"][0];
+    let sign = &json(&["runs", "report", text(&guesses)])["alarms"][0];
     assert_eq!(
         (sign["kind"].as_str(), sign["severity"].as_str()),
         (Some("unsearched_answer"), Some("sign")),
@@ -155,7 +155,7 @@ fn a_run_that_is_being_written_is_read_as_far_as_it_is() {
         "--set",
         "seed=2",
     ]);
-    let arms = json(&["report", &one, &two]);
+    let arms = json(&["runs", "report", &one, &two]);
     assert_eq!(
         (&arms["training"][0]["arm"], &arms["training"][0]["runs"]),
         (&"seed-1, seed-2 (2 runs)".into(), &2.into())
@@ -178,7 +178,7 @@ fn a_run_that_is_being_written_is_read_as_far_as_it_is() {
     )
     .unwrap();
     let page = place("report.html");
-    done(&["report", &one, "--out", &page, "--most", "3"]);
+    done(&["runs", "report", &one, "--out", &page, "--most", "3"]);
     let html = std::fs::read_to_string(&page).unwrap();
     for needle in [
         "seed-1: 2 of 9 steps are done",
@@ -189,7 +189,7 @@ fn a_run_that_is_being_written_is_read_as_far_as_it_is() {
     ] {
         assert!(html.contains(needle), "{needle}");
     }
-    assert!(done(&["inspect", &one]).contains("its last line is half written and left out"));
+    assert!(done(&["runs", "show", &one]).contains("its last line is half written and left out"));
     // A resumed run goes on after what is whole.
     std::fs::write(folder.path().join("seed-1/config.toml"), config).unwrap();
     done(&[
@@ -201,7 +201,7 @@ fn a_run_that_is_being_written_is_read_as_far_as_it_is() {
         "grpo.steps=3",
         "--resume",
     ]);
-    assert!(done(&["inspect", &one]).contains("seed-1: all 3 steps are done."));
+    assert!(done(&["runs", "show", &one]).contains("seed-1: all 3 steps are done."));
 }
 
 #[test]
@@ -227,7 +227,7 @@ fn runs_of_the_same_name_are_told_apart() {
         ]);
     }
     let (a, b) = (place("a"), place("b"));
-    let both = json(&["report", text(&a), text(&b)]);
+    let both = json(&["runs", "report", text(&a), text(&b)]);
     let evaluations = both["evaluations"].as_object().unwrap();
     assert_eq!(evaluations.keys().collect::<Vec<_>>(), [text(&a), text(&b)]);
     // The questions of the two worlds share their ids alone.
@@ -239,7 +239,7 @@ fn runs_of_the_same_name_are_told_apart() {
         "{refused}"
     );
     let page = folder.path().join("report.html");
-    done(&["report", text(&a), text(&b), "--out", text(&page)]);
+    done(&["runs", "report", text(&a), text(&b), "--out", text(&page)]);
     let html = std::fs::read_to_string(&page).unwrap();
     let index = html
         .split("class=\"index\">")
@@ -280,11 +280,11 @@ fn two_policies_are_compared_on_one_page() {
     ] {
         assert!(html.contains(needle), "{needle}");
     }
-    let told = json(&["report", text(&base), text(&trained)]);
+    let told = json(&["runs", "report", text(&base), text(&trained)]);
     let failures = told["comparison"]["failures"].as_array().unwrap();
     assert_eq!(failures[0]["name"], "unsearched_answer");
     let samples = [&base, &trained].map(|file| file.with_extension("sampled.jsonl"));
-    let sampled = json(&["report", text(&samples[0]), text(&samples[1])]);
+    let sampled = json(&["runs", "report", text(&samples[0]), text(&samples[1])]);
     let words = sampled["comparison"]["words"].as_str().unwrap();
     assert!(
         words.contains("base, sampled") && !words.contains("base.sampled"),
@@ -294,11 +294,11 @@ fn two_policies_are_compared_on_one_page() {
     let run = place("run");
     let train = ["train", SMOKE, "--out", text(&run), "--set", "grpo.steps=1"];
     done(&[&train[..], &["--set", "grpo.evaluate_every=0"]].concat());
-    let report = ["report", text(&run), text(&base), text(&trained)];
+    let report = ["runs", "report", text(&run), text(&base), text(&trained)];
     assert_eq!(json(&report)["comparison"], told["comparison"]);
     let markdown = done(&[&report[..], &["--markdown"]].concat());
     assert!(!markdown.contains("Nothing was validated"), "{markdown}");
-    let alone = done(&["report", text(&run), "--markdown"]);
+    let alone = done(&["runs", "report", text(&run), "--markdown"]);
     assert!(alone.contains("Nothing was validated"), "{alone}");
 }
 
@@ -316,12 +316,12 @@ fn a_run_that_learned_nothing_says_so() {
         "{said}"
     );
     let page = folder.path().join("report.html");
-    done(&["report", text(&run), "--out", text(&page)]);
+    done(&["runs", "report", text(&run), "--out", text(&page)]);
     let shown = [
         std::fs::read_to_string(&page).unwrap(),
-        done(&["report", text(&run), "--markdown"]),
-        done(&["inspect", text(&run)]),
-        done(&["watch", text(&run)]),
+        done(&["runs", "report", text(&run), "--markdown"]),
+        done(&["runs", "show", text(&run)]),
+        done(&["runs", "watch", text(&run)]),
     ];
     for shown in shown {
         let joined = shown.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -371,8 +371,8 @@ fn a_study_in_json_has_its_words() {
 fn what_is_no_run_is_one_clear_error() {
     let folder = tempfile::tempdir().unwrap();
     let place = folder.path().to_str().unwrap();
-    for command in ["report", "inspect", "watch"] {
-        let (code, said) = fails(&[command, place]);
+    for command in ["report", "show", "watch"] {
+        let (code, said) = fails(&["runs", command, place]);
         assert_eq!(code, 1);
         assert!(
             said.contains("is not a run folder") && said.lines().count() == 1,
@@ -380,7 +380,7 @@ fn what_is_no_run_is_one_clear_error() {
         );
     }
     let nowhere = folder.path().join("nowhere");
-    let (code, said) = fails(&["inspect", text(&nowhere)]);
+    let (code, said) = fails(&["runs", "show", text(&nowhere)]);
     assert!(code == 1 && said.contains("there is no "), "{said}");
     // A record that is damaged, with what to do about it.
     std::fs::write(folder.path().join("metrics.jsonl"), "").unwrap();
@@ -390,7 +390,7 @@ fn what_is_no_run_is_one_clear_error() {
     ] {
         let record = folder.path().join(name);
         std::fs::write(&record, "{\"greedy\": ").unwrap();
-        let (code, said) = fails(&["report", place, "--json"]);
+        let (code, said) = fails(&["runs", "report", place, "--json"]);
         assert!(code == 1 && said.contains(fix), "{said}");
         assert!(
             said.contains(&format!("{} does not hold", text(&record))),
@@ -400,6 +400,6 @@ fn what_is_no_run_is_one_clear_error() {
     }
     let file = folder.path().join("words.jsonl");
     std::fs::write(&file, "not json\n").unwrap();
-    let (_, said) = fails(&["report", text(&file), "--json"]);
+    let (_, said) = fails(&["runs", "report", text(&file), "--json"]);
     assert!(said.contains("line 1 is not an episode record"));
 }

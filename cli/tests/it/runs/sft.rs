@@ -194,7 +194,7 @@ fn an_adapter_is_trained_alone_and_a_stopped_run_goes_on() {
     );
     let (code, error) = fails(&[&arguments[..], &["--resume", "--seed", "2"]].concat());
     assert!(
-        code == 1 && error.contains("sft.json has other settings: seed was 1 and is 2"),
+        code == 2 && error.contains("sft.json has other settings: seed was 1 and is 2"),
         "{error}"
     );
     let trained = json(&[&arguments[..], &["--resume"]].concat());

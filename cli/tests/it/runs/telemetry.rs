@@ -46,7 +46,7 @@ fn a_run_leaves_telemetry_that_a_resumed_run_continues() {
     let resume = ["train", SMOKE, "--out", text(&run), "--resume"];
     let (code, error) = fails(&[&resume[..], &["--set", "grpo.steps=5"]].concat());
     assert!(
-        code == 1 && error.contains("has done 9 steps, and grpo.steps is 5; give 9 or more"),
+        code == 2 && error.contains("has done 9 steps, and grpo.steps is 5; give 9 or more"),
         "{error}"
     );
     assert!(config().contains("\nsteps = 9\n"), "{}", config());
@@ -71,11 +71,11 @@ fn a_guesser_is_told_apart_from_an_oracle() {
     ]);
     assert!(
         told.starts_with("environment search-r1, policy constant:Velm\n")
-            && told.contains("alarm unsearched_answer: 1.000 (95 % interval"),
+            && told.contains("sign unsearched_answer: 1.000 (95 % interval"),
         "{told}"
     );
     let told = done(&["eval", SMOKE, "--policy", "oracle", "--out", &found]);
-    assert!(!told.contains("alarm "), "{told}");
+    assert!(!told.contains("sign "), "{told}");
     let both = json(&["telemetry", &guesses, &found]);
     let alarms = |place: usize| both["sets"][place]["alarms"].as_array().unwrap().clone();
     assert_eq!((alarms(0).len(), alarms(1).len()), (1, 0));

@@ -1,6 +1,8 @@
 //! `forage runs`: what a folder of runs holds, as a table, as JSON and as CSV.
 
 use std::path::Path;
+use std::process::{Command, Output};
+use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 
@@ -112,10 +114,44 @@ fn runs_are_listed_compared_and_exported_whatever_their_state() {
         table.contains("broken is damaged: ") && table.contains("1/4"),
         "{table}"
     );
-    assert!(done(&["runs", "show", text(&one)]).contains("val/em"));
+    shown(&one, first);
     assert!(done(&["runs", "list", text(&runs.join("notes"))]).contains("holds no run"));
 
     exported(&runs, &one);
+}
+
+/// A run that is shown has the figures that the list has of it, once, beside its status, metrics and trajectories.
+fn shown(one: &Path, listed: &Value) {
+    let told = done(&["runs", "show", text(one)]);
+    let digest = &listed["config_digest"].as_str().unwrap()[..8];
+    for part in [
+        "one: all 3 steps are done.",
+        "Training reward",
+        "\nstate ",
+        "val/em",
+        "\nseed ",
+        digest,
+        "[policy] ",
+    ] {
+        assert!(told.contains(part), "no `{part}` in\n{told}");
+    }
+    assert!(
+        !told.contains("\nsteps ") && !told.contains("\nalarms "),
+        "{told}"
+    );
+    let all = json(&["runs", "show", text(one)]);
+    assert_eq!(all["runs"].as_array().unwrap().len(), 1);
+    let run = &all["runs"][0];
+    for (key, value) in listed.as_object().unwrap() {
+        // The list counts them.
+        if key != "alarms" {
+            assert_eq!(&run[key], value, "{key}");
+        }
+    }
+    assert_eq!(run["name"], "one");
+    assert!(run["alarms"].is_array() && run["signs"].is_array());
+    assert!(run["metrics"]["reward/mean"]["newest"].is_number());
+    assert_eq!(all["trajectories"].as_array().unwrap().len(), 2);
 }
 
 /// Every number of every row is in the export once, and nothing else.
@@ -175,7 +211,9 @@ fn runs_are_compared_by_settings_figures_and_questions() {
     std::fs::write(two.join("metrics.jsonl"), "nothing\n").unwrap();
     let told = done(&words);
     assert!(
-        told.contains("damaged") && told.contains("two is damaged: "),
+        told.contains("damaged")
+            && told.contains("two is damaged: ")
+            && told.contains("one: training reward "),
         "{told}"
     );
     assert!(
@@ -196,9 +234,93 @@ fn runs_are_compared_by_settings_figures_and_questions() {
         );
     }
     let (code, error) = fails(&["runs", "show", text(&folder.path().join("none"))]);
-    assert!(code == 1 && error.contains("there is no folder"), "{error}");
+    assert!(code == 1 && error.contains("there is no "), "{error}");
     let (code, error) = fails(&["runs", "list", text(&folder.path().join("none"))]);
     assert!(code == 1 && error.contains("cannot read"), "{error}");
+}
+
+/// Runs the program in a folder.
+fn within(folder: &Path, arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_forage"))
+        .args(arguments)
+        .current_dir(folder)
+        .output()
+        .unwrap()
+}
+
+#[test]
+fn the_newest_run_is_meant_where_none_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |arguments: &[&str]| {
+        let ran = within(folder.path(), arguments);
+        let [out, error] = [ran.stdout, ran.stderr].map(|text| String::from_utf8(text).unwrap());
+        (ran.status.code(), out, error)
+    };
+    for words in [
+        &["runs", "show"][..],
+        &["runs", "watch"],
+        &["runs", "report"],
+        &["serve", "run", "--addr", "0"],
+    ] {
+        let (code, _, error) = run(words);
+        assert!(
+            code == Some(1) && error.contains("no RUN is named") && error.lines().count() == 1,
+            "{error}"
+        );
+    }
+    let write = |name: &str, second: u64| {
+        let place = folder.path().join("runs").join(name);
+        std::fs::create_dir_all(&place).unwrap();
+        let time = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000 + second);
+        for (record, text) in [
+            ("config.toml", "seed = 1\n[grpo]\nsteps = 4\n"),
+            ("metrics.jsonl", "{\"step\":0,\"reward/mean\":0.5}\n"),
+        ] {
+            std::fs::write(place.join(record), text).unwrap();
+            let mut options = std::fs::File::options();
+            let file = options.append(true).open(place.join(record)).unwrap();
+            file.set_modified(time).unwrap();
+        }
+    };
+    for (name, second) in [("a/one", 1), ("b", 3), ("c", 2)] {
+        write(name, second);
+    }
+    for words in [
+        &["runs", "show"][..],
+        &["runs", "watch"],
+        &["runs", "report", "--markdown"],
+    ] {
+        let (code, out, error) = run(words);
+        assert_eq!(code, Some(0), "{error}");
+        assert!(out.contains("b: 1 of 4 steps are done"), "{out}");
+        assert_eq!(
+            error.matches("the newest run: runs/b\n").count(),
+            1,
+            "{error}"
+        );
+    }
+    write("a/one", 4);
+    let (_, out, error) = run(&["runs", "show", "--json"]);
+    let found: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(found["runs"][0]["path"], "runs/a/one");
+    assert_eq!(error, "the newest run: runs/a/one\n");
+    let (_, _, error) = run(&["runs", "show", "runs/c"]);
+    assert!(!error.contains("newest"), "{error}");
+    let [alone, list] = [&["runs"][..], &["runs", "list"]].map(run);
+    assert!(alone == list && alone.1.contains("runs/c"), "{alone:?}");
+}
+
+#[test]
+fn commands_that_stand_below_runs_are_named_there() {
+    for (old, new) in [
+        ("inspect", "runs show"),
+        ("watch", "runs watch"),
+        ("report", "runs report"),
+    ] {
+        let (code, error) = fails(&[old, "runs/mine", "--json"]);
+        let told = format!("exists: '{new}'");
+        assert!(code == 2 && error.contains(&told), "{error}");
+    }
 }
 
 #[test]

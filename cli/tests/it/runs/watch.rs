@@ -1,4 +1,4 @@
-//! Runs as they go on: `forage watch` as text and on a pseudo-terminal, `forage serve run` over HTTP.
+//! Runs as they go on: `forage runs watch` as text and on a pseudo-terminal, `forage serve run` over HTTP.
 
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -60,7 +60,7 @@ fn without_a_terminal_a_run_is_watched_as_text() {
         "--set",
         "grpo.steps=2",
     ]);
-    let once = done(&["watch", text(&place), "--once"]);
+    let once = done(&["runs", "watch", text(&place), "--once"]);
     for part in [
         "run: all 2 steps are done.",
         "no alarms",
@@ -77,13 +77,13 @@ fn without_a_terminal_a_run_is_watched_as_text() {
         assert!(raised || once.contains(part), "no `{part}` in\n{once}");
     }
     assert!(!once.contains('\x1b'), "{once}");
-    assert_eq!(once, done(&["watch", text(&place)]));
+    assert_eq!(once, done(&["runs", "watch", text(&place)]));
     // What a writer that was stopped within a row leaves.
     write(&place.join("metrics.jsonl"), b"{\"step\":2,\"name\":\"\xc3");
     let config = std::fs::read_to_string(place.join("config.toml")).unwrap();
     let longer = config.replacen("steps = 2\n", "steps = 9\n", 1);
     std::fs::write(place.join("config.toml"), longer).unwrap();
-    let torn = done(&["watch", text(&place)]);
+    let torn = done(&["runs", "watch", text(&place)]);
     let torn = torn.split_whitespace().collect::<Vec<_>>().join(" ");
     for part in [
         "run: 2 of 9 steps are done",
@@ -204,6 +204,22 @@ fn a_served_page_follows_the_run() {
         );
     }
 
+    let (head, results) = server.get("/run.json", "");
+    assert!(
+        head.starts_with("HTTP/1.1 200 ") && head.contains("content-type: application/json"),
+        "{head}"
+    );
+    let printed = done(&["runs", "report", text(&place), "--json"]);
+    let read = |json: &str| serde_json::from_str::<serde_json::Value>(json).unwrap();
+    assert_eq!(read(&results)["training"], read(&printed)["training"]);
+    assert_ne!(tag(&head), tag(&first));
+    let known_results = format!("If-None-Match: {}", tag(&head));
+    let (again, nothing) = server.get("/run.json", &known_results);
+    assert!(
+        again.starts_with("HTTP/1.1 304 ") && nothing.is_empty(),
+        "{again}"
+    );
+
     append(&place, 3);
     let newer = soon("the fourth step is not shown", || {
         let (head, page) = server.get("/page", &known);
@@ -240,8 +256,10 @@ fn a_token_guards_the_runs_and_not_the_frame_that_asks_for_it() {
     let server = Server::start(&[text(&place), "--token-file", text(&secret)]);
     let status = |path: &str, header: &str| server.get(path, header).0[9..12].to_owned();
     assert_eq!(status("/", ""), "200");
-    assert_eq!(status("/page", ""), "401");
-    assert_eq!(status("/page", "Authorization: Bearer sesame"), "200");
+    for path in ["/page", "/run.json", "/openapi.json"] {
+        assert_eq!(status(path, ""), "401");
+        assert_eq!(status(path, "Authorization: Bearer sesame"), "200");
+    }
 }
 
 #[test]
@@ -276,7 +294,8 @@ mod terminal {
     fn watch(run: &Path, slave: &OwnedFd) -> Child {
         let end = || Stdio::from(slave.try_clone().unwrap());
         Command::new("setsid")
-            .args(["--ctty", env!("CARGO_BIN_EXE_forage"), "watch", text(run)])
+            .args(["--ctty", env!("CARGO_BIN_EXE_forage")])
+            .args(["runs", "watch", text(run)])
             .env("TERM", "xterm-256color")
             .stdin(end())
             .stdout(end())

@@ -125,8 +125,10 @@ for turn in best["episode"]["turns"]:
     print(turn["policy"] + turn["observation"])
 
 # %% [markdown]
-# `forage report runs/read` writes all of this on a page, and `--json` prints it for other programs.
+# `forage runs report runs/read` writes all of this on a page, and `--json` prints it for other programs.
 
 # %%
-report = subprocess.run([forage.program(), "report", "runs/read", "--json"], check=True, capture_output=True, text=True)
+report = subprocess.run(
+    [forage.program(), "runs", "report", "runs/read", "--json"], check=True, capture_output=True, text=True
+)
 print(sorted(json.loads(report.stdout)))

@@ -1,6 +1,7 @@
 """The forage program from Python, and what plays with it.
 
-- `program` says where the program is, `quickstart` runs it, `serving` starts one of its servers, `grade` has it grade answers.
+- `command` runs a command of the program, `quickstart` its quickstart, `serving` one of its servers; `grade` has it grade answers, and
+  `program` says where it is.
 - `Run` reads the folder of a run, `forage.track` follows it into Weights & Biases or trackio.
 - `Environment`, `Question`, `Reply` and `serve`: an environment of one's own, for `forage train` and `forage eval`.
 - `Client` and `Vector` play the episodes of `forage serve env`, `Retriever` searches in what `forage serve retriever` serves.
@@ -27,7 +28,7 @@ from .errors import (
     Unreachable,
 )
 from .grading import grade, grade_many
-from .launch import program, quickstart, serving
+from .launch import command, program, quickstart, serving
 from .retriever import Passage, Retriever
 from .run import Run
 from .server import serve
@@ -70,6 +71,7 @@ __all__ = [
     "Unreachable",
     "Vector",
     "__version__",
+    "command",
     "grade",
     "grade_many",
     "program",

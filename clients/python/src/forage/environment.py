@@ -1,11 +1,15 @@
 """An environment as a class: what `forage train` and `forage eval` play when it is served (`serve`)."""
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import Any
 
 __all__ = ["Environment", "Question", "Reply"]
 
+# The largest finite number of 32 bits.
+_MOST_REWARD = float.fromhex("0x1.fffffep127")
 _KINDS = '{"kind": "calls", "calls": [...]}, {"kind": "answer", "answer": STR} or {"kind": "invalid", "fault": STR}'
 
 
@@ -19,6 +23,7 @@ class Question:
         golds: accepted answers, the best first: what the rewards `em` and `f1` compare with. One, several, or none where every
             weighted reward does without (`return`, say); kept as a tuple.
         evidence: ids of the passages that hold the evidence, where they are known; kept as a tuple.
+        oracle: the turns of an episode that does well, which `--policy oracle` writes; without any it answers at once. Kept as a tuple.
         data_source: the data set.
         split: `train`, `dev` or `test`.
     """
@@ -29,6 +34,7 @@ class Question:
     evidence: Sequence[str] = ()
     data_source: str = ""
     split: str = "train"
+    oracle: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         """Refuses what is not a string.
@@ -39,19 +45,22 @@ class Question:
         of = f"question {self.id!r}: "
         for name in ("id", "text", "data_source", "split"):
             _check(of + name, getattr(self, name))
-        for name in ("golds", "evidence"):
+        for name in ("golds", "evidence", "oracle"):
             object.__setattr__(self, name, _strings(of + name, getattr(self, name)))
 
     @classmethod
     def read(cls, task: Mapping[str, Any]) -> "Question":
         """From a task as forage writes it."""
         names = ("id", "golds", "evidence", "data_source", "split")
-        return cls(text=task["question"], **{name: task[name] for name in names if name in task})
+        # A step with a finding is a query, as generated questions have them, and no turn.
+        turns = [step["query"] for step in task.get("oracle", ()) if not step["finding"]]
+        return cls(text=task["question"], oracle=turns, **{name: task[name] for name in names if name in task})
 
     def task(self) -> dict[str, Any]:
         """The task as forage reads it."""
         fields = {name: getattr(self, name) for name in ("id", "golds", "evidence", "data_source", "split")}
-        return {"question": self.text} | fields
+        steps = [{"query": turn, "finding": ""} for turn in self.oracle]
+        return {"question": self.text, "oracle": steps} | fields
 
 
 @dataclass(frozen=True)
@@ -74,11 +83,18 @@ class Reply:
     forced_prefix: str | None = None
 
     def __post_init__(self) -> None:
-        """Refuses a kind that records do not have.
+        """Refuses what cannot be sent or recorded, in the line that makes it.
 
         Raises:
-            ValueError: `kind` is of none of the forms.
+            TypeError: a field is of another type, or `kind` holds what is not JSON.
+            ValueError: `reward` is not finite in 32 bits, or `kind` is of none of the forms.
         """
+        _check("text", self.text)
+        _finite(self.reward)
+        if not isinstance(self.done, bool):
+            raise TypeError(f"done is {self.done!r}; it must be a bool")
+        if self.forced_prefix is not None:
+            _check("forced_prefix", self.forced_prefix)
         match self.kind:
             case (
                 {"kind": "calls", "calls": [*_]}
@@ -88,6 +104,10 @@ class Reply:
                 pass
             case other:
                 raise ValueError(f"kind is {other!r}; it must be {_KINDS}")
+        try:
+            json.dumps(self.kind, allow_nan=False)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise TypeError(f"kind is not JSON: {error}") from error
 
     @classmethod
     def call(
@@ -140,7 +160,7 @@ class Environment:
     environment: its episode ends without a reward, is told and counted, and no group learns from it.
 
     Attributes:
-        id: `NAMESPACE/NAME-vN`.
+        id: `NAMESPACE/NAME-vN`, which records and `forage serve env` tell.
         max_turns: most turns of an episode.
         max_turn_tokens: most tokens of a turn.
         max_episode_tokens: most tokens of an episode, prompt and replies included.
@@ -178,6 +198,18 @@ def _strings(name: str, value: object) -> tuple[str, ...]:
     for place, one in enumerate(kept):
         _check(f"{name}[{place}]", one)
     return kept
+
+
+def _finite(reward: object) -> None:
+    """A number that 32 bits hold, as forage keeps it; a comparison is one in Python."""
+    if not isinstance(reward, Real):
+        raise TypeError(f"reward is {reward!r}; it must be a number")
+    try:
+        finite = abs(float(reward)) <= _MOST_REWARD
+    except OverflowError:
+        finite = False
+    if not finite:
+        raise ValueError(f"reward is {reward!r}; it must be a finite number of 32 bits")
 
 
 def _check(name: str, value: object) -> None:

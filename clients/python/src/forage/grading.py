@@ -5,7 +5,7 @@ import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from .launch import told
+from .launch import command
 
 __all__ = ["grade", "grade_many"]
 
@@ -70,4 +70,4 @@ def _graded(rows: list[dict[str, Any]]) -> list[dict[str, float]]:
     with tempfile.NamedTemporaryFile("w", suffix=".jsonl", encoding="utf-8") as file:
         file.writelines(json.dumps(row) + "\n" for row in rows)
         file.flush()
-        return [json.loads(line) for line in told("judge", "grade", file.name, "--json").splitlines()]
+        return [json.loads(line) for line in command("judge", "grade", file.name, "--json").splitlines()]

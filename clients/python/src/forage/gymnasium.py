@@ -7,9 +7,8 @@ envs = gymnasium.make_vec("forage/episode-v0", num_envs=64, vectorization_mode="
 ```
 
 An action is a turn's text, an observation what the policy reads next; everything else is in `info`, under the server's own names.
-Rewards are what the environment pays for turns, and with the last one the episode's score too; where the config's `[reward]` has
-`return`, that score holds the payments already, and `info["score"]["total"]` alone is the episode's. A fault is raised (`forage.Infra` and
-its like): it is never a reward of 0.
+The rewards of an episode's steps add up to its score, `info["score"]["total"]`: a step is rewarded with what the environment pays for the
+turn, and the last one with what is then left of the score. A fault is raised (`forage.Infra` and its like): it is never a reward of 0.
 """
 
 from collections.abc import Iterable, Sequence
@@ -24,7 +23,7 @@ from gymnasium.vector.utils import batch_space, create_shared_memory
 
 from .client import Client
 from .errors import Fault
-from .wire import Info, Observation
+from .wire import Info, Observation, Step
 
 __all__ = ["BatchFault", "ForageEnv", "ForageVectorEnv", "Words"]
 
@@ -82,13 +81,17 @@ class BatchFault(Fault):
 
     Attributes:
         faults: by number of the member.
+        results: what `step` or `reset` would have returned. The other members took their turn, or began; one with a fault has an
+            empty observation, the reward NaN and nothing in the infos, and its episode is truncated.
     """
 
-    def __init__(self, faults: dict[int, Fault]) -> None:
+    def __init__(self, faults: dict[int, Fault], results: tuple[Any, ...]) -> None:
         """Of at least one member."""
-        first = next(iter(faults.values()))
-        super().__init__(f"{len(faults)} members had a fault, the first: {first}", first.cause)
+        member, first = next(iter(faults.items()))
+        told = f"member {member} had a fault" if len(faults) == 1 else f"{len(faults)} members had a fault, the first"
+        super().__init__(f"{told}: {first}", first.cause)
         self.faults = faults
+        self.results = results
 
 
 def _spaces(info: Info) -> tuple[Words, Words]:
@@ -104,6 +107,12 @@ def _details(seen: Observation) -> dict[str, Any]:
         for name, value in known.items()
         if name not in ("text", "terminated", "truncated") and value is not None
     }
+
+
+def _reward(step: Step, paid: float) -> float:
+    """The reward of a step after which an episode's add up to its score, `paid` being those before."""
+    score = step.observation.score
+    return step.reward if score is None else score.total - paid
 
 
 def _seed(seed: int | None, rng: np.random.Generator) -> int:
@@ -132,6 +141,7 @@ class ForageEnv(gymnasium.Env[str, str]):
         self.observation_space, self.action_space = _spaces(self._client.info())
         self.render_mode = render_mode
         self._shown = ""
+        self._paid = 0.0
         self._one = self._client.make(1)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
@@ -148,7 +158,7 @@ class ForageEnv(gymnasium.Env[str, str]):
         (seen,) = self._one.reset(seeds=[_seed(seed, self.np_random)], options=[options or {}])
         if isinstance(seen, Fault):
             raise seen
-        self._shown = seen.text
+        self._shown, self._paid = seen.text, 0.0
         return seen.text, _details(seen)
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
@@ -163,7 +173,9 @@ class ForageEnv(gymnasium.Env[str, str]):
             raise step
         seen = step.observation
         self._shown += action + seen.text
-        return seen.text, step.reward, seen.terminated, seen.truncated, _details(seen)
+        reward = _reward(step, self._paid)
+        self._paid += reward
+        return seen.text, reward, seen.terminated, seen.truncated, _details(seen)
 
     def render(self) -> str | None:
         """The episode so far, with `render_mode="ansi"`."""
@@ -193,16 +205,24 @@ class ForageVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], np.ndarray[Any, 
         self.action_space = batch_space(self.single_action_space, num_envs)
         self._many = self._client.make(num_envs)
         self._over = np.zeros(num_envs, dtype=bool)
+        self._paid = np.zeros(num_envs)
         self._texts = [""] * num_envs
 
     def reset(
-        self, *, seed: int | Iterable[int | None] | None = None, options: dict[str, Any] | None = None
+        self,
+        *,
+        seed: int | Iterable[int | None] | None = None,
+        options: dict[str, Any] | Sequence[dict[str, Any] | None] | None = None,
     ) -> tuple[tuple[str, ...], dict[str, Any]]:
         """Begins an episode in each, member `i` with the seed plus `i` where one is given for all.
 
+        Args:
+            seed: of all, or a list with one for each.
+            options: those of `ForageEnv.reset` for all, or a list with one dict for each.
+
         Raises:
-            BatchFault: some could not begin.
-            ValueError: there are more or fewer seeds than members.
+            BatchFault: some could not begin; the next `step` tries again to begin them.
+            ValueError: there are more or fewer seeds or options than members.
         """
         given: list[int | None] = [None] * self.num_envs
         if isinstance(seed, (int, np.integer)):
@@ -210,11 +230,20 @@ class ForageVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], np.ndarray[Any, 
             given = [int(seed) + member for member in range(self.num_envs)]
         elif seed is not None:
             given = [None if one is None else int(one) for one in seed]
-            self._one_each("seeds", given)
+            self._one_each("seed", given)
+        each: Sequence[dict[str, Any] | None]
+        if options is None or isinstance(options, dict):
+            each = [options] * self.num_envs
+        else:
+            self._one_each("option", options)
+            each = options
         seeds = [_seed(one, self.np_random) for one in given]
         info: dict[str, Any] = {}
-        self._begin(list(range(self.num_envs)), seeds, options, info)
-        return tuple(self._texts), info
+        info, faults = self._begin(list(range(self.num_envs)), seeds, each, info)
+        results = tuple(self._texts), info
+        if faults:
+            raise BatchFault(faults, results)
+        return results
 
     def step(
         self, actions: Sequence[str]
@@ -225,11 +254,11 @@ class ForageVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], np.ndarray[Any, 
             Observations, rewards [num_envs], terminations [num_envs], truncations [num_envs] and infos.
 
         Raises:
-            BatchFault: some had a fault, whose episodes are over without a reward. The others took their turn; what it brought
-                is not told, so a trainer resets all.
+            BatchFault: some had a fault, whose episodes are over without a reward and are reset in the next step. Its `results` have
+                what the others earned and read.
             ValueError: there are more or fewer actions than members.
         """
-        self._one_each("actions", actions)
+        self._one_each("action", actions)
         rewards = np.zeros(self.num_envs)
         terminated = np.zeros(self.num_envs, dtype=bool)
         truncated = np.zeros(self.num_envs, dtype=bool)
@@ -242,38 +271,42 @@ class ForageVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], np.ndarray[Any, 
             for member, step in zip(playing, steps, strict=True):
                 if isinstance(step, Fault):
                     faults[member] = step
-                    self._over[member] = True
                     continue
                 seen = step.observation
                 self._texts[member] = seen.text
-                rewards[member], terminated[member], truncated[member] = step.reward, seen.terminated, seen.truncated
+                rewards[member] = _reward(step, self._paid[member])
+                self._paid[member] += rewards[member]
+                terminated[member], truncated[member] = seen.terminated, seen.truncated
                 self._over[member] = seen.done
                 info = self._add_info(info, _details(seen), member)
         if over:
-            info = self._begin(over, [_seed(None, self.np_random) for _ in over], None, info)
+            info, unbegun = self._begin(over, [_seed(None, self.np_random) for _ in over], [None] * len(over), info)
+            faults |= unbegun
+        for member in faults:
+            self._over[member], self._texts[member] = True, ""
+            rewards[member], truncated[member] = np.nan, True
+        results = tuple(self._texts), rewards, terminated, truncated, info
         if faults:
-            raise BatchFault(faults)
-        return tuple(self._texts), rewards, terminated, truncated, info
+            raise BatchFault(faults, results)
+        return results
 
     def _begin(
-        self, members: list[int], seeds: list[int], options: dict[str, Any] | None, info: dict[str, Any]
-    ) -> dict[str, Any]:
+        self, members: list[int], seeds: list[int], options: Sequence[dict[str, Any] | None], info: dict[str, Any]
+    ) -> tuple[dict[str, Any], dict[int, Fault]]:
         faults: dict[int, Fault] = {}
-        begun = self._many.reset(members, seeds=seeds, options=[options or {}] * len(members))
+        begun = self._many.reset(members, seeds=seeds, options=[one or {} for one in options])
         for member, seen in zip(members, begun, strict=True):
-            self._over[member] = isinstance(seen, Fault)
+            self._over[member], self._paid[member] = isinstance(seen, Fault), 0.0
             if isinstance(seen, Fault):
-                faults[member] = seen
+                faults[member], self._texts[member] = seen, ""
             else:
                 self._texts[member] = seen.text
                 info = self._add_info(info, _details(seen), member)
-        if faults:
-            raise BatchFault(faults)
-        return info
+        return info, faults
 
     def _one_each(self, what: str, given: Sequence[Any]) -> None:
         if isinstance(given, str) or len(given) != self.num_envs:
-            found = "a str" if isinstance(given, str) else f"{len(given)} {what}"
+            found = "a str" if isinstance(given, str) else f"{len(given)} {what}{'' if len(given) == 1 else 's'}"
             raise ValueError(f"{found} for {self.num_envs} environments; give a list with one for each")
 
     def close_extras(self, **kwargs: Any) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 from .run import Run
 
-__all__ = ["program", "quickstart", "serving"]
+__all__ = ["command", "program", "quickstart", "serving"]
 
 # What the program writes, whatever the locale: a line that cannot be read (of another program, say) must not end the reading.
 _TEXT: dict[str, Any] = {"encoding": "utf-8", "errors": "replace"}
@@ -142,14 +142,17 @@ def _pass_on(lines: Iterable[str], kept: deque[str] | None = None) -> None:
             kept.append(line)
 
 
-def told(*arguments: str) -> str:
-    """What the program prints; what it says besides goes to stderr.
+def command(*arguments: str | int | float | Path) -> str:
+    """Runs a command of the program and returns what it prints; what it says besides goes to stderr.
+
+    `forage.command("eval", "smoke", "--limit", 20, "--json")` is `forage eval smoke --limit 20 --json`. Ctrl-C stops it as it stops
+    `quickstart`.
 
     Raises:
         FileNotFoundError: there is no forage program.
         RuntimeError: it failed; with its error.
     """
-    return _ran(arguments, subprocess.PIPE)
+    return _ran([str(argument) for argument in arguments], subprocess.PIPE)
 
 
 def _ran(arguments: Sequence[str], stdout: int | None) -> str:

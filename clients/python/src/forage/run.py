@@ -2,10 +2,10 @@
 
 import json
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     import pandas
@@ -13,11 +13,24 @@ if TYPE_CHECKING:
 
 __all__ = ["Run"]
 
+# The columns of tables, which one without a row has too.
+_COLUMNS = {
+    "metrics": ("step",),
+    "alarms": ("kind", "severity", "step", "value", "threshold", "message"),
+    "episodes": (
+        *("step", "schema", "reward", "answer", "turns", "searches"),
+        *("tokens", "prompt_tokens", "policy_tokens", "environment_tokens", "episode"),
+    ),
+}
+# Metrics of rewards by name.
+_COMPONENT = "reward/component/"
+
 
 class Run:
     """The folder of a run, which may still be going on: everything is read when it is asked for.
 
-    A quickstart is made of runs: `parts["trained"]` and `parts["control"]`, with the verdict in the folder around them.
+    A quickstart is made of runs: `parts["trained"]` and `parts["control"]`, with the verdict in the folder around them. Its metrics, alarms
+    and episodes are those of all its runs, each with the name of its `part`.
 
     Attributes:
         folder: the folder.
@@ -63,47 +76,52 @@ class Run:
         """A row for each step, by the names of `docs/metrics.md`; no metric stands in every row.
 
         `step` counts from 0, as in alarms, reports and names of files; `train 1/3` on the terminal counts the steps that are done.
-
-        Raises:
-            FileNotFoundError: only the run's parts have rows.
         """
-        return list(_rows(self._own_metrics()))
+        if within := self._within():
+            return [{"part": name, **row} for name, run in within.items() for row in run.metrics]
+        return list(_rows(self.folder / "metrics.jsonl"))
 
     @property
     def alarms(self) -> list[dict[str, Any]]:
-        """What the sentinel raised, in the order of steps; of a quickstart in all its runs, each alarm with the name of its `part`.
+        """What the sentinel raised, in the order of steps.
 
         Signs of telemetry, which `forage runs list` counts too, are judged anew over all steps: `forage telemetry RUN --json`.
         """
+        if within := self._within():
+            return [{"part": name, **alarm} for name, run in within.items() for alarm in run.alarms]
         path = self.folder / "alarms.jsonl"
-        if path.exists():
-            return list(_rows(path))
-        if (self.folder / "metrics.jsonl").exists():
-            return []
-        return [{"part": name, **alarm} for name, run in self.parts.items() for alarm in run.alarms]
+        return list(_rows(path)) if path.exists() else []
 
-    def episodes(self) -> Iterator[dict[str, Any]]:
+    def episodes(self, evaluation: str | None = None) -> Iterator[dict[str, Any]]:
         """The recorded episodes of training, step by step: the form of `forage eval --out`, with the `step` besides.
 
         They are a sample, the first group of every tenth step and of the last. Supervised fine-tuning records none.
 
+        Args:
+            evaluation: the evaluation whose episodes are read in place of those of training, by its name in the folder `evaluation`:
+                of a quickstart `start`, `trained` and `control`, and with `.sampled` behind it the sampled ones.
+
         Raises:
-            FileNotFoundError: only the run's parts have episodes.
+            FileNotFoundError: it has no such evaluation.
         """
-        self._own_metrics()
+        if evaluation is not None:
+            path = self.folder / "evaluation" / f"{evaluation}.jsonl"
+            if not path.exists():
+                known = ", ".join(sorted(found.stem for found in path.parent.glob("*.jsonl"))) or "none"
+                raise FileNotFoundError(f"{path} is not there; evaluations of this run: {known}")
+            return _rows(path)
+        return self._recorded()
+
+    def _recorded(self) -> Iterator[dict[str, Any]]:
+        for name, run in self._within().items():
+            yield from ({"part": name, **row} for row in run.episodes())
         for path in sorted((self.folder / "rollouts").glob("step-*.jsonl")):
             step = int(path.stem.removeprefix("step-"))
             yield from ({"step": step, **row} for row in _rows(path))
 
-    def _own_metrics(self) -> Path:
-        """The file of rows, which a folder around other runs lacks."""
-        path = self.folder / "metrics.jsonl"
-        if not path.exists():
-            part = f"run.parts[{next(iter(self.parts))!r}]"
-            raise FileNotFoundError(
-                f"{path} is not there: rows and episodes are those of the runs within, as in {part}"
-            )
-        return path
+    def _within(self) -> dict[str, "Run"]:
+        """The runs whose records are this one's, where its own folder has none."""
+        return {} if (self.folder / "metrics.jsonl").exists() else self.parts
 
     @property
     def verdict(self) -> dict[str, Any] | None:
@@ -120,10 +138,16 @@ class Run:
         path = self.folder / "policy"
         return path if path.is_dir() else None
 
-    def frame(self) -> "pandas.DataFrame":
-        """`metrics` as a table with a column for each metric, NaN where a step has none.
+    def frame(self, of: Literal["metrics", "alarms", "episodes"] = "metrics") -> "pandas.DataFrame":
+        """`metrics`, `alarms` or `episodes()` as a table, with the `part` of a quickstart.
+
+        A table without a row has columns too. That of metrics has one for each metric, NaN where a step has none.
+
+        Args:
+            of: what is in the table.
 
         Raises:
+            ValueError: `of` is something else.
             ModuleNotFoundError: pandas is not installed (`pip install forage[pandas]`).
         """
         try:
@@ -131,10 +155,17 @@ class Run:
         except ModuleNotFoundError as error:
             raise missing("pandas", "pandas") from error
 
-        return pandas.DataFrame(self.metrics)
+        if of not in _COLUMNS:
+            raise ValueError(f"of is {of!r}; it must be one of {', '.join(_COLUMNS)}")
+        rows = list(self.episodes()) if of == "episodes" else self.alarms if of == "alarms" else self.metrics
+        first = ("part", *_COLUMNS[of]) if self._within() else _COLUMNS[of]
+        found = (key for row in rows for key in row)
+        return pandas.DataFrame(rows, columns=list(dict.fromkeys([*first, *found])))
 
     def plot(self, *keys: str) -> list["Axes"]:
         """Draws metrics over the steps, one below the other: this run's, and those of the runs within it.
+
+        Runs that are paid by different rewards are named with them: the curve of `reward/mean` of one is then not that of another's.
 
         `run.plot("reward/mean", "turns/mean")[0].figure.savefig("run.png")` writes the picture to a file.
 
@@ -171,20 +202,35 @@ class Run:
             len(keys), 1, sharex=True, squeeze=False, figsize=(7.0, 2.4 * len(keys)), layout="constrained"
         )
         axes: list[Axes] = [row[0] for row in places]
+        names = self._labels(rows)
         for place, key in zip(axes, keys, strict=True):
-            for name, own in rows.items():
+            # A run has one colour in all of them, whether or not it has every metric.
+            for number, (name, own) in enumerate(rows.items()):
                 drawn = [row for row in own if row.get(key) is not None]
                 if drawn:
                     # A metric of every tenth step, say, would be lost between its neighbours without a mark.
                     mark = "." if len(drawn) < 50 else ""
-                    place.plot([row["step"] for row in drawn], [row[key] for row in drawn], mark + "-", label=name)
+                    steps, values = [row["step"] for row in drawn], [row[key] for row in drawn]
+                    place.plot(steps, values, mark + "-", label=names[name], color=f"C{number}")
             place.set_ylabel(key)
+            if len(rows) > 1:
+                place.legend()
         axes[-1].set_xlabel("step")
         # Shared by all of them.
         axes[-1].xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
-        if len(rows) > 1:
-            axes[0].legend()
         return axes
+
+    def _labels(self, rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, str]:
+        """Names of runs, with the rewards that pay them where one is paid by a reward that others do not measure."""
+        measured = {
+            name: {key.removeprefix(_COMPONENT) for row in own for key in row if key.startswith(_COMPONENT)}
+            for name, own in rows.items()
+        }
+        shared = set.intersection(*measured.values())
+        paid = {name: sorted(own - shared) for name, own in measured.items()}
+        if any(paid.values()) and (self.folder / "config.toml").exists():
+            paid["trained" if "trained" in rows else self.folder.name] = list(self.config.get("reward", {}))
+        return {name: f"{name} ({', '.join(paid[name])})" if paid[name] else name for name in rows}
 
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:

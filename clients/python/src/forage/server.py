@@ -1,6 +1,7 @@
 """A server of an environment: the routes of `forage serve env` that rollouts use, with the standard library alone."""
 
 import errno
+import inspect
 import json
 import os
 import re
@@ -14,7 +15,6 @@ from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from numbers import Real
 from typing import Any, ClassVar
 
 from .environment import Environment, Question, Reply
@@ -28,8 +28,6 @@ _IDLE_S = 600.0
 _KEPT = 1024
 _BODY_BYTES = 8 << 20
 _ACTION_BYTES = 256 << 10
-# The largest finite number of 32 bits.
-_MOST_REWARD = float.fromhex("0x1.fffffep127")
 # What clients and other trainers are told, who bring no questions and know further routes.
 _FOR_CLIENTS = "for clients and other trainers, serve it by `forage serve env --config CONFIG --env-command COMMAND`"
 # This machine as the `Host` of a request may name it.
@@ -172,7 +170,8 @@ class _Server(ThreadingHTTPServer):
         asked = (_field(body, "split", str), _field(body, "count", int), _field(body, "seed", int))
         found = self._ours(lambda: list(self._questions(*asked)))
         if other := [type(question).__name__ for question in found if not isinstance(question, Question)]:
-            raise self._broken(None, f"questions returned {other[0]}; return forage.Question")
+            what = f"questions returned {other[0]}; return forage.Question"
+            raise self._broken(None, _begins(self._questions) + what)
         tasks = [question.task() | {"split": asked[0]} for question in found]
         for task in tasks:
             task["data_source"] = task["data_source"] or self.spec["id"]
@@ -229,7 +228,8 @@ class _Server(ThreadingHTTPServer):
         env = session.env = self._ours(self._make, session)
         prompt = self._ours(lambda: env.reset(question, seed), session)
         if not isinstance(prompt, str):
-            raise self._broken(session, f"reset returned {type(prompt).__name__}; return the opening prompt, a str")
+            what = f"reset returned {type(prompt).__name__}; return the opening prompt, a str"
+            raise self._broken(session, _begins(env.reset) + what)
         seen = self._seen(session, prompt, None)
         return {"observation": seen, "reward": None, "done": False, "episode_id": session.name}
 
@@ -241,19 +241,8 @@ class _Server(ThreadingHTTPServer):
         turn = turn[: min((place + length for place, length in found if place >= 0), default=len(turn))]
         reply = self._ours(lambda: env.step(turn), session)
         if not isinstance(reply, Reply):
-            raise self._broken(session, f"step returned {type(reply).__name__}; return a forage.Reply")
-        if not isinstance(reply.text, str):
-            raise self._broken(session, f"step returned the text {reply.text!r}; it must be a str")
-        if not _is_finite(reply.reward):
-            raise self._broken(session, f"step returned the reward {reply.reward!r}; it must be a finite number")
-        if not isinstance(reply.done, bool):
-            raise self._broken(session, f"step returned done={reply.done!r}; it must be a bool")
-        if not isinstance(reply.forced_prefix, str | None):
-            raise self._broken(session, f"step returned the prefix {reply.forced_prefix!r}; it must be a str or None")
-        try:
-            json.dumps(reply.kind, allow_nan=False)
-        except (TypeError, ValueError, RecursionError) as error:
-            raise self._broken(session, f"step returned a kind that is not JSON: {error}") from error
+            what = f"step returned {type(reply).__name__}; return a forage.Reply"
+            raise self._broken(session, _begins(env.step) + what)
         session.turn += 1
         session.prefix = reply.forced_prefix or ""
         cut = not reply.done and (session.turn >= self.spec["max_turns"] or finish == "context")
@@ -378,12 +367,10 @@ class _Server(ThreadingHTTPServer):
         return _Refused(503, "EXECUTION_ERROR", "environment", what)
 
 
-def _is_finite(reward: object) -> bool:
-    """Tells whether a reward is a number that 32 bits hold, as forage keeps it."""
-    try:
-        return isinstance(reward, Real) and abs(float(reward)) <= _MOST_REWARD
-    except OverflowError:
-        return False
+def _begins(method: Any) -> str:
+    """Where a method is written, as `guess.py:12: `; nothing where Python does not know."""
+    code = getattr(inspect.unwrap(getattr(method, "__func__", method)), "__code__", None)
+    return "" if code is None else f"{os.path.basename(code.co_filename)}:{code.co_firstlineno}: "
 
 
 def _place(error: BaseException) -> str:

@@ -21,7 +21,7 @@ from types import ModuleType
 from typing import Any, Literal, get_args
 from uuid import uuid4
 
-from .launch import told
+from .launch import command
 from .run import Run, missing
 
 __all__ = ["track"]
@@ -123,7 +123,7 @@ def _begun(folder: Path, wait: float, every: float) -> None:
 
 def _goes_on(folder: Path) -> bool:
     """Whether a process works on the run, as the program says."""
-    runs = json.loads(told("runs", "show", str(folder), "--json"))["runs"]
+    runs = json.loads(command("runs", "show", str(folder), "-n", "0", "--json"))["runs"]
     return any(run["state"] == "running" for run in runs)
 
 

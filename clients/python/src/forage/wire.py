@@ -111,7 +111,7 @@ class Info:
     """What is served.
 
     Attributes:
-        env_id: `forage/NAME-vN`.
+        env_id: `forage/NAME-vN`; of a class in Python, its own `id`.
         tasks: number of questions.
         max_turns: most turns of an episode.
         max_turn_tokens: most tokens of a turn; the client keeps this limit, for it owns the tokens.

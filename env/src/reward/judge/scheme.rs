@@ -366,8 +366,49 @@ mod tests {
         assert_eq!(games.iter().map(Vec::len).collect::<Vec<_>>(), [4, 4, 4]);
     }
 
-    /// With a judge that errs: correlations of scores with the true quality. An implementation in Python, written apart, finds .96,
-    /// .77 and .66.
+    /// A tournament that `tests/fixtures/tournament.py` plays.
+    #[derive(Deserialize)]
+    struct Case {
+        scheme: Scheme,
+        rounds: Option<usize>,
+        /// Points of the first member against the second.
+        won: Vec<Vec<f32>>,
+        /// The games of each round, in order.
+        pairs: Vec<Vec<[usize; 2]>>,
+        scores: Vec<f32>,
+    }
+
+    fn in_order(round: &[Game]) -> Vec<[usize; 2]> {
+        let mut pairs: Vec<[usize; 2]> = round
+            .iter()
+            .map(|&Game { pair: [a, b], .. }| [a.min(b), a.max(b)])
+            .collect();
+        pairs.sort_unstable();
+        pairs
+    }
+
+    #[test]
+    fn games_and_scores_equal_those_of_python() {
+        let text = include_str!("../../../tests/fixtures/tournament.json");
+        let cases: Vec<Case> = serde_json::from_str(text).expect("a fixture");
+        assert!(cases.len() > 50);
+        for case in cases {
+            let Case { scheme, rounds, .. } = case;
+            let count = case.won.len();
+            let (scores, games) = played(scheme, count, rounds, |[a, b]| case.won[a][b]);
+            let pairs: Vec<_> = games.iter().map(|round| in_order(round)).collect();
+            assert_eq!(pairs, case.pairs, "{scheme:?}, {count} members, {rounds:?}");
+            assert_eq!(scores.len(), case.scores.len());
+            for (found, expected) in scores.iter().zip(&case.scores) {
+                assert!(
+                    (found - expected).abs() < 1e-6,
+                    "{scheme:?}, {count} members: {scores:?}"
+                );
+            }
+        }
+    }
+
+    /// With a judge that errs: correlations of scores with the true quality. `tests/fixtures/tournament.py` finds .96, .77 and .66.
     #[test]
     fn a_knockout_orders_a_group_better_than_its_anchor_with_a_quarter_of_all_pairs() {
         let (count, groups) = (16, 400);

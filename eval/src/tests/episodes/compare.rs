@@ -50,6 +50,40 @@ fn what_has_no_accepted_answers_is_compared_by_its_reward() -> TestResult {
 }
 
 #[test]
+fn what_an_environment_pays_is_compared_where_no_answer_is_right() -> TestResult {
+    let played = |paid: fn(usize) -> bool, right: bool| {
+        let mut played = episodes(500, |_| right);
+        let scores = played.iter_mut().filter_map(|one| one.score.as_mut());
+        for (index, score) in scores.enumerate() {
+            score.total = f32::from(u8::from(paid(index)));
+            score.parts.insert("return".to_owned(), score.total);
+        }
+        played
+    };
+    let sides = |right: bool| {
+        let start = played(|index| index % 5 == 0, right);
+        let trained = played(|index| index % 5 < 2, right);
+        Comparison::from_episodes(&start, &trained, SETTINGS)
+    };
+    let paid = sides(false)?;
+    let words = paid.outcome("start", "trained");
+    assert!(
+        words.starts_with("trained beats start by +0.20 reward ("),
+        "{words}"
+    );
+    let table = paid.to_text("start", "trained");
+    assert!(
+        table.contains("\nreward ") && !table.contains("\nem "),
+        "{table}"
+    );
+    let right = sides(true)?;
+    let words = right.outcome("start", "trained");
+    assert!(words.starts_with("No difference in EM"), "{words}");
+    assert!(right.to_text("start", "trained").contains("\nem "));
+    Ok(())
+}
+
+#[test]
 fn other_prompts_are_said() -> TestResult {
     let start = episodes(40, |index| index % 5 == 0);
     let mut trained = episodes(40, |index| index % 5 < 2);

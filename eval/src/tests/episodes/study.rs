@@ -79,7 +79,9 @@ fn twins_that_gain_take_their_share() -> TestResult {
     assert!(!partly.holds());
     let words = partly.words().join(" ");
     assert!(
-        words.contains("Only what exceeds `format_only` is the reward's: +0.20 of +0.40"),
+        words.contains(
+            "The gain is real, and in part the reward's: +0.20 of +0.40, what exceeds the gain of `format_only`."
+        ),
         "{words}"
     );
     let wholly = study(&[("trained", 6), ("random", 6)])?;
@@ -94,7 +96,7 @@ fn twins_that_gain_take_their_share() -> TestResult {
     assert!(
         none.words()
             .join(" ")
-            .contains("There is no gain to attribute")
+            .contains("No gain is shown, so none can be attributed.")
     );
     Ok(())
 }
@@ -193,7 +195,7 @@ fn what_cannot_be_claimed_is_said_or_refused() -> TestResult {
     let one = Study::of(&[seed(1, &[("trained", 6)])], SETTINGS)?;
     let words = one.words().join(" ");
     assert!(
-        words.contains("One seed") && words.contains("without a twin") && !one.holds(),
+        words.contains("One seed") && words.contains("without a control") && !one.holds(),
         "{words}"
     );
     let beside = Study::of(&[seed(1, &[("trained", 6), ("random", 2)])], SETTINGS)?;

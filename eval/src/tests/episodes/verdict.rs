@@ -79,6 +79,38 @@ fn sampled_episodes_are_spoken_of_too() -> TestResult {
 }
 
 #[test]
+fn the_reward_is_spoken_of_where_an_environment_pays_and_no_answer_is_right() -> TestResult {
+    let played = |tenths: usize, right: bool| {
+        let mut played = episodes(300, |_| right);
+        let scores = played.iter_mut().filter_map(|one| one.score.as_mut());
+        for (index, score) in scores.enumerate() {
+            score.total = f32::from(u8::from((index * 7) % 10 < tenths));
+            score.parts.insert("return".to_owned(), score.total);
+        }
+        played
+    };
+    let paid = seed(&played(2, false), &played(5, false), None);
+    let verdict = Verdict::of(&paid, Some(&paid), 1.0, SETTINGS)?;
+    let study = Study::of(std::slice::from_ref(&paid), SETTINGS)?;
+    let words = verdict.words().join(" ");
+    assert!(
+        words.starts_with("Training raised held-out reward by +0.30 reward, from 0.20 to 0.50"),
+        "{words}"
+    );
+    assert!(!words.contains("exact match"), "{words}");
+    let words = study.words().join(" ");
+    assert!(
+        words.starts_with("Training gained +0.30 reward, "),
+        "{words}"
+    );
+    assert!(!words.contains("scored 0"), "{words}");
+    assert_eq!(verdict.json()["outcome"], "reward");
+    let right = judge(&played(2, true), &played(5, true), None)?;
+    assert_eq!(right.json()["outcome"], "answer");
+    Ok(())
+}
+
+#[test]
 fn an_oracle_among_the_baselines_is_no_upper_bound() -> TestResult {
     let mut sets = seed(&share(120, 2), &share(120, 5), None);
     let words = |sets: &SeedEpisodes| -> Result<String, StudyError> {
@@ -99,9 +131,8 @@ fn a_control_that_gains_takes_the_credit_away() -> TestResult {
     let words = verdict.words().join(" ");
     assert!(
         words.contains("gained as well")
-            && words.contains(
-                "That much of the trained policy's gain cannot be attributed to its reward."
-            )
+            && words.contains("This part of the trained policy's gain is not its reward's.")
+            && words.contains("The gain is real, and in part the reward's: +0.10 of +0.30, ")
             && words.contains("ahead of the control by +0.10"),
         "{words}"
     );

@@ -28,10 +28,15 @@ pub(super) struct Player {
     budget: InfraBudget,
 }
 
+/// The setting of an environment for the passages that are put in order.
+const CANDIDATES: &str = "candidates";
+
 impl Player {
+    /// Opens a stage of `most` passages. An environment with a setting for their number has this one, whatever the config says.
     pub(super) fn open(
         config: &Resolved,
         name: Option<&str>,
+        most: usize,
         judged: &Judged<'_>,
         observer: &dyn Observer,
     ) -> Result<Self> {
@@ -41,6 +46,13 @@ impl Player {
                 config.environment.id
             );
         }
+        let settings = config.environment.resolved()?.settings;
+        let config = &config.vary(|config| {
+            if settings.get(CANDIDATES).is_some() {
+                let settings = &mut config.environment.settings;
+                settings.insert(CANDIDATES.to_owned(), most.into());
+            }
+        })?;
         let tasks = judged.queries.iter().map(|query| {
             Arc::new(Task {
                 qrels: judged.qrels[&query.id].clone(),
@@ -74,7 +86,7 @@ impl Player {
         self.candidates.shown.load(Ordering::Relaxed)
     }
 
-    /// Puts the first `most` of every list in order, as many as the environment shows; gives the number of lists that stay as they are
+    /// Puts the first `most` of every list in order; gives the number of lists that stay as they are
     /// because the policy gave no ranking for them, and the queries that a fault of ours took.
     pub(super) fn sort(
         &self,

@@ -51,10 +51,10 @@ fn config(share: f64, length: Length) -> RecompositionConfig {
     }
 }
 
-/// The members with loss in the priority batch, and in the compensation batch.
-fn split(config: RecompositionConfig) -> [Vec<usize>; 2] {
+/// The members of a group with loss in the priority batch, and in the compensation batch.
+fn split_of(config: RecompositionConfig, whole: &[Sample]) -> [Vec<usize>; 2] {
     [true, false].map(|is_priority| {
-        let mut group = group();
+        let mut group = whole.to_vec();
         let left = config.recompose(&mut group, is_priority);
         let with_loss: Vec<usize> = (0..group.len())
             .filter(|&member| !group[member].masked)
@@ -62,6 +62,46 @@ fn split(config: RecompositionConfig) -> [Vec<usize>; 2] {
         assert_eq!(with_loss.len(), left);
         with_loss
     })
+}
+
+fn split(config: RecompositionConfig) -> [Vec<usize>; 2] {
+    split_of(config, &group())
+}
+
+#[derive(Deserialize)]
+struct Member {
+    tokens: usize,
+    turns: usize,
+    accuracy: f32,
+    masked: bool,
+}
+
+#[derive(Deserialize)]
+struct Case {
+    share: f64,
+    length: Length,
+    members: Vec<Member>,
+    priority: Vec<usize>,
+    compensation: Vec<usize>,
+}
+
+#[test]
+fn batches_equal_those_of_python() {
+    let text = include_str!("../../../tests/fixtures/recomposition.json");
+    let cases: Vec<Case> = serde_json::from_str(text).unwrap();
+    assert!(cases.len() > 30);
+    for case in cases {
+        let members = case.members.iter();
+        let group: Vec<Sample> = members
+            .map(|member| Sample {
+                masked: member.masked,
+                ..sample(member.tokens, member.turns, member.accuracy)
+            })
+            .collect();
+        let found = split_of(config(case.share, case.length), &group);
+        let lengths: Vec<_> = group.iter().map(|one| case.length.of(one)).collect();
+        assert_eq!(found, [case.priority, case.compensation], "{lengths:?}");
+    }
 }
 
 #[test]

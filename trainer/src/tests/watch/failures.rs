@@ -73,6 +73,9 @@ const FAILURES: &[(&str, Severity, Failure)] = &[
         scale(row, "policy/entropy", 0.8_f64.powf(since));
         row.set("reward/mean", 0.42);
     }),
+    ("reward_size", Severity::Warn, |row, _| {
+        row.set("reward/mean", 5e29);
+    }),
     ("reward_collapse", Severity::Warn, |row, _| {
         scale(row, "reward/mean", 0.3);
     }),
@@ -302,6 +305,7 @@ fn near_misses_raise_nothing() {
         ("entropy_collapse", |row, _| {
             scale(row, "policy/entropy", 0.6);
         }),
+        ("reward_size", |row, _| row.set("reward/std", 9e5)),
         ("reward_collapse", |row, _| scale(row, "reward/mean", 0.7)),
         ("repetition", |row, _| {
             scale(row, "response/repeated_frac", 2.0);

@@ -8,6 +8,7 @@ fn every_rule_reads_metrics_of_the_table() {
         .collect();
     let of_one_step = [
         Metric::LEARNING_RATE,
+        Metric::REWARD_STD,
         Metric::MISMATCH,
         Metric::RATIO_DEVIATION,
         Metric::POLICY_AGE,

@@ -214,7 +214,7 @@ fn each_failure_raises_its_alarm_with_examples() -> TestResult {
             assert!(
                 telemetry
                     .to_text()
-                    .contains(&format!("alarm {}: ", alarm.kind))
+                    .contains(&format!("sign {}: ", alarm.kind))
             );
         }
         // A few of them in a healthy set are told in the table and raise nothing.
@@ -231,6 +231,17 @@ fn each_failure_raises_its_alarm_with_examples() -> TestResult {
         assert_eq!(raised(&mixed), [""; 0], "{expected:?}");
     }
     Ok(())
+}
+
+/// An episode whose answer is an order of the passages in its prompt.
+fn order(index: usize) -> Episode {
+    let text = "<answer>[1] > [2] > [3] > [4] > [5] > [6]</answer>";
+    let prompt =
+        "Put these passages in order, best first:\n[1] Periods: 1 2 3 4 5 6 7\n[2] Works: none\n";
+    Episode {
+        prompt: prompt.to_owned(),
+        ..played(index, vec![turn(text, TurnKind::answer("Varnholt"), "")])
+    }
 }
 
 #[test]
@@ -288,6 +299,15 @@ fn what_is_made_of_the_protocol_is_counted() -> TestResult {
     let telemetry = Telemetry::from_episodes(&padded, SETTINGS)?;
     let echoed = telemetry.item("echoed_instructions");
     assert_eq!(echoed.map(|found| found.estimate), Some(0.0));
+    // A passage of the prompt is not an instruction either, and one may hold the numbers that an order of passages has.
+    assert_eq!(share(order, "echoed_instructions")?, Some(0.0));
+    let told = |index| {
+        let text = "<think>Put these passages in order, best first</think>";
+        let mut made = order(index);
+        made.turns[0].policy.insert_str(0, text);
+        made
+    };
+    assert_eq!(share(told, "echoed_instructions")?, Some(1.0));
     Ok(())
 }
 

@@ -67,7 +67,7 @@ fn a_collapse_into_keywords_is_told_before_the_reward_peaks() -> TestResult {
             .change
             .is_some_and(|change| change.is_negative())
     );
-    assert!(course.to_text().contains("alarm keyword_bag: "));
+    assert!(course.to_text().contains("sign keyword_bag: "));
 
     let healthy: Vec<_> = (0..80)
         .map(|number| step(number, reward(number), 3))
@@ -110,7 +110,7 @@ fn a_collapse_into_keywords_is_told_before_the_reward_peaks() -> TestResult {
     let course = Course::of(&noisy, SETTINGS)?;
     assert!(course.reward_peak.is_some() && !course.alarms.is_empty());
     for alarm in &course.alarms {
-        assert!(!alarm.message.contains("The reward"), "{}", alarm.message);
+        assert!(!alarm.message.contains("best at step"), "{}", alarm.message);
     }
     Ok(())
 }

@@ -1,34 +1,37 @@
-//! `forage inspect`: a run on the terminal.
+//! `forage runs show`: a run on the terminal.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::io::IsTerminal;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
+use forage_contracts::environment::Outcome;
 use forage_contracts::{Ending, Episode, Provenance};
 use forage_eval::{Origin, Trajectory};
-use forage_lab::{Records, RunFolder};
+use forage_lab::{Records, RunFolder, TrackedRun};
 use serde_json::{Map, Value, json};
 
+use super::{newest_run, place, side_by_side};
 use crate::figures::{Figure, number, printable, sparkline};
 use crate::terminal::{hint, out, word};
 
 /// Shows a run in the terminal.
 ///
-/// Prints how far it is, its newest metrics with their trend, verdict, alarms and some trajectories.
+/// Prints how far it is, its newest metrics with their trend, validations, episodes, time, seed, recipe, version and the beginning of the
+/// config's digest, verdict, alarms and some trajectories.
 #[derive(Args, Debug)]
-pub(crate) struct Inspect {
-    /// Run folder of `forage train`, `sft` or `quickstart`, or a file of episodes.
-    run: PathBuf,
+pub(crate) struct Show {
+    /// Run folder of `forage train`, `sft` or `quickstart`, or a file of episodes; the newest run in `runs` by default.
+    run: Option<PathBuf>,
     /// Only trajectories of this training step.
     #[arg(long)]
     step: Option<u64>,
     /// Only trajectories of this question: its id, as in `train_0` or `nq/train_0`, or in an evaluation its number, as printed.
     #[arg(long, value_name = "NUMBER|ID")]
     question: Option<String>,
-    /// Only trajectories whose answer is not an exact match.
+    /// Only trajectories whose answer is not an exact match, or whose ranking has an NDCG@10 below 1.
     #[arg(long)]
     wrong: bool,
     /// Only trajectories that ended so.
@@ -61,7 +64,7 @@ impl Kind {
     }
 }
 
-/// The trajectories of an inspection.
+/// The trajectories that are shown.
 struct Chosen {
     /// Notes on the files they are from.
     notes: Vec<String>,
@@ -73,12 +76,21 @@ struct Chosen {
 
 /// Characters a metric's course is drawn in.
 const COURSE: usize = 32;
+/// Figures that status and alarms say in full.
+const SAID: [&str; 2] = ["steps", "alarms"];
 
-impl Inspect {
-    pub(crate) fn run(self) -> Result<()> {
-        let run = RunFolder::open(&self.run)?;
+impl Show {
+    pub(super) fn run(self) -> Result<()> {
+        let path = place(&self.run.clone().map_or_else(newest_run, Ok)?);
+        let run = RunFolder::peek(&path)?;
+        // A file of episodes has no settings.
+        let tracked = if path.is_file() {
+            Vec::new()
+        } else {
+            TrackedRun::named(std::slice::from_ref(&path))?
+        };
         if self.json {
-            out(&self.as_json(&run)?.to_string());
+            out(&self.as_json(&path, &run, &tracked)?.to_string());
             return Ok(());
         }
         let colours = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
@@ -92,8 +104,15 @@ impl Inspect {
                 out(&format!("\n{metrics}"));
             }
         }
-        for sentence in run.verdict.iter().flat_map(forage_eval::Verdict::words) {
-            out(&sentence);
+        if let Some(first) = tracked.first() {
+            out(&printable(&side_by_side(&tracked, &SAID)));
+            if !first.evaluations.is_empty() {
+                let evaluations = first.evaluations.join("; ");
+                out(&printable(&format!("evaluations: {evaluations}")));
+            }
+        }
+        if let Some(verdict) = &run.verdict {
+            out(&format!("\n{}", verdict.words().join("\n")));
         }
         for records in &run.records {
             for alarm in &records.alarms {
@@ -114,22 +133,22 @@ impl Inspect {
                 ));
             }
         }
-        let more = if self.trajectories(&run, colours)? {
+        let more = if self.trajectories(&path, &run, colours)? {
             format!("; -n {} shows more of these trajectories", 10 * self.n)
         } else {
             String::new()
         };
-        hint(&format!("next: forage report {}{more}", word(&self.run)));
+        hint(&format!("next: forage runs report {}{more}", word(&path)));
         Ok(())
     }
 
     /// Prints the trajectories that are asked for, and tells whether there are more.
-    fn trajectories(&self, run: &RunFolder, colours: bool) -> Result<bool> {
+    fn trajectories(&self, path: &Path, run: &RunFolder, colours: bool) -> Result<bool> {
         let Chosen {
             notes,
             trajectories: chosen,
             more,
-        } = self.chosen(run)?;
+        } = self.chosen(path, run)?;
         for note in &notes {
             out(note);
         }
@@ -163,7 +182,7 @@ impl Inspect {
     }
 
     /// The trajectories that are asked for, with notes on their files.
-    fn chosen(&self, run: &RunFolder) -> Result<Chosen> {
+    fn chosen(&self, path: &Path, run: &RunFolder) -> Result<Chosen> {
         let (mut notes, mut chosen, mut more) = (Vec::new(), Vec::new(), false);
         let mut is_known = self.question.is_none();
         for source in run.sources() {
@@ -191,7 +210,7 @@ impl Inspect {
         if let Some(id) = self.question.as_ref().filter(|_| !is_known && self.n > 0) {
             bail!(
                 "{} holds no trajectory of a question `{id}`",
-                self.run.display()
+                path.display()
             );
         }
         Ok(Chosen {
@@ -201,13 +220,14 @@ impl Inspect {
         })
     }
 
-    fn as_json(&self, run: &RunFolder) -> Result<Value> {
+    fn as_json(&self, path: &Path, run: &RunFolder, tracked: &[TrackedRun]) -> Result<Value> {
         let Chosen {
             notes,
             trajectories: chosen,
             ..
-        } = self.chosen(run)?;
-        let runs: Vec<Value> = run.records.iter().map(figures).collect();
+        } = self.chosen(path, run)?;
+        let runs = tracked.iter().map(|tracked| known(tracked, run));
+        let runs: Vec<Value> = runs.collect::<Result<_>>()?;
         let trajectories: Vec<Value> = chosen.iter().map(texts).collect();
         Ok(json!({
             "runs": runs,
@@ -236,11 +256,35 @@ impl Inspect {
     }
 
     fn wants(&self, trajectory: &Trajectory) -> bool {
-        (!self.wrong || trajectory.is_correct() == Some(false))
+        (!self.wrong || is_wrong(trajectory))
             && self
                 .ending
                 .is_none_or(|kind| kind == Kind::of(&trajectory.ending))
     }
+}
+
+/// Tells whether an answer is not an exact match, or a ranking could be better; false where neither was measured.
+fn is_wrong(trajectory: &Trajectory) -> bool {
+    let ndcg = trajectory.parts.get(Outcome::Ranking.measure());
+    match trajectory.is_correct() {
+        Some(correct) => !correct,
+        None => ndcg.is_some_and(|ndcg| *ndcg < 1.0),
+    }
+}
+
+/// The figures that a list of runs has of this one, with its status, headline metrics and alarms, where the list has their number.
+fn known(tracked: &TrackedRun, run: &RunFolder) -> Result<Value> {
+    let name = tracked.part.as_ref().unwrap_or(&run.name);
+    let records = run.records.iter().find(|records| records.name == *name);
+    let shown = records.map_or_else(
+        || json!({"name": name, "status": run.waits(), "metrics": {}, "alarms": [], "signs": []}),
+        figures,
+    );
+    let mut all = serde_json::to_value(tracked)?;
+    if let (Value::Object(all), Value::Object(shown)) = (&mut all, shown) {
+        all.extend(shown);
+    }
+    Ok(all)
 }
 
 /// The state, headline metrics and alarms of a run.
@@ -249,7 +293,12 @@ fn figures(records: &Records) -> Value {
         .into_iter()
         .map(|figure| {
             let ([first, last], newest) = (figure.ends, figure.newest());
-            let values = json!({"newest": newest, "first_tenth": first, "last_tenth": last});
+            let values = json!({
+                "newest": newest,
+                "newest_step": figure.step,
+                "first_tenth": first,
+                "last_tenth": last,
+            });
             (figure.metric, values)
         })
         .collect();
@@ -278,6 +327,7 @@ fn texts(trajectory: &Trajectory) -> Value {
         "id": trajectory.key.id,
         "question": trajectory.key.question,
         "golds": trajectory.golds,
+        "relevant": trajectory.relevant,
         "answer": trajectory.answer,
         "reward": trajectory.reward,
         "score": trajectory.parts,
@@ -324,12 +374,13 @@ fn describe(trajectory: &Trajectory, colours: bool) -> String {
         .map(|(name, value)| format!("{name} {value:.2}"))
         .collect();
     let title = format!("{} · {reward} · {}", trajectory.label(), trajectory.ending);
+    let labels = trajectory.labels();
     let facts = format!(
-        "{} ({}, {})\ngold: {}\nscore: {}",
+        "{} ({}, {})\n{}score: {}",
         trajectory.key.question,
         trajectory.key.data_source,
         trajectory.key.id,
-        trajectory.golds.join(" | "),
+        labels.map_or_else(String::new, |labels| format!("{labels}\n")),
         if parts.is_empty() {
             "none".to_owned()
         } else {

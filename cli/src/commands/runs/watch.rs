@@ -1,4 +1,4 @@
-//! `forage watch`: a run on the terminal, as it goes on.
+//! `forage runs watch`: a run on the terminal, as it goes on.
 
 mod chart;
 mod lines;
@@ -20,6 +20,7 @@ use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{Event, poll, read};
 use ratatui::crossterm::terminal::size;
 
+use super::newest_run;
 use crate::pace::{LOOK, Pace};
 use crate::terminal::out;
 use screen::Screen;
@@ -34,8 +35,9 @@ use view::View;
 /// several, a quickstart's control for instance. Without a terminal it prints the first screen and ends.
 #[derive(Args, Debug)]
 pub(crate) struct Watch {
-    /// Run folder of `forage train`, `sft` or `quickstart`, or a file of episodes; it may still be written.
-    run: PathBuf,
+    /// Run folder of `forage train`, `sft` or `quickstart`, or a file of episodes; it may still be written. The newest run
+    /// in `runs` by default.
+    run: Option<PathBuf>,
     /// Print the first screen as text and end.
     #[arg(long)]
     once: bool,
@@ -49,9 +51,10 @@ const TICK: Duration = Duration::from_millis(200);
 const LEAVING: Duration = Duration::from_secs(5);
 
 impl Watch {
-    pub(crate) fn run(self) -> Result<()> {
+    pub(super) fn run(self) -> Result<()> {
+        let run = self.run.map_or_else(newest_run, Ok)?;
         // Whatever is wrong with the folder is said before the screen is taken.
-        let view = View::read(&self.run)?;
+        let view = View::read(&run)?;
         let (input, output) = (std::io::stdin(), std::io::stdout());
         let dumb = std::env::var_os("TERM").is_some_and(|kind| kind == "dumb");
         if self.once || dumb || !input.is_terminal() || !output.is_terminal() {
@@ -69,7 +72,7 @@ impl Watch {
             std::thread::sleep(LEAVING);
             std::process::exit(1);
         })?;
-        let views = follow(self.run);
+        let views = follow(run);
         let terminal = ratatui::try_init().context("cannot take the terminal; --once prints");
         let shown = terminal.and_then(|mut terminal| show(&mut terminal, view, &views, &stop));
         let restored = ratatui::try_restore();

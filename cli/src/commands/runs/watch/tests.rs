@@ -50,6 +50,7 @@ fn trajectory(member: u64, policy: &str) -> Trajectory {
             question: "Who was the mayor of Velm?".to_owned(),
         },
         golds: vec!["Fennu Danzan".to_owned()],
+        relevant: Vec::new(),
         answer: Some("Danzan".to_owned()),
         group: 0,
         member,
@@ -217,6 +218,21 @@ fn the_text_keeps_to_its_width() {
             let most = width.max(45);
             assert!(line.chars().count() <= most, "{width}: {line}");
         }
+    }
+    assert!(!lines::text(&view, 120).contains("newest at step"));
+    // A metric that newer steps lack says of which step its newest value is.
+    let newer = "{\"step\":30,\"reward/mean\":0.3,\"search/calls_mean\":1.5}\n";
+    let metrics = path.join("metrics.jsonl");
+    let rows = std::fs::read_to_string(&metrics).unwrap();
+    std::fs::write(&metrics, rows + newer).unwrap();
+    let old = View::read(&path).unwrap();
+    let told = lines::text(&old, 120);
+    let of = |words: &str| told.lines().find(|line| line.starts_with(words)).unwrap();
+    assert!(of("Policy entropy").ends_with("0.750 to 0.750, newest at step 29"));
+    assert!(!of("Training reward").contains("newest"));
+    for width in [50, 80, 100] {
+        let text = lines::text(&old, width);
+        assert!(text.lines().all(|line| line.chars().count() <= width));
     }
     // Whose an episode is stands before its question, where there are several parts.
     assert!(lines::text(&view, 100).contains("✗ 0.50 answered · Who was"));

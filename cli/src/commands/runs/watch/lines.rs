@@ -103,8 +103,9 @@ fn figure(figure: &Figure, words: usize, width: usize) -> Line<'static> {
         Span::styled(format!("{value:>VALUE$}"), BOLD),
     ];
     let room = width.saturating_sub(words + 1 + VALUE);
-    let trend = room >= COURSE[0] + TREND + 4;
-    let course = room.saturating_sub(if trend { TREND + 4 } else { 2 });
+    let wide = TREND + figure.age().chars().count();
+    let trend = room >= COURSE[0] + wide + 4;
+    let course = room.saturating_sub(if trend { wide + 4 } else { 2 });
     if course >= COURSE[0] {
         let course = course.min(COURSE[1]);
         let drawn = sparkline(&figure.values, course);
@@ -129,7 +130,7 @@ pub(super) fn alarms(part: &Part, width: usize) -> Vec<Line<'static>> {
     }
     let more = part.alarms.len().saturating_sub(ALARMS);
     if more > 0 {
-        let told = format!("and {more} older ones, which `forage inspect` prints");
+        let told = format!("and {more} older ones, which `forage runs show` prints");
         lines.extend(wrapped(&told, width, DIM));
     }
     lines
@@ -191,15 +192,14 @@ pub(super) fn trajectory(one: &Trajectory, place: usize, width: usize) -> Vec<Li
         .collect();
     let mut lines = wrapped(&format!("{} {}", place + 1, one.label()), width, BOLD);
     lines.extend(wrapped(&one.key.question, width, BOLD));
+    let earned = format!("{mark} reward {} · {}", reward(one), one.ending);
+    lines.extend(wrapped(&earned, width, style));
     let facts = [
-        format!("{mark} reward {} · {}", reward(one), one.ending),
-        format!("gold: {}", one.golds.join(" | ")),
         format!("answer: {}", one.answer.as_deref().unwrap_or("none")),
         format!("score: {}", parts.join(" · ")),
     ];
-    lines.extend(wrapped(&facts[0], width, style));
-    for fact in &facts[1..] {
-        lines.extend(wrapped(fact, width, PLAIN));
+    for fact in one.labels().into_iter().chain(facts) {
+        lines.extend(wrapped(&fact, width, PLAIN));
     }
     for segment in &one.segments {
         let style = PLAIN.fg(match segment.author {
