@@ -12,7 +12,7 @@ import time
 
 import torch
 from datasets import Dataset
-from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
+from transformers import AutoModelForCausalLM, AutoTokenizer, PrinterCallback, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
 torch.set_num_threads(2)
@@ -62,4 +62,7 @@ config = GRPOConfig(
 )
 # One prompt for all, so that every one has as many tokens.
 data = Dataset.from_list([{"prompt": PROMPT} for _ in range(512)])
-GRPOTrainer(model=model, reward_funcs=coin, args=config, train_dataset=data, processing_class=tokenizer, callbacks=[Clock()]).train()
+trainer = GRPOTrainer(model=model, reward_funcs=coin, args=config, train_dataset=data, processing_class=tokenizer, callbacks=[Clock()])
+# It prints dictionaries of Python between our lines.
+trainer.remove_callback(PrinterCallback)
+trainer.train()

@@ -19,46 +19,41 @@ static LETTER_OR_NUMBER: LazyLock<Option<Regex>> =
 /// assert_eq!(normalize("The  Beatles!"), "beatles");
 /// ```
 pub fn normalize(text: &str) -> String {
-    let mut lower = if text.is_ascii() {
+    let lower = if text.is_ascii() {
         text.to_ascii_lowercase()
     } else {
         text.to_lowercase()
     };
-    lower.retain(|character| !character.is_ascii_punctuation());
     let mut result = String::with_capacity(lower.len());
-    for word in without_articles(&lower)
-        .split(is_space)
-        .filter(|word| !word.is_empty())
-    {
-        if !result.is_empty() {
+    // The start of the last run of word characters, and whether a space comes before what follows.
+    let (mut run, mut spaced) = (0, false);
+    // The space behind the text ends its last run.
+    let characters = lower.chars().chain([' ']);
+    for character in characters.filter(|character| !character.is_ascii_punctuation()) {
+        let in_word = is_word(character);
+        if !in_word && matches!(&result[run..], "a" | "an" | "the") {
+            result.truncate(run);
+            spaced = true;
+        }
+        if is_space(character) {
+            spaced = true;
+            run = result.len();
+            continue;
+        }
+        if spaced && !result.is_empty() && !result.ends_with(' ') {
             result.push(' ');
         }
-        result.push_str(word);
-    }
-    result
-}
-
-/// Replaces each maximal run of word characters that is an article by a space.
-fn without_articles(text: &str) -> String {
-    let mut result = String::with_capacity(text.len());
-    let mut run_start = 0;
-    for (index, character) in text
-        .char_indices()
-        .filter(|&(_, character)| !is_word(character))
-    {
-        push_run(&mut result, &text[run_start..index]);
+        if spaced || !in_word {
+            run = result.len();
+        }
+        spaced = false;
         result.push(character);
-        run_start = index + character.len_utf8();
+        if !in_word {
+            run = result.len();
+        }
     }
-    push_run(&mut result, &text[run_start..]);
+    result.truncate(result.trim_end_matches(' ').len());
     result
-}
-
-fn push_run(result: &mut String, run: &str) {
-    match run {
-        "a" | "an" | "the" => result.push(' '),
-        run => result.push_str(run),
-    }
 }
 
 /// Python's `\w`, apart from the underscore, which is deleted before.
@@ -135,7 +130,42 @@ fn f1_of(prediction: &str, gold: &str) -> f32 {
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::{prop_assert_eq, proptest};
+
     use super::*;
+
+    /// The steps of the script one after the other.
+    fn in_steps(text: &str) -> String {
+        let mut text = text.to_lowercase();
+        text.retain(|character| !character.is_ascii_punctuation());
+        let mut without_articles = String::new();
+        let mut run = String::new();
+        for character in text.chars().chain([' ']) {
+            if is_word(character) {
+                run.push(character);
+                continue;
+            }
+            let article = ["a", "an", "the"].contains(&run.as_str());
+            without_articles.push_str(if article { " " } else { &run });
+            without_articles.push(character);
+            run.clear();
+        }
+        let words = without_articles.split(is_space);
+        let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
+        words.join(" ")
+    }
+
+    /// A word, often an article, and what ends it.
+    const WORD: &str = "(a|an|the|The|[ -~]{0,3}|[\\x00-\\x7f]|\\PC{1,2})[ .\t\x1c\u{301}]?";
+
+    proptest! {
+        #[test]
+        fn one_pass_comes_to_the_same_as_the_steps(words in vec(WORD, 0..12)) {
+            let text = words.concat();
+            prop_assert_eq!(normalize(&text), in_steps(&text), "{:?}", text);
+        }
+    }
 
     #[test]
     fn normalisation_vectors() {
