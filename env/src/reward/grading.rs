@@ -40,13 +40,13 @@ pub fn normalize(text: &str) -> String {
             run = result.len();
             continue;
         }
-        if spaced && !result.is_empty() && !result.ends_with(' ') {
-            result.push(' ');
-        }
-        if spaced || !in_word {
+        if spaced {
+            if !result.is_empty() && !result.ends_with(' ') {
+                result.push(' ');
+            }
             run = result.len();
+            spaced = false;
         }
-        spaced = false;
         result.push(character);
         if !in_word {
             run = result.len();
