@@ -43,7 +43,7 @@ pub struct Records {
     age: Duration,
     /// The last row has no end yet.
     half_written: bool,
-    /// What it began with, where that is another run's checkpoint.
+    /// The checkpoint of another run that it began with, if it did.
     pub(crate) forked: Option<Forked>,
     pub(super) rollouts: Vec<(u64, PathBuf)>,
     /// Scored episodes of its own steps, those of a run that it was forked from aside; none of a run whose policy does not play.
