@@ -282,10 +282,10 @@ def curves(sizes):
 
 
 def needs(parameters):
-    """Of the disk: 700 bytes of a passage as text, up to 1,100 in our index and 800 in Lucene's, which are kept, and of the largest size
+    """Of the disk: 700 bytes of a passage as text, up to 1,200 in our index and 800 in Lucene's, which are kept, and of the largest size
     the parts that an index is merged of beside it."""
     passages = [SIZES[size] for size in parameters["sizes"]]
-    return {"disk": 2600 * sum(passages) + 1100 * max(passages)}
+    return {"disk": 2700 * sum(passages) + 1200 * max(passages)}
 
 
 def benchmark(sizes):

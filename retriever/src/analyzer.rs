@@ -43,6 +43,11 @@ pub(crate) fn has_word(text: &str) -> bool {
     Segments::new(text).next().is_some()
 }
 
+/// The number of words of a text, stop words included.
+pub(crate) fn count_words(text: &str) -> usize {
+    Segments::new(text).count()
+}
+
 /// Tells whether a text is one word and nothing else.
 pub(crate) fn is_one_word(text: &str) -> bool {
     Segments::new(text).next() == Some(text)
@@ -116,28 +121,16 @@ impl<'t> TermStream<'t> {
         }
     }
 
-    /// The next word, stop words included, and nothing done about its term: for callers that rule most words out by
-    /// their looks. [`TermStream::analyze_word`] gives the term.
-    pub(crate) fn next_raw_word(&mut self) -> Option<&'t str> {
+    /// The next word; its term is empty for a stop word.
+    fn next_word(&mut self) -> Option<&'t str> {
         let word = self.segments.next()?;
         self.words += 1;
-        Some(word)
-    }
-
-    /// The term of a word of [`TermStream::next_raw_word`]; empty for a stop word.
-    pub(crate) fn analyze_word(&mut self, word: &str) -> &str {
         self.term.clear();
         if word.is_ascii() {
             self.normalize_ascii(word);
         } else {
             self.normalize_unicode(word);
         }
-        &self.term
-    }
-
-    fn next_word(&mut self) -> Option<&'t str> {
-        let word = self.next_raw_word()?;
-        self.analyze_word(word);
         Some(word)
     }
 
@@ -215,7 +208,7 @@ impl Tokenizer for EnglishTokenizer {
     }
 }
 
-/// Offsets are not filled in: the index holds frequencies only.
+/// Offsets are not filled in: the index holds frequencies and positions only.
 pub(crate) struct EnglishTokenStream<'a> {
     terms: TermStream<'a>,
     token: Token,
@@ -223,12 +216,12 @@ pub(crate) struct EnglishTokenStream<'a> {
 
 impl TokenStream for EnglishTokenStream<'_> {
     fn advance(&mut self) -> bool {
-        let Some(term) = self.terms.next_term() else {
+        let Some(located) = self.terms.next_located() else {
             return false;
         };
         self.token.text.clear();
-        self.token.text.push_str(term);
-        self.token.position = self.token.position.wrapping_add(1);
+        self.token.text.push_str(located.term);
+        self.token.position = located.position;
         true
     }
 

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize, Serializer};
 use crate::error::IndexError;
 
 pub(crate) use docset::DocSet;
-pub(crate) use postings::Postings;
+pub(crate) use postings::{Located, Postings};
 pub(crate) use scorer::{Bag, Scorer, Scratch, SegmentPart, Totals, Wanted, Widening};
 
 pub(crate) use writer::{Entry, Part, PartWriter, merge_parts};

@@ -9,10 +9,12 @@ mod display;
 mod eval;
 mod lexer;
 mod parser;
+mod phrase;
 mod plan;
 mod shape;
-mod verify;
 mod window;
+
+use std::ops::Range;
 
 use forage_contracts::retriever::Fingerprint;
 
@@ -28,15 +30,12 @@ pub(crate) const MAX_PREFIXES: usize = 16;
 pub(crate) const MAX_DEPTH: usize = 32;
 /// Largest boost, alone or multiplied up through nested groups.
 pub(crate) const MAX_BOOST: f32 = 1000.0;
-/// Most bytes of passages that a query has read to decide what the index cannot: phrases, words in one part. Two seconds or
-/// so. When they are used up, the passages left match by what the index alone is sure of, and an issue says so.
-pub(crate) const MAX_VERIFIED_BYTES: u64 = 64 << 20;
 /// Issues reported one by one.
 pub(crate) const MAX_ISSUES: usize = 64;
 
 /// The fingerprint of boolean mode over what `bm25` ranks.
 pub(crate) fn boolean_fingerprint(bm25: &Fingerprint) -> Fingerprint {
-    Fingerprint::of(&format!("boolean 2\n{}\n", bm25.0))
+    Fingerprint::of(&format!("boolean 3\n{}\n", bm25.0))
 }
 
 /// A parsed boolean query.
@@ -104,6 +103,26 @@ pub(crate) enum Part {
     Anywhere,
     Title,
     Text,
+}
+
+impl Part {
+    /// The positions of a passage that belong to the part; `text` is that of the first word of its text.
+    fn positions(self, text: u32) -> Range<u32> {
+        match self {
+            Self::Anywhere => 0..u32::MAX,
+            Self::Title => 0..text,
+            Self::Text => text..u32::MAX,
+        }
+    }
+
+    /// The number of these positions that belong to it.
+    fn count(self, positions: &[u32], text: u32) -> u32 {
+        let within = self.positions(text);
+        let inside = positions
+            .iter()
+            .filter(|position| within.contains(*position));
+        inside.count() as u32
+    }
 }
 
 #[derive(Debug, Clone, PartialEq)]

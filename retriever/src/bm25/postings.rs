@@ -5,15 +5,18 @@ use std::io;
 use std::sync::Arc;
 
 use rayon::prelude::*;
+use tantivy::fastfield::Column;
 use tantivy::fieldnorm::FieldNormReader;
 use tantivy::index::InvertedIndexReader;
-use tantivy::postings::{BlockSegmentPostings, TermInfo};
+use tantivy::postings::{BlockSegmentPostings, Postings as _, SegmentPostings, TermInfo};
 use tantivy::schema::IndexRecordOption;
 use tantivy::termdict::TermMerger;
-use tantivy::{Directory, Index};
+use tantivy::{Directory, DocSet as _, Index};
 
-use super::writer::{CONTENTS, FIELD_SEPARATOR, FIELDS, filter_token, only_segment};
+use super::writer::{CONTENTS, FIELD_SEPARATOR, FIELDS, TITLE_WORDS, filter_token, only_segment};
 
+/// Positions of a full block, which takes a byte at least.
+const POSITIONS_BLOCK: usize = 128;
 /// Terms whose bounds are computed in one parallel step.
 const BOUNDS_BATCH: usize = 1 << 16;
 
@@ -25,6 +28,44 @@ pub(crate) struct FoundTerm {
     pub(crate) info: TermInfo,
 }
 
+/// The documents of a term, ascending, with the positions of its occurrences.
+pub(crate) struct Located {
+    postings: SegmentPostings,
+    /// More positions than the file can hold.
+    most: usize,
+}
+
+impl Located {
+    /// The current document, `TERMINATED` at the end.
+    pub(crate) fn doc(&self) -> u32 {
+        self.postings.doc()
+    }
+
+    /// Moves to the next document.
+    pub(crate) fn advance(&mut self) -> u32 {
+        self.postings.advance()
+    }
+
+    /// Moves to the first document that is not before this one, which may be the current one.
+    pub(crate) fn seek(&mut self, doc: u32) -> u32 {
+        self.postings.seek(doc.max(self.doc()))
+    }
+
+    /// Reads the positions in the current document, ascending.
+    ///
+    /// # Errors
+    /// When a damaged file claims more of them than it can hold, for which memory would be taken.
+    pub(crate) fn positions(&mut self, positions: &mut Vec<u32>) -> io::Result<()> {
+        let freq = self.postings.term_freq();
+        if freq as usize > self.most {
+            let what = format!("{freq} positions of a term in a document");
+            return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+        }
+        self.postings.positions(positions);
+        Ok(())
+    }
+}
+
 /// Postings of one corpus, ready to be searched. Document numbers are ranks in the order of external ids.
 pub(crate) struct Postings {
     inverted: Arc<InvertedIndexReader>,
@@ -33,6 +74,7 @@ pub(crate) struct Postings {
     /// One byte per document: its length in Lucene's quantisation.
     norms: Vec<u8>,
     docs_with_terms: u64,
+    title_words: Column<u64>,
 }
 
 impl Postings {
@@ -51,6 +93,7 @@ impl Postings {
         Ok(Self {
             inverted: reader.inverted_index(contents)?,
             fields: reader.inverted_index(fields)?,
+            title_words: reader.fast_fields().u64(TITLE_WORDS)?,
             norms,
             docs_with_terms,
         })
@@ -86,6 +129,21 @@ impl Postings {
     pub(crate) fn blocks(&self, info: &TermInfo) -> io::Result<BlockSegmentPostings> {
         self.inverted
             .read_block_postings_from_terminfo(info, IndexRecordOption::WithFreqs)
+    }
+
+    /// The documents of a term with the positions of its occurrences, title before text.
+    pub(crate) fn located(&self, info: &TermInfo) -> io::Result<Located> {
+        let positions = IndexRecordOption::WithFreqsAndPositions;
+        Ok(Located {
+            postings: self.inverted.read_postings_from_terminfo(info, positions)?,
+            most: info.positions_range.len().saturating_add(1) * POSITIONS_BLOCK,
+        })
+    }
+
+    /// The position of the first word of a document's text: the number of words of its title, stop words included.
+    pub(crate) fn text_position(&self, doc: u32) -> u32 {
+        // No document has 2^32 words.
+        self.title_words.first(doc).unwrap_or(0) as u32
     }
 
     /// The documents whose field has this value, ascending; `None` when such values are not indexed.

@@ -6,11 +6,13 @@ use tantivy::indexer::{SingleSegmentIndexWriter, merge_filtered_segments};
 use tantivy::schema::{FAST, Field, IndexRecordOption, Schema, TextFieldIndexing, TextOptions};
 use tantivy::{Directory, Index, IndexSettings, SegmentReader, TantivyDocument, TantivyError};
 
-use crate::analyzer::{ANALYZER_ID, EnglishTokenizer};
+use crate::analyzer::{ANALYZER_ID, EnglishTokenizer, count_words};
 
 pub(super) const CONTENTS: &str = "contents";
 pub(super) const FIELDS: &str = "fields";
 const RANK: &str = "rank";
+/// Words of the title, which stand before those of the text.
+pub(super) const TITLE_WORDS: &str = "title_words";
 const TITLE: &str = "title";
 /// tantivy's name for the tokenizer that takes a value as one token.
 const RAW: &str = "raw";
@@ -27,7 +29,7 @@ fn schema() -> Schema {
     let mut builder = Schema::builder();
     let contents = TextFieldIndexing::default()
         .set_tokenizer(ANALYZER_ID)
-        .set_index_option(IndexRecordOption::WithFreqs)
+        .set_index_option(IndexRecordOption::WithFreqsAndPositions)
         .set_fieldnorms(true);
     builder.add_text_field(
         CONTENTS,
@@ -39,6 +41,7 @@ fn schema() -> Schema {
         .set_fieldnorms(false);
     builder.add_text_field(FIELDS, TextOptions::default().set_indexing_options(fields));
     builder.add_u64_field(RANK, FAST);
+    builder.add_u64_field(TITLE_WORDS, FAST);
     builder.build()
 }
 
@@ -62,7 +65,7 @@ pub(crate) struct Entry<'a> {
 /// Postings of passages with consecutive ranks, collected in memory on the calling thread.
 pub(crate) struct PartWriter {
     writer: SingleSegmentIndexWriter,
-    fields: [Field; 3],
+    fields: [Field; 4],
     memory_bytes: usize,
     added: u32,
     /// Bytes of the passage that was added last, as they are indexed.
@@ -83,6 +86,7 @@ impl PartWriter {
             schema.get_field(CONTENTS)?,
             schema.get_field(FIELDS)?,
             schema.get_field(RANK)?,
+            schema.get_field(TITLE_WORDS)?,
         ];
         let tokenizers = tantivy::tokenizer::TokenizerManager::default();
         tokenizers.register(ANALYZER_ID, EnglishTokenizer);
@@ -103,7 +107,7 @@ impl PartWriter {
 
     /// Adds the passage with the next rank.
     pub(crate) fn add(&mut self, rank: u32, entry: Entry<'_>) -> tantivy::Result<()> {
-        let [contents, fields, rank_field] = self.fields;
+        let [contents, fields, rank_field, title_words] = self.fields;
         // Anserini's flat contents.
         self.text.clear();
         self.text.push_str(entry.title);
@@ -122,6 +126,7 @@ impl PartWriter {
             }
         }
         document.add_u64(rank_field, u64::from(rank));
+        document.add_u64(title_words, count_words(entry.title) as u64);
         self.added += 1;
         self.writer.add_document(document)
     }

@@ -1,10 +1,9 @@
 //! Finding and ranking the passages a query matches.
 //!
-//! Documents are taken in windows. Bit sets give those that may match, the index's frequencies give the highest score each
-//! may have; phrases and words in one part, which the index cannot decide, are then read off the stored passage in the
-//! order of those scores, and only as long as one could still enter the list and [`MAX_VERIFIED_BYTES`] are not used up.
+//! Documents are taken in windows. Bit sets give those that may match, and frequencies the highest score each may have, leaf by leaf;
+//! where there are phrases, those that could still enter the list have the positions of their terms compared.
 
-use std::cell::Cell;
+use std::io;
 use std::sync::Arc;
 
 use forage_contracts::retriever::{
@@ -13,17 +12,19 @@ use forage_contracts::retriever::{
 };
 use tantivy::TERMINATED;
 
-use super::plan::{LeafStep, Plan, Step, plan};
-use super::window::{Bits, NONE, Stream, WINDOW};
-use super::{MAX_ISSUES, MAX_VERIFIED_BYTES, boolean_fingerprint, parse_with};
+use super::phrase::{Phrase, Places};
+use super::plan::{LeafStep, Place, Plan, Step, plan};
+use super::window::{Bits, NONE, Stream, WINDOW, each};
+use super::{MAX_ISSUES, boolean_fingerprint, parse_with};
 use crate::bm25::{DocSet, Scorer};
-use crate::index::{Document, Index, Segment, floor, guarded};
+use crate::cancel::check_io;
+use crate::index::{Index, Segment, floor, guarded};
 use crate::mode::ModeEntry;
 use crate::retriever::Bm25Retriever;
 use crate::top::{Scored, TopK};
 
-/// Bytes that a passage counts for at least when it is read: finding it takes time too.
-const LEAST_BYTES: u64 = 256;
+/// Widens highest scores by more than the order of a sum in f64 changes, and far less than a step of f32.
+const ROUNDING_SLACK: f64 = 1.0 + 1e-12;
 
 /// AND, OR, NOT, phrases and fields, ranked by BM25.
 pub(crate) const MODE: ModeEntry = ModeEntry {
@@ -39,23 +40,16 @@ pub(crate) const MODE: ModeEntry = ModeEntry {
 impl Bm25Retriever {
     /// The best `k` passages that a query in boolean syntax matches, and the repairs of the query.
     ///
-    /// A passage scores the BM25 of the positive words and phrases it matches. A query whose phrases would take reading
-    /// more than 64 MiB of passages is answered by what was read, with an issue that says so.
+    /// A passage scores the BM25 of the positive words and phrases it matches.
     ///
     /// # Errors
     /// [`RetrieverError`] when postings or passages cannot be read, or the query's flag was set; never because of what the
     /// query says.
     pub fn search_boolean(&self, query: &Query, k: usize) -> Result<BooleanAnswer, RetrieverError> {
-        let search = || self.search_boolean_within(query, k, MAX_VERIFIED_BYTES);
-        guarded(self.index().place(), search)
+        guarded(self.index().place(), || self.answer_boolean(query, k))
     }
 
-    fn search_boolean_within(
-        &self,
-        query: &Query,
-        k: usize,
-        verified_bytes: u64,
-    ) -> Result<BooleanAnswer, RetrieverError> {
+    fn answer_boolean(&self, query: &Query, k: usize) -> Result<BooleanAnswer, RetrieverError> {
         let index = self.index();
         // A dictionary that cannot be read fails when the value is looked up.
         let is_field = |name: &str| {
@@ -77,21 +71,7 @@ impl Bm25Retriever {
                 }));
             }
             let allowed = index.allowed(&query.filter, &query.cancel)?;
-            let reading = Reading {
-                left: Cell::new(Some(verified_bytes)),
-                cancel: &query.cancel,
-            };
-            ranked = all_segments(index, &plan, scorer, allowed.as_deref(), &reading, k)?;
-            if reading.is_over() {
-                issues.push(ParseIssue {
-                    at: 0..query.text.len(),
-                    message: format!(
-                        "too many passages have to be read for its phrases and words in one part: after {} MiB the \
-                         others were not searched for them; add rarer words that must match",
-                        verified_bytes >> 20
-                    ),
-                });
-            }
+            ranked = all_segments(index, &plan, scorer, allowed.as_deref(), &query.cancel, k)?;
         }
         Ok(BooleanAnswer {
             hits: self.hits(&ranked)?,
@@ -140,44 +120,39 @@ fn all_segments(
     plan: &Plan,
     scorer: &Scorer,
     allowed: Option<&[DocSet]>,
-    reading: &Reading<'_>,
+    cancel: &CancelFlag,
     k: usize,
 ) -> Result<Vec<(u32, f32)>, RetrieverError> {
     let mut best: Vec<(u32, f32)> = Vec::new();
     for (slot, segment) in index.segments().iter().enumerate() {
-        let mut streams = Vec::with_capacity(plan.places.len());
-        for places in &plan.places {
-            streams
-                .push(Stream::open(&places[slot], &segment.postings).map_err(index.unreadable())?);
-        }
         let mut top = TopK::default();
         top.reset(k.min(segment.len()), floor(&best, k));
         let mut search = Search {
             plan,
             scorer,
+            slot,
             segment,
             allowed: allowed.map(|sets| &sets[slot]),
-            reading,
-            streams,
+            cancel,
+            streams: Vec::new(),
+            places: plan.places.iter().map(|_| None).collect(),
             base: 0,
             top,
         };
-        search.run()?;
+        search.run().map_err(index.unreadable())?;
         let of_segment = search.top.drain_sorted();
         index.merge_ranked(&mut best, segment, of_segment, k)?;
     }
     Ok(best)
 }
 
-/// The treatment of leaves that the index cannot decide.
+/// The treatment of phrases where frequencies alone are known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mode {
-    /// As matching, as often as the frequencies allow.
+    /// As matching where all their terms are.
     Possible,
     /// As not matching.
     Certain,
-    /// By a look into the passage.
-    Exact,
 }
 
 impl Mode {
@@ -185,7 +160,6 @@ impl Mode {
         match self {
             Self::Possible => Self::Certain,
             Self::Certain => Self::Possible,
-            Self::Exact => Self::Exact,
         }
     }
 }
@@ -194,42 +168,29 @@ impl Mode {
 struct Search<'a> {
     plan: &'a Plan,
     scorer: &'a Scorer,
+    /// The number of the segment.
+    slot: usize,
     segment: &'a Segment,
     allowed: Option<&'a DocSet>,
-    reading: &'a Reading<'a>,
+    cancel: &'a CancelFlag,
+    /// One for each source.
     streams: Vec<Stream<'a>>,
+    /// The same where a phrase has asked for positions.
+    places: Vec<Option<Places>>,
     base: u32,
     top: TopK,
 }
 
-/// The reading of passages for one query, over all segments.
-struct Reading<'a> {
-    /// Bytes that may still be read; `None` once a passage was longer than that.
-    left: Cell<Option<u64>>,
-    cancel: &'a CancelFlag,
-}
-
-impl Reading<'_> {
-    /// Tells whether a passage may be read, and counts it.
-    fn allows(&self, document: Document<'_>) -> bool {
-        let bytes = (document.title.len() + document.text.len()) as u64;
-        let left = self.left.get();
-        let left = left.and_then(|left| left.checked_sub(bytes.max(LEAST_BYTES)));
-        self.left.set(left);
-        left.is_some()
-    }
-
-    fn is_over(&self) -> bool {
-        self.left.get().is_none()
-    }
-}
-
 impl Search<'_> {
-    fn run(&mut self) -> Result<(), RetrieverError> {
+    fn run(&mut self) -> io::Result<()> {
+        for places in &self.plan.places {
+            let stream = Stream::open(&places[self.slot], &self.segment.postings)?;
+            self.streams.push(stream);
+        }
         let len = self.segment.len() as u32;
-        let mut candidates: Vec<Scored> = Vec::new();
+        let mut scores = vec![0.0; WINDOW];
         loop {
-            self.reading.cancel.check()?;
+            check_io(self.cancel)?;
             let next = self.next(&self.plan.root);
             // Later documents lose ties, so nothing better can come when the list is full of the highest score.
             let possible = Scored {
@@ -241,65 +202,88 @@ impl Search<'_> {
             }
             self.base = next & !63;
             for stream in &mut self.streams {
-                stream.fill(self.base);
+                stream.fill(self.base)?;
             }
-            candidates.clear();
-            self.candidates(len, &mut candidates)?;
-            if self.plan.verifies {
-                candidates.sort_unstable_by(|one, other| other.cmp(one));
-            }
-            for &candidate in &candidates {
-                if !self.top.admits(candidate) {
-                    if self.plan.verifies {
-                        break;
-                    }
-                    continue;
-                }
-                let score = if self.plan.verifies {
-                    self.verified(candidate.doc)?
-                } else {
-                    Some(f64::from(candidate.score))
-                };
-                if let Some(score) = score {
-                    self.top.push(Scored {
-                        score: score as f32,
-                        doc: candidate.doc,
-                    });
-                }
-            }
+            let mut found = self.bits(&self.plan.root, Mode::Possible);
+            self.keep_allowed(len, &mut found);
+            self.add_highest(&self.plan.root, &found, &mut scores);
+            self.offer(&found, &mut scores)?;
             self.base = self.base.saturating_add(WINDOW as u32);
         }
     }
 
-    /// The score of a document by what stands in it, or by what the index is sure of once no more may be read.
-    fn verified(&self, doc: u32) -> Result<Option<f64>, RetrieverError> {
-        if !self.reading.is_over() {
-            let score = self.score(&self.plan.root, doc, Mode::Exact)?;
-            if !self.reading.is_over() {
-                return Ok(score);
+    /// Leaves out what the segment does not have and the filter does not let through.
+    fn keep_allowed(&self, len: u32, found: &mut Bits) {
+        let inside = (len - self.base) as usize;
+        for (number, word) in found.iter_mut().enumerate() {
+            let (first, base) = (number * 64, self.base as usize / 64);
+            if let Some(allowed) = self.allowed {
+                *word &= allowed.words().get(base + number).copied().unwrap_or(0);
+            } else if first >= inside {
+                *word = 0;
+            } else if inside - first < 64 {
+                *word &= (1 << (inside - first)) - 1;
             }
         }
-        self.score(&self.plan.root, doc, Mode::Certain)
     }
 
-    /// The documents of the window that may match, with the highest scores they may have.
-    fn candidates(&self, len: u32, candidates: &mut Vec<Scored>) -> Result<(), RetrieverError> {
-        for (slot, mut bits) in self
-            .bits(&self.plan.root, Mode::Possible)
-            .into_iter()
-            .enumerate()
-        {
+    /// Adds the highest score of each of these documents, all of which the step may match, to those of the window.
+    fn add_highest(&self, step: &Step, among: &Bits, scores: &mut [f64]) {
+        let (must, should) = match step {
+            Step::Leaf(leaf) => return self.add_leaf(leaf, among, scores),
+            Step::Group { must, should, .. } => (must, should),
+        };
+        for step in must {
+            self.add_highest(step, among, scores);
+        }
+        for step in should {
+            let mut matched = self.bits(step, Mode::Possible);
+            and(&mut matched, among);
+            self.add_highest(step, &matched, scores);
+        }
+    }
+
+    fn add_leaf(&self, leaf: &LeafStep, among: &Bits, scores: &mut [f64]) {
+        let (weight, norms) = (leaf.weight(), self.segment.postings.norms());
+        let Some((first, others)) = leaf.sources.split_first() else {
+            return;
+        };
+        each(among, |slot| {
+            let mut freq = self.streams[*first].freq(slot);
+            // Every match begins at an occurrence of the first term, and a rigid one takes one of every term.
+            if leaf.rigid {
+                let of_others = others.iter().map(|&other| self.streams[other].freq(slot));
+                freq = of_others.fold(freq, u32::min);
+            }
+            let norm = norms[self.base as usize + slot];
+            scores[slot] += f64::from(self.scorer.score(weight, norm, freq as f32));
+        });
+    }
+
+    /// Offers the documents to the list; leaves no scores behind.
+    fn offer(&mut self, found: &Bits, scores: &mut [f64]) -> io::Result<()> {
+        for (number, &word) in found.iter().enumerate() {
+            let mut bits = word;
+            if bits != 0 && self.plan.has_phrases {
+                check_io(self.cancel)?;
+            }
             while bits != 0 {
-                let doc = self.base + slot as u32 * 64 + bits.trailing_zeros();
+                let slot = number * 64 + bits.trailing_zeros() as usize;
                 bits &= bits - 1;
-                if doc < len
-                    && self.allowed.is_none_or(|allowed| allowed.contains(doc))
-                    && let Some(score) = self.score(&self.plan.root, doc, Mode::Possible)?
-                {
-                    candidates.push(Scored {
-                        score: score as f32,
-                        doc,
-                    });
+                let doc = self.base + slot as u32;
+                let highest = std::mem::take(&mut scores[slot]);
+                let score = (highest * ROUNDING_SLACK) as f32;
+                if !self.top.admits(Scored { score, doc }) {
+                    continue;
+                }
+                let score = if self.plan.has_phrases {
+                    self.score(&self.plan.root, doc)?
+                } else {
+                    Some(highest)
+                };
+                if let Some(score) = score {
+                    let score = score as f32;
+                    self.top.push(Scored { score, doc });
                 }
             }
         }
@@ -325,7 +309,7 @@ impl Search<'_> {
 
     fn bits(&self, step: &Step, mode: Mode) -> Bits {
         let (must, should, not) = match step {
-            Step::Leaf(leaf) if mode == Mode::Certain && leaf.check.is_some() => return NONE,
+            Step::Leaf(leaf) if mode == Mode::Certain && leaf.phrase.is_some() => return NONE,
             Step::Leaf(leaf) => {
                 let mut all = [u64::MAX; WINDOW / 64];
                 for &source in &leaf.sources {
@@ -356,74 +340,79 @@ impl Search<'_> {
         found
     }
 
-    /// The score of a document of the window; `None` when it does not match.
-    fn score(&self, step: &Step, doc: u32, mode: Mode) -> Result<Option<f64>, RetrieverError> {
+    /// The score of a document of the window; `None` when it does not match. Documents must be asked for in ascending order.
+    fn score(&mut self, step: &Step, doc: u32) -> io::Result<Option<f64>> {
         let (must, should, not) = match step {
-            Step::Leaf(leaf) => return self.leaf_score(leaf, doc, mode),
+            Step::Leaf(leaf) => return self.leaf_score(leaf, doc),
             Step::Group { must, should, not } => (must, should, not),
         };
         let mut sum = 0.0;
         for step in must {
-            match self.score(step, doc, mode)? {
+            match self.score(step, doc)? {
                 Some(score) => sum += score,
                 None => return Ok(None),
             }
         }
         for step in not {
-            if self.score(step, doc, mode.negated())?.is_some() {
+            if self.score(step, doc)?.is_some() {
                 return Ok(None);
             }
         }
         let mut matched = !must.is_empty() || should.is_empty();
         for step in should {
-            if let Some(score) = self.score(step, doc, mode)? {
+            if let Some(score) = self.score(step, doc)? {
                 (sum, matched) = (sum + score, true);
             }
         }
         Ok(matched.then_some(sum))
     }
 
-    fn leaf_score(
-        &self,
-        leaf: &LeafStep,
-        doc: u32,
-        mode: Mode,
-    ) -> Result<Option<f64>, RetrieverError> {
+    fn leaf_score(&mut self, leaf: &LeafStep, doc: u32) -> io::Result<Option<f64>> {
         let slot = (doc - self.base) as usize;
-        let mut fewest = u32::MAX;
-        for &source in &leaf.sources {
-            let stream = &self.streams[source];
-            if !stream.holds(slot) {
-                return Ok(None);
-            }
-            fewest = fewest.min(stream.freq(slot));
+        let is_missing = |&source: &usize| !self.streams[source].holds(slot);
+        let Some(&first) = leaf.sources.first() else {
+            return Ok(None);
+        };
+        if leaf.sources.iter().any(is_missing) {
+            return Ok(None);
         }
-        let first = leaf
-            .sources
-            .first()
-            .map_or(0, |&source| self.streams[source].freq(slot));
-        let freq = match (&leaf.check, mode) {
-            (None, _) => first as f32,
-            (Some(_), Mode::Certain) => return Ok(None),
-            // Every match begins at an occurrence of the first term.
-            (Some(_), Mode::Possible) => {
-                if leaf.rigid {
-                    fewest as f32
-                } else {
-                    first as f32
-                }
-            }
-            (Some(check), Mode::Exact) => {
-                self.reading.cancel.check()?;
-                let document = self.segment.document(self.segment.local_at_rank(doc)?)?;
-                if !self.reading.allows(document) {
-                    return Ok(None);
-                }
-                check.frequency(document)
-            }
+        let freq = match &leaf.phrase {
+            Some(phrase) => self.phrase_frequency(phrase, &leaf.sources, doc)?,
+            None => self.streams[first].freq(slot) as f32,
         };
         let norm = self.segment.postings.norms()[doc as usize];
         Ok((freq > 0.0).then(|| f64::from(self.scorer.score(leaf.weight(), norm, freq))))
+    }
+
+    fn phrase_frequency(
+        &mut self,
+        phrase: &Phrase,
+        sources: &[usize],
+        doc: u32,
+    ) -> io::Result<f32> {
+        let postings = &self.segment.postings;
+        for &source in sources {
+            let opened = match &mut self.places[source] {
+                Some(opened) => opened,
+                closed => {
+                    let Place::Postings(infos) = &self.plan.places[source][self.slot] else {
+                        return Err(io::Error::other("a phrase of what is not a term"));
+                    };
+                    let [info] = &infos[..] else {
+                        return Err(io::Error::other("a document holds a term without postings"));
+                    };
+                    closed.insert(Places::new(postings.located(info)?))
+                }
+            };
+            opened.read(doc)?;
+        }
+        let within = phrase.part.positions(postings.text_position(doc));
+        let places = |number: usize| {
+            self.places[sources[number]]
+                .as_ref()
+                .map_or(&[][..], Places::get)
+        };
+        Ok(phrase.frequency(places, &within))
     }
 }
 

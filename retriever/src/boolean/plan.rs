@@ -2,9 +2,10 @@
 
 use std::io;
 
+use tantivy::TERMINATED;
 use tantivy::postings::TermInfo;
 
-use super::verify::{Check, Wanted};
+use super::phrase::Phrase;
 use super::{BooleanQuery, Kind, Leaf, MAX_BOOST, Node, Occur, Part};
 use crate::analyzer::{TermStream, simple_lowercase};
 use forage_contracts::retriever::CancelFlag;
@@ -15,12 +16,18 @@ use crate::index::Segment;
 
 /// Index terms a prefix may stand for and still take part in the ranking.
 const MAX_RANKED_EXPANSION: usize = 1024;
+/// Documents between two looks at the flag that ends a search.
+const LOOKED_AT: u32 = 4096;
 
 /// Something whose documents the index knows.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Source {
-    Term(String),
+    Term {
+        part: Part,
+        term: String,
+    },
     Prefix {
+        part: Part,
         beginning: String,
         own: Option<String>,
     },
@@ -33,12 +40,21 @@ pub(super) enum Source {
 /// The documents of a source in one segment.
 pub(super) enum Place {
     Postings(Vec<TermInfo>),
+    /// Those that stand in the title, or in the text.
+    InPart(Vec<TermInfo>, Part),
     /// Few documents, ascending.
     List(Vec<u32>),
     Set(DocSet),
 }
 
 impl Place {
+    fn of_terms(infos: Vec<TermInfo>, part: Part) -> Self {
+        match part {
+            Part::Anywhere => Self::Postings(infos),
+            Part::Title | Part::Text => Self::InPart(infos, part),
+        }
+    }
+
     /// The smaller of a list, 32 bits a document, and a set, one bit for each of the `len` documents of the segment: a query
     /// may name hundreds of ids.
     fn of(docs: Vec<u32>, len: usize) -> Self {
@@ -65,8 +81,8 @@ pub(super) struct LeafStep {
     pub(super) sources: Vec<usize>,
     idf: f32,
     boost: f32,
-    /// The check that is left to do in the passage itself.
-    pub(super) check: Option<Check>,
+    /// The order of the sources.
+    pub(super) phrase: Option<Phrase>,
     /// True when every match takes an own occurrence of every source.
     pub(super) rigid: bool,
 }
@@ -79,7 +95,7 @@ impl LeafStep {
 
 pub(super) struct Plan {
     pub(super) root: Step,
-    pub(super) verifies: bool,
+    pub(super) has_phrases: bool,
     /// At least the sum of all scores.
     pub(super) ceiling: f32,
     /// For every source its places, segment by segment.
@@ -111,7 +127,7 @@ pub(super) fn plan(
     let Planner { places, broad, .. } = planner;
     let ceiling = (ceiling(&root) * (1.0 + 1e-6)) as f32;
     Ok(Some(Plan {
-        verifies: verifies(&root),
+        has_phrases: has_phrases(&root),
         ceiling: ceiling.next_up(),
         root,
         places,
@@ -146,14 +162,14 @@ impl Planner<'_> {
             }
         }
         for steps in [&mut must, &mut not] {
-            // What needs no look into passages decides first.
-            steps.sort_by_key(verifies);
+            // What needs no positions decides first.
+            steps.sort_by_key(has_phrases);
         }
         Ok(Step::Group { must, should, not })
     }
 
     fn leaf(&mut self, leaf: &Leaf, boost: f32) -> io::Result<LeafStep> {
-        let (sources, check) = match leaf {
+        let (sources, phrase) = match leaf {
             Leaf::Exact { field, value } => (
                 vec![Source::Exact {
                     field: field.clone(),
@@ -162,17 +178,12 @@ impl Planner<'_> {
                 None,
             ),
             Leaf::Prefix { part, text } => {
-                let beginning: String = text.chars().map(simple_lowercase).collect();
-                let own = crate::analyze(text).pop();
-                let wanted = Wanted::Prefix {
-                    beginning: beginning.clone(),
-                    own: own.clone(),
-                };
-                let check = (*part != Part::Anywhere).then_some(Check {
+                let prefix = Source::Prefix {
                     part: *part,
-                    wanted,
-                });
-                (vec![Source::Prefix { beginning, own }], check)
+                    beginning: text.chars().map(simple_lowercase).collect(),
+                    own: crate::analyze(text).pop(),
+                };
+                (vec![prefix], None)
             }
             Leaf::Word { part, text } => self::sequence(*part, text, 0),
             Leaf::Phrase { part, text, slop } => self::sequence(*part, text, *slop),
@@ -190,7 +201,7 @@ impl Planner<'_> {
             sources: numbers,
             idf: idf as f32,
             boost,
-            check,
+            phrase,
             rigid,
         })
     }
@@ -210,13 +221,13 @@ impl Planner<'_> {
     /// The places of a source and, if it counts in the ranking, in how many passages it is.
     fn look_up(&mut self, source: &Source) -> io::Result<(Vec<Place>, Option<u64>)> {
         match source {
-            Source::Term(term) => {
+            Source::Term { part, term } => {
                 let (mut places, mut doc_freq) = (Vec::new(), 0);
                 check_io(self.cancel)?;
                 for segment in self.segments {
                     let found = segment.postings.find(term)?.map(|found| found.info);
                     doc_freq += found.as_ref().map_or(0, |info| u64::from(info.doc_freq));
-                    places.push(Place::Postings(found.into_iter().collect()));
+                    places.push(Place::of_terms(found.into_iter().collect(), *part));
                 }
                 Ok((places, Some(doc_freq)))
             }
@@ -228,12 +239,17 @@ impl Planner<'_> {
                 }
                 Ok((places, None))
             }
-            Source::Prefix { beginning, own } => self.expand(beginning, own.as_deref()),
+            Source::Prefix {
+                part,
+                beginning,
+                own,
+            } => self.expand(*part, beginning, own.as_deref()),
         }
     }
 
     fn expand(
         &mut self,
+        part: Part,
         beginning: &str,
         own: Option<&str>,
     ) -> io::Result<(Vec<Place>, Option<u64>)> {
@@ -241,7 +257,7 @@ impl Planner<'_> {
         let (mut infos, mut sets, mut doc_freq) = (Vec::new(), Vec::new(), 0);
         for segment in self.segments {
             let (mut of_segment, mut set) = (Vec::new(), DocSet::empty(segment.len()));
-            let mut add = |term: &str, info: &TermInfo| {
+            each_term(segment, beginning, own, &mut |term, info| {
                 check_io(self.cancel)?;
                 if names.len() <= MAX_RANKED_EXPANSION {
                     names.insert(term.to_owned());
@@ -253,45 +269,97 @@ impl Planner<'_> {
                     blocks.advance();
                 }
                 Ok(())
-            };
-            segment.postings.expand(beginning, &mut add)?;
-            if let Some(own) = own.filter(|own| !own.starts_with(beginning))
-                && let Some(found) = segment.postings.find(own)?
-            {
-                add(own, &found.info)?;
-            }
+            })?;
             doc_freq += set.count() as u64;
             infos.push(of_segment);
             sets.push(set);
         }
         if names.len() > MAX_RANKED_EXPANSION {
-            self.broad.push(beginning.to_owned());
+            if !self.broad.iter().any(|known| known == beginning) {
+                self.broad.push(beginning.to_owned());
+            }
+            if part != Part::Anywhere {
+                for (segment, set) in self.segments.iter().zip(&mut sets) {
+                    *set = self.within(segment, part, beginning, own)?;
+                }
+            }
             return Ok((sets.into_iter().map(Place::Set).collect(), None));
         }
-        Ok((
-            infos.into_iter().map(Place::Postings).collect(),
-            Some(doc_freq),
-        ))
+        let places = infos.into_iter().map(|infos| Place::of_terms(infos, part));
+        Ok((places.collect(), Some(doc_freq)))
+    }
+
+    /// The documents that have a word with this beginning in their title, or in their text.
+    fn within(
+        &self,
+        segment: &Segment,
+        part: Part,
+        beginning: &str,
+        own: Option<&str>,
+    ) -> io::Result<DocSet> {
+        let (mut set, mut places) = (DocSet::empty(segment.len()), Vec::new());
+        each_term(segment, beginning, own, &mut |_, info| {
+            check_io(self.cancel)?;
+            let mut postings = segment.postings.located(info)?;
+            for looked_at in 1.. {
+                let doc = postings.doc();
+                if doc == TERMINATED {
+                    break;
+                }
+                if looked_at % LOOKED_AT == 0 {
+                    check_io(self.cancel)?;
+                }
+                if !set.contains(doc) {
+                    postings.positions(&mut places)?;
+                    if part.count(&places, segment.postings.text_position(doc)) > 0 {
+                        set.insert(&[doc]);
+                    }
+                }
+                postings.advance();
+            }
+            Ok(())
+        })?;
+        Ok(set)
     }
 }
 
-/// The terms of a word or phrase and what to verify of them.
-fn sequence(part: Part, text: &str, slop: u32) -> (Vec<Source>, Option<Check>) {
-    let mut terms = Vec::new();
+/// Hands the terms that begin so and `own`, which may begin in another way, to `visit`.
+fn each_term(
+    segment: &Segment,
+    beginning: &str,
+    own: Option<&str>,
+    visit: &mut dyn FnMut(&str, &TermInfo) -> io::Result<()>,
+) -> io::Result<()> {
+    segment.postings.expand(beginning, &mut *visit)?;
+    if let Some(own) = own.filter(|own| !own.starts_with(beginning))
+        && let Some(found) = segment.postings.find(own)?
+    {
+        visit(own, &found.info)?;
+    }
+    Ok(())
+}
+
+/// The terms of a word or phrase, and their order.
+fn sequence(part: Part, text: &str, slop: u32) -> (Vec<Source>, Option<Phrase>) {
+    let (mut terms, mut offsets) = (Vec::new(), Vec::new());
     let mut stream = TermStream::new(text);
     while let Some(located) = stream.next_located() {
-        terms.push((located.term.to_owned(), located.position));
+        terms.push(located.term.to_owned());
+        offsets.push(located.position);
     }
-    let sources = terms
-        .iter()
-        .map(|(term, _)| Source::Term(term.clone()))
-        .collect();
-    let verified = terms.len() > 1 || part != Part::Anywhere;
+    let is_phrase = terms.len() > 1;
+    // The phrase itself looks at its part.
+    let part_of_terms = if is_phrase { Part::Anywhere } else { part };
+    let source = |term| Source::Term {
+        part: part_of_terms,
+        term,
+    };
     (
-        sources,
-        verified.then_some(Check {
+        terms.into_iter().map(source).collect(),
+        is_phrase.then_some(Phrase {
             part,
-            wanted: Wanted::Sequence { terms, slop },
+            offsets,
+            slop,
         }),
     )
 }
@@ -302,7 +370,7 @@ fn add_to_bag(steps: &mut Vec<Step>, step: Step) {
         for known in steps.iter_mut() {
             if let Step::Leaf(known) = known
                 && known.sources == new.sources
-                && known.check == new.check
+                && known.phrase == new.phrase
             {
                 known.boost += new.boost;
                 return;
@@ -312,11 +380,11 @@ fn add_to_bag(steps: &mut Vec<Step>, step: Step) {
     steps.push(step);
 }
 
-pub(super) fn verifies(step: &Step) -> bool {
+fn has_phrases(step: &Step) -> bool {
     match step {
-        Step::Leaf(leaf) => leaf.check.is_some(),
+        Step::Leaf(leaf) => leaf.phrase.is_some(),
         Step::Group { must, should, not } => {
-            [must, should, not].into_iter().flatten().any(verifies)
+            [must, should, not].into_iter().flatten().any(has_phrases)
         }
     }
 }

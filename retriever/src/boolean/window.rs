@@ -5,8 +5,9 @@ use std::io;
 use tantivy::TERMINATED;
 use tantivy::postings::BlockSegmentPostings;
 
+use super::Part;
 use super::plan::Place;
-use crate::bm25::Postings;
+use crate::bm25::{Located, Postings};
 
 pub(super) const WINDOW: usize = 4096;
 const WORDS: usize = WINDOW / 64;
@@ -15,6 +16,17 @@ const FULL_BLOCK: usize = 128;
 
 /// One bit per document of a window.
 pub(super) type Bits = [u64; WORDS];
+
+/// Hands the documents of a set to `visit`, by their place in the window, ascending.
+pub(super) fn each(bits: &Bits, mut visit: impl FnMut(usize)) {
+    for (number, &word) in bits.iter().enumerate() {
+        let mut bits = word;
+        while bits != 0 {
+            visit(number * 64 + bits.trailing_zeros() as usize);
+            bits &= bits - 1;
+        }
+    }
+}
 
 /// Nothing.
 pub(super) const NONE: Bits = [0; WORDS];
@@ -29,6 +41,12 @@ pub(super) struct Stream<'a> {
 
 enum StreamKind<'a> {
     Cursors(Vec<Cursor>),
+    InPart {
+        cursors: Vec<Located>,
+        part: Part,
+        postings: &'a Postings,
+        places: Vec<u32>,
+    },
     /// Documents, ascending.
     List(&'a [u32]),
     /// A bit per document.
@@ -58,14 +76,7 @@ impl Cursor {
                 .iter()
                 .zip(&self.blocks.freqs()[self.at.min(length)..])
             {
-                let slot = (doc - base) as usize;
-                let bit = 1 << (slot % 64);
-                freqs[slot] = if bits[slot / 64] & bit == 0 {
-                    freq
-                } else {
-                    freqs[slot].saturating_add(freq)
-                };
-                bits[slot / 64] |= bit;
+                add(doc - base, freq, bits, freqs);
             }
             self.at += count;
             if self.at < length || length < FULL_BLOCK {
@@ -77,11 +88,30 @@ impl Cursor {
     }
 }
 
+/// Adds occurrences in a document of the window; none leave it out.
+fn add(slot: u32, freq: u32, bits: &mut Bits, freqs: &mut [u32]) {
+    let slot = slot as usize;
+    let bit = u64::from(freq > 0) << (slot % 64);
+    freqs[slot] = if bits[slot / 64] >> (slot % 64) & 1 == 0 {
+        freq
+    } else {
+        freqs[slot].saturating_add(freq)
+    };
+    bits[slot / 64] |= bit;
+}
+
 impl<'a> Stream<'a> {
-    pub(super) fn open(place: &'a Place, postings: &Postings) -> io::Result<Self> {
+    pub(super) fn open(place: &'a Place, postings: &'a Postings) -> io::Result<Self> {
         let kind = match place {
             Place::List(docs) => StreamKind::List(docs),
             Place::Set(set) => StreamKind::Set(set.words()),
+            Place::InPart(infos, part) => StreamKind::InPart {
+                cursors: (infos.iter().map(|info| postings.located(info)))
+                    .collect::<io::Result<_>>()?,
+                part: *part,
+                postings,
+                places: Vec::new(),
+            },
             Place::Postings(infos) => {
                 let mut cursors = Vec::with_capacity(infos.len());
                 for info in infos {
@@ -93,7 +123,7 @@ impl<'a> Stream<'a> {
                 StreamKind::Cursors(cursors)
             }
         };
-        let counted = matches!(kind, StreamKind::Cursors(_));
+        let counted = matches!(kind, StreamKind::Cursors(_) | StreamKind::InPart { .. });
         Ok(Self {
             kind,
             bits: NONE,
@@ -102,7 +132,7 @@ impl<'a> Stream<'a> {
     }
 
     /// Moves to the window that begins at `base`, a multiple of 64 not before the last one.
-    pub(super) fn fill(&mut self, base: u32) {
+    pub(super) fn fill(&mut self, base: u32) -> io::Result<()> {
         self.bits = NONE;
         let end = base.saturating_add(WINDOW as u32).min(TERMINATED);
         match &mut self.kind {
@@ -123,7 +153,24 @@ impl<'a> Stream<'a> {
                     cursor.fill(base, end, &mut self.bits, &mut self.freqs);
                 }
             }
+            StreamKind::InPart {
+                cursors,
+                part,
+                postings,
+                places,
+            } => {
+                for cursor in cursors {
+                    let mut doc = cursor.seek(base);
+                    while doc < end {
+                        cursor.positions(places)?;
+                        let freq = part.count(places, postings.text_position(doc));
+                        add(doc - base, freq, &mut self.bits, &mut self.freqs);
+                        doc = cursor.advance();
+                    }
+                }
+            }
         }
+        Ok(())
     }
 
     /// The first document at or after `base`, which is not before the last window; `TERMINATED` for none.
@@ -133,6 +180,11 @@ impl<'a> Stream<'a> {
             StreamKind::Cursors(cursors) => cursors
                 .iter()
                 .map(Cursor::doc)
+                .min()
+                .map_or(TERMINATED, |doc| doc.max(base)),
+            StreamKind::InPart { cursors, .. } => cursors
+                .iter()
+                .map(Located::doc)
                 .min()
                 .map_or(TERMINATED, |doc| doc.max(base)),
             StreamKind::List(docs) => from(docs, base).first().copied().unwrap_or(TERMINATED),

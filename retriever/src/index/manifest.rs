@@ -15,7 +15,7 @@ use crate::corpus::CorpusFormat;
 use crate::error::IndexError;
 
 /// Version of the folder layout and of every file in it.
-pub(super) const FORMAT_VERSION: u32 = 2;
+pub(super) const FORMAT_VERSION: u32 = 3;
 /// The name of a manifest until it is whole.
 pub(super) const MANIFEST_DRAFT: &str = "manifest.json.draft";
 

@@ -332,8 +332,8 @@ proptest! {
     }
 }
 
-/// Long passages of few words, so that every phrase may be in every passage.
-fn long_pages(count: usize, words: usize) -> Bm25Retriever {
+/// Passages of few words, so that every phrase may be in every passage.
+fn pages(count: usize, words: usize) -> Vec<Passage> {
     let vocabulary = [
         "river", "stone", "light", "north", "glass", "paper", "cloud",
     ];
@@ -341,73 +341,119 @@ fn long_pages(count: usize, words: usize) -> Bm25Retriever {
         let text: Vec<&str> = (0..words)
             .map(|place| vocabulary[(number * 31 + place * place + place / 7) % vocabulary.len()])
             .collect();
-        Passage::new(number.to_string(), "Page", text.join(" "))
+        let title = if number % 3 == 0 {
+            "River stone"
+        } else {
+            "The stone"
+        };
+        Passage::new(format!("{number:05}"), title, text.join(" "))
     };
-    Bm25Retriever::in_memory((0..count).map(page).collect()).unwrap()
+    (0..count).map(page).collect()
 }
 
-/// 42 phrases of six words: 252 of the 256 terms that a query may have, in 2 KB.
-fn phrases() -> String {
-    let words = ["river", "stone", "light", "north", "glass", "paper"];
-    let phrase = |number: usize| {
-        let turned: Vec<&str> = (0..6)
-            .map(|at| words[(at * (number + 1) + number) % 6])
-            .collect();
-        format!("\"{}\"~{number}", turned.join(" "))
-    };
-    (0..42).map(phrase).collect::<Vec<_>>().join(" ")
-}
-
+/// Several windows of passages, thousands of positions of every term, and passages without a word between those with it.
 #[test]
-fn phrases_read_so_many_bytes_of_passages_and_the_answer_says_so() {
-    let (pages, query) = (long_pages(60, 400), Query::new(phrases()));
-    assert!(query.text.len() < 2400, "{}", query.text.len());
-    let budget = 64 << 10;
-    let cut = pages.search_boolean_within(&query, 100, budget).unwrap();
-    let told = |answer: &super::BooleanAnswer| {
-        let over = |issue: &&crate::ParseIssue| issue.message.contains("have to be read");
-        answer.issues.iter().filter(over).count()
-    };
-    let whole = pages.search_boolean_within(&query, 100, u64::MAX).unwrap();
-    assert_eq!((told(&cut), told(&whole)), (1, 0));
-    assert!(cut.hits.len() < whole.hits.len(), "{}", cut.hits.len());
-    // Those that were read have the scores that they have when everything is.
-    for hit in &cut.hits {
-        assert!(whole.hits.contains(hit), "{}", hit.id);
+fn phrases_are_found_where_they_stand_in_thousands_of_passages() {
+    let mut passages = pages(9000, 40);
+    for passage in passages.iter_mut().skip(1).step_by(5) {
+        "moon".clone_into(&mut passage.text);
     }
-    // What the index is sure of is found among the passages that were not read too, and nothing else is.
-    let sure = Query::new("river OR \"stone light\"");
-    assert_eq!(
-        pages
-            .search_boolean_within(&sure, 100, 0)
-            .unwrap()
-            .hits
-            .len(),
-        60
-    );
-    let unsure = Query::new("river NOT \"stone light\"");
-    assert!(
-        pages
-            .search_boolean_within(&unsure, 100, 0)
-            .unwrap()
-            .hits
-            .is_empty()
-    );
+    let retriever = Bm25Retriever::in_memory(passages.clone()).unwrap();
+    let cases = [
+        ("\"stone light\"", Part::Anywhere, "stone light", 0),
+        ("\"glass paper\"~2", Part::Anywhere, "glass paper", 2),
+        (
+            "\"light the north river\"~3",
+            Part::Anywhere,
+            "light the north river",
+            3,
+        ),
+        ("title:\"river stone\"", Part::Title, "river stone", 0),
+        ("text:\"river stone\"", Part::Text, "river stone", 0),
+        // From the title into the text, which is one text where no part is named.
+        ("\"stone moon\"", Part::Anywhere, "stone moon", 0),
+        ("title:\"stone moon\"", Part::Title, "stone moon", 0),
+        ("title:river", Part::Title, "river", 0),
+        ("text:stone", Part::Text, "stone", 0),
+    ];
+    for (query, part, text, slop) in cases {
+        let mut expected = BTreeMap::new();
+        for passage in &passages {
+            let of = match part {
+                Part::Anywhere => contents(passage),
+                Part::Title => passage.title.clone(),
+                Part::Text => passage.text.clone(),
+            };
+            let freq = phrase_freq(&located(&of), &located(text), slop);
+            if freq > 0.0 {
+                expected.insert(passage.id.clone(), freq.to_bits());
+            }
+        }
+        let found = ids_and_bits(&retriever, &Query::new(query), 9000);
+        let ids: std::collections::BTreeSet<_> = found.iter().map(|(id, _)| id).collect();
+        assert_eq!(ids, expected.keys().collect(), "{query}");
+        // The score depends on the frequency and on the length, which has to do with the number alone.
+        let mut scores = BTreeMap::new();
+        for (id, score) in &found {
+            let number: usize = id.parse().unwrap();
+            let same = scores
+                .entry((expected[id], number % 5 == 1, number % 3 == 0))
+                .or_insert(*score);
+            assert_eq!(same, score, "{query}: {id}");
+        }
+    }
 }
 
 #[test]
-fn a_cancelled_search_ends_within_a_passage() {
-    let (pages, query) = (long_pages(60, 50), Query::new("\"river stone\""));
+fn a_cancelled_search_ends_within_64_passages() {
+    let retriever = Bm25Retriever::in_memory(pages(200, 50)).unwrap();
+    let query = Query::new("\"river cloud\"");
     let within = |looks| Query {
         cancel: cancel::after(looks),
         ..query.clone()
     };
-    // Both words and the segment take a look each before the first passage is read.
-    for looks in 0..20 {
-        let failure = pages.search_boolean(&within(looks), 60).unwrap_err();
+    // Both words and the window take a look each, and so does every 64th passage whose positions are read.
+    for looks in 0..6 {
+        let failure = retriever.search_boolean(&within(looks), 200).unwrap_err();
         assert!(matches!(failure, RetrieverError::Cancelled), "{failure}");
     }
-    assert!(pages.search_boolean(&within(1000), 60).is_ok());
+    assert!(retriever.search_boolean(&within(1000), 200).is_ok());
+}
+
+/// More terms than are ranked by.
+#[test]
+fn a_broad_prefix_in_one_part_matches_where_it_stands_there() {
+    let passage = |number: usize| {
+        let (title, text) = if number % 4 == 0 {
+            (format!("wave{number}"), "sun".to_owned())
+        } else {
+            ("sun".to_owned(), format!("wave{number} wave{number}"))
+        };
+        Passage::new(format!("{number:04}"), title, text)
+    };
+    let retriever = Bm25Retriever::in_memory((0..1200).map(passage).collect()).unwrap();
+    let matches = |query: &str| {
+        let answer = retriever.search_boolean(&Query::new(query), 1200).unwrap();
+        assert_eq!(answer.issues.len(), 1, "{query}: {:?}", answer.issues);
+        answer
+            .hits
+            .iter()
+            .map(|hit| hit.id.parse().unwrap())
+            .collect()
+    };
+    let numbers = |in_title: fn(usize) -> bool| (0..1200).filter(move |number| in_title(*number));
+    let all: Vec<usize> = matches("wave*");
+    assert_eq!(all, numbers(|_| true).collect::<Vec<_>>());
+    let titles: Vec<usize> = matches("title:wave*");
+    assert_eq!(
+        titles,
+        numbers(|number| number % 4 == 0).collect::<Vec<_>>()
+    );
+    let texts: Vec<usize> = matches("text:wave* NOT id:0001");
+    assert_eq!(
+        texts,
+        numbers(|number| number % 4 != 0 && number != 1).collect::<Vec<_>>()
+    );
 }
 
 /// Two windows of passages: a page has few of them, a half has many.

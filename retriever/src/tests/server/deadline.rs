@@ -24,7 +24,7 @@ fn pages() -> Arc<Bm25Retriever> {
     Arc::new(Bm25Retriever::in_memory((0..200).map(page).collect()).unwrap())
 }
 
-/// A boolean query of so many phrases that only reading the passages decides.
+/// A boolean query of so many phrases that only positions decide.
 fn phrases(count: usize) -> String {
     let phrases: Vec<String> = (0..count)
         .map(|number| format!("\"river stone light north glass paper\"~{number}"))
@@ -40,7 +40,7 @@ async fn the_work_of_a_request_ends_with_its_deadline() {
         ..config()
     };
     let server = Running::start(limits, Services::of_index(pages())).await;
-    let heavy = json!({"queries": vec![phrases(42); 8], "mode": "boolean"});
+    let heavy = json!({"queries": vec![phrases(42); 400], "mode": "boolean"});
     let (status, answer) = server.post("/retrieve", &heavy).await;
     assert_eq!((status, &answer["cause"]), (503, &json!("deadline")));
     // The only worker is free again, long before the work would have been done.
@@ -62,7 +62,7 @@ async fn boolean_queries_of_one_request_take_their_turns_one_by_one() {
         ..config()
     };
     let server = Running::start(limits, Services::of_index(pages())).await;
-    let heavy = json!({"queries": vec![phrases(10); 8], "mode": "boolean"}).to_string();
+    let heavy = json!({"queries": vec![phrases(10); 800], "mode": "boolean"}).to_string();
     let request = server
         .client
         .post(server.url("/retrieve"))
