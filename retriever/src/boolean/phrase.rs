@@ -61,7 +61,7 @@ pub(super) struct Places {
     postings: Located,
     /// The document whose positions these are.
     doc: Option<u32>,
-    places: Vec<u32>,
+    positions: Vec<u32>,
 }
 
 impl Places {
@@ -69,7 +69,7 @@ impl Places {
         Self {
             postings,
             doc: None,
-            places: Vec::new(),
+            positions: Vec::new(),
         }
     }
 
@@ -81,13 +81,13 @@ impl Places {
                     "document {doc} has a frequency and no positions"
                 )));
             }
-            self.postings.positions(&mut self.places)?;
+            self.postings.positions(&mut self.positions)?;
             self.doc = Some(doc);
         }
         Ok(())
     }
 
     pub(super) fn get(&self) -> &[u32] {
-        &self.places
+        &self.positions
     }
 }

@@ -301,12 +301,12 @@ impl Planner<'_> {
         each_term(segment, beginning, own, &mut |_, info| {
             check_io(self.cancel)?;
             let mut postings = segment.postings.located(info)?;
-            for looked_at in 1.. {
+            for looked_at in 1_u32.. {
                 let doc = postings.doc();
                 if doc == TERMINATED {
                     break;
                 }
-                if looked_at % LOOKED_AT == 0 {
+                if looked_at.is_multiple_of(LOOKED_AT) {
                     check_io(self.cancel)?;
                 }
                 if !set.contains(doc) {

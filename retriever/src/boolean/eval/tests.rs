@@ -341,7 +341,7 @@ fn pages(count: usize, words: usize) -> Vec<Passage> {
         let text: Vec<&str> = (0..words)
             .map(|place| vocabulary[(number * 31 + place * place + place / 7) % vocabulary.len()])
             .collect();
-        let title = if number % 3 == 0 {
+        let title = if number.is_multiple_of(3) {
             "River stone"
         } else {
             "The stone"
@@ -397,7 +397,7 @@ fn phrases_are_found_where_they_stand_in_thousands_of_passages() {
         for (id, score) in &found {
             let number: usize = id.parse().unwrap();
             let same = scores
-                .entry((expected[id], number % 5 == 1, number % 3 == 0))
+                .entry((expected[id], number % 5 == 1, number.is_multiple_of(3)))
                 .or_insert(*score);
             assert_eq!(same, score, "{query}: {id}");
         }
@@ -424,7 +424,7 @@ fn a_cancelled_search_ends_within_64_passages() {
 #[test]
 fn a_broad_prefix_in_one_part_matches_where_it_stands_there() {
     let passage = |number: usize| {
-        let (title, text) = if number % 4 == 0 {
+        let (title, text) = if number.is_multiple_of(4) {
             (format!("wave{number}"), "sun".to_owned())
         } else {
             ("sun".to_owned(), format!("wave{number} wave{number}"))
@@ -447,12 +447,12 @@ fn a_broad_prefix_in_one_part_matches_where_it_stands_there() {
     let titles: Vec<usize> = matches("title:wave*");
     assert_eq!(
         titles,
-        numbers(|number| number % 4 == 0).collect::<Vec<_>>()
+        numbers(|number| number.is_multiple_of(4)).collect::<Vec<_>>()
     );
     let texts: Vec<usize> = matches("text:wave* NOT id:0001");
     assert_eq!(
         texts,
-        numbers(|number| number % 4 != 0 && number != 1).collect::<Vec<_>>()
+        numbers(|number| !number.is_multiple_of(4) && number != 1).collect::<Vec<_>>()
     );
 }
 
