@@ -40,7 +40,7 @@ pub(super) enum Source {
 /// The documents of a source in one segment.
 pub(super) enum Place {
     Postings(Vec<TermInfo>),
-    /// Those that stand in the title, or in the text.
+    /// Postings of which only the occurrences in the title, or only those in the text, count.
     InPart(Vec<TermInfo>, Part),
     /// Few documents, ascending.
     List(Vec<u32>),
